@@ -25,7 +25,7 @@ from raybroker.client.connection.identity import client_id_of
 from raybroker.client.connection.io_thread import IoThread
 from raybroker.config import Config
 from raybroker.config.live import LiveConfig
-from raybroker.engine.ports import Store
+from raybroker.engine.ports import BodyStore, Store
 from raybroker.hosting.host_service import HostService
 from raybroker.hosting.paging import directory_of
 from raybroker.model.errors import ConfigError, IllegalStateError, NoClusterError
@@ -70,15 +70,15 @@ class LoopbackDirectory:
         self._live: LiveConfig
         self._service: LocalHost
         self._broker: Broker
-        self._publishing: asyncio.Task[None]
+        self._running: list[asyncio.Task[None]] = []
         self._services: ConnectionServices | None = None
 
     async def start(self) -> None:
         clock = SystemClock()
         store: Store
+        bodies: BodyStore | None = None
         incarnation = 1
-        sql = is_sql(self._config)
-        if sql:
+        if sql := is_sql(self._config):
             store = opened = await asyncio.to_thread(self._open_sql, clock)
             incarnation = opened.incarnation
         elif self._store is None:
@@ -92,16 +92,15 @@ class LoopbackDirectory:
                 monotonic_ns=clock.monotonic_ns,
                 entropy=entropy.token,
             )
-            incarnation = store.incarnation
-        kept = Catalogue(self._token)
-        if self._store is not None:
-            kept = Catalogue.load(self._store) or kept
+            incarnation, bodies = store.incarnation, store.bodies
+        kept = (Catalogue.load(self._store) if self._store is not None else None) or Catalogue(self._token)
         config = self._live = LiveConfig(self._config, kept.properties)
         pages = directory_of(config, self._store, f"{LocalHost.key}-{os.getpid()}-{entropy.token(4).hex()}")
         self._service = LocalHost(
             store, clock, config, token=self._token, incarnation=incarnation, broker=LocalHost.key,
             forgotten=self._forget, lease=self._lease, quotas=kept.quotas, disk=None if sql else self._store,
             paging=partial(PagingFiles, pages, config["raybroker.paging.file_bytes"]) if pages is not None else None,
+            bodies=bodies,
         )  # fmt: skip
         await self._service.start(threaded=sql or self._store is not None, inline=not sql)
         host = self._service
@@ -130,7 +129,8 @@ class LoopbackDirectory:
         )
         await self._broker.placement.adopt(host)
         await self._broker.placement.ready()
-        self._publishing = asyncio.create_task(self._broker.publishing.run())
+        parts = self._broker.publishing, self._broker.thresholds
+        self._running = [asyncio.create_task(part.run()) for part in parts]
         self._broker.services.audit = audit_of(config, self._store, LocalHost.key, lambda: clock.now_ms() / 1e3)
         self._broker.services.audit.record("start")
         if config["imq.service.activelist"]:
@@ -228,7 +228,8 @@ class LoopbackDirectory:
         return await audited(self._broker.services.audit, self._broker.admin, verb, args)
 
     async def close(self) -> None:
-        self._publishing.cancel()
+        for task in self._running:
+            task.cancel()
         self._broker.services.audit.record("stop")
         if self._services is not None:
             self._services.close()

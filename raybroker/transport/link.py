@@ -240,13 +240,26 @@ class MemoryTransport(asyncio.Transport):
         self._closed = False
         self._reading = True
         self._held: list[bytes] = []
+        self._unread_bytes = 0
+        """That the other end has not taken yet."""
+        self._high, self._low = WRITE_BYTES_HIGH, WRITE_BYTES_LOW
+        self._full = False
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Has no effect: bytes are buffered for one turn of the loop only."""
+        self._high = WRITE_BYTES_HIGH if high is None else high
+        self._low = self._high // 4 if low is None else low
+
+    def get_write_buffer_size(self) -> int:
+        return self._unread_bytes
 
     def write(self, data: Any) -> None:
         if not self._closed and self._peer is not None:
-            self._loop.call_soon(self._peer._arrive, bytes(data))
+            data = bytes(data)
+            self._loop.call_soon(self._peer._arrive, data)
+            self._unread_bytes += len(data)
+            if self._unread_bytes > self._high and not self._full and self._protocol is not None:
+                self._full = True
+                self._protocol.pause_writing()
 
     def writelines(self, list_of_data: Any) -> None:
         self.write(b"".join(list_of_data))
@@ -254,10 +267,20 @@ class MemoryTransport(asyncio.Transport):
     def _arrive(self, data: bytes) -> None:
         if self._closed or self._protocol is None:
             return
-        if self._reading:
-            self._protocol.data_received(data)
-        else:
+        if not self._reading:
             self._held.append(data)
+            return
+        if self._peer is not None:
+            self._peer._taken(len(data))
+        self._protocol.data_received(data)
+
+    def _taken(self, nbytes: int) -> None:
+        """The other end takes bytes that were written here."""
+        self._unread_bytes -= nbytes
+        if self._full and self._unread_bytes <= self._low:
+            self._full = False
+            if self._protocol is not None and not self._closed:
+                self._loop.call_soon(self._protocol.resume_writing)
 
     def is_reading(self) -> bool:
         return self._reading

@@ -21,6 +21,7 @@ from raybroker.client.aio.waiting import (
     answered,
     called_back,
     confirmed,
+    opened,
     result,
     run,
     settle,
@@ -267,7 +268,8 @@ class Session(Unpicklable):
             "unit_of_order": unit_of_order, "serializer": serializer,
             "compression_threshold": compression_threshold,
         }  # fmt: skip
-        core = await self._run(opening.producer(self._core, destination, **options))
+        work = opening.producer(self._core, destination, **options)
+        core = await opened(self._core.connection.io, work, opening.let_go)
         producer = Producer(self, core, (destination, options))
         producer.disable_message_id = disable_message_id
         producer.disable_message_timestamp = disable_message_timestamp
@@ -513,7 +515,8 @@ class Session(Unpicklable):
 
     async def _consumer(self, *arguments: Any, **subscription: Any) -> Consumer:
         self._require_open()
-        consumer = Consumer(self, await self._run(opening.consumer(self._core, *arguments, **subscription)))
+        work = opening.consumer(self._core, *arguments, **subscription)
+        consumer = Consumer(self, await opened(self._core.connection.io, work, opening.let_consumer_go))
         self._consumers.add(consumer)
         return consumer
 

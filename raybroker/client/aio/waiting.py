@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from asyncio.events import _get_running_loop
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
@@ -51,9 +52,52 @@ def run(io: IoThread, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
     return asyncio.wrap_future(io.submit(work))
 
 
+async def opened(
+    io: IoThread, work: Coroutine[Any, Any, T], let_go: Callable[[T], Coroutine[Any, Any, None]]
+) -> T:
+    """What some work on the IO loop opens; when whoever waits is cancelled, ``let_go`` gets it, however far it is."""
+    future = io.submit(work, let_go)
+    try:
+        return await asyncio.wrap_future(future)
+    except asyncio.CancelledError:
+        if not future.cancel() and not future.cancelled() and future.exception() is None:
+            io.submit(let_go(future.result()))
+        raise
+
+
 async def result(io: IoThread, future: Future[T], timeout_s: float | None = None) -> T:
     """The result of a future; when the time is over, cancels it and raises TimeoutError."""
-    return await asyncio.wait_for(asyncio.wrap_future(future), timeout_s)
+    if timeout_s is None:
+        return await _awaited(io, future)
+    return await asyncio.wait_for(_awaited(io, future), timeout_s)
+
+
+def _awaited(io: IoThread, future: Future[T]) -> asyncio.Future[T]:
+    """``asyncio.wrap_future``; who waits on the IO loop itself, as gateways do, is told without waking that loop."""
+    loop = asyncio.get_running_loop()
+    if loop is not io.loop:
+        return asyncio.wrap_future(future)
+    waiting: asyncio.Future[T] = loop.create_future()
+
+    def tell() -> None:
+        if waiting.done():
+            return
+        if future.cancelled():
+            waiting.cancel()
+        elif (error := future.exception()) is not None:
+            waiting.set_exception(error)
+        else:
+            waiting.set_result(future.result())
+
+    def done(_: Future[T]) -> None:
+        if _get_running_loop() is loop:
+            tell()
+        else:
+            loop.call_soon_threadsafe(tell)
+
+    waiting.add_done_callback(lambda given_up: future.cancel() if given_up.cancelled() else None)
+    future.add_done_callback(done)
+    return waiting
 
 
 async def all_done(io: IoThread, futures: Iterable[Future[Any]]) -> None:

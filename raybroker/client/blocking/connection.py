@@ -22,6 +22,7 @@ from raybroker.client.blocking.waiting import (
     answered,
     called_back,
     confirmed,
+    opened,
     result,
     run,
     settle,
@@ -268,7 +269,8 @@ class Session(Unpicklable):
             "unit_of_order": unit_of_order, "serializer": serializer,
             "compression_threshold": compression_threshold,
         }  # fmt: skip
-        core = self._run(opening.producer(self._core, destination, **options))
+        work = opening.producer(self._core, destination, **options)
+        core = opened(self._core.connection.io, work, opening.let_go)
         producer = Producer(self, core, (destination, options))
         producer.disable_message_id = disable_message_id
         producer.disable_message_timestamp = disable_message_timestamp
@@ -511,7 +513,8 @@ class Session(Unpicklable):
 
     def _consumer(self, *arguments: Any, **subscription: Any) -> Consumer:
         self._require_open()
-        consumer = Consumer(self, self._run(opening.consumer(self._core, *arguments, **subscription)))
+        work = opening.consumer(self._core, *arguments, **subscription)
+        consumer = Consumer(self, opened(self._core.connection.io, work, opening.let_consumer_go))
         self._consumers.add(consumer)
         return consumer
 

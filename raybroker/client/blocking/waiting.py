@@ -34,6 +34,11 @@ def run(io: IoThread, work: Coroutine[Any, Any, T]) -> T:
     return io.run(work)
 
 
+def opened(io: IoThread, work: Coroutine[Any, Any, T], let_go: Callable[[T], Coroutine[Any, Any, None]]) -> T:
+    """What some work on the IO loop opens; when a handler of a signal raises meanwhile, ``let_go`` gets it."""
+    return io.run(work, let_go)
+
+
 def about_to_wait(io: IoThread) -> None:
     """What is handed to the IO loop next is waited for right afterwards."""
     io.expect()

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 
 from raybroker.client.connection.directory import Place
 from raybroker.client.connection.io_thread import fulfil, refuse
+from raybroker.client.connection.large_deliveries import LargeDeliveries
 from raybroker.model.errors import (
     BrokerError,
     ConnectionLostError,
@@ -38,8 +39,10 @@ ACK_RANGES_MAX: Final = 32_768
 
 
 _OF_HANDLES: Final = (
-    wire.Deliver, wire.Sent, wire.Refused, wire.Promoted, wire.Ready, wire.Drained, wire.Withdrawn
+    wire.Deliver, wire.Sent, wire.Refused, wire.Promoted, wire.Ready, wire.Drained, wire.Withdrawn, wire.DeliverLarge
 )  # fmt: skip
+UPLOADS_MAX: Final = 4
+"""Large bodies that go to a host at a time; others wait."""
 """Frames for one producer or consumer."""
 
 
@@ -85,6 +88,11 @@ class Channel:
         self._next_request = 1
         self._next_handle = 1
         self._next_transaction = 1
+        self._next_body = 1
+        self.pieces = False
+        """The host takes large bodies in pieces."""
+        self.uploads = asyncio.Semaphore(UPLOADS_MAX)
+        self.large = LargeDeliveries(self.request, self._to_endpoint, self._broke)
         self.heard = True
         self._listening: list[asyncio.Future[None]] = []
         """Waiters for any frame of the host."""
@@ -105,7 +113,8 @@ class Channel:
             async with asyncio.timeout(timeout_s):
                 await place.dial(lambda: channel.link)
                 channel.link.write(preface(place.token))
-                await channel.call("hello", hello)
+                answer = await channel.call("hello", hello)
+                channel.pieces = bool(answer and answer.get("pieces"))
         except (OSError, TimeoutError) as error:
             channel.link.abort()
             why = str(error) or "no answer"
@@ -209,10 +218,20 @@ class Channel:
         self.endpoints[handle] = endpoint
         return handle
 
+    def new_body(self) -> int:
+        """A number for a large body on this connection."""
+        number = self._next_body
+        self._next_body += 1
+        return number
+
     def leave(self, op: str, handle: int) -> None:
         """Ask the host to end a handle, without waiting for its answer."""
+        self.tell(op, {"handle": handle})
+
+    def tell(self, op: str, args: dict[str, Any]) -> None:
+        """A request whose answer nobody waits for."""
         if not self.lost:
-            self.request(op, {"handle": handle}).add_done_callback(lambda done: done.cancelled() or done.exception())
+            self.request(op, args).add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def answers(self, timeout_s: float) -> bool:
         """Ping now: whether anything comes from the host within ``timeout_s`` seconds."""
@@ -255,8 +274,11 @@ class Channel:
         self.heard = True
         if self._listening:
             self._word_came()
+        behind = self.large.behind
         for frame in frames:
             if isinstance(frame, _OF_HANDLES):
+                if (type(frame) is wire.DeliverLarge or behind) and self.large.takes(frame):
+                    continue
                 endpoint = self.endpoints.get(frame.handle)
                 if endpoint is not None:
                     endpoint.on_frame(frame)
@@ -276,6 +298,15 @@ class Channel:
                 self.link.write(wire.pong(frame.nonce))
             elif isinstance(frame, wire.Event):
                 self._event(frame)
+
+    def _broke(self, error: BaseException) -> None:
+        """A frame could not be handled."""
+        self.give_up(ProtocolError(f"a frame could not be handled: {error!r}"))
+
+    def _to_endpoint(self, frame: Any) -> None:
+        endpoint = self.endpoints.get(frame.handle)
+        if endpoint is not None:
+            endpoint.on_frame(frame)
 
     def _word_came(self) -> None:
         for word in self._listening:
@@ -319,6 +350,7 @@ class Channel:
         for _, confirmed in self._acks.values():
             refuse(confirmed, failure)
         self._acks.clear()
+        self.large.lost()
         self._word_came()
         if self.observer is not None:
             self.observer.channel_lost(self)

@@ -20,8 +20,8 @@ from raybroker.client.connection.from_outside import connected, settings_of_clus
 from raybroker.client.connection.identity import client_id_of
 from raybroker.client.connection.io_thread import IoThread
 from raybroker.client.connection.logging_in import SENDS, Credentials, Token
-from raybroker.client.connection.service_address import HTTP_SERVICE, is_service_address, service_addresses
-from raybroker.client.connection.service_calls import ServiceCalls
+from raybroker.client.connection.service_address import is_service_address, service_addresses
+from raybroker.client.connection.service_calls import Reach, ServiceCalls
 from raybroker.client.connection.tls_way import CERTIFICATE, TRUST, TlsWays
 from raybroker.client.producer.flow_rate import check_rates
 from raybroker.config import Config
@@ -135,13 +135,25 @@ def _outside(
     credentials = Credentials.of_certificate() if certified else who.credentials(str(own[SENDS]))
     chosen = client_id_of(own, client_id, who.username)
     reach = None
-    if addresses[0].secure:
+    if addresses[0].web:
+        reach = _web_ways(own, secure=addresses[0].secure)
+    elif addresses[0].secure:
         reach = TlsWays(own).reach
-    if addresses[0].secure or addresses[0].service == HTTP_SERVICE:
+    if addresses[0].secure or addresses[0].web:
         attributes = {**attributes, "raybroker.client.direct": False}  # The IO thread has what TLS and WebSockets keep.
     calls = ServiceCalls(addresses, credentials, client_id=chosen, reach=reach)
     reopen = partial(_reopen_outside, dict(attributes), url, who)
     return io.run(connected(calls, attributes, client_id, who.username, io, reopen=reopen))
+
+
+def _web_ways(own: Config, *, secure: bool) -> Reach:
+    try:
+        from raybroker.client.connection.web_way import WebWays
+    except ImportError as error:
+        raise ConfigError(
+            f"{'https' if secure else 'http'}:// needs {error.name}: pip install 'raybroker[http]'"
+        ) from None
+    return WebWays(own, secure=secure).reach
 
 
 def _reopen(attributes: Mapping[str, object], cluster: str, broker: str | None) -> ConnectionCore:
@@ -193,10 +205,11 @@ def connect(
     """Connect to a cluster: the one that runs in this Ray, or one whose connection services are at ``url``.
 
     url              from outside: mq://host:port/service of a broker (localhost, 7676 and jms where they are missing),
-                     mqs:// with TLS, or several with commas between; then username and password are those of a user, or
-                     token is one of an identity provider (JWT), or a function that gets one for each login
+                     mqs:// with TLS, http:// and https:// of the services httpjms and httpsjms, or several with
+                     commas between; then username and password are those of a user, or token is one of an identity
+                     provider (JWT), or a function that gets one for each login
     cluster, broker  inside Ray, by name; without a broker, the one of this node, or the first
-    trust            over TLS (mqs://, mqssl://): file of the authorities, or of the broker's certificate
+    trust            over TLS (mqs://, mqssl://, https://): file of the authorities, or of the broker's certificate
     certificate      over TLS: file of the client's own key and certificate, also in place of username and password
     attributes       as for :class:`ConnectionFactory`; imqAddressList names the brokers that will do, unless
                      ``broker`` names the only one

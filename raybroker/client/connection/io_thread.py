@@ -40,6 +40,8 @@ from raybroker.transport.direct import DirectSockets
 from raybroker.transport.loops import PausableLoop, call_running
 
 T = TypeVar("T")
+Unwanted = Callable[[T], Coroutine[Any, Any, None]]
+"""Takes a result that nobody gets any more."""
 EXIT_S: Final = 2.0
 """How long the tasks of the loop may take to end when the interpreter does."""
 ASIDE_S: Final = 0.01
@@ -104,14 +106,15 @@ class IoThread:
                 cls._shared = cls()
             return cls._shared
 
-    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start a coroutine on the loop, from any thread."""
+    def submit(self, work: Coroutine[Any, Any, T], unwanted: Unwanted[T] | None = None) -> Future[T]:
+        """Start a coroutine on the loop, from any thread. ``unwanted``: what to do with a result that comes although
+        the future was cancelled."""
         self._require_usable(work)
         future: Future[T] = Future()
-        self.post(self._begin, work, future)
+        self.post(self._begin, work, future, unwanted)
         return future
 
-    def _begin(self, work: Coroutine[Any, Any, T], future: Future[T]) -> None:
+    def _begin(self, work: Coroutine[Any, Any, T], future: Future[T], unwanted: Unwanted[T] | None) -> None:
         task = self.loop.create_task(work)
 
         def over(task: asyncio.Task[T]) -> None:
@@ -119,6 +122,8 @@ class IoThread:
                 future.cancel()
             error = None if task.cancelled() else task.exception()
             if not future.set_running_or_notify_cancel():
+                if unwanted is not None:
+                    self._let_go(task, unwanted)
                 return
             if error is not None:
                 future.set_exception(error)
@@ -132,22 +137,34 @@ class IoThread:
         task.add_done_callback(over)
         future.add_done_callback(given_up)
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and wait for it; raises IllegalStateError on the loop itself."""
+    def run(self, work: Coroutine[Any, Any, T], unwanted: Unwanted[T] | None = None) -> T:
+        """Run a coroutine on the loop and wait for it; raises IllegalStateError on the loop itself.
+
+        ``unwanted``: what to do with a result that nobody gets, because a handler of a signal has raised.
+        """
         self._require_usable(work)
         if threading.current_thread() is self._thread or self._turns.leader == threading.get_ident():
             work.close()
             raise IllegalStateError("a blocking call on the IO thread would wait for itself; make it in another thread")
         waiter: Waiter[T] = Waiter(self.loop)
-        if self.served is None:
-            self.post(waiter.begin, work)
-            return waiter.result()
+        follows = self.served is not None
         try:
-            self.follow()
+            if follows:
+                self.follow()
             self.post(waiter.begin, work)
             return waiter.result()
+        except BaseException:
+            if unwanted is not None and not self.unusable:
+                self.post(waiter.give_up, self._let_go, unwanted)
+            raise
         finally:
-            self.followed()
+            if follows:
+                self.followed()
+
+    def _let_go(self, task: asyncio.Task[T], unwanted: Unwanted[T]) -> None:
+        """Nobody gets the result of a task that has ended."""
+        if not task.cancelled() and task.exception() is None:
+            self.loop.create_task(unwanted(task.result()))
 
     def done(self, future: Future[Any], timeout_s: float | None = None) -> bool:
         """Wait for a future, whatever becomes of it; False when the time is over."""
@@ -204,6 +221,16 @@ class IoThread:
             else:
                 call_running(self.loop, self._call_posted)
                 self._rung = True
+
+    def together(self, work: Callable[[], object]) -> None:
+        """On the loop: do ``work``, then call at once what it has posted, which else waits for the loop's next turn."""
+        with self._lock:
+            rung, self._rung = self._rung, True
+        try:
+            work()
+        finally:
+            if not rung:
+                self._call_posted()
 
     def _call_posted(self) -> None:
         """On the loop: call what has been posted so far."""
@@ -500,6 +527,11 @@ class Waiter(Generic[T]):
     def _over(self, task: asyncio.Task[T]) -> None:
         task.cancelled() or task.exception()  # Seen, even if the thread has been interrupted and waits no more.
         self._turn.release()
+
+    def give_up(self, let_go: Callable[[asyncio.Task[T], Unwanted[T]], None], unwanted: Unwanted[T]) -> None:
+        """On the loop: the thread was interrupted, or the coroutine has failed; ``let_go`` is called at its end."""
+        if self._task is not None:
+            self._task.add_done_callback(lambda task: let_go(task, unwanted))
 
     def result(self) -> T:
         """Wait; raises what the coroutine raised."""

@@ -5,18 +5,16 @@ Ray and the actors are imported when a connection is made, so that the loopback 
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.client.connection.cluster_directory import ClusterDirectory
 from raybroker.client.connection.directory import Place
+from raybroker.client.connection.host_way import way_to_host
 from raybroker.model.errors import BrokerError, BrokerGoneError, NoClusterError
 from raybroker.model.names import check_cluster_name
 from raybroker.model.packages import how_to_install
 from raybroker.transport.daemon_calls import in_daemon_thread
-from raybroker.transport.link import Link
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -68,8 +66,8 @@ class RayCalls:
         return [name.removeprefix(prefix) for name in self._ray.list_actors(prefix)]
 
     def place(self, found: Sequence[Any]) -> Place:
-        key, ip, port, token, broker, traits = found
-        return Place(f"{key}@{ip}:{port}", token, partial(_dial, ip, port), broker, traits)
+        key, ip, port, token, broker, traits, certificate = found
+        return Place(f"{key}@{ip}:{port}", token, way_to_host(ip, port, certificate), broker, traits)
 
     def close(self) -> None:
         """Nothing to do: actors keep no state for who asks them."""
@@ -107,7 +105,3 @@ def _nearest(ray: ModuleType, cluster: str, brokers: list[str]) -> str:
             continue
         return next((row[0] for row in rows if row[1] == "UP" and row[3] == ray.node_id()), name)
     return brokers[0]
-
-
-async def _dial(ip: str, port: int, factory: Callable[[], Link]) -> object:
-    return await asyncio.get_running_loop().create_connection(factory, ip, port)

@@ -16,11 +16,10 @@ from typing import Any, Final, NamedTuple
 from raybroker.client.connection.channel import Channel, Observer
 from raybroker.client.connection.directory import Place
 from raybroker.client.connection.logging_in import Credentials
-from raybroker.client.connection.service_address import HTTP_SERVICE, HTTPS_SERVICE, ServiceAddress
+from raybroker.client.connection.service_address import ServiceAddress
 from raybroker.model.errors import (
     BrokerError,
     BrokerGoneError,
-    ConfigError,
     ConnectionLostError,
     IllegalStateError,
     NoClusterError,
@@ -30,7 +29,7 @@ from raybroker.model.errors import (
     SecurityError,
 )
 from raybroker.model.listing import listed
-from raybroker.model.setting_services import TLS
+from raybroker.model.setting_services import WITH_TLS
 from raybroker.transport.link import Link
 from raybroker.wire.native.connection import TOKEN_BYTES, preface
 from raybroker.wire.native.preamble import preamble
@@ -55,6 +54,10 @@ class Way(NamedTuple):
     hint: str = ""
 
 
+Reach = Callable[[ServiceAddress], Awaitable[Way]]
+"""Finds the way to a service; raises OSError, TimeoutError and BrokerError."""
+
+
 class _Control:
     """A control connection that has logged in. ``way``: to its service, where sockets to hosts go too."""
 
@@ -75,7 +78,7 @@ class ServiceCalls:
 
     def __init__(
         self, addresses: Sequence[ServiceAddress], credentials: Credentials, *, client_id: str | None = None,
-        reach: Callable[[ServiceAddress], Awaitable[Way]] | None = None, observer: Observer | None = None,
+        reach: Reach | None = None, observer: Observer | None = None,
         client: str | None = None,
     ) -> None:  # fmt: skip
         self.addresses = tuple(addresses)
@@ -218,16 +221,8 @@ def _admission(told: Any) -> dict[str, Any]:
 
 
 async def way_to(address: ServiceAddress) -> Way:
-    """The way over TCP, or for the service httpjms over WebSocket."""
-    if address.service == HTTPS_SERVICE:
-        raise NotSupportedError("the native protocol over https is not built yet; use httpjms, or mqs:// with ssljms")
+    """The way over TCP."""
     host, port = await resolved(address)
-    if address.service == HTTP_SERVICE:
-        try:
-            from raybroker.client.connection import web_socket
-        except ImportError as error:
-            raise ConfigError(f"http:// needs {error.name}: pip install 'raybroker[http]'") from None
-        return Way(f"{host}:{port}", partial(web_socket.dial, host, port))
     return Way(f"{host}:{port}", partial(_dial, host, port))
 
 
@@ -251,7 +246,7 @@ async def resolved(address: ServiceAddress) -> tuple[str, int]:
     if door is None:
         there = ", ".join(name for name in doors if name != MAPPER) or "none"
         raise NoClusterError(f"there is no service {address.service!r}; the port mapper names {there}")
-    if (door.protocol == TLS) != address.secure:
+    if (door.protocol in WITH_TLS) != address.secure:
         raise NoClusterError(f"service {address.service!r} has {door.protocol} there, and the address means otherwise")
     return address.host, door.port
 

@@ -11,7 +11,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from raybroker.client.connection.service_address import ServiceAddress
 from raybroker.client.connection.service_calls import Way, resolved
@@ -34,8 +34,11 @@ _NOT_YET: Final = 9
 """Codes of OpenSSL (X509_V_ERR_…)."""
 
 
-class TlsWays:
-    """Ways to services by the attributes of a connection; raises ConfigError for files that cannot be right."""
+class ClientTls:
+    """What a client wants of the other end, and shows of itself; raises ConfigError for files that cannot be right.
+
+    hint  why a broker may end a connection in its half of the handshake, from which no reason comes through
+    """
 
     def __init__(self, attributes: ConfigView) -> None:
         trust, certificate, passfile = attributes[TRUST], attributes[CERTIFICATE], attributes[PASSFILE]
@@ -49,25 +52,56 @@ class TlsWays:
             trust=Path(trust).expanduser() if trust else None, trusted=trusted, files=files
         )  # fmt: skip
         self._name: str = attributes[SERVER_NAME]
-        self._hint = (
+        self.hint = (
             "a broker does so that does not accept the client's certificate: its log says why"
             if files is not None
             else "a broker does so that asks for a certificate of the client: give certificate='FILE'"
         )
-        """The broker ends the connection in its half of the handshake, and no reason comes through."""
+
+    def options(self, host: str) -> dict[str, Any]:
+        """For ``create_connection`` to that host."""
+        return {
+            "ssl": self._context, "server_hostname": self._name or host,
+            "ssl_handshake_timeout": HANDSHAKE_TIMEOUT_S, "ssl_shutdown_timeout": SHUTDOWN_TIMEOUT_S,
+        }  # fmt: skip
+
+    def refusal(self, host: str, port: int, error: ssl.SSLCertVerificationError) -> SecurityError:
+        """What the user is told about a certificate that is not accepted."""
+        where, name, code = f"{host}:{port}", self._name or host, error.verify_code
+        if code in _NAME_WRONG:
+            return SecurityError(
+                f"the certificate of {where} is not for {name}: connect by a name that it has, or say which one"
+                f" it has ({SERVER_NAME}), or have it made with this one (raybroker keytool make -n {name})"
+            )
+        if code == _EXPIRED:
+            return SecurityError(
+                f"the certificate of {where} has expired: renew it there (raybroker keytool make --replace)"
+            )
+        if code == _NOT_YET:
+            return SecurityError(f"the certificate of {where} is not valid yet: is the clock right, here and there?")
+        return SecurityError(
+            f"the certificate of {where} is from an authority that is not trusted here ({error.verify_message}): give"
+            " trust='FILE', which raybroker keytool export writes at the broker"
+        )
+
+
+class TlsWays:
+    """Ways to services by the attributes of a connection; raises ConfigError for files that cannot be right."""
+
+    def __init__(self, attributes: ConfigView) -> None:
+        self._tls = ClientTls(attributes)
 
     async def reach(self, address: ServiceAddress) -> Way:
         host, port = await resolved(address)
-        return Way(f"{host}:{port}", _TlsWay(address, host, port, self._context, self._name or host).dial, self._hint)
+        return Way(f"{host}:{port}", _TlsWay(address, host, port, self._tls).dial, self._tls.hint)
 
 
 class _TlsWay:
-    def __init__(self, address: ServiceAddress, host: str, port: int, context: ssl.SSLContext, name: str) -> None:
+    def __init__(self, address: ServiceAddress, host: str, port: int, tls: ClientTls) -> None:
         self._address = address
         self._host = host
         self._port = port
-        self._context = context
-        self._name = name
+        self._tls = tls
 
     async def dial(self, key: str, factory: Callable[[], Link]) -> object:
         """Raises SecurityError when the broker's certificate is not accepted."""
@@ -75,10 +109,10 @@ class _TlsWay:
         try:
             await self._dial(key, link)
         except ssl.SSLCertVerificationError as error:
-            raise SecurityError(self._refusal(error)) from None
+            raise self._tls.refusal(self._host, self._port, error) from None
         except (ssl.SSLError, ConnectionError) as error:
             if key or self._address.mapped or not await self._follow_map():
-                raise ProtocolError(f"{self._host}:{self._port} does not speak TLS: {_reason(error)}") from None
+                raise ProtocolError(f"{self._host}:{self._port} does not speak TLS: {reason(error)}") from None
             await self._again(link)
         return link
 
@@ -86,7 +120,7 @@ class _TlsWay:
         try:
             await self._dial("", link)
         except ssl.SSLCertVerificationError as error:
-            raise SecurityError(self._refusal(error)) from None
+            raise self._tls.refusal(self._host, self._port, error) from None
 
     async def _follow_map(self) -> bool:
         """Whether the port was a port mapper's; from then on the one that it tells holds."""
@@ -103,29 +137,10 @@ class _TlsWay:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             if key:
                 await loop.sock_sendall(sock, preamble(key))
-            await loop.create_connection(
-                lambda: link, sock=sock, ssl=self._context, server_hostname=self._name,
-                ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S, ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_S,
-            )  # fmt: skip
+            await loop.create_connection(lambda: link, sock=sock, **self._tls.options(self._host))
         except BaseException:
             sock.close()
             raise
-
-    def _refusal(self, error: ssl.SSLCertVerificationError) -> str:
-        where, code = f"{self._host}:{self._port}", error.verify_code
-        if code in _NAME_WRONG:
-            return (
-                f"the certificate of {where} is not for {self._name}: connect by a name that it has, or say which one"
-                f" it has ({SERVER_NAME}), or have it made with this one (raybroker keytool make -n {self._name})"
-            )
-        if code == _EXPIRED:
-            return f"the certificate of {where} has expired: renew it there (raybroker keytool make --replace)"
-        if code == _NOT_YET:
-            return f"the certificate of {where} is not valid yet: is the clock right, here and there?"
-        return (
-            f"the certificate of {where} is from an authority that is not trusted here ({error.verify_message}): give"
-            " trust='FILE', which raybroker keytool export writes at the broker"
-        )
 
 
 async def _connected(host: str, port: int) -> socket.socket:
@@ -147,5 +162,6 @@ async def _connected(host: str, port: int) -> socket.socket:
     raise failure
 
 
-def _reason(error: BaseException) -> str:
+def reason(error: BaseException) -> str:
+    """What OpenSSL, or the system, says of a failure."""
     return str(getattr(error, "reason", None) or "") or str(error) or type(error).__name__

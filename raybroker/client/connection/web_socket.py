@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from websockets.client import ClientProtocol
@@ -18,7 +18,7 @@ from websockets.http11 import Response
 from websockets.protocol import State
 from websockets.uri import parse_uri
 
-from raybroker.model.errors import NoClusterError
+from raybroker.model.errors import ConnectionLostError, NoClusterError
 from raybroker.transport.link import Link
 from raybroker.wire.native.preamble import preamble
 
@@ -29,16 +29,23 @@ TAKEN_BYTES_MAX: Final = 8 << 20
 UPGRADE_TIMEOUT_S: Final = 10.0
 
 
-async def dial(host: str, port: int, key: str, factory: Callable[[], Link]) -> object:
-    """Connect a link to the host with that key, by the service at ``host``; raises OSError, TimeoutError and
-    NoClusterError for a server that speaks no WebSocket there."""
+async def dial(
+    host: str, port: int, key: str, factory: Callable[[], Link], tls: Mapping[str, Any],
+    upgrade_s: float = UPGRADE_TIMEOUT_S,
+) -> object:  # fmt: skip
+    """Connect a link to the host with that key, by the service at ``host``. ``tls``: options of ``create_connection``
+    for TLS; none without. ``upgrade_s``: for the answer to the WebSocket.
+
+    Raises OSError, TimeoutError, NoClusterError for a server that speaks no WebSocket there, and ConnectionLostError
+    for one that ends the connection.
+    """
     loop = asyncio.get_running_loop()
     link = factory()
     shown = f"[{host}]" if ":" in host else host
-    carrier = _Carrier(f"ws://{shown}:{port}{PATH}", link, loop.create_future())
-    transport, _ = await loop.create_connection(lambda: carrier, host, port)
+    carrier = _Carrier(f"{'wss' if tls else 'ws'}://{shown}:{port}{PATH}", link, loop.create_future())
+    transport, _ = await loop.create_connection(lambda: carrier, host, port, **tls)
     try:
-        async with asyncio.timeout(UPGRADE_TIMEOUT_S):
+        async with asyncio.timeout(upgrade_s):
             await carrier.upgraded
     except BaseException:
         transport.abort()
@@ -120,8 +127,8 @@ class _Carrier(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.upgraded.done():
-            text = f"it ended the connection, and speaks no WebSocket at {PATH}"
-            self.upgraded.set_exception(exc or NoClusterError(text))
+            why = f": {exc}" if exc is not None else ""
+            self.upgraded.set_exception(ConnectionLostError(f"it ended the connection before the WebSocket began{why}"))
         elif not self.upgraded.cancelled() and self.upgraded.exception() is None:
             self._link.connection_lost(exc)
 

@@ -24,6 +24,7 @@ from raybroker.model.errors import (
     InvalidDestinationError,
     RequestTimeoutError,
 )
+from raybroker.model.large_block import missing
 from raybroker.wire.native import frames as wire
 
 
@@ -82,6 +83,7 @@ class BrowserCore(Endpoint):
             try:
                 async with asyncio.timeout(self._timeout_s):
                     answer = await channel.call("browse", {"handle": self._handle, "max": self._most})
+                    await channel.large.complete(self._handle)
             except TimeoutError:
                 raise RequestTimeoutError(
                     f"no messages of {self.name} within imqQueueBrowserRetrieveTimeout={self._timeout_s:g} s"
@@ -94,6 +96,8 @@ class BrowserCore(Endpoint):
 
     def on_frame(self, frame: wire.Frame) -> None:
         if isinstance(frame, wire.Deliver):
+            if missing(frame.block):  # It was consumed meanwhile.
+                return
             delivery = Delivery(frame.block, self, frame.epoch, frame.tag, frame.attempt)
             self._found.extend([Message(delivery, index) for index in range(frame.block.count)])
             self._connection.flow.meter(frame.block.count)

@@ -30,6 +30,7 @@ from raybroker.client.consumer.returned_deliveries import CLOSED, LOST, OVERDUE,
 from raybroker.client.destinations import Destination
 from raybroker.client.session.transaction import SessionTransactions
 from raybroker.model.errors import BrokerError, IllegalStateError
+from raybroker.model.large_block import missing
 from raybroker.system.entropy import token
 from raybroker.wire.native import frames as wire
 
@@ -325,6 +326,9 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             if self._let_go and tag >= self._min_tag:
                 self._give_back([(tag, tag + count - 1)])
             return
+        if missing(block):
+            self._missed(tag)
+            return
         expires, attempt = block.expires(), frame.attempt
         if not self._alone and self._connection.duplicates.again(block):
             attempt = max(attempt, 2)
@@ -347,6 +351,17 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             self._connection.flow.arrived(count)
         if ask:
             self._send_credit(ask, frame.epoch)
+
+    def _missed(self, tag: int) -> None:
+        """A large message was taken back, or removed, before its body was read: somebody else gets it."""
+        with self._lock:
+            ask = self._flow.arrived(1) + self._flow.consumed(1)
+            if self._share is not None:
+                self._share.settled(1)
+        self._connection.flow.meter(1)
+        self._give_back([(tag, tag)])
+        if ask:
+            self._send_credit(ask, self.epoch)
 
     def _on_other(self, frame: wire.Frame) -> None:
         """A frame that brings no messages."""

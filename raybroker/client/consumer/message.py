@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+from raybroker.client.connection.whole_body import WholeBody
 from raybroker.client.consumer import property_conversion
 from raybroker.client.consumer.outcomes import check_delay_ms, reason_text
 from raybroker.client.producer import body_encoding
@@ -13,6 +14,7 @@ from raybroker.content.headers import Header, decode_header, message_id
 from raybroker.model.block import Block
 from raybroker.model.bounds import MESSAGE_BYTES_MAX
 from raybroker.model.errors import IllegalStateError
+from raybroker.model.large_block import LargeBlock
 from raybroker.model.record import Buffer
 from raybroker.model.units import GROUP_PROPERTY
 
@@ -77,6 +79,11 @@ class Delivery:
         self.epoch = epoch
         self.tag = tag
         self.attempt = attempt
+        if type(block) is LargeBlock and isinstance(block.large, WholeBody):
+            self.view = memoryview(block.large.data)
+            self.offsets = [0, block.large.nbytes]
+            self.kind = -1
+            return
         self.offsets = block.offsets()
         self.view = block.view
         self.kind = block.kind if block.uniform else -1
@@ -116,6 +123,9 @@ class Message:
             kind = delivery.kind
             if kind < 0:
                 kind = delivery.block.kind_of(index)
+                if kind == BYTES and type(delivery.block) is LargeBlock:
+                    self._body = delivery.view.obj  # All of it, and no copy.
+                    return self._body
             self._body = data.tobytes() if kind == BYTES else self._decoded(kind, data)
         return self._body
 

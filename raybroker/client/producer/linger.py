@@ -1,5 +1,7 @@
-"""The linger time: messages that nobody waits for leave raybroker.producer.linger_ms after the first of them came.
+"""The linger time: messages that nobody waits for leave at the latest raybroker.producer.linger_ms after they came.
 
+They leave at once while nothing that left before them is unconfirmed, which the producer sees to; else they collect
+until it is, for so long at most.  What the host does not confirm, and what belongs to a transaction, waits for it.
 While messages keep coming the time begins anew by itself, so that the IO thread is woken for the first of them only.
 Messages of a transaction leave when they have been there for the whole of it: most are taken along by a commit before.
 """

@@ -21,7 +21,8 @@ from raybroker.client.connection.consumer_watch import ConsumerWatch
 from raybroker.client.connection.directory import Directory, View
 from raybroker.client.connection.events import ConsumerEvent
 from raybroker.client.connection.tasks import Tasks
-from raybroker.client.producer.producer import ProducerConnection, ProducerCore, ProducerOwner
+from raybroker.client.producer.producer import ProducerCore, ProducerOwner
+from raybroker.client.producer.producer_ports import ProducerConnection
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_many import MANY_MESSAGES, Each
 from raybroker.model.balancing import Candidate, ProducerBalancer

@@ -1,7 +1,8 @@
 """The producer behind every face: thread safe to feed, and on the IO loop it writes, settles and recovers.
 
 A handle holds at most ``raybroker.producer.buffer_bytes`` of unsettled messages; whoever sends more waits.  Blocks go
-out when they are full, when somebody waits for one, or ``raybroker.producer.linger_ms`` after the first message.
+out when they are full, when somebody waits for one, when nothing that left before is unconfirmed, or
+``raybroker.producer.linger_ms`` after the first message.
 
 In a transacted session blocks belong to the open transaction and wait for its commit at most twice the linger time:
 once written they are the host's, and what becomes of them is the commit's business; they are never sent again.
@@ -14,23 +15,18 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
-from raybroker.client.connection.addresses import Attributes
-from raybroker.client.connection.attachments import Attachments
 from raybroker.client.connection.channel import Channel, ended_by
-from raybroker.client.connection.connection import OpenProducer
 from raybroker.client.connection.endpoint import Endpoint
-from raybroker.client.connection.events import Events
-from raybroker.client.connection.io_thread import IoThread
-from raybroker.client.connection.tasks import Tasks
 from raybroker.client.destinations import Destination
 from raybroker.client.producer.block_split import by_bytes
 from raybroker.client.producer.body_encoding import Encode
 from raybroker.client.producer.compression import compressed, too_large
-from raybroker.client.producer.flow_rate import FlowRates
+from raybroker.client.producer.large_sends import LargeSends
 from raybroker.client.producer.linger import LINGERING_BYTES_MAX, Linger
 from raybroker.client.producer.one_way import one_way_sends
+from raybroker.client.producer.producer_ports import ProducerConnection
 from raybroker.client.producer.producer_state import Batch, ProducerState, Shared
 from raybroker.client.producer.send_many import MANY_MESSAGES, Each, Own, encoded
 from raybroker.client.producer.send_room import SendRoom
@@ -55,36 +51,10 @@ from raybroker.model.errors import (
     IllegalStateError,
     TransactionRolledBackError,
 )
-from raybroker.model.names import require_no_metrics_topic
 from raybroker.model.record import Buffer
-from raybroker.system.clock import SystemClock
-from raybroker.system.entropy import token
 from raybroker.wire.native import frames as wire
 
 log = logging.getLogger("raybroker.client")
-
-
-class ProducerConnection(Protocol):
-    """What a producer needs of its connection."""
-
-    io: IoThread
-    clock: SystemClock
-    attributes: Attributes
-    tasks: Tasks
-    attachments: Attachments
-    events: Events
-    message_bytes_max: int
-    flow_rates: FlowRates | None
-    producers: list[OpenProducer]
-
-    def forget_producer(self, producer: object, /) -> None: ...
-
-
-class ProducerSession(Protocol):
-    """What a producer needs of its session."""
-
-    transactions: SessionTransactions | None
-    producers: list[ProducerCore]
 
 
 class ProducerOwner:
@@ -99,29 +69,6 @@ class ProducerOwner:
     def error_of(self, member: ProducerCore, error: BrokerError) -> BrokerError:
         """What those who wait for a message are told when a member fails with ``error``."""
         return error
-
-
-async def open_producer(
-    connection: ProducerConnection, destination: Destination, shared: Shared, *, encode: Encode,
-    session: ProducerSession | None = None, create: bool = True, broker: str | None = None, bound: bool = False,
-) -> ProducerCore:  # fmt: skip
-    """A producer, attached; raises what the broker answers, or the last retryable error.
-
-    encode   makes bytes of its bodies
-    session  whose transactions its messages belong to, if it is transacted
-    broker   whose member of the destination; None: that of the home broker
-    bound    its messages can go to that broker and to no other
-    """
-    require_no_metrics_topic(destination.kind, destination.name)
-    identity = int.from_bytes(token(8), "little")
-    transactions = session.transactions if session is not None else None
-    producer = ProducerCore(connection, destination, identity, shared, encode=encode, transactions=transactions)
-    producer.broker, producer.bound = broker, bound
-    await connection.attachments.attach(producer, create=create)
-    connection.producers.append(producer)
-    if session is not None:
-        session.producers.append(producer)
-    return producer
 
 
 class ProducerCore(Endpoint):
@@ -171,6 +118,10 @@ class ProducerCore(Endpoint):
             self._state, self._lock, self._flush, connection.io, attributes["raybroker.producer.linger_ms"] / 1000,
             transacted=transactions is not None,
         )  # fmt: skip
+        self._large = LargeSends(
+            destination, self._state, self._lock, self._room, connection.tasks, self._flush, self._given_up,
+            transactions=transactions,
+        )  # fmt: skip
         self._scheduled = False
         self._everything = False
         """The open block is to leave too, and not only those that are full."""
@@ -217,6 +168,10 @@ class ProducerCore(Endpoint):
             else:
                 if len(state.ready) > sealed:
                     self._schedule(everything=False)
+                elif not (self.transacted or state.unsettled_messages) and (shared.persistent or state.answered):
+                    if not self._everything:
+                        self._schedule()
+                    return f"{self._id_prefix}{seq}"
                 self._linger.begin()
         return f"{self._id_prefix}{seq}"
 
@@ -366,14 +321,22 @@ class ProducerCore(Endpoint):
         with self._lock:
             self._scheduled = False
             channel, state = self._channel, self._state
-            if channel is None or channel.lost or self._room.slow:
+            if channel is None or channel.lost or self._room.slow or self._large.under_way(channel):
                 return
             if self._everything and state.unsettled_bytes < self._window_bytes:  # Or else it grows until there is room.
                 self._everything = False
                 state.seal()
             buffers: list[Buffer] = []
             while not channel.link.congested and (batch := state.next_ready(self._window_bytes)) is not None:
-                buffers.extend(wire.send(self._handle, batch.floor, batch.data))
+                if batch.large is not None:
+                    if buffers:
+                        channel.link.write(*buffers)
+                        buffers.clear()
+                    if self._large.begin(channel, self._handle, batch):
+                        break
+                    if not state.awaits(batch):
+                        state.settle(batch.first_seq)
+                buffers.extend(wire.send(self._handle, batch.floor, batch.block))
                 if not (batch.shared.persistent or state.answered):
                     done.append(batch)
                 if len(buffers) >= 32:
@@ -400,13 +363,17 @@ class ProducerCore(Endpoint):
             channel, state = self._channel, self._state
             if transaction is None or transaction.complete or channel is None or channel.lost:
                 return  # A full destination is no reason to wait: the commit itself may be what makes room.
+            if self._large.under_way(channel):
+                return
             state.seal()
             while not channel.link.congested and (batch := state.next_ready()) is not None:
                 self._wrote_in = transaction
                 number = transaction.number_on(channel, self.destination)
-                channel.link.write_soon(*wire.send_tx(self._handle, batch.floor, number, batch.data))
+                if self._large.begin(channel, self._handle, batch, number):
+                    break
+                channel.link.write_soon(*wire.send_tx(self._handle, batch.floor, number, batch.block))
                 state.settle(batch.first_seq)
-                batch.data = b""
+                batch.forget()
                 written.append(batch)
             self._room.changed()
         for batch in written:
@@ -500,6 +467,8 @@ class ProducerCore(Endpoint):
                     self._room.changed()
                 if state.ready or self._everything:
                     self._schedule(everything=False)
+                elif state.held_bytes and not state.unsettled_messages:  # What came meanwhile waits no longer.
+                    self._schedule()
             if batch is not None:
                 complete(batch, state.producer, rows)
                 if self.one_way is not None:

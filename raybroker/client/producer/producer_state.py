@@ -15,8 +15,10 @@ from concurrent.futures import Future
 from itertools import islice
 from typing import NamedTuple
 
+from raybroker.client.connection.whole_body import WholeBody
 from raybroker.content.possible_duplicates import in_doubt
 from raybroker.model.block import BLOCK_BYTES_TARGET, BLOCK_MESSAGES_MAX, encode_block
+from raybroker.model.large_block import LARGE_BODY_BYTES
 
 MESSAGE_OVERHEAD_BYTES = 64
 """What a waiting message costs beside its body, for the bound on a handle's memory."""
@@ -51,7 +53,7 @@ class Batch:
 
     __slots__ = (
         "_mixed", "bodies", "count", "data", "deliver_at", "expires", "first_seq", "floor", "headers", "indexes",
-        "kinds", "priorities", "shared", "size", "timed", "timed_ns", "timestamp_ms", "waiters",
+        "kinds", "large", "priorities", "shared", "size", "timed", "timed_ns", "timestamp_ms", "waiters",
     )  # fmt: skip
 
     def __init__(self, first_seq: int, shared: Shared, timestamp_ms: int) -> None:
@@ -71,6 +73,8 @@ class Batch:
         self.timed_ns: list[int] = []
         self.timed: list[Future[str]] = []
         self.data = b""
+        """The encoded block, or its front when its body is ``large``."""
+        self.large: WholeBody | None = None
         self._mixed = bool(shared.ttl_ms or shared.delay_ms)
         """Every message has to be looked at for the columns."""
 
@@ -121,6 +125,15 @@ class Batch:
         if ttls_ms is not None:
             self.expires = array("Q", [now_ms + ttl_ms if ttl_ms else 0 for ttl_ms in ttls_ms])
 
+    def forget(self) -> None:
+        """What was in it is not needed any more."""
+        self.data, self.large = b"", None
+
+    @property
+    def block(self) -> bytes:
+        """The whole block, encoded."""
+        return self.data if self.large is None else b"".join((self.data, self.large.data))
+
     @property
     def unawaited(self) -> int:
         """Messages that nobody waits for."""
@@ -136,6 +149,8 @@ class Batch:
         kinds = self.kinds
         first = kinds[0]
         uniform = kinds.count(first) == self.count
+        if self.count == 1 and len(self.bodies[0]) > LARGE_BODY_BYTES:
+            self.large = WholeBody(self.bodies[0])
         self.data = encode_block(
             self.bodies,
             producer=producer,
@@ -148,6 +163,7 @@ class Batch:
             priorities=None if self.priorities is None else bytes(self.priorities),
             expires=self.expires,
             deliver_at=self.deliver_at,
+            front=self.large is not None,
         )
         self.bodies = []
         self.headers = self.priorities = self.expires = self.deliver_at = None
@@ -264,13 +280,17 @@ class ProducerState:
         del self.ready[0]
         batch.floor = self.unsettled[0].first_seq if self.unsettled else batch.first_seq
         self._written = max(self._written - 1, 0)
-        if batch.shared.persistent or self.credit or self.answered:
+        if batch.shared.persistent or self.credit or self.answered or batch.large is not None:
             self.unsettled.append(batch)
             self.unsettled_bytes += batch.size
             self.unsettled_messages += batch.count
         else:
             self.held_bytes -= batch.size
         return batch
+
+    def awaits(self, batch: Batch) -> bool:
+        """Whether the broker settles it, and not its leaving."""
+        return batch.shared.persistent or self.credit > 0 or self.answered
 
     @property
     def crowded(self) -> bool:
@@ -353,7 +373,7 @@ class ProducerState:
         self.unsettled_bytes = self.unsettled_messages = 0
         if self._broker not in ("", broker):
             for batch in islice(self.ready, self._written):
-                batch.data = in_doubt(batch.data)
+                batch.data = in_doubt(batch.data, front=batch.large is not None)
         self._broker = broker
 
     def in_doubt(self) -> list[Batch]:

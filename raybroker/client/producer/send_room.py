@@ -11,12 +11,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Protocol
+from typing import Final, Protocol
 
 from raybroker.client.connection.addresses import Attributes
 from raybroker.client.connection.io_thread import fulfil
 from raybroker.client.producer.flow_rate import SECOND_NS, FlowRate, FlowRates
 from raybroker.model.errors import BrokerError, DestinationPausedError, RequestTimeoutError
+
+_WAITS: Final = {"low_memory": ": the memory of its broker is out", "ending": ": its broker is being shut down"}
+"""State in which the broker has a producer wait → why, for who waits too long."""
 
 
 class Held(Protocol):
@@ -42,9 +45,9 @@ class SendRoom:
     """
 
     __slots__ = (
-        "_changed", "_empty_futures", "_final", "_futures", "_held", "_in_line", "_later", "_low_memory",
-        "_monotonic_ns", "_name", "_rate", "_rates", "_timed", "_timeout_ms", "_transacted", "_turns", "_waiting",
-        "bytes_max", "easy_bytes", "ending", "has_waiters", "slow", "stopped",
+        "_changed", "_empty_futures", "_final", "_futures", "_held", "_in_line", "_later",
+        "_monotonic_ns", "_name", "_rate", "_rates", "_state", "_timed", "_timeout_ms", "_transacted", "_turns",
+        "_waiting", "bytes_max", "easy_bytes", "ending", "has_waiters", "slow", "stopped",
     )  # fmt: skip
 
     def __init__(
@@ -61,7 +64,7 @@ class SendRoom:
         """Why nobody waits for a slow destination any more: the session is being closed."""
         self.slow = False
         """The destination slows its producers."""
-        self._low_memory = False
+        self._state = "open"
         """It does so because its broker has no memory."""
         self.has_waiters = False
         """Somebody may wait for :meth:`changed`."""
@@ -138,7 +141,7 @@ class SendRoom:
                 return False
             left_s = timeout_s and timeout_s - (self._monotonic_ns() - since_ns) / 1e9
             if left_s is not None and left_s <= 0:
-                why = ": the memory of its broker is out" if self._low_memory else ""
+                why = _WAITS.get(self._state, "")
                 raise RequestTimeoutError(
                     f"{self._name} made no room within imqAckTimeout={self._timeout_ms / 1000:g} s{why};"
                     " the message was not sent"
@@ -276,10 +279,10 @@ class SendRoom:
         self.changed()
 
     def gate(self, state: str) -> None:
-        """The destination takes messages ("open"), takes them slowly ("slow", or "low_memory" when its broker has no
-        memory for more), or not at all ("paused")."""
-        self.slow = state in ("slow", "low_memory")
-        self._low_memory = state == "low_memory"
+        """The destination takes messages ("open"), takes them slowly ("slow", "low_memory" when its broker has no
+        memory for more, "ending" when that is about to end), or not at all ("paused")."""
+        self.slow = state == "slow" or state in _WAITS
+        self._state = state
         if state == "paused":
             self.stop(DestinationPausedError(f"{self._name} takes no messages now: its producers are paused"))
         elif isinstance(self.stopped, DestinationPausedError):

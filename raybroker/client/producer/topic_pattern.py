@@ -18,13 +18,9 @@ from raybroker.client.destinations import Destination
 from raybroker.client.producer.body_encoding import Encode
 from raybroker.client.producer.flow_rate import least
 from raybroker.client.producer.one_way import one_way_sends
-from raybroker.client.producer.producer import (
-    ProducerConnection,
-    ProducerCore,
-    ProducerOwner,
-    ProducerSession,
-    open_producer,
-)
+from raybroker.client.producer.open_producer import open_producer
+from raybroker.client.producer.producer import ProducerCore, ProducerOwner
+from raybroker.client.producer.producer_ports import ProducerConnection, ProducerSession
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_many import Each
 from raybroker.content.headers import message_id

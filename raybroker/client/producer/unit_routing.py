@@ -28,7 +28,9 @@ from raybroker.client.producer.body_encoding import Encode
 from raybroker.client.producer.flow_rate import least
 from raybroker.client.producer.member_balance import BalanceConnection, MemberBalance
 from raybroker.client.producer.one_way import OneWay
-from raybroker.client.producer.producer import ProducerCore, ProducerOwner, ProducerSession, open_producer
+from raybroker.client.producer.open_producer import open_producer
+from raybroker.client.producer.producer import ProducerCore, ProducerOwner
+from raybroker.client.producer.producer_ports import ProducerSession
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_many import MANY_MESSAGES, Each
 from raybroker.content.headers import decode_header

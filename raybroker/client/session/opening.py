@@ -17,7 +17,8 @@ from raybroker.client.consumer.subscriptions import delete_temporary, make_tempo
 from raybroker.client.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic, destination_of
 from raybroker.client.producer.body_encoding import Encode, check_serializer
 from raybroker.client.producer.compression import body_encoder
-from raybroker.client.producer.producer import ProducerCore, open_producer
+from raybroker.client.producer.open_producer import open_producer
+from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_options import producer_shared
 from raybroker.client.producer.topic_pattern import PatternProducer

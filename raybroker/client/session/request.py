@@ -28,7 +28,8 @@ from raybroker.client.consumer.message import Message, Reply
 from raybroker.client.consumer.subscriptions import delete_temporary, make_temporary
 from raybroker.client.destinations import Destination, Queue, destination_of
 from raybroker.client.producer.compression import body_encoder
-from raybroker.client.producer.producer import ProducerCore, open_producer
+from raybroker.client.producer.open_producer import open_producer
+from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_options import producer_shared, send_options
 from raybroker.client.session.session import SessionCore

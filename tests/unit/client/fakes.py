@@ -12,7 +12,8 @@ from raybroker.client.connection.directory import Place
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.consumer_options import ConsumerOptions
 from raybroker.client.destinations import Destination, Queue
-from raybroker.client.producer.producer import ProducerCore, open_producer
+from raybroker.client.producer.open_producer import open_producer
+from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.session.session import SessionCore
 from raybroker.config import Config

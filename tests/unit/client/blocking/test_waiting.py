@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import threading
 import time
 from concurrent.futures import Future
@@ -10,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.blocking.waiting import all_done, answered, arrival, done_within, stored
+from raybroker.client.blocking.waiting import all_done, answered, arrival, done_within, opened, stored
 from raybroker.client.connection.io_thread import IoThread
 from raybroker.client.producer.producer_state import Shared
 from raybroker.errors import QuotaExceededError, RequestTimeoutError
+from tests.contracts.handles import until
 
 SHARED = Shared(True, 4)
 
@@ -127,3 +131,53 @@ def test_nothing_is_taken_from_a_consumer_that_was_closed_meanwhile() -> None:
     assert arrival(core, lambda: pytest.fail("it is closed"), None) is None
     silent: Any = Core(0)
     assert arrival(silent, lambda: pytest.fail("nothing came"), 1) is None
+
+
+class StoppedError(Exception):
+    """A handler of a signal raises it."""
+
+
+def test_what_is_opened_for_a_call_that_a_signal_has_ended_is_let_go() -> None:
+    io, go_on, let_go, arrived = IoThread.shared(), threading.Event(), [], threading.Event()
+
+    async def work() -> str:
+        while not go_on.is_set():
+            if not arrived.is_set():  # One that comes just before the thread begins to wait would be seen only at its end.
+                os.kill(os.getpid(), signal.SIGUSR1)
+            await asyncio.sleep(0.01)
+        return "opened"
+
+    async def leave(found: str) -> None:
+        let_go.append(found)
+
+    def arrive(number: int, frame: object) -> None:
+        if not arrived.is_set():
+            arrived.set()
+            raise StoppedError
+
+    before = signal.signal(signal.SIGUSR1, arrive)
+    try:
+        with pytest.raises(StoppedError):
+            opened(io, work(), leave)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        go_on.set()
+    until(lambda: let_go == ["opened"])
+
+
+def test_what_is_opened_is_whoevers_waits_and_a_failure_lets_nothing_go() -> None:
+    io, let_go = IoThread.shared(), []
+
+    async def work(error: Exception | None) -> str:
+        if error is not None:
+            raise error
+        return "opened"
+
+    async def leave(found: str) -> None:
+        let_go.append(found)
+
+    assert opened(io, work(None), leave) == "opened"
+    with pytest.raises(QuotaExceededError):
+        opened(io, work(QuotaExceededError("full")), leave)
+    assert io.run(work(None)) == "opened"  # What was posted before has been done.
+    assert let_go == []

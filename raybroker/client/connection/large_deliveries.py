@@ -1,0 +1,112 @@
+"""Large deliveries: messages whose bodies a consumer's connection reads, piece by piece, before anybody sees them.
+
+What follows on the same handle waits until then, so that the order stays; other handles do not wait.  The body becomes
+one value of bytes, and no second copy of it is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any, Final, Protocol
+
+from raybroker.client.connection.whole_body import WholeBody
+from raybroker.model.errors import BrokerError, ProtocolError
+from raybroker.model.large_block import LargeBlock, pieces_of
+from raybroker.wire.native import frames as wire
+
+AHEAD: Final = 4
+"""Pieces that are asked for at a time, for one handle."""
+
+Request = Callable[[str, dict[str, Any]], "asyncio.Future[Any]"]
+
+
+class OfHandle(Protocol):
+    """A frame for one producer or consumer."""
+
+    @property
+    def handle(self) -> int: ...
+
+
+class LargeDeliveries:
+    """Of one connection, on its loop. ``request`` asks the host; ``deliver`` takes what is complete, and ``broke`` the
+    exception that this raised.
+
+    A message that cannot be read is delivered without its body; whoever gets it passes over it.
+    """
+
+    def __init__(
+        self, request: Request, deliver: Callable[[Any], None], broke: Callable[[BaseException], None]
+    ) -> None:
+        self._request = request
+        self._deliver = deliver
+        self._broke = broke
+        self.behind: dict[int, deque[Any]] = {}
+        """By handle: what is being read, and what waits behind it; empty: nothing is."""
+        self._reading: dict[int, asyncio.Task[None]] = {}
+
+    def takes(self, frame: OfHandle) -> bool:
+        """Whether a frame is a large delivery, or waits behind one; then it comes later."""
+        waiting = self.behind.get(frame.handle)
+        if waiting is not None:
+            waiting.append(frame)
+            return True
+        if not isinstance(frame, wire.DeliverLarge):
+            return False
+        self.behind[frame.handle] = deque((frame,))
+        task = self._reading[frame.handle] = asyncio.get_running_loop().create_task(self._read_all(frame.handle))
+        task.add_done_callback(self._ended)
+        return True
+
+    async def complete(self, handle: int) -> None:
+        """Wait until everything that came for a handle has been delivered."""
+        task = self._reading.get(handle)
+        if task is not None:
+            await asyncio.shield(task)
+
+    def lost(self) -> None:
+        """The connection has ended: what is not complete never will be."""
+        for task in self._reading.values():
+            task.cancel()
+        self._reading.clear()
+        self.behind.clear()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._broke(error)
+
+    async def _read_all(self, handle: int) -> None:
+        waiting = self.behind[handle]
+        while waiting:
+            frame = waiting[0]
+            if isinstance(frame, wire.DeliverLarge):
+                await self._read(frame)
+                frame = wire.Deliver(handle, frame.epoch, frame.tag, frame.attempt, frame.block)
+            waiting.popleft()
+            self._deliver(frame)
+        del self.behind[handle], self._reading[handle]
+
+    async def _read(self, frame: wire.DeliverLarge) -> None:
+        """Give the block its body; it stays without when the host does not have it any more."""
+        block: LargeBlock = frame.block
+        size, body = block.large.nbytes, BytesIO()
+        asked: deque[asyncio.Future[Any]] = deque()
+        next_piece, pieces = 0, pieces_of(size)
+        try:
+            while asked or next_piece < pieces:
+                while next_piece < pieces and len(asked) < AHEAD:
+                    asked.append(self._request("read_body", {
+                        "handle": frame.handle, "epoch": frame.epoch, "ordinal": frame.ordinal, "piece": next_piece,
+                    }))  # fmt: skip
+                    next_piece += 1
+                body.write(await asked.popleft())
+            if body.tell() != size:
+                raise ProtocolError(f"a body of {size} bytes came as {body.tell()}")
+        except BrokerError:
+            for future in asked:
+                future.add_done_callback(lambda done: done.cancelled() or done.exception())
+            return
+        block.large = WholeBody(body.getvalue())

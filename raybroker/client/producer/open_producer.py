@@ -1,0 +1,34 @@
+"""Opening a producer: made, attached to its host, and known to its connection and session."""
+
+from __future__ import annotations
+
+from raybroker.client.destinations import Destination
+from raybroker.client.producer.body_encoding import Encode
+from raybroker.client.producer.producer import ProducerCore
+from raybroker.client.producer.producer_ports import ProducerConnection, ProducerSession
+from raybroker.client.producer.producer_state import Shared
+from raybroker.model.names import require_no_metrics_topic
+from raybroker.system.entropy import token
+
+
+async def open_producer(
+    connection: ProducerConnection, destination: Destination, shared: Shared, *, encode: Encode,
+    session: ProducerSession | None = None, create: bool = True, broker: str | None = None, bound: bool = False,
+) -> ProducerCore:  # fmt: skip
+    """A producer, attached; raises what the broker answers, or the last retryable error.
+
+    encode   makes bytes of its bodies
+    session  whose transactions its messages belong to, if it is transacted
+    broker   whose member of the destination; None: that of the home broker
+    bound    its messages can go to that broker and to no other
+    """
+    require_no_metrics_topic(destination.kind, destination.name)
+    identity = int.from_bytes(token(8), "little")
+    transactions = session.transactions if session is not None else None
+    producer = ProducerCore(connection, destination, identity, shared, encode=encode, transactions=transactions)
+    producer.broker, producer.bound = broker, bound
+    await connection.attachments.attach(producer, create=create)
+    connection.producers.append(producer)
+    if session is not None:
+        session.producers.append(producer)
+    return producer
