@@ -6,17 +6,20 @@ the certificate's, a certificate whose time is over.
 
     tls = ServerTls.of(config, security_directory)   # raises ConfigError
     tls.context()                                    # for each connection: a renewed keystore is read again
+    tls.certificate()                                # which the client may insist on, see pinned_context
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
-from typing import Final, Literal, cast
+from typing import Final, Literal, NamedTuple, cast
 
 from raybroker.model.errors import ConfigError
 from raybroker.model.settings import ConfigView
@@ -30,6 +33,9 @@ PEM_BYTES_MAX: Final = 4 << 20
 ClientAuth = Literal["none", "want", "need"]
 _VERIFY: Final = {"none": ssl.CERT_NONE, "want": ssl.CERT_OPTIONAL, "need": ssl.CERT_REQUIRED}
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+PINNED_MAX: Final = 64
+"""Contexts for single certificates that are kept: as many as there are brokers, in most clusters."""
+_PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----")
 _ENCRYPTED: Final = (b"BEGIN ENCRYPTED PRIVATE KEY", b"Proc-Type: 4,ENCRYPTED")
 
 
@@ -88,44 +94,76 @@ def client_context(
     return context
 
 
+@lru_cache(maxsize=PINNED_MAX)
+def pinned_context(certificate: bytes) -> ssl.SSLContext:
+    """For a client that accepts this one certificate (DER), of which it has heard in a way that it trusts, within its
+    time, whatever names it has and whoever has issued it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.load_verify_locations(cadata=certificate)
+    return context
+
+
+class Served(NamedTuple):
+    """What a server shows: its context, and the certificate in it (DER)."""
+
+    context: ssl.SSLContext
+    certificate: bytes
+
+
 class ServerTls:
     """The context of a broker's TLS services; made again when one of ``paths`` has changed."""
 
-    def __init__(self, make: Callable[[], ssl.SSLContext], paths: tuple[Path, ...]) -> None:
+    def __init__(self, make: Callable[[], Served], paths: tuple[Path, ...]) -> None:
         self._make = make
         self._paths = paths
         self._seen = self._stat()
-        self._context = make()
+        self._served = make()
 
     @classmethod
-    def of(cls, config: ConfigView, directory: Path | None) -> ServerTls:
-        """From the settings; ``directory``: the broker's security directory. Raises ConfigError; blocks."""
+    def of(cls, config: ConfigView, directory: Path | None, *, clients: bool = True) -> ServerTls:
+        """From the settings. Raises ConfigError; blocks.
+
+        directory  the broker's security directory
+        clients    whether certificates of clients are asked for, as the settings say; False: they prove who they are
+                   in another way
+        """
         place = keystore_directory(config, directory)
         key, chain = place / config["imq.keystore.file.name"], config["raybroker.keystore.chain.name"]
-        auth = cast(ClientAuth, config["raybroker.tls.client_auth"])
+        auth = cast(ClientAuth, config["raybroker.tls.client_auth"] if clients else "none")
         trust = place / config["raybroker.tls.trust.name"] if auth != "none" else None
 
-        def make() -> ssl.SSLContext:
+        def make() -> Served:
             passwords = passwords_of(config, directory)
             files = KeyFiles(key, place / chain if chain else None, passwords.get(KEYSTORE),
                              f"{KEYSTORE} is not in the passfile ({passwords.source})")
-            return server_context(
+            context = server_context(
                 files, trust=trust, client_auth=auth, min_version=config["raybroker.tls.min_version"]
             )
+            return Served(context, first_certificate(files.chain or files.key))
 
         return cls(make, tuple(path for path in (key, place / chain if chain else None, trust) if path is not None))
 
     def context(self) -> ssl.SSLContext:
         """What holds now. Files that have changed and cannot be right leave what held before, which the log says."""
+        return self._now().context
+
+    def certificate(self) -> bytes:
+        """The certificate that :meth:`context` shows now (DER)."""
+        return self._now().certificate
+
+    def _now(self) -> Served:
         seen = self._stat()
         if seen != self._seen:
             self._seen = seen
             try:
-                self._context = self._make()
+                self._served = self._make()
                 log.info("[B1070] the keystore %s was read again", self._paths[0])
             except ConfigError as error:
                 log.error("[B2042] TLS stays as it was: %s", error)
-        return self._context
+        return self._served
 
     def _stat(self) -> tuple[tuple[int, int, int] | None, ...]:
         return tuple(map(_identity, self._paths))
@@ -139,6 +177,18 @@ def keystore_directory(config: ConfigView, directory: Path | None) -> Path:
     if directory is None:
         raise ConfigError("TLS needs a keystore: name imq.keystore.file.dirpath, or raybroker.security.dir")
     return directory
+
+
+def first_certificate(path: Path) -> bytes:
+    """The certificate of whoever has the key (DER), which is the first of a chain; raises ConfigError."""
+    try:
+        text = path.read_text("ascii", "replace")
+    except OSError as error:
+        raise ConfigError(f"keystore {path} cannot be read: {error.strerror}") from None
+    found = _PEM.search(text)
+    if found is None:
+        raise ConfigError(f"keystore {path} has no certificate as PEM; make one: raybroker keytool make")
+    return ssl.PEM_cert_to_DER_cert(found[0])
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:

@@ -5,16 +5,33 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 ARRIVING_MAX: Final = 512
 ARRIVING_OF_ADDRESS_MAX: Final = 64
 
 
-class Arrivals:
-    """Tasks of one event loop, one a socket."""
+class Origin(NamedTuple):
+    """What is known of how a client comes, when a gateway passes it on within the process.
 
-    def __init__(self) -> None:
+    encrypted    nobody can read what it sends on its way to the gateway, or the gateway has looked at that itself
+    certificate  the client's own, which TLS has verified
+    """
+
+    encrypted: bool = True
+    certificate: bytes | None = None
+
+
+ITSELF: Final = Origin()
+"""Of clients that no gateway passes on, and of gateways that log in for their clients."""
+
+
+class Arrivals:
+    """Tasks of one event loop, one a socket; at most ``most``, and ``of_address`` from one address."""
+
+    def __init__(self, most: int = ARRIVING_MAX, of_address: int = ARRIVING_OF_ADDRESS_MAX) -> None:
+        self._most = most
+        self._of_address = of_address
         self._tasks: set[asyncio.Task[None]] = set()
         self._by_address: Counter[str] = Counter()
 
@@ -23,7 +40,7 @@ class Arrivals:
 
     def start(self, address: str, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
         """Begin with one from that address; False when there are too many."""
-        if len(self._tasks) >= ARRIVING_MAX or self._by_address[address] >= ARRIVING_OF_ADDRESS_MAX:
+        if len(self._tasks) >= self._most or self._by_address[address] >= self._of_address:
             if not self._by_address[address]:
                 del self._by_address[address]
             return False

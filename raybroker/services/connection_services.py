@@ -23,7 +23,7 @@ from raybroker.model.errors import (
 )
 from raybroker.model.listing import plain
 from raybroker.model.setting import PortRange
-from raybroker.model.setting_services import NATIVE, SERVICE_KINDS, SERVICE_PROTOCOLS, TLS, address_property
+from raybroker.model.setting_services import NATIVE, SERVICE_KINDS, SERVICE_PROTOCOLS, TLS, WITH_TLS, address_property
 from raybroker.model.settings import ConfigView, lookup
 from raybroker.security.access import Access
 from raybroker.security.access_rules import Request, User
@@ -35,7 +35,7 @@ from raybroker.security.user_file import UserFile
 from raybroker.services.accepting import BACKLOG
 from raybroker.services.control import Control
 from raybroker.services.listener import PAUSED, QUIESCED, RUNNING, GatewayOpener, Listener, Row
-from raybroker.services.native import RefusalLog
+from raybroker.services.native import TRAFFIC, RefusalLog
 from raybroker.services.port_mapper import PortMapper
 from raybroker.system import entropy
 from raybroker.transport.ports import bound_socket
@@ -69,6 +69,10 @@ class Backend(Protocol):
         ...
 
     async def guests(self) -> list[Row]: ...
+
+    async def guest_traffic(self) -> dict[str, Row]:
+        """Service → what its connections to hosts carried."""
+        ...
 
     async def close_guest(self, connection: str, reason: str) -> None: ...
 
@@ -145,7 +149,7 @@ class ConnectionServices:
         names = self.active(self._config)
         if not names:
             return
-        tls = await self._open_keystore() if any(SERVICE_PROTOCOLS[name] == TLS for name in names) else None
+        tls = await self._open_keystore() if any(SERVICE_PROTOCOLS[name] in WITH_TLS for name in names) else None
         for name in names:
             self.access(name)
             protocol = SERVICE_PROTOCOLS[name]
@@ -292,6 +296,11 @@ class ConnectionServices:
             for name, kind in SERVICE_KINDS.items()
         ]
 
+    async def counted_rows(self) -> list[Row]:
+        """The same, with what the services' connections to hosts carried, since the hosts were started."""
+        traffic = await self._backend.guest_traffic()
+        return [{**row, **dict.fromkeys(TRAFFIC, 0), **traffic.get(row["service"], {})} for row in self.rows()]
+
     async def pause(self, name: str) -> None:
         """New clients get an error, and nothing of the others is processed. Raises ConfigError for an ADMIN service."""
         listener = self.named(name)
@@ -332,13 +341,13 @@ class ConnectionServices:
         listener.clients_max = most // 2
 
     async def connections(self, service: str | None = None) -> list[Row]:
-        """One row a client: id, user, service, host, producers, consumers, client id."""
+        """One row a client: id, user, service, host, producers, consumers, client id, and what it carried."""
         if service is not None:
             self.named(service)
         counts: dict[str, Counter[str]] = {}
         for row in await self._backend.guests():
             counts.setdefault(row["connection"], Counter()).update(
-                {"producers": row["producers"], "consumers": row["consumers"], "sockets": 1}
+                {key: row[key] for key in ("producers", "consumers", *TRAFFIC)}
             )
         found = []
         for listener in self.listeners.values():
@@ -349,7 +358,7 @@ class ConnectionServices:
                         "id": control.id, "user": control.user.name if control.user else "",
                         "service": listener.name, "host": control.peer, "producers": count["producers"],
                         "consumers": count["consumers"], "client_id": control.client.get("client_id", ""),
-                        "platform": control.client.get("platform", ""),
+                        "platform": control.client.get("platform", ""), **{key: count[key] for key in TRAFFIC},
                     })  # fmt: skip
         return found
 

@@ -22,6 +22,7 @@ from typing import Any, Final, Protocol
 from raybroker.model.errors import BrokerError, NotSupportedError, ProtocolError, SecurityError
 from raybroker.security.access_rules import User
 from raybroker.security.mechanism import DIGEST, Exchange, Identity
+from raybroker.services.arrivals import ITSELF, Origin
 from raybroker.transport.link import Link
 from raybroker.wire.native import frames as wire
 from raybroker.wire.native.connection import TOKEN_BYTES, Native
@@ -70,16 +71,19 @@ class Door(Protocol):
 
 
 class Control:
-    """One client. ``id``: of its connection; ``peer``: its address."""
+    """One client. ``id``: of its connection; ``peer``: its address; ``origin``: how it comes."""
 
-    def __init__(self, door: Door, id: str, peer: str, *, first_s: float, proof_s: float) -> None:  # noqa: A002
+    def __init__(
+        self, door: Door, id: str, peer: str, *, first_s: float, proof_s: float, origin: Origin = ITSELF  # noqa: A002
+    ) -> None:
         self.id = id
         self.user: User | None = None
         self.client: dict[str, Any] = {}
         """What the client says of itself: client_id, platform."""
         self.peer = peer
         self._door = door
-        self._certificate: bytes | None = None
+        self.origin = origin
+        self._certificate = origin.certificate
         """The client's own, which TLS has verified."""
         self._proof_s = proof_s
         self._first_s = first_s
@@ -101,7 +105,7 @@ class Control:
         )
 
     def _made(self, link: Link) -> None:
-        self._certificate = link.peer_certificate
+        self._certificate = self.origin.certificate or link.peer_certificate
         self._deadline = asyncio.get_running_loop().call_later(self._first_s, self._too_slow)
 
     def _read_on(self) -> None:

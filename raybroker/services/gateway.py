@@ -25,6 +25,7 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError
 from typing import Any, Final, Protocol
 
 from raybroker.client.aio.connection import Connection
@@ -36,6 +37,7 @@ from raybroker.client.connection.logging_in import Credentials
 from raybroker.client.connection.service_address import SERVICE, ServiceAddress
 from raybroker.client.connection.service_calls import ServiceCalls, Way, way_to
 from raybroker.model.errors import BrokerError
+from raybroker.services.arrivals import ITSELF, Origin
 from raybroker.transport.link import Link
 from raybroker.wire.native.preamble import preamble
 
@@ -45,8 +47,9 @@ LOGINS_MAX: Final = 16
 CLOSE_TIMEOUT_S: Final = 5.0
 OWN: Final = ServiceAddress("this process", 0, SERVICE, False)
 
-Arrive = Callable[[socket.socket, str], None]
-"""Gives a connected socket to a service's listener, as that of the client at ``"address:port"``, from any thread."""
+Arrive = Callable[[socket.socket, str, Origin], None]
+"""Gives a connected socket to a service's listener, as that of the client at ``"address:port"`` that comes so, from any
+thread."""
 Ended = Callable[[BrokerError], object]
 
 
@@ -115,7 +118,7 @@ class _Dialler:
         try:
             own.setblocking(False)
             other.setblocking(False)
-            self._arrive(other, self._peer)
+            self._arrive(other, self._peer, ITSELF)
             await asyncio.get_running_loop().create_unix_connection(lambda: link, sock=own)
         except BaseException:
             own.close()
@@ -177,7 +180,7 @@ class Gateways:
             threading.Thread(target=self._close, args=(io,), name="raybroker-gateways-end", daemon=True).start()
 
     def _close(self, io: IoThread) -> None:
-        with contextlib.suppress(BrokerError, TimeoutError, RuntimeError):
+        with contextlib.suppress(BrokerError, TimeoutError, RuntimeError, CancelledError):
             io.submit(self._close_all()).result(CLOSE_TIMEOUT_S)
         end_thread(io)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +23,7 @@ from raybroker.security.access_rules import Request
 from raybroker.security.tls import ServerTls
 from raybroker.services.accepting import take_over
 from raybroker.services.arrivals import Arrivals
-from raybroker.services.native import NativeService
+from raybroker.services.native import TRAFFIC, NativeService, Traffic
 
 EXPECTED_S: Final = 60.0
 """How long a secret is good for."""
@@ -33,10 +33,11 @@ EXPECTED_MAX: Final = 16_384
 _FREE: Final = frozenset({
     "hello", "start", "stop", "close_producer", "close_consumer", "close_browser", "browse", "release", "schedule",
     "unwatch_consumers", "txn_begin", "txn_stage", "txn_commit", "txn_prepare", "txn_decide", "txn_rollback",
-    "txn_received", "txn_outcome", "txn_forget", "txn_known",
+    "txn_received", "txn_outcome", "txn_forget", "txn_known", "read_body", "drop_body", "body_piece",
 })  # fmt: skip
 """Requests about what the connection has already, or by a name that cannot be guessed."""
-_RIGHTS: Final = {"open_producer": "produce", "open_consumer": "consume", "open_browser": "browse"}
+_RIGHTS: Final = {
+    "open_producer": "produce", "begin_body": "produce", "open_consumer": "consume", "open_browser": "browse"}
 _ANY: Final = frozenset({"watch_consumers", "units"})
 """Requests of producers about a destination."""
 
@@ -59,6 +60,8 @@ class Guests:
         self._access: dict[str, Access] = {}
         """By the source of the rules, of which a broker has one, or none."""
         self._now_s = now_s
+        self._gone: dict[str, Counter[str]] = {}
+        """What connections carried that have ended, by service."""
         self._expected: OrderedDict[bytes, tuple[float, dict[str, Any]]] = OrderedDict()
         self._arriving = Arrivals()
 
@@ -104,7 +107,7 @@ class Guests:
             if protocol is None:
                 raise ProtocolError(f"there is no service {service!r:.40}")
             context = self._context(security) if protocol == TLS else None
-            link = self._service.accept(_Guest(self.redeem, self._access_of, self._audit_of))
+            link = self._service.accept(_Guest(self.redeem, self._access_of, self._audit_of, self._has_gone))
             await take_over(lambda: link, taken, context, self._service.handshake_s)
         except (OSError, BrokerError) as error:
             taken.close()
@@ -119,12 +122,22 @@ class Guests:
         return found.context()
 
     def rows(self) -> list[dict[str, Any]]:
-        """One for each connection that is in: connection, user, service, producers, consumers."""
+        """One for each connection that is in: connection, user, service, producers, consumers, and what it carried."""
         return [
-            {**connection.guest.claims, **connection.counts()}
+            {**connection.guest.claims, **connection.counts(), **connection.traffic()}
             for connection in self._service.connections
             if isinstance(connection.guest, _Guest) and connection.guest.claims is not None
         ]
+
+    def _has_gone(self, service: str, traffic: Traffic) -> None:
+        self._gone.setdefault(service, Counter()).update(traffic)
+
+    def traffic(self) -> dict[str, Traffic]:
+        """Service → what its connections carried since the host was started, those that have ended too."""
+        found = {service: Counter(counts) for service, counts in self._gone.items()}
+        for row in self.rows():
+            found.setdefault(row["service"], Counter()).update({key: row[key] for key in TRAFFIC})
+        return {service: dict(counts) for service, counts in found.items()}
 
     def close(self, connection: str, reason: str) -> int:
         """End the connections of a client; returns how many there were."""
@@ -148,9 +161,10 @@ class _Guest:
 
     def __init__(
         self, redeem: Callable[[bytes], dict[str, Any] | None], access_of: Callable[[str], Access],
-        audit_of: Callable[[dict[str, Any]], Audit],
+        audit_of: Callable[[dict[str, Any]], Audit], has_gone: Callable[[str, Traffic], None],
     ) -> None:  # fmt: skip
         self._redeem = redeem
+        self._has_gone = has_gone
         self._audit_of = audit_of
         self._access_of = access_of
         self.claims: dict[str, Any] | None = None
@@ -158,6 +172,10 @@ class _Guest:
     def accepts(self, token: bytes) -> bool:
         self.claims = self._redeem(token)
         return self.claims is not None
+
+    def gone(self, traffic: Traffic) -> None:
+        if self.claims is not None:
+            self._has_gone(str(self.claims["service"]), traffic)
 
     def check(self, op: str, args: dict[str, Any]) -> None:
         assert self.claims is not None

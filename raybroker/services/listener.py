@@ -28,7 +28,7 @@ from raybroker.security.access_rules import Request, User
 from raybroker.security.mechanism import Exchange, Identity, Peer
 from raybroker.security.tls import ServerTls
 from raybroker.services.accepting import accepting, exactly, first_byte, take_over
-from raybroker.services.arrivals import ARRIVING_MAX, ARRIVING_OF_ADDRESS_MAX, Arrivals
+from raybroker.services.arrivals import ARRIVING_MAX, ARRIVING_OF_ADDRESS_MAX, ITSELF, Arrivals, Origin
 from raybroker.services.control import Control
 from raybroker.wire.native.preamble import HEAD_BYTES, key_length, key_of
 
@@ -86,7 +86,7 @@ class GatewayOpener(Protocol):
     """Serves the services of other protocols, in a thread of its own; see ``gateway.py``."""
 
     def open(
-        self, service: str, protocol: str, bound: socket.socket, arrive: Callable[[socket.socket, str], None],
+        self, service: str, protocol: str, bound: socket.socket, arrive: Callable[[socket.socket, str, Origin], None],
         state: Callable[[], str],
     ) -> None: ...  # fmt: skip
 
@@ -127,19 +127,19 @@ class Listener:
             self._accepting = loop.create_task(accepting(self._bound, self._arrived))
         else:
 
-            def arrive(taken: socket.socket, peer: str) -> None:
-                loop.call_soon_threadsafe(self._arrived, taken, peer)
+            def arrive(taken: socket.socket, peer: str, origin: Origin) -> None:
+                loop.call_soon_threadsafe(self._arrived, taken, peer, origin)
 
             self._gateways.open(self.name, self.protocol, self._bound, arrive, lambda: self.state)
 
-    def _arrived(self, taken: socket.socket, peer: str) -> None:
+    def _arrived(self, taken: socket.socket, peer: str, origin: Origin = ITSELF) -> None:
         address = peer.rpartition(":")[0]
         self.accepted += 1
-        if not self._arriving.start(address, lambda: self._take(taken, peer)):
+        if not self._arriving.start(address, lambda: self._take(taken, peer, origin)):
             taken.close()
             self.refused(peer, f"{len(self._arriving)} connections have not said what they want yet")
 
-    async def _take(self, taken: socket.socket, peer: str) -> None:
+    async def _take(self, taken: socket.socket, peer: str, origin: Origin) -> None:
         """Read the preamble, and give the socket to whom it is for. A control connection with TLS has none."""
         tls = self._tls
         try:
@@ -154,7 +154,7 @@ class Listener:
                 raise ProtocolError(f"service {self.name} takes clients with TLS alone")
             else:
                 self._require_room(peer)
-                await self._open_control(taken, peer)
+                await self._open_control(taken, peer, origin)
         except (OSError, TimeoutError, BrokerError) as error:
             taken.close()
             self.refused(peer, str(error) or "it has not said what it wants in time")
@@ -162,8 +162,8 @@ class Listener:
             taken.close()
             raise
 
-    async def _open_control(self, taken: socket.socket, peer: str) -> None:
-        control = self._control(peer)
+    async def _open_control(self, taken: socket.socket, peer: str, origin: Origin) -> None:
+        control = self._control(peer, origin)
         context = None if self._tls is None else self._tls.context()
         try:
             await take_over(lambda: control.link, taken, context, self._services.handshake_s)
@@ -179,12 +179,12 @@ class Listener:
         if len(unknown) >= ARRIVING_MAX or of_address >= ARRIVING_OF_ADDRESS_MAX:
             raise ResourceAllocationError(f"{of_address} connections of {address} have not logged in yet")
 
-    def _control(self, peer: str) -> Control:
+    def _control(self, peer: str, origin: Origin) -> Control:
         self._next += 1
         services = self._services
         control = Control(
             self, f"{services.broker}/{self.name}/{services.life}-{self._next}", peer, first_s=services.handshake_s,
-            proof_s=services.proof_s,
+            proof_s=services.proof_s, origin=origin,
         )  # fmt: skip
         self._open.add(control)
         return control
@@ -210,8 +210,8 @@ class Listener:
     def login(self, control: Control, mechanism: str) -> Exchange:
         self._require_open(control)
         address = control.peer.rpartition(":")[0]
-        # A gateway has looked itself at how its client sends what it passes on within this process.
-        peer = Peer(address, encrypted=self.protocol != "tcp")
+        # Without TLS of its own, what a service hears comes from a gateway, which knows how its client sends.
+        peer = Peer(address, encrypted=self.protocol != "tcp" and control.origin.encrypted)
         return self._services.login(self.name, mechanism, peer)
 
     def certified(self, control: Control, certificate: bytes) -> User:

@@ -1,4 +1,4 @@
-"""The endpoint that Prometheus scrapes: one a broker, in a bounded number of threads of its own.
+"""The endpoint that Prometheus scrapes: one a broker, by uvicorn in a thread of its own, with pages made in few others.
 
     /metrics                       the aggregate tier; ?tier=destination or ?tier=all for more, ?names=orders.* for some
     /metrics/destinations          the destination tier, with ?names=
@@ -7,30 +7,38 @@
 
 The methods are GET and HEAD; prometheus_client chooses the format by the header Accept.  A query that is not
 understood is refused (400).  A scrape that cannot be answered in time is an error of the scrape (503), never half a
-page.  Requests for the same page at the same time share one: many scrapers cost about as much as one.
+page.  Requests for the same page at the same time share one: many scrapers cost about as much as one.  With an
+``Admission`` whoever asks says who he is, but for /healthy (401).
 """
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import gzip
 import json
 import logging
-import socket
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler
-from socketserver import TCPServer
-from typing import Any, Final, NamedTuple
-from urllib.parse import parse_qs, urlsplit
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from urllib.parse import parse_qs
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from raybroker.metrics.catalogue import TIERS, Tier
 from raybroker.metrics.exposition import content_type, page
 from raybroker.metrics.snapshot import Snapshot
-from raybroker.model.errors import BrokerError, ConfigError
+from raybroker.model.errors import BrokerError, ConfigError, SecurityError
 from raybroker.model.setting import PortRange
+from raybroker.services.http_bounds import Guard
+from raybroker.services.http_server import HttpServer
+from raybroker.services.metrics_access import REALM
+from raybroker.services.native import RefusalLog
 from raybroker.system.clock import SystemClock
+from raybroker.transport.loops import new_event_loop
 from raybroker.transport.ports import bound_socket
 
 log = logging.getLogger("raybroker.metrics")
@@ -38,11 +46,11 @@ log = logging.getLogger("raybroker.metrics")
 GZIP_BYTES_MIN: Final = 4096
 GZIP_LEVEL: Final = 1
 REQUEST_TIMEOUT_S: Final = 10.0
-"""A client that takes longer to say what it wants, or to take a part of the answer, is let go."""
+"""A client that takes longer to say what it wants is let go."""
 WORKERS_MAX: Final = 8
 """Threads that answer."""
 WAITING_MAX: Final = 256
-"""Connections that wait for a thread; one more is answered 503 at once."""
+"""Requests that wait for a thread; one more is answered 503 at once."""
 WAIT_S_MAX: Final = 10.0
 """A request that has waited for a thread longer is answered 503: who sent it has given up."""
 BACKLOG: Final = 256
@@ -51,7 +59,12 @@ PARAMETERS: Final[dict[str, tuple[str, ...]]] = {
     "/metrics": ("tier", "names"), "/metrics/destinations": ("names",), "/sd": (), "/healthy": (),
 }  # fmt: skip
 """Paths, and what may be asked of them."""
+PUBLIC: Final = frozenset({"/healthy"})
+"""Nobody is asked who he is there."""
 METHODS: Final = ("GET", "HEAD")
+CONNECTIONS_MAX: Final = 512
+START_TIMEOUT_S: Final = 10.0
+STOP_TIMEOUT_S: Final = 4.0
 _TEXT: Final = "text/plain; charset=utf-8"
 
 Ask = Callable[[str | None], Snapshot]
@@ -72,6 +85,10 @@ class _Answer(NamedTuple):
     content_type: str
     body: bytes
     headers: Mapping[str, str] = {}
+
+
+_BUSY: Final = _Answer(503, _TEXT, b"too many scrapes at once; try again later\n")
+R = TypeVar("R")
 
 
 class _Pages:
@@ -112,135 +129,147 @@ class _Pages:
         return made
 
 
-class Endpoint:
-    """Listens from :meth:`start` to :meth:`stop`. ``targets``: the endpoints of all brokers, for /sd."""
+class Admission(Protocol):
+    """Says who may ask."""
 
-    def __init__(self, ask: Ask, targets: Callable[[], list[dict[str, Any]]]) -> None:
+    async def require(self, header: str | None, address: str) -> None:
+        """Raises SecurityError for whoever may not; ``header``: Authorization, ``address``: of the client."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Endpoint:
+    """Listens from :meth:`start` to :meth:`stop`. ``targets``: the endpoints of all brokers, for /sd; ``admission``:
+    None: everybody may ask. What is given to :meth:`admit` holds from then on."""
+
+    def __init__(
+        self, ask: Ask, targets: Callable[[], list[dict[str, Any]]], admission: Admission | None = None
+    ) -> None:
         self._ask = ask
         self._pages = _Pages(ask)
         self._targets = targets
-        self._server: _Server | None = None
+        self._admission = admission
+        self._clock = SystemClock()
+        self._refusals = RefusalLog(self._clock.monotonic_ns)
+        self._workers: ThreadPoolExecutor
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._server: HttpServer
+        self._thread: threading.Thread
+        self._requests = 0
         self.url = ""
+
+    def admit(self, admission: Admission | None) -> None:
+        """Before :meth:`start`."""
+        self._admission = admission
+
+    @property
+    def requests(self) -> int:
+        """Those that are being answered, or wait for a thread."""
+        return self._requests
 
     def start(self, ip: str, ports: PortRange) -> str:
         """The address of /metrics; raises ConfigError when no port of the range is free."""
-        endpoint = self
-
-        class Handler(BaseHTTPRequestHandler):
-            timeout = REQUEST_TIMEOUT_S
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                endpoint._answer(self)
-
-            do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_GET  # noqa: N815 - their names there
-
-            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name there
-                log.debug(format, *args)
-
-        self._server = _Server(bound_socket(ip, ports, "in raybroker.metrics.ports=", backlog=BACKLOG), Handler)
-        threading.Thread(target=self._server.serve_forever, name="raybroker-metrics", daemon=True).start()
+        bound = bound_socket(ip, ports, "in raybroker.metrics.ports=", backlog=BACKLOG)
+        self._workers = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="raybroker-metrics")
+        guard = Guard(
+            self._refusals.refused, most=CONNECTIONS_MAX, of_address=CONNECTIONS_MAX,
+            headers_s=REQUEST_TIMEOUT_S,
+        )  # fmt: skip
+        self._server = HttpServer(self._app, guard=guard, ended=self._ended, ws="none")
+        loop = self._loop = new_event_loop()
+        self._thread = threading.Thread(target=_serve, args=(loop,), name="raybroker-metrics", daemon=True)
+        self._thread.start()
+        port = bound.getsockname()[1]
+        asyncio.run_coroutine_threadsafe(self._server.start(bound), loop).result(START_TIMEOUT_S)
         shown = f"[{ip}]" if ":" in ip else ip
-        self.url = f"http://{shown}:{self._server.server_address[1]}/metrics"
+        self.url = f"http://{shown}:{port}/metrics"
         return self.url
 
     def stop(self) -> None:
-        if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
-            self._server = None
-
-    def _answer(self, request: BaseHTTPRequestHandler) -> None:
+        loop, self._loop = self._loop, None
+        if loop is None:
+            return
         try:
-            answer = self._respond(request)
-        except ConfigError as error:
-            answer = _Answer(400, _TEXT, f"{error}\n".encode())
-        except (BrokerError, TimeoutError) as error:
-            answer = _Answer(503, _TEXT, f"the broker cannot be asked now: {error}\n".encode())
-        _write(request, answer)
+            asyncio.run_coroutine_threadsafe(self._server.close(), loop).result(STOP_TIMEOUT_S)
+        except TimeoutError:
+            log.debug("requests for metrics were given up")
+        loop.call_soon_threadsafe(loop.stop)
+        self._thread.join(STOP_TIMEOUT_S)
+        self._workers.shutdown(wait=False, cancel_futures=True)
+        if self._admission is not None:
+            self._admission.close()
 
-    def _respond(self, request: BaseHTTPRequestHandler) -> _Answer:
-        parts, headers = urlsplit(request.path), request.headers
-        if request.command not in METHODS:
-            text = f"{request.command} is not understood here; there are GET and HEAD\n"
+    async def _ended(self) -> None:
+        """Nothing of the application is open."""
+
+    async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The ASGI application."""
+        request = Request(scope)
+        answer = await self._answer(request)
+        headers = {"Content-Type": answer.content_type, **answer.headers}
+        await Response(answer.body, answer.status, headers)(scope, receive, send)
+
+    async def _answer(self, request: Request) -> _Answer:
+        if self._requests >= WORKERS_MAX + WAITING_MAX:
+            return _BUSY
+        self._requests += 1
+        try:
+            return await self._respond(request)
+        except SecurityError as error:
+            self._refusals.refused(request.client.host if request.client else "", f"metrics: {error}")
+            headers = {"WWW-Authenticate": REALM, "Cache-Control": "no-store"}
+            return _Answer(401, _TEXT, f"{error}\n".encode(), headers)
+        except ConfigError as error:
+            return _Answer(400, _TEXT, f"{error}\n".encode())
+        except (BrokerError, TimeoutError) as error:
+            return _Answer(503, _TEXT, f"the broker cannot be asked now: {error}\n".encode())
+        except Exception:
+            log.exception("a request for metrics failed")
+            return _Answer(500, _TEXT, b"the broker failed; its log tells\n")
+        finally:
+            self._requests -= 1
+
+    async def _respond(self, request: Request) -> _Answer:
+        path, headers = request.scope["path"], request.headers
+        if request.method not in METHODS:
+            text = f"{request.method:.20} is not understood here; there are GET and HEAD\n"
             return _Answer(405, _TEXT, text.encode(), {"Allow": ", ".join(METHODS)})
-        if parts.path not in PARAMETERS:
+        if path not in PARAMETERS:
             text = "/metrics, /metrics?tier=destination, /metrics/destinations?names=orders.*, /sd, /healthy\n"
             return _Answer(404, _TEXT, f"there is: {text}".encode())
-        query = parameters(parts.path, parts.query)
-        if parts.path == "/sd":
-            return _Answer(200, "application/json", json.dumps(self._targets()).encode())
-        if parts.path == "/healthy":
-            self._ask(None)
+        if self._admission is not None and path not in PUBLIC:
+            await self._admission.require(headers.get("authorization"), request.client.host if request.client else "")
+        query = parameters(path, request.url.query)
+        if path == "/sd":
+            return _Answer(200, "application/json", json.dumps(await self._worked(self._targets)).encode())
+        if path == "/healthy":
+            await self._worked(self._ask, None)
             return _Answer(200, _TEXT, b"ok\n")
-        tiers = tiers_of(query.get("tier", ["aggregate"])) if parts.path == "/metrics" else ("destination",)
-        kind = content_type(", ".join(headers.get_all("Accept", [])))
-        packed = "gzip" in headers.get("Accept-Encoding", "")
-        return self._pages.get(_Wanted(tiers, query.get("names", ["*"])[0], kind, packed))
+        tiers = tiers_of(query.get("tier", ["aggregate"])) if path == "/metrics" else ("destination",)
+        kind = content_type(", ".join(headers.getlist("accept")))
+        packed = "gzip" in headers.get("accept-encoding", "")
+        return await self._worked(self._pages.get, _Wanted(tiers, query.get("names", ["*"])[0], kind, packed))
 
+    async def _worked(self, work: Callable[..., R], *args: Any) -> R:
+        """The result of some work in a thread; raises TimeoutError when none was free for too long."""
+        came_ns = self._clock.monotonic_ns()
 
-def _write(request: BaseHTTPRequestHandler, answer: _Answer) -> None:
-    """The whole answer, without its body for HEAD; the connection ends, so that an idle scraper keeps no thread."""
-    request.close_connection = True
-    try:
-        request.send_response(answer.status)
-        length = str(len(answer.body))
-        own = {"Content-Type": answer.content_type, "Connection": "close", "Content-Length": length}
-        for name, value in {**own, **answer.headers}.items():
-            request.send_header(name, value)
-        request.end_headers()
-        if request.command != "HEAD":
-            request.wfile.write(answer.body)
-    except OSError as error:
-        log.debug("a scraper left before it had its answer: %s", error)
-
-
-class _Server(TCPServer):
-    """Accepts in its own thread and answers in ``WORKERS_MAX`` others."""
-
-    def __init__(self, listening: socket.socket, handler: type[BaseHTTPRequestHandler]) -> None:
-        self._workers = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="raybroker-metrics")
-        self._room = threading.Semaphore(WORKERS_MAX + WAITING_MAX)
-        self._clock = SystemClock()
-        super().__init__(listening.getsockname(), handler, bind_and_activate=False)
-        self.socket.close()
-        self.socket = listening
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Called in the accepting thread: hand it to a worker, or refuse it."""
-        if not self._room.acquire(blocking=False):
-            self._busy(request)
-            return
-        self._workers.submit(self._work, request, client_address, self._clock.monotonic_ns())
-
-    def _work(self, request: Any, client_address: Any, came_ns: int) -> None:
-        try:
+        def done() -> R:
             if self._clock.monotonic_ns() - came_ns > WAIT_S_MAX * 1e9:
-                self._busy(request)
-                return
-            try:
-                self.finish_request(request, client_address)
-            except OSError as error:
-                log.debug("a scraper left before it had its answer: %s", error)
-            except Exception:  # one request that fails must not end the thread, nor be silent
-                log.exception("a request for metrics failed")
-            self.shutdown_request(request)
-        finally:
-            self._room.release()
+                raise TimeoutError("too many scrapes at once; try again later")
+            return work(*args)
 
-    def _busy(self, request: Any) -> None:
-        text = b"too many scrapes at once; try again later\n"
-        head = f"HTTP/1.1 503 Busy\r\nContent-Type: {_TEXT}\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n"
-        try:
-            request.setblocking(False)
-            request.send(head.encode() + text)
-        except OSError as error:
-            log.debug("a scraper left before it was refused: %s", error)
-        self.shutdown_request(request)
+        return await asyncio.get_running_loop().run_in_executor(self._workers, done)
 
-    def server_close(self) -> None:
-        super().server_close()
-        self._workers.shutdown(wait=False, cancel_futures=True)
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    """The thread of an endpoint."""
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
 
 
 def parameters(path: str, query: str) -> dict[str, list[str]]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from raybroker.engine.ports import Clock, Committer, Peer, Refused
 from raybroker.engine.session import Session
 from raybroker.model import histogram
-from raybroker.model.block import count_of
+from raybroker.model.block import Block, count_of
 from raybroker.model.errors import (
     BrokerError,
     ProtocolError,
@@ -26,6 +27,7 @@ from raybroker.model.histogram import Histogram
 from raybroker.model.record import Buffer
 from raybroker.model.setting import PortRange
 from raybroker.model.settings import ConfigView
+from raybroker.services.secure_port import SecurePort
 from raybroker.services.turn import Turn
 from raybroker.transport.link import Link
 from raybroker.transport.ports import bound_socket
@@ -42,6 +44,14 @@ BACKLOG: Final = 512
 """Connections the system may hold that are not accepted yet."""
 
 
+Traffic = dict[str, int]
+"""What guests' connections have carried, by the keys of TRAFFIC."""
+TRAFFIC: Final = (
+    "messages_in", "messages_out", "message_bytes_in", "message_bytes_out", "packets_in", "packets_out",
+    "packet_bytes_in", "packet_bytes_out",
+)  # fmt: skip
+
+
 class Guest(Protocol):
     """What a connection may do that came in through a connection service."""
 
@@ -51,6 +61,10 @@ class Guest(Protocol):
 
     def check(self, op: str, args: dict[str, Any]) -> None:
         """Raises a BrokerError, SecurityError above all, for a request that it may not make."""
+        ...
+
+    def gone(self, traffic: Traffic) -> None:
+        """The connection has ended; ``traffic``: what it carried in all."""
         ...
 
 
@@ -75,6 +89,8 @@ class Connection:
         self._go = True
         """The client takes deliveries: it has not said that it is full."""
         self._paused = False
+        self._carried = [0, 0, 0, 0, 0]
+        """Of a guest: messages in and out, their bytes in and out, packets in."""
         self.guest = guest
         self.link = Link(
             Native(
@@ -101,6 +117,9 @@ class Connection:
         self._heard = True
         service = self._service
         service.packets_in += len(frames)
+        guest = self.guest
+        if guest is not None:
+            self._carried[4] += len(frames)
         if self._session is None:
             self._session = service.open_session(self)
         session, turn = self._session, service.turn
@@ -109,6 +128,8 @@ class Connection:
         try:
             for frame in frames:
                 if isinstance(frame, wire.Send):
+                    if guest is not None:
+                        self._came(frame.block)
                     session.send(frame.handle, frame.floor, frame.block)
                 elif isinstance(frame, wire.Ack):
                     session.acknowledge(frame.handle, frame.epoch, frame.request, frame.ranges)
@@ -117,7 +138,11 @@ class Connection:
                 elif isinstance(frame, wire.Drain):
                     session.drain(frame.handle, frame.epoch, frame.credit)
                 elif isinstance(frame, wire.SendTx):
+                    if guest is not None:
+                        self._came(frame.block)
                     session.send(frame.handle, frame.floor, frame.block, frame.txn)
+                elif isinstance(frame, wire.SendLarge):
+                    session.send_large(frame.handle, frame.floor, frame.body, frame.block, frame.txn)
                 elif isinstance(frame, wire.Settle):
                     session.settle(*frame)
                 elif isinstance(frame, wire.Begun):
@@ -125,9 +150,9 @@ class Connection:
                 elif isinstance(frame, wire.Extend):
                     session.extend(*frame)
                 elif isinstance(frame, wire.Call):
-                    if self.guest is not None:
+                    if guest is not None:
                         try:
-                            self.guest.check(frame.op, frame.args)
+                            guest.check(frame.op, frame.args)
                         except BrokerError as error:
                             self.failed(frame.request, error.code, str(error))
                             continue
@@ -166,6 +191,20 @@ class Connection:
         session = self._session
         return {"producers": len(session.producers) if session else 0,
                 "consumers": len(session.consumers) if session else 0}
+
+    def _came(self, block: Block) -> None:
+        """A guest has sent messages."""
+        self._carried[0] += block.count
+        self._carried[2] += len(block.view)
+
+    def traffic(self) -> Traffic:
+        """What it has carried, of a guest."""
+        messages_in, messages_out, sent_bytes, given_bytes, packets_in = self._carried
+        bytes_in, packets_out, bytes_out = self.link.traffic()
+        counts = (
+            messages_in, messages_out, sent_bytes, given_bytes, packets_in, packets_out, bytes_in, bytes_out
+        )  # fmt: skip
+        return dict(zip(TRAFFIC, counts, strict=True))
 
     def pause(self, paused: bool) -> None:
         """Neither read from it nor deliver to it, until that ends."""
@@ -240,9 +279,19 @@ class Connection:
         self.link.write(wire.sent(rows))
 
     def deliver(self, handle: int, epoch: int, tag: int, attempt: int, block: Sequence[Buffer]) -> None:
-        if self._meter_max > 0:
-            self._metered += count_of(block[0])
+        if self._meter_max > 0 or self.guest is not None:
+            count = count_of(block[0])
+            self._metered += count
+            self._carried[1] += count
+            self._carried[3] += sum(map(len, block))
         self.link.write(*wire.deliver(handle, epoch, tag, attempt, block))
+
+    def deliver_large(
+        self, handle: int, epoch: int, tag: int, attempt: int, ordinal: int, front: Buffer
+    ) -> None:
+        if self._meter_max > 0:
+            self._metered += 1
+        self.link.write(*wire.deliver_large(handle, epoch, tag, attempt, ordinal, front))
 
     def acked(self, request: int, unknown: int) -> None:
         self.link.write(wire.acked(request, unknown))
@@ -323,7 +372,7 @@ class NativeService:
         """Of whatever is under way on the service's loop."""
         self.held: set[Connection] = set()
         """Nothing is read from them until those parts have caught up."""
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | SecurePort | None = None
         self.round_trips = Histogram(histogram.SECONDS)
         self.packets_in = self.opened_count = self.refused_count = 0
         self._refusals = RefusalLog(clock.monotonic_ns)
@@ -332,13 +381,21 @@ class NativeService:
         self._ping_s: int = config["imq.ping.interval"]
         self._ping_task: asyncio.Task[None] | None = None
 
-    async def listen(self, ip: str, ports: PortRange) -> tuple[str, int]:
-        """Bind the first free port of the range; raises ConfigError when there is none."""
+    async def listen(
+        self, ip: str, ports: PortRange, tls: Callable[[], ssl.SSLContext] | None = None
+    ) -> tuple[str, int]:
+        """Bind the first free port of the range; raises ConfigError when there is none.
+
+        ``tls``: the context for the next connection, where all have TLS.
+        """
         bound = bound_socket(ip, ports, "in raybroker.data.ports=", backlog=BACKLOG)
         host, port = bound.getsockname()[:2]
-        self._server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(self).link, sock=bound, backlog=BACKLOG
-        )
+        if tls is None:
+            self._server = await asyncio.get_running_loop().create_server(self.accept, sock=bound, backlog=BACKLOG)
+        else:
+            self._server = SecurePort(
+                bound, tls, self.accept, handshake_s=self.handshake_s, refused=self.refused_at
+            )
         self.address = host, port
         if self._ping_s > 0:
             self._ping_task = asyncio.create_task(self._ping_all())
@@ -383,6 +440,8 @@ class NativeService:
 
     def closed(self, connection: Connection) -> None:
         if connection in self.connections:
+            if connection.guest is not None:
+                connection.guest.gone(connection.traffic())
             self._lost = [a + b for a, b in zip(self._lost, connection.link.traffic(), strict=True)]
         self.connections.discard(connection)
         self.held.discard(connection)

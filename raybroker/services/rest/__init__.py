@@ -8,7 +8,6 @@
     openapi       the description of all of it, made from the models
     application   the ASGI application
     relay         the native protocol over WebSocket
-    server        uvicorn, with the bounds of its connections
     opening       puts them together
 
 The broker is reached by a function that connects as a user with a password: whoever asks over HTTP has the rights of

@@ -1,23 +1,22 @@
 """The ASGI application: requests of HTTP, answered by users' connections to the broker.
 
 Bounds: REQUESTS_MAX requests at once, of them RECEIVES_MAX that wait for messages; ``body_bytes_max`` a body,
-BODIES_BYTES_MAX all bodies that are being handled; BODY_TIMEOUT_S for a body to come; HEADERS_BYTES_MAX the headers.
+BODIES_BYTES_MAX all bodies that are being handled; BODY_TIMEOUT_S for a body to come.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, NamedTuple
 
 from pydantic import TypeAdapter
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketClose
 
 from raybroker.model.errors import (
     BrokerError,
@@ -31,9 +30,10 @@ from raybroker.model.names import check_destination_name
 from raybroker.security.mechanism import require_private
 from raybroker.services.rest import models
 from raybroker.services.rest.credentials import who
+from raybroker.services.rest.long_poll import LongPoll
 from raybroker.services.rest.openapi import OPERATIONS, Operation, description
 from raybroker.services.rest.problems import CONTENT_TYPE, RefusedError, headers_of, problem, status_of
-from raybroker.services.rest.relay import Relay
+from raybroker.services.rest.relay import Arrive, Relay
 from raybroker.services.rest.user_connection import UserConnection
 from raybroker.services.rest.users import Users
 
@@ -43,7 +43,6 @@ RECEIVES_MAX: Final = 384
 """Requests that wait for messages; there is room for others beside them."""
 BODIES_BYTES_MAX: Final = 64 << 20
 BODY_TIMEOUT_S: Final = 20.0
-HEADERS_BYTES_MAX: Final = 16_384
 NATIVE: Final = "/native"
 """Where the native protocol goes over WebSocket."""
 RUNNING: Final = "RUNNING"
@@ -54,60 +53,82 @@ Handler = Callable[[Request, UserConnection], Awaitable[Response]]
 
 
 class Terms(NamedTuple):
-    """What the service is run with. ``unencrypted``: passwords may come without TLS from anywhere."""
+    """What the service is run with. ``unencrypted``: passwords may come without TLS from anywhere; ``pull_s``: seconds
+    between polls of the native protocol, -1: none."""
 
     broker: str
     version: str
     body_bytes_max: int
     unencrypted: bool
+    pull_s: int = -1
 
 
 class Application:
-    """``app`` is the ASGI application. ``state()``: of the service, RUNNING, PAUSED or QUIESCED; ``relay``: carries the
-    native protocol, None: it is not there."""
+    """``app`` is the ASGI application. ``state()``: of the service, RUNNING, PAUSED or QUIESCED; ``arrive``: where the
+    native protocol goes that comes over WebSocket and by long poll, None: nowhere."""
 
     def __init__(
-        self, users: Users, terms: Terms, state: Callable[[], str] = lambda: RUNNING, relay: Relay | None = None
+        self, users: Users, terms: Terms, state: Callable[[], str] = lambda: RUNNING, arrive: Arrive | None = None
     ) -> None:
         self.users = users
         self._terms = terms
         self._state = state
         self._requests = self._receives = self._bodies_bytes = 0
         self._description = models.written(description(terms.version))
-        paths = dict.fromkeys(operation.path for operation in OPERATIONS)
-        routes: list[BaseRoute] = [self._route(path, [one for one in OPERATIONS if one.path == path]) for path in paths]
-        if relay is not None:
-            routes.append(WebSocketRoute(NATIVE, relay.serve))
-        self.app = Starlette(routes=routes, exception_handlers={HTTPException: _refused})
+        self._relay = Relay(arrive) if arrive is not None else None
+        self._polls = LongPoll(arrive, self.read, pull_s=terms.pull_s) if arrive is not None else None
+        self._routes: dict[str, dict[str, tuple[Handler, Operation]]] = {}
+        """Path → method → what answers. Not HEAD: a receive would take messages that nobody sees."""
+        for operation in OPERATIONS:
+            handler: Handler = getattr(self, f"_{operation.name}")
+            self._routes.setdefault(operation.path, {})[operation.method] = handler, operation
+
+    async def close(self) -> None:
+        """End what users and clients of the native protocol have open."""
+        if self._polls is not None:
+            await self._polls.close()
+        await self.users.close()
 
     @property
     def load(self) -> dict[str, int]:
         """What is bounded, and how much of it there is now."""
         return {"requests": self._requests, "receives": self._receives, "bodies_bytes": self._bodies_bytes}
 
-    def _route(self, path: str, operations: Iterable[Operation]) -> Route:
-        found: dict[str, tuple[Handler, Operation]] = {
-            operation.method: (getattr(self, f"_{operation.name}"), operation) for operation in operations
-        }
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The ASGI application. Handlers are found in a table, without the routing and middleware of a framework."""
+        if scope["type"] == "http":
+            request = Request(scope, receive)
+            answer = await self._respond(request, *_route_of(scope["path"]))
+            await answer(scope, receive, send)
+        elif self._relay is not None and scope["path"] == NATIVE:
+            await self._relay.serve(WebSocket(scope, receive, send))
+        else:
+            await WebSocketClose()(scope, receive, send)
 
-        async def answer(request: Request) -> Response:
-            handler, operation = found[request.method]
-            try:
-                if sum(map(_bytes_of, request.scope["headers"])) > HEADERS_BYTES_MAX:
-                    raise RefusedError(f"the headers have more than {HEADERS_BYTES_MAX} bytes", 431)
-                request.state.query = _query(request, operation.query)
-                return await self._answer(request, handler, public=operation.public)
-            except BrokerError as error:
-                return answered_with(error)
-            except ClientDisconnect:
-                return Response(status_code=400)
-            except Exception as error:  # whoever asks is told, and the log has the rest
-                LOG.exception("a request over HTTP could not be answered")
-                return answered_with(BrokerError(f"the broker failed: {error!r:.200}"))
-
-        route = Route(path, answer)
-        route.methods = set(found)  # Not HEAD: a receive would take messages that nobody sees.
-        return route
+    async def _respond(self, request: Request, route: str, name: str) -> Response:
+        """``name``: of the destination, in the path."""
+        there = self._routes.get(route)
+        if there is None:
+            step = self._polls.steps.get(request.scope["path"]) if self._polls is not None else None
+            if step is not None:
+                return await step(request) if request.method == "POST" else _not_understood(request, "POST")
+            paths = ", ".join(sorted(self._routes))
+            return answered_with(RefusedError(f"there is no {request.scope['path']:.200}; there are {paths}", 404))
+        found = there.get(request.method)
+        if found is None:
+            return _not_understood(request, ", ".join(sorted(there)))
+        handler, operation = found
+        try:
+            request.scope["path_params"] = {"name": name} if name else {}
+            request.state.query = _query(request, operation.query)
+            return await self._answer(request, handler, public=operation.public)
+        except BrokerError as error:
+            return answered_with(error)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        except Exception as error:  # whoever asks is told, and the log has the rest
+            LOG.exception("a request over HTTP could not be answered")
+            return answered_with(BrokerError(f"the broker failed: {error!r:.200}"))
 
     async def _answer(self, request: Request, handler: Handler, *, public: bool) -> Response:
         if public:
@@ -124,7 +145,12 @@ class Application:
             if "name" in request.path_params:
                 _check_name(request.path_params["name"])
             async with self.users.of(given, f"{host}:{port}") as user:
-                return await handler(request, user)
+                try:
+                    return await handler(request, user)
+                except SecurityError as error:
+                    if not user.ended:
+                        raise
+                    raise ResourceAllocationError(f"{error}; with the next request it is opened again") from None
         finally:
             self._requests -= 1
 
@@ -145,11 +171,15 @@ class Application:
 
     async def _send(self, request: Request, user: UserConnection, kind: str) -> Response:
         destination = f"{kind}:{request.path_params['name']}"
-        async with self._body(request, models.SEND) as found:
+        data = await self._read_json(request)
+        try:
+            found = models.parsed(models.SEND, data)
             if isinstance(found, list):
                 ids = await user.send_all(destination, found)
             else:
                 ids = [await user.send(destination, found)]
+        finally:
+            self._forget(len(data))
         return _json({"ids": ids}, 201)
 
     async def _receive(self, request: Request, user: UserConnection) -> Response:
@@ -179,8 +209,12 @@ class Application:
         self, request: Request, user: UserConnection, adapter: TypeAdapter[Any], outcome: str
     ) -> Response:
         queue = request.path_params["name"]
-        async with self._body(request, adapter) as found:
+        data = await self._read_json(request)
+        try:
+            found = models.parsed(adapter, data)
             results = await user.settle(queue, found["receipts"], outcome, found.get("delay_ms"))
+        finally:
+            self._forget(len(data))
         missed = [row for row in results if row["outcome"] != outcome]
         if not missed:
             return _json({"results": results})
@@ -204,38 +238,61 @@ class Application:
 
     # ---- bodies ----------------------------------------------------------------------------------------------------
 
-    @asynccontextmanager
-    async def _body(self, request: Request, adapter: TypeAdapter[Any]) -> AsyncIterator[Any]:
-        """The checked value of a request's body; its bytes count for as long as it is handled."""
+    def _read_json(self, request: Request) -> Awaitable[bytes]:
+        """As :meth:`_read`, of a body that says that it is JSON."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != _JSON:
             raise RefusedError(f"a body of type {kind!r:.80}; it is {_JSON}", 415)
-        most = self._terms.body_bytes_max
+        return self._read(request, self._terms.body_bytes_max)
+
+    @asynccontextmanager
+    async def read(self, request: Request, most: int) -> AsyncIterator[bytes]:
+        """The body of a request, whose bytes count for as long as it is handled."""
+        data = await self._read(request, most)
+        try:
+            yield data
+        finally:
+            self._forget(len(data))
+
+    async def _read(self, request: Request, most: int) -> bytes:
+        """A body of at most so many bytes, which count until :meth:`_forget` is told how many they were."""
         length = request.headers.get("content-length", "0")
         if length.isdecimal() and int(length[:20]) > most:
             raise _too_large(most)
         held = 0
         try:
             chunks: list[bytes] = []
-            try:
-                async with asyncio.timeout(BODY_TIMEOUT_S):
-                    async for chunk in request.stream():
-                        held += len(chunk)
-                        self._bodies_bytes += len(chunk)
-                        if held > most:
-                            raise _too_large(most)
-                        if self._bodies_bytes > BODIES_BYTES_MAX:
-                            raise ResourceAllocationError(
-                                f"bodies of {BODIES_BYTES_MAX} bytes are being handled; try again"
-                            )
-                        chunks.append(chunk)
-            except TimeoutError:
-                raise RefusedError(
-                    f"the body has not come in {BODY_TIMEOUT_S:g} s", 408, {"Connection": "close"}, retryable=True
-                ) from None
-            yield models.parsed(adapter, b"".join(chunks))
-        finally:
-            self._bodies_bytes -= held
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                async for chunk in request.stream():
+                    held += len(chunk)
+                    self._bodies_bytes += len(chunk)
+                    if held > most:
+                        raise _too_large(most)
+                    if self._bodies_bytes > BODIES_BYTES_MAX:
+                        raise ResourceAllocationError(
+                            f"bodies of {BODIES_BYTES_MAX} bytes are being handled; try again"
+                        )
+                    chunks.append(chunk)
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        except TimeoutError:
+            self._forget(held)
+            raise RefusedError(
+                f"the body has not come in {BODY_TIMEOUT_S:g} s", 408, {"Connection": "close"}, retryable=True
+            ) from None
+        except BaseException:
+            self._forget(held)
+            raise
+
+    def _forget(self, size: int) -> None:
+        self._bodies_bytes -= size
+
+
+def _route_of(path: str) -> tuple[str, str]:
+    """The path as the table of operations has it, and the name of the destination in it."""
+    parts = path.split("/")
+    if len(parts) == 4 and parts[2]:
+        return f"/{parts[1]}/{{name}}/{parts[3]}", parts[2]
+    return path, ""
 
 
 async def unless_gone(request: Request, work: Any) -> Any:
@@ -260,14 +317,10 @@ async def _disconnected(request: Request) -> None:
         continue
 
 
-def _bytes_of(header: tuple[bytes, bytes]) -> int:
-    return len(header[0]) + len(header[1])
-
-
 def _too_large(most: int) -> RefusedError:
     return RefusedError(
-        f"the body has more than {most} bytes (raybroker.http.body_bytes_max); send it in several requests, or raise"
-        " that", 413, {"Connection": "close"},
+        f"the body has more than {most} bytes (raybroker.http.body_bytes_max says how many a message may have); send it"
+        " in several requests, or raise that", 413, {"Connection": "close"},
     )  # fmt: skip
 
 
@@ -279,11 +332,18 @@ def _check_name(name: str) -> None:
 
 
 def _query(request: Request, adapter: TypeAdapter[Any]) -> Any:
+    if not request.scope["query_string"]:
+        return {}  # Nothing of it has to be there.
     pairs = request.query_params.multi_items()
     given = dict(pairs)
     if len(given) != len(pairs):
         raise MessageFormatError("a parameter of the query is given twice")
     return models.checked(adapter, given, "the query")
+
+
+def _not_understood(request: Request, allowed: str) -> Response:
+    text = f"{request.method:.20} is not understood at {request.scope['path']:.200}; there is {allowed}"
+    return answered_with(RefusedError(text, 405, {"Allow": allowed}))
 
 
 def _json(value: Any, status: int = 200) -> Response:
@@ -294,15 +354,3 @@ def answered_with(error: BrokerError, more: Mapping[str, Any] | None = None) -> 
     """An error as an answer."""
     body = models.written({**problem(error), **(more or {})})
     return Response(body, status_of(error), {**_PLAIN_HEADERS, **headers_of(error)}, CONTENT_TYPE)
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    """What the routes themselves refuse: paths and methods that there are not."""
-    assert isinstance(error, HTTPException)
-    path = request.url.path
-    if error.status_code == 405:
-        allowed = ", ".join(sorted((error.headers or {})["Allow"].split(", ")))
-        text = f"{request.method:.20} is not understood at {path:.200}; there is {allowed}"
-        return answered_with(RefusedError(text, 405, {"Allow": allowed}))
-    there = sorted({operation.path for operation in OPERATIONS})
-    return answered_with(RefusedError(f"there is no {path:.200}; there are {', '.join(there)}", error.status_code))

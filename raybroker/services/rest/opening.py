@@ -6,12 +6,14 @@ import ssl
 from collections.abc import Callable
 from typing import Protocol
 
+from raybroker.model.setting_services import pull_property
 from raybroker.model.settings import ConfigView
 from raybroker.security.mechanism import UNENCRYPTED
+from raybroker.services.http_bounds import Guard
+from raybroker.services.http_server import HttpServer
 from raybroker.services.native import RefusalLog
 from raybroker.services.rest.application import Application, Terms
-from raybroker.services.rest.relay import Arrive, Relay
-from raybroker.services.rest.server import Guard, HttpServer
+from raybroker.services.rest.relay import Arrive
 from raybroker.services.rest.users import Connect, Users
 from raybroker.system.clock import SystemClock
 
@@ -43,10 +45,11 @@ def http_server(
             now_s=lambda: clock.monotonic_ns() / 1e9,
         )  # fmt: skip
         terms = Terms(
-            broker, version, config["raybroker.http.body_bytes_max"], config[UNENCRYPTED]
+            broker, version, config["raybroker.http.body_bytes_max"], config[UNENCRYPTED],
+            config[pull_property(gateway.service)],
         )
-        application = Application(users, terms, gateway.state, Relay(gateway.arrive))
+        application = Application(users, terms, gateway.state, gateway.arrive)
         guard = Guard(RefusalLog(clock.monotonic_ns).refused)
-        return HttpServer(application.app, guard=guard, ended=users.close, tls=tls)
+        return HttpServer(application.app, guard=guard, ended=application.close, tls=tls)
 
     return made

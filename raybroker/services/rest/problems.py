@@ -58,7 +58,7 @@ STATUSES: Final[tuple[tuple[type[BrokerError], int], ...]] = (
 
 TITLES: Final[Mapping[int, str]] = {
     400: "The request is malformed", 401: "Who are you", 403: "Not permitted", 404: "There is no such thing",
-    405: "Not this method", 408: "The request did not come in time", 409: "Not in this state",
+    405: "Not this method", 410: "It has ended", 408: "The request did not come in time", 409: "Not in this state",
     411: "The length of the body is missing", 413: "Too large", 415: "Not this type of body",
     429: "Too many failed logins", 431: "Headers too large", 500: "The broker failed",
     501: "Not built", 503: "Not now", 504: "No answer in time", 507: "Full",

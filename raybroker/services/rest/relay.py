@@ -13,7 +13,11 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
+from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from raybroker.services.arrivals import Origin
+from raybroker.services.http_bounds import CERTIFICATE
 
 LOG: Final = logging.getLogger("raybroker.services")
 RELAYS_MAX: Final = 2048
@@ -21,11 +25,11 @@ READ_BYTES: Final = 256 << 10
 TRY_AGAIN: Final = 1013
 """The close code of a server that has no room."""
 
-Arrive = Callable[[socket.socket, str], None]
+Arrive = Callable[[socket.socket, str, Origin], None]
 
 
 class Relay:
-    """``arrive`` gives a socket to the listener, with the address of the client."""
+    """``arrive`` gives a socket to the listener, with the address of the client and how it comes."""
 
     def __init__(self, arrive: Arrive, most: int = RELAYS_MAX) -> None:
         self._arrive = arrive
@@ -54,7 +58,7 @@ class Relay:
             own.setblocking(False)
             other.setblocking(False)
             host, port = client.client or ("", 0)
-            self._arrive(other, f"{host}:{port}")
+            self._arrive(other, f"{host}:{port}", origin_of(client))
             reader, writer = await asyncio.open_unix_connection(sock=own, limit=READ_BYTES)
         except BaseException:
             own.close()
@@ -69,6 +73,11 @@ class Relay:
             writer.close()
             with contextlib.suppress(RuntimeError, WebSocketDisconnect, OSError):
                 await client.close()
+
+
+def origin_of(client: HTTPConnection) -> Origin:
+    """How the client comes: over TLS or not, and the certificate that it has shown."""
+    return Origin(client.scope["scheme"] in ("https", "wss"), client.scope.get("state", {}).get(CERTIFICATE))
 
 
 async def _up(client: WebSocket, writer: asyncio.StreamWriter) -> None:

@@ -44,6 +44,10 @@ class Door(Protocol):
         """Log in to the broker: the connection, and what makes sessions of it."""
         ...
 
+    def together(self, work: Callable[[], object]) -> None:
+        """Do it; what it hands over to the connections behind leaves at its end, in one go."""
+        ...
+
     def known(self, connection: StompConnection) -> None:
         """It has logged in."""
         ...
@@ -70,6 +74,9 @@ class StompConnection(asyncio.Protocol):
         self._flushed = asyncio.Event()
         self._flushed.set()
         self._handling = False
+        """The task has a frame, and will look for the next one."""
+        self._left: Frame | Exception | None = None
+        """A frame, or the end of frames, that was found in the bytes as they came and that the task is to see to."""
         self._ended = False
         """An ERROR was sent, or the answer to DISCONNECT: what comes is not looked at any more."""
         self._lost = self._closing = self._begun = False
@@ -90,6 +97,10 @@ class StompConnection(asyncio.Protocol):
         if self._ended:
             return
         self._parser.feed(data)
+        if self._session is not None and not self._handling and self._left is None:
+            self._door.together(self._take_at_once)
+            if self._left is None and self._flushed.is_set():
+                return
         if self._handling and self._parser.buffered > READ_BYTES_HIGH and self._transport is not None:
             self._transport.pause_reading()
         self._more.set()
@@ -208,9 +219,25 @@ class StompConnection(asyncio.Protocol):
             if self._lost:
                 self._door.gone(self)
 
+    def _take_at_once(self) -> None:
+        """Handle frames that have to wait for nothing, as they come: a task would begin with them a turn of the loop
+        later. The first other frame is left to it."""
+        session, parser = self._session, self._parser
+        assert session is not None
+        try:
+            while self._flushed.is_set() and not self._ended and (frame := parser.next_frame()) is not None:
+                if not session.send_at_once(frame):
+                    self._left = frame
+                    return
+        except Exception as error:  # noqa: BLE001 - the task tells the client
+            self._left = error
+
     async def _next_frame(self) -> Frame | None:
         while not self._ended:
-            frame = self._parser.next_frame()
+            left, self._left = self._left, None
+            if isinstance(left, Exception):
+                raise left
+            frame = left or self._parser.next_frame()
             if frame is not None:
                 self._handling = True
                 await self.flushed()

@@ -105,6 +105,9 @@ class StompServer:
         )
         return core, session_maker(core)
 
+    def together(self, work: Callable[[], object]) -> None:
+        self._gateway.io.together(work)
+
     def known(self, connection: StompConnection) -> None:
         self._unknown.pop(connection, None)
 

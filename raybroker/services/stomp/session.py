@@ -20,7 +20,6 @@ from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.consumer.acknowledgement_answers import Confirmation, Confirmations
 from raybroker.client.consumer.subscriptions import make_temporary, unsubscribe
 from raybroker.client.destinations import Destination, Queue, Topic
-from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_options import CommonOptions
 from raybroker.client.producer.unnamed import AnyProducer, UnnamedProducer
 from raybroker.client.session import opening
@@ -58,6 +57,10 @@ ACK_CHARS_MAX: Final = 40
 
 
 MakeSession = Callable[[str], SessionCore]
+
+
+class Unopened(Exception):  # noqa: N818 - nothing is wrong
+    """A destination has to be made, or a producer opened, before a message can go to it."""
 
 
 class Client(Out, Protocol):
@@ -116,41 +119,70 @@ class StompSession:
 
     # ---- SEND --------------------------------------------------------------------------------------------------------
 
+    def send_at_once(self, frame: Frame) -> bool:
+        """Hand over the message of a SEND that has to wait for nothing; False: nothing has happened, and the frame is
+        one for :meth:`handle`, which also says what is wrong with it."""
+        if frame.command != "SEND" or self._unsettled >= SENDS_MAX:
+            return False
+        try:
+            return self._hand_over(frame) is None
+        except (BrokerError, Unopened):
+            return False
+
     async def _send(self, frame: Frame) -> bool:
+        await self._settled_but(SENDS_MAX - 1)
+        while True:
+            try:
+                full = self._hand_over(frame)
+            except Unopened:
+                await self._open(frame)
+                continue
+            if full is None:
+                return False
+            await asyncio.wrap_future(full.room_future())
+
+    def _hand_over(self, frame: Frame) -> AnyProducer | None:
+        """Returns None when it is done, or the producer that has no room for the message, which may be tried again.
+        Raises Unopened when :meth:`_open` has to come first."""
         headers = frame.headers
-        found = await self._destination(target(headers.get("destination")))
+        found = self._made(target(headers.get("destination")))
         options = send_options(headers, self._core.clock.now_ms())
         reply_to = headers.get("reply-to")
-        answers = None if reply_to is None else await self._destination(target(reply_to, "reply-to"))
+        answers = None if reply_to is None else self._made(target(reply_to, "reply-to"))
         body = body_of(headers, frame.body)
         transaction = self._transaction_of(frame)
-        producer = transaction.producer if transaction is not None else await self._producer()
+        producer = transaction.producer if transaction is not None else self._producing
+        opened = None if producer is None else producer.known(found)
+        if producer is None or opened is None:
+            raise Unopened
         header, shared = self._options.find(
             producer.shared, options.properties, options.correlation_id, answers, options.type, options.priority,
             options.ttl_ms, options.delay_ms, options.unit, options.persistent, None,
         )  # fmt: skip
-        opened = producer.known(found) or await producer.find(found)
         if transaction is not None:
+            transaction.require_room()
+            if opened.put(body, header, shared, None, urgent=False, block=False) is None:
+                return opened
             transaction.enter()
-            await self._put(opened, body, header, shared, None)
-            return True
+            self._client.receipt(frame)
+            return None
         waiter: Future[str] = Future()
+        if opened.put(body, header, shared, waiter, urgent=True, block=False) is None:
+            return opened
         self._unsettled += 1
         waiter.add_done_callback(partial(self._stored, frame))
-        try:
-            await self._put(opened, body, header, shared, waiter)
-        except BaseException:
-            waiter.cancel()
-            raise
-        await self._settled_but(SENDS_MAX)
-        return False
+        return None
 
-    async def _put(
-        self, producer: AnyProducer, body: str | bytes, header: bytes, shared: Shared, waiter: Future[str] | None
-    ) -> None:
-        urgent = waiter is not None
-        while producer.put(body, header, shared, waiter, urgent=urgent, block=False) is None:
-            await asyncio.wrap_future(producer.room_future())
+    async def _open(self, frame: Frame) -> None:
+        """What the message of a SEND goes to and through."""
+        headers = frame.headers
+        found = await self._destination(target(headers.get("destination")))
+        reply_to = headers.get("reply-to")
+        if reply_to is not None:
+            await self._destination(target(reply_to, "reply-to"))
+        transaction = self._transaction_of(frame)
+        producer = transaction.producer if transaction is not None else await self._producer()
+        await producer.find(found)
 
     def _stored(self, frame: Frame, waiter: Future[str]) -> None:
         self._settle()
@@ -182,16 +214,25 @@ class StompSession:
         assert isinstance(producer, UnnamedProducer)
         return producer
 
-    async def _destination(self, named: Target) -> Destination:
-        """A temporary one of this connection is made when it is not there."""
+    def _made(self, named: Target) -> Destination:
+        """Raises Unopened for a temporary one of this connection that is not there."""
         kind = Queue if named.kind == "queue" else Topic
         if not named.own:
             return kind(named.name) if is_temporary_name(named.name) else kind.checked(named.name)
         real = self._temporaries.real(named.kind, named.name)
         if real is None:
+            raise Unopened
+        return kind(real)
+
+    async def _destination(self, named: Target) -> Destination:
+        """A temporary one of this connection is made when it is not there."""
+        try:
+            return self._made(named)
+        except Unopened:
             self._temporaries.require_room()
-            real = await make_temporary(self._plain, kind)
-            self._temporaries.add(named.kind, named.name, real)
+        kind = Queue if named.kind == "queue" else Topic
+        real = await make_temporary(self._plain, kind)
+        self._temporaries.add(named.kind, named.name, real)
         return kind(real)
 
     # ---- subscriptions -----------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 from raybroker.client.producer.unnamed import UnnamedProducer
@@ -20,16 +19,21 @@ class StompTransaction:
         self.name = name
         self._transactions = transactions
         self.producer = producer
-        self._count = itertools.count(1)
+        self._frames = 0
         self._acknowledged: list[tuple[Subscription, dict[int, ReceivedMessage]]] = []
         self._refused: list[tuple[Subscription, dict[int, ReceivedMessage], bool]] = []
 
-    def enter(self) -> None:
-        """One more frame is part of it; raises ResourceAllocationError when there are too many."""
-        if next(self._count) > TRANSACTION_FRAMES_MAX:
+    def require_room(self) -> None:
+        """Raises ResourceAllocationError when no more frames may be part of it."""
+        if self._frames >= TRANSACTION_FRAMES_MAX:
             raise ResourceAllocationError(
                 f"transaction {self.name!r:.80} has more than {TRANSACTION_FRAMES_MAX} frames; COMMIT it more often"
             )
+
+    def enter(self) -> None:
+        """One more frame is part of it; raises ResourceAllocationError when there are too many."""
+        self.require_room()
+        self._frames += 1
 
     def acknowledge(self, subscription: Subscription, messages: dict[int, ReceivedMessage]) -> None:
         subscription.lent += len(messages)
@@ -62,6 +66,6 @@ class StompTransaction:
     def _clear(self) -> None:
         self._acknowledged.clear()
         self._refused.clear()
-        self._count = itertools.count(1)
+        self._frames = 0
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
 
 from raybroker.config import Config
 from raybroker.model.errors import ConfigError
-from raybroker.security.passfile import KEYSTORE, LDAP, passwords_of, read_passfile
+from raybroker.security.passfile import ENCODED, KEYSTORE, LDAP, passwords_of, read_passfile, rewritten
 
 
 def written(folder: Path, text: str, mode: int = 0o600) -> Path:
@@ -55,3 +56,35 @@ def test_settings_say_where_it_is(tmp_path: Path) -> None:
     assert passwords_of(named, None).get(LDAP) == "x"
     with pytest.raises(ConfigError, match=r"imq\.passfile\.dirpath"):
         passwords_of(Config.of({"imq.passfile.enabled": True}), None)
+
+
+def test_encoded_passwords_are_read_as_those_in_clear_and_come_back_whole(tmp_path: Path) -> None:
+    text = f"# secrets\n\n{KEYSTORE}= a=b ü\nimq.imqcmd.password={ENCODED}x\n"
+    with pytest.raises(ConfigError, match=r"line 4: imq\.imqcmd\.password: what stands behind {encoded} is no"):
+        rewritten(written(tmp_path, text), encode=True)
+    text = text.replace(f"{ENCODED}x", "top secret")
+    path = written(tmp_path, text)
+    made = rewritten(path, encode=True)
+    assert ("a=b" in made, "top secret" in made, made.count(ENCODED)) == (False, False, 2)
+    assert made.splitlines()[:2] == ["# secrets", ""]
+    path = written(tmp_path, made)
+    assert rewritten(path, encode=True) == made, "what is encoded stays so"
+    found = read_passfile(path)
+    assert (found.get(KEYSTORE), found.get("imq.imqcmd.password"), found.clear) == (" a=b ü", "top secret", ())
+    assert rewritten(path, encode=False) == text
+
+
+def test_passwords_in_clear_are_told_in_the_log_without_showing_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    enabled = Config.of({"imq.passfile.enabled": True})
+    path = written(tmp_path, f"{LDAP}=top\n")
+    with caplog.at_level(logging.WARNING):
+        passwords_of(enabled, tmp_path)
+    assert f"passwords in clear: {LDAP}; encode them with raybroker usermgr encode" in caplog.text
+    assert "top" not in caplog.text
+    caplog.clear()
+    path.write_text(rewritten(path, encode=True))
+    with caplog.at_level(logging.WARNING):
+        assert passwords_of(enabled, tmp_path).get(LDAP) == "top"
+    assert caplog.text == ""

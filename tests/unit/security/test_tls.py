@@ -10,7 +10,14 @@ import pytest
 
 from raybroker.config import Config
 from raybroker.model.errors import ConfigError
-from raybroker.security.tls import KeyFiles, ServerTls, client_context, server_context
+from raybroker.security.tls import (
+    KeyFiles,
+    ServerTls,
+    client_context,
+    first_certificate,
+    pinned_context,
+    server_context,
+)
 from tests.unit.security.certificates import Authority, private
 
 
@@ -147,3 +154,44 @@ def test_a_renewed_keystore_holds_and_a_spoilt_one_does_not(
     assert "[B2042]" in caplog.text
     authority.issue("keystore", "renewed")
     shake(tls.context(), client_context(trust=authority.file), "renewed")
+
+
+def test_a_client_takes_the_one_certificate_that_it_was_told_and_no_other(authority: Authority) -> None:
+    """Whatever names it has; and not because of who has issued it."""
+    one, other = authority.issue("one.pem", "elsewhere", addresses=()), authority.issue("other.pem")
+    client = pinned_context(first_certificate(one))
+    assert shake(server_context(KeyFiles(one)), client).version() == "TLSv1.3"
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake(server_context(KeyFiles(other)), client)
+    late = authority.issue("late.pem", last=-1)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(late)
+    with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
+        shake(context, pinned_context(first_certificate(late)))
+
+
+def test_the_certificate_that_is_told_is_the_one_that_is_shown(authority: Authority) -> None:
+    directory = authority.issue("keystore").parent
+    tls = ServerTls.of(Config.of({}), directory)
+    before = tls.certificate()
+    assert shake(tls.context(), pinned_context(before)).getpeercert(True) == before
+    authority.issue("keystore")
+    assert tls.certificate() == first_certificate(directory / "keystore") != before
+    shake(tls.context(), pinned_context(tls.certificate()))
+    (directory / "keystore").write_bytes(b"damaged")
+    shake(tls.context(), pinned_context(tls.certificate()))
+
+
+def test_inside_the_cluster_no_certificates_of_clients_are_asked_for(authority: Authority) -> None:
+    directory = authority.issue("keystore").parent
+    config = Config.of({"raybroker.tls.client_auth": "need"})  # There is no truststore either.
+    assert ServerTls.of(config, directory, clients=False).context().verify_mode is ssl.CERT_NONE
+    with pytest.raises(ConfigError, match="truststore"):
+        ServerTls.of(config, directory)
+
+
+def test_a_file_without_a_certificate_has_no_first_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        first_certificate(tmp_path / "absent")
+    with pytest.raises(ConfigError, match="no certificate as PEM"):
+        first_certificate(private(tmp_path / "empty", b""))

@@ -15,6 +15,7 @@ import raybroker as rb
 from raybroker.client.connection.io_thread import IoThread, end_thread
 from raybroker.errors import IllegalStateError, SecurityError
 from raybroker.security.user_file import Entry, UserFile
+from raybroker.services.arrivals import Origin
 from raybroker.services.gateway import Gateway, Gateways
 from raybroker.wire.scram import Verifier
 
@@ -37,8 +38,8 @@ class Rig:
         self.io = IoThread("gateway of a test")
         self.gateway = Gateway("jms", self._arrive, self.io)
 
-    def _arrive(self, taken: Any, peer: str) -> None:
-        self.inside._core.io.post(self.listener._arrived, taken, peer)
+    def _arrive(self, taken: Any, peer: str, origin: Origin) -> None:
+        self.inside._core.io.post(self.listener._arrived, taken, peer, origin)
 
     def close(self) -> None:
         end_thread(self.io)

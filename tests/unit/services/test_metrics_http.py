@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import http.client
 import json
 import socket
 import threading
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.errors import ConfigError, ConnectionLostError
+from raybroker.errors import ConfigError, ConnectionLostError, SecurityError
 from raybroker.metrics.snapshot import Snapshot
 from raybroker.model.setting import PortRange
 from raybroker.services import metrics_http
@@ -161,11 +162,11 @@ def test_an_accept_header_with_a_wrong_version_is_refused(base: str) -> None:
 @pytest.mark.parametrize("path", ["/metrics", "/sd", "/healthy", "/other", "/metrics?tier=x"])
 def test_head_is_get_without_the_body(base: str, path: str) -> None:
     with socket.create_connection(("127.0.0.1", int(base.rpartition(":")[2])), timeout=10) as connection:
-        connection.sendall(f"HEAD {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        connection.sendall(f"HEAD {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
         head, _, body = connection.makefile("rb").read().partition(b"\r\n\r\n")
     status, whole, _ = get(base + path)
     assert int(head.split()[1]) == status
-    assert f"Content-Length: {len(whole)}\r\n".encode() in head + b"\r\n"
+    assert f"content-length: {len(whole)}\r\n".encode() in head.lower() + b"\r\n"
     assert body == b""
 
 
@@ -220,7 +221,7 @@ def test_more_than_may_wait_are_refused_at_once(broker: Broker, monkeypatch: pyt
     try:
         with ThreadPoolExecutor(WORKERS_MAX) as scrapers:
             answered = [scrapers.submit(get, url) for _ in range(WORKERS_MAX)]
-            until(lambda: endpoint._server is not None and endpoint._server._room._value == 0)
+            until(lambda: endpoint.requests == WORKERS_MAX)
             status, body, _ = get(url)
             assert (status, b"too many scrapes" in body) == (503, True)
             broker.gate.set()
@@ -228,3 +229,72 @@ def test_more_than_may_wait_are_refused_at_once(broker: Broker, monkeypatch: pyt
         until(lambda: get(url)[0] == 200)
     finally:
         endpoint.stop()
+
+
+class Admission:
+    """Lets those in who say a word; remembers who asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str | None, str]] = []
+        self.closed = False
+
+    async def require(self, header: str | None, address: str) -> None:
+        self.asked.append((header, address))
+        if header != "Bearer word":
+            raise SecurityError("say the word")
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_with_an_admission_everything_but_health_asks_for_credentials(broker: Broker) -> None:
+    admission = Admission()
+    endpoint = Endpoint(broker, lambda: TARGETS, admission)
+    base = endpoint.start("127.0.0.1", PortRange(0, 0)).removesuffix("/metrics")
+    try:
+        for path in ("/metrics", "/metrics?tier=all", "/metrics/destinations", "/sd"):
+            status, body, headers = get(base + path)
+            assert (status, body) == (401, b"say the word\n")
+            assert headers["WWW-Authenticate"].startswith("Basic ")
+            assert broker.asked == []
+            assert get(base + path, Authorization="Bearer word")[0] == 200
+            broker.asked.clear()
+        assert get(f"{base}/healthy")[0] == 200
+        assert set(admission.asked) == {(None, "127.0.0.1"), ("Bearer word", "127.0.0.1")}
+    finally:
+        endpoint.stop()
+    assert admission.closed
+
+
+def test_scrapes_of_one_connection_are_answered_on_it(base: str, broker: Broker) -> None:
+    connection = http.client.HTTPConnection(base.removeprefix("http://"), timeout=30)
+    try:
+        for _ in range(3):
+            connection.request("GET", "/healthy")
+            first = connection.sock
+            assert connection.getresponse().read() == b"ok\n"
+            assert connection.sock is first
+    finally:
+        connection.close()
+
+
+def test_an_endpoint_that_was_stopped_does_not_listen_and_leaves_no_thread(broker: Broker) -> None:
+    endpoint = Endpoint(broker, list)
+    url = endpoint.start("127.0.0.1", PortRange(0, 0))
+    assert get(url)[0] == 200
+    endpoint.stop()
+    with pytest.raises(urllib.error.URLError):
+        get(url)
+    assert not endpoint._thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"\0" * 4096, b"GET\r\n\r\n", b"\x16\x03\x01\x02\0\x01\0", b"GET / HTTP/1.1\r\nX: " + b"y" * 17_000 + b"\r\n\r\n"],
+)
+def test_garbage_is_refused_and_others_are_answered(base: str, broker: Broker, said: bytes) -> None:
+    host, _, port = base.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as one:
+        one.sendall(said)
+        assert one.recv(65_536).split(b" ")[1] in (b"400", b"431")
+    assert get(f"{base}/healthy")[0] == 200

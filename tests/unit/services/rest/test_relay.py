@@ -6,7 +6,9 @@ import asyncio
 import socket
 from typing import Any
 
-from raybroker.services.rest.relay import TRY_AGAIN, Relay
+from raybroker.services.arrivals import Origin
+from raybroker.services.http_bounds import CERTIFICATE
+from raybroker.services.rest.relay import TRY_AGAIN, Relay, origin_of
 
 
 class Client:
@@ -14,7 +16,8 @@ class Client:
 
     client = ("192.0.2.1", 7)
 
-    def __init__(self) -> None:
+    def __init__(self, scheme: str = "ws", **state: Any) -> None:
+        self.scope = {"type": "websocket", "scheme": scheme, "state": state}
         self.coming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.sent = b""
         self.came = asyncio.Event()
@@ -37,7 +40,7 @@ class Client:
 def test_bytes_go_both_ways_until_one_end_goes() -> None:
     async def work() -> None:
         arrived: asyncio.Queue[tuple[socket.socket, str]] = asyncio.Queue()
-        relay, client = Relay(lambda taken, peer: arrived.put_nowait((taken, peer))), Client()
+        relay, client = Relay(lambda taken, peer, origin: arrived.put_nowait((taken, peer))), Client()
         served: Any = client
         serving = asyncio.create_task(relay.serve(served))
         client.coming.put_nowait({"type": "websocket.receive", "bytes": b"up"})
@@ -57,7 +60,7 @@ def test_bytes_go_both_ways_until_one_end_goes() -> None:
 def test_a_client_that_goes_ends_the_listeners_socket_and_text_is_not_understood() -> None:
     async def work(last: dict[str, Any]) -> None:
         arrived: list[socket.socket] = []
-        relay, client = Relay(lambda taken, peer: arrived.append(taken)), Client()
+        relay, client = Relay(lambda taken, peer, origin: arrived.append(taken)), Client()
         served: Any = client
         client.coming.put_nowait(last)
         await relay.serve(served)
@@ -71,9 +74,16 @@ def test_a_client_that_goes_ends_the_listeners_socket_and_text_is_not_understood
 
 def test_with_no_room_a_client_is_told_to_try_again() -> None:
     async def work() -> None:
-        relay, client = Relay(lambda taken, peer: None, most=0), Client()
+        relay, client = Relay(lambda taken, peer, origin: None, most=0), Client()
         served: Any = client
         await relay.serve(served)
         assert client.closed == (TRY_AGAIN, "0 connections are open")
 
     asyncio.run(work())
+
+
+def test_the_listener_learns_whether_the_client_has_tls_and_which_certificate_it_has_shown() -> None:
+    clear: Any = Client()
+    secure: Any = Client("wss", **{CERTIFICATE: b"der"})
+    assert origin_of(clear) == Origin(encrypted=False, certificate=None)
+    assert origin_of(secure) == Origin(encrypted=True, certificate=b"der")

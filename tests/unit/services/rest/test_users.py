@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -86,9 +86,11 @@ def test_the_password_is_proved_again_now_and_then_and_who_cannot_loses_his_conn
         await rig.use(ANN)
         await until(lambda: len(rig.broker.logins) == 2)
         rig.broker.passwords["ann"] = "another"
-        rig.now_s += RECHECK_S + 1
-        await rig.use(ANN)
-        await until(lambda: not rig.users.names())
+        while rig.users.names():  # While the proof before is under way no other one is begun.
+            rig.now_s += RECHECK_S + 1
+            with suppress(RefusedError):
+                await rig.use(ANN)
+            await asyncio.sleep(0.005)
         with pytest.raises(RefusedError):
             await rig.use(ANN)
         await rig.use(Credentials("ann", "another"))

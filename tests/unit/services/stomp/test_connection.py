@@ -10,6 +10,8 @@ import pytest
 from raybroker.model.errors import ProtocolError, SecurityError
 from raybroker.services.stomp.connection import StompConnection, chosen_version, heart_beat
 from raybroker.services.stomp.limits import Limits
+from raybroker.wire.stomp.frame import Frame
+from tests.unit.services.stomp.parts import until
 
 
 @pytest.mark.parametrize(
@@ -70,3 +72,85 @@ def test_who_is_not_let_in_gets_an_error_and_then_the_end() -> None:
         server.close()
 
     asyncio.run(run())
+
+
+class Busy:
+    """A session that does some frames at once, and leaves others to be waited for."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.slow = asyncio.Event()
+
+    def send_at_once(self, frame: Frame) -> bool:
+        if frame.command != "SEND":
+            return False
+        self.done.append(frame.body.decode())
+        return True
+
+    async def handle(self, frame: Frame) -> None:
+        await self.slow.wait()
+        self.done.append(frame.command)
+
+    async def close(self) -> None: ...
+
+
+class Open(Closed):
+    """A server whose connections are logged in from the beginning. ``together``: how often frames were taken."""
+
+    together_count = 0
+
+    def together(self, work: Any) -> None:
+        self.together_count += 1
+        work()
+
+
+def _serving(work: Any) -> None:
+    """Run ``work(door, session, connection, writer, reader)`` with a connection that has logged in."""
+
+    async def run() -> None:
+        door, session, made = Open(), Busy(), []
+
+        def connection() -> StompConnection:
+            one = StompConnection(door, "peer")  # type: ignore[arg-type]
+            one._session = session  # type: ignore[assignment]
+            one._parser.body_bytes_max = 1000
+            made.append(one)
+            return one
+
+        server = await asyncio.get_running_loop().create_server(connection, "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.sockets[0].getsockname()[1])
+        async with asyncio.timeout(20):
+            await until(lambda: made)
+            await work(door, session, made[0], writer, reader)
+            writer.close()
+            await door.left.wait()
+        server.close()
+
+    asyncio.run(run())
+
+
+def test_frames_that_wait_for_nothing_are_done_as_they_come_and_in_order() -> None:
+    async def work(door: Open, session: Busy, connection: StompConnection, writer: Any, _: Any) -> None:
+        writer.write(b"SEND\n\none\0SEND\n\ntwo\0SE")
+        await until(lambda: session.done == ["one", "two"])
+        writer.write(b"ND\n\nthree\0ACK\n\n\0SEND\n\nfour\0")
+        await until(lambda: session.done == ["one", "two", "three"])
+        writer.write(b"SEND\n\nfive\0")
+        await asyncio.sleep(0.05)
+        assert session.done == ["one", "two", "three"]  # The ACK is waited for, and nothing overtakes it.
+        session.slow.set()
+        await until(lambda: len(session.done) == 6)
+        assert session.done[3] == "ACK"
+        assert door.together_count == 2
+
+    _serving(work)
+
+
+def test_what_is_no_frame_is_an_error_after_what_came_before_it() -> None:
+    async def work(_: Open, session: Busy, connection: StompConnection, writer: Any, reader: Any) -> None:
+        writer.write(b"SEND\n\none\0SEND\ncontent-length:x\n\n")
+        answer = await reader.read()
+        assert answer.startswith(b"ERROR\nmessage:content-length")
+        assert session.done == ["one"]
+
+    _serving(work)

@@ -1,0 +1,63 @@
+"""A port whose connections all have TLS: who does not begin with it is refused, and nothing is read of what he says.
+
+Handshakes are bounded: SHAKING_MAX at once, whoever they are from, since the programs of a whole node may start at the
+same time. Whoever is refused for that tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+from raybroker.services.accepting import accepting, take_over
+from raybroker.services.arrivals import Arrivals
+from raybroker.transport.link import Link
+
+SHAKING_MAX: Final = 512
+
+
+class SecurePort:
+    """Accepts connections at a socket that listens, which is its own from now on; on the running loop.
+
+    context      for the next connection
+    accept       makes its end
+    handshake_s  how long a handshake may take
+    refused      is told of the address of who is not let in, and why
+    """
+
+    def __init__(
+        self, bound: socket.socket, context: Callable[[], ssl.SSLContext], accept: Callable[[], Link], *,
+        handshake_s: float, refused: Callable[[str, str], None],
+    ) -> None:  # fmt: skip
+        bound.setblocking(False)
+        self._bound = bound
+        self._context = context
+        self._accept = accept
+        self._handshake_s = handshake_s
+        self._refused = refused
+        self._arriving = Arrivals(SHAKING_MAX, SHAKING_MAX)
+        self._accepting = asyncio.get_running_loop().create_task(accepting(bound, self._arrived))
+
+    def _arrived(self, taken: socket.socket, peer: str) -> None:
+        if not self._arriving.start(peer.rpartition(":")[0], lambda: self._take(taken, peer)):
+            taken.close()
+            self._refused(peer, f"{len(self._arriving)} TLS handshakes are under way")
+
+    async def _take(self, taken: socket.socket, peer: str) -> None:
+        try:
+            await take_over(self._accept, taken, self._context(), self._handshake_s)
+        except OSError as error:
+            taken.close()
+            self._refused(peer, f"it does not begin with TLS, or breaks it off (imq.cluster.transport=ssl): {error}")
+        except BaseException:
+            taken.close()
+            raise
+
+    def close(self) -> None:
+        """Accept nothing any more; connections that have come in stay."""
+        self._accepting.cancel()
+        self._arriving.cancel()
+        self._bound.close()

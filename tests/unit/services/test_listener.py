@@ -1,0 +1,39 @@
+"""A listener tells the authentication how its client sends: encrypted, or so that others may read it."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+
+from raybroker.security.mechanism import Peer
+from raybroker.services.arrivals import ITSELF, Origin
+from raybroker.services.control import Control
+from raybroker.services.listener import Listener
+
+
+class Services:
+    """Those of a broker, as far as a login asks them."""
+
+    broker, life, address_max, user_max, handshake_s, proof_s = "b1", "0", -1, -1, 1.0, 1.0
+
+    def __init__(self) -> None:
+        self.peers: list[Peer] = []
+
+    def login(self, service: str, mechanism: str, peer: Peer) -> Any:
+        self.peers.append(peer)
+
+
+@pytest.mark.parametrize(
+    ("service", "origin", "encrypted"),
+    [("httpjms", Origin(encrypted=False), False), ("httpsjms", Origin(encrypted=True), True), ("stomp", ITSELF, True),
+     ("jms", ITSELF, False), ("ssljms", ITSELF, True)],
+)  # fmt: skip
+def test_whether_others_may_read_what_a_client_sends(service: str, origin: Origin, encrypted: bool) -> None:
+    services: Any = Services()
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        listener = Listener(services, service, bound, 5)
+        control = Control(listener, "c", "192.0.2.1:7", first_s=1, proof_s=1, origin=origin)
+        listener.login(control, "basic")
+    assert services.peers == [Peer("192.0.2.1", encrypted=encrypted)]
