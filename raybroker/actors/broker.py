@@ -35,6 +35,7 @@ from raybroker.broker.broker import Broker, HostPort
 from raybroker.broker.cluster_broker import BrokerRows, ClusterBroker
 from raybroker.broker.cluster_shell import Clustering
 from raybroker.broker.join_settings import settings_of
+from raybroker.broker.link_security import cluster_tls
 from raybroker.broker.memory import BrokerMemory
 from raybroker.cluster.change_record import Change, RecordState
 from raybroker.cluster.member import Member
@@ -122,7 +123,7 @@ class BrokerActor:
             spares=lambda: cast("list[HostPort]", self._spare.hosts),
             memory=self._memory,
         )
-        self._adopted = False
+        self._adopted = self._keyed = False
         self._adopting = asyncio.Lock()
         self._nodes: dict[str, str] = {spec.broker: self._node}
         self._learnt: dict[str, int] = {}
@@ -138,12 +139,14 @@ class BrokerActor:
             self._config, self._broker.services, AskedActor(self, self._broker.registry.has), self._peers,
             self._cluster, hosts=lambda: self._broker.registry.hosts, beside=self._directory.parent, given=self._given,
         )  # fmt: skip
+        self._broker.ending.end = self._end
         self._tasks = [
             asyncio.get_running_loop().create_task(work) for work in (
                 self._sweep(), self._bootstrap(), watch.run(), self._observing.learn(),
                 self._signs.open(spec.config["raybroker.data.ports"]),
                 self._broker.publishing.run(), self._cluster.forwarding.run(),
                 self._cluster.agents.run(), self._memory.run(), self._services.run(),
+                self._broker.thresholds.run(),
             )
         ]  # fmt: skip
 
@@ -219,7 +222,13 @@ class BrokerActor:
         runtime.call_blocking(actor.row)
 
     async def _ready(self) -> Broker:
-        """Adopt the hosts that the catalogue names, once; those that cannot be reached now are tried again."""
+        """Adopt the hosts that the catalogue names, once; those that cannot be reached now are tried again.
+
+        Raises ConfigError where their connections are to be encrypted, and there is no key.
+        """
+        if not self._keyed:
+            await asyncio.to_thread(cluster_tls, self._spec.config, self._directory.parent)
+            self._keyed = True
         if self._adopted and not self._broker.registry.unasked:
             return self._broker
         async with self._adopting:
@@ -298,7 +307,7 @@ class BrokerActor:
         return await in_daemon_thread(self._host, host, hosting)
 
     async def _answering(self, made: RemoteHost) -> RemoteHost:
-        _, _, pid = await made.where(MAKE_TIMEOUT_S)
+        _, _, pid, _ = await made.where(MAKE_TIMEOUT_S)
         self._watch.made(made, pid)
         failpoint("host.made")
         return made
@@ -348,12 +357,13 @@ class BrokerActor:
 
     async def locate(
         self, kind: str, name: str, create: bool, guest: bool = False
-    ) -> tuple[str, str, int, bytes, str, dict[str, Any]]:
-        """(key, ip, port, token, broker, traits) of the host of this broker's member of a destination."""
+    ) -> tuple[str, str, int, bytes, str, dict[str, Any], bytes]:
+        """(key, ip, port, token, broker, traits, certificate) of the host of this broker's member of a destination;
+        certificate: what the host shows over TLS, b"": there is no TLS."""
         host, _, traits = await self.placed(kind, name, create, guest)
         failpoint("located")
-        ip, port, _ = await host.where()
-        return host.key, ip, port, self._catalogue.token, self._spec.broker, traits
+        ip, port, _, certificate = await host.where()
+        return host.key, ip, port, self._catalogue.token, self._spec.broker, traits, certificate
 
     async def placed(
         self, kind: str, name: str, create: bool, guest: bool = False
@@ -494,3 +504,13 @@ class BrokerActor:
                 continue
             finally:
                 await in_daemon_thread(runtime.kill, remote.actor)
+
+    async def _end(self, restart: bool) -> None:
+        """Stop, and end this actor, which Ray starts again where ``restart`` says so."""
+        name = runtime.broker_name(self._spec.cluster, self._spec.broker)
+        try:
+            await self.stop()
+        except BrokerError:
+            log.exception("broker %s could not be stopped cleanly", self._spec.broker)
+        finally:
+            await in_daemon_thread(lambda: runtime.kill(runtime.find_actor(name), restart=restart))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +28,8 @@ ALONE_WAIT_S: Final = 3.0
 FAULTY_WAIT_S: Final = 15.0
 """How long the same reason not to take part has to last: brokers that start together may disagree for a moment."""
 OPEN_POLL_S: Final = 0.02
+
+log = logging.getLogger("raybroker.cluster")
 
 
 class Cluster:
@@ -164,9 +167,24 @@ def start(
     if there and set(places) - set(there):
         _announce(name, next(iter(there)), [*there, *(broker for broker in plan.names if broker not in there)])
     made = [_make(name, plan, chosen, broker, node) for broker, node in places.items() if broker not in there]
-    for actor in made:
-        _wait_open(actor, alone=only is not None)
+    try:
+        for actor in made:
+            _wait_open(actor, alone=only is not None)
+    except ConfigError:  # One that refuses what it was configured with does not get better by waiting.
+        for actor in made:
+            _end(actor)
+        raise
     return Cluster(name, sorted({*there, *places}, key=lambda broker: _rank(plan, broker)))
+
+
+def _end(actor: Any) -> None:
+    """End a broker that was just started, with what it has started."""
+    try:
+        runtime.call_blocking(actor.stop)
+    except BrokerError as error:
+        log.info("a broker that is given up was not stopped cleanly: %s", error)
+    finally:
+        runtime.kill(actor)
 
 
 def _announce(name: str, broker: str, brokers: list[str]) -> None:

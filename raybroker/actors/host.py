@@ -22,6 +22,7 @@ from typing import Any, Final
 from raybroker.actors import runtime
 from raybroker.actors.failpoints import arm_failpoints, with_steps
 from raybroker.actors.heartbeat_replies import HeartbeatReplies
+from raybroker.broker.link_security import cluster_tls
 from raybroker.config import Config
 from raybroker.config.live import LiveConfig
 from raybroker.engine.ports import Store
@@ -33,6 +34,7 @@ from raybroker.logs.channels import Log
 from raybroker.logs.messages import MessagesLog
 from raybroker.model.errors import BrokerError, ConnectionLostError, StoreError
 from raybroker.model.quota import Quota
+from raybroker.security.tls import ServerTls
 from raybroker.store.catalogue import Catalogue
 from raybroker.store.journal import Journal
 from raybroker.store.journal.own_files import OwnFileOptions
@@ -92,6 +94,8 @@ class DataPlane(threading.Thread):
         self.loop = new_event_loop()
         self.service: HostService | None = None
         self.address: tuple[str, int] | None = None
+        self.tls: ServerTls | None = None
+        """Of the data socket, where the cluster has its connections encrypted."""
         self.failure: BrokerError | None = None
         self.ready = threading.Event()
         self._forgotten = forgotten
@@ -108,6 +112,7 @@ class DataPlane(threading.Thread):
 
     async def _start(self) -> None:
         try:
+            tls = self.tls = await asyncio.to_thread(self._keystore)
             store, incarnation = await self._open_store()
             failpoint("host.open")
             self.service = HostService(
@@ -116,11 +121,14 @@ class DataPlane(threading.Thread):
                 paging=self._paging(), hosts=self._hosts,
                 lease=self._lease, quotas=self.quotas,
                 disk=Path(self.spec.directory) if isinstance(store, Journal) else None,
+                bodies=store.bodies if isinstance(store, Journal) else None,
             )  # fmt: skip
             await self.service.start(
                 threaded=not isinstance(store, MemoryStore), inline=isinstance(store, Journal)
             )
-            self.address = await self.service.listen(self.ip, self.spec.config["raybroker.data.ports"])
+            self.address = await self.service.listen(
+                self.ip, self.spec.config["raybroker.data.ports"], None if tls is None else tls.context
+            )
             failpoint("host.serving")
         except UnreachableError as error:
             self.failure = error
@@ -131,6 +139,9 @@ class DataPlane(threading.Thread):
             self.failure = StoreError(f"host {self.spec.key} could not start: {error!r}")
         finally:
             self.ready.set()
+
+    def _keystore(self) -> ServerTls | None:
+        return cluster_tls(self.spec.config, Path(self.spec.directory).parent.parent.parent)
 
     def _paging(self) -> Callable[[Post], PagingFiles] | None:
         spec = self.spec
@@ -261,11 +272,12 @@ class DestinationHost:
         assert self._plane.service is not None
         return self._plane.service
 
-    async def where(self) -> tuple[str, int, int]:
-        """(ip, port, process id); raises what kept the host from starting."""
+    async def where(self) -> tuple[str, int, int, bytes]:
+        """(ip, port, process id, the certificate that it shows or b""); raises what kept the host from starting."""
         self._service()
         assert self._plane.address is not None
-        return (*self._plane.address, os.getpid())
+        tls = self._plane.tls
+        return (*self._plane.address, os.getpid(), b"" if tls is None else tls.certificate())
 
     async def alive(self) -> tuple[int, Address | None]:
         """The process id and where pings go, at once, whatever the data socket has to do."""

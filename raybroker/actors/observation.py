@@ -14,6 +14,7 @@ import ray
 
 from raybroker.actors import runtime
 from raybroker.actors.broker_peers import RayPaths
+from raybroker.broker.auditing import security_directory
 from raybroker.broker.broker import Broker
 from raybroker.broker.cluster_broker import ClusterBroker
 from raybroker.broker.remote_broker import Peers
@@ -23,7 +24,9 @@ from raybroker.metrics import process
 from raybroker.metrics.discovery import target_groups
 from raybroker.metrics.snapshot import Snapshot
 from raybroker.model.errors import BrokerError
+from raybroker.services.metrics_access import metrics_access
 from raybroker.services.metrics_http import Endpoint
+from raybroker.system.clock import SystemClock
 
 LEARN_S: Final = 5.0
 """How often a broker asks where the endpoints of the others are, and the path service for its units."""
@@ -67,6 +70,9 @@ class Observing:
         if not config["raybroker.metrics.enabled"]:
             return
         try:
+            clock = SystemClock()
+            directory = security_directory(config, self._directory.parent)
+            self._endpoint.admit(metrics_access(config, directory, lambda: clock.monotonic_ns() / 1e9))
             ip = config["raybroker.metrics.address"] or runtime.node_ip()
             url = self._endpoint.start(ip, config["raybroker.metrics.ports"])
             self._local.publishing.address = ip, urlsplit(url).port or 0

@@ -26,9 +26,9 @@ class RemoteHost:
     def hosting(self) -> str:
         return self.spec.hosting
 
-    async def where(self, timeout_s: float = runtime.CALL_TIMEOUT_S) -> tuple[str, int, int]:
-        """(ip, port, process id)."""
-        found: tuple[str, int, int] = await runtime.call(self.actor.where, timeout_s=timeout_s)
+    async def where(self, timeout_s: float = runtime.CALL_TIMEOUT_S) -> tuple[str, int, int, bytes]:
+        """(ip, port, process id, the certificate that it shows, b"" without TLS)."""
+        found: tuple[str, int, int, bytes] = await runtime.call(self.actor.where, timeout_s=timeout_s)
         return found
 
     async def state(self) -> Row:

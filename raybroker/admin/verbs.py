@@ -51,6 +51,9 @@ BodyMax = Annotated[
 ExportMax = Annotated[
     int, Argument(whole(1, EXPORT_BYTES_MAX), f"a whole number of bytes from 1 to {EXPORT_BYTES_MAX}")
 ]
+TIME_S_MAX: Final = 86_400
+"""Longest time until a broker is shut down."""
+Seconds = Annotated[int, Argument(whole(0, TIME_S_MAX), f"a whole number of seconds from 0 to {TIME_S_MAX}")]
 Start = Annotated[Any, "the next of the page before, whatever that is"]
 
 
@@ -284,8 +287,27 @@ class AdminVerbs:
 
     @verb(By.BROKER)
     def query_broker(self, /) -> Row:
-        """The broker's hosts: destinations, connections, messages, bytes, store; ``changed``: the properties that
-        :meth:`update_broker` has changed, and their values."""
+        """The broker: its name, state (RUNNING, STOPPING, RESTARTING), when it was started; its hosts: destinations,
+        connections, messages, bytes, store; ``changed``: the properties that :meth:`update_broker` has changed, and
+        their values."""
+
+    @verb(By.CLUSTER, always=True)
+    def shutdown_broker(self, /, broker: Text | None = None, time_s: Seconds = 0) -> Row:
+        """Shut a broker down, without a name the one that is asked; answers at once, and :meth:`list_brokers` shows
+        later that it is down. What it has stored comes back when it is started again.
+
+        Its services take no new clients from now on, but those for administration; handles inside the Ray cluster have
+        no connection to a broker, and go on. After ``time_s`` seconds producers are told to wait, consumers have
+        raybroker.shutdown.delivery seconds to acknowledge what they were given, and the broker ends. A second request
+        in the time before takes the place of the first.
+
+        Raises BrokerGoneError for a broker that is not up, and NotSupportedError for one of ``rb.loopback``.
+        """
+
+    @verb(By.CLUSTER, always=True)
+    def restart_broker(self, /, broker: Text | None = None, time_s: Seconds = 0) -> Row:
+        """Shut a broker down as :meth:`shutdown_broker`, and have it started again at once, on the same node, with the
+        options that it was started with and what :meth:`update_broker` has changed since."""
 
     @verb(By.CLUSTER, always=True)
     def update_broker(self, /, properties: Properties, broker: Text | None = None) -> PropertyChange:
@@ -456,7 +478,8 @@ class AdminVerbs:
     def list_services(self, /) -> Listing:
         """One row a connection service and broker, and one for the port mapper: service, kind (NORMAL, ADMIN,
         PORTMAPPER), protocol, port, state (RUNNING, PAUSED, QUIESCED, UNKNOWN for one that is not active), connections,
-        connections_max, accepted, refused."""
+        connections_max, accepted, refused; and what connections of its clients carried since the hosts were started:
+        messages_in, messages_out, message_bytes_in, packets_in, packet_bytes_in and so on."""
 
     @verb(By.EACH, always=True)
     def pause_service(self, /, name: Name) -> None:
@@ -480,7 +503,8 @@ class AdminVerbs:
 
     @verb(By.ROWS, always=True)
     def list_connections(self, /, service: Name | None = None) -> Listing:
-        """One row a client of the services: id, user, service, host, producers, consumers, client_id, platform."""
+        """One row a client of the services: id, user, service, host, producers, consumers, client_id, platform, and
+        what its open connections to hosts carried, as in :meth:`list_services`."""
 
     @verb(By.FIRST, always=True)
     def destroy_connection(self, /, id: Id) -> None:

@@ -156,13 +156,15 @@ class Scrape(NamedTuple):
 
 
 class Collector:
-    """Asks the endpoints of brokers and writes what they say. ``now_ms`` is the clock; ``targets`` broker → URL."""
+    """Asks the endpoints of brokers and writes what they say. ``now_ms`` is the clock; ``targets`` broker → URL;
+    ``token()``: what endpoints that ask for credentials are shown, "" for nothing."""
 
     def __init__(
         self, lake: Path, targets: Callable[[], Mapping[str, str]], now_ms: Callable[[], int], *,
-        rotate_ms: int = ROTATE_MS, timeout_s: float = 10.0,
+        rotate_ms: int = ROTATE_MS, timeout_s: float = 10.0, token: Callable[[], str] = lambda: "",
     ) -> None:  # fmt: skip
         self.lake = lake
+        self._token = token
         self._targets = targets
         self._now_ms = now_ms
         self._rotate_ms = rotate_ms
@@ -175,7 +177,9 @@ class Collector:
 
     def _one(self, broker: str, url: str) -> Scrape:
         try:
-            with urllib.request.urlopen(url, timeout=self._timeout_s) as answer:
+            token = self._token()
+            asked = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
+            with urllib.request.urlopen(asked, timeout=self._timeout_s) as answer:
                 text = answer.read(SCRAPE_BYTES_MAX + 1)
         except (OSError, ValueError) as error:
             return Scrape(broker, 0, str(error))

@@ -17,6 +17,7 @@ from raybroker.broker.broker_metrics import Measuring
 from raybroker.broker.broker_properties import Keep, Properties, keep_nothing
 from raybroker.broker.destination_registry import Registry
 from raybroker.broker.destinations import Destinations
+from raybroker.broker.ending import Ending
 from raybroker.broker.memory import Guarded, Unguarded
 from raybroker.broker.message_administration import Messages
 from raybroker.broker.metrics_topics import Publishing
@@ -32,6 +33,7 @@ from raybroker.broker.service_administration import ServiceAdministration
 from raybroker.broker.subscriptions import Subscriptions
 from raybroker.broker.templates import Save, Saved, Templates
 from raybroker.broker.templates import keep_nothing as keep_no_templates
+from raybroker.broker.thresholds import BrokerThresholds
 from raybroker.broker.transactions import Transactions
 from raybroker.config.live import live
 from raybroker.hosting.host_port import DropHost, HostPort, MakeHost, Row, Spares
@@ -106,12 +108,17 @@ class Broker:
         self.pools = BrokerPools(
             changing, lambda: self.registry.hosts, unasked, SystemClock().now_ms, self.quotas.limits
         )
+        self.thresholds = BrokerThresholds(changing, lambda: self.registry.hosts, broker=name)
         self.measuring = Measuring(changing, self.registry, SystemClock(), broker=name, spares=spares)
+        self.measuring.own.append(self.thresholds.figures)
         self.publishing = Publishing(changing, self.registry, self.measuring, SystemClock())
         self.services = ServiceAdministration(name)
+        self.ending = Ending(
+            changing, self.services, lambda: self.registry.hosts, SystemClock().now_ms(), broker=name
+        )
         self._verbs = implementations(
             self, self.services, self.destinations, self.subscriptions, self.schedules, self.transactions,
-            self.messages, self.templates, self.quotas, self.properties, self.measuring,
+            self.messages, self.templates, self.quotas, self.properties, self.measuring, self.ending,
         )  # fmt: skip
 
     async def _greet(self, host: HostPort, new: bool) -> None:
@@ -229,9 +236,9 @@ class Broker:
         return await getattr(self.registry.host_of(kind, name), verb)(check_destination_type(kind), name, *more)
 
     async def query_broker(self) -> Row:
-        """The broker's hosts and what they hold; ``limits``: imq.system.max_count and max_size with the messages and
-        bytes that count for them, the blocks whose senders wait for room, and the messages refused; empty without
-        such limits."""
+        """The broker's name, state and start; its hosts and what they hold; ``limits``: imq.system.max_count and
+        max_size with the messages and bytes that count for them, the blocks whose senders wait for room, and the
+        messages refused; empty without such limits; ``thresholds``: see BrokerThresholds.row."""
         hosts = []
         serving = [(host, host.hosting) for host in self.registry.hosts]
         for host, hosting in [*serving, *((host, "spare") for host in self._spares())]:
@@ -245,6 +252,6 @@ class Broker:
         if limits:
             limits = {name: self.config[name] for name in ("imq.system.max_count", "imq.system.max_size")} | limits
         return {
-            "destinations": len(self.registry.where), **self.memory.row(), "changed": self.properties.row(),
-            "limits": limits, "hosts": hosts,
+            **self.ending.row(), "destinations": len(self.registry.where), **self.memory.row(),
+            "changed": self.properties.row(), "limits": limits, "thresholds": self.thresholds.row(), "hosts": hosts,
         }  # fmt: skip

@@ -23,6 +23,7 @@ from raybroker.broker.cluster_pauses import Pausing
 from raybroker.broker.cluster_shell import Clustering
 from raybroker.broker.definitions import Definitions
 from raybroker.broker.destination_registry import Key
+from raybroker.broker.ending import ClusterEnding
 from raybroker.broker.forwarding import Forwarding
 from raybroker.broker.forwarding_agents import Agents, Hands
 from raybroker.broker.path_service import Paths
@@ -83,7 +84,7 @@ class ClusterBroker:
         )  # fmt: skip
         self._verbs = implementations(
             self._spread, self._definitions, self._itself, self.agents, pausing,
-            ClusterProperties(local.properties, self),
+            ClusterProperties(local.properties, self), ClusterEnding(self),
         )  # fmt: skip
         self.forwarding = Forwarding(local.name, local.registry, peers, self.live)
         local.transactions.elsewhere = self._host_elsewhere

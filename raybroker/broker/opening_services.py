@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable, Iterable
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from raybroker.broker.auditing import security_directory
 from raybroker.broker.outside import Asked, Doors, Hand, Outside
@@ -26,6 +26,11 @@ from raybroker.security.user_file import UserFile
 from raybroker.services.connection_services import ConnectionServices
 from raybroker.services.listener import GatewayOpener
 from raybroker.system.clock import SystemClock
+
+ALONE_VERSION: Final = 0
+"""Of the view that a broker without others gives, which never changes."""
+CHANGED_WAIT_S_MAX: Final = 20.0
+"""A client that waits for another view is answered after so long at most."""
 
 
 def controlled(config: ConfigView, service: str) -> bool:
@@ -138,9 +143,9 @@ class Alone:
         broker = self._broker
         match method:
             case "brokers":
-                return 0, broker.name, [(broker.name, "UP", True, "")]
+                return ALONE_VERSION, broker.name, [(broker.name, "UP", True, "")]
             case "brokers_changed":
-                return 0
+                return await _unchanged(*args)
             case "members":
                 return {broker.name: 0}
             case "routes":
@@ -152,6 +157,14 @@ class Alone:
             case "subscribe":
                 return await broker.subscribe(**args[0])
         return await getattr(broker, method)(*args)
+
+
+async def _unchanged(version: int, timeout_s: float) -> int:
+    """The version of a view that stays as it is: the answer takes the time that the client waits for another one, or
+    it would ask again at once, and again."""
+    if version == ALONE_VERSION and timeout_s > 0:
+        await asyncio.sleep(min(CHANGED_WAIT_S_MAX, timeout_s))
+    return ALONE_VERSION
 
 
 def hand_within(security: Path | None) -> Hand:

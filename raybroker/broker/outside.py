@@ -7,6 +7,7 @@ handed to a host.
 from __future__ import annotations
 
 import socket
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
@@ -78,6 +79,16 @@ class Outside:
             except BrokerError:
                 continue  # It restarts, and has none.
         return found
+
+    async def guest_traffic(self) -> dict[str, Row]:
+        found: dict[str, Counter[str]] = {}
+        for host in self._hosts():
+            try:
+                for service, counts in (await host.guest_traffic()).items():
+                    found.setdefault(service, Counter()).update(counts)
+            except BrokerError:
+                continue  # It restarts, and counts from zero.
+        return {service: dict(counts) for service, counts in found.items()}
 
     async def close_guest(self, connection: str, reason: str) -> None:
         for host in self._hosts():

@@ -30,11 +30,18 @@ class ServiceAdministration:
             raise ConfigError(f"broker {self.broker} has no connection services: {why}")
         return self.services
 
+    def take_nobody_new(self) -> None:
+        """The services that carry messages take no new clients, those of administration do."""
+        if self.services is not None:
+            for name, listener in self.services.listeners.items():
+                if listener.kind != "ADMIN":
+                    self.services.quiesce(name)
+
     async def list_services(self) -> Listing:
         if self.services is None:
             missing = {f"services of broker {self.broker}": self.failure} if self.failure else {}
             return Listing([], missing)
-        return Listing([{**row, "broker": self.broker} for row in self.services.rows()], {})
+        return Listing([{**row, "broker": self.broker} for row in await self.services.counted_rows()], {})
 
     async def pause_service(self, name: str) -> None:
         await self._running().pause(name)

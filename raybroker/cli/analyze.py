@@ -105,6 +105,10 @@ def collect(
     ] = None,
     since: Annotated[str, typer.Option("--since", metavar="TIME", help="With --prometheus: from.")] = "1d",
     step: Annotated[str, typer.Option("--step", metavar="TIME", help="With --prometheus: the step.")] = "15s",
+    token_file: Annotated[
+        Path | None,
+        typer.Option("--token-file", metavar="FILE", help="With the token that endpoints ask for; read each time."),
+    ] = None,
     compact: Annotated[bool, typer.Option("--compact", help="Put the files of past days together, and end.")] = False,
     cluster: Cluster = "default",
 ) -> None:  # fmt: skip
@@ -123,7 +127,8 @@ def collect(
         return
     given = _endpoints(url or [])
     targets = (lambda: given) if given else (lambda: _cluster_endpoints(cluster))
-    collector = export.Collector(lake, targets, clock.now_ms, rotate_ms=duration_ms("--rotate", rotate))
+    token = (lambda: token_file.read_text(encoding="utf-8").strip()) if token_file is not None else (lambda: "")
+    collector = export.Collector(lake, targets, clock.now_ms, rotate_ms=duration_ms("--rotate", rotate), token=token)
     output.say(f"collecting from {', '.join(sorted(targets()))} every {interval:g} s; end with Ctrl-C")
     stop = threading.Event()
     timer = threading.Timer(duration, stop.set) if duration is not None else None

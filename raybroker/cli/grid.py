@@ -285,7 +285,7 @@ def query_bkr(
         return
     found = admin.query_broker()
     show_one(found, json=json, shown=lambda row: without(row, "hosts"), changed="changed by update bkr",
-             limits="limits of the broker")  # fmt: skip
+             limits="limits of the broker", thresholds="thresholds of the broker")  # fmt: skip
     for host in found["hosts"] if not json else ():
         output.fields(without(host, "host"), title=f"host {host['host']}")
 

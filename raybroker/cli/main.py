@@ -12,6 +12,7 @@ from raybroker.cli import (
     cluster,
     dbmgr,
     demo,
+    ending,
     forwarding,
     grid,
     groups,
@@ -111,6 +112,7 @@ for function, short in (
 groups.attach(
     app, (
         grid, subscriptions, schedules, forwarding, transactions, templates, quotas, stored, cluster, metrics, services,
+        ending,
     )
 )
 

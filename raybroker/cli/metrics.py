@@ -1,7 +1,8 @@
-"""``metrics dst|svc|bkr``, and ``discover`` for Prometheus.
+"""``metrics dst|svc|cxn|bkr``, and ``discover`` for Prometheus.
 
-ttl: totals, rts: rates a second, con: consumers, dsk: disk (dst alone), cxn: connections, memory and threads (svc and
-bkr).  Rates are what changed between two looks.
+ttl: totals, rts: rates a second, con: consumers, dsk: disk (dst alone), cxn: connections (svc), with memory and threads
+(bkr).  Rates are what changed between two looks.  Those of svc and cxn are of clients that came in through connection
+services; what handles inside the Ray cluster send is in those of bkr alone.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from raybroker.metrics.block import look as counted
 from raybroker.metrics.discovery import target_groups
 from raybroker.metrics.messages import destination_body
 from raybroker.metrics.snapshot import Snapshot
-from raybroker.model.errors import InvalidDestinationError, NoClusterError
+from raybroker.model.errors import ConfigError, InvalidDestinationError, NoClusterError
+from raybroker.model.setting_services import SERVICE_KINDS
 from raybroker.system.clock import SystemClock
 
 SERVICE: Final = "jms"
-"""The connection service that there is: our protocol on TCP."""
 _MESSAGES: Final = {
     "numMsgsIn": "msgs in", "numMsgsOut": "msgs out", "msgBytesIn": "bytes in", "msgBytesOut": "bytes out",
 }  # fmt: skip
@@ -48,6 +49,18 @@ _CONNECTIONS: Final = {
 }  # fmt: skip
 DESTINATION_KINDS: Final = {"ttl": {**_MESSAGES, **_HELD}, "rts": _MESSAGES, "con": _CONSUMERS, "dsk": _DISK}
 BROKER_KINDS: Final = {"ttl": {**_MESSAGES, **_PACKETS}, "rts": {**_MESSAGES, **_PACKETS}, "cxn": _CONNECTIONS}
+
+_CARRIED: Final = {
+    "messages_in": "msgs in", "messages_out": "msgs out", "message_bytes_in": "bytes in",
+    "message_bytes_out": "bytes out", "packets_in": "pkts in", "packets_out": "pkts out",
+    "packet_bytes_in": "pkt bytes in", "packet_bytes_out": "pkt bytes out",
+}  # fmt: skip
+SERVICE_KINDS_SHOWN: Final = {
+    "ttl": _CARRIED, "rts": _CARRIED,
+    "cxn": {"state": "state", "connections": "connections", "connections_max": "at most", "accepted": "accepted",
+            "refused": "refused"},
+}  # fmt: skip
+CONNECTION_KINDS: Final = {"ttl": _CARRIED, "rts": _CARRIED, "cxn": {"producers": "prod", "consumers": "cons"}}
 
 Interval = Annotated[float, typer.Option("-int", "--interval", metavar="S", help="Between looks.", min=0.05)]
 Samples = Annotated[int, typer.Option("-msp", "--samples", metavar="N", help="How many looks; -1: until Ctrl-C.")]
@@ -91,10 +104,41 @@ def metrics_svc(
     kind: Kind = "ttl", interval: Interval = 5.0, samples: Samples = -1, cluster: Cluster = "default",
     json: Json = False,
 ) -> None:  # fmt: skip
-    """Show counts of a connection service: raybroker metrics svc -n jms -m ttl"""
-    if name != SERVICE:
-        raise UsageError(f"metrics svc -n {name}: there is one service, {SERVICE}")
-    _brokers(None, kind, interval, samples, cluster, json)
+    """Show counts of a connection service: raybroker metrics svc -n jms -m ttl
+
+    Messages and packets are those of its clients, since the hosts were started; -m cxn: how many clients it has.
+    """
+    columns = _columns(kind, SERVICE_KINDS_SHOWN)
+    if name not in SERVICE_KINDS:
+        raise UsageError(f"metrics svc -n {name}: there are {', '.join(SERVICE_KINDS)}")
+
+    def look(admin: Any) -> dict[str, dict[str, Any]]:
+        rows = {row["broker"]: row for row in admin.list_services() if row["service"] == name}
+        if not rows:
+            raise ConfigError(f"no broker of cluster {cluster!r} has connection services (imq.service.activelist)")
+        return rows
+
+    _show(look, kind, columns, interval, samples, cluster, json)
+
+
+@groups["metrics"].command("cxn")
+def metrics_cxn(
+    id: Annotated[
+        str | None, typer.Option("-n", "--id", metavar="ID", help="The id that list cxn shows; without it: all.")
+    ] = None,
+    kind: Kind = "ttl", interval: Interval = 5.0, samples: Samples = -1, cluster: Cluster = "default",
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Show what clients of connection services send and get: raybroker metrics cxn -n ID -m rts"""
+    columns = _columns(kind, CONNECTION_KINDS)
+
+    def look(admin: Any) -> dict[str, dict[str, Any]]:
+        rows = {row["id"]: row for row in admin.list_connections() if id in (None, row["id"])}
+        if id is not None and not rows:
+            raise InvalidDestinationError(f"there is no connection {id!r}; list cxn shows those there are")
+        return rows
+
+    _show(look, kind, {"id": "id", "user": "user", **columns}, interval, samples, cluster, json)
 
 
 def _brokers(broker: str | None, kind: str, interval: float, samples: int, cluster: str, json: bool) -> None:
@@ -137,21 +181,27 @@ def _show(
                 found, now_ns = before, since_ns
             rows = [{"broker": name, **row} for name, row in sorted(found.items())]
             if kind == "rts":
-                rows = [_rates(row, before.get(row["broker"], {}), (now_ns - since_ns) / 1e9, columns) for row in rows]
+                rows = [
+                    _rates(row, before.get(name, {}), (now_ns - since_ns) / 1e9, columns)
+                    for name, row in zip(sorted(found), rows, strict=True)
+                ]
             if json:
                 output.as_json([{key: row.get(key) for key in columns} for row in rows])
             else:
-                output.table(rows, columns, empty="no broker answers")
+                output.table(rows, columns, empty="no broker answers" if "id" not in columns else "no connections")
             before, since_ns, first = found, now_ns, False
             samples -= samples > 0
+
+
+_NAMES: Final = ("broker", "id", "user")
 
 
 def _rates(row: dict[str, Any], before: dict[str, Any], seconds: float, columns: dict[str, str]) -> dict[str, Any]:
     rates = {
         key: round(max(row[key] - before.get(key, row[key]), 0) / max(seconds, 1e-3), 1)
-        for key in columns if key != "broker"
+        for key in columns if key not in _NAMES
     }  # fmt: skip
-    return {"broker": row["broker"], **rates}
+    return {**{key: row[key] for key in _NAMES if key in row}, **rates}
 
 
 def discover(

@@ -34,7 +34,7 @@ VERBS: Final = ("create", "list", "query", "update", "destroy", "purge", "pause"
 """The verbs that every object could have."""
 OWN_VERBS: Final = (
     "commit", "rollback", "delete", "move", "retry", "export", "import", "reload", "changemaster", "backup", "restore",
-    "reset", "adopt", "skip", "quiesce", "unquiesce",
+    "reset", "adopt", "skip", "quiesce", "unquiesce", "shutdown", "restart",
 )  # fmt: skip
 """The verbs of transactions, of messages, of the cluster and of counts alone."""
 

@@ -34,6 +34,14 @@ def up(
         list[str] | None,
         typer.Option("-D", metavar="PROP=VALUE", help="Set one property; wins over file and environment. Repeatable."),
     ] = None,
+    passfile: Annotated[
+        Path | None,
+        typer.Option("--passfile", metavar="FILE", help="The brokers' passfile; sets imq.passfile.enabled, .dirpath "
+                                                        "and .name."),
+    ] = None,
+    dbuser: Annotated[
+        str | None, typer.Option("--dbuser", metavar="NAME", help="Sets imq.persist.jdbc.postgresql.user.")
+    ] = None,
 ) -> None:
     """Start a cluster of brokers, or what of it does not run, and a Ray for it if none can be reached.
 
@@ -44,11 +52,14 @@ def up(
     starts one, which runs until `raybroker down`. Running it again does no harm: it says where the cluster is.
     Messages are kept over `down` and `up`.
 
+    There is no --shared, because all connections of a host share one event loop in any case.
+
     Exit code 1 when a broker takes no clients, with the reason on standard error; the others run.
     """
     try:
         check_cluster_name(name)
-        chosen = Config.load(cluster_file=config, flags=define or [])
+        define = [*(define or ()), *_flags(passfile, dbuser)]
+        chosen = Config.load(cluster_file=config, flags=define)
         plan = plan_of(chosen, brokers)
         if broker is not None and broker not in plan.brokers:
             raise ConfigError(f"--broker {broker}: it is none of the brokers {', '.join(plan.names)}")
@@ -75,17 +86,33 @@ def up(
             _end_ray(place.pid)
         raise
     places.save(name, place)
+    _say_what_runs(cluster, there, place, given=bool(config or define))
+
+
+def _say_what_runs(cluster: Any, there: Any, place: places.Place, *, given: bool) -> None:
+    """``there``: the cluster before, if it ran; ``given``: a configuration. Ends with the status of what is wrong."""
     verb = "runs already" if there is not None and there.brokers == cluster.brokers else "runs"
     troubles = cluster.troubles()
     brokers_up = [one for one in cluster.brokers if one not in troubles]
-    output.say(f"cluster {name} {verb}: brokers {', '.join(brokers_up) or 'none'}, Ray at {place.address}")
+    output.say(f"cluster {cluster.name} {verb}: brokers {', '.join(brokers_up) or 'none'}, Ray at {place.address}")
     for text in (*troubles.values(), *cluster.contradictions()):
         output.error(text)
-    if there is not None and (config or define):
+    if there is not None and given:
         output.error("the cluster was running: its configuration is the one it was started with")
-    _say_how_to_go_on(name, place)
+    _say_how_to_go_on(cluster.name, place)
     if troubles:
         raise typer.Exit(Exit.REFUSED)
+
+
+def _flags(passfile: Path | None, dbuser: str | None) -> list[str]:
+    """MQ's options as the properties that they stand for."""
+    flags = [] if dbuser is None else [f"imq.persist.jdbc.postgresql.user={dbuser}"]
+    if passfile is not None:
+        path = passfile.expanduser().absolute()
+        flags += [
+            "imq.passfile.enabled=true", f"imq.passfile.dirpath={path.parent}", f"imq.passfile.name={path.name}"
+        ]  # fmt: skip
+    return flags
 
 
 def _join(place: places.Place, *, ours: bool) -> None:

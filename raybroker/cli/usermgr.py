@@ -1,4 +1,4 @@
-"""Users of the connection services on the command line: raybroker usermgr add, delete, update, list.
+"""Users of the connection services on the command line: raybroker usermgr add, delete, update, list, encode, decode.
 
 The commands change the file of users on this machine, and need no broker; brokers read it again when it has changed.
 """
@@ -18,6 +18,8 @@ from raybroker.cli.objects import Cluster, Force, Json, ask
 from raybroker.cli.security_files import password_in, security_files
 from raybroker.model.errors import ConfigError
 from raybroker.security.file_repository import argon2_hash
+from raybroker.security.passfile import rewritten
+from raybroker.security.private_files import write_private
 from raybroker.security.user_file import GROUPS, Entry, UserFile, check_name, check_password
 from raybroker.system.entropy import token
 from raybroker.wire.scram import SALT_BYTES, Verifier
@@ -138,3 +140,33 @@ def list_users(
     if user is not None and not rows:
         raise ConfigError(f"there is no user {user!r} in {users.path}")
     show_list(rows, COLUMNS, empty=f"no users in {users.path}", json=json)
+
+
+Source = Annotated[Path, typer.Option("-src", "--source", metavar="FILE", help="The passfile to read.")]
+Target = Annotated[
+    Path | None, typer.Option("-target", "--target", metavar="FILE", help="The file to write; without it the same.")
+]
+
+
+@app.command()
+def encode(source: Source, target: Target = None, force: Force = False) -> None:
+    """Write the passwords of a passfile encoded: raybroker usermgr encode -src passfile
+
+    Encoded passwords are not seen in passing, and anybody who may read the file can decode them: its mode protects it.
+    """
+    _rewrite(source, target, force, encode=True)
+
+
+@app.command()
+def decode(source: Source, target: Target = None, force: Force = False) -> None:
+    """Write the passwords of a passfile in clear again: raybroker usermgr decode -src passfile -target clear"""
+    _rewrite(source, target, force, encode=False)
+
+
+def _rewrite(source: Path, target: Path | None, force: bool, *, encode: bool) -> None:
+    text = rewritten(source, encode)
+    chosen = target if target is not None else source
+    if target is not None and target.exists():
+        ask(force, f"write over {target}?")
+    write_private(chosen, text.encode())
+    output.say(f"wrote the passwords of {source} {'encoded' if encode else 'in clear'} to {chosen}")

@@ -18,6 +18,7 @@ from typing import Any, Final
 from raybroker.config.layers import Given, environment_layer, file_layer, flag_layer, state_home
 from raybroker.model.errors import ConfigError
 from raybroker.model.names import check_broker_name, check_cluster_name
+from raybroker.model.setting_thresholds import check_system_thresholds
 from raybroker.model.settings import SETTINGS, Scope, Setting, Value, lookup, settings_of
 
 DEFAULT_ORIGIN: Final = "default"
@@ -93,7 +94,9 @@ class Config:
                 given[name] = (_find(name).parse(value), origin)
             except ConfigError as error:
                 raise ConfigError(f"{origin}: {error}") from None
-        return replace(self, given=tuple((name, *found) for name, found in given.items()))
+        config = replace(self, given=tuple((name, *found) for name, found in given.items()))
+        check_system_thresholds(config.__getitem__)
+        return config
 
 
 def store_directory(config: Config, cluster: str, broker: str, environ: Mapping[str, str] | None = None) -> Path:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from raybroker.model.errors import ConfigError
+from raybroker.model.setting_thresholds import check_system_thresholds
 from raybroker.model.settings import SETTINGS, ConfigView, Setting, Value, lookup, settings_of
 
 Saved = dict[str, list[Any]]
@@ -44,7 +45,8 @@ class LiveConfig:
     def with_changes(self, properties: Mapping[str, object]) -> dict[str, Value]:
         """The value of ``changed`` with these properties, all or none; a value that the configuration has is no change.
 
-        Raises ConfigError for a property that does not exist, is read at the start only, or does not take the value.
+        Raises ConfigError for a property that does not exist, is read at the start only, or does not take the value,
+        and for properties that contradict each other.
         """
         changed = dict(self.changed)
         for name, given in properties.items():
@@ -52,6 +54,7 @@ class LiveConfig:
             changed.pop(name, None)
             if value != self.base[name]:
                 changed[name] = value
+        check_system_thresholds(lambda name: changed.get(name, self.base[name]))
         return changed
 
     def saved(self, changed: Mapping[str, Value]) -> Saved:

@@ -219,6 +219,9 @@ BROKERS: Final[tuple[Quantity, ...]] = (
     _gauge("system_message_bytes", "bytes", "Bytes that count for imq.system.max_size, while the broker has limits."),
     _gauge("system_limit_messages", "messages", "imq.system.max_count, where it is set.", merge="max"),
     _gauge("system_limit_bytes", "bytes", "imq.system.max_size, where it is set.", merge="max"),
+    _gauge("system_over_threshold", "",
+           "1 while the broker is over raybroker.system.messagesThresholdHigh or bytesThresholdHigh; of: messages or "
+           "bytes.", "of"),
     _gauge("blocked_sends", "", "Blocks of messages whose senders wait for room within the broker's limits."),
     _counter("system_refused_messages_total", "messages", "Messages refused for lack of room within those limits."),
     _gauge("quota_messages", "messages", "Messages that count for a quota, of quotas that are in use.", "quota"),

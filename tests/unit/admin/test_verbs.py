@@ -20,6 +20,7 @@ from raybroker.broker.cluster_management import ClusterItself
 from raybroker.broker.cluster_pauses import Pausing
 from raybroker.broker.definitions import Definitions
 from raybroker.broker.destinations import Destinations
+from raybroker.broker.ending import ClusterEnding, Ending
 from raybroker.broker.forwarding_agents import Agents
 from raybroker.broker.message_administration import Messages
 from raybroker.broker.quotas import Quotas
@@ -36,9 +37,9 @@ from tests.tidy.source import read, tree_of
 
 OF_BROKER = (
     Broker, ServiceAdministration, Destinations, Subscriptions, Schedules, Transactions, Messages, Templates, Quotas,
-    Properties, Measuring,
+    Properties, Measuring, Ending,
 )  # fmt: skip
-OF_CLUSTER = (ClusterAdmin, Definitions, ClusterItself, Agents, Pausing, ClusterProperties)
+OF_CLUSTER = (ClusterAdmin, Definitions, ClusterItself, Agents, Pausing, ClusterProperties, ClusterEnding)
 OF_HOST = (HostPort, HostService)
 CLUSTER_ALONE = frozenset({
     "list_brokers", "query_cluster", "reload_cluster", "change_master", "backup_record", "create_forwarding",

@@ -14,7 +14,7 @@ PRESENT = {
     "query": {"dst", "con", "bkr", "cls", "txn", "svc", "cxn"},
     "update": {"dst", "bkr", "svc"}, "destroy": {"dst", "dur", "cxn"}, "purge": {"dst", "dur"},
     "pause": {"dst", "svc", "bkr"}, "resume": {"dst", "svc", "bkr"},
-    "metrics": {"dst", "svc", "bkr"}, "compact": {"dst"},
+    "metrics": {"dst", "svc", "cxn", "bkr"}, "compact": {"dst"},
 }  # fmt: skip
 MISSING = [(verb, name) for verb in VERBS for name in OBJECTS if name not in PRESENT.get(verb, set())]
 

@@ -33,7 +33,7 @@ def test_a_destination_has_each_kind(filled: Any, raybroker: Program, kind: str)
         assert (row["numActiveConsumers"], row["numBackupConsumers"]) == (1, 0)
 
 
-@pytest.mark.parametrize("thing", [("bkr",), ("bkr", "-n", "loopback"), ("svc", "-n", "jms")])
+@pytest.mark.parametrize("thing", [("bkr",), ("bkr", "-n", "loopback")])
 @pytest.mark.parametrize("kind", list(BROKER_KINDS))
 def test_a_broker_has_each_kind(filled: Any, raybroker: Program, thing: tuple[str, ...], kind: str) -> None:
     (row,) = raybroker.json("metrics", *thing, "-m", kind, *ONCE)
@@ -69,7 +69,10 @@ def test_rates_are_what_changed(filled: Any, raybroker: Program, monkeypatch: py
         (("dst", "-n", "orders", "-m", "cxn"), 2, "choose one of ttl, rts, con, dsk"),
         (("bkr", "-m", "con"), 2, "choose one of ttl, rts, cxn"),
         (("bkr", "-n", "b9"), 3, "is not running"),
-        (("svc", "-n", "ssljms"), 2, "there is one service"),
+        (("svc", "-n", "mail"), 2, "there are jms, ssljms"),
+        (("svc", "-n", "jms"), 1, "has connection services (imq.service.activelist)"),
+        (("svc", "-n", "jms", "-m", "con"), 2, "choose one of ttl, rts, cxn"),
+        (("cxn", "-n", "nobody"), 1, "there is no connection 'nobody'"),
     ],
 )
 def test_what_there_is_not_is_refused(

@@ -6,6 +6,7 @@ Ray is stood in for at its seam (``raybroker.actors.runtime``).
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -117,3 +118,24 @@ def test_down_stops_one_broker_and_not_the_last(running: Make) -> None:
     assert last.exit_code == 2
     assert "raybroker down" in last.stderr
     assert not brokers["b1"].stopped
+
+
+def test_options_of_mq_are_the_properties_that_they_stand_for(
+    running: Make, raybroker: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    running(b1=Broker("b1"))
+    chosen: list[Any] = []
+    cluster = clusters.Cluster("default", ["b1"])
+
+    def start(name: str, brokers: Any, config: Any, *, only: Any) -> Any:
+        chosen.append(config)
+        return cluster
+
+    monkeypatch.setattr(clusters, "start", start)
+    monkeypatch.chdir(tmp_path)
+    raybroker.output("up", "--passfile", "secrets", "--dbuser", "mq", "-D", "imq.log.level=ERROR")
+    raybroker.output("up")
+    names = ("imq.passfile.enabled", "imq.passfile.dirpath", "imq.passfile.name",
+             "imq.persist.jdbc.postgresql.user", "imq.log.level")  # fmt: skip
+    assert [chosen[0][name] for name in names] == [True, str(tmp_path), "secrets", "mq", "ERROR"]
+    assert chosen[1]["imq.passfile.enabled"] is False

@@ -72,3 +72,23 @@ def test_what_is_wrong_is_said_and_nothing_is_written(
     assert result.exit_code != 0
     assert reason in " ".join(result.stderr.split())
     assert not users.exists()
+
+
+def test_a_passfile_is_encoded_and_decoded_again(raybroker: Any, tmp_path: Path) -> None:
+    source, target = tmp_path / "secrets", tmp_path / "made"
+    text = "# of the keystore\nimq.keystore.password=open sesame\n"
+    source.write_text(text)
+    source.chmod(0o600)
+    told = raybroker.output("usermgr", "encode", "-src", str(source), "-target", str(target))
+    assert told == f"wrote the passwords of {source} encoded to {target}\n"
+    assert "sesame" not in target.read_text()
+    assert (source.read_text(), target.stat().st_mode & 0o777) == (text, 0o600)
+    refused = raybroker("usermgr", "decode", "-src", str(source), "-target", str(target))
+    assert (refused.exit_code, "say yes with --force" in refused.stderr) == (2, True)
+    assert "sesame" not in target.read_text()
+    raybroker.output("usermgr", "decode", "-src", str(target))
+    assert target.read_text() == text
+    target.write_text("what is this")
+    refused = raybroker("usermgr", "encode", "-src", str(target))
+    assert (refused.exit_code, "line 1: a line is name=password" in refused.stderr) == (1, True)
+    assert target.read_text() == "what is this"

@@ -1,0 +1,147 @@
+"""The end of a broker that an administrator asks for: ``shutdown_broker`` and ``restart_broker``.
+
+In this order: its services that carry messages take no new clients; after the time that was asked for, producers are
+told to wait, and consumers have raybroker.shutdown.delivery seconds to acknowledge what they were given; then the hosts
+close their stores, and the process ends.  Administration goes on until then.  What is not acknowledged by then stays in
+the stores as in any end, and comes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, Protocol
+
+from raybroker.broker.service_administration import ServiceAdministration
+from raybroker.hosting.host_port import HostPort, Row
+from raybroker.model.errors import BrokerError, BrokerGoneError, NotSupportedError
+from raybroker.model.settings import ConfigView
+
+LOOK_S: Final = 0.1
+"""How often consumers are looked at while they finish."""
+HOST_TIMEOUT_S: Final = 2.0
+"""How long a host may take to answer meanwhile; one that takes longer is not waited for."""
+ASK_TIMEOUT_S: Final = 10.0
+"""How long another broker may take to begin with its end."""
+
+RUNNING: Final = "RUNNING"
+STOPPING: Final = "STOPPING"
+RESTARTING: Final = "RESTARTING"
+
+log = logging.getLogger("raybroker.broker")
+
+End = Callable[[bool], Awaitable[None]]
+"""Closes what the broker has and ends its process; True: it is started again with the options that it had."""
+
+
+class Ending:
+    """Of one broker. ``end`` is given by what has started it; None where the broker ends with its program alone.
+
+    started_ms  when it was started, milliseconds since 1970: another life has another one
+    """
+
+    def __init__(
+        self, config: ConfigView, services: ServiceAdministration, hosts: Callable[[], Iterable[HostPort]],
+        started_ms: int, *, broker: str,
+    ) -> None:  # fmt: skip
+        self.end: End | None = None
+        self.state = RUNNING
+        self._config = config
+        self._services = services
+        self._hosts = hosts
+        self._started_ms = started_ms
+        self._broker = broker
+        self._task: asyncio.Task[None] | None = None
+        self._finishing = False
+
+    def row(self) -> Row:
+        return {"broker": self._broker, "state": self.state, "started_ms": self._started_ms}
+
+    async def shutdown_broker(self, broker: str | None = None, time_s: int = 0) -> Row:
+        return self._begin("shutdown_broker", STOPPING, broker, time_s)
+
+    async def restart_broker(self, broker: str | None = None, time_s: int = 0) -> Row:
+        return self._begin("restart_broker", RESTARTING, broker, time_s)
+
+    def _begin(self, verb: str, state: str, broker: str | None, time_s: int) -> Row:
+        """A request in the time before the end takes the place of the one before; later ones change nothing."""
+        if broker not in (None, self._broker):
+            raise BrokerGoneError(f"broker {broker} cannot be asked here; this is {self._broker}")
+        if self.end is None:
+            raise NotSupportedError(
+                f"{verb}: broker {self._broker} was started by a program, inside of its process, and ends with its last"
+                " connection there; close that instead"
+            )
+        if not self._finishing:
+            if self._task is not None:
+                self._task.cancel()
+            self.state = state
+            self._services.take_nobody_new()
+            log.info("[B1047] broker %s is %s in %d s; no new clients are taken", self._broker, state, time_s)
+            self._task = asyncio.get_running_loop().create_task(self._run(self.end, time_s))
+        return {**self.row(), "time_s": time_s, "delivery_s": self._config["raybroker.shutdown.delivery"]}
+
+    async def _run(self, end: End, time_s: int) -> None:
+        await asyncio.sleep(time_s)
+        self._finishing = True
+        try:
+            await asyncio.gather(*(_answer(host.stop_intake()) for host in self._hosts()))
+            left = await self._finished()
+            log.info("[B1048] broker %s is %s: %d messages with consumers are not acknowledged", self._broker,
+                     self.state, left)  # fmt: skip
+        finally:
+            await end(self.state == RESTARTING)
+
+    async def _finished(self) -> int:
+        """Wait until consumers have acknowledged everything and are given nothing more, for a bounded time; how many
+        messages they have not."""
+        loop, handed = asyncio.get_running_loop(), -1
+        until_s = loop.time() + self._config["raybroker.shutdown.delivery"]
+        while True:
+            answers = await asyncio.gather(*(_answer(host.consumers(None, None)) for host in self._hosts()))
+            rows = [row for answer in answers for row in answer or ()]
+            before, handed = handed, sum(row["sent"] for row in rows)
+            left = sum(row["unacknowledged"] for row in rows)
+            if (not left and handed == before) or loop.time() >= until_s:
+                return left
+            await asyncio.sleep(LOOK_S)
+
+
+async def _answer(asked: Awaitable[list[Row] | None]) -> list[Row] | None:
+    """What a host answers; None for one that cannot be asked."""
+    try:
+        return await asyncio.wait_for(asked, HOST_TIMEOUT_S)
+    except (BrokerError, TimeoutError) as error:
+        log.warning("a host is not waited for: %s", str(error) or "it does not answer in time")
+        return None
+
+
+class Asker(Protocol):
+    """What the end of a broker needs of a clustered one."""
+
+    @property
+    def name(self) -> str: ...
+
+    def live(self) -> list[str]: ...
+
+    async def verb_at(self, broker: str, verb: str, args: Row, timeout_s: float) -> Row: ...
+
+
+class ClusterEnding:
+    """The same for any broker of the cluster that is up; without a name for the one that is asked."""
+
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
+
+    async def shutdown_broker(self, broker: str | None = None, time_s: int = 0) -> Row:
+        return await self._at("shutdown_broker", broker, time_s)
+
+    async def restart_broker(self, broker: str | None = None, time_s: int = 0) -> Row:
+        return await self._at("restart_broker", broker, time_s)
+
+    async def _at(self, verb: str, broker: str | None, time_s: int) -> Row:
+        up = self._asker.live()
+        if broker is not None and broker not in up:
+            raise BrokerGoneError(f"broker {broker} is not up; up are {', '.join(sorted(up))}")
+        return await self._asker.verb_at(broker or self._asker.name, verb, {"time_s": time_s}, ASK_TIMEOUT_S)
