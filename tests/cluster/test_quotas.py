@@ -10,9 +10,9 @@ import pytest
 
 import raybroker as rb
 from raybroker.errors import QuotaExceededError
+from tests.cluster.divided import MOST, hold_together
 
 pytestmark = pytest.mark.cluster
-MOST = 6
 
 
 def test_hosts_hold_as_much_as_a_quota_has_together_and_no_more(cluster: Any) -> None:
@@ -21,22 +21,7 @@ def test_hosts_hold_as_much_as_a_quota_has_together_and_no_more(cluster: Any) ->
         admin.create_quota("small", MessagesMaximum=MOST)
         for name in ("one", "other"):
             admin.create_destination("queue", name, hosting="dedicated", quota="small")
-        session = connection.session(ack="client")
-        one, other = session.producer("one"), session.producer("other")
-        for number in range(MOST // 2):
-            one.send(number)
-            other.send(number)
-        for producer in (one, other):
-            with pytest.raises(QuotaExceededError, match="MessagesMaximum=6"):
-                producer.send("too many")
-        for _ in range(MOST // 2):
-            message = session.receive("one", timeout=10)
-            assert message is not None
-            message.acknowledge()
-        for number in range(MOST // 2):  # What the host of the one does not use is the other's.
-            other.send(number)
-        with pytest.raises(QuotaExceededError):
-            one.send("too many")
+        one, other = hold_together(connection.session(ack="client"), "MessagesMaximum=6")
         row = admin.query_quota("small")
         assert (row["messages"], row["users"]) == (MOST, ["queue one", "queue other"])
         admin.update_quota("small", MessagesMaximum=MOST + 1)

@@ -118,6 +118,37 @@ def test_the_way_in_from_outside(shell: Shell) -> None:
     assert "is not in imq.service.activelist" in refused(shell, "quiesce", "svc", "-n", "admin")
 
 
+@pytest.mark.timeout(300)
+def test_a_broker_is_restarted_and_shut_down_from_outside_and_from_inside(shell: Shell) -> None:
+    (shell.folder / "pw").touch(0o600)
+    (shell.folder / "pw").write_text("secret\n")
+    shell.output("usermgr", "add", "-u", "root", "-g", "admin", "--passfile", "pw")
+    port = free_port()
+    properties = ("imq.service.activelist=admin", f"imq.portmapper.port={port}", "imq.hostname=127.0.0.1",
+                  "imq.log.level=WARNING")  # fmt: skip
+    shell.output("up", *(word for name in properties for word in ("-D", name)))
+    way = ("-b", f"127.0.0.1:{port}", "-u", "root", "--passfile", "pw")
+    shell.output("send", "orders", "kept")
+    shell.output("update", "bkr", "-o", "imq.log.level=ERROR", *way)
+    (before,) = brokers(shell)
+    assert shell.output("restart", "bkr", "-f", *way) == "broker b1 was restarted\n"
+    (after,) = brokers(shell)
+    assert before != after
+    options = {row["property"]: row["value"] for row in shell.json("query", "bkr", "--explain")}
+    assert (options["imq.portmapper.port"], options["imq.log.level"]) == (port, "ERROR")
+    assert shell.output("restart", "bkr", "-f") == "broker b1 was restarted\n"
+    assert before not in brokers(shell)
+    assert after not in brokers(shell)
+    (row,) = [row for row in shell.json("list", "dst") if row["name"] == "orders"]
+    assert row["messages"] == 1
+    assert shell.output("shutdown", "bkr", "-f", *way) == "broker b1 has closed its services, and ends\n"
+    assert "no connection service answers" in shell.run("query", "bkr", *way).stderr
+    shell.output("up", *(word for name in properties for word in ("-D", name)))
+    assert "kept" in shell.output("receive", "orders")
+    assert shell.output("shutdown", "bkr", "-f") == "broker b1 is down\n"
+    assert shell.run("list", "dst").returncode == 3
+
+
 SECURE = """
 import sys
 import raybroker as rb

@@ -22,6 +22,7 @@ from raybroker import aio
 from raybroker.client.blocking.connection import Connection, XaConnection
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.directory import Place
+from raybroker.client.connection.host_way import way_to_host
 from raybroker.client.connection.io_thread import IoThread
 from raybroker.client.consumer.message import Message
 from raybroker.client.destinations import TemporaryQueue, TemporaryTopic
@@ -29,6 +30,7 @@ from raybroker.client.loopback import make_core
 from raybroker.client.session.xa import Xa
 from raybroker.config import Config
 from raybroker.model.setting import PortRange
+from raybroker.security.tls import ServerTls
 
 WAIT_S = 60.0
 """How long a test waits for what must come; on a busy machine it may take a while."""
@@ -80,10 +82,13 @@ class OverSockets:
 
     collocated = False
 
-    def __init__(self, inner: Any, io: IoThread) -> None:
+    def __init__(self, inner: Any, io: IoThread, tls: ServerTls | None = None) -> None:
+        """``tls``: of its port, as with imq.cluster.transport=ssl."""
         self._inner = inner
         self._io = io
-        _, self._port = io.run(inner._service.service.listen("127.0.0.1", PortRange(0, 0)))
+        self._tls = tls
+        context = None if tls is None else tls.context
+        _, self.port = io.run(inner._service.listen("127.0.0.1", PortRange(0, 0), context))
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
@@ -97,17 +102,17 @@ class OverSockets:
 
     async def locate(self, *args: Any, **options: Any) -> Place:
         place: Place = await self.__getattr__("locate")(*args, **options)
-        return replace(place, dial=self._dial)
-
-    async def _dial(self, factory: Callable[[], Any]) -> object:
-        return await asyncio.get_running_loop().create_connection(factory, "127.0.0.1", self._port)
+        certificate = b"" if self._tls is None else self._tls.certificate()
+        return replace(place, dial=way_to_host("127.0.0.1", self.port, certificate))
 
 
 class LoopbackBroker:
     """``store``: a directory, or None; ``face``: "blocking", "sockets", "direct" (waiting threads serve the
-    sockets) or "aio"; ``properties``: of the broker."""
+    sockets) or "aio"; ``tls``: of the sockets; ``properties``: of the broker."""
 
-    def __init__(self, store: Path | None = None, face: str = "blocking", **properties: object) -> None:
+    def __init__(
+        self, store: Path | None = None, face: str = "blocking", tls: ServerTls | None = None, **properties: object
+    ) -> None:
         self.properties = {name.replace("__", "."): value for name, value in properties.items()}
         apart = face in ("sockets", "direct")
         io = IoThread("broker") if apart else IoThread.shared()
@@ -116,7 +121,7 @@ class LoopbackBroker:
         self.core = make_core(store, self.properties, None, io)
         self._directory: Any = self.core.directory
         if apart:
-            self._directory = OverSockets(self.core.directory, self.core.io)
+            self._directory = OverSockets(self.core.directory, self.core.io, tls)
         self.face = face
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connections: list[Any] = []

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from raybroker.cli.main import app
-from tests.contracts.test_services import Outside
+from tests.contracts.test_services import Outside, until
 
 PASSWORD = "secret"
 
@@ -103,6 +103,7 @@ ADMINISTRATION = (
     "list cxn", "destroy cxn -n loopback/jms/1 -f", "why-denied bob consume kept", "create tpl -n t",
     "delete msg -n kept --all -f", "list msg -n kept", "reset dst -n kept", "top --once",
     "pause bkr", "quiesce bkr", "update svc -n jms -o maxThreads=2", "metrics svc -n jms -msp 1",
+    "metrics cxn -msp 1", "shutdown bkr -f", "shutdown bkr -f --time 60", "restart bkr -f",
 )  # fmt: skip
 
 
@@ -156,3 +157,38 @@ def test_what_cannot_be_right_is_said_before_anything_is_tried(shell: Shell, tmp
     assert (done.exit_code, "no connection service answers" in done.stderr) == (3, True)
     shell.passfile.write_text("imq.imqcmd.password=secret\n")
     assert shell.output("root", "list", "dst")
+
+
+def test_metrics_of_a_service_and_of_a_connection_are_those_of_its_clients(outside: Outside, shell: Shell) -> None:
+    outside.inside.session().producer("orders").send_many(["from inside"] * 5)
+    client = outside.connect("ann")
+    session = client.session()
+    producer = session.producer("orders")
+    producer.send_many(["x" * 100] * 20)
+    assert len(session.consumer("orders").receive_many(3, timeout=20)) == 3
+    gone = outside.connect("ann")
+    gone.session().producer("orders").send("and good-bye")
+    gone.close()
+
+    def shown(*words: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(shell.output("root", "metrics", *words, "-msp", "1", "--json"))
+        return found
+
+    def counted() -> int:
+        return int(shown("svc", "-n", "jms")[0]["messages_in"])
+
+    until(lambda: counted() == 21)
+    (row,) = shown("svc", "-n", "jms")
+    assert (row["messages_in"], row["broker"]) == (21, "loopback"), "handles inside the Ray cluster do not count"
+    assert row["messages_out"] >= 3
+    assert row["packet_bytes_in"] > row["message_bytes_in"] > 20 * 100
+    (bounds,) = shown("svc", "-n", "jms", "-m", "cxn")
+    assert (bounds["connections"], bounds["connections_max"], bounds["state"]) == (1, 500, "RUNNING")
+    (rates,) = shown("svc", "-n", "admin", "-m", "rts", "-int", "0.05")
+    assert rates["messages_in"] == 0
+    (connection,) = [row for row in outside.admin.list_connections() if row["user"] == "ann"]
+    (row,) = shown("cxn", "-n", connection["id"])
+    assert (row["user"], row["messages_in"]) == ("ann", 20)
+    (opened,) = shown("cxn", "-n", connection["id"], "-m", "cxn")
+    assert (opened["producers"], opened["consumers"]) == (1, 1)
+    producer.close()

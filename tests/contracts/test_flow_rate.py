@@ -10,7 +10,7 @@ import pytest
 import raybroker as rb
 from raybroker.client.producer.flow_rate import FlowRate
 from raybroker.errors import ConfigError, IllegalStateError
-from tests.contracts.conftest import ONE_FACE
+from tests.contracts.conftest import ONE_FACE, MakeBroker
 from tests.contracts.handles import LoopbackBroker, bodies, create, state_of, take, until
 
 RATES: dict[str, object] = {"FlowMaximum": 40, "FlowMinimum": 40, "FlowInterval": 0}
@@ -69,6 +69,37 @@ def test_a_slowed_producer_sends_everything_and_is_free_when_the_queue_is_short_
     assert bodies(take(consumer, 18)) == ["x"] * 3 + list(range(15))
     until(lambda: producer.flow_limit is None)
     assert producer.send_many(["free"] * 500) == 500
+
+
+@pytest.mark.parametrize("make_broker", ["memory", "aio"], indirect=True)
+def test_a_broker_that_holds_too_much_slows_the_producers_of_all_destinations(make_broker: MakeBroker) -> None:
+    broker = make_broker(raybroker__system__messagesThresholdHigh=4, raybroker__system__messagesThresholdLow=3)
+    other, connection = broker.connect(), broker.connect(**RATES)
+    names = [create(other, broker.name()) for _ in range(3)]
+    idle = connection.session().producer(names[2])
+    for name in names[:2]:
+        other.session().producer(name).send_many(["x"] * 2)
+    admin = other.admin()
+    until(lambda: admin.query_broker()["thresholds"] == {"messages": 4, "bytes": 4, "over": []})
+    assert idle.flow_limit is None, "four are not more than four"
+    other.session().producer(names[0]).send("y")
+    until(lambda: idle.flow_limit == 40, "nothing is in its own queue")
+    until(lambda: admin.query_broker()["thresholds"]["over"] == ["messages"])
+    until(lambda: state_of(other, names[2])["slowed_producers"] == 1)
+    assert connection.session().producer(names[1]).flow_limit == 40, "it learns it when it comes"
+    assert bodies(take(other.session(ack="none").consumer(names[0]), 3)) == ["x", "x", "y"]
+    until(lambda: idle.flow_limit is None)
+    with pytest.raises(ConfigError, match=r"messagesThresholdLow = 3 is more than .*High = 2"):
+        admin.update_broker({"raybroker.system.messagesThresholdHigh": 2})
+    admin.update_broker(
+        {"raybroker.system.messagesThresholdHigh": 1, "raybroker.system.messagesThresholdLow": 0}
+    )
+    until(lambda: idle.flow_limit == 40, "a threshold that comes down under what is held")
+    admin.update_broker(
+        {"raybroker.system.messagesThresholdHigh": -1, "raybroker.system.messagesThresholdLow": -1}
+    )
+    until(lambda: idle.flow_limit is None)
+    assert admin.query_broker()["thresholds"] == {}
 
 
 def test_waiting_longer_for_the_rate_than_for_an_answer_refuses_nothing(

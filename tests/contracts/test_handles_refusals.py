@@ -18,7 +18,6 @@ from raybroker.errors import (
     MessageFormatError,
     MessageTooLargeError,
     NoClusterError,
-    NotSupportedError,
     QuotaExceededError,
 )
 from tests.contracts.handles import LoopbackBroker, names_of, state_of
@@ -72,7 +71,7 @@ def test_an_address_or_a_user_alone_is_not_enough_and_a_type_that_is_unknown_say
         rb.connect("mq://localhost:7676/jms")
     with pytest.raises(ConfigError, match="for connections from outside"):
         rb.connect(username="guest")
-    with pytest.raises(ConfigError, match="mqssl is for services with TLS, ssljms and ssladmin"):
+    with pytest.raises(ConfigError, match="mqssl is for services with TLS, ssljms, httpsjms, ssladmin"):
         rb.connect("mqssl://localhost:7676/jms")
     with pytest.raises(InvalidDestinationError, match="use 'queue' or 'topic'"):
         admin.create_destination("stream", name)
@@ -88,7 +87,6 @@ def test_an_address_or_a_user_alone_is_not_enough_and_a_type_that_is_unknown_say
         (lambda: rb.ConnectionFactory(imqSSLIsHostTrusted="perhaps"), ConfigError, "imqSSLIsHostTrusted"),
         (lambda: rb.ConnectionFactory(imqPingAckTimeout=-1), ConfigError, "imqPingAckTimeout"),
         (lambda: rb.ConnectionFactory(imqAddressList="mqssl://localhost:7676/jms"), ConfigError, "services with TLS"),
-        (lambda: rb.ConnectionFactory(imqAddressList="https://localhost:7676/"), NotSupportedError, "not built yet"),
         (lambda: rb.ConnectionFactory(imqAddressList="b1, b 2"), ConfigError, "imqAddressList"),
         (lambda: rb.ConnectionFactory(imqAddressListBehavior="NEAREST"), ConfigError, "PRIORITY"),
         (lambda: rb.loopback(properties={"imq.autocreate.queu": True}), ConfigError, "imq.autocreate.queue"),

@@ -21,6 +21,7 @@ from raybroker.errors import (
     InvalidDestinationError,
     NoClusterError,
     NotSupportedError,
+    ResourceAllocationError,
     SecurityError,
 )
 from raybroker.security.user_file import Entry, UserFile
@@ -261,8 +262,42 @@ def test_the_port_mapper_tells_its_map_to_anybody(outside: Outside) -> None:
     }
 
 
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def test_a_service_has_the_port_and_the_address_that_are_set(tmp_path: Path) -> None:
+    port = free_port()
+    settings = {"imq.jms.tcp.port": port, "imq.jms.tcp.hostname": "127.0.0.2"}
+    with ExitStack() as opened:
+        outside = Outside(tmp_path, opened, **settings)
+        assert (outside.ports["jms"], outside.ports["admin"] != port) == (port, True)
+        with rb.connect(f"mqtcp://127.0.0.2:{port}/jms", username="ann", password="secret") as client:
+            client.session().producer("q").send("x")
+        with pytest.raises(NoClusterError):
+            rb.connect(f"mqtcp://127.0.0.1:{port}/jms", username="ann", password="secret")
+        (tmp_path / "passwd").unlink()
+        with pytest.raises(ConfigError, match=rf"imq\.jms\.tcp\.port=.*{port}"):
+            Outside(tmp_path, opened, **settings)
+
+
+def test_one_client_more_than_half_of_max_threads_is_told_so_and_the_others_stay(tmp_path: Path) -> None:
+    with ExitStack() as opened:
+        outside = Outside(tmp_path, opened, **{"imq.jms.min_threads": 2, "imq.jms.max_threads": 4})
+        first = outside.connect()
+        outside.connect("bob")
+        with pytest.raises(ResourceAllocationError, match=r"has 2 clients, half of imq\.jms\.max_threads"):
+            outside.connect()
+        first.session().producer("q").send("goes on")
+        outside.connect("root", "admin")
+        first.close()
+        until(lambda: len(outside.admin.list_connections("jms")) == 1)
+        outside.connect()
+
+
 def test_what_cannot_be_an_address_is_said_before_anything_is_tried(outside: Outside) -> None:
-    for url, error in (("mq://h:0", ConfigError), ("https://h", NotSupportedError), ("", ConfigError)):
+    for url, error in (("mq://h:0", ConfigError), ("", ConfigError)):
         with pytest.raises(error):
             rb.connect(url, username="ann", password="secret")
     with pytest.raises(ConfigError, match="username and a password"):

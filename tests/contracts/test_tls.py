@@ -122,13 +122,14 @@ def test_a_client_says_what_is_wrong_with_the_brokers_certificate(secured: Secur
     secured.secure(trust="", imqSSLIsHostTrusted=True)
 
 
+@pytest.mark.parametrize("scheme", ["mqssl", "https"])
 @pytest.mark.parametrize(
     ("issued", "says"),
     [({"last": -1}, "has expired: renew it there"), ({"first": 1}, "is not valid yet: is the clock right"),
      ({"name": "broker.example", "addresses": ()}, r"is not for 127\.0\.0\.1: connect by a name that it has")],
 )  # fmt: skip
 def test_a_client_sends_nothing_to_who_shows_such_a_certificate(
-    tmp_path: Path, issued: dict[str, Any], says: str
+    tmp_path: Path, issued: dict[str, Any], says: str, scheme: str
 ) -> None:
     """Brokers refuse to start with the first two: so it is somebody else who answers."""
     authority = Authority(tmp_path)
@@ -146,7 +147,7 @@ def test_a_client_sends_nothing_to_who_shows_such_a_certificate(
         answering.start()
         with pytest.raises(SecurityError, match=says):
             rb.connect(
-                f"mqssl://127.0.0.1:{listening.getsockname()[1]}", username="ann", password="secret",
+                f"{scheme}://127.0.0.1:{listening.getsockname()[1]}", username="ann", password="secret",
                 trust=authority.file,
             )  # fmt: skip
         answering.join(20)

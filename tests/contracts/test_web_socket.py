@@ -1,7 +1,9 @@
-"""The native protocol inside of WebSockets: rb.connect("http://…") has the same handles, rights and bounds."""
+"""The native protocol inside of WebSockets: rb.connect("http://…") has the same handles, rights and bounds, and
+"https://…" has them over TLS; so have plain requests that poll, where no WebSocket passes."""
 
 from __future__ import annotations
 
+import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ from raybroker.errors import ConfigError, NoClusterError, SecurityError
 from raybroker.security.user_file import Entry, UserFile
 from raybroker.wire.native.preamble import preamble
 from raybroker.wire.scram import Verifier
+from tests.unit.security.certificates import Authority
 
 RULES = """version=JMQFileAccessControlModel/100
 connection.NORMAL.allow.user=*
@@ -30,27 +33,44 @@ topic.create.allow.user=ann
 """
 
 
-class Outside:
-    """A loopback broker with the service httpjms, and clients that come in through it."""
+WAYS = {"http": "httpjms", "https": "httpsjms"}
+"""Scheme of the address → the service."""
+FACES = ("http", "https", "http poll", "https poll")
+"""The scheme, and what carries the protocol: a WebSocket where nothing is said."""
+CLEAR = pytest.mark.parametrize("outside", ["http"], indirect=True)
+"""For tests that speak with the server themselves: what they are about is the same with TLS."""
 
-    def __init__(self, folder: Path, opened: ExitStack) -> None:
+
+class Outside:
+    """A loopback broker with the service of that scheme, and clients that come in through it."""
+
+    def __init__(self, folder: Path, opened: ExitStack, face: str = "http", **more: object) -> None:
+        scheme, _, carrier = face.partition(" ")
+        self.service = WAYS[scheme]
+        self.carrier = {"raybroker.client.http.carrier": carrier or "websocket"}
+        self.authority = Authority(folder)
+        self.authority.issue("keystore")
+        shutil.copyfile(self.authority.file, folder / "truststore")
         users = UserFile(folder / "passwd")
         for name in ("ann", "bob"):
             users.add(name, Entry(str(Verifier.of("secret", b"s" * 16, 64)), "user"))
         (folder / "accesscontrol.properties").write_text(RULES)
         properties = {
-            "imq.service.activelist": "httpjms", "imq.hostname": "127.0.0.1", "imq.portmapper.port": 0,
-            "raybroker.security.dir": str(folder), "raybroker.handshake.timeout_ms": 1000,
+            "imq.service.activelist": self.service, "imq.hostname": "127.0.0.1", "imq.portmapper.port": 0,
+            "raybroker.security.dir": str(folder), "raybroker.handshake.timeout_ms": 1000, **more,
         }  # fmt: skip
         self._opened = opened
         self.inside = rb.loopback(properties=properties)
         opened.callback(self.inside.close)
         self.admin = self.inside.admin()
         self.ports = {row["service"]: row["port"] for row in self.admin.list_services()}
-        self.url = f"http://127.0.0.1:{self.ports['httpjms']}/"
+        self.url = f"{scheme}://127.0.0.1:{self.ports[self.service]}/"
 
-    def connect(self, user: str = "ann", url: str | None = None, password: str = "secret") -> Any:
-        connection = rb.connect(url or self.url, username=user, password=password)
+    def connect(
+        self, user: str | None = "ann", url: str | None = None, password: str = "secret", **more: object
+    ) -> Any:
+        login = {"username": user, "password": password} if user else {}
+        connection = rb.connect(url or self.url, **{"trust": self.authority.file, **self.carrier, **login, **more})  # type: ignore[arg-type]
         self._opened.callback(connection.close)
         connection.start()
         return connection
@@ -59,10 +79,10 @@ class Outside:
         return self._opened.enter_context(web_socket(f"{self.url.replace('http', 'ws')}native", open_timeout=30))
 
 
-@pytest.fixture
-def outside(tmp_path: Path) -> Iterator[Outside]:
+@pytest.fixture(params=FACES)
+def outside(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Outside]:
     with ExitStack() as opened:
-        yield Outside(tmp_path, opened)
+        yield Outside(tmp_path, opened, request.param)
 
 
 def test_the_same_handles_work_over_http(outside: Outside) -> None:
@@ -91,7 +111,7 @@ def test_a_message_of_many_pieces_passes_both_ways(outside: Outside) -> None:
 
 
 def test_the_port_mapper_names_the_service_too(outside: Outside) -> None:
-    session = outside.connect(url=f"mq://127.0.0.1:{outside.ports['portmapper']}/httpjms").session()
+    session = outside.connect(url=f"mq://127.0.0.1:{outside.ports['portmapper']}/{outside.service}").session()
     session.producer("q").send("by the map")
     assert session.receive("q", timeout=20).body == "by the map"
 
@@ -105,7 +125,7 @@ def test_passwords_rules_and_administration_hold(outside: Outside) -> None:
         bob.session().receive("q", timeout=20)
     with pytest.raises(SecurityError, match="create queues"):
         bob.session().producer("fresh").send("x")
-    rows = {row["user"]: row for row in outside.admin.list_connections("httpjms")}
+    rows = {row["user"]: row for row in outside.admin.list_connections(outside.service)}
     assert rows.keys() == {"ann", "bob"}
     assert rows["ann"]["host"].startswith("127.0.0.1:")
     outside.admin.destroy_connection(rows["ann"]["id"])
@@ -114,6 +134,7 @@ def test_passwords_rules_and_administration_hold(outside: Outside) -> None:
     bob.session().producer("q").send("three")
 
 
+@CLEAR
 def test_a_server_without_web_sockets_and_a_port_without_a_server_are_told(outside: Outside) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
 
@@ -141,6 +162,7 @@ def until_closed(client: Any) -> None:
             client.recv(timeout=30)
 
 
+@CLEAR
 @pytest.mark.parametrize(
     "said", [b"GET / HTTP/1.1\r\n\r\n", "text", b"", preamble("no such host"), b"\xff" * 100_000],
     ids=["http", "text", "nothing", "a host that is not there", "garbage"],

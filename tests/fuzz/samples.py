@@ -21,8 +21,8 @@ class Sample(NamedTuple):
 
 
 def shape(frame: wire.Frame) -> tuple[str, tuple[Any, ...]]:
-    """A frame as something that compares: its name and fields, blocks as bytes."""
-    return type(frame).__name__, tuple(bytes(v.view) if isinstance(v, Block) else v for v in frame)
+    """A frame as something that compares: its name and fields, blocks as bytes, without large bodies."""
+    return type(frame).__name__, tuple(bytes(v.front) if isinstance(v, Block) else v for v in frame)
 
 
 u32 = st.integers(0, U32)
@@ -67,6 +67,16 @@ def picked(draw: st.DrawFn) -> bytes:
     return b"".join(block.pick(draw(st.integers(1, (1 << block.count) - 1))))
 
 
+@st.composite
+def fronts(draw: st.DrawFn) -> bytes:
+    """What stands before the body of a large block."""
+    return encode_block(
+        [bytes(draw(st.integers(0, 99)))], producer=draw(u64), first_seq=draw(st.integers(0, U64 - 8)),
+        timestamp_ms=draw(u64), persistent=draw(st.booleans()), kinds=draw(st.integers(0, 255)),
+        headers=draw(st.none() | st.lists(st.binary(max_size=9), min_size=1, max_size=1)), front=True,
+    )  # fmt: skip
+
+
 def _sample(name: str, fields: tuple[Any, ...], data: bytes) -> Sample:
     return Sample((name, fields), data)
 
@@ -83,10 +93,16 @@ sends = st.tuples(u32, u64, blocks()).map(lambda f: _sample("Send", f, _joined(w
 sends_tx = st.tuples(u32, u64, st.integers(1, U32), blocks()).map(
     lambda f: _sample("SendTx", f, _joined(wire.send_tx(*f)))
 )
+sends_large = st.tuples(u32, u64, u32, u32, fronts()).map(
+    lambda f: _sample("SendLarge", f, _joined(wire.send_large(*f)))
+)
 sents = st.tuples(u32, u64, u32).map(lambda f: _sample("Sent", f, wire.sent([f])))
 refusals = st.tuples(u32, u64, u32, rows).map(lambda f: _sample("Refused", f, wire.refused(*f)))
 delivers = st.tuples(u32, u64, u64, u32, picked()).map(
     lambda f: _sample("Deliver", f, _joined(wire.deliver(*f[:4], (f[4],))))
+)
+delivers_large = st.tuples(u32, u64, u64, u32, u64, fronts()).map(
+    lambda f: _sample("DeliverLarge", f, _joined(wire.deliver_large(*f)))
 )
 acks = st.tuples(u32, u64, u32, ranges).map(lambda f: _sample("Ack", f, wire.ack(*f)))
 settles = st.tuples(
@@ -109,12 +125,12 @@ flows = st.booleans().map(lambda go: _sample("Flow", (go,), wire.flow(go)))
 TO_HOST = {
     "Call": calls, "Send": sends, "SendTx": sends_tx, "Ack": acks, "Settle": settles, "Begun": beguns,
     "Extend": extends, "Credit": credits_, "Ping": pings, "Pong": pongs, "Flow": flows,
-    "Drain": drains,
+    "Drain": drains, "SendLarge": sends_large,
 }  # fmt: skip
 TO_CLIENT = {
     "Reply": replies, "Failed": failures, "Event": events, "Sent": sents, "Refused": refusals, "Deliver": delivers,
     "Acked": ackeds, "Released": releaseds, "Promoted": promoteds, "Ping": pings, "Pong": pongs,
-    "Drained": draineds, "Ready": readies, "Withdrawn": withdrawns,
+    "Drained": draineds, "Ready": readies, "Withdrawn": withdrawns, "DeliverLarge": delivers_large,
 }  # fmt: skip
 to_host = st.one_of(*TO_HOST.values())
 to_client = st.one_of(*TO_CLIENT.values())
