@@ -23,6 +23,7 @@ IN_FLIGHT = 4
 PREFETCH = 1000
 ACK_EVERY = 200
 HOME = Path("/usr/share/activemq")
+HEAP = "1g"
 
 CONFIG = """<beans xmlns="http://www.springframework.org/schema/beans"
   xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
@@ -30,7 +31,9 @@ CONFIG = """<beans xmlns="http://www.springframework.org/schema/beans"
     http://www.springframework.org/schema/beans/spring-beans-2.0.xsd
     http://activemq.apache.org/schema/core http://activemq.apache.org/schema/core/activemq-core.xsd">
   <broker xmlns="http://activemq.apache.org/schema/core" brokerName="bench" useJmx="false" persistent="true"
-      advisorySupport="false" dataDirectory="{folder}/data" schedulePeriodForDestinationPurge="0">
+      advisorySupport="{advisories}" schedulerSupport="{advisories}" dataDirectory="{folder}/data"
+      schedulePeriodForDestinationPurge="0">
+    {plugins}
     <persistenceAdapter>
       <kahaDB directory="{folder}/kahadb" journalDiskSyncStrategy="always" preallocationStrategy="zeros"/>
     </persistenceAdapter>
@@ -86,11 +89,12 @@ class _Counter:
 
 
 def _connect(address: Address, listener: Any) -> Any:
+    """A client of a server at ``address["port"]``, which logs in when it names ``user`` and ``password``."""
     import stomp
 
     connection = stomp.Connection11([("127.0.0.1", address["port"])], reconnect_attempts_max=1, auto_decode=False)
     connection.set_listener("bench", listener)
-    connection.connect(wait=True)
+    connection.connect(address.get("user"), address.get("password"), wait=True)
     return connection
 
 
@@ -162,6 +166,28 @@ def consume(job: Any, address: Address, queue: str, count: int, size: int) -> Sp
     return {"began_ns": began, "ended_ns": ended}
 
 
+def launched(folder: Path, *, plugins: str = "", advisories: bool = False) -> tuple[Server, int]:
+    """A broker with its data in ``folder`` that accepts connections, and its port.
+
+    ``plugins``: an element of its configuration; ``advisories``: it tells clients of destinations and schedules
+    messages, which costs a little.
+    """
+    port = free_port()
+    (folder / "conf").mkdir(parents=True, exist_ok=True)
+    (folder / "tmp").mkdir(exist_ok=True)
+    config = folder / "conf" / "activemq.xml"
+    said = {"plugins": plugins, "advisories": str(advisories).lower()}
+    config.write_text(CONFIG.format(folder=folder, port=port, **said))
+    command = [find_program("java") or "", f"-Xms{HEAP}", f"-Xmx{HEAP}", "-Djava.awt.headless=true"]
+    command += [f"--add-opens={name}=ALL-UNNAMED" for name in OPENS]
+    command += [f"-Dactivemq.home={HOME}", f"-Dactivemq.base={folder}", f"-Dactivemq.conf={folder}/conf"]
+    command += [f"-Dactivemq.data={folder}/data", f"-Djava.io.tmpdir={folder}/tmp"]
+    command += ["-jar", str(HOME / "bin" / "activemq.jar"), "start", f"xbean:file:{config}"]
+    server = Server(command, folder)
+    server.wait_ready(lambda: socket.create_connection(("127.0.0.1", port)).close())
+    return server, port
+
+
 class ActiveMQ(Peer):
     """One ActiveMQ broker in a Java process with 1 GiB of heap."""
 
@@ -189,18 +215,7 @@ class ActiveMQ(Peer):
         ]
 
     def start(self, folder: Path) -> Address:
-        port = free_port()
-        (folder / "conf").mkdir(parents=True, exist_ok=True)
-        (folder / "tmp").mkdir(exist_ok=True)
-        config = folder / "conf" / "activemq.xml"
-        config.write_text(CONFIG.format(folder=folder, port=port))
-        command = [find_program("java") or "", "-Xms1g", "-Xmx1g", "-Djava.awt.headless=true"]
-        command += [f"--add-opens={name}=ALL-UNNAMED" for name in OPENS]
-        command += [f"-Dactivemq.home={HOME}", f"-Dactivemq.base={folder}", f"-Dactivemq.conf={folder}/conf"]
-        command += [f"-Dactivemq.data={folder}/data", f"-Djava.io.tmpdir={folder}/tmp"]
-        command += ["-jar", str(HOME / "bin" / "activemq.jar"), "start", f"xbean:file:{config}"]
-        self._server = Server(command, folder)
-        self._server.wait_ready(lambda: socket.create_connection(("127.0.0.1", port)).close())
+        self._server, port = launched(folder)
         return {"port": port}
 
     def stop(self) -> None:
