@@ -142,7 +142,7 @@ def test_what_is_opened_for_a_call_that_a_signal_has_ended_is_let_go() -> None:
 
     async def work() -> str:
         while not go_on.is_set():
-            if not arrived.is_set():  # One that comes just before the thread begins to wait would be seen only at its end.
+            if not arrived.is_set():  # One that comes just before the wait begins is seen only after it.
                 os.kill(os.getpid(), signal.SIGUSR1)
             await asyncio.sleep(0.01)
         return "opened"
