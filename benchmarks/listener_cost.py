@@ -60,7 +60,9 @@ with rb.loopback(properties=properties) as connection:
 FLOOD: Final = """
 import itertools, os, sys
 import raybroker as rb
+from raybroker.wire import scram
 os.nice(15)
+scram._salted = lambda password, salt, iterations: b"x" * 32  # Who guesses need not do the rounds.
 for number in itertools.count():
     try:
         rb.connect("mq://127.0.0.1:" + sys.argv[1], username=f"nobody{os.getpid()}-{number}", password="wrong",

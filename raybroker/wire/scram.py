@@ -16,6 +16,7 @@ import binascii
 import hashlib
 import hmac
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from raybroker.model.errors import ProtocolError, SecurityError
@@ -27,6 +28,8 @@ ITERATIONS_MAX: Final = 5_000_000
 SALT_BYTES: Final = 16
 NONCE_BYTES: Final = 18
 MESSAGE_CHARS_MAX: Final = 2048
+REMEMBERED_MAX: Final = 16
+"""Salted passwords that a client keeps, so that its further logins need no rounds (RFC 5802, section 5.1)."""
 _HEADER: Final = "n,,"
 _BOUND: Final = "biws"
 _KEY_BYTES: Final = 32
@@ -114,6 +117,11 @@ def _salted(password: str, salt: bytes, iterations: int) -> bytes:
     return hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
 
 
+@lru_cache(maxsize=REMEMBERED_MAX)
+def _remembered(password: str, salt: bytes, iterations: int) -> bytes:
+    return _salted(password, salt, iterations)
+
+
 class ScramClient:
     """``nonce``: printable text of at least 18 random bytes, without a comma."""
 
@@ -127,14 +135,15 @@ class ScramClient:
         return _HEADER + self._bare
 
     def final(self, challenge: str) -> str:
-        """The proof; takes as long as the server's iterations say. Raises SecurityError for a wrong server."""
+        """The proof; takes as long as the server's iterations say, once in a process. Raises SecurityError for a wrong
+        server."""
         nonce, salt_text, rounds = _fields(challenge, "rsi")
         salt = _unb64(salt_text, "the salt")
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
             raise SecurityError("the broker's answer is not for this login")
         if not rounds.isdecimal() or not 1 <= int(rounds[:10]) <= ITERATIONS_MAX:
             raise SecurityError(f"the broker asks for {rounds[:20]} rounds; at most {ITERATIONS_MAX} are done")
-        salted = _salted(self._password, salt, int(rounds))
+        salted = _remembered(self._password, salt, int(rounds))
         client_key = _hmac(salted, b"Client Key")
         bare = f"c={_BOUND},r={nonce}"
         signed = f"{self._bare},{challenge},{bare}".encode()

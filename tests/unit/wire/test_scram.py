@@ -7,6 +7,7 @@ import base64
 import pytest
 
 from raybroker.errors import ProtocolError, SecurityError
+from raybroker.wire import scram
 from raybroker.wire.scram import ITERATIONS_MAX, ScramClient, ScramServer, Verifier
 
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
@@ -43,6 +44,17 @@ def test_a_wrong_password_is_refused_by_the_server() -> None:
     assert log_in("pencil") == "user"
     with pytest.raises(SecurityError, match="wrong user or password"):
         log_in("pen")
+
+
+def test_a_client_does_the_rounds_of_a_password_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = []
+    real = scram._salted
+    monkeypatch.setattr(scram, "_salted", lambda *given: done.append(given) or real(*given))
+    other = Verifier.of("pencil", b"another salt", 4096)
+    scram._remembered.cache_clear()
+    done.clear()
+    assert [log_in("pencil", verifier) for verifier in (PENCIL, PENCIL, other, PENCIL)] == ["user"] * 4
+    assert done == [("pencil", SALT, 4096), ("pencil", b"another salt", 4096)]
 
 
 def test_a_server_that_does_not_know_the_password_is_refused_by_the_client() -> None:
