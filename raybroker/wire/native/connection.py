@@ -34,7 +34,9 @@ MAGIC: Final = b"RBK\x01"
 TOKEN_BYTES: Final = 32
 PREFACE_BYTES: Final = len(MAGIC) + TOKEN_BYTES
 SCRATCH_BYTES: Final = 64 * 1024
-"""Size of the buffer for bytes that do not belong to a large frame; frames up to this size are copied out of it."""
+"""Most of the buffer for bytes that do not belong to a large frame; frames up to this size are copied out of it."""
+FIRST_BYTES: Final = 4 * 1024
+"""That buffer until it was full once: a connection that says little costs little."""
 GROW_BYTES: Final = 1 << 20
 """A large frame's buffer grows by so much as its bytes come, so that a declared length alone costs nothing."""
 
@@ -69,7 +71,7 @@ class Native:
         self._buffers = buffers or FrameBuffers()
         self._awaits_preface = accepts is not None
         self._decoders = TO_CLIENT if accepts is None else TO_HOST
-        self._scratch = bytearray(PREFACE_BYTES if self._awaits_preface else SCRATCH_BYTES)
+        self._scratch = bytearray(PREFACE_BYTES if self._awaits_preface else FIRST_BYTES)
         self._end = 0
         """Bytes of the scratch that are not taken in yet; they start at its beginning."""
         self._frame: bytearray | None = None
@@ -148,8 +150,11 @@ class Native:
                 body = view[at + FRAME_HEAD.size : stop]
                 frames.extend(decoder(memoryview(bytes(body)) if kind in MESSAGE_FRAMES else body))
                 at = stop
-            if at and at < end:
-                scratch[: end - at] = scratch[at:end]
+            full = self._end == len(scratch) == FIRST_BYTES
+            if full:
+                self._scratch = bytearray(SCRATCH_BYTES)
+            if at < end and (at or full):
+                self._scratch[: end - at] = scratch[at:end]
             self._end = end - at
             return frames
         except (ProtocolError, SecurityError):
@@ -183,5 +188,5 @@ class Native:
         if not hmac.compare_digest(shown[: len(MAGIC)], MAGIC) or not self._accepts(shown[len(MAGIC) :]):
             raise SecurityError("the connection did not show the cluster's token")
         self._awaits_preface = False
-        self._scratch = bytearray(SCRATCH_BYTES)
+        self._scratch = bytearray(FIRST_BYTES)
         self._end = 0

@@ -16,7 +16,7 @@ from raybroker.model.block import BLOCK_BYTES_MAX, Block, encode_block
 from raybroker.model.errors import ProtocolError, SecurityError
 from raybroker.wire.native import connection, decoding
 from raybroker.wire.native import frames as wire
-from raybroker.wire.native.connection import PREFACE_BYTES, SCRATCH_BYTES, TOKEN_BYTES, Native, preface
+from raybroker.wire.native.connection import FIRST_BYTES, PREFACE_BYTES, SCRATCH_BYTES, TOKEN_BYTES, Native, preface
 from raybroker.wire.native.frames import CONTROL_BYTES_MAX, FRAME_BYTES_MAX
 from tests.fuzz import samples
 from tests.fuzz.samples import Sample, cuts, shape
@@ -127,17 +127,18 @@ def block_of(size: int) -> bytes:
 
 
 @pytest.mark.parametrize("extra", [-1, 0, 1])
-@pytest.mark.parametrize("piece", [1000, SCRATCH_BYTES, 1 << 30])
-def test_a_frame_about_as_large_as_the_scratch_comes_through(extra: int, piece: int) -> None:
+@pytest.mark.parametrize("piece", [1000, FIRST_BYTES, SCRATCH_BYTES, 1 << 30])
+@pytest.mark.parametrize("scratch", [FIRST_BYTES, SCRATCH_BYTES])
+def test_a_frame_about_as_large_as_the_scratch_comes_through(extra: int, piece: int, scratch: int) -> None:
     empty = len(b"".join(wire.send(1, 1, block_of(0))))
-    stream = b"".join(wire.send(1, 1, block_of(SCRATCH_BYTES - empty + extra)))
-    assert len(stream) == SCRATCH_BYTES + extra
+    stream = b"".join(wire.send(1, 1, block_of(scratch - empty + extra)))
+    assert len(stream) == scratch + extra
     stream = wire.ping(1) + stream + wire.ping(2)
     machine = host_end()
     found = [f for at in range(0, len(stream), piece) for f in machine.receive_data(stream[at : at + piece])]
     assert [type(f) for f in found] == [wire.Ping, wire.Send, wire.Ping]
     assert isinstance(found[1], wire.Send)
-    assert found[1].block.body(0) == b"x" * (SCRATCH_BYTES - empty + extra)
+    assert found[1].block.body(0) == b"x" * (scratch - empty + extra)
 
 
 def test_messages_of_a_frame_are_not_touched_by_what_comes_after_it() -> None:

@@ -11,7 +11,7 @@ import pytest
 from raybroker.model.errors import ProtocolError
 from raybroker.wire.native import connection
 from raybroker.wire.native.connection import PREFACE_BYTES, SCRATCH_BYTES, TOKEN_BYTES, Native, preface
-from raybroker.wire.native.frames import FRAME_BYTES_MAX
+from raybroker.wire.native.frames import FRAME_BYTES_MAX, ping
 
 TOKEN = bytes(range(TOKEN_BYTES))
 
@@ -44,6 +44,18 @@ def test_a_declared_length_alone_costs_no_memory() -> None:
 
     assert traced(declare) < 20 * (connection.GROW_BYTES + 2 * SCRATCH_BYTES) + (1 << 20)
     assert [m.held_bytes for m in machines] == [105] * 20
+
+
+def test_a_connection_that_has_said_little_holds_little() -> None:
+    machines = []
+
+    def log_in() -> None:
+        for number in range(200):
+            machine = host_end()
+            assert len(machine.receive_data(ping(number))) == 1
+            machines.append(machine)
+
+    assert traced(log_in) < 200 * (connection.FIRST_BYTES + 2048)
 
 
 def test_a_frame_declared_as_4_gib_is_refused_with_its_first_five_bytes() -> None:
