@@ -31,6 +31,7 @@ from benchmarks.systems import RunningPeer, Sliced
 PEER: Final = ActiveMQ.name
 GOALS: Final = (
     Goal("STOMP: one send with its receipt at a time ÷ ActiveMQ", "blocking", 1.0, (PEER, "blocking")),
+    Goal("STOMP: sends with a receipt each, 100 on their way ÷ ActiveMQ", "receipts", 1.0, (PEER, "receipts")),
     Goal("STOMP: sends in transactions ÷ ActiveMQ", "produce", 1.0, (PEER, "produce")),
     Goal("STOMP: consume ÷ ActiveMQ", "consume", 1.0, (PEER, "consume")),
 )

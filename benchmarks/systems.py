@@ -69,8 +69,9 @@ class RunningPeer:
         if figure == BACKLOG:
             (made,), (got,) = self.together([(kind.produce, args)]), self.together([(kind.consume, args)])
             return {"produce": messages / seconds(made), "consume": messages / seconds(got)}
-        if figure == "blocking" and kind.blocking is not None:
-            (made,) = self.together([(kind.blocking, args)])
+        single = {"blocking": kind.blocking, "receipts": kind.receipts}.get(figure)
+        if single is not None:
+            (made,) = self.together([(single, args)])
             return {figure: messages / seconds(made)}
         raise ValueError(f"{self.peer.name} has no figure {figure!r}")
 

@@ -20,6 +20,7 @@ from benchmarks.servers import Server, find_program, free_port, package_version
 
 BATCH = 500
 IN_FLIGHT = 4
+RECEIPTS = 100
 PREFETCH = 1000
 ACK_EVERY = 200
 HOME = Path("/usr/share/activemq")
@@ -121,6 +122,16 @@ def produce(job: Any, address: Address, queue: str, count: int, size: int) -> Sp
 
 def blocking(job: Any, address: Address, queue: str, count: int, size: int) -> Span:
     """One send, one receipt, the next send."""
+    return _sends(job, address, queue, count, size, 1)
+
+
+def receipts(job: Any, address: Address, queue: str, count: int, size: int) -> Span:
+    """Each send with a receipt, RECEIPTS of them on their way."""
+    return _sends(job, address, queue, count, size, RECEIPTS)
+
+
+def _sends(job: Any, address: Address, queue: str, count: int, size: int, window: int) -> Span:
+    """Each send with a receipt; the first without one when ``window`` are awaited."""
     counter = _Counter()
     connection = _connect(address, counter)
     bodies = list(stream_of(size, 64))
@@ -128,7 +139,8 @@ def blocking(job: Any, address: Address, queue: str, count: int, size: int) -> S
     began = monotonic_ns()
     for number in range(count):
         connection.send(f"/queue/{queue}", bodies[number & 63], persistent="true", receipt=str(number))
-        counter.wait_for(number + 1)
+        counter.wait_for(number + 2 - window)
+    counter.wait_for(count)
     ended = monotonic_ns()
     connection.disconnect()
     return {"began_ns": began, "ended_ns": ended}
@@ -192,7 +204,7 @@ class ActiveMQ(Peer):
     """One ActiveMQ broker in a Java process with 1 GiB of heap."""
 
     name = "activemq"
-    produce, consume, blocking = produce, consume, blocking
+    produce, consume, blocking, receipts = produce, consume, blocking, receipts
     share = 0.5
     warmup = 5000
 

@@ -7,6 +7,8 @@ Four figures, the same for all, with durable settings, 1 producer and 1 consumer
     through    both at once: first send to last acknowledgement
     blocking   one send at a time, the next one after the confirmation of the last
 
+A peer may have ``receipts`` too: each send with a confirmation of its own, 100 on their way.
+
 Clocks are CLOCK_MONOTONIC of one machine, so that times of two processes can be subtracted.
 """
 
@@ -50,6 +52,7 @@ class Peer(abc.ABC):
     produce: ClassVar[Work]
     consume: ClassVar[Work]
     blocking: ClassVar[Work | None] = None
+    receipts: ClassVar[Work | None] = None
     paced: ClassVar[tuple[PacedWork, PacedWork] | None] = None
     """Producer and consumer at a given rate, for latencies; None for a system that is not measured so."""
     share: ClassVar[float] = 1.0

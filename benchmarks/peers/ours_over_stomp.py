@@ -42,7 +42,8 @@ class OursOverStomp(Peer):
     """One broker in a Python process."""
 
     name = "raybroker"
-    produce, consume, blocking = activemq.produce, activemq.consume, activemq.blocking
+    produce, consume = activemq.produce, activemq.consume
+    blocking, receipts = activemq.blocking, activemq.receipts
     warmup = 5000
 
     def __init__(self) -> None:
