@@ -72,6 +72,7 @@ class Observing:
         try:
             clock = SystemClock()
             directory = security_directory(config, self._directory.parent)
+            self._endpoint.bound(config)
             self._endpoint.admit(metrics_access(config, directory, lambda: clock.monotonic_ns() / 1e9))
             ip = config["raybroker.metrics.address"] or runtime.node_ip()
             url = self._endpoint.start(ip, config["raybroker.metrics.ports"])

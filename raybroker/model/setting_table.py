@@ -23,6 +23,7 @@ from raybroker.model.setting import (
 )
 from raybroker.model.setting_cluster import CLUSTER
 from raybroker.model.setting_factory import FACTORY
+from raybroker.model.setting_listeners import LISTENER_SETTINGS
 from raybroker.model.setting_memory import MEMORY
 from raybroker.model.setting_metrics import OBSERVING
 from raybroker.model.setting_security import SECURITY_SETTINGS
@@ -401,8 +402,8 @@ DESTINATION: Final[tuple[Setting, ...]] = (
 )
 
 ALL: Final[tuple[Setting, ...]] = (
-    BROKER + THRESHOLDS + STORE + MEMORY + CLUSTER + SERVICE_SETTINGS + SECURITY_SETTINGS + TLS_SETTINGS + OBSERVING
-    + DESTINATION + FACTORY
+    BROKER + THRESHOLDS + STORE + MEMORY + CLUSTER + SERVICE_SETTINGS + LISTENER_SETTINGS + SECURITY_SETTINGS
+    + TLS_SETTINGS + OBSERVING + DESTINATION + FACTORY
 )
 
 LATER: Final = frozenset({

@@ -7,9 +7,11 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from raybroker.model.errors import ProtocolError
+from raybroker.model.setting_listeners import KEEPALIVE_S
 
 LOG: Final = logging.getLogger("raybroker.services")
 BACKLOG: Final = 512
@@ -17,10 +19,16 @@ BACKLOG: Final = 512
 RETRY_S: Final = 0.5
 """How long a machine without free descriptors waits before it accepts again."""
 TLS_SHUTDOWN_S: Final = 5.0
+KEEPALIVE_PROBES: Final = 4
 
 
-async def accepting(bound: socket.socket, arrived: Callable[[socket.socket, str], None]) -> None:
-    """Call ``arrived(socket, "address:port")`` for each connection, for ever; a machine out of descriptors waits."""
+async def accepting(
+    bound: socket.socket, arrived: Callable[[socket.socket, str], None], keepalive_s: int = KEEPALIVE_S
+) -> None:
+    """Call ``arrived(socket, "address:port")`` for each connection, for ever; a machine out of descriptors waits.
+
+    A client whose machine is gone is noticed, see raybroker.service.keepalive.
+    """
     loop = asyncio.get_running_loop()
     while True:
         try:
@@ -30,7 +38,17 @@ async def accepting(bound: socket.socket, arrived: Callable[[socket.socket, str]
             await asyncio.sleep(RETRY_S)
             continue
         taken.setblocking(False)
+        with suppress(OSError):
+            keep_alive(taken, keepalive_s)
         arrived(taken, f"{address[0]}:{address[1]}")
+
+
+def keep_alive(taken: socket.socket, after_s: int) -> None:
+    """Let the system notice a machine that is gone: it asks after so long without a byte, for as long again."""
+    taken.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, after_s)
+    taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, after_s // KEEPALIVE_PROBES))
+    taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)
 
 
 async def exactly(taken: socket.socket, size: int) -> bytes:

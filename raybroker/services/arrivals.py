@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple
 
-ARRIVING_MAX: Final = 512
-ARRIVING_OF_ADDRESS_MAX: Final = 64
+from raybroker.model.setting_listeners import ARRIVING_MAX, ARRIVING_OF_ADDRESS_MAX
 
 
 class Origin(NamedTuple):

@@ -33,6 +33,7 @@ from raybroker.security.mechanism import Exchange, Peer
 from raybroker.security.tls import ServerTls
 from raybroker.security.user_file import UserFile
 from raybroker.services.accepting import BACKLOG
+from raybroker.services.bounds import Bounds
 from raybroker.services.control import Control
 from raybroker.services.listener import PAUSED, QUIESCED, RUNNING, GatewayOpener, Listener, Row
 from raybroker.services.native import TRAFFIC, RefusalLog
@@ -121,12 +122,16 @@ class ConnectionServices:
         self._authentication = authentication
         self.audit = audit
         self.now_s = now_s
+        self.bounds = Bounds.of(config)
         self.address_max: int = config["raybroker.service.address_connections_max"]
         self.user_max: int = config["raybroker.service.user_connections_max"]
         self._ending: set[asyncio.Task[None]] = set()
         self.life = entropy.token(2).hex()
         """Part of the ids of connections: hosts have some that were made before the broker was restarted."""
-        self._mapper = PortMapper(broker, version, self._doors)
+        self._mapper = PortMapper(
+            broker, version, self._doors, self.refused, most=config["raybroker.portmapper.connections_max"],
+            of_address=config["raybroker.portmapper.address_connections_max"],
+        )  # fmt: skip
 
     @property
     def port(self) -> int:

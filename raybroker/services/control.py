@@ -20,10 +20,12 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from raybroker.model.errors import BrokerError, NotSupportedError, ProtocolError, SecurityError
+from raybroker.model.setting_listeners import UNREAD_S
 from raybroker.security.access_rules import User
 from raybroker.security.mechanism import DIGEST, Exchange, Identity
 from raybroker.services.arrivals import ITSELF, Origin
 from raybroker.transport.link import Link
+from raybroker.transport.unread import UnreadWatch
 from raybroker.wire.native import frames as wire
 from raybroker.wire.native.connection import TOKEN_BYTES, Native
 
@@ -74,8 +76,9 @@ class Control:
     """One client. ``id``: of its connection; ``peer``: its address; ``origin``: how it comes."""
 
     def __init__(
-        self, door: Door, id: str, peer: str, *, first_s: float, proof_s: float, origin: Origin = ITSELF  # noqa: A002
-    ) -> None:
+        self, door: Door, id: str, peer: str, *, first_s: float, proof_s: float, origin: Origin = ITSELF,  # noqa: A002
+        unread_s: float = UNREAD_S,
+    ) -> None:  # fmt: skip
         self.id = id
         self.user: User | None = None
         self.client: dict[str, Any] = {}
@@ -103,13 +106,20 @@ class Control:
         self.link = Link(
             native, on_frames=self._frames, on_lost=self._lost, on_made=self._made, on_writable=self._read_on
         )
+        self._watch = UnreadWatch(unread_s, self.link, self._give_up)
 
     def _made(self, link: Link) -> None:
         self._certificate = self.origin.certificate or link.peer_certificate
+        self._watch.start()
         self._deadline = asyncio.get_running_loop().call_later(self._first_s, self._too_slow)
 
     def _read_on(self) -> None:
         self.link.resume_reading()
+
+    def _give_up(self, why: str) -> None:
+        """It does not read."""
+        self.why = self.why or why
+        self.link.abort()
 
     def _too_slow(self) -> None:
         self._door.refused(self.peer, "it has not logged in in time")
@@ -173,7 +183,7 @@ class Control:
         raise SecurityError("log in first")
 
     def _begin(self, args: dict[str, Any]) -> str:
-        if self._login is not None:
+        if self._login is not None or self._logging_in:
             raise ProtocolError("the login has begun already")
         self._introduce(args)
         try:
@@ -243,6 +253,7 @@ class Control:
         self._expiry = asyncio.get_running_loop().call_later(max(seconds, 0), ended)
 
     def _lost(self, error: BrokerError | None) -> None:
+        self._watch.stop()
         self._expect(0)
         if self._expiry is not None:
             self._expiry.cancel()

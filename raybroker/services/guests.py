@@ -63,7 +63,7 @@ class Guests:
         self._gone: dict[str, Counter[str]] = {}
         """What connections carried that have ended, by service."""
         self._expected: OrderedDict[bytes, tuple[float, dict[str, Any]]] = OrderedDict()
-        self._arriving = Arrivals()
+        self._arriving = Arrivals(service.limits.arriving, service.limits.arriving_of_address)
 
     def expect(self, secret: bytes, claims: dict[str, Any]) -> None:
         """A client will come with this secret. ``claims``: user, groups, connection, service, and the source of the

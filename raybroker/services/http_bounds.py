@@ -2,10 +2,14 @@
 
 A connection that waits for a request (its headers have begun and not ended, or nothing has come since it was accepted)
 has ``Guard.headers_s``; when there is no room for another connection, the one that waits longest makes room. The parser
-keeps what is not complete, so that is bounded here: HEADERS_BYTES_MAX for the line and the headers of a request, for
+keeps what is not complete, so that is bounded here: ``headers_bytes`` for the line and the headers of a request, for
 what follows a body in chunks, and for any other bytes that mean nothing yet, HEADERS_MAX headers; PIPELINED_MAX
 requests that came before the answer to the first of them. A client that does not read its last answer is cut off after
-CLOSE_TIMEOUT_S, one that does not read an earlier one after uvicorn's time between requests.
+CLOSE_TIMEOUT_S, one that does not read an earlier one after uvicorn's time between requests, and one that takes nothing
+of an answer that is still being written, or of what comes over its WebSocket, after ``unread_s``.
+
+A WebSocket has no compression (permessage-deflate is not offered, and a compressed frame ends it). While it does not
+read, nothing is read from it, so that it has no more pings answered than fit into the buffers.
 """
 
 from __future__ import annotations
@@ -18,6 +22,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from raybroker.model.setting_listeners import UNREAD_S
+from raybroker.transport.unread import UnreadWatch
 
 CERTIFICATE: Final = "raybroker.certificate"
 """Where a client's certificate is in the state of a connection."""
@@ -40,9 +48,12 @@ class Guard:
     def __init__(
         self, refused: Callable[[str, str], None] = lambda peer, why: None, *, most: int = CONNECTIONS_MAX,
         of_address: int = CONNECTIONS_OF_ADDRESS_MAX, headers_s: float = HEADERS_TIMEOUT_S,
+        headers_bytes: int = HEADERS_BYTES_MAX, unread_s: float = UNREAD_S,
     ) -> None:  # fmt: skip
         self.refused = refused
         self.headers_s = headers_s
+        self.headers_bytes = headers_bytes
+        self.unread_s = unread_s
         self._most = most
         self._of_address = of_address
         self._addresses: Counter[str] = Counter()
@@ -75,6 +86,25 @@ class Guard:
 
     def waits_no_longer(self, connection: BoundedProtocol) -> None:
         self._waiting.pop(connection, None)
+
+
+class CountedTransport:
+    """A transport whose written bytes are counted."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self.bytes_out = 0
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def write(self, data: bytes) -> None:
+        self.bytes_out += len(data)
+        self._transport.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 class JoinedWrites:
@@ -120,6 +150,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """What has come since the parser has told anything: it keeps that."""
         self._too_much: tuple[str, int] | None = None
         self._refused = False
+        self._watch: UnreadWatch | None = None
 
     # ---- the transport ---------------------------------------------------------------------------------------------
 
@@ -134,7 +165,10 @@ class BoundedProtocol(HttpToolsProtocol):
         secured = transport.get_extra_info("ssl_object")
         if secured is not None and (shown := secured.getpeercert(True)) is not None:
             self.app_state[CERTIFICATE] = shown
-        super().connection_made(transport)
+        counted: Any = CountedTransport(transport)
+        self._watch = UnreadWatch(self.guard.unread_s, counted, self.give_up)
+        self._watch.start()
+        super().connection_made(counted)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -147,14 +181,15 @@ class BoundedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._refused or self._address is None:  # Nothing more is read, or it is a WebSocket now.
             return
-        if self._silent_bytes > HEADERS_BYTES_MAX:
-            self._refuse(f"it has sent more than {HEADERS_BYTES_MAX} bytes of headers", 431)
+        if self._silent_bytes > self.guard.headers_bytes:
+            self._refuse(f"it has sent more than {self.guard.headers_bytes} bytes of headers", 431)
         elif self._heading or self.cycle is None or self.cycle.response_complete:
             self._expect_headers()
         else:
             self._headers_came()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._watch_no_more()
         self._leave()
         if self.flow is not None:  # It was let in.
             super().connection_lost(exc)
@@ -198,8 +233,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def _count(self, size: int) -> None:
         self._head_bytes += size
         self._silent_bytes = 0
-        if self._head_bytes > HEADERS_BYTES_MAX or self._headers > HEADERS_MAX:
-            self._stop(f"it has sent more than {HEADERS_MAX} headers, or {HEADERS_BYTES_MAX} bytes of them", 431)
+        most = self.guard.headers_bytes
+        if self._head_bytes > most or self._headers > HEADERS_MAX:
+            self._stop(f"it has sent more than {HEADERS_MAX} headers, or {most} bytes of them", 431)
 
     def _stop(self, why: str, status: int) -> None:
         """End the parser, which calls :meth:`send_400_response` then."""
@@ -269,6 +305,60 @@ class BoundedProtocol(HttpToolsProtocol):
             self.guard.left(self._address)
             self._address = None
 
+    def _watch_no_more(self) -> None:
+        if self._watch is not None:
+            self._watch.stop()
+
     def handle_websocket_upgrade(self) -> None:
+        self._watch_no_more()
         self._leave()
         super().handle_websocket_upgrade()
+
+
+class BoundedWebSocket(WebSocketsSansIOProtocol):
+    """One WebSocket of uvicorn's: nothing is read from a client that does not read, and in the end it is cut off."""
+
+    guard: Guard
+
+    def connection_made(self, transport: Any) -> None:
+        counted: Any = transport if isinstance(transport, CountedTransport) else CountedTransport(transport)
+        super().connection_made(counted)
+        self._full = False
+        self._watch = UnreadWatch(self.guard.unread_s, counted, self._give_up)
+        self._watch.start()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._watch.stop()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._full = True
+        self.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._full = False
+        if not self.read_paused:
+            self.transport.resume_reading()
+
+    async def receive(self) -> Any:
+        message = await super().receive()
+        if self._full and not self.transport.is_closing():
+            self.transport.pause_reading()
+        return message
+
+    def keepalive_timeout(self) -> None:
+        self._refused(f"its WebSocket has not answered a ping in {self.ping_timeout:g} s")
+        super().keepalive_timeout()
+
+    def handle_parser_exception(self) -> None:
+        self._refused(f"its WebSocket: {self.conn.parser_exc!s:.200}")
+        super().handle_parser_exception()
+
+    def _give_up(self, why: str) -> None:
+        self._refused(why)
+        self.transport.abort()
+
+    def _refused(self, why: str) -> None:
+        self.guard.refused(str(self.client[0]) if self.client else "", why)

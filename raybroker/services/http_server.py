@@ -1,7 +1,7 @@
 """uvicorn for an ASGI application, with bounds of its connections (:mod:`raybroker.services.http_bounds`).
 
-IDLE_TIMEOUT_S between requests of a connection; TLS_TIMEOUT_S for a handshake; WS_BYTES_MAX bytes a message of a
-WebSocket.
+IDLE_TIMEOUT_S between requests of a connection; TLS_TIMEOUT_S for a handshake, of which there are as many at once as
+``Bounds`` say; WS_BYTES_MAX bytes a message of a WebSocket.
 """
 
 from __future__ import annotations
@@ -11,15 +11,18 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import uvicorn
 
-from raybroker.services.http_bounds import BoundedProtocol, Guard
+from raybroker.model.errors import BrokerError
+from raybroker.services.accepting import accepting, take_over
+from raybroker.services.arrivals import Arrivals
+from raybroker.services.bounds import AS_SET, Bounds
+from raybroker.services.http_bounds import BoundedProtocol, BoundedWebSocket, Guard
 
 IDLE_TIMEOUT_S: Final = 60
 TLS_TIMEOUT_S: Final = 10.0
-BACKLOG: Final = 512
 WS_BYTES_MAX: Final = 4 << 20
 """Largest message of a WebSocket."""
 END_S: Final = 1.0
@@ -30,40 +33,63 @@ class HttpServer:
     """Serves an ASGI application at a socket that listens, on the loop that :meth:`start` is called on.
 
     ``ended`` is awaited when it has ended: it ends what the application has open. ``tls``: gives the context for a new
-    connection; ``ws``: what serves WebSockets, as uvicorn names it, "none": there are none.
+    connection; ``web_sockets``: whether there are any, ``ws_bytes``: the largest message of one; ``bounds``: of
+    connections that have not come in.
     """
 
     def __init__(
         self, app: Any, *, guard: Guard, ended: Callable[[], Any], tls: Callable[[], ssl.SSLContext] | None = None,
-        ws: Literal["websockets-sansio", "none"] = "websockets-sansio",
+        web_sockets: bool = True, ws_bytes: int = WS_BYTES_MAX, bounds: Bounds = AS_SET,
     ) -> None:  # fmt: skip
         self.guard = guard
         self._ended = ended
         self._tls = tls
-        self._listening: asyncio.Server | None = None
+        self._bound: socket.socket | None = None
+        self._accepting: asyncio.Task[None] | None = None
+        self._keepalive_s = bounds.keepalive_s
+        self._arriving = Arrivals(bounds.arriving, bounds.arriving_of_address)
         self._ticking: asyncio.Task[None] | None = None
         protocol = type("GuardedProtocol", (BoundedProtocol,), {"guard": guard})
+        web_socket = type("GuardedWebSocket", (BoundedWebSocket,), {"guard": guard}) if web_sockets else "none"
         self._config = uvicorn.Config(
-            app, interface="asgi3", http=protocol, ws=ws, loop="none", lifespan="off",
+            app, interface="asgi3", http=protocol, ws=web_socket, loop="none", lifespan="off",
             log_config=None, access_log=False, proxy_headers=False, server_header=False,
-            timeout_keep_alive=IDLE_TIMEOUT_S, ws_per_message_deflate=False, ws_max_size=WS_BYTES_MAX,
+            timeout_keep_alive=IDLE_TIMEOUT_S, ws_per_message_deflate=False, ws_max_size=ws_bytes,
         )  # fmt: skip
         self._server = uvicorn.Server(self._config)
 
     async def start(self, bound: socket.socket) -> None:
         """Accept connections of a socket that listens; it is the server's from now on."""
         loop = asyncio.get_running_loop()
-        config, state = self._config, self._server.server_state
-        config.load()
-        protocol: Any = config.http_protocol_class
-        options: dict[str, Any] = {}
-        if self._tls is not None:
-            options = {"ssl": _renewing(self._tls), "ssl_handshake_timeout": TLS_TIMEOUT_S}
-        self._listening = await loop.create_server(
-            lambda: protocol(config=config, server_state=state, app_state={}, _loop=loop), sock=bound, backlog=BACKLOG,
-            **options,
-        )  # fmt: skip
+        self._config.load()
+        bound.setblocking(False)
+        self._bound = bound
+        self._accepting = loop.create_task(accepting(bound, self._arrived, self._keepalive_s))
         self._ticking = loop.create_task(self._tick())
+
+    def _arrived(self, taken: socket.socket, peer: str) -> None:
+        address = peer.rpartition(":")[0]
+        if not self._arriving.start(address, lambda: self._take(taken, address)):
+            taken.close()
+            self.guard.refused(address, f"{len(self._arriving)} connections have not come in yet")
+
+    async def _take(self, taken: socket.socket, address: str) -> None:
+        """With TLS, the handshake comes before there is a connection."""
+        try:
+            await take_over(self._protocol, taken, self._tls() if self._tls is not None else None, TLS_TIMEOUT_S)
+        except (OSError, BrokerError) as error:
+            taken.close()
+            self.guard.refused(address, f"TLS failed: {error}" if self._tls is not None else str(error))
+        except BaseException:
+            taken.close()
+            raise
+
+    def _protocol(self) -> asyncio.BaseProtocol:
+        made: Any = self._config.http_protocol_class
+        protocol: asyncio.BaseProtocol = made(
+            config=self._config, server_state=self._server.server_state, app_state={}, _loop=asyncio.get_running_loop()
+        )
+        return protocol
 
     async def _tick(self) -> None:
         """The header Date, which uvicorn makes once a second."""
@@ -75,8 +101,11 @@ class HttpServer:
         """End it, with what it has open."""
         if self._ticking is not None:
             self._ticking.cancel()
-        if self._listening is not None:
-            self._listening.close()
+        if self._accepting is not None:
+            self._accepting.cancel()
+        if self._bound is not None:
+            self._bound.close()
+        self._arriving.cancel()
         state = self._server.server_state
         for connection in list(state.connections):
             connection.shutdown()
@@ -94,14 +123,3 @@ async def _over(tasks: set[asyncio.Task[None]]) -> None:
     """Wait a while for these."""
     if tasks:
         await asyncio.wait(list(tasks), timeout=END_S)
-
-
-def _renewing(tls: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
-    """A context that asks for the present one at each handshake: certificates are renewed."""
-    first = tls()
-
-    def chosen(connection: Any, name: str | None, context: ssl.SSLContext) -> None:
-        connection.context = tls()
-
-    first.sni_callback = chosen
-    return first

@@ -1,9 +1,10 @@
 """One connection service: it accepts clients, lets them log in, and says what they may ask.
 
 Whoever connects says first, in a preamble, which host it wants; the accepted socket is handed to that host. Without a
-host it is a control connection (``control.py``), whose Door the listener is.  Bounds: ARRIVING_MAX sockets whose
-preamble has not come, of them ARRIVING_OF_ADDRESS_MAX from one address; as many control connections that have not
-logged in; clients by imq.<service>.max_threads.
+host it is a control connection (``control.py``), whose Door the listener is.  Bounds: ``Bounds.arriving`` sockets whose
+preamble has not come, of them ``arriving_of_address`` from one address; as many control connections that have not
+logged in; clients by imq.<service>.max_threads, and by address and by user.  Clients are counted when their login
+begins, so that no proof is checked for nothing, and again when they come in: many may have begun meanwhile.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from raybroker.security.access_rules import Request, User
 from raybroker.security.mechanism import Exchange, Identity, Peer
 from raybroker.security.tls import ServerTls
 from raybroker.services.accepting import accepting, exactly, first_byte, take_over
-from raybroker.services.arrivals import ARRIVING_MAX, ARRIVING_OF_ADDRESS_MAX, ITSELF, Arrivals, Origin
+from raybroker.services.arrivals import ITSELF, Arrivals, Origin
+from raybroker.services.bounds import Bounds
 from raybroker.services.control import Control
 from raybroker.wire.native.preamble import HEAD_BYTES, key_length, key_of
 
@@ -49,6 +51,7 @@ class Services(Protocol):
     life: str
     handshake_s: float
     proof_s: float
+    bounds: Bounds
     address_max: int
     user_max: int
     audit: Audit
@@ -114,7 +117,7 @@ class Listener:
         self._bound = bound
         self._gateways = gateways
         self._tls = tls
-        self._arriving = Arrivals()
+        self._arriving = Arrivals(services.bounds.arriving, services.bounds.arriving_of_address)
         self._accepting: asyncio.Task[None] | None = None
         self._open: set[Control] = set()
         """Control connections, also of clients that have not logged in."""
@@ -124,7 +127,7 @@ class Listener:
         self._bound.setblocking(False)
         loop = asyncio.get_running_loop()
         if self._gateways is None:
-            self._accepting = loop.create_task(accepting(self._bound, self._arrived))
+            self._accepting = loop.create_task(accepting(self._bound, self._arrived, self._services.bounds.keepalive_s))
         else:
 
             def arrive(taken: socket.socket, peer: str, origin: Origin) -> None:
@@ -176,7 +179,8 @@ class Listener:
         address = peer.rpartition(":")[0]
         unknown = [control for control in self._open if control.user is None]
         of_address = sum(control.peer.rpartition(":")[0] == address for control in unknown)
-        if len(unknown) >= ARRIVING_MAX or of_address >= ARRIVING_OF_ADDRESS_MAX:
+        bounds = self._services.bounds
+        if len(unknown) >= bounds.arriving or of_address >= bounds.arriving_of_address:
             raise ResourceAllocationError(f"{of_address} connections of {address} have not logged in yet")
 
     def _control(self, peer: str, origin: Origin) -> Control:
@@ -184,7 +188,7 @@ class Listener:
         services = self._services
         control = Control(
             self, f"{services.broker}/{self.name}/{services.life}-{self._next}", peer, first_s=services.handshake_s,
-            proof_s=services.proof_s, origin=origin,
+            proof_s=services.proof_s, origin=origin, unread_s=services.bounds.unread_s,
         )  # fmt: skip
         self._open.add(control)
         return control
@@ -224,6 +228,7 @@ class Listener:
     async def admitted(self, control: Control, identity: Identity) -> Row:
         services, user = self._services, identity.user
         services.access(self.name).require(user, Request("connection", self.kind, ""))
+        self._require_open(control)
         of_user = sum(client.user is not None and client.user.name == user.name for client in self.clients)
         if 0 <= services.user_max <= of_user:
             raise ResourceAllocationError(
@@ -289,7 +294,8 @@ class Listener:
         if control in self.clients:
             self.clients.discard(control)
             name = control.user.name if control.user is not None else ""
-            LOG.info("[B1066] user %r of service %s from %s is gone", name, self.name, control.peer)
+            why = f": {control.why}" if control.why else ""
+            LOG.info("[B1066] user %r of service %s from %s is gone%s", name, self.name, control.peer, why)
             self._audit("closed", control, reason=control.why)
 
     # ---- administration ----------------------------------------------------------------------------------------------

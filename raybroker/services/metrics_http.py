@@ -33,6 +33,8 @@ from raybroker.metrics.exposition import content_type, page
 from raybroker.metrics.snapshot import Snapshot
 from raybroker.model.errors import BrokerError, ConfigError, SecurityError
 from raybroker.model.setting import PortRange
+from raybroker.model.setting_listeners import UNREAD_S
+from raybroker.model.settings import ConfigView
 from raybroker.services.http_bounds import Guard
 from raybroker.services.http_server import HttpServer
 from raybroker.services.metrics_access import REALM
@@ -63,6 +65,7 @@ PUBLIC: Final = frozenset({"/healthy"})
 """Nobody is asked who he is there."""
 METHODS: Final = ("GET", "HEAD")
 CONNECTIONS_MAX: Final = 512
+CONNECTIONS_OF_ADDRESS_MAX: Final = 128
 START_TIMEOUT_S: Final = 10.0
 STOP_TIMEOUT_S: Final = 4.0
 _TEXT: Final = "text/plain; charset=utf-8"
@@ -157,11 +160,19 @@ class Endpoint:
         self._server: HttpServer
         self._thread: threading.Thread
         self._requests = 0
+        self._most, self._of_address = CONNECTIONS_MAX, CONNECTIONS_OF_ADDRESS_MAX
+        self._unread_s: float = UNREAD_S
         self.url = ""
 
     def admit(self, admission: Admission | None) -> None:
         """Before :meth:`start`."""
         self._admission = admission
+
+    def bound(self, config: ConfigView) -> None:
+        """What is configured for its connections; before :meth:`start`."""
+        self._most = config["raybroker.metrics.connections_max"]
+        self._of_address = config["raybroker.metrics.address_connections_max"]
+        self._unread_s = config["raybroker.service.unread_timeout"]
 
     @property
     def requests(self) -> int:
@@ -173,10 +184,10 @@ class Endpoint:
         bound = bound_socket(ip, ports, "in raybroker.metrics.ports=", backlog=BACKLOG)
         self._workers = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="raybroker-metrics")
         guard = Guard(
-            self._refusals.refused, most=CONNECTIONS_MAX, of_address=CONNECTIONS_MAX,
-            headers_s=REQUEST_TIMEOUT_S,
+            self._refusals.refused, most=self._most, of_address=self._of_address, headers_s=REQUEST_TIMEOUT_S,
+            unread_s=self._unread_s,
         )  # fmt: skip
-        self._server = HttpServer(self._app, guard=guard, ended=self._ended, ws="none")
+        self._server = HttpServer(self._app, guard=guard, ended=self._ended, web_sockets=False)
         loop = self._loop = new_event_loop()
         self._thread = threading.Thread(target=_serve, args=(loop,), name="raybroker-metrics", daemon=True)
         self._thread.start()

@@ -2,6 +2,9 @@
 
 A connection that has not shown the cluster's token within the handshake time is closed; at most ``connections_max`` are
 open at a time.  While the committer or the pager is overloaded nothing more is read from anybody who sends.
+
+A client that does not read its answers is not read from either: of the frames that have come the rest is put off until
+it has read what waits for it, and after ``raybroker.service.unread_timeout`` it is closed.
 """
 
 from __future__ import annotations
@@ -27,10 +30,12 @@ from raybroker.model.histogram import Histogram
 from raybroker.model.record import Buffer
 from raybroker.model.setting import PortRange
 from raybroker.model.settings import ConfigView
+from raybroker.services.bounds import Bounds
 from raybroker.services.secure_port import SecurePort
 from raybroker.services.turn import Turn
 from raybroker.transport.link import Link
 from raybroker.transport.ports import bound_socket
+from raybroker.transport.unread import UnreadWatch
 from raybroker.wire.native import frames as wire
 from raybroker.wire.native.connection import Native
 from raybroker.wire.native.receive_buffers import FrameBuffers
@@ -89,6 +94,10 @@ class Connection:
         self._go = True
         """The client takes deliveries: it has not said that it is full."""
         self._paused = False
+        self._unread = False
+        """So many bytes wait for the client to read them that nothing is read from it."""
+        self._put_off: list[wire.Frame] = []
+        """Frames that came before that was seen."""
         self._carried = [0, 0, 0, 0, 0]
         """Of a guest: messages in and out, their bytes in and out, packets in."""
         self.guest = guest
@@ -101,10 +110,13 @@ class Connection:
             on_writable=self._writable,
             on_made=self._made,
         )
+        self._watch = UnreadWatch(service.limits.unread_s, self.link, self._give_up)
 
     def _made(self, link: Link) -> None:
         self.peer = link.peer_name
         self._service.opened(self)
+        if link.has_socket:
+            self._watch.start()
         loop = asyncio.get_running_loop()
         self._deadline = loop.call_later(self._service.handshake_s, self._check_handshake)
 
@@ -125,8 +137,9 @@ class Connection:
         session, turn = self._session, service.turn
         alone = turn.latest is self and len(frames) == 1
         turn.latest, turn.under_way, turn.handling = self, True, True
+        coming = iter(frames)
         try:
-            for frame in frames:
+            for frame in coming:
                 if isinstance(frame, wire.Send):
                     if guest is not None:
                         self._came(frame.block)
@@ -161,6 +174,8 @@ class Connection:
                     session.call(frame.request, frame.op, frame.args)
                     if frame.op == "hello":
                         self._said_hello(session, frame.args)
+                    if self.link.congested:
+                        self._put_off += coming
                 elif isinstance(frame, wire.Flow):
                     self._go = frame.go
                     session.flow(frame.go)
@@ -173,6 +188,9 @@ class Connection:
                     self._answered(frame.nonce)
         finally:
             turn.end(alone=alone)
+        if self.link.congested and not self._unread:
+            self._unread = True
+            self.link.pause_reading()
         for part in service.bounded:
             if part.overloaded:
                 service.hold(self)
@@ -214,14 +232,17 @@ class Connection:
         self.read_or_not(held=self in self._service.held)
 
     def read_or_not(self, *, held: bool) -> None:
-        """Read from it, unless it is paused or ``held``."""
-        if held or self._paused:
+        """Read from it, unless it is paused or ``held``, or does not read itself."""
+        if held or self._paused or self._unread:
             self.link.pause_reading()
         else:
             self.link.resume_reading()
 
     def ping(self) -> None:
-        """Close a connection that said nothing since the last ping."""
+        """Close a connection that said nothing since the last ping, unless nobody listened."""
+        if not self.link.reads:
+            self._heard = True
+            return
         if not self._heard:
             self.link.close(ProtocolError("no answer to a ping"))
             return
@@ -241,8 +262,24 @@ class Connection:
     def _writable(self) -> None:
         if self._session is not None:
             self._session.writable()
+        if self._unread and not self.link.congested:
+            self._unread = False
+            frames, self._put_off = self._put_off, []
+            if frames:
+                self.link.take(frames)
+            if not self._unread:
+                self.read_or_not(held=self in self._service.held)
+
+    def _give_up(self, why: str) -> None:
+        """It does not read."""
+        if not self._name:
+            self._service.refused(self, why)
+        self.link.close(ResourceAllocationError(why))
+        self.link.abort()
 
     def _lost(self, error: BrokerError | None) -> None:
+        self._watch.stop()
+        self._put_off.clear()
         if self._deadline is not None:
             self._deadline.cancel()
         self._service.closed(self)
@@ -363,6 +400,7 @@ class NativeService:
         self.token = token
         self.buffers = FrameBuffers()
         self.handshake_s: float = config["raybroker.handshake.timeout_ms"] / 1000
+        self.limits = Bounds.of(config)
         self.connections_max: int = config["raybroker.connections_max"]
         self.connections: set[Connection] = set()
         self.address: tuple[str, int] | None = None

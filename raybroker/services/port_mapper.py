@@ -1,4 +1,8 @@
-"""The port mapper: whoever connects is told the ports of the connection services, and the connection ends."""
+"""The port mapper: whoever connects is told the ports of the connection services, and the connection ends.
+
+What a client says is not looked at: clients of MQ say the version that they want. It is read all the same, for at most
+LINGER_S and SAID_BYTES_MAX, since a socket that is closed with unread bytes takes back what it has sent.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +13,31 @@ from collections.abc import Callable
 from typing import Final
 
 from raybroker.services.accepting import accepting
+from raybroker.services.arrivals import Arrivals
 from raybroker.wire.port_map import MAPPER, Door, port_map
 
 LOG: Final = logging.getLogger("raybroker.services")
-MAPPED_MAX: Final = 64
-"""Clients that are being answered; further ones are not."""
 TIMEOUT_S: Final = 5.0
+LINGER_S: Final = 1.0
+SAID_BYTES_MAX: Final = 4096
 
 
 class PortMapper:
-    """``doors``: the services and their ports now. ``port``: its own; 0 before it listens."""
+    """``doors``: the services and their ports now; ``refused``: is told of an address that is not answered, and why;
+    ``most``: connections at once, ``of_address``: of one address. ``port``: its own; 0 before it listens."""
 
-    def __init__(self, broker: str, version: str, doors: Callable[[], list[Door]]) -> None:
+    def __init__(
+        self, broker: str, version: str, doors: Callable[[], list[Door]], refused: Callable[[str, str], None], *,
+        most: int, of_address: int,
+    ) -> None:  # fmt: skip
         self.port = 0
         self._broker = broker
         self._version = version
         self._doors = doors
+        self._refused = refused
         self._socket: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
-        self._telling: set[asyncio.Task[None]] = set()
+        self._telling = Arrivals(most, of_address)
 
     def start(self, bound: socket.socket) -> None:
         """Answer at a socket that listens; it is the mapper's from now on."""
@@ -36,25 +46,29 @@ class PortMapper:
         self._accepting = asyncio.get_running_loop().create_task(accepting(bound, self._arrived))
 
     def _arrived(self, taken: socket.socket, peer: str) -> None:
-        if len(self._telling) >= MAPPED_MAX:
+        if not self._telling.start(peer.rpartition(":")[0], lambda: self._tell(taken)):
             taken.close()
-            return
-        task = asyncio.get_running_loop().create_task(self._tell(taken))
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+            self._refused(peer, f"the port mapper answers {len(self._telling)} connections already")
 
     async def _tell(self, taken: socket.socket) -> None:
         doors = [Door(MAPPER, "tcp", "PORTMAPPER", self.port), *self._doors()]
+        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                await asyncio.get_running_loop().sock_sendall(taken, port_map(self._broker, self._version, doors))
+                await loop.sock_sendall(taken, port_map(self._broker, self._version, doors))
+            taken.shutdown(socket.SHUT_WR)
+            said = 0
+            async with asyncio.timeout(LINGER_S):
+                while said < SAID_BYTES_MAX and (data := await loop.sock_recv(taken, SAID_BYTES_MAX)):
+                    said += len(data)
         except (OSError, TimeoutError):
-            LOG.debug("a client of the port mapper did not read the map")
+            LOG.debug("a client of the port mapper did not read the map, or did not end")
         finally:
             taken.close()
 
     def close(self) -> None:
         if self._accepting is not None:
             self._accepting.cancel()
+        self._telling.cancel()
         if self._socket is not None:
             self._socket.close()

@@ -63,6 +63,11 @@ class Link(asyncio.BufferedProtocol):
         return f"{name[0]}:{name[1]}" if name else "in-process"
 
     @property
+    def has_socket(self) -> bool:
+        """Whether the other end is reached by a socket; else it is in this process and works on the same loop."""
+        return self._transport is not None and not isinstance(self._transport, MemoryTransport)
+
+    @property
     def peer_certificate(self) -> bytes | None:
         """The certificate that the other end has shown over TLS, if it was asked for one."""
         secured = self._transport.get_extra_info("ssl_object") if self._transport is not None else None
@@ -102,6 +107,16 @@ class Link(asyncio.BufferedProtocol):
             frames = self._native.received(nbytes)
             if frames:
                 self._on_frames(frames)
+        except BrokerError as error:
+            self.close(error)
+        except Exception as error:
+            self._unhandled(error)
+            raise
+
+    def take(self, frames: list[Frame]) -> None:
+        """Give frames to the user that it has put off; what it raises ends the connection as ever."""
+        try:
+            self._on_frames(frames)
         except BrokerError as error:
             self.close(error)
         except Exception as error:
@@ -190,6 +205,11 @@ class Link(asyncio.BufferedProtocol):
     @property
     def unsent_bytes(self) -> int:
         return self._transport.get_write_buffer_size() if self._transport is not None and not self.lost else 0
+
+    @property
+    def reads(self) -> bool:
+        """Whether anything is read from the other end now."""
+        return self._transport is not None and not self.lost and self._transport.is_reading()
 
     def pause_reading(self) -> None:
         if self._transport is not None and not self.lost and self._transport.is_reading():

@@ -1,7 +1,8 @@
 """The ASGI application: requests of HTTP, answered by users' connections to the broker.
 
-Bounds: REQUESTS_MAX requests at once, of them RECEIVES_MAX that wait for messages; ``body_bytes_max`` a body,
-BODIES_BYTES_MAX all bodies that are being handled; BODY_TIMEOUT_S for a body to come.
+Bounds are in ``Terms``: ``requests_max`` requests at once, of them three quarters that wait for messages;
+``body_bytes_max`` a body, ``bodies_bytes_max`` all bodies that are being handled; ``body_timeout_s`` for a body to
+come. Bodies are never decompressed: one with a Content-Encoding is refused.
 """
 
 from __future__ import annotations
@@ -33,16 +34,11 @@ from raybroker.services.rest.credentials import who
 from raybroker.services.rest.long_poll import LongPoll
 from raybroker.services.rest.openapi import OPERATIONS, Operation, description
 from raybroker.services.rest.problems import CONTENT_TYPE, RefusedError, headers_of, problem, status_of
-from raybroker.services.rest.relay import Arrive, Relay
+from raybroker.services.rest.relay import RELAYS_MAX, Arrive, Relay
 from raybroker.services.rest.user_connection import UserConnection
 from raybroker.services.rest.users import Users
 
 LOG: Final = logging.getLogger("raybroker.services")
-REQUESTS_MAX: Final = 512
-RECEIVES_MAX: Final = 384
-"""Requests that wait for messages; there is room for others beside them."""
-BODIES_BYTES_MAX: Final = 64 << 20
-BODY_TIMEOUT_S: Final = 20.0
 NATIVE: Final = "/native"
 """Where the native protocol goes over WebSocket."""
 RUNNING: Final = "RUNNING"
@@ -61,6 +57,15 @@ class Terms(NamedTuple):
     body_bytes_max: int
     unencrypted: bool
     pull_s: int = -1
+    requests_max: int = 512
+    bodies_bytes_max: int = 64 << 20
+    body_timeout_s: float = 20.0
+    web_sockets_max: int = RELAYS_MAX
+
+    @property
+    def receives_max(self) -> int:
+        """Requests that wait for messages; there is room for others beside them."""
+        return self.requests_max * 3 // 4
 
 
 class Application:
@@ -75,7 +80,7 @@ class Application:
         self._state = state
         self._requests = self._receives = self._bodies_bytes = 0
         self._description = models.written(description(terms.version))
-        self._relay = Relay(arrive) if arrive is not None else None
+        self._relay = Relay(arrive, terms.web_sockets_max) if arrive is not None else None
         self._polls = LongPoll(arrive, self.read, pull_s=terms.pull_s) if arrive is not None else None
         self._routes: dict[str, dict[str, tuple[Handler, Operation]]] = {}
         """Path → method → what answers. Not HEAD: a receive would take messages that nobody sees."""
@@ -133,8 +138,8 @@ class Application:
     async def _answer(self, request: Request, handler: Handler, *, public: bool) -> Response:
         if public:
             return await handler(request, None)  # type: ignore[arg-type]
-        if self._requests >= REQUESTS_MAX:
-            raise ResourceAllocationError(f"{REQUESTS_MAX} requests are being answered; try again")
+        if self._requests >= self._terms.requests_max:
+            raise ResourceAllocationError(f"{self._terms.requests_max} requests are being answered; try again")
         self._requests += 1
         try:
             host, port = request.client or ("", 0)
@@ -184,8 +189,9 @@ class Application:
 
     async def _receive(self, request: Request, user: UserConnection) -> Response:
         query, queue = request.state.query, request.path_params["name"]
-        if self._receives >= RECEIVES_MAX:
-            raise ResourceAllocationError(f"{RECEIVES_MAX} requests wait for messages; try again, or wait shorter")
+        most = self._terms.receives_max
+        if self._receives >= most:
+            raise ResourceAllocationError(f"{most} requests wait for messages; try again, or wait shorter")
         lease_ms = query.get("lease_ms", models.LEASE_MS)
         work = user.receive(queue, query.get("max", 1), query.get("wait_ms", 0), lease_ms)
         self._receives += 1
@@ -256,28 +262,34 @@ class Application:
 
     async def _read(self, request: Request, most: int) -> bytes:
         """A body of at most so many bytes, which count until :meth:`_forget` is told how many they were."""
+        encoding = request.headers.get("content-encoding", "identity")
+        if encoding.strip().lower() not in ("identity", ""):
+            raise RefusedError(
+                f"a body with Content-Encoding {encoding!r:.80}; send it as it is", 415, {"Accept-Encoding": "identity"}
+            )
         length = request.headers.get("content-length", "0")
         if length.isdecimal() and int(length[:20]) > most:
             raise _too_large(most)
         held = 0
         try:
             chunks: list[bytes] = []
-            async with asyncio.timeout(BODY_TIMEOUT_S):
+            async with asyncio.timeout(self._terms.body_timeout_s):
                 async for chunk in request.stream():
                     held += len(chunk)
                     self._bodies_bytes += len(chunk)
                     if held > most:
                         raise _too_large(most)
-                    if self._bodies_bytes > BODIES_BYTES_MAX:
+                    if self._bodies_bytes > self._terms.bodies_bytes_max:
                         raise ResourceAllocationError(
-                            f"bodies of {BODIES_BYTES_MAX} bytes are being handled; try again"
+                            f"bodies of {self._terms.bodies_bytes_max} bytes are being handled; try again"
                         )
                     chunks.append(chunk)
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
         except TimeoutError:
             self._forget(held)
             raise RefusedError(
-                f"the body has not come in {BODY_TIMEOUT_S:g} s", 408, {"Connection": "close"}, retryable=True
+                f"the body has not come in {self._terms.body_timeout_s:g} s", 408, {"Connection": "close"},
+                retryable=True,
             ) from None
         except BaseException:
             self._forget(held)

@@ -9,6 +9,7 @@ from typing import Protocol
 from raybroker.model.setting_services import pull_property
 from raybroker.model.settings import ConfigView
 from raybroker.security.mechanism import UNENCRYPTED
+from raybroker.services.bounds import Bounds
 from raybroker.services.http_bounds import Guard
 from raybroker.services.http_server import HttpServer
 from raybroker.services.native import RefusalLog
@@ -46,10 +47,22 @@ def http_server(
         )  # fmt: skip
         terms = Terms(
             broker, version, config["raybroker.http.body_bytes_max"], config[UNENCRYPTED],
-            config[pull_property(gateway.service)],
+            config[pull_property(gateway.service)], requests_max=config["raybroker.http.requests_max"],
+            bodies_bytes_max=config["raybroker.http.bodies_bytes_max"],
+            body_timeout_s=config["raybroker.http.body_timeout"],
+            web_sockets_max=config["raybroker.http.websockets_max"],
         )
         application = Application(users, terms, gateway.state, gateway.arrive)
-        guard = Guard(RefusalLog(clock.monotonic_ns).refused)
-        return HttpServer(application.app, guard=guard, ended=application.close, tls=tls)
+        bounds = Bounds.of(config)
+        guard = Guard(
+            RefusalLog(clock.monotonic_ns).refused, most=config["raybroker.http.connections_max"],
+            of_address=config["raybroker.http.address_connections_max"],
+            headers_s=config["raybroker.http.headers_timeout"],
+            headers_bytes=config["raybroker.http.headers_bytes_max"], unread_s=bounds.unread_s,
+        )  # fmt: skip
+        return HttpServer(
+            application.app, guard=guard, ended=application.close, tls=tls, bounds=bounds,
+            ws_bytes=config["raybroker.http.websocket_bytes_max"],
+        )  # fmt: skip
 
     return made

@@ -13,10 +13,12 @@ from typing import Final, Protocol, cast
 
 from raybroker.model.errors import BrokerError, ConnectionLostError, ProtocolError, SecurityError
 from raybroker.services.stomp.handles import BrokerConnection
-from raybroker.services.stomp.limits import HEAD_BYTES_UNKNOWN, READ_BYTES_HIGH, Limits
+from raybroker.services.stomp.limits import READ_BYTES_HIGH, Limits
 from raybroker.services.stomp.session import MakeSession, StompSession
+from raybroker.services.unfinished import Unfinished
+from raybroker.transport.unread import UnreadWatch
 from raybroker.wire.stomp.frame import EOL, VERSIONS, Frame, Version, encode
-from raybroker.wire.stomp.parser import HEAD_BYTES_MAX, Parser
+from raybroker.wire.stomp.parser import Parser
 
 LOG: Final = logging.getLogger("raybroker.services")
 BEAT_MS: Final = 100
@@ -37,6 +39,8 @@ class Door(Protocol):
 
     limits: Limits
     version: str
+    unfinished: Unfinished[StompConnection]
+    """Frames of all connections that have not ended."""
 
     async def connect(self, connection: StompConnection, user: str, password: str, client_id: str | None,
                       version: Version, ended: Callable[[BrokerError], object]
@@ -65,7 +69,7 @@ class StompConnection(asyncio.Protocol):
         self.turn = asyncio.Lock()
         self._door = door
         self._loop = asyncio.get_running_loop()
-        self._parser = Parser(body_bytes_max=0, head_bytes_max=HEAD_BYTES_UNKNOWN)
+        self._parser = Parser(body_bytes_max=0, head_bytes_max=door.limits.login_bytes_max)
         self._version: Version = "1.0"
         self._transport: asyncio.Transport | None = None
         self._session: StompSession | None = None
@@ -82,6 +86,8 @@ class StompConnection(asyncio.Protocol):
         self._lost = self._closing = self._begun = False
         self._heard_s = self._wrote_s = self._loop.time()
         self._timers: list[asyncio.TimerHandle] = []
+        self.bytes_out = 0
+        self._watch = UnreadWatch(door.limits.bounds.unread_s, self, self._give_up)
         self._deadline: asyncio.TimerHandle | None = None
 
     # ---- the transport -----------------------------------------------------------------------------------------------
@@ -91,12 +97,30 @@ class StompConnection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(1, 0)  # With 0, TLS would be full with nothing in it.
         self._deadline = self._loop.call_later(self._door.limits.handshake_s, self._too_slow)
         self._working = self._loop.create_task(self._work())
+        self._watch.start()
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._transport.get_write_buffer_size() if self._transport is not None and not self._lost else 0
+
+    def _give_up(self, why: str) -> None:
+        """It does not read."""
+        LOG.warning("[B2068] the STOMP client %s is closed: %s", self.peer, why)
+        self.abort()
 
     def data_received(self, data: bytes) -> None:
         self._heard_s = self._loop.time()
         if self._ended:
             return
         self._parser.feed(data)
+        self._take_what_came()
+        held, unfinished = self._parser.buffered, self._door.unfinished
+        if held > READ_BYTES_HIGH and not self._ended:
+            unfinished.grows(self, held)
+        elif unfinished.total:
+            unfinished.ends(self)
+
+    def _take_what_came(self) -> None:
         if self._session is not None and not self._handling and self._left is None:
             self._door.together(self._take_at_once)
             if self._left is None and self._flushed.is_set():
@@ -116,6 +140,8 @@ class StompConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True
+        self._watch.stop()
+        self._door.unfinished.ends(self)
         self._flushed.set()
         self._cancel_timers()
         self._stop_working()
@@ -128,6 +154,7 @@ class StompConnection(asyncio.Protocol):
         """Send bytes, unless the connection has ended."""
         if self._transport is not None and not self._lost and not self._ended and data:
             self._wrote_s = self._loop.time()
+            self.bytes_out += len(data)
             self._transport.write(data)
 
     async def flushed(self) -> None:
@@ -163,6 +190,7 @@ class StompConnection(asyncio.Protocol):
     def _finish(self) -> None:
         """Nothing more is handled; the client may read what was written."""
         self._ended = True
+        self._door.unfinished.ends(self)
         self._cancel_timers()
         self._stop_working()
         transport = self._transport
@@ -243,6 +271,9 @@ class StompConnection(asyncio.Protocol):
                 await self.flushed()
                 return frame
             self._handling = False
+            unfinished = self._door.unfinished
+            if unfinished.total and self._parser.buffered <= READ_BYTES_HIGH:
+                unfinished.ends(self)
             self._more.clear()
             if self._transport is not None and not self._transport.is_reading():
                 self._transport.resume_reading()
@@ -277,7 +308,8 @@ class StompConnection(asyncio.Protocol):
             await core.close()
             raise
         self._version = self._parser.version = version
-        self._parser.body_bytes_max, self._parser.head_bytes_max = self._door.limits.body_bytes_max, HEAD_BYTES_MAX
+        limits = self._door.limits
+        self._parser.body_bytes_max, self._parser.head_bytes_max = limits.body_bytes_max, limits.head_bytes_max
         self._session = StompSession(core, sessions, self, version)
         self._cancel_timers()
         self._door.known(self)

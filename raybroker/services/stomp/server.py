@@ -11,17 +11,18 @@ from collections.abc import Callable
 from typing import Final
 
 from raybroker.model.bounds import message_bytes_max
-from raybroker.model.errors import BrokerError, ConnectionLostError
+from raybroker.model.errors import BrokerError, ConnectionLostError, ResourceAllocationError
 from raybroker.model.settings import ConfigView
 from raybroker.security.mechanism import require_private
 from raybroker.services.accepting import accepting, take_over
-from raybroker.services.arrivals import ARRIVING_MAX, ARRIVING_OF_ADDRESS_MAX
+from raybroker.services.bounds import Bounds
 from raybroker.services.gateway import Gateway
 from raybroker.services.native import RefusalLog
 from raybroker.services.stomp.connection import StompConnection
 from raybroker.services.stomp.handles import BrokerConnection
 from raybroker.services.stomp.limits import Limits
 from raybroker.services.stomp.session import MakeSession, session_maker
+from raybroker.services.unfinished import Unfinished
 from raybroker.wire.stomp.frame import Version
 
 LOG: Final = logging.getLogger("raybroker.services")
@@ -36,7 +37,8 @@ def stomp_server(
     gives the context for a new client, None for a service without TLS."""
     limits = Limits(
         message_bytes_max(config["imq.message.max_size"]), config["raybroker.handshake.timeout_ms"] / 1000,
-        config["raybroker.authentication.unencrypted"],
+        config["raybroker.authentication.unencrypted"], config["raybroker.stomp.login_bytes_max"],
+        config["raybroker.stomp.headers_bytes_max"], config["raybroker.stomp.frames_bytes_max"], Bounds.of(config),
     )  # fmt: skip
     return lambda gateway: StompServer(gateway, limits, version, RefusalLog(now_ns).refused, tls)
 
@@ -44,8 +46,9 @@ def stomp_server(
 class StompServer:
     """``version``: of the broker; ``tls``: what holds for a new client, None for a service without TLS.
 
-    Bounds: ARRIVING_MAX clients that have not logged in, of them ARRIVING_OF_ADDRESS_MAX from one address; the others
-    by imq.<service>.max_threads.
+    Bounds: ``Bounds.arriving`` clients that have not logged in, of them ``arriving_of_address`` from one address; the
+    others by imq.<service>.max_threads, and by address and by user as clients of every service, since each has a
+    connection to the broker of its own; ``Limits.frames_bytes_max`` bytes of frames that have not ended.
     """
 
     def __init__(
@@ -63,19 +66,23 @@ class StompServer:
         """Clients that have not logged in → address."""
         self._connections: set[StompConnection] = set()
         self._arriving: set[asyncio.Task[None]] = set()
+        self.unfinished: Unfinished[StompConnection] = Unfinished(
+            limits.frames_bytes_max, self._give_up, "raybroker.stomp.frames_bytes_max"
+        )
 
     async def start(self, bound: socket.socket) -> None:
         self._bound = bound
-        self._accepting = asyncio.get_running_loop().create_task(accepting(bound, self._arrived))
+        work = accepting(bound, self._arrived, self.limits.bounds.keepalive_s)
+        self._accepting = asyncio.get_running_loop().create_task(work)
 
     def _arrived(self, taken: socket.socket, peer: str) -> None:
         address = peer.rpartition(":")[0]
         of_address = Counter(self._unknown.values())[address]
-        if len(self._unknown) >= ARRIVING_MAX or of_address >= ARRIVING_OF_ADDRESS_MAX:
+        bounds = self.limits.bounds
+        if len(self._unknown) >= bounds.arriving or of_address >= bounds.arriving_of_address:
             taken.close()
             self.refused(peer, f"{of_address} connections of {address} have not logged in yet")
             return
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = StompConnection(self, peer)
         self._unknown[connection] = address
@@ -111,7 +118,12 @@ class StompServer:
     def known(self, connection: StompConnection) -> None:
         self._unknown.pop(connection, None)
 
+    def _give_up(self, connection: StompConnection, why: str) -> None:
+        self.refused(connection.peer, why)
+        connection.end(ResourceAllocationError(why))
+
     def gone(self, connection: StompConnection) -> None:
+        self.unfinished.ends(connection)
         self._unknown.pop(connection, None)
         self._connections.discard(connection)
 

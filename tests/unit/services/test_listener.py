@@ -9,6 +9,7 @@ import pytest
 
 from raybroker.security.mechanism import Peer
 from raybroker.services.arrivals import ITSELF, Origin
+from raybroker.services.bounds import Bounds
 from raybroker.services.control import Control
 from raybroker.services.listener import Listener
 
@@ -17,6 +18,7 @@ class Services:
     """Those of a broker, as far as a login asks them."""
 
     broker, life, address_max, user_max, handshake_s, proof_s = "b1", "0", -1, -1, 1.0, 1.0
+    bounds = Bounds()
 
     def __init__(self) -> None:
         self.peers: list[Peer] = []

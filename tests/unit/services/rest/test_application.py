@@ -12,7 +12,6 @@ import pytest
 
 from raybroker import aio
 from raybroker.errors import QuotaExceededError, SecurityError, StoreError
-from raybroker.services.rest import application
 from raybroker.services.rest.application import Application, Terms
 from raybroker.services.rest.problems import CONTENT_TYPE, problem
 from raybroker.services.rest.users import Users
@@ -270,12 +269,7 @@ def test_a_paused_service_says_so_and_its_health_too() -> None:
     run(work, "rest-paused")
 
 
-def test_more_requests_than_there_is_room_for_are_refused_and_the_others_go_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(application, "RECEIVES_MAX", 2)
-    monkeypatch.setattr(application, "REQUESTS_MAX", 3)
-
+def test_more_requests_than_there_is_room_for_are_refused_and_the_others_go_on() -> None:
     async def work(rig: Rig) -> None:
         await rig.send("x", queue="other")
         waiting = [asyncio.create_task(rig.receive(wait_ms=20_000)) for _ in range(2)]
@@ -284,7 +278,7 @@ def test_more_requests_than_there_is_room_for_are_refused_and_the_others_go_on(
         await rig.send("a", "b")
         assert len([row for rows in await asyncio.gather(*waiting) for row in rows]) in (1, 2)
 
-    run(work, "rest-bounds")
+    run(work, "rest-bounds", TERMS._replace(requests_max=3))
 
 
 def test_whoever_goes_away_while_he_waits_holds_nothing() -> None:

@@ -10,6 +10,7 @@ import pytest
 from raybroker.model.errors import ProtocolError, SecurityError
 from raybroker.services.stomp.connection import StompConnection, chosen_version, heart_beat
 from raybroker.services.stomp.limits import Limits
+from raybroker.services.unfinished import Unfinished
 from raybroker.wire.stomp.frame import Frame
 from tests.unit.services.stomp.parts import until
 
@@ -40,6 +41,7 @@ class Closed:
     version = "9"
 
     def __init__(self) -> None:
+        self.unfinished: Unfinished[StompConnection] = Unfinished(1 << 30, lambda client, why: None, "x")
         self.refusals: list[str] = []
         self.left = asyncio.Event()
 
