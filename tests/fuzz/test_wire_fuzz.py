@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fuzz.wire import by_hypothesis, examine, main, targets
+from tests.fuzz.engine import by_hypothesis, examine
+from tests.fuzz.wire import main, targets
 
 FEW = 30
 
@@ -18,7 +19,7 @@ def test_some_hostile_bytes_do_no_harm(name: str) -> None:
 @pytest.mark.sweep
 @pytest.mark.parametrize("name", targets())
 def test_hostile_bytes_do_no_harm(name: str, sweep_seconds: float) -> None:
-    tried = by_hypothesis([name], sweep_seconds, first=1)
+    tried = by_hypothesis(targets(), [name], sweep_seconds, first=1)
     print(f"{tried[name]} inputs")
     assert tried[name] > 0
 

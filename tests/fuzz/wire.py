@@ -1,25 +1,15 @@
-"""Fuzzing of everything that reads bytes of a peer: ``python -m tests.fuzz.wire --seconds N [--target NAME]``.
+"""Fuzzing of the parts that read bytes of a peer, without sockets: ``python -m tests.fuzz.wire --seconds N``.
 
-With atheris installed (``pip install atheris``) inputs are guided by coverage; otherwise hypothesis makes them out of
-real frames.  A target takes bytes and returns; whatever else leaves it is a bug, and the input is printed.
+See ``engine.py`` for the options, and ``listeners.py`` for whole listeners; ``python -m tests.fuzz`` has both.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import importlib.util
-import itertools
-import random
-import subprocess
 import sys
-import tempfile
-from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import msgpack
-from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from raybroker.content.bodies import decode_body
@@ -30,13 +20,9 @@ from raybroker.model.block import Block, encode_block
 from raybroker.model.errors import MessageFormatError, ProtocolError, SecurityError
 from raybroker.wire.native import frames as wire
 from raybroker.wire.native.connection import GROW_BYTES, PREFACE_BYTES, SCRATCH_BYTES, Native, preface
-from tests.fuzz import samples
+from tests.fuzz import engine, samples
+from tests.fuzz.engine import Target
 from tests.fuzz.rig import QUEUE, TOKEN, Rig, consumer_args
-from tests.sweep import Deadline, until
-
-ROUND = 100
-"""Inputs that are tried at a time."""
-Target = Callable[[bytes], None]
 
 
 def _pieces(data: bytes) -> list[bytes]:
@@ -192,83 +178,8 @@ def targets() -> dict[str, tuple[Target, st.SearchStrategy[bytes]]]:
     }
 
 
-def examine(
-    target: Target, strategy: st.SearchStrategy[bytes], examples: int, *, drawn_from: int | None = None
-) -> None:
-    """Try so many inputs; raises what the target raised, with the smallest input that does it in its notes.
-
-    ``drawn_from``: the same number means the same inputs; without one it is as hypothesis is told to.
-    """
-
-    @settings(
-        max_examples=examples, database=None, deadline=None, suppress_health_check=list(HealthCheck),
-        derandomize=settings.default.derandomize if drawn_from is None else False,  # type: ignore[union-attr]
-    )  # fmt: skip
-    @given(strategy)
-    def check(data: bytes) -> None:
-        target(data)
-
-    (check if drawn_from is None else seed(drawn_from)(check))()
-
-
-def by_hypothesis(names: list[str], seconds: float, first: int) -> dict[str, int]:
-    """Rounds over all targets until the time is over; name → inputs tried.  Rounds are numbered from ``first``, and
-    the number decides the inputs."""
-    known, tried = targets(), dict.fromkeys(names, 0)
-    for number in until(Deadline(seconds), itertools.count(first)):
-        for name in names:
-            target, strategy = known[name]
-            examine(target, strategy, ROUND, drawn_from=number)
-            tried[name] += ROUND
-    return tried
-
-
-def by_atheris(name: str, seconds: float) -> int:
-    """One target in a process of its own, since libFuzzer ends the process it runs in; the process's exit status."""
-    with tempfile.TemporaryDirectory() as folder:
-        corpus = Path(folder)
-        for index, data in enumerate(_samples(targets()[name][1], 50)):
-            corpus.joinpath(f"seed{index}").write_bytes(data)
-        command = [sys.executable, "-m", "tests.fuzz.wire", "--atheris", name, folder, f"-max_total_time={seconds:.0f}"]
-        return subprocess.run([*command, "-rss_limit_mb=2048", "-timeout=5"], check=False).returncode
-
-
-def _samples(strategy: st.SearchStrategy[bytes], count: int) -> list[bytes]:
-    found: list[bytes] = []
-    examine(found.append, strategy, count, drawn_from=random.randrange(1 << 32))
-    return found
-
-
-def _inside_atheris(name: str, arguments: list[str]) -> None:
-    import atheris
-
-    target = targets()[name][0]
-    atheris.instrument_all()
-    atheris.Setup([sys.argv[0], *arguments], target)
-    atheris.Fuzz()
-
-
 def main(arguments: list[str]) -> int:
-    if arguments[:1] == ["--atheris"]:
-        _inside_atheris(arguments[1], arguments[2:])
-        return 0
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.wire", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0, help="in all")
-    parser.add_argument("--target", action="append", choices=sorted(targets()), help="default: all")
-    parser.add_argument("--engine", choices=("atheris", "hypothesis"), help="default: atheris if it is installed")
-    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="of the first round of hypothesis")
-    options = parser.parse_args(arguments)
-    names = options.target or sorted(targets())
-    engine = options.engine or ("atheris" if importlib.util.find_spec("atheris") else "hypothesis")
-    print(f"fuzzing {', '.join(names)} with {engine} for {options.seconds:g} s")
-    if engine == "atheris":
-        failed = [name for name in names if by_atheris(name, options.seconds / len(names)) != 0]
-        print(f"failed: {', '.join(failed)}" if failed else "nothing found")
-        return 1 if failed else 0
-    print(f"the first round is drawn from {options.seed}")
-    for name, inputs in by_hypothesis(names, options.seconds, options.seed).items():
-        print(f"{name}: {inputs} inputs, nothing found")
-    return 0
+    return engine.main("tests.fuzz.wire", targets(), arguments)
 
 
 if __name__ == "__main__":
