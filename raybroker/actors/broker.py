@@ -44,6 +44,7 @@ from raybroker.config import Config
 from raybroker.config.brokers import Plan
 from raybroker.config.live import LiveConfig
 from raybroker.model.errors import BrokerError
+from raybroker.store import ownership
 from raybroker.store.catalogue import Catalogue
 from raybroker.store.record import RecordFile
 from raybroker.system import entropy
@@ -101,10 +102,13 @@ class BrokerActor:
         arm_failpoints(spec.broker)
         normal_priority_throughout()
         self._directory = Path(spec.directory)
+        owner = f"{spec.cluster}/{spec.broker}"
+        ownership.check(self._directory, owner)
         saved = Catalogue.load(self._directory)
         if saved is None:
             saved = self._new_catalogue()
             saved.save(self._directory)
+        ownership.claim(self._directory, owner)
         self._catalogue = saved
         self._node = runtime.node_id()
         self._config = LiveConfig(spec.config, saved.properties)

@@ -35,6 +35,7 @@ from raybroker.logs.messages import MessagesLog
 from raybroker.model.errors import BrokerError, ConnectionLostError, StoreError
 from raybroker.model.quota import Quota
 from raybroker.security.tls import ServerTls
+from raybroker.store import ownership
 from raybroker.store.catalogue import Catalogue
 from raybroker.store.journal import Journal
 from raybroker.store.journal.own_files import OwnFileOptions
@@ -174,15 +175,22 @@ class DataPlane(threading.Thread):
             return store, store.incarnation
 
     def _open_journal(self) -> Journal:
-        config = self.spec.config
-        return Journal(
-            Path(self.spec.directory),
+        config, directory, owner = self.spec.config, Path(self.spec.directory), f"{self.spec.cluster}/{self.spec.key}"
+        ownership.check(directory, owner)
+        journal = Journal(
+            directory,
             sync=config["imq.persist.file.sync.enabled"],
             segment_bytes=config["raybroker.store.segment_bytes"],
             own_files=OwnFileOptions.of(config),
             monotonic_ns=SystemClock().monotonic_ns,
             entropy=entropy.token,
         )
+        try:
+            ownership.claim(directory, owner)
+        except StoreError:
+            journal.close()
+            raise
+        return journal
 
     def _open_sql(self) -> SqlStore:
         spec, clock = self.spec, SystemClock()

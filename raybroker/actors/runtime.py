@@ -242,6 +242,10 @@ def create_actor(
     return ray.remote(cls).options(**chosen).remote(*args)
 
 
+_OURS: Final = f"{BrokerError.__module__}."
+"""What the line of a traceback begins with that has one of our errors."""
+
+
 def translated(
     error: Exception, gone: type[BrokerError] = ConnectionLostError, timeout_s: float = CALL_TIMEOUT_S
 ) -> BrokerError:
@@ -251,7 +255,11 @@ def translated(
     if isinstance(error, BrokerError):
         return error
     if isinstance(error, RayActorError | ActorUnschedulableError):
-        return gone(f"the actor is gone or restarting: {str(error).splitlines()[0]}")
+        said = str(error).splitlines()
+        raised = [line.strip() for line in said if line.strip().startswith(_OURS)]
+        if raised:  # By its constructor, whose traceback Ray shows.
+            return gone(f"the actor could not start: {raised[-1].partition(': ')[2]}")
+        return gone(f"the actor is gone or restarting: {said[0]}")
     if isinstance(error, GetTimeoutError | TimeoutError):
         return gone(f"no answer from the actor within {timeout_s:g} s")
     return BrokerError(f"an actor call failed: {error}")

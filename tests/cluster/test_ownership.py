@@ -1,0 +1,50 @@
+"""A store under a name that is not its own is not served: the start says whose it is, and changes nothing in it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import raybroker as rb
+from raybroker.actors.host import DataPlane, HostSpec
+from raybroker.config import Config
+from raybroker.config.live import LiveConfig
+from raybroker.errors import BrokerError, StoreError
+from tests.cluster.rays import small_store
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_stores_that_were_copied_to_another_cluster_are_refused_with_the_reason(
+    own_ray: str, tmp_path: Path
+) -> None:  # P-06
+    config = small_store(tmp_path)
+    with rb.start("one", config=config), rb.connect(cluster="one") as connection:
+        connection.session().producer("orders").send("of one")
+    (broker,) = (path.parent for path in tmp_path.rglob("owner") if path.read_text() == "one/b1\n")
+    other = Path(str(broker).replace("/one/", "/two/"))
+    shutil.copytree(broker, other)
+    before = files(other)
+    with pytest.raises(BrokerError, match="belongs to one/b1, and this is two/b1"):
+        rb.start("two", config=config)
+    assert files(other) == before
+
+
+def test_a_host_does_not_open_the_store_of_another_one(tmp_path: Path) -> None:  # P-06
+    def host(broker: str, name: str) -> DataPlane:
+        spec = HostSpec("c", broker, name, "shared", str(tmp_path / "h1"), b"", Config.of({}))
+        return DataPlane(spec, LiveConfig(spec.config, {}), {}, "127.0.0.1", None)
+
+    host("b1", "h1")._open_journal().close()
+    before = files(tmp_path)
+    for broker, name in (("b2", "h1"), ("b1", "h2")):
+        with pytest.raises(StoreError, match=f"belongs to c/b1/h1, and this is c/{broker}/{name}"):
+            host(broker, name)._open_journal()
+    assert files(tmp_path) == before
+    journal = host("b1", "h1")._open_journal()
+    assert list(journal.recover()) == []
+    journal.close()
