@@ -51,6 +51,8 @@ class Forwarding:
                           Log it and discard, Redirect to errorDestination, or Always-forward: its age does not matter,
                           and it is tried for ever
     timeToLive            milliseconds after which a message is too old, whatever its producer says; -1: what that says
+    compressionThreshold  bodies of more bytes are compressed for the way, with zlib, and stay so at the other cluster,
+                          unless that makes them larger or their producers have compressed them; 2147483647: none are
     """
 
     queue: str
@@ -66,6 +68,7 @@ class Forwarding:
     errorPolicy: str = DISCARD
     errorDestination: str = ""
     timeToLive: int = -1
+    compressionThreshold: int = INT_MAX
 
     @property
     def cluster(self) -> str:
@@ -99,7 +102,7 @@ _CHOICES: Final = {"qos": QUALITIES, "errorPolicy": POLICIES}
 _BOUNDS: Final = {
     "windowSize": (1, WINDOW_MAX), "windowInterval": (0, INT_MAX), "retryDelayBase": (1, INT_MAX),
     "retryDelayMaximum": (1, INT_MAX), "timeToLive": (-1, INT_MAX), "acknowledgeInterval": (-1, INT_MAX),
-    "conversationIdleTimeMaximum": (0, INT_MAX),
+    "conversationIdleTimeMaximum": (0, INT_MAX), "compressionThreshold": (0, INT_MAX),
 }  # fmt: skip
 
 

@@ -317,6 +317,27 @@ def test_what_the_other_cluster_never_takes_is_given_up(two: Two, qos: str, poli
             assert bodies(take(connection.session().consumer("errors"), 1)) == ["x" * 100]
 
 
+@pytest.mark.parametrize("qos", ["Exactly-once", "At-least-once", "At-most-once"])
+def test_bodies_above_the_threshold_of_the_agent_are_compressed_for_the_way(two: Two, qos: str) -> None:  # W-50
+    sent: list[Any] = ["flight " * 200, b"x" * 1_000, "small", {"k": ["v"] * 300}]
+    with two.near.connect() as connection:
+        producer = connection.session().producer("out")
+        for body in sent:
+            producer.send(body)
+        producer.send("y" * 1_000, properties={"JMS_SUN_COMPRESS": True})
+        admin = connection.admin()
+        rows = {row["name"]: row for row in admin.list_destinations("queue")}
+        assert rows["out"]["bytes"] > 3_000, "in its own cluster nothing is compressed by the agent"
+    two.agent(qos=qos, compressionThreshold=500)
+    with two.far.connect() as connection:
+        until(lambda: two.left() == 0)
+        (row,) = (row for row in connection.admin().list_destinations("queue") if row["name"] == "in")
+        assert row["bytes"] < 200
+        found = take(connection.session().consumer("in"), 5)
+        assert bodies(found) == [*sent, "y" * 1_000]
+        assert found[4].properties["JMS_SUN_UNCOMPRESSED_SIZE"] == 1_000
+
+
 def test_a_full_queue_is_waited_for(two: Two) -> None:  # W-121
     two.far.connect().admin().create_destination("queue", "in", maxNumMsgs=3)
     two.send(9)

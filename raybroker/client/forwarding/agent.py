@@ -10,7 +10,8 @@ The branch carries the key of that transaction and the broker that decides it.  
 branch prepared, asks what became of the transaction, and ends it the same way; a transaction that nobody knows is
 rolled back for good by asking.  So every message is in one of the clusters, once, whatever dies.
 
-Messages travel as they are: bodies and headers are not read, units of order stay what they are.
+Messages travel as they are: bodies and headers are not read, units of order stay what they are.  Bodies above
+``compressionThreshold`` are compressed for the way.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from hashlib import blake2b
 from typing import Any, Final, TypeVar
 
@@ -268,13 +270,20 @@ class ForwardingAgent:
 
     def _send(self, batch: list[Message]) -> None:
         try:
-            for done in put_messages(self._producer._core, batch, keep_expiry=self._keeps_expiry):
+            for done in self._put(batch):
                 done.result()
         except BrokerError as error:
             if self.definition.qos == AT_MOST_ONCE:
                 log.warning("agent %s lost %d messages of %s: %s", self.name, len(batch), self.definition.queue, error)
                 raise _Lost(str(error)) from error
             raise self._judged(error) from error
+
+    def _put(self, batch: list[Message]) -> list[Future[str]]:
+        """Send messages to the other cluster; futures of their parts."""
+        return put_messages(
+            self._producer._core, batch, keep_expiry=self._keeps_expiry,
+            threshold_bytes=self.definition.compressionThreshold,
+        )  # fmt: skip
 
     def _exactly_once(self, batch: list[Message]) -> None:
         transactions = self._session._core.transactions
@@ -307,7 +316,7 @@ class ForwardingAgent:
         xa, branches = self._xa, self._other._core.branches if self._other is not None else {}
         try:
             xa.start(xid)
-            put_messages(self._producer._core, batch, keep_expiry=self._keeps_expiry)
+            self._put(batch)
             xa.end(xid)
             xa.prepare(xid)
         except BrokerError as error:

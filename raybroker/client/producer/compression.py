@@ -92,6 +92,14 @@ class Compressor:
         return (kind | self._bit, small) if len(small) < len(data) else (kind, data)
 
 
+def squeezed(kind: int, data: bytes, threshold_bytes: int) -> tuple[int, bytes]:
+    """(kind, body) of a message that is sent on: compressed with zlib when it is larger, and is not compressed yet."""
+    if len(data) <= threshold_bytes or kind & COMPRESSED:
+        return kind, data
+    small = zlib.compress(data)
+    return (kind | DEFLATED, small) if len(small) < len(data) else (kind, data)
+
+
 def compresses(encode: Encode) -> bool:
     """Whether an encoder may compress, so that it has to see bytes as well."""
     return isinstance(encode.encode if isinstance(encode, Validator) else encode, Compressor)

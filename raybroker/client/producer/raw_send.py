@@ -1,4 +1,5 @@
-"""Sends received messages on as they are: bodies are not read, headers, priorities, times and units stay."""
+"""Sends received messages on as they are: bodies are not read, though they may be compressed; headers, priorities,
+times and units stay."""
 
 from __future__ import annotations
 
@@ -8,22 +9,23 @@ from itertools import groupby
 
 from raybroker.client.consumer.message import Message
 from raybroker.client.producer.block_split import by_bytes
+from raybroker.client.producer.compression import squeezed
 from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_many import Own
 from raybroker.client.producer.unit_routing import RoutedProducer
 from raybroker.client.producer.unnamed import OwnProducer
 from raybroker.model.block import Block
-from raybroker.model.setting import PRIORITY_DEFAULT
+from raybroker.model.setting import INT_MAX, PRIORITY_DEFAULT
 from raybroker.system.clock import SystemClock
 
 
 def put_messages(
-    core: OwnProducer, batch: list[Message], *, keep_expiry: bool
+    core: OwnProducer, batch: list[Message], *, keep_expiry: bool, threshold_bytes: int = INT_MAX
 ) -> list[Future[str]]:
     """Send received messages as they are, in their order; futures of their parts.
 
-    ``keep_expiry`` False: they do not expire any more.
+    ``keep_expiry`` False: they do not expire any more. ``threshold_bytes``: larger bodies are compressed.
     """
     assert isinstance(core, ProducerCore | RoutedProducer)
     done: list[Future[str]] = []
@@ -38,6 +40,9 @@ def put_messages(
         )
         shared = Shared(persistent, PRIORITY_DEFAULT, stamped=stamp_ms > 0)
         kinds, bodies = bytes([block.kind_of(i) for block, i in rows]), [bytes(block.body(i)) for block, i in rows]
+        if threshold_bytes < INT_MAX:
+            pairs = [squeezed(kind, body, threshold_bytes) for kind, body in zip(kinds, bodies, strict=True)]
+            kinds, bodies = bytes([kind for kind, _ in pairs]), [body for _, body in pairs]
         for start, end in by_bytes(bodies):
             done.append(
                 member.put_block(kinds[start:end], bodies[start:end], shared, own.part(start, end), now_ms)

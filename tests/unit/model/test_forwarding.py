@@ -40,6 +40,8 @@ def test_text_of_the_command_line_is_understood() -> None:
         ({"acknowledgeInterval": -2}, "acknowledgeInterval"), ({"acknowledgeInterval": 1 << 31}, "acknowledgeInterval"),
         ({"conversationIdleTimeMaximum": -1}, "conversationIdleTimeMaximum = -1; it is a whole number from 0"),
         ({"conversationIdleTimeMaximum": "soon"}, "conversationIdleTimeMaximum"),
+        ({"compressionThreshold": -1}, "compressionThreshold = -1; it is a whole number from 0"),
+        ({"compressionThreshold": "1k"}, "compressionThreshold"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named(attributes: dict[str, Any], said: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from raybroker.client.producer.body_encoding import encode_any
-from raybroker.client.producer.compression import CODECS, Compressor, body_encoder, compressed, compresses
+from raybroker.client.producer.compression import CODECS, Compressor, body_encoder, compressed, compresses, squeezed
 from raybroker.client.producer.send_many import encoded
 from raybroker.client.producer.xml_validation import Validator
 from raybroker.content.bodies import (
@@ -19,6 +19,7 @@ from raybroker.content.bodies import (
     DEFLATED,
     TEXT,
     UNCOMPRESSED_SIZE,
+    ZSTD,
     decode_body,
     encode_body,
 )
@@ -107,3 +108,13 @@ def test_send_many_compresses_bytes_too(validated: bool) -> None:
     kinds, data, _ = encoded([BODY, b"short"], encode, None, 10_000)
     assert kinds == bytes([DEFLATED, 0])
     assert [decode_body(*row) for row in zip(kinds, data, strict=True)] == [BODY, b"short"]
+
+
+def test_what_is_sent_on_is_compressed_only_above_the_threshold_and_only_once() -> None:  # W-50
+    text = b"flight " * 100
+    kind, small = squeezed(TEXT, text, 699)
+    assert (kind, zlib.decompress(small)) == (TEXT | DEFLATED, text)
+    assert squeezed(TEXT, text, 700) == (TEXT, text)
+    assert squeezed(TEXT | DEFLATED, text, 1) == (TEXT | DEFLATED, text)
+    assert squeezed(TEXT | ZSTD, text, 1) == (TEXT | ZSTD, text)
+    assert squeezed(TEXT, b"ab", 1) == (TEXT, b"ab"), "what gets no smaller stays"
