@@ -27,6 +27,7 @@ STORE: Final = "tbl"
 ALL: Final = "all"
 OLDER: Final = "oldtbl"
 LOCK: Final = "lck"
+SHARED_STORE: Final = "hastore"
 
 
 def _what(*words: str) -> Any:
@@ -222,9 +223,24 @@ def upgrade(
     cluster: Cluster = "default",
 ) -> None:  # fmt: skip
     """Bring tables with messages that an older release made to the version of this one."""
+    if what == SHARED_STORE:
+        raise UsageError(
+            f"dbmgr upgrade {what}: there is no store that brokers share, since none takes over another's messages:"
+            " each has its own tables; raybroker dbmgr upgrade tbl brings them to this release"
+        )
     _check(what, STORE)
     for shown in _store(cluster, config, broker).upgrade() or ["nothing: the tables have the version of this release"]:
         output.say(f"upgraded {shown}")
+
+
+@app.command(hidden=True)
+def remove(what: Annotated[str, typer.Argument()] = "bkr") -> None:
+    """Refused: a broker is removed otherwise here."""
+    raise UsageError(
+        f"dbmgr remove {what}: brokers share no store from which one could be removed, since none takes over another's"
+        " messages; take a stopped broker out of imq.cluster.brokerlist (raybroker reload cls), and remove its tables"
+        " with raybroker dbmgr delete tbl -b BROKER"
+    )
 
 
 def _lose(manager: Any, cluster: str, verb: str, done: str, force: bool, work: Callable[[Any], None]) -> None:

@@ -2,6 +2,11 @@
 
 Each different selector has a number; the *signature* of a message is the set of numbers that it matches, and messages
 with one signature share a bucket of the backlog.  Consumers with the same selector share its evaluation.
+
+A message that waits is opened once for a selector that names any header but JMSPriority, JMSRedelivered and
+JMSXDeliveryCount.  Others, such as JMSCorrelationID, could be kept in memory, as WebLogic does: an id of 36 characters
+would more than double the 28 bytes that a waiting message takes, for every message of every queue; opening it costs
+1.8 µs of processor time, for those queues alone whose consumers select.
 """
 
 from __future__ import annotations

@@ -251,3 +251,13 @@ def test_a_backup_of_another_broker_is_not_restored(raybroker: Any, place: Place
     assert result.exit_code == 1
     assert "broker 'b1'" in result.output
     assert place.tables() == TABLES
+
+
+def test_what_belongs_to_a_takeover_is_refused_with_what_to_do_in_its_place(raybroker: Any) -> None:
+    for words, told in (
+        (("remove", "bkr"), "none takes over another's messages; take a stopped broker out of imq.cluster.brokerlist"),
+        (("upgrade", "hastore"), "no store that brokers share"),
+    ):
+        result = raybroker("dbmgr", *words)
+        assert result.exit_code == 2
+        assert told in " ".join(result.output.replace("│", " ").split())
