@@ -325,6 +325,8 @@ STORE = Board(
                   (total("paged_bytes"), "in paging files {{broker}}"), unit="bytes"),
             panel("Paging", (rate("paged_out_bytes_total"), "out {{broker}}"),
                   (rate("paged_in_bytes_total"), "in {{broker}}"), unit="Bps"),
+            panel("Saved by compression", (rate("store_compression_saved_bytes_total"), "stores {{broker}}"),
+                  (rate("paging_compression_saved_bytes_total"), "paging files {{broker}}"), unit="Bps"),
             panel("Paged messages", (rate("paged_out_messages_total"), "out {{broker}}"),
                   (rate("paged_in_messages_total"), "in {{broker}}"), unit="cps"),
             by_broker("Hosts that cannot write paging files", total("paging_failing")),

@@ -54,6 +54,7 @@ class Send(NamedTuple):
     them.
                 Not for blocks of a transaction. Raises InvalidDestinationError when that delivery queue is gone
     barred      why the host has no memory for it: then what is not held already is refused; "" it has
+    heads       header bytes of each message, where the destination limits them; None: maximumMessageSize does not count
     """
 
     attachment: int
@@ -73,6 +74,7 @@ class Send(NamedTuple):
     only: int | None = None
     turned_away: str = ""
     barred: str = ""
+    heads: Sequence[int] | None = None
 
 
 class AttachConsumer(NamedTuple):

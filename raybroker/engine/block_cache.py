@@ -9,7 +9,7 @@ so the last few that were asked for stay opened, and so does the latest that cam
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final
 
 from raybroker.engine.pager import Pager
@@ -25,12 +25,14 @@ OPENED_BYTES_MAX: Final = 32 << 20
 
 class BlockCache:
     """``budget_bytes``: how much of persistent blocks is kept in memory; ``pager``: keeps those that are not stored;
-    ``bodies``: where large bodies are, None: nowhere."""
+    ``bodies``: where large bodies are, None: nowhere; ``unpacked``: opens what the store got compressed."""
 
     def __init__(
-        self, store: Store, budget_bytes: int, pager: Pager | None = None, bodies: BodyStore | None = None
-    ) -> None:
+        self, store: Store, budget_bytes: int, pager: Pager | None = None, bodies: BodyStore | None = None,
+        unpacked: Callable[[Buffer], Buffer] = bytes,
+    ) -> None:  # fmt: skip
         self._store = store
+        self._unpacked = unpacked
         self.pager = pager
         self._bodies = bodies
         self._large: dict[tuple[int, int], LargeBlock] = {}
@@ -79,7 +81,7 @@ class BlockCache:
                 data = self.pager.get(key)
             if data is None:
                 self.read_back += 1
-                data = self._store.read(destination, ordinal)
+                data = self._unpacked(self._store.read(destination, ordinal))
             block = Block(data)
             if block.count > 1:
                 self._open(key, block)

@@ -36,6 +36,7 @@ class BlockIntake:
         memory.left_bytes -= block.nbytes
         if memory.left < 0 or memory.left_bytes < 0:
             memory.used_up(attachment)
+        heads = block.header_lengths() if attributes.maximumMessageSize >= 0 else None
         if overrides(attributes):
             block = overridden(attributes, block, self._now_ms())
         if attributes.unitOfOrder:
@@ -54,5 +55,6 @@ class BlockIntake:
             dedup_ids=codec.dedup_ids(block) if attributes.duplicateWindowMs > 0 else None,
             confirm=confirm,
             barred=memory.barred,
+            heads=heads,
         )  # fmt: skip
         return command, block

@@ -26,7 +26,7 @@ from raybroker.engine.wakeups import Wakeups
 from raybroker.model.block import Block
 from raybroker.model.errors import BrokerError, StoreError, StoreFullError
 from raybroker.model.large_block import payload_of
-from raybroker.model.record import BLOCK, NOTE, Entry
+from raybroker.model.record import BLOCK, NOTE, Entry, Payload
 
 Done = Callable[[], None]
 
@@ -40,7 +40,7 @@ class Step(NamedTuple):
 
 
 class Executor:
-    """``failure``: why it has stopped.
+    """``failure``: why it has stopped; ``payload``: what the store gets of a new block.
 
     effects    who carries out the effects of outcomes
     observers  called after each command, before what the command has caused
@@ -66,6 +66,7 @@ class Executor:
         report: Callable[[str], None],
     ) -> None:
         self.failure: BrokerError | None = None
+        self.payload: Callable[[Block], Payload] = payload_of
         self._store = store
         self._now_ms = clock.now_ms
         self._cache = cache
@@ -252,16 +253,16 @@ class Executor:
         if len(outcome.records) == 1:
             only = outcome.records[0]
             if only.kind == BLOCK:
-                return (Entry(BLOCK, only.destination, ordinal, only.meta, payload_of(block)),), crowded
+                return (Entry(BLOCK, only.destination, ordinal, only.meta, self.payload(block)),), crowded
         return [
-            Entry(BLOCK, e.destination, e.ordinal, e.meta, payload_of(block)) if e.kind == BLOCK else e
+            Entry(BLOCK, e.destination, e.ordinal, e.meta, self.payload(block)) if e.kind == BLOCK else e
             for e in outcome.records
         ], crowded  # fmt: skip
 
     def _with_bytes(self, home: Destination, records: Sequence[Entry]) -> list[Entry]:
         """Records of blocks that came before and waited for their transaction."""
         return [
-            Entry(BLOCK, e.destination, e.ordinal, e.meta, payload_of(self._cache.get(home.number, e.ordinal)))
+            Entry(BLOCK, e.destination, e.ordinal, e.meta, self.payload(self._cache.get(home.number, e.ordinal)))
             if e.kind == BLOCK
             else e
             for e in records

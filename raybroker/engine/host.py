@@ -19,6 +19,7 @@ from raybroker.core.durable import records
 from raybroker.core.outcome import Compose, DeadLetter, Idle, Retire
 from raybroker.engine.attachments import Attachments
 from raybroker.engine.block_cache import BlockCache
+from raybroker.engine.block_compression import BlockCompression
 from raybroker.engine.block_intake import BlockIntake
 from raybroker.engine.block_reader import BlockReader
 from raybroker.engine.blocked_sends import BlockedSends
@@ -121,13 +122,15 @@ class Host:
         self.attachments = Attachments(incarnation)
         self.sessions = Sessions()
         self.signals = ProducerSignals(self.attachments)
-        self.pager = None if paging is None else Pager(paging, buffer_bytes, clock, self.report)
-        self.cache = BlockCache(store, config["raybroker.memory.block_cache_bytes"], self.pager, bodies)
+        self.pager = None if paging is None else Pager(paging, buffer_bytes, clock, self.report, codec.unpacked)
+        cached = config["raybroker.memory.block_cache_bytes"]
+        self.cache = BlockCache(store, cached, self.pager, bodies, codec.unpacked)
         self.own = OwnSends(self.registry, codec, identity)
         self._observers = Observers()
         self.watch = ConsumerWatch(self.attachments, self._observers)
         self._wakeups = Wakeups(alarm)
         self._compose_executor(bodies, worker)
+        self.compression = BlockCompression(codec, config, self.executor, paging)
         self._compose_pools()
         self._compose_memory(memory)
         self._compose_messages()
@@ -210,7 +213,7 @@ class Host:
         self.baselines = CounterBaselines(self.meters, self.clock)
         self.metrics = MetricRows(
             self.store, self.clock, self.registry, self.cache, self.transactions, self.schedules, self.meters,
-            self.baselines,
+            self.baselines, self.compression,
         )  # fmt: skip
         self.inspection = Inspection(
             self.registry, self.attachments, self.schedules, self.baselines, broker=self._broker,
@@ -307,6 +310,7 @@ class Host:
     def reconfigured(self) -> None:
         """The configuration has changed."""
         self.settings.take()
+        self.compression.configure()
         self.pools.configure()
         self.transactions.configure()
         self.memory.configure()
@@ -325,6 +329,8 @@ class Host:
             "limits": self.pools.system_row(),
             "cached_bytes": self.cache.kept_bytes,
             "read_back": self.cache.read_back,
+            "compression_saved_bytes": self.compression.saved_bytes,
+            "paging_compression_saved_bytes": self.compression.paging_saved_bytes,
             **(self.pager.row() if self.pager is not None else {}),
             **self.memory.row(),
             "store": {name: getattr(stats, name) for name in stats.__slots__},

@@ -4,7 +4,8 @@ A client announces a body, sends its pieces and then the message, which names it
 of the store.  A consumer gets the message without the body, and asks for its pieces.  Files are written and read by a
 worker, so that other messages wait for neither.
 
-    begin_body   body, bytes, type, name      a body of that size will come for a destination, under that number
+    begin_body   body, bytes, headers, type, name   a body of that size will come for a destination, under that number,
+                                                    and a message with so many bytes of headers
     body_piece   body, data                   its next piece; the answer to the last one says that it is durable
     drop_body    body                         it is not needed
     read_body    handle, epoch, ordinal, piece   a piece of a message that was delivered there, or browsed
@@ -132,7 +133,7 @@ class LargeBodies:
         if store is None or worker is None:
             raise IllegalStateError("this host takes no bodies in pieces")
         home = self._registry.find(kind_of(args), str(args["name"]))
-        if too_large := largest_exceeded(home.name, home.policy.limits, nbytes):
+        if too_large := largest_exceeded(home.name, home.policy.limits, nbytes, int(args.get("headers", 0))):
             raise MessageTooLargeError(too_large)
         if not 1 <= nbytes <= BLOCK_BYTES_MAX:
             raise MessageTooLargeError(f"a body of {nbytes} bytes; it has 1 to {BLOCK_BYTES_MAX}")

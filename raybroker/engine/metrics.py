@@ -7,7 +7,7 @@ number, or the row of a histogram.  Labels with two or more names do not occur.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from raybroker.core.delivery.consumers import Consumer
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
@@ -95,6 +95,16 @@ def _zero() -> Row:
     return row
 
 
+class Compression(Protocol):
+    """What is counted of the compression of blocks; see ``block_compression``."""
+
+    @property
+    def saved_bytes(self) -> int: ...
+
+    @property
+    def paging_saved_bytes(self) -> int: ...
+
+
 class MetricRows:
     """The rows of a host and of its destinations."""
 
@@ -108,8 +118,10 @@ class MetricRows:
         schedules: Schedules,
         meters: Meters,
         baselines: CounterBaselines,
+        compression: Compression,
     ) -> None:
         self._store = store
+        self._compression = compression
         self._clock = clock
         self._registry = registry
         self._cache = cache
@@ -218,6 +230,8 @@ class MetricRows:
             "block_cache_bytes": self._cache.kept_bytes,
             "block_cache_limit_bytes": self._cache.budget_bytes,
             "blocks_read_back_total": self._cache.read_back,
+            "store_compression_saved_bytes_total": self._compression.saved_bytes,
+            "paging_compression_saved_bytes_total": self._compression.paging_saved_bytes,
         }
         pager = self._cache.pager
         if pager is not None:

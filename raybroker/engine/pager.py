@@ -44,7 +44,14 @@ Key = tuple[int, int]
 
 
 class PageFiles(Protocol):
-    """Where blocks are that are not in memory."""
+    """Where blocks are that are not in memory.
+
+    pack         what blocks are compressed with before they are written; None: they are written as they are
+    saved_bytes  how many bytes fewer were written because of that
+    """
+
+    pack: Callable[[Buffer], Buffer] | None
+    saved_bytes: int
 
     def write(self, rows: list[tuple[int, int, Buffer]], done: Callable[[OSError | None], None]) -> None:
         """Write blocks in the background, one call at a time; ``done`` in the engine's own thread: all, or none."""
@@ -71,18 +78,22 @@ class PageFiles(Protocol):
 
 
 class Pager:
-    """``limit_bytes``: the buffer.
+    """``limit_bytes``: the buffer; ``unpacked``: opens blocks that were compressed when they were written.
 
     held_bytes    what is in memory, with BLOCK_OVERHEAD_BYTES a block
     failure       why bodies cannot go out at present; "" when they can
     overloaded    bodies come faster than they can be written
     relieved      called when that is over
-    messages_out, bytes_out    what went out since the start
-    messages_back, bytes_back  what was read again, some of it more than once
+    messages_out, bytes_out    what went out since the start, before it was compressed
+    messages_back, bytes_back  what was read again, some of it more than once, likewise
     """
 
-    def __init__(self, files: PageFiles, limit_bytes: int, clock: Clock, report: Callable[[str], None]) -> None:
+    def __init__(
+        self, files: PageFiles, limit_bytes: int, clock: Clock, report: Callable[[str], None],
+        unpacked: Callable[[Buffer], Buffer] = bytes,
+    ) -> None:  # fmt: skip
         self.limit_bytes = limit_bytes
+        self._unpacked = unpacked
         self.held_bytes = 0
         self.failure = ""
         self.overloaded = False
@@ -140,8 +151,8 @@ class Pager:
         """The bytes of a block, None when it is not here; raises StoreDamagedError."""
         data = self._held.get(key)
         if data is None and self._files.has(*key):
-            data = self._files.read(*key)
-            self.bytes_back += len(data)
+            data = self._unpacked(self._files.read(*key))
+            self.bytes_back += memoryview(data).nbytes
             self.messages_back += _messages_in(data)
         return data
 

@@ -282,6 +282,15 @@ class Codec(Protocol):
         """The message of a schedule as it is sent this time, with more properties."""
         ...
 
+    def packed(self, data: Buffer) -> Buffer:
+        """An encoded block with its bodies compressed, as a store or a paging file may keep it; ``data`` where that
+        makes it no smaller."""
+        ...
+
+    def unpacked(self, data: Buffer) -> Buffer:
+        """The block that was packed, or ``data`` when it was not; raises StoreDamagedError."""
+        ...
+
     def life(self, block: Block, index: int, policy: str) -> dict[str, Any]:
         """What the log of messages' lives says of a message."""
         ...

@@ -137,10 +137,8 @@ class Schedules:
             raise MessageTooLargeError(
                 f"a message of {block.nbytes} bytes; that of a schedule has at most {SCHEDULED_BYTES_MAX}"
             )
-        if not home.admission.would_ever_take(block.lengths):
-            raise MessageTooLargeError(
-                f"a message of {block.lengths[0]} bytes exceeds what {home.kind} {home.name} takes (maxBytesPerMsg)"
-            )
+        if too_large := home.admission.too_large(block.lengths[0], block.header_lengths()[0]):
+            raise MessageTooLargeError(too_large)
         self._message(row, block, 1, row.created_ms)
 
     def destroy(self, id_: str, done: Done) -> None:

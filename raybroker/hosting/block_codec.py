@@ -9,6 +9,7 @@ from raybroker.content.death_records import dead_block, dead_wish, deaths_in, re
 from raybroker.content.expiration_log import expiry_record
 from raybroker.content.headers import content_of, dedup_ids
 from raybroker.content.life_cycle import life_fields
+from raybroker.content.packed_block import legible, packed, unpacked
 from raybroker.content.possible_duplicates import delivered
 from raybroker.content.quarantine_record import quarantine_record
 from raybroker.content.schedule_occurrence import occurrence_block
@@ -17,6 +18,7 @@ from raybroker.content.unit_of_work import Key, work_block, works_of
 from raybroker.core.selector.content import Content
 from raybroker.engine.ports import Death, Revived
 from raybroker.model.block import Block
+from raybroker.model.record import Buffer
 
 
 class WireCodec:
@@ -64,7 +66,7 @@ class WireCodec:
         now_ms: int, body_bytes_max: int,
     ) -> bytes:  # fmt: skip
         return quarantine_record(
-            raw, mask, origin, error, broker=broker, producer=producer, seq=seq, now_ms=now_ms,
+            legible(raw), mask, origin, error, broker=broker, producer=producer, seq=seq, now_ms=now_ms,
             body_bytes_max=body_bytes_max,
         )  # fmt: skip
 
@@ -75,6 +77,12 @@ class WireCodec:
         return occurrence_block(
             block, properties, producer=producer, first_seq=first_seq, now_ms=now_ms, ttl_ms=ttl_ms, delay_ms=delay_ms
         )
+
+    def packed(self, data: Buffer) -> Buffer:
+        return packed(data)
+
+    def unpacked(self, data: Buffer) -> Buffer:
+        return unpacked(data)
 
     def life(self, block: Block, index: int, policy: str) -> dict[str, Any]:
         return life_fields(block, index, policy)

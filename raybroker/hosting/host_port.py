@@ -178,8 +178,8 @@ class HostPort(Protocol):
     # ---- the store
 
     async def stored(self) -> list[Row]:
-        """One row: reserved_bytes, used_bytes, live_bytes, garbage_bytes, ratio (percent), advice, segments, and
-        ``destinations``: rows of type, name, blocks, bytes."""
+        """One row: reserved_bytes, used_bytes, live_bytes, garbage_bytes, ratio (percent), advice, segments,
+        compressed_blocks, compression_saved_bytes, and ``destinations``: rows of type, name, blocks, bytes."""
         ...
 
     async def compact(self, keys: Sequence[tuple[str, str]]) -> Row:

@@ -123,7 +123,9 @@ class HostService(HostMessages):
             paging=self._paging, buffer_bytes=message_buffer_bytes(self._config, hosts()),
             memory=self._memory, bodies=bodies, worker=self._worker,
         )  # fmt: skip
-        self._upkeep = StoreAdministration(store, self.host.executor, self.host.registry, self)
+        self._upkeep = StoreAdministration(
+            store, self.host.executor, self.host.registry, self.host.compression, self
+        )
         self._lease = lease
         if lease is not None:
             self.host.pools.ask = self._ask_lease

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from raybroker.engine.block_compression import BlockCompression
 from raybroker.engine.destination_registry import DestinationRegistry
 from raybroker.engine.executor import Executor
 from raybroker.engine.ports import Store
@@ -27,13 +28,15 @@ COMPACT_PERCENT: Final = 50
 
 
 class StoreAdministration:
-    """``executor`` writes checkpoints into ``store``, ``registry`` has the destinations whose messages are in it, and
-    ``waiting`` waits for what is to become durable."""
+    """``executor`` writes checkpoints into ``store``, ``registry`` has the destinations whose messages are in it,
+    ``compression`` compresses them, and ``waiting`` waits for what is to become durable."""
 
     def __init__(
-        self, store: Store, executor: Executor, registry: DestinationRegistry, waiting: Durable
-    ) -> None:
+        self, store: Store, executor: Executor, registry: DestinationRegistry, compression: BlockCompression,
+        waiting: Durable,
+    ) -> None:  # fmt: skip
         self._store = store
+        self._compression = compression
         self._executor = executor
         self._registry = registry
         self._waiting = waiting
@@ -46,7 +49,10 @@ class StoreAdministration:
             blocks, nbytes = usage.get(home.number, (0, 0))
             destinations.append({"type": home.kind, "name": home.name, "blocks": blocks, "bytes": nbytes})
         destinations.sort(key=lambda row: (-row["bytes"], row["name"], row["type"]))
-        return {**figures(self._store.stats()), "destinations": destinations}
+        return {
+            **figures(self._store.stats()), "compressed_blocks": self._compression.blocks,
+            "compression_saved_bytes": self._compression.saved_bytes, "destinations": destinations,
+        }  # fmt: skip
 
     async def compact(self, keys: Sequence[tuple[str, str]]) -> Row:
         """Give back what can be of the store of these destinations, which have to be paused; what came of it.

@@ -27,6 +27,7 @@ import struct
 from array import array
 from collections.abc import Sequence
 from itertools import accumulate, compress, pairwise
+from operator import sub
 from typing import Final
 
 from raybroker.model.columns import (
@@ -219,6 +220,11 @@ class Block:
             self._head_offsets = list(accumulate(lengths, initial=at + 4 * self.count))
         return self._head_offsets
 
+    def header_lengths(self) -> list[int]:
+        """Encoded header of each message, bytes; 0 for none."""
+        offsets = self.header_offsets()
+        return [0] * self.count if offsets is None else list(map(sub, offsets[1:], offsets))
+
     def header(self, index: int) -> memoryview | None:
         """The encoded header of a message, or None when it has none."""
         offsets = self.header_offsets()
@@ -358,6 +364,11 @@ class Block:
 def count_of(head: Buffer) -> int:
     """The number of messages in the block whose encoding starts with ``head``."""
     return int(HEAD.unpack_from(head)[4])
+
+
+def headers_bytes_of(head: Buffer) -> int:
+    """Bytes of all headers in the block whose encoding starts with ``head``."""
+    return int(HEAD.unpack_from(head)[8])
 
 
 def encode_block(

@@ -1,12 +1,14 @@
 """The table of every property of this version: one row a property, and nothing else.
 
 Names and defaults are those of MQ and WebLogic; where a default differs, ``help`` gives the reason.  Properties that
-the design has and this version has not are in ``LATER``: they are refused by name, since a setting that is taken and
-does nothing is a trap.  Rows are ordered by scope and area; how to find one is ``settings.py``.
+the design has and this version has not are in ``LATER``, and those that it will not have in ``INSTEAD``: they are
+refused by name, since a setting that is taken and does nothing is a trap.  Rows are ordered by scope and area; how to
+find one is ``settings.py``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from raybroker.model.balancing import POLICIES
@@ -163,6 +165,11 @@ BROKER: Final[tuple[Setting, ...]] = (
     Setting("raybroker.store.segment_bytes", "size", 64 * MIB, "broker",
             "Size of one journal segment; space is preallocated and freed in this unit.",
             unit="bytes", low=MIB, high=1024 * MIB),
+    Setting("raybroker.store.message_compression_enabled", "bool", False, "broker",
+            "Whether hosts compress bodies before they store them (zlib, at its best speed), and open them when they "
+            "are read back. In memory they stay as they came, and limits and quotas count that. Bodies that came "
+            "compressed, or in pieces, are stored as they are. A send waits for it: it saves disk for processor time. "
+            "WebLogic's StoreMessageCompressionEnabled.", reload="live"),
     Setting("raybroker.store.low_free_percent", "percent", 10, "broker",
             "The disk of a store is called nearly full, in the log, in metrics and by query bkr, when less of it is "
             "free; 0: never. It is an alarm and refuses nothing.", unit="%", low=0, high=100, reload="live"),
@@ -191,6 +198,10 @@ BROKER: Final[tuple[Setting, ...]] = (
             "Size at which the next paging file begins; a file is removed when none of its messages is left. "
             "WebLogic's PagingMaxFileSize, 1280m there; smaller files give back room sooner.",
             unit="bytes", low=MIB, high=1024 * MIB),
+    Setting("raybroker.paging.message_compression_enabled", "bool", False, "broker",
+            "Whether bodies are compressed before they go to paging files; as "
+            "raybroker.store.message_compression_enabled, but in the thread that writes the files, so that no send "
+            "waits for it. WebLogic's PagingMessageCompressionEnabled.", reload="live"),
     Setting("raybroker.connections_max", "int", 4096, "broker",
             "Connections of one host; one more is refused. Each costs a file descriptor and its buffers.",
             unit="connections", low=1, high=65536),
@@ -208,7 +219,13 @@ DESTINATION: Final[tuple[Setting, ...]] = (
             "Most bytes of messages held; taken while less is held, so one message may overshoot.",
             unit="bytes", low=0, high=SIZE_BYTES_MAX, unlimited=True, reload=_LIVE),
     Setting("maxBytesPerMsg", "size", UNLIMITED, "destination",
-            "Largest single message; imq.message.max_size of the broker holds as well.",
+            "Largest body of a single message; imq.message.max_size of the broker holds as well.",
+            unit="bytes", low=0, high=SIZE_BYTES_MAX, unlimited=True, reload=_LIVE),
+    Setting("maximumMessageSize", "size", UNLIMITED, "destination",
+            "Largest single message with its headers: the body as it travels, and properties, correlation id, type and "
+            "the other headers as they are encoded. WebLogic's MaximumMessageSize, 2147483647 there. Checked when a "
+            "message is sent, and not when a stored one is moved here from another destination. It may not be less "
+            "than maxBytesPerMsg, which counts the body alone.",
             unit="bytes", low=0, high=SIZE_BYTES_MAX, unlimited=True, reload=_LIVE),
     Setting("messagesHigh", "int", UNLIMITED, "destination",
             "Messages held above which it is over its threshold: a line in the log, the time counts, and producers of "
@@ -411,16 +428,22 @@ LATER: Final = frozenset({
     "imqDefaultUsername",
     "imqDefaultPassword",
     "imq.shared.connectionMonitor_limit",
-    "imq.persist.file.newTxnLog.enabled",
-    "imq.persist.file.transaction.memorymappedfile.enabled",
-    "imq.persist.file.txnLog.groupCommit",
-    "imq.persist.file.txnLog.logNonTransactedMsgSend",
-    "imq.persist.file.txnLog.logNonTransactedMsgAck",
     "imq.cluster.url",
     "imq.cluster.port",
     "imq.cluster.hostname",
     "imq.txn.reapInterval",
-    "StoreMessageCompressionEnabled",
-    "PagingMessageCompressionEnabled",
 })  # fmt: skip
 """Properties of MQ and WebLogic that this version does not have."""
+
+_JOURNAL: Final = "there is no choice: transactions are in the journal, which "
+INSTEAD: Final[Mapping[str, str]] = {
+    "imq.persist.file.newTxnLog.enabled": _JOURNAL + "is a log of all changes already",
+    "imq.persist.file.transaction.memorymappedfile.enabled": _JOURNAL + "is written and synced, and not mapped",
+    "imq.persist.file.txnLog.groupCommit": _JOURNAL + "always commits in groups",
+    "imq.persist.file.txnLog.logNonTransactedMsgSend": _JOURNAL + "has every persistent message that was sent",
+    "imq.persist.file.txnLog.logNonTransactedMsgAck": _JOURNAL + "has every acknowledgement of those",
+    "StoreMessageCompressionEnabled": "it is raybroker.store.message_compression_enabled",
+    "PagingMessageCompressionEnabled": "it is raybroker.paging.message_compression_enabled",
+    "MaximumMessageSize": "it is the destination attribute maximumMessageSize",
+}
+"""Properties of MQ and WebLogic that this broker will not have → what there is in their place."""

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from raybroker.model.errors import ConfigError, InvalidDestinationError
 from raybroker.model.names import DEAD_MESSAGE_QUEUE, DestinationType, check_destination_name, check_quota_name
 from raybroker.model.setting import INT_MAX, Kind, PortRange, Reload, Scope, Setting, Value
-from raybroker.model.setting_table import ALL, LATER
+from raybroker.model.setting_table import ALL, INSTEAD, LATER
 from raybroker.model.sizes import MIB, UNLIMITED
 from raybroker.model.sort_keys import parse_sort_keys
 
@@ -73,6 +73,8 @@ def _unknown_hint(name: str, scope: Scope) -> str:
     for other, words in _SCOPE_WORDS.items():
         if (other, name) in SETTINGS:
             return f": it is {words}"
+    if name in INSTEAD:
+        return f" of this broker: {INSTEAD[name]}"
     if name in LATER:
         return " of this version: what it belongs to is not built yet"
     valid = {setting.name.lower(): setting.name for setting in settings_of(scope)}
@@ -99,6 +101,7 @@ class DestinationAttributes:
     maxNumMsgs: int = UNLIMITED
     maxTotalMsgBytes: int = UNLIMITED
     maxBytesPerMsg: int = UNLIMITED
+    maximumMessageSize: int = UNLIMITED
     messagesHigh: int = UNLIMITED
     messagesLow: int = UNLIMITED
     bytesHigh: int = UNLIMITED
@@ -300,6 +303,11 @@ def _overridden(
         )
     if (preference := found.messagingPerformancePreference) % 25:
         raise ConfigError(f"messagingPerformancePreference = {preference} is not one of 0, 25, 50, 75 and 100")
+    if 0 <= found.maximumMessageSize < found.maxBytesPerMsg:
+        raise ConfigError(
+            f"maxBytesPerMsg = {found.maxBytesPerMsg} would never be reached: maximumMessageSize, which counts headers"
+            f" too, is {found.maximumMessageSize}; lower one or raise the other"
+        )
     for of, limit in (("messages", "maxNumMsgs"), ("bytes", "maxTotalMsgBytes")):
         _check_threshold(of, getattr(found, f"{of}High"), getattr(found, f"{of}Low"), limit, getattr(found, limit))
     return found

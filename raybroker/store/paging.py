@@ -65,6 +65,9 @@ class PagingFiles:
         self.file_bytes = file_bytes
         self.bytes_by_destination: dict[int, int] = {}
         """Live bytes of each destination that has any."""
+        self.pack: Callable[[Buffer], Buffer] | None = None
+        """What blocks are compressed with, in the thread; whoever reads them opens them."""
+        self.saved_bytes = 0
         self._post = post
         self._io = io or FileIO()
         self._files: dict[int, _File] = {}
@@ -105,7 +108,7 @@ class PagingFiles:
         file.writing = True
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="raybroker-paging")
-        self._thread.submit(self._write, file, rows, sizes, done)
+        self._thread.submit(self._write, file, rows, sizes, self.pack, done)
 
     def _place(self, nbytes: int) -> _File:
         file = self._current
@@ -114,11 +117,20 @@ class PagingFiles:
             self._next += 1
         return file
 
-    def _write(self, file: _File, rows: Sequence[Row], sizes: Sequence[int], done: Written) -> None:
+    def _write(
+        self, file: _File, rows: Sequence[Row], sizes: Sequence[int], pack: Callable[[Buffer], Buffer] | None,
+        done: Written,
+    ) -> None:  # fmt: skip
         """In the thread."""
         io, path, crcs = self._io, self._path(file.number), []
         failure: OSError | None = None
+        saved = 0
         try:
+            if pack is not None:
+                rows = [(destination, ordinal, pack(data)) for destination, ordinal, data in rows]
+                saved = sum(sizes)
+                sizes = [memoryview(data).nbytes for _, _, data in rows]
+                saved -= sum(sizes)
             fd = self._create(path) if file.used == len(HEAD) else io.open(path)
             try:
                 write_all(io, fd, [data for _, _, data in rows], file.used, sum(sizes))
@@ -129,7 +141,7 @@ class PagingFiles:
             failure = error
         # A loop that has ended takes nothing any more, and nobody waits for it.
         with suppress(RuntimeError):
-            self._post(partial(self._finish, file, rows, sizes, crcs, failure, done))
+            self._post(partial(self._finish, file, rows, sizes, crcs, saved, failure, done))
 
     def _create(self, path: Path) -> int:
         io = self._io
@@ -146,8 +158,8 @@ class PagingFiles:
         return fd
 
     def _finish(
-        self, file: _File, rows: Sequence[Row], sizes: Sequence[int], crcs: Sequence[int], failure: OSError | None,
-        done: Written,
+        self, file: _File, rows: Sequence[Row], sizes: Sequence[int], crcs: Sequence[int], saved: int,
+        failure: OSError | None, done: Written,
     ) -> None:  # fmt: skip
         if self._closed:
             return
@@ -161,6 +173,7 @@ class PagingFiles:
                 file.used += nbytes
                 self.bytes_by_destination[destination] = self.bytes_by_destination.get(destination, 0) + nbytes
             file.live += len(rows)
+            self.saved_bytes += saved
         else:
             if self._current is file:
                 self._current = None  # The next write begins a file of its own.

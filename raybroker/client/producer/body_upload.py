@@ -26,8 +26,10 @@ class UploadChannel(Protocol):
     def tell(self, op: str, args: dict[str, Any], /) -> None: ...
 
 
-async def upload(channel: UploadChannel, kind: str, name: str, body: WholeBody) -> int:
+async def upload(channel: UploadChannel, kind: str, name: str, body: WholeBody, headers_bytes: int) -> int:
     """The number of the body on the connection, once the host has all of it; ``kind`` and ``name``: where it goes.
+
+    ``headers_bytes``: what its message has of headers, so that one that is too large is refused before it is sent.
 
     Raises what the host answers, and ConnectionLostError.
     """
@@ -35,7 +37,7 @@ async def upload(channel: UploadChannel, kind: str, name: str, body: WholeBody) 
         number = channel.new_body()
         asked: deque[asyncio.Future[Any]] = deque()
         try:
-            begin = {"body": number, "bytes": body.nbytes, "type": kind, "name": name}
+            begin = {"body": number, "bytes": body.nbytes, "headers": headers_bytes, "type": kind, "name": name}
             await channel.request("begin_body", begin)
             for piece in range(pieces_of(body.nbytes)):
                 if len(asked) == AHEAD:

@@ -15,6 +15,7 @@ from raybroker.client.destinations import Destination
 from raybroker.client.producer.body_upload import UploadChannel, upload
 from raybroker.client.producer.producer_state import Batch, ProducerState
 from raybroker.client.producer.settlement import complete, refuse_all
+from raybroker.model.block import headers_bytes_of
 from raybroker.model.errors import BrokerError, ConnectionLostError
 from raybroker.model.record import Buffer
 from raybroker.wire.native import frames as wire
@@ -92,7 +93,8 @@ class LargeSends:
         assert batch.large is not None
         failure: BrokerError | None = None
         try:
-            body = await upload(channel, self._destination.kind, self._destination.name, batch.large)
+            to, headers_bytes = self._destination, headers_bytes_of(batch.data)
+            body = await upload(channel, to.kind, to.name, batch.large, headers_bytes)
             with self._lock:
                 wanted = batch in self._state.unsettled
                 if channel.lost:

@@ -87,7 +87,7 @@ class Admission:
         if command.dedup_ids is not None and policy.attributes.duplicateWindowMs > 0:
             return self._admit_each_once(command, command.dedup_ids, offered, refused), refused
         usual = not (policy.paused or index.dead or self._works.enabled or policy.account or command.barred) and (
-            command.room or not command.persistent
+            (command.room or not command.persistent) and command.heads is None
         )
         if usual and policy.limits.take_all(index.messages, index.bytes_held, command.sizes, count):
             return offered, refused
@@ -117,6 +117,10 @@ class Admission:
             account.share.refused += offered.bit_count()
             refused += [Refused(a, b, QuotaExceededError.code, command.turned_away) for a, b in some]
             return 0
+        if command.heads is not None:
+            kept, too_large = limits.oversized(self._name, own, command.sizes, command.heads, list(pk.runs_of(offered)))
+            refused += too_large
+            offered = pk.of_ranges(kept)
         plain = account is None and not works
         if plain and own.take_all(held_messages, held_bytes, command.sizes, offered.bit_count()):
             return offered
@@ -177,10 +181,9 @@ class Admission:
             return False
         return not limits.admit(self._name, self._policy.limits, *self._charged(), sizes, [(0, len(sizes))])[1]
 
-    def would_ever_take(self, sizes: Sequence[int]) -> bool:
-        """Whether messages of these sizes are taken while there is room: none of them is too large."""
-        most = self._policy.limits.message_bytes_max
-        return most < 0 or max(sizes) <= most
+    def too_large(self, size: int, head: int) -> str:
+        """Why a message of this size, body and headers, is not taken however much room there is; "" when it is."""
+        return limits.largest_exceeded(self._name, self._policy.limits, size, head)
 
     def _charged(self) -> tuple[int, int]:
         """Messages, and their bytes, that count for the limits: all but those dead for whoever they are owed to."""

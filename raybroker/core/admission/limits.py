@@ -1,7 +1,8 @@
 """Limits of a destination, held against arriving messages one by one, at exact boundaries.
 
 N held of maxNumMsgs N is full.  A message is admitted while the bytes held are below maxTotalMsgBytes, so one
-message may overshoot.  A message of exactly maxBytesPerMsg is taken.  The behaviour at the limit is
+message may overshoot.  A message of exactly maxBytesPerMsg, which counts its body, is taken, and so is one of exactly
+maximumMessageSize, which counts body and headers and holds for what producers send.  The behaviour at the limit is
 REJECT_NEWEST: the arriving message is refused, and its producer told if it is persistent.
 """
 
@@ -13,6 +14,7 @@ from typing import Final, NamedTuple
 from raybroker.core.admission.pool_share import PoolShare
 from raybroker.core.blocks.ranges import Ranges
 from raybroker.core.outcome import Refused
+from raybroker.model.errors import MessageTooLargeError
 from raybroker.model.settings import DestinationAttributes
 
 _OUT_OF_ORDER: Final = (
@@ -29,6 +31,8 @@ class Limits(NamedTuple):
     message_bytes_max: int
     message_bytes_from: str = "maxBytesPerMsg"
     """The property that sets the line above, for the text of a refusal."""
+    whole_bytes_max: int = -1
+    """Body and headers of one message."""
 
     def take_all(self, messages: int, held_bytes: int, sizes: Sequence[int], count: int) -> bool:
         """Whether ``count`` messages of a block with these sizes are all admitted beside ``messages`` messages of
@@ -47,8 +51,9 @@ def limits_of(attributes: DestinationAttributes, host_bytes_max: int) -> Limits:
     if host_bytes_max >= 0 and not 0 <= most <= host_bytes_max:
         most, source = host_bytes_max, "imq.message.max_size"
     return Limits(
-        attributes.maxNumMsgs if rejecting else -1, attributes.maxTotalMsgBytes if rejecting else -1, most, source
-    )
+        attributes.maxNumMsgs if rejecting else -1, attributes.maxTotalMsgBytes if rejecting else -1, most, source,
+        attributes.maximumMessageSize,
+    )  # fmt: skip
 
 
 def admit(
@@ -81,8 +86,31 @@ def admit(
     return admitted, refused
 
 
-def largest_exceeded(name: str, limits: Limits, size: int) -> str:
-    """Why a message with a body of ``size`` bytes is too large for destination ``name``; "" when it is not."""
+def oversized(
+    name: str, limits: Limits, sizes: Sequence[int], heads: Sequence[int], offered: Ranges
+) -> tuple[Ranges, list[Refused]]:
+    """Split the offered messages into those within maximumMessageSize, by their bodies and headers, and the others."""
+    kept: Ranges = []
+    refused: list[Refused] = []
+    for start, end in offered:
+        for index in range(start, end):
+            if why := largest_exceeded(name, limits, sizes[index], heads[index]):
+                refused.append(Refused(index, index + 1, MessageTooLargeError.code, why))
+            else:
+                _extend(kept, index)
+    return kept, refused
+
+
+def largest_exceeded(name: str, limits: Limits, size: int, head: int | None = None) -> str:
+    """Why a message with a body of ``size`` bytes is too large for destination ``name``; "" when it is not.
+
+    ``head``: bytes of its headers; None: they do not count, since it was sent before.
+    """
+    if head is not None and 0 <= limits.whole_bytes_max < size + head:
+        return (
+            f"a message of {size + head} bytes, {head} of them headers, exceeds"
+            f" maximumMessageSize={limits.whole_bytes_max} of destination {name}; send it smaller or raise the limit"
+        )
     if not 0 <= limits.message_bytes_max < size:
         return ""
     return (

@@ -38,6 +38,13 @@ def test_a_plain_queue_takes_a_block_as_it_is_and_reads_no_headers() -> None:
     assert (command.content, command.dedup_ids) == (None, None)
 
 
+def test_headers_are_measured_only_for_a_destination_that_limits_them_and_as_they_came() -> None:  # W-54
+    world, block = Intake(), made("a", "bb")
+    assert world.command(world.add(), block)[0].heads is None
+    limited = world.add(name="limited", maximumMessageSize=100, unitOfOrder=True)
+    assert world.command(limited, block)[0].heads == [0, 0], "the unit that the destination gives does not count"
+
+
 def test_messages_of_a_temporary_destination_are_not_stored() -> None:
     world = Intake()
     assert world.command(world.add(owner="me"), made("a"))[0].persistent is False

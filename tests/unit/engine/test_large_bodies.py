@@ -193,6 +193,16 @@ def test_a_body_that_its_destination_would_not_take_is_refused_before_it_comes(r
     assert rig.worker.jobs == []
 
 
+def test_headers_that_are_announced_count_for_the_maximum_size(rig: Rig) -> None:  # W-54
+    rig.home.policy.limits = limits_of(DestinationAttributes(maximumMessageSize=len(DATA) + 10), -1)
+    with pytest.raises(MessageTooLargeError, match="11 of them headers, exceeds maximumMessageSize"):
+        rig.call("begin_body", body=1, bytes=len(DATA), type="queue", name="q", headers=11)
+    assert rig.worker.jobs == []
+    rig.call("begin_body", body=1, bytes=len(DATA), type="queue", name="q", headers=10)
+    rig.begin(2)
+    assert len(rig.worker.jobs) == 2, "who says nothing is held against it when the message comes"
+
+
 @pytest.mark.parametrize("data", [b"", b"0" * (PIECE_BYTES - 1), b"0" * (PIECE_BYTES + 1), "text", None, 5])
 def test_a_piece_has_the_size_that_it_has_to_have(rig: Rig, data: Any) -> None:
     rig.begin()

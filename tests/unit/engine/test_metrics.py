@@ -40,7 +40,8 @@ class Metered(Desk):
         transactions: Any = SimpleNamespace(by_number=by_number)
         schedules: Any = SimpleNamespace(count=lambda home: 6)
         self.metrics = MetricRows(
-            store, self.clock, self.registry, cache, transactions, schedules, self.meters, self.baselines
+            store, self.clock, self.registry, cache, transactions, schedules, self.meters, self.baselines,
+            SimpleNamespace(saved_bytes=14, paging_saved_bytes=15),
         )
 
 

@@ -389,10 +389,11 @@ def test_an_auto_created_destination_is_idle_again_when_its_schedule_is_destroye
         ({"body": "x" * 101}, "message_too_large"), ({"repeat": -1}, "protocol"), ({"name": ""}, "protocol"),
         ({"name": "x" * 65}, "protocol"), ({"ttl_ms": -1}, "protocol"), ({"delay_ms": 1 << 60}, "protocol"),
         ({"properties": {"p": "x" * 65_500}}, "message_too_large"),
+        ({"body": "x" * 100, "properties": {"p": "x" * 60}}, "message_too_large"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_and_leaves_nothing(more: dict[str, Any], code: str) -> None:
-    rig = rig_with(maxBytesPerMsg=100)
+    rig = rig_with(maxBytesPerMsg=100, maximumMessageSize=150)
     assert refused(rig, **more) == code
     assert (rig.host.schedules.rows(), rig.commits(), live_blocks(rig)) == ([], [], [])
 

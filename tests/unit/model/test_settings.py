@@ -10,7 +10,7 @@ import pytest
 
 from raybroker.config import Config
 from raybroker.model.errors import ConfigError
-from raybroker.model.setting_table import ALL, LATER
+from raybroker.model.setting_table import ALL, INSTEAD, LATER
 from raybroker.model.settings import (
     DestinationAttributes,
     PortRange,
@@ -93,7 +93,7 @@ def test_a_name_stands_once_in_each_scope_and_once_in_a_configuration() -> None:
     assert len({(setting.scope, setting.name) for setting in ALL}) == len(ALL)
     configurable = [setting.name.upper() for setting in ALL if setting.scope != "destination"]
     assert len(set(configurable)) == len(configurable)
-    assert not {setting.name for setting in ALL} & set(LATER)
+    assert not {setting.name for setting in ALL} & {*LATER, *INSTEAD}
 
 
 @pytest.mark.parametrize("setting", ALL, ids=lambda setting: setting.name)
@@ -168,6 +168,9 @@ def test_values_may_be_written_as_text_or_typed() -> None:
         ("imq.message.maxsize", "broker", "the nearest is 'imq.message.max_size'"),
         ("maxNumMsgs", "broker", "it is a destination attribute"),
         ("imq.cluster.hostname", "broker", "of this version: what it belongs to is not built yet"),
+        ("imq.persist.file.newTxnLog.enabled", "broker", "transactions are in the journal, which is a log of all"),
+        ("imq.persist.file.txnLog.groupCommit", "broker", "which always commits in groups"),
+        ("MaximumMessageSize", "destination", "of this broker: it is the destination attribute maximumMessageSize"),
         ("zzz", "factory", "the nearest is"),
     ],
 )
@@ -304,6 +307,7 @@ def test_destinations_of_an_administrator_are_hosted_as_configured() -> None:
         ({"messagesHigh": 5, "messagesLow": 5}, "needs messagesLow below it"),
         ({"bytesLow": "1k"}, "nothing without bytesHigh"),
         ({"bytesHigh": "4k", "bytesLow": 0, "maxTotalMsgBytes": "2k"}, "never be reached: maxTotalMsgBytes is 2048"),
+        ({"maxBytesPerMsg": "4k", "maximumMessageSize": 4095}, "maxBytesPerMsg = 4096 would never be reached"),
     ],
 )
 def test_thresholds_that_cannot_be_are_refused(attributes: dict[str, object], why: str) -> None:  # W-19

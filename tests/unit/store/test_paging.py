@@ -6,6 +6,7 @@ import errno
 import os
 import random
 import stat
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from queue import SimpleQueue
@@ -67,6 +68,19 @@ def test_what_is_written_is_read_and_freed_as_a_dictionary_would(pages: Pages) -
         pages.files.free(*key)
     assert names(pages) == []
     assert not pages.files.bytes_by_destination
+
+
+def test_what_is_packed_takes_its_own_size_and_what_is_saved_is_counted(pages: Pages) -> None:  # W-52
+    data = b"text " * 100
+    pages.files.pack = lambda one: zlib.compress(bytes(one))
+    small = zlib.compress(data)
+    assert pages.write((1, 1, data), (1, 2, data)) is None
+    pages.files.pack = None
+    assert pages.write((1, 3, data)) is None
+    assert [pages.files.read(1, ordinal) for ordinal in (1, 2, 3)] == [small, small, data]
+    assert pages.files.saved_bytes == 2 * (len(data) - len(small))
+    assert pages.files.bytes_by_destination == {1: 2 * len(small) + len(data)}
+    assert pages.files.free(1, 1) == len(small)
 
 
 def test_nothing_is_made_before_it_is_needed_and_all_is_for_its_owner_alone(pages: Pages) -> None:

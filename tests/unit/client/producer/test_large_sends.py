@@ -146,7 +146,7 @@ def test_the_message_follows_when_all_pieces_are_there() -> None:
         await turns()
         assert [op for op, _, _ in rig.channel.asked] == ["begin_body"]
         asked = await rig.channel.answer()
-        assert asked[0][1] == {"body": 1, "bytes": len(DATA), "type": "queue", "name": "q"}
+        assert asked[0][1] == {"body": 1, "bytes": len(DATA), "headers": 0, "type": "queue", "name": "q"}
         assert b"".join(args["data"] for _, args in asked[1:]) == DATA
         assert len(asked) == 1 + pieces_of(len(DATA))
         assert len(rig.channel.written) == 1

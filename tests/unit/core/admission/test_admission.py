@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -45,6 +46,17 @@ def test_a_message_of_exactly_the_size_limit_is_taken() -> None:  # D-08
     out = home.send(producer, [5, 6, 5])
     assert [(r.start, r.end, r.code) for r in refusals(out)] == [(1, 2, "message_too_large")]
     assert home.core.block_index.messages == 2
+
+
+def test_headers_count_where_they_are_given_and_a_retry_of_what_was_taken_is_none() -> None:  # W-54
+    home, producer = filled("FLOW_CONTROL", [], maximumMessageSize=5)
+    out = home.send(producer, [5, 5, 4], heads=[0, 1, 1], first=1)
+    assert [(r.start, r.end, r.code) for r in refusals(out)] == [(1, 2, "message_too_large")]
+    home.do(cmd.Update(replace(home.core.policy.attributes, maximumMessageSize=1)))
+    assert refusals(home.send(producer, [5], heads=[0], first=1)) == [], "it is held already"
+    assert refusals(home.send(producer, [5], first=9)) == [], "one that is moved has no heads"
+    assert [r.code for r in refusals(home.send(producer, [5], heads=[0], first=10))] == ["message_too_large"]
+    assert home.core.block_index.messages == 3
 
 
 def test_who_sends_volatile_messages_is_told_of_refusals_alone() -> None:  # D-13

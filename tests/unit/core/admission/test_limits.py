@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybroker.core.admission.limits import Limits, admit, limits_of
+from raybroker.core.admission.limits import Limits, admit, largest_exceeded, limits_of, oversized
 from raybroker.core.blocks.ranges import Ranges
 from raybroker.model.settings import DestinationAttributes
 
@@ -93,7 +93,7 @@ def test_admission_is_what_its_twin_says(
 def test_the_smaller_of_the_two_limits_on_one_message_holds_and_is_named(
     own: int, host: int, expected: tuple[int, str]
 ) -> None:
-    assert limits_of(DestinationAttributes(maxBytesPerMsg=own), host)[2:] == expected
+    assert limits_of(DestinationAttributes(maxBytesPerMsg=own), host)[2:4] == expected
 
 
 def test_a_message_too_large_for_the_host_is_refused_alone() -> None:
@@ -103,3 +103,18 @@ def test_a_message_too_large_for_the_host_is_refused_alone() -> None:
     (refusal,) = refused
     assert (refusal.start, refusal.end, refusal.code) == (1, 2, "message_too_large")
     assert "imq.message.max_size=10" in refusal.text
+
+
+def test_body_and_headers_together_may_be_exactly_the_maximum() -> None:  # W-54
+    limits = limits_of(DestinationAttributes(maximumMessageSize=10), -1)
+    kept, refused = oversized("q", limits, [10, 10, 0, 5, 4], [0, 1, 11, 5, 9], [(0, 1), (1, 5)])
+    assert kept == [(0, 1), (3, 4)]
+    assert [(row.start, row.end, row.code) for row in refused] == [
+        (1, 2, "message_too_large"), (2, 3, "message_too_large"), (4, 5, "message_too_large"),
+    ]  # fmt: skip
+    assert "a message of 11 bytes, 1 of them headers, exceeds maximumMessageSize=10" in refused[0].text
+    assert largest_exceeded("q", limits, 1_000) == "", "one that was sent before"
+    both = limits_of(DestinationAttributes(maxBytesPerMsg=5, maximumMessageSize=10), -1)
+    assert "maxBytesPerMsg=5" in largest_exceeded("q", both, 6, 0)
+    assert "maximumMessageSize=10" in largest_exceeded("q", both, 6, 5)
+    assert largest_exceeded("q", limits_of(DestinationAttributes(), -1), 1 << 40, 1 << 40) == ""
