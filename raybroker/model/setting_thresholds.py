@@ -42,10 +42,19 @@ def system_thresholds(config: Any) -> dict[str, tuple[int, int]]:
     return found
 
 
+_LIMITS: Final = {"messages": "imq.system.max_count", "bytes": "imq.system.max_size"}
+"""What the broker may hold at all."""
+
+
 def check_system_thresholds(value_of: Callable[[str], Any]) -> None:
-    """Raises ConfigError where Low is more than High."""
+    """Raises ConfigError where Low is more than High, and where High is more than the broker may hold."""
     for of in OF:
         high_name, low_name = (f"raybroker.system.{of}Threshold{end}" for end in ("High", "Low"))
         high, low = value_of(high_name), value_of(low_name)
         if low > high >= 0:
             raise ConfigError(f"{low_name} = {low} is more than {high_name} = {high}; set it to {high} or less")
+        most = value_of(_LIMITS[of])
+        if 0 <= most < high:
+            raise ConfigError(
+                f"{high_name} = {high} would never be reached: {_LIMITS[of]} is {most}; lower one or raise the other"
+            )

@@ -21,6 +21,61 @@ CHANGE_MS = 150
 """Between two changes of quotas."""
 
 
+OTHER = {"FIFO": "Preemptive", "Preemptive": "FIFO"}
+_MUST_WAIT, _TAKE_NEXT = PoolShare.must_wait, PoolShare.take_next
+
+
+def _exchanged(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule of waiting that takes each policy for the other one."""
+
+    def wrong(share: PoolShare, *args: Any) -> Any:
+        meant = share.limits
+        share.limits = meant._replace(policy=OTHER[meant.policy])
+        try:
+            return rule(share, *args)
+        finally:
+            share.limits = meant
+
+    return wrong
+
+
+def watch_order(
+    monkeypatch: pytest.MonkeyPatch, must_wait: Callable[..., Any] = _MUST_WAIT,
+    take_next: Callable[..., Any] = _TAKE_NEXT,
+) -> Counter[str]:  # fmt: skip
+    """Have every decision about who waits, and who is let in, compared with what the policy says; what there was."""
+    seen: Counter[str] = Counter()
+
+    def waits(share: PoolShare, messages: int, nbytes: int, key: int) -> bool:
+        found: bool = must_wait(share, messages, nbytes, key)
+        before = [waiter.key for waiter in share.waiting]
+        held_back = bool(before) if share.limits.policy == "FIFO" else key in before
+        assert found == (held_back or not share.fits(messages, nbytes)), (share.limits.policy, before, key)
+        seen["overtook"] += bool(before) and not found
+        seen["held back"] += found and share.fits(messages, nbytes)
+        return found
+
+    def takes(share: PoolShare, now_ms: int) -> Any:
+        before = list(share.waiting)
+        found = take_next(share, now_ms)
+        entitled = before[:1]
+        if share.limits.policy == "Preemptive":
+            entitled = [one for at, one in enumerate(before) if one.key not in {other.key for other in before[:at]}]
+        if found is None:
+            assert not any(share.fits(one.messages, one.bytes) for one in entitled), "who may come in waits on"
+        else:
+            waiter, may = found
+            assert may == any(one is waiter for one in entitled), (share.limits.policy, before, waiter)
+            fits = share.fits(waiter.messages, waiter.bytes)
+            assert fits or now_ms >= waiter.deadline_ms, "neither room nor the end of its time"
+            seen["let in past others"] += may and fits and waiter is not before[0]
+        return found
+
+    monkeypatch.setattr(PoolShare, "must_wait", waits)
+    monkeypatch.setattr(PoolShare, "take_next", takes)
+    return seen
+
+
 def run(policy: str, seeds: range) -> Counter[str]:
     """What happened in seeds with a small pool."""
     seen: Counter[str] = Counter()
@@ -95,6 +150,31 @@ def test_no_quota_is_exceeded_while_quotas_and_what_refers_to_them_change(policy
     seen, changes = run_quotas(policy, shared, range(SEEDS))
     assert all(seen[what] for what in ("pool full", "over a lowered limit", "sends that wait")), seen
     assert all(changes[what] for what in ("raised", "lowered", "repointed")), changes
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_who_waits_is_let_in_by_the_policy_whoever_dies_meanwhile(  # W-09, W-10
+    monkeypatch: pytest.MonkeyPatch, *, shared: bool
+) -> None:
+    seen = watch_order(monkeypatch)
+    run_quotas("FIFO", shared, range(SEEDS))
+    assert seen["held back"]
+    assert not seen["overtook"]
+    assert not seen["let in past others"]
+    run_quotas("Preemptive", shared, range(SEEDS))
+    assert seen["overtook"]
+    assert seen["let in past others"]
+
+
+@pytest.mark.parametrize("policy", ["FIFO", "Preemptive"])
+@pytest.mark.parametrize("rule", ["must_wait", "take_next"])
+def test_a_policy_that_is_taken_for_the_other_one_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, policy: str, rule: str
+) -> None:
+    wrong = {rule: _exchanged(_MUST_WAIT if rule == "must_wait" else _TAKE_NEXT)}
+    watch_order(monkeypatch, **wrong)
+    with pytest.raises(AssertionError):
+        run_quotas(policy, True, range(SEEDS))
 
 
 def _nothing(*args: Any) -> None: ...
