@@ -1,11 +1,13 @@
 """Sending over HTTP: messages one at a time and in arrays, by clients that keep their connection.
 
     python -m benchmarks.rest_cost
+    python -m benchmarks.rest_cost --loopback --memory --profile FILE
 
-A broker in a process of its own stores to a disk and has the services httpjms and jms. A client sends in slices that
+A broker of a local Ray stores to a disk and has the services httpjms and jms, with ``--loopback`` one whose host is a
+thread of its own process. A client sends in slices that
 take turns: one message a request through ``http.client`` of Python, the same through a socket that does no more than
 HTTP needs, arrays of 1000, and confirmed sends one at a time through the native protocol, which say what the machine
-does meanwhile. ``--profile`` writes what the broker's gateway thread is at; the rates are lower then.
+does meanwhile. ``--profile`` writes what the threads of a broker of ``--loopback`` are at; the rates are lower then.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import raybroker as rb
 from raybroker.security.user_file import Entry, UserFile
@@ -33,6 +35,7 @@ from raybroker.wire.scram import Verifier
 GOAL_ONE_BY_ONE: Final = 1_500
 GOAL_ARRAYS: Final = 30_000
 ARRAY: Final = 1000
+CLUSTER: Final = "rest-cost"
 USER: Final = "ann"
 PASSWORD: Final = "secret"
 PATH: Final = "/queues/q/messages"
@@ -128,19 +131,67 @@ def slice_of(send: Callable[[], object], messages: int, seconds: float) -> float
     return count / (time.perf_counter() - begun)
 
 
-def processor_s(broker: subprocess.Popen[str]) -> float:
-    """What the broker's process has used of processors."""
-    fields = Path(f"/proc/{broker.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+class Running(NamedTuple):
+    """A broker. ``pid``: of its process; ``purge``: lets the queue be empty for the next slice; ``end``: stops it."""
+
+    mapper: int
+    port: int
+    pid: int
+    purge: Callable[[], object]
+    end: Callable[[], object]
+
+    def processor_s(self) -> float:
+        """What the broker's process has used of processors."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def purge(broker: subprocess.Popen[str]) -> None:
-    """Let the queue be empty for the next slice."""
-    assert broker.stdin is not None
+def loopback(folder: Path, *, memory: bool, profile: str) -> Running:
+    """A broker whose host is a thread of its own process."""
+    broker = subprocess.Popen(
+        [sys.executable, "-c", BROKER, str(folder), "" if memory else str(folder / "store"), profile],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+    def purge() -> None:
+        assert broker.stdin is not None
+        assert broker.stdout is not None
+        broker.stdin.write("\n")
+        broker.stdin.flush()
+        broker.stdout.readline()
+
+    def end() -> None:
+        assert broker.stdin is not None
+        if profile:  # It writes them at its end.
+            broker.stdin.close()
+            broker.wait(60)
+        broker.kill()
+        broker.wait()
+
     assert broker.stdout is not None
-    broker.stdin.write("\n")
-    broker.stdin.flush()
-    broker.stdout.readline()
+    mapper, port = map(int, broker.stdout.readline().split())
+    return Running(mapper, port, broker.pid, purge, end)
+
+
+def cluster(folder: Path, *, memory: bool) -> Running:
+    """A broker of a local Ray."""
+    config = {
+        "imq.service.activelist": "jms,httpjms", "imq.hostname": "127.0.0.1", "imq.portmapper.port": 0,
+        "raybroker.security.dir": str(folder), "raybroker.store.dir": str(folder / "store"),
+        "imq.persist.store": "memory" if memory else "file",
+    }  # fmt: skip
+    running = rb.start(name=CLUSTER, config=config)
+    connection = rb.connect(cluster=CLUSTER)
+    admin = connection.admin()
+    admin.create_destination("queue", "q", maxNumMsgs=-1, maxTotalMsgBytes=-1)
+    ports = {row["service"]: row["port"] for row in admin.list_services()}
+    pid = running.pids()["broker"]
+
+    def end() -> None:
+        connection.close()
+        running.stop()
+
+    return Running(ports["portmapper"], ports["httpjms"], pid, lambda: admin.purge_destination("queue", "q"), end)
 
 
 def main() -> None:
@@ -149,21 +200,22 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--dir", help="a folder on the disk to store on")
     parser.add_argument("--memory", action="store_true", help="store nothing: what the way costs without the disk")
-    parser.add_argument("--profile", default="", help="files for profiles of the broker's threads")
+    parser.add_argument("--loopback", action="store_true", help="a host in the broker's process")
+    parser.add_argument("--profile", default="", help="files for profiles of the broker's threads, with --loopback")
     parser.add_argument("--only", nargs="*", help="the beginnings of names of figures")
     options = parser.parse_args()
+    if options.profile and not options.loopback:
+        parser.error("--profile is for --loopback: processes of Ray are profiled from outside")
     with tempfile.TemporaryDirectory(dir=options.dir) as name, ExitStack() as opened:
         folder = Path(name)
         UserFile(folder / "passwd").add(USER, Entry(str(Verifier.of(PASSWORD, b"s" * 16)), "user"))
-        broker = subprocess.Popen(
-            [sys.executable, "-c", BROKER, name, "" if options.memory else str(folder / "store"), options.profile],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        opened.callback(broker.wait)
-        opened.callback(broker.kill)
-        assert broker.stdout is not None
-        mapper, port = map(int, broker.stdout.readline().split())
-        native = opened.enter_context(rb.connect(f"mq://127.0.0.1:{mapper}", username=USER, password=PASSWORD))
+        if options.loopback:
+            broker = loopback(folder, memory=options.memory, profile=options.profile)
+        else:
+            broker = cluster(folder, memory=options.memory)
+        opened.callback(broker.end)
+        port = broker.port
+        native = opened.enter_context(rb.connect(f"mq://127.0.0.1:{broker.mapper}", username=USER, password=PASSWORD))
         producer = native.session().producer("q")
         library, bare, arrays = Library(port), Bare(port, MESSAGE), Bare(port, MESSAGES)
         for one in (library, bare, arrays):
@@ -181,10 +233,10 @@ def main() -> None:
             slice_of(send, messages, options.seconds / 4)
         for _ in range(options.rounds):
             for title, (send, messages, _) in work.items():
-                before = processor_s(broker)
+                before = broker.processor_s()
                 rates[title].append(slice_of(send, messages, options.seconds))
-                costs[title].append((processor_s(broker) - before) / (rates[title][-1] * options.seconds) * 1e6)
-                purge(broker)
+                costs[title].append((broker.processor_s() - before) / (rates[title][-1] * options.seconds) * 1e6)
+                broker.purge()
         for title, (_, _, goal) in work.items():
             found = rates[title]
             middle = statistics.median(found)
@@ -193,10 +245,6 @@ def main() -> None:
                 f"{title}: {middle:,.0f} messages/s ({min(found):,.0f} … {max(found):,.0f}){told};"
                 f" the broker's processor time {statistics.median(costs[title]):,.0f} µs a message"
             )
-        if options.profile:
-            assert broker.stdin is not None
-            broker.stdin.close()
-            broker.wait(60)
 
 
 if __name__ == "__main__":
