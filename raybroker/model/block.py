@@ -5,7 +5,7 @@ once in a fixed head; lengths, kinds and whatever differs from message to messag
 are never encoded again on the way through.  Headers (properties, correlation id, …) are a column of their own, so that
 they can be read without touching bodies.
 
-    head            36 bytes, see ``columns.HEAD``
+    head            40 bytes, see ``columns.HEAD``
     body lengths    count × u32
     body kinds      count × u8, only with flag KINDS; otherwise the head's ``kind`` holds for all
     priorities      count × u8, only with flag PRIORITIES; otherwise the head's ``priority`` holds for all
