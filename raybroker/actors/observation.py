@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
+from collections.abc import Callable, Coroutine
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +33,8 @@ LEARN_S: Final = 5.0
 """How often a broker asks where the endpoints of the others are, and the path service for its units."""
 COLLECT_TURNS: Final = 3
 """Turns of that after which hosts are asked although nobody scrapes: what a host counted that then dies is not lost."""
+LOOK_TIMEOUT_S: Final = 8.0
+"""How long checks of health may take: longer than the bounds of each."""
 ASK_TIMEOUT_S: Final = 10.0
 """How long a scrape waits for the broker; Prometheus gives up after 10 s by default."""
 
@@ -52,7 +55,7 @@ class Observing:
         self._loop = asyncio.get_running_loop()
         self._others: dict[str, str] = {}
         self._path_units: dict[str, int] = {}
-        self._endpoint = Endpoint(self._ask, self.targets)
+        self._endpoint = Endpoint(self._ask, self.targets, look=self._look)
         get = local.config.__getitem__
         where = directory_of(get, directory, local.name)
         self.log = Log(get, where, {"cluster": cluster, "broker": local.name})
@@ -138,6 +141,20 @@ class Observing:
         work = asyncio.run_coroutine_threadsafe(self._local.measuring.snapshot(names), self._loop)
         try:
             return work.result(ASK_TIMEOUT_S)
+        except TimeoutError:
+            work.cancel()
+            raise
+
+    def _look(self, name: str) -> list[dict[str, Any]]:
+        """From a thread of the endpoint."""
+        health, clustered = self._local.health, self._clustered
+        looks: dict[str, Callable[[], Coroutine[Any, Any, list[dict[str, Any]]]]] = {
+            "live": health.live, "ready": health.ready, "broker": health.check_broker,
+            "services": health.check_services, "cluster": clustered.health.check_cluster,
+        }  # fmt: skip
+        work = asyncio.run_coroutine_threadsafe(looks[name](), self._loop)
+        try:
+            return work.result(LOOK_TIMEOUT_S)
         except TimeoutError:
             work.cancel()
             raise

@@ -8,82 +8,41 @@ arguments that cannot be right.  A row is a dict of plain values.  A ``Listing``
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Annotated, Any, Final, TypedDict
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
 
 from raybroker.admin.verb import By, declared_in, verb
-from raybroker.model.argument import TRUTH, Argument, many, mapping, text, truth, whole
-from raybroker.model.errors import InvalidDestinationError, InvalidSelectorError
+from raybroker.admin.verb_types import (
+    EXPORT_BYTES_MAX,
+    Attributes,
+    BlockPage,
+    Blocks,
+    BodyMax,
+    ExportMax,
+    Id,
+    Ids,
+    IfExists,
+    MasterChange,
+    MessagePage,
+    Name,
+    Names,
+    PageMax,
+    Pattern,
+    Properties,
+    PropertyChange,
+    Reason,
+    Seconds,
+    Selector,
+    Start,
+    Text,
+    Thresholds,
+    Truth,
+    Type,
+    UntilMs,
+    Which,
+)
 from raybroker.model.listing import Listing, Row
 from raybroker.model.names import DEAD_MESSAGE_QUEUE
-
-IF_EXISTS: Final = ("error", "keep", "update")
-BROWSE_MAX: Final = 1000
-"""Most messages in one page."""
-BROWSE_BODY_BYTES_MAX: Final = 1 << 20
-"""Most bytes of one body in a page; longer ones are cut."""
-EXPORT_BYTES_MAX: Final = 8 << 20
-"""About how many bytes one page of an export has at most; a single longer message still comes whole."""
-_TEXT_MAX: Final = 65_536
-_text: Final = text(0, 1 << 30)
-"""Further rules for it are those of what it names."""
-_id: Final = whole(0, (1 << 64) - 1)
-
-Type = Annotated[str, Argument(_text, "'queue' or 'topic' (short: q, t)", InvalidDestinationError)]
-Name = Annotated[str, Argument(_text, "a text, the name of one", InvalidDestinationError)]
-Id = Annotated[int | str, Argument(lambda value: _id(value) or _text(value), "an id, as the list shows it")]
-Text = Annotated[str, Argument(_text, "a text")]
-Selector = Annotated[str | None, Argument(text(0, _TEXT_MAX), "a text", InvalidSelectorError).or_none()]
-Attributes = Annotated[Any, Argument(mapping, "a mapping of attributes to values")]
-Properties = Annotated[Mapping[str, object], Argument(mapping, "a mapping of properties to values")]
-Names = Annotated[Iterable[str], Argument(many, "a list of names")]
-Ids = Annotated[Iterable[str] | None, Argument(many, "a list of message ids").or_none()]
-Blocks = Annotated[Iterable[bytes], Argument(many, "the blocks that export_messages gave")]
-Pattern = Annotated[str, Argument(text(1, _TEXT_MAX), "a text such as 'orders*'")]
-Truth = Annotated[bool, Argument(truth, TRUTH)]
-IfExists = Annotated[str, Argument(lambda value: value in IF_EXISTS, " or ".join(map(repr, IF_EXISTS)))]
-Which = Annotated[str, Argument(_text, "'producers', 'consumers', 'all' or 'insertion'")]
-UntilMs = Annotated[int, Argument(whole(0, 1 << 53), "milliseconds since 1970, or 0 for none")]
-PageMax = Annotated[int, Argument(whole(1, BROWSE_MAX), f"a whole number from 1 to {BROWSE_MAX}")]
-BodyMax = Annotated[
-    int, Argument(whole(0, BROWSE_BODY_BYTES_MAX), f"a whole number of bytes from 0 to {BROWSE_BODY_BYTES_MAX}")
-]
-ExportMax = Annotated[
-    int, Argument(whole(1, EXPORT_BYTES_MAX), f"a whole number of bytes from 1 to {EXPORT_BYTES_MAX}")
-]
-TIME_S_MAX: Final = 86_400
-"""Longest time until a broker is shut down."""
-Seconds = Annotated[int, Argument(whole(0, TIME_S_MAX), f"a whole number of seconds from 0 to {TIME_S_MAX}")]
-Start = Annotated[Any, "the next of the page before, whatever that is"]
-
-
-class MessagePage(TypedDict):
-    """One page of messages; ``next``: the ``start`` of the next page, or None."""
-
-    messages: list[Row]
-    next: Any
-
-
-class BlockPage(TypedDict):
-    """One page of encoded messages; ``next`` as of MessagePage."""
-
-    blocks: list[bytes]
-    next: Any
-
-
-class MasterChange(TypedDict):
-    """``result``: "OK", or a word for why not; ``text``: the same as a sentence."""
-
-    result: str
-    text: str
-
-
-class PropertyChange(TypedDict):
-    """``brokers``: name → {"changed": what differs from the configuration now, "unreached": hosts that do not answer
-    and are told later}; ``down``: brokers that were not up and keep what they had."""
-
-    brokers: dict[str, Row]
-    down: list[str]
 
 
 class AdminVerbs:
@@ -504,13 +463,35 @@ class AdminVerbs:
         broker is restarted; nobody is closed. Raises ConfigError for other attributes and values out of bounds."""
 
     @verb(By.ROWS, always=True)
-    def list_connections(self, /, service: Name | None = None) -> Listing:
-        """One row a client of the services: id, user, service, host, producers, consumers, client_id, platform, and
-        what its open connections to hosts carried, as in :meth:`list_services`."""
+    def list_connections(
+        self, /, service: Name | None = None, *, user: Text | None = None, address: Text | None = None,
+        client_id: Text | None = None, destination: Name | None = None, type: Type | None = None,
+        consumer: Id | None = None,
+    ) -> Listing:  # fmt: skip
+        """One row a client of the services: id, user, service, host, producers, consumers, client_id, platform,
+        ``destinations`` and ``consumer_ids`` (what it has producers and consumers of), and what its open connections to
+        hosts carried, as in :meth:`list_services`.
+
+        Only those that all of the other arguments fit: ``address`` is one, or a network such as 10.0.0.0/8;
+        ``destination``: the client has a producer or a consumer of it (of that ``type``); ``consumer``: the client has
+        that consumer, by the id that :meth:`list_consumers` shows.  Raises ConfigError for what is no address.
+        """
 
     @verb(By.FIRST, always=True)
-    def destroy_connection(self, /, id: Id) -> None:
-        """Close a client's connections; raises InvalidDestinationError when there is none of that id."""
+    def destroy_connection(self, /, id: Id, reason: Reason = None) -> None:
+        """Close a client's connections; the client is told the ``reason``, and the log has it.  Raises
+        InvalidDestinationError when there is none of that id."""
+
+    @verb(By.TOTAL, always=True)
+    def destroy_connections(
+        self, /, reason: Reason = None, *, service: Name | None = None, user: Text | None = None,
+        address: Text | None = None, client_id: Text | None = None, destination: Name | None = None,
+        type: Type | None = None, consumer: Id | None = None,
+    ) -> int:  # fmt: skip
+        """Close the connections of all clients that the arguments fit, as in :meth:`list_connections`; how many.
+
+        One of the arguments at least has to be given.  Clients of services for administration are left alone.
+        """
 
     @verb(By.BROKER, always=True)
     def why_denied(
@@ -521,6 +502,64 @@ class AdminVerbs:
 
         operation  produce, consume or browse with a destination; create; connect to the service
         Raises ConfigError for an unknown user or operation.
+        """
+
+
+    # ---- checks
+
+    @verb(By.ROWS, always=True)
+    def check_broker(self, /, warn: Thresholds = None, critical: Thresholds = None) -> Listing:
+        """Graded checks of the brokers. One row a check: check, broker, of (what was looked at), grade (ok, warning,
+        critical, unknown) and text, and the figure with its thresholds where it has some.
+
+        broker   it runs, and is not about to end
+        open     it takes clients: it knows the master and the record
+        hosts    all its hosts answer
+        memory   the memory level: YELLOW and ORANGE are a warning, RED is critical; memory_percent
+        disk     the disks of its hosts have room (raybroker.store.low_free_percent), and are quick; disk_free_percent
+        load     what its destinations hold is below its thresholds (raybroker.system.messagesThresholdHigh)
+        services those that the configuration asks for listen
+
+        ``warn`` and ``critical`` give thresholds for memory_percent and disk_free_percent.
+        """
+
+    @verb(By.CLUSTER, always=True)
+    def check_cluster(self, /) -> list[Row]:
+        """Graded checks of the cluster as the broker that is asked sees it. Rows are as those of :meth:`check_broker`.
+
+        members  all brokers are up
+        master   the master is there, where the cluster has one
+        record   the broker's copy of the record and its settings agree with the others'
+        """
+
+    @verb(By.ROWS, always=True)
+    def check_services(
+        self, /, service: Name | None = None, warn: Thresholds = None, critical: Thresholds = None
+    ) -> Listing:
+        """Graded checks of the connection services that are active, or of one. Rows are as those of
+        :meth:`check_broker`. Raises ConfigError for a service that is not active.
+
+        state        it is neither paused nor quiesced
+        listener     its port accepts connections
+        clients      there is room for more: clients_percent, from 90 a warning, from 100 critical
+        certificate  of those with TLS, is good for a while: certificate_days, below 30 a warning, below 7 critical
+        """
+
+    @verb(By.CLUSTER)
+    def check_destination(
+        self, /, type: Type, name: Name, warn: Thresholds = None, critical: Thresholds = None
+    ) -> list[Row]:
+        """Graded checks of one destination: ``state`` (paused is a warning, halted by damage is critical) and its
+        figures, which have no thresholds but those that ``warn`` and ``critical`` give:
+
+        messages, bytes   what it holds
+        oldest_s          seconds since its oldest message came, or since the start of its host
+        full_percent      what it holds of maxNumMsgs or maxTotalMsgBytes, whichever is more
+        dead              messages that died there since ``counted_since_ms``
+        consumers         active ones; fewer are worse
+        producers         fewer are worse
+
+        Rows are as those of :meth:`check_broker`.
         """
 
 

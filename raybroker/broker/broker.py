@@ -18,6 +18,7 @@ from raybroker.broker.broker_properties import Keep, Properties, keep_nothing
 from raybroker.broker.destination_registry import Registry
 from raybroker.broker.destinations import Destinations
 from raybroker.broker.ending import Ending
+from raybroker.broker.health import Health
 from raybroker.broker.memory import Guarded, Unguarded
 from raybroker.broker.message_administration import Messages
 from raybroker.broker.metrics_topics import Publishing
@@ -116,9 +117,12 @@ class Broker:
         self.ending = Ending(
             changing, self.services, lambda: self.registry.hosts, SystemClock().now_ms(), broker=name
         )
+        self.health = Health(
+            self._shown, lambda: self.registry.hosts, unasked, self.services, self.admin, broker=name
+        )
         self._verbs = implementations(
             self, self.services, self.destinations, self.subscriptions, self.schedules, self.transactions,
-            self.messages, self.templates, self.quotas, self.properties, self.measuring, self.ending,
+            self.messages, self.templates, self.quotas, self.properties, self.measuring, self.ending, self.health,
         )  # fmt: skip
 
     async def _greet(self, host: HostPort, new: bool) -> None:
@@ -252,6 +256,10 @@ class Broker:
         if limits:
             limits = {name: self.config[name] for name in ("imq.system.max_count", "imq.system.max_size")} | limits
         return {
-            **self.ending.row(), "destinations": len(self.registry.where), **self.memory.row(),
-            "changed": self.properties.row(), "limits": limits, "thresholds": self.thresholds.row(), "hosts": hosts,
+            **self._shown(), "destinations": len(self.registry.where), "changed": self.properties.row(),
+            "limits": limits, "hosts": hosts,
         }  # fmt: skip
+
+    def _shown(self) -> Row:
+        """What the broker says of itself, without its hosts."""
+        return {**self.ending.row(), **self.memory.row(), "thresholds": self.thresholds.row()}

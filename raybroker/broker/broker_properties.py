@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
-from raybroker.admin.verbs import PropertyChange
+from raybroker.admin.verb_types import PropertyChange
 from raybroker.broker.destination_registry import Registry
 from raybroker.cluster.compatibility import EQUAL
 from raybroker.config.live import LiveConfig, Saved

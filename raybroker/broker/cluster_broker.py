@@ -26,6 +26,7 @@ from raybroker.broker.destination_registry import Key
 from raybroker.broker.ending import ClusterEnding
 from raybroker.broker.forwarding import Forwarding
 from raybroker.broker.forwarding_agents import Agents, Hands
+from raybroker.broker.health import ClusterHealth
 from raybroker.broker.path_service import Paths
 from raybroker.broker.remote_broker import Peers
 from raybroker.broker.remote_host import HostElsewhere
@@ -82,12 +83,14 @@ class ClusterBroker:
             local.registry, local.config, local.destinations, local.templates, local.quotas, self,
             self._spread, lambda: clustering.member.agreed, self._propose,
         )  # fmt: skip
+        self.health = ClusterHealth(self.admin)
         self._verbs = implementations(
             self._spread, self._definitions, self._itself, self.agents, pausing,
-            ClusterProperties(local.properties, self), ClusterEnding(self),
+            ClusterProperties(local.properties, self), ClusterEnding(self), self.health,
         )  # fmt: skip
         self.forwarding = Forwarding(local.name, local.registry, peers, self.live)
         local.transactions.elsewhere = self._host_elsewhere
+        local.health.require_open = clustering.require_open
 
     @property
     def name(self) -> str:

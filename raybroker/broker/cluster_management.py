@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from raybroker.admin.verbs import MasterChange
+from raybroker.admin.verb_types import MasterChange
 from raybroker.broker.cluster_shell import Clustering
 from raybroker.cluster.backup import dump
 from raybroker.cluster.change_record import Change

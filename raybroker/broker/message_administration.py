@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Final
 
-from raybroker.admin.verbs import BROWSE_MAX, EXPORT_BYTES_MAX
+from raybroker.admin.verb_types import BROWSE_MAX, EXPORT_BYTES_MAX
 from raybroker.broker.destination_registry import Registry
 from raybroker.content.death_records import ORIGIN, revive_block
 from raybroker.content.headers import message_id

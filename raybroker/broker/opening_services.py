@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from raybroker.broker.auditing import security_directory
 from raybroker.broker.outside import Asked, Doors, Hand, Outside
 from raybroker.broker.service_administration import ServiceAdministration
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import ConfigError
-from raybroker.model.setting_services import NATIVE, SERVICE_PROTOCOLS, WITH_TLS
+from raybroker.model.setting_services import NATIVE, SERVICE_KINDS, SERVICE_PROTOCOLS, WITH_TLS
 from raybroker.model.settings import ConfigView
 from raybroker.security.access import Access
 from raybroker.security.authentication import Authentication
@@ -26,6 +27,9 @@ from raybroker.security.user_file import UserFile
 from raybroker.services.connection_services import ConnectionServices
 from raybroker.services.listener import GatewayOpener
 from raybroker.system.clock import SystemClock
+
+if TYPE_CHECKING:
+    from raybroker.services.gateway import Gateway, MakeServer, Server
 
 ALONE_VERSION: Final = 0
 """Of the view that a broker without others gives, which never changes."""
@@ -90,21 +94,22 @@ async def _gateways(
     protocols = {SERVICE_PROTOCOLS[name] for name in ConnectionServices.active(config)} - NATIVE
     if not protocols:
         return None
-    from raybroker.services.gateway import Gateways, MakeServer
+    from raybroker.services.gateway import Gateways
 
     servers: dict[str, MakeServer] = {}
     version = metadata.version("raybroker")
     tls = await asyncio.to_thread(ServerTls.of, config, directory) if protocols & WITH_TLS else None
     if protocols & {"http", "https"}:
         try:
+            from raybroker.services.administration.opening import administration_server
             from raybroker.services.rest.opening import http_server
         except ImportError as error:
-            raise ConfigError(
-                f"services httpjms and httpsjms need {error.name}: pip install 'raybroker[http]'"
-            ) from None
-        servers["http"] = http_server(config, broker, version)
-        if tls is not None:
-            servers["https"] = http_server(config, broker, version, tls.context)
+            raise ConfigError(f"services over HTTP need {error.name}: pip install 'raybroker[http]'") from None
+        for protocol in sorted(protocols & {"http", "https"}):
+            context = tls.context if tls is not None and protocol in WITH_TLS else None
+            messages = http_server(config, broker, version, context)
+            administration = administration_server(config, broker, version, context)
+            servers[protocol] = partial(_of_kind, {"NORMAL": messages, "ADMIN": administration})
     if protocols & {"stomp", "stomps"}:
         from raybroker.services.stomp.server import stomp_server
 
@@ -112,6 +117,11 @@ async def _gateways(
         if tls is not None:
             servers["stomps"] = stomp_server(config, version, now_ns, tls.context)
     return Gateways(servers)
+
+
+def _of_kind(makers: Mapping[str, MakeServer], gateway: Gateway) -> Server:
+    """The server of a gateway, by the kind of its service."""
+    return makers[SERVICE_KINDS[gateway.service]](gateway)
 
 
 class LoneBroker(Protocol):

@@ -10,7 +10,9 @@ from raybroker.model.names import check_destination_name, check_destination_type
 from raybroker.model.setting_services import SERVICE_KINDS
 from raybroker.security.access_rules import OPERATIONS, Request, User
 from raybroker.security.user_file import UserFile
+from raybroker.services.client_rows import Wanted
 from raybroker.services.connection_services import ConnectionServices
+from raybroker.services.listener import Listener
 
 
 class ServiceAdministration:
@@ -55,14 +57,51 @@ class ServiceAdministration:
     async def update_service(self, name: str, changes: Row) -> None:
         self._running().update(name, changes)
 
-    async def list_connections(self, service: str | None = None) -> Listing:
-        rows = await self.services.connections(service) if self.services is not None else []
+    async def list_connections(
+        self, service: str | None = None, user: str | None = None, address: str | None = None,
+        client_id: str | None = None, destination: str | None = None, type: str | None = None,
+        consumer: int | str | None = None,
+    ) -> Listing:  # fmt: skip
+        wanted = Wanted.of(
+            service=service, user=user, address=address, client_id=client_id, destination=destination, type=type,
+            consumer=consumer,
+        )  # fmt: skip
+        rows = await self.services.connections(wanted) if self.services is not None else []
         return Listing([{**row, "broker": self.broker} for row in rows], {})
 
-    async def destroy_connection(self, id: int | str) -> None:
+    async def destroy_connection(self, id: int | str, reason: str | None = None) -> None:
         if self.services is None:
             raise InvalidDestinationError(f"there is no connection {id!r}")
-        await self.services.destroy_connection(str(id))
+        await self.services.destroy_connection(str(id), reason)
+
+    async def destroy_connections(
+        self, reason: str | None = None, service: str | None = None, user: str | None = None,
+        address: str | None = None, client_id: str | None = None, destination: str | None = None,
+        type: str | None = None, consumer: int | str | None = None,
+    ) -> int:  # fmt: skip
+        wanted = Wanted.of(
+            service=service, user=user, address=address, client_id=client_id, destination=destination, type=type,
+            consumer=consumer,
+        )  # fmt: skip
+        if wanted.nobody_in_particular:
+            raise ConfigError(
+                "destroy_connections: say whose, by service, user, address, client_id, destination or consumer; all"
+                " clients of a service are those with its name as service"
+            )
+        return await self.services.destroy_connections(wanted, reason) if self.services is not None else 0
+
+    # ---- what health is made of
+
+    def active(self) -> dict[str, Listener]:
+        """The services that listen."""
+        return dict(self.services.listeners) if self.services is not None else {}
+
+    def certificate_days(self, service: str) -> int | None:
+        return self.services.certificate_days(service) if self.services is not None else None
+
+    def probing(self, address: str) -> None:
+        if self.services is not None:
+            self.services.probing(address)
 
     async def why_denied(
         self, user: str, operation: str, destination: str | None = None, type: str = "queue", service: str = "jms"

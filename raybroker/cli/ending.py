@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from raybroker.admin.verbs import TIME_S_MAX
+from raybroker.admin.verb_types import TIME_S_MAX
 from raybroker.cli import connecting, output
 from raybroker.cli.command import command
 from raybroker.cli.exits import UsageError

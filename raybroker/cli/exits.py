@@ -4,6 +4,9 @@
     1  refused by the broker, or failed there; the reason is on standard error
     2  usage: an option, argument, file or variable that cannot be right, found before anybody was asked
     3  no cluster or broker can be reached, or a list lacks what some of them would have told
+
+The commands of ``check`` have those of Nagios' plugins: 0 ok, 1 warning, 2 critical, 3 unknown. There a broker that
+does not answer is critical, and what cannot be asked, a usage error too, is unknown.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import Any, Final
 import typer
 from typer.core import TyperGroup
 
+from raybroker.admin.checks import EXIT_CODES, Grade
 from raybroker.cli import output
 from raybroker.model.errors import BrokerError, ConnectionLostError, NoClusterError, RequestTimeoutError
 from raybroker.model.packages import how_to_install
@@ -87,6 +91,28 @@ class Commands(TyperGroup):
             hint = f"did you mean {near[0]}? " if near else ""
             ctx.fail(f"there is no {path}; {hint}There are: {', '.join(names)}.")
         return super().resolve_command(ctx, args)
+
+
+_WrongOption: Any = typer.BadParameter.__base__
+"""What typer raises for options that it does not understand; it does not name that."""
+
+
+class Checks(Commands):
+    """The group of ``check``: what its commands cannot find out is told by the grade's exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return TyperGroup.invoke(self, ctx)
+        except UsageError as error:
+            output.error(str(error))
+            raise typer.Exit(EXIT_CODES[Grade.UNKNOWN]) from None
+        except _WrongOption as error:
+            error.exit_code = EXIT_CODES[Grade.UNKNOWN]
+            raise
+        except BrokerError as error:
+            critical = isinstance(error, _UNREACHABLE)
+            output.error(f"{'no answer: ' if critical else ''}{error}")
+            raise typer.Exit(EXIT_CODES[Grade.CRITICAL if critical else Grade.UNKNOWN]) from None
 
 
 OTHER_WORDS: Final = {

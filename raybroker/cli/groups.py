@@ -8,7 +8,7 @@ from typing import Final
 
 import typer
 
-from raybroker.cli.exits import Commands
+from raybroker.cli.exits import Checks, Commands
 from raybroker.cli.objects import OBJECTS, OWN_VERBS, VERBS, add_missing
 from raybroker.cli.outside import reachable
 
@@ -41,9 +41,13 @@ HELP: Final = {
     "reset": "reset dst: count from zero.",
     "adopt": "adopt dst: put what a restored record does not know into it.",
     "restore": "restore cls: make a backup the record, while brokers are down.",
+    "check": "check bkr|cls|dst|svc: graded checks, for monitoring and probes.",
 }
 
-groups: Final = {verb: typer.Typer(cls=Commands, no_args_is_help=True) for verb in (*VERBS, *OWN_VERBS)}
+groups: Final = {
+    verb: typer.Typer(cls=Checks if verb == "check" else Commands, no_args_is_help=True)
+    for verb in (*VERBS, *OWN_VERBS)
+}
 
 
 def attach(app: typer.Typer, files: Iterable[ModuleType]) -> None:

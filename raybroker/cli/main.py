@@ -9,6 +9,7 @@ import typer
 from raybroker.cli import (
     analyze,
     bench,
+    checking,
     cluster,
     dbmgr,
     demo,
@@ -34,7 +35,8 @@ from raybroker.cli.exits import Commands
 from raybroker.cli.outside import reachable
 
 EPILOG = (
-    "Exit codes: 0 done, 1 refused by the broker (reason on standard error), 2 usage, 3 no cluster reachable. "
+    "Exit codes: 0 done, 1 refused by the broker (reason on standard error), 2 usage, 3 no cluster reachable; of check "
+    "those of Nagios: 0 ok, 1 warning, 2 critical, 3 unknown, which a usage error is there too. "
     f"{groups.MISSING_TEXT}."
 )
 
@@ -112,7 +114,7 @@ for function, short in (
 groups.attach(
     app, (
         grid, subscriptions, schedules, forwarding, transactions, templates, quotas, stored, cluster, metrics, services,
-        ending,
+        ending, checking,
     )
 )
 

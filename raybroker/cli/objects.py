@@ -34,9 +34,9 @@ VERBS: Final = ("create", "list", "query", "update", "destroy", "purge", "pause"
 """The verbs that every object could have."""
 OWN_VERBS: Final = (
     "commit", "rollback", "delete", "move", "retry", "export", "import", "reload", "changemaster", "backup", "restore",
-    "reset", "adopt", "skip", "quiesce", "unquiesce", "shutdown", "restart",
+    "reset", "adopt", "skip", "quiesce", "unquiesce", "shutdown", "restart", "check",
 )  # fmt: skip
-"""The verbs of transactions, of messages, of the cluster and of counts alone."""
+"""The verbs of transactions, of messages, of the cluster, of counts and of checks alone."""
 
 Cluster = Annotated[
     str, typer.Option("--cluster", metavar="C", help="Name of the cluster.")

@@ -8,10 +8,10 @@ from typing import Annotated, Final
 import typer
 
 from raybroker.cli import connecting, output
-from raybroker.cli.answers import show_list, show_one
+from raybroker.cli.answers import show_list, show_one, things
 from raybroker.cli.command import command
 from raybroker.cli.exits import UsageError
-from raybroker.cli.objects import Attributes, Cluster, Force, Json, Type, ask, attributes
+from raybroker.cli.objects import AnyType, Attributes, Cluster, Force, Json, Type, ask, attributes
 from raybroker.client.admin.admin import Admin
 from raybroker.model.setting_services import SERVICE_KINDS
 
@@ -23,6 +23,18 @@ CONNECTION_COLUMNS: Final = {
     "id": "id", "user": "user", "service": "service", "producers": "prod", "consumers": "cons", "host": "host",
 }  # fmt: skip
 SERVICES: Final = ", ".join(SERVICE_KINDS)
+OfService = Annotated[str | None, typer.Option("-svn", "--service", metavar="NAME", help="Only of this service.")]
+OfUser = Annotated[str | None, typer.Option("--by", metavar="USER", help="Only of this user.")]
+OfAddress = Annotated[
+    str | None, typer.Option("--from", metavar="ADDRESS", help="Only from this address, or network: 10.0.0.0/8.")
+]
+OfClientId = Annotated[str | None, typer.Option("--client-id", metavar="ID", help="Only with this client id.")]
+OfDestination = Annotated[
+    str | None, typer.Option("-d", "--destination", metavar="NAME", help="Only with a producer or consumer of it.")
+]
+OfConsumer = Annotated[
+    str | None, typer.Option("--consumer", metavar="ID", help="Only with this consumer, as list con shows it.")
+]
 ServiceName = Annotated[str, typer.Option("-n", "--name", metavar="NAME", help=f"One of {SERVICES}.")]
 ConnectionId = Annotated[str, typer.Option("-n", "--id", metavar="ID", help="The id that list cxn shows.")]
 
@@ -120,13 +132,22 @@ def _each(admin: Admin, done: str, change: Callable[[str], None]) -> None:
 @command("list", "cxn")
 def list_cxn(
     admin: Admin,
-    service: Annotated[
-        str | None, typer.Option("-svn", "--service", metavar="NAME", help="Only of this service.")
-    ] = None,
+    service: OfService = None,
+    user: OfUser = None,
+    address: OfAddress = None,
+    client_id: OfClientId = None,
+    destination: OfDestination = None,
+    type: AnyType = None,
+    consumer: OfConsumer = None,
     json: Json = False,
 ) -> None:
-    """List the clients of connection services, with what they have open."""
-    rows = admin.list_connections(service)
+    """List the clients of connection services, with what they have open: raybroker list cxn --by ann -d orders
+
+    Options narrow the list down, to those that all of them fit.
+    """
+    rows = admin.list_connections(
+        service, user=user, address=address, client_id=client_id, destination=destination, type=type, consumer=consumer
+    )
     show_list(rows, CONNECTION_COLUMNS, empty="no connections", json=json)
 
 
@@ -140,11 +161,41 @@ def query_cxn(admin: Admin, id: ConnectionId, json: Json = False) -> None:
 
 
 @command("destroy", "cxn")
-def destroy_cxn(admin: Admin, id: ConnectionId, force: Force = False) -> None:
-    """Close a client's connections; it is told, and does not come back by itself: raybroker destroy cxn -n ID"""
-    ask(force, f"destroy connection {id}?")
-    admin.destroy_connection(id)
-    output.say(f"destroyed connection {id}")
+def destroy_cxn(
+    admin: Admin,
+    id: Annotated[str | None, typer.Option("-n", "--id", metavar="ID", help="The id that list cxn shows.")] = None,
+    service: OfService = None,
+    user: OfUser = None,
+    address: OfAddress = None,
+    client_id: OfClientId = None,
+    destination: OfDestination = None,
+    type: AnyType = None,
+    consumer: OfConsumer = None,
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="TEXT", help="What the client is told, and the log has.")
+    ] = None,
+    force: Force = False,
+) -> None:
+    """Close clients' connections; they are told, and do not come back by themselves: raybroker destroy cxn -n ID
+
+    Instead of -n all that the options fit, as list cxn shows them: raybroker destroy cxn --by bob --reason "call 4711"
+    Clients of services for administration are closed by their id alone.
+    """
+    given = {
+        "service": service, "user": user, "address": address, "client_id": client_id, "destination": destination,
+        "consumer": consumer,
+    }  # fmt: skip
+    wanted = {name: value for name, value in given.items() if value is not None}
+    if (id is None) == (not wanted):
+        raise UsageError("destroy cxn: name one with -n, or say which with --by, --from, -d and so on; not both")
+    if id is not None:
+        ask(force, f"destroy connection {id}?")
+        admin.destroy_connection(id, reason)
+        output.say(f"destroyed connection {id}")
+        return
+    ask(force, "destroy the connections of " + ", ".join(f"{name} {value}" for name, value in wanted.items()) + "?")
+    count = admin.destroy_connections(reason, type=type, **wanted)
+    output.say(f"destroyed {things(count, 'connection')}")
 
 
 def why_denied(

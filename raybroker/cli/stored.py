@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from raybroker.admin.verbs import MessagePage
+from raybroker.admin.verb_types import MessagePage
 from raybroker.cli import archive, output
 from raybroker.cli.answers import things
 from raybroker.cli.command import command

@@ -24,12 +24,12 @@ REFUSALS_PER_S: Final = 50
 FIELD_CHARS_MAX: Final = 300
 _SHOWN: Final = (
     "type", "name", "id", "broker", "client_id", "topic", "destination", "service", "queue", "to", "target", "which",
-    "source", "commit", "port",
+    "source", "commit", "port", "reason", "user", "address", "consumer",
 )  # fmt: skip
 """Arguments of verbs that are written; others may have contents of messages in them."""
 _NAMED: Final = ("properties", "changes", "attributes")
 """Arguments of which the names alone are written."""
-READING: Final = ("list_", "query_", "browse_", "export_", "metrics", "why_denied", "backup_")
+READING: Final = ("list_", "query_", "browse_", "export_", "metrics", "why_denied", "backup_", "check_")
 """How verbs begin that change nothing."""
 
 

@@ -14,11 +14,13 @@ Fits = Callable[[Any], bool]
 
 
 class Argument(NamedTuple):
-    """``fits`` tells whether a value is right, ``allowed`` says in words which are."""
+    """``fits`` tells whether a value is right, ``allowed`` says in words which are, and ``schema`` in terms of JSON
+    Schema what those can of it."""
 
     fits: Fits
     allowed: str
     error: type[BrokerError] = ConfigError
+    schema: tuple[tuple[str, Any], ...] = ()
 
     def check(self, name: str, value: Any) -> Any:
         """The value; raises ``error`` unless it fits."""
@@ -28,7 +30,7 @@ class Argument(NamedTuple):
 
     def or_none(self) -> Argument:
         """The same, and None."""
-        return Argument(or_none(self.fits), f"{self.allowed}, or None", self.error)
+        return self._replace(fits=or_none(self.fits), allowed=f"{self.allowed}, or None")
 
 
 def shown(value: object) -> str:

@@ -39,7 +39,7 @@ LISTENER_SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("raybroker.portmapper.address_connections_max", "int", 64, "broker",
             "The same from one address.", unit="connections", low=1, high=COUNT_MAX),
     Setting("raybroker.http.connections_max", "int", 2048, "broker",
-            "Connections of httpjms, and of httpsjms, WebSockets not counted. When there is no room, the one whose "
+            "Connections of each service over HTTP, WebSockets not counted. When there is no room, the one whose "
             "request is longest in coming makes some.", unit="connections", low=1, high=COUNT_MAX),
     Setting("raybroker.http.address_connections_max", "int", 1024, "broker",
             "The same from one address; behind a proxy all clients have the proxy's.",

@@ -12,12 +12,12 @@ from raybroker.model.setting import INT_MAX, Setting
 
 SERVICE_KINDS: Final = {
     "jms": "NORMAL", "ssljms": "NORMAL", "httpjms": "NORMAL", "httpsjms": "NORMAL", "admin": "ADMIN",
-    "ssladmin": "ADMIN", "stomp": "NORMAL", "sslstomp": "NORMAL",
+    "ssladmin": "ADMIN", "httpadmin": "ADMIN", "httpsadmin": "ADMIN", "stomp": "NORMAL", "sslstomp": "NORMAL",
 }  # fmt: skip
 """Service → NORMAL, which carries messages, or ADMIN, which carries administration alone."""
 SERVICE_PROTOCOLS: Final = {
     "jms": "tcp", "ssljms": "tls", "httpjms": "http", "httpsjms": "https", "admin": "tcp", "ssladmin": "tls",
-    "stomp": "stomp", "sslstomp": "stomps",
+    "httpadmin": "http", "httpsadmin": "https", "stomp": "stomp", "sslstomp": "stomps",
 }  # fmt: skip
 _TRANSPORTS: Final = {**SERVICE_PROTOCOLS, "stomp": "tcp", "sslstomp": "tls"}
 """Service → the word in the names of its properties: imq.jms.tcp.port, imq.httpjms.http.port."""
@@ -28,7 +28,7 @@ NATIVE: Final = frozenset({"tcp", TLS})
 """Protocols that carry the broker's own; the others are served by gateways."""
 _THREADS: Final = {
     "jms": (10, 1000), "ssljms": (10, 500), "httpjms": (10, 500), "httpsjms": (10, 500), "admin": (4, 10),
-    "ssladmin": (4, 10), "stomp": (10, 1000), "sslstomp": (10, 500),
+    "ssladmin": (4, 10), "httpadmin": (4, 10), "httpsadmin": (4, 10), "stomp": (10, 1000), "sslstomp": (10, 500),
 }  # fmt: skip
 """Service → MQ's least and most threads."""
 SERVICES: Final = tuple(SERVICE_KINDS)
@@ -47,9 +47,9 @@ def pull_property(service: str) -> str:
 
 SERVICE_SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("imq.service.activelist", "string", "", "broker",
-            "Connection services that listen for programs outside the Ray cluster: jms, admin, stomp and httpjms, "
-            "ssljms, ssladmin, sslstomp and httpsjms with TLS, with commas between. MQ's default is jms,admin; here "
-            "nothing listens unless it is asked for."),
+            "Connection services that listen for programs outside the Ray cluster: jms, admin, stomp, httpjms and "
+            "httpadmin, ssljms, ssladmin, sslstomp, httpsjms and httpsadmin with TLS, with commas between. MQ's "
+            "default is jms,admin; here nothing listens unless it is asked for."),
     Setting("imq.hostname", "string", "", "broker",
             "Address that the port mapper and the services listen at; empty: all addresses of the machine."),
     Setting("imq.portmapper.port", "int", 7676, "broker",
@@ -79,7 +79,7 @@ SERVICE_SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("raybroker.security.dir", "string", "", "broker",
             "Directory of the users and access rules; empty: security, beside the stores of the cluster's brokers."),
     Setting("raybroker.http.body_bytes_max", "size", 4 << 20, "broker",
-            "Largest body of a request to the services httpjms and httpsjms.", unit="bytes", low=1024, high=64 << 20),
+            "Largest body of a request to the services over HTTP.", unit="bytes", low=1024, high=64 << 20),
     *(
         Setting(pull_property(name), "int", -1, "broker",
                 "Seconds between polls of clients whose way lets no WebSocket pass, while they get nothing and send "

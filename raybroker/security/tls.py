@@ -154,6 +154,13 @@ class ServerTls:
         """The certificate that :meth:`context` shows now (DER)."""
         return self._now().certificate
 
+    def days_left(self, now_ms: int) -> int:
+        """Whole days until that certificate is over, negative afterwards."""
+        from cryptography import x509
+
+        until = x509.load_der_x509_certificate(self.certificate()).not_valid_after_utc
+        return (until - (datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=now_ms))).days
+
     def _now(self) -> Served:
         seen = self._stat()
         if seen != self._seen:

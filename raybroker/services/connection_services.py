@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections import Counter
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
@@ -34,6 +34,7 @@ from raybroker.security.tls import ServerTls
 from raybroker.security.user_file import UserFile
 from raybroker.services.accepting import BACKLOG
 from raybroker.services.bounds import Bounds
+from raybroker.services.client_rows import ALL, Wanted, client_row
 from raybroker.services.control import Control
 from raybroker.services.listener import PAUSED, QUIESCED, RUNNING, GatewayOpener, Listener, Row
 from raybroker.services.native import TRAFFIC, RefusalLog
@@ -45,6 +46,8 @@ from raybroker.wire.port_map import MAPPER, Door
 
 LOG: Final = logging.getLogger("raybroker.services")
 UNKNOWN: Final = "UNKNOWN"
+PROBES_KNOWN_MAX: Final = 64
+"""Addresses of the broker's own probes that are remembered: a listener may notice one only after it is over."""
 
 
 class Backend(Protocol):
@@ -126,6 +129,8 @@ class ConnectionServices:
         self.address_max: int = config["raybroker.service.address_connections_max"]
         self.user_max: int = config["raybroker.service.user_connections_max"]
         self._ending: set[asyncio.Task[None]] = set()
+        self._tls: ServerTls | None = None
+        self._probes: deque[str] = deque(maxlen=PROBES_KNOWN_MAX)
         self.life = entropy.token(2).hex()
         """Part of the ids of connections: hosts have some that were made before the broker was restarted."""
         self._mapper = PortMapper(
@@ -154,7 +159,8 @@ class ConnectionServices:
         names = self.active(self._config)
         if not names:
             return
-        tls = await self._open_keystore() if any(SERVICE_PROTOCOLS[name] in WITH_TLS for name in names) else None
+        secure = any(SERVICE_PROTOCOLS[name] in WITH_TLS for name in names)
+        tls = self._tls = await self._open_keystore() if secure else None
         for name in names:
             self.access(name)
             protocol = SERVICE_PROTOCOLS[name]
@@ -194,6 +200,19 @@ class ConnectionServices:
     def refused(self, peer: str, why: str) -> None:
         """A client was not let in."""
         self._refusals.refused(peer, why)
+
+    def probing(self, address: str) -> None:
+        """The broker looks from there whether somebody listens, and says nothing."""
+        self._probes.append(address)
+
+    def is_probe(self, peer: str) -> bool:
+        return peer in self._probes
+
+    def certificate_days(self, service: str) -> int | None:
+        """Whole days until the certificate of a service is over; None for one without TLS."""
+        if self._tls is None or SERVICE_PROTOCOLS[service] not in WITH_TLS:
+            return None
+        return self._tls.days_left(round(self.now_s() * 1000))
 
     def login(self, service: str, mechanism: str, peer: Peer) -> Exchange:
         return self._authentication.exchange(service, mechanism, peer)
@@ -345,36 +364,47 @@ class ConnectionServices:
         listener.threads = {"minThreads": least, "maxThreads": most}
         listener.clients_max = most // 2
 
-    async def connections(self, service: str | None = None) -> list[Row]:
-        """One row a client: id, user, service, host, producers, consumers, client id, and what it carried."""
-        if service is not None:
-            self.named(service)
-        counts: dict[str, Counter[str]] = {}
-        for row in await self._backend.guests():
-            counts.setdefault(row["connection"], Counter()).update(
-                {key: row[key] for key in ("producers", "consumers", *TRAFFIC)}
-            )
-        found = []
-        for listener in self.listeners.values():
-            for control in sorted(listener.clients, key=lambda control: control.id):
-                if service in (None, listener.name):
-                    count = counts.get(control.id, Counter())
-                    found.append({
-                        "id": control.id, "user": control.user.name if control.user else "",
-                        "service": listener.name, "host": control.peer, "producers": count["producers"],
-                        "consumers": count["consumers"], "client_id": control.client.get("client_id", ""),
-                        "platform": control.client.get("platform", ""), **{key: count[key] for key in TRAFFIC},
-                    })  # fmt: skip
-        return found
+    async def connections(self, wanted: Wanted = ALL) -> list[Row]:
+        """One row a client that is wanted: id, user, service, host, producers, consumers, client id, what these are of,
+        and what it carried."""
+        if wanted.service is not None:
+            self.named(wanted.service)
+        return [row for _, row in await self._wanted(wanted)]
 
-    async def destroy_connection(self, id: str) -> None:  # noqa: A002
+    async def _wanted(self, wanted: Wanted) -> list[tuple[Control, Row]]:
+        guests: dict[str, list[Row]] = {}
+        for guest in await self._backend.guests():
+            guests.setdefault(guest["connection"], []).append(guest)
+        rows = (
+            (control, client_row(listener.name, control, guests.get(control.id, ())))
+            for listener in self.listeners.values()
+            for control in sorted(listener.clients, key=lambda control: control.id)
+        )
+        return [(control, row) for control, row in rows if wanted.fits(row)]
+
+    async def destroy_connection(self, id: str, reason: str | None = None) -> None:  # noqa: A002
         """End a client's connections; raises InvalidDestinationError when there is no such client."""
         for listener in self.listeners.values():
             for control in listener.clients:
                 if control.id == id:
-                    await self._end(control, "an administrator has closed the connection")
+                    await self._destroy(control, reason)
                     return
         raise InvalidDestinationError(f"there is no connection {id!r}; list them with: raybroker list cxn")
+
+    async def destroy_connections(self, wanted: Wanted, reason: str | None = None) -> int:
+        """End those of all clients that are wanted, but not those of services for administration; how many."""
+        if wanted.service is not None:
+            self.named(wanted.service)
+        found = [control for control, row in await self._wanted(wanted) if SERVICE_KINDS[row["service"]] != "ADMIN"]
+        for control in found:
+            await self._destroy(control, reason)
+        return len(found)
+
+    async def _destroy(self, control: Control, reason: str | None) -> None:
+        why = f"an administrator has closed the connection{f': {reason}' if reason else ''}"
+        LOG.info("[B1069] connection %s of user %r from %s: %s", control.id, control.user and control.user.name,
+                 control.peer, why)  # fmt: skip
+        await self._end(control, why)
 
     def end(self, control: Control, reason: str) -> None:
         """End a client's connections, soon."""

@@ -68,11 +68,12 @@ class Gateway:
         self._logging_in = asyncio.Semaphore(LOGINS_MAX)
 
     async def connect_as(
-        self, user: str, password: str, *, peer: str, client_id: str | None = None, client: str = "",
-        attributes: Mapping[str, object] | None = None, ended: Ended | None = None,
+        self, user: str, password: str, *, token: str | None = None, peer: str, client_id: str | None = None,
+        client: str = "", attributes: Mapping[str, object] | None = None, ended: Ended | None = None,
     ) -> Connection:  # fmt: skip
         """A connection to the own broker that has logged in as this user; not started. From any event loop.
 
+        token       says who the user is, in place of name and password
         peer        "address:port" of the client that the gateway does this for
         client_id   of the connection, for durable subscriptions
         client      what the client is, for listings: "STOMP 1.2"
@@ -82,23 +83,24 @@ class Gateway:
         answers that is paused or full; ConfigError for a bad client id.
         """
         work = self.core_as(
-            user, password, peer=peer, client_id=client_id, client=client, attributes=attributes, ended=ended
-        )
+            user, password, token=token, peer=peer, client_id=client_id, client=client, attributes=attributes,
+            ended=ended,
+        )  # fmt: skip
         return Connection(await asyncio.wrap_future(self.io.submit(work)))
 
     async def core_as(
-        self, user: str, password: str, *, peer: str, client_id: str | None = None, client: str = "",
-        attributes: Mapping[str, object] | None = None, ended: Ended | None = None,
+        self, user: str, password: str, *, token: str | None = None, peer: str, client_id: str | None = None,
+        client: str = "", attributes: Mapping[str, object] | None = None, ended: Ended | None = None,
     ) -> ConnectionCore:  # fmt: skip
         """:meth:`connect_as` on the gateway's loop, for those who work there: the connection without its face."""
         dialler = _Dialler(self._arrive, peer)
         calls = ServiceCalls(
-            (OWN,), Credentials(user, password, sends="always"), client_id=client_id, reach=dialler.reach,
+            (OWN,), Credentials(user, password, token=token, sends="always"), client_id=client_id, reach=dialler.reach,
             client=client or self.service, observer=_Observer(ended) if ended is not None else None,
         )  # fmt: skip
         async with self._logging_in:
             return await connected(
-                calls, {"raybroker.client.direct": False, **(attributes or {})}, client_id, user, self.io
+                calls, {"raybroker.client.direct": False, **(attributes or {})}, client_id, user or None, self.io
             )
 
 

@@ -60,6 +60,10 @@ class Services(Protocol):
 
     def refused(self, peer: str, why: str) -> None: ...
 
+    def is_probe(self, peer: str) -> bool:
+        """Whether the broker itself has looked from there whether somebody listens."""
+        ...
+
     def login(self, service: str, mechanism: str, peer: Peer) -> Exchange: ...
 
     def mechanisms(self, service: str) -> list[str]: ...
@@ -85,6 +89,12 @@ class Services(Protocol):
         ...
 
 
+def reachable(bound: socket.socket) -> tuple[str, int]:
+    """The address of a socket that listens, for connections from its own machine."""
+    host, port = bound.getsockname()[:2]
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port
+
+
 class GatewayOpener(Protocol):
     """Serves the services of other protocols, in a thread of its own; see ``gateway.py``."""
 
@@ -108,6 +118,8 @@ class Listener:
         self.kind = SERVICE_KINDS[name]
         self.protocol = SERVICE_PROTOCOLS[name]
         self.port: int = bound.getsockname()[1]
+        self.address = reachable(bound)
+        """Where this machine itself reaches it."""
         self.state = RUNNING
         self.clients: set[Control] = set()
         self.clients_max = clients_max
@@ -286,6 +298,8 @@ class Listener:
                     reason=reason)  # fmt: skip
 
     def refused(self, address: str, why: str) -> None:
+        if self._services.is_probe(address):
+            return
         self.refused_count += 1
         self._services.refused(address, why)
 

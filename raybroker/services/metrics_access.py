@@ -26,7 +26,7 @@ from raybroker.security.lockout import Lockout
 from raybroker.security.mechanism import UNENCRYPTED, Peer, require_private
 from raybroker.security.private_files import read_private
 from raybroker.security.user_file import UserFile
-from raybroker.services.rest.credentials import who
+from raybroker.services.web.credentials import who
 
 TOKEN_FILE: Final = "metrics.token"
 TOKEN_BYTES_MAX: Final = 1024

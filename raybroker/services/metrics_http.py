@@ -4,11 +4,16 @@
     /metrics/destinations          the destination tier, with ?names=
     /sd                            all brokers of the cluster, as Prometheus' HTTP service discovery wants them
     /healthy                       200 while the broker answers
+    /health/live                   the same, as JSON
+    /health/ready                  200 while clients can use the broker: it is open, its hosts answer, services listen
+    /health/broker                 its graded checks, each with its text: 503 when one is critical or unknown
+    /health/services               those of its connection services
+    /health/cluster                those of the cluster, as this broker sees it
 
 The methods are GET and HEAD; prometheus_client chooses the format by the header Accept.  A query that is not
 understood is refused (400).  A scrape that cannot be answered in time is an error of the scrape (503), never half a
 page.  Requests for the same page at the same time share one: many scrapers cost about as much as one.  With an
-``Admission`` whoever asks says who he is, but for /healthy (401).
+``Admission`` whoever asks says who he is (401), but for /healthy, /health/live and /health/ready, which say one word.
 """
 
 from __future__ import annotations
@@ -28,6 +33,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from raybroker.admin.checks import Grade, failing, row, worst
 from raybroker.metrics.catalogue import TIERS, Tier
 from raybroker.metrics.exposition import content_type, page
 from raybroker.metrics.snapshot import Snapshot
@@ -59,9 +65,13 @@ BACKLOG: Final = 256
 """Connections the system may hold that are not accepted yet."""
 PARAMETERS: Final[dict[str, tuple[str, ...]]] = {
     "/metrics": ("tier", "names"), "/metrics/destinations": ("names",), "/sd": (), "/healthy": (),
+    "/health/live": (), "/health/ready": (), "/health/broker": (), "/health/services": (), "/health/cluster": (),
 }  # fmt: skip
 """Paths, and what may be asked of them."""
-PUBLIC: Final = frozenset({"/healthy"})
+HEALTH: Final = "/health/"
+PROBES: Final = frozenset({"/health/live", "/health/ready"})
+"""They say whether, and not why."""
+PUBLIC: Final = PROBES | {"/healthy"}
 """Nobody is asked who he is there."""
 METHODS: Final = ("GET", "HEAD")
 CONNECTIONS_MAX: Final = 512
@@ -69,9 +79,12 @@ CONNECTIONS_OF_ADDRESS_MAX: Final = 128
 START_TIMEOUT_S: Final = 10.0
 STOP_TIMEOUT_S: Final = 4.0
 _TEXT: Final = "text/plain; charset=utf-8"
+_FRESH: Final = {"Cache-Control": "no-store"}
 
 Ask = Callable[[str | None], Snapshot]
 """Gives the snapshot with the destinations of those names, in any thread; raises a BrokerError or TimeoutError."""
+Look = Callable[[str], list[dict[str, Any]]]
+"""Gives the checks of that name (live, ready, broker, services, cluster), in any thread; raises as Ask."""
 
 
 class _Wanted(NamedTuple):
@@ -144,11 +157,13 @@ class Admission(Protocol):
 
 class Endpoint:
     """Listens from :meth:`start` to :meth:`stop`. ``targets``: the endpoints of all brokers, for /sd; ``admission``:
-    None: everybody may ask. What is given to :meth:`admit` holds from then on."""
+    None: everybody may ask. What is given to :meth:`admit` holds from then on. ``look``: the checks of health."""
 
     def __init__(
-        self, ask: Ask, targets: Callable[[], list[dict[str, Any]]], admission: Admission | None = None
-    ) -> None:
+        self, ask: Ask, targets: Callable[[], list[dict[str, Any]]], admission: Admission | None = None,
+        look: Look = lambda name: [],
+    ) -> None:  # fmt: skip
+        self._look = look
         self._ask = ask
         self._pages = _Pages(ask)
         self._targets = targets
@@ -247,8 +262,9 @@ class Endpoint:
             text = f"{request.method:.20} is not understood here; there are GET and HEAD\n"
             return _Answer(405, _TEXT, text.encode(), {"Allow": ", ".join(METHODS)})
         if path not in PARAMETERS:
-            text = "/metrics, /metrics?tier=destination, /metrics/destinations?names=orders.*, /sd, /healthy\n"
-            return _Answer(404, _TEXT, f"there is: {text}".encode())
+            text = "/metrics, /metrics?tier=destination, /metrics/destinations?names=orders.*, /sd, /healthy"
+            health = ", ".join(known for known in PARAMETERS if known.startswith(HEALTH))
+            return _Answer(404, _TEXT, f"there is: {text}, {health}\n".encode())
         if self._admission is not None and path not in PUBLIC:
             await self._admission.require(headers.get("authorization"), request.client.host if request.client else "")
         query = parameters(path, request.url.query)
@@ -257,10 +273,22 @@ class Endpoint:
         if path == "/healthy":
             await self._worked(self._ask, None)
             return _Answer(200, _TEXT, b"ok\n")
+        if path.startswith(HEALTH):
+            return await self._health(path)
         tiers = tiers_of(query.get("tier", ["aggregate"])) if path == "/metrics" else ("destination",)
         kind = content_type(", ".join(headers.getlist("accept")))
         packed = "gzip" in headers.get("accept-encoding", "")
         return await self._worked(self._pages.get, _Wanted(tiers, query.get("names", ["*"])[0], kind, packed))
+
+    async def _health(self, path: str) -> _Answer:
+        """A probe that anybody may make says one word, whatever is wrong."""
+        try:
+            rows = await self._worked(self._look, path.removeprefix(HEALTH))
+        except (BrokerError, TimeoutError) as error:
+            rows = [row("answers", "", Grade.CRITICAL, f"the broker cannot be asked now: {error}")]
+        failed = failing(rows)
+        told = {"status": "failing" if failed else "ok"} if path in PROBES else {"grade": worst(rows), "checks": rows}
+        return _Answer(503 if failed else 200, "application/json", json.dumps(told).encode(), _FRESH)
 
     async def _worked(self, work: Callable[..., R], *args: Any) -> R:
         """The result of some work in a thread; raises TimeoutError when none was free for too long."""

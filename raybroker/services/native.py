@@ -204,11 +204,16 @@ class Connection:
             self._name = name
             LOG.info("[B1065] %s connected from %s", name, self.peer)
 
-    def counts(self) -> dict[str, int]:
-        """How many producers and consumers it has."""
+    def counts(self) -> dict[str, Any]:
+        """How many producers and consumers it has, of which destinations, and the ids of the consumers."""
         session = self._session
-        return {"producers": len(session.producers) if session else 0,
-                "consumers": len(session.consumers) if session else 0}
+        producers = list(session.producers.values()) if session else []
+        consumers = list(session.consumers.values()) if session else []
+        return {
+            "producers": len(producers), "consumers": len(consumers),
+            "destinations": sorted({f"{one.home.kind} {one.home.name}" for one in (*producers, *consumers)}),
+            "consumer_ids": [one.number for one in consumers],
+        }  # fmt: skip
 
     def _came(self, block: Block) -> None:
         """A guest has sent messages."""

@@ -1,7 +1,7 @@
 """A user without rights tries every operation by every way in: each is refused with its error, and nothing happens.
 
-The ways are the native protocol, the same inside of a WebSocket, REST, STOMP, and the service admin; the command line
-with -b is in test_cli_outside.py.
+The ways are the native protocol, the same inside of a WebSocket, REST, STOMP, the service admin, and administration
+over HTTP; the command line with -b is in test_cli_outside.py.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pytest
 
 import raybroker as rb
 from raybroker.errors import SecurityError
+from raybroker.services.administration.resources import RESOURCES, Resource
 from tests.contracts.stomp_rig import Bare
 from tests.contracts.test_services import Outside, until
 
@@ -46,7 +47,7 @@ OPERATIONS: Final = {
     "consume metrics": ("consume", "mq.metrics.broker", "topic", "(consume with topic 'mq.metrics|create topics)"),
 }
 """What is tried → (operation, destination, type) as why-denied names it, and what the error says."""
-SERVICES: Final = "jms,admin,httpjms,stomp"
+SERVICES: Final = "jms,admin,httpjms,stomp,httpadmin"
 
 
 class Doors(Outside):
@@ -199,6 +200,17 @@ def test_administration(doors: Doors, service: str) -> None:
     with pytest.raises(SecurityError, match=told):
         administer()
     assert doors.state() == before
+
+
+@pytest.mark.parametrize("resource", RESOURCES, ids=lambda resource: f"{resource.method} {resource.path}")
+def test_by_administration_over_http(doors: Doors, resource: Resource) -> None:
+    before = doors.state()
+    path = resource.path.format(type="queue", name="kept", id="1", broker="loopback")
+    body = {"json": {"name": "kept", "type": "queue"}} if resource.method in ("POST", "PATCH") else {}
+    url = f"http://127.0.0.1:{doors.ports['httpadmin']}{path}"
+    answer = httpx.request(resource.method, url, auth=("bob", "secret"), timeout=30, **body)  # type: ignore[arg-type]
+    assert (answer.status_code, "user 'bob' may not connect to ADMIN" in answer.text) == (401, True), answer.text
+    until(lambda: doors.state() == before)
 
 
 @pytest.mark.parametrize("what", OPERATIONS)

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -137,6 +138,32 @@ def test_a_token_says_who_a_client_is(make: Make, provider: Provider, key: str) 
     assert [row["user"] for row in outside.admin.list_connections()] == ["ann"]
     by_token(outside, provider.token(key, sub="boss", groups=["admin"]), "admin").admin().list_destinations()
     outside.connect("bob")
+
+
+@pytest.mark.parametrize("mechanisms", ["token", "token,digest"])
+def test_a_token_is_taken_over_http_for_messages_and_for_administration(
+    make: Make, provider: Provider, mechanisms: str
+) -> None:
+    services = {"imq.service.activelist": "httpjms,httpadmin"}
+    outside = make(**{**TOKENS, **services, "imq.authentication.type": mechanisms})
+    urls = {name: f"http://127.0.0.1:{outside.ports[name]}" for name in ("httpjms", "httpadmin")}
+    ann = {"Authorization": f"Bearer {provider.token()}"}
+    boss = {"Authorization": f"Bearer {provider.token(sub='boss', groups=['admin'])}"}
+    sent = httpx.post(f"{urls['httpjms']}/queues/q/messages", json={"body": 1}, headers=ann, timeout=30)
+    assert sent.status_code == 201, sent.text
+    found = httpx.get(f"{urls['httpadmin']}/destinations/queue/q", headers=boss, timeout=30)
+    assert (found.status_code, found.json()["messages"]) == (200, 1)
+    assert sorted(row["user"] for row in outside.admin.list_connections()) == ["ann", "boss"]
+    refused = httpx.get(f"{urls['httpadmin']}/destinations", headers=ann, timeout=30)
+    assert (refused.status_code, "may not connect to ADMIN" in refused.text) == (401, True)
+    assert "Bearer" in refused.headers["www-authenticate"]
+    assert ("Basic" in refused.headers["www-authenticate"]) is ("digest" in mechanisms)
+    for token in ("x", provider.token(exp=1), provider.token(aud="other")):
+        shown = {"Authorization": f"Bearer {token}"}
+        answer = httpx.get(f"{urls['httpadmin']}/destinations", headers=shown, timeout=30)
+        assert (answer.status_code, "the token is not accepted" in answer.text) == (401, True)
+    basic = httpx.get(f"{urls['httpjms']}/queues/q/messages", auth=("ann", "secret"), timeout=30)
+    assert basic.status_code == (200 if "digest" in mechanisms else 401)
 
 
 @pytest.mark.parametrize(

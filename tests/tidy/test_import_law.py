@@ -47,7 +47,8 @@ LAWS: dict[str, Law] = {
     # one place that may make them.
     "client": law("admin transport wire content model config security system"),
     # Servers that listen: they speak the commands of the core where the engine only passes them on.
-    "services": law("core engine transport wire content security model system config metrics logs"),
+    # Administration over HTTP is made from the table of verbs.
+    "services": law("admin core engine transport wire content security model system config metrics logs"),
     # A host is composed of an engine and the services that listen for it.
     "hosting": law("core engine services transport wire content security model system config metrics logs"),
     # A broker tells what the catalogue of metrics names, and has the log.
@@ -88,8 +89,16 @@ FILES: dict[str, tuple[Law, str]] = {
     "raybroker/client/loopback.py": (law("engine store services hosting broker"), "a whole broker in one process"),
     "raybroker/client/producer/body_encoding.py": (law("", "msgpack"), "bodies are msgpack types"),
     "raybroker/content/arrays.py": (law("", "numpy"), "arrays come back as arrays, where numpy is installed"),
-    "raybroker/services/rest/models.py": (law("", "orjson pydantic typing_extensions"), "models check and describe"),
+    "raybroker/services/rest/models.py": (law("", "pydantic typing_extensions"), "models check and describe"),
     "raybroker/services/rest/openapi.py": (law("", "pydantic"), "the description is made from the models"),
+    "raybroker/services/administration/application.py": (law("", "starlette"), "requests of HTTP"),
+    "raybroker/services/administration/shapes.py": (
+        law("", "orjson pydantic typing_extensions"), "models are made from the declarations of verbs"
+    ),
+    "raybroker/services/web/application.py": (law("", "pydantic starlette"), "requests of HTTP"),
+    "raybroker/services/web/bodies.py": (law("", "starlette"), "bodies of requests of HTTP"),
+    "raybroker/services/web/json_text.py": (law("", "orjson pydantic typing_extensions"), "JSON in and out"),
+    "raybroker/services/web/operations.py": (law("", "pydantic"), "the description is made from the models"),
     "raybroker/services/rest/application.py": (law("", "pydantic starlette"), "requests of HTTP"),
     "raybroker/services/rest/long_poll.py": (law("", "starlette"), "the native protocol by requests of HTTP"),
     "raybroker/services/rest/relay.py": (law("", "starlette"), "WebSockets"),

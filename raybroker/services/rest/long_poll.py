@@ -33,9 +33,9 @@ from starlette.responses import Response
 
 from raybroker.model.errors import BrokerError, ProtocolError, ResourceAllocationError
 from raybroker.services.arrivals import Origin
-from raybroker.services.rest import models
-from raybroker.services.rest.problems import CONTENT_TYPE, RefusedError, headers_of, problem, status_of
 from raybroker.services.rest.relay import Arrive, origin_of
+from raybroker.services.web.application import answered_with
+from raybroker.services.web.problems import RefusedError
 from raybroker.system import entropy
 
 LOG: Final = logging.getLogger("raybroker.services")
@@ -278,7 +278,6 @@ def _answering(step: Callable[[Request], Awaitable[Response]]) -> Callable[[Requ
         except Exception as failure:  # whoever asks is told, and the log has the rest
             LOG.exception("a request of a long poll could not be answered")
             error = BrokerError(f"the broker failed: {failure!r:.200}")
-        headers = {**_HEADERS, **headers_of(error)}
-        return Response(models.written(problem(error)), status_of(error), headers, CONTENT_TYPE)
+        return answered_with(error)
 
     return answer

@@ -12,8 +12,7 @@ import re
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, NotRequired
 
-import orjson
-from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError, with_config
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
 from raybroker.content.headers import DEDUP_ID_CHARS_MAX, PROPERTIES_MAX
@@ -22,6 +21,7 @@ from raybroker.model.property_names import RESERVED_WORDS
 from raybroker.model.setting import OVERRIDE_MS_MAX, PRIORITY_MAX
 from raybroker.model.units import UNIT_CHARS_MAX
 from raybroker.services.received_message import ReceivedMessage
+from raybroker.services.web.json_text import DIGITS, checked, loaded
 
 ARRAY_MAX: Final = 1000
 """Messages of one request."""
@@ -188,43 +188,14 @@ class SettledAll(TypedDict):
     results: list[Settled]
 
 
-class Problem(TypedDict):
-    """An error (RFC 9457). ``retryable``: the same request may succeed later; ``definite``: nothing was done."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    code: str
-    retryable: bool
-    definite: bool
-    results: NotRequired[list[Settled]]
-
-
-class Health(TypedDict):
-    """``state``: RUNNING, PAUSED or QUIESCED."""
-
-    broker: str
-    state: str
-
-
-def _digits(value: Any) -> Any:
-    if isinstance(value, str) and not (value.isascii() and value.removeprefix("-").isdecimal() and len(value) < 20):
-        raise ValueError("it is a whole number in digits")
-    return value
-
-
-_DIGITS: Final = BeforeValidator(_digits)
-
-
 @with_config(extra="forbid")
 class ReceiveQuery(TypedDict):
     """How many messages, how long to wait, how long to hold them."""
 
-    max: NotRequired[Annotated[int, Field(ge=1, le=RECEIVED_MAX, json_schema_extra={"default": 1}), _DIGITS]]
-    wait_ms: NotRequired[Annotated[int, Field(ge=0, le=WAIT_MS_MAX, json_schema_extra={"default": 0}), _DIGITS]]
+    max: NotRequired[Annotated[int, Field(ge=1, le=RECEIVED_MAX, json_schema_extra={"default": 1}), DIGITS]]
+    wait_ms: NotRequired[Annotated[int, Field(ge=0, le=WAIT_MS_MAX, json_schema_extra={"default": 0}), DIGITS]]
     lease_ms: NotRequired[Annotated[
-        int, Field(ge=LEASE_MS_MIN, le=LEASE_MS_MAX, json_schema_extra={"default": LEASE_MS}), _DIGITS
+        int, Field(ge=LEASE_MS_MIN, le=LEASE_MS_MAX, json_schema_extra={"default": LEASE_MS}), DIGITS
     ]]
 
 
@@ -232,13 +203,8 @@ class ReceiveQuery(TypedDict):
 class BrowseQuery(TypedDict):
     """How many messages, and which."""
 
-    max: NotRequired[Annotated[int, Field(ge=1, le=RECEIVED_MAX, json_schema_extra={"default": 100}), _DIGITS]]
+    max: NotRequired[Annotated[int, Field(ge=1, le=RECEIVED_MAX, json_schema_extra={"default": 100}), DIGITS]]
     selector: NotRequired[Annotated[str, Field(max_length=4096)]]
-
-
-@with_config(extra="forbid")
-class NoQuery(TypedDict):
-    """Nothing."""
 
 
 MESSAGE: Final = TypeAdapter(MessageIn)
@@ -250,25 +216,10 @@ RELEASE: Final = TypeAdapter(ReleaseIn)
 
 def parsed(adapter: TypeAdapter[Any], data: bytes) -> Any:
     """The value of a request's body; raises MessageFormatError, which names the place and what it may be."""
-    try:
-        value = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise MessageFormatError(f"the body of the request is no JSON: {error}") from None
+    value = loaded(data)
     if adapter is SEND:
         adapter = MESSAGES if isinstance(value, list) else MESSAGE
     return checked(adapter, value, "the body of the request")
-
-
-def checked(adapter: TypeAdapter[Any], value: Any, what: str) -> Any:
-    """The value, as the model has it; raises MessageFormatError."""
-    try:
-        return adapter.validate_python(value)
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)
-        first = found[0]
-        place = ".".join(map(str, first["loc"])) or what
-        more = f" (and {len(found) - 1} more faults)" if len(found) > 1 else ""
-        raise MessageFormatError(f"{what}: {place:.200}: {first['msg']}{more}; see /openapi.json") from None
 
 
 def body_of(message: MessageIn) -> Any:
@@ -296,20 +247,3 @@ def shown(message: ReceivedMessage) -> MessageOut:
         "persistent": message.persistent, "timestamp": message.timestamp, "expiration": message.expiration,
         "unit_of_order": message.unit_of_order, "dedup_id": message.dedup_id,
     }  # fmt: skip
-
-
-def _otherwise(value: Any) -> Any:
-    if isinstance(value, bytes | bytearray | memoryview):
-        return base64.b64encode(value).decode()
-    return str(value)
-
-
-_OPTIONS: Final = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
-
-
-def written(value: Any) -> bytes:
-    """An answer as JSON; raises MessageFormatError for what JSON cannot have."""
-    try:
-        return orjson.dumps(value, default=_otherwise, option=_OPTIONS)
-    except orjson.JSONEncodeError as error:
-        raise MessageFormatError(f"the answer cannot be written as JSON: {error}") from None

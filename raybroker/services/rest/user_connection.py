@@ -99,6 +99,11 @@ class UserConnection:
         self._next = 0
         self._giving_back: set[asyncio.Task[None]] = set()
 
+    @property
+    def busy(self) -> bool:
+        """Messages are held."""
+        return len(self.leases) > 0
+
     def use(self, connection: Connection) -> None:
         self._connection = connection
 

@@ -11,7 +11,8 @@ from typing import Any, get_type_hints
 import pytest
 
 from raybroker.admin.verb import Asynchronous, Blocking, By, Verb, declared_in, verb
-from raybroker.admin.verbs import VERBS, AdminVerbs, ManagerVerbs, Name, PageMax, Start
+from raybroker.admin.verb_types import Name, PageMax, Start
+from raybroker.admin.verbs import VERBS, AdminVerbs, ManagerVerbs
 from raybroker.broker.broker import Broker
 from raybroker.broker.broker_metrics import Measuring
 from raybroker.broker.broker_properties import ClusterProperties, Properties
@@ -22,6 +23,7 @@ from raybroker.broker.definitions import Definitions
 from raybroker.broker.destinations import Destinations
 from raybroker.broker.ending import ClusterEnding, Ending
 from raybroker.broker.forwarding_agents import Agents
+from raybroker.broker.health import ClusterHealth, Health
 from raybroker.broker.message_administration import Messages
 from raybroker.broker.quotas import Quotas
 from raybroker.broker.schedules import Schedules
@@ -37,13 +39,15 @@ from tests.tidy.source import read, tree_of
 
 OF_BROKER = (
     Broker, ServiceAdministration, Destinations, Subscriptions, Schedules, Transactions, Messages, Templates, Quotas,
-    Properties, Measuring, Ending,
+    Properties, Measuring, Ending, Health,
 )  # fmt: skip
-OF_CLUSTER = (ClusterAdmin, Definitions, ClusterItself, Agents, Pausing, ClusterProperties, ClusterEnding)
+OF_CLUSTER = (
+    ClusterAdmin, Definitions, ClusterItself, Agents, Pausing, ClusterProperties, ClusterEnding, ClusterHealth,
+)  # fmt: skip
 OF_HOST = (HostPort, HostService)
 CLUSTER_ALONE = frozenset({
     "list_brokers", "query_cluster", "reload_cluster", "change_master", "backup_record", "create_forwarding",
-    "destroy_forwarding", "list_forwardings", "query_forwarding",
+    "destroy_forwarding", "list_forwardings", "query_forwarding", "check_cluster",
 })  # fmt: skip
 """What means nothing to a broker without a cluster."""
 NO_COMMAND = {

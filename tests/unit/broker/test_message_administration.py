@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.admin.verbs import BROWSE_MAX, EXPORT_BYTES_MAX
+from raybroker.admin.verb_types import BROWSE_MAX, EXPORT_BYTES_MAX
 from raybroker.content.death_records import ORIGIN, SUBSCRIPTION
 from raybroker.content.headers import BlockContent, message_id, pack_fields
 from raybroker.errors import ConfigError, ConnectionLostError, IllegalStateError, InvalidDestinationError

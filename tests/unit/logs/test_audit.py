@@ -69,6 +69,6 @@ def test_verbs_are_shown_without_what_may_be_content_of_messages() -> None:
 @pytest.mark.parametrize("verb", VERBS)
 def test_each_verb_either_reads_or_is_written_down(verb: str) -> None:
     reads = {
-        "list", "query", "browse", "export", "metrics", "why", "backup",
+        "list", "query", "browse", "export", "metrics", "why", "backup", "check",
     }  # fmt: skip
     assert changes(verb) is (verb.partition("_")[0] not in reads), f"{verb}: {READING}"

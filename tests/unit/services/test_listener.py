@@ -23,8 +23,17 @@ class Services:
     def __init__(self) -> None:
         self.peers: list[Peer] = []
 
+        self.probes: set[str] = set()
+        self.told: list[str] = []
+
     def login(self, service: str, mechanism: str, peer: Peer) -> Any:
         self.peers.append(peer)
+
+    def is_probe(self, peer: str) -> bool:
+        return peer in self.probes
+
+    def refused(self, peer: str, why: str) -> None:
+        self.told.append(peer)
 
 
 @pytest.mark.parametrize(
@@ -39,3 +48,14 @@ def test_whether_others_may_read_what_a_client_sends(service: str, origin: Origi
         control = Control(listener, "c", "192.0.2.1:7", first_s=1, proof_s=1, origin=origin)
         listener.login(control, "basic")
     assert services.peers == [Peer("192.0.2.1", encrypted=encrypted)]
+
+
+def test_the_brokers_own_probe_is_no_refused_client() -> None:
+    services: Any = Services()
+    with socket.create_server(("0.0.0.0", 0)) as bound:
+        listener = Listener(services, "jms", bound, 5)
+    assert listener.address == ("127.0.0.1", listener.port)
+    services.probes.add("127.0.0.1:7")
+    listener.refused("127.0.0.1:7", "it said nothing")
+    listener.refused("127.0.0.1:8", "it said nothing")
+    assert (services.told, listener.row()["refused"]) == (["127.0.0.1:8"], 1)

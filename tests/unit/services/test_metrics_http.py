@@ -266,6 +266,44 @@ def test_with_an_admission_everything_but_health_asks_for_credentials(broker: Br
     assert admission.closed
 
 
+OK = {"check": "hosts", "of": "b1", "grade": "ok", "text": "1 of 1 hosts answer"}
+BAD = {"check": "hosts", "of": "b1/h1", "grade": "critical", "text": "host b1/h1 does not answer: secret"}
+
+
+def test_health_says_one_word_to_anybody_and_all_to_who_may_see_metrics(broker: Broker) -> None:
+    found: dict[str, Any] = {name: [OK] for name in ("live", "ready", "broker", "services", "cluster")}
+
+    def look(name: str) -> list[dict[str, Any]]:
+        if isinstance(found[name], Exception):
+            raise found[name]
+        rows: list[dict[str, Any]] = found[name]
+        return rows
+
+    endpoint = Endpoint(broker, lambda: TARGETS, Admission(), look)
+    base = endpoint.start("127.0.0.1", PortRange(0, 0)).removesuffix("/metrics")
+    allowed = {"Authorization": "Bearer word"}
+    try:
+        for name in ("live", "ready"):
+            assert get(f"{base}/health/{name}")[:2] == (200, b'{"status": "ok"}')
+        for name in ("broker", "services", "cluster"):
+            assert get(f"{base}/health/{name}")[0] == 401
+            status, body, _ = get(f"{base}/health/{name}", **allowed)
+            assert (status, json.loads(body)) == (200, {"grade": "ok", "checks": [OK]})
+        found["ready"] = found["broker"] = [OK, BAD]
+        found["live"] = found["cluster"] = ConnectionLostError("secret")
+        for name in ("live", "ready"):
+            assert get(f"{base}/health/{name}")[:2] == (503, b'{"status": "failing"}')
+        for name in ("broker", "cluster"):
+            status, body, _ = get(f"{base}/health/{name}", **allowed)
+            assert (status, json.loads(body)["grade"], b"secret" in body) == (503, "critical", True)
+        found["broker"] = [{**OK, "grade": "warning"}]
+        assert get(f"{base}/health/broker", **allowed)[0] == 200, "a warning fails no probe"
+        assert get(f"{base}/health/live?verbose=1")[0] == 400
+        assert get(f"{base}/health")[0] == get(f"{base}/health/")[0] == get(f"{base}/health/other")[0] == 404
+    finally:
+        endpoint.stop()
+
+
 def test_scrapes_of_one_connection_are_answered_on_it(base: str, broker: Broker) -> None:
     connection = http.client.HTTPConnection(base.removeprefix("http://"), timeout=30)
     try:

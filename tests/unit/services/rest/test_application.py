@@ -13,9 +13,10 @@ import pytest
 from raybroker import aio
 from raybroker.errors import QuotaExceededError, SecurityError, StoreError
 from raybroker.services.rest.application import Application, Terms
-from raybroker.services.rest.problems import CONTENT_TYPE, problem
-from raybroker.services.rest.users import Users
-from tests.unit.services.rest.rig import Broker, until
+from raybroker.services.rest.user_connection import UserConnection
+from raybroker.services.web.problems import CONTENT_TYPE, problem
+from raybroker.services.web.users import Users
+from tests.unit.services.web.rig import Broker, until
 
 TERMS = Terms("b1", "1.0", 100_000, unencrypted=False)
 JSON = {"content-type": "application/json"}
@@ -26,7 +27,9 @@ class Rig:
         self.state = "RUNNING"
         self.now_s = 0.0
         self.broker = Broker(name)
-        self.users = Users(self.broker.connect, most=4, now_s=lambda: self.now_s)
+        self.users = Users(
+            self.broker.connect, lambda: UserConnection(lambda: self.now_s), most=4, now_s=lambda: self.now_s
+        )
         self.application = Application(self.users, terms, lambda: self.state)
         self.inside: Any = None
         self.ann = self.client()
@@ -228,7 +231,7 @@ def test_browsing_takes_nothing_and_has_an_end() -> None:
         ("DELETE", "/queues/q/messages", {}, 405, "there is GET, POST"),
         ("HEAD", "/queues/q/receive", {}, 405, ""),
         ("GET", "/queues/q", {}, 404, "/queues/{name}/messages"),
-        ("GET", "/queues/a%2Fb/messages", {}, 404, "there is no"),
+        ("GET", "/queues/a%2Fb/messages", {}, 400, "'a/b'"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_and_changes_nothing(

@@ -12,8 +12,11 @@ from jsonschema import Draft202012Validator
 
 from raybroker.errors import MessageFormatError
 from raybroker.services.rest import models
-from raybroker.services.rest.models import SEND, body_of, checked, parsed, written
-from raybroker.services.rest.openapi import OPERATIONS, description
+from raybroker.services.rest.models import SEND, body_of, parsed
+from raybroker.services.rest.openapi import OPERATIONS, about
+from raybroker.services.web.credentials import Offer
+from raybroker.services.web.json_text import checked, written
+from raybroker.services.web.operations import description
 
 WHOLE = {
     "body": [1, "x", None], "properties": {"a": True, "b": -1, "c": 1.5, "d": "x", "e": None}, "correlation_id": "c",
@@ -83,7 +86,7 @@ def test_a_query_is_checked(given: dict[str, str], told: str) -> None:
 
 
 def test_the_description_says_what_is_checked() -> None:
-    document = description("1")
+    document = description(about("1", Offer()), OPERATIONS)
     asked = document["paths"]["/queues/{name}/messages"]["post"]["requestBody"]["content"]["application/json"]
     schema = asked["schema"]
     validator = Draft202012Validator({**schema, "components": document["components"]})

@@ -13,6 +13,7 @@ from raybroker.model.errors import (
     IllegalStateError,
     InvalidDestinationError,
     InvalidSelectorError,
+    MasterUnavailableError,
     MemoryLowError,
     MessageFormatError,
     MessageTooLargeError,
@@ -30,7 +31,6 @@ from raybroker.model.errors import (
 )
 
 CONTENT_TYPE: Final = "application/problem+json"
-REALM: Final = 'Basic realm="raybroker", charset="UTF-8"'
 
 STATUSES: Final[tuple[tuple[type[BrokerError], int], ...]] = (
     (SecurityError, 403),
@@ -47,6 +47,7 @@ STATUSES: Final[tuple[tuple[type[BrokerError], int], ...]] = (
     (DestinationPausedError, 503),
     (ResourceAllocationError, 503),
     (NoClusterError, 503),
+    (MasterUnavailableError, 503),
     (RequestTimeoutError, 504),
     (ConnectionLostError, 503),
     (OrderError, 409),

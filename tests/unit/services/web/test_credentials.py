@@ -6,8 +6,8 @@ import base64
 
 import pytest
 
-from raybroker.services.rest.credentials import Digests, who
-from raybroker.services.rest.problems import RefusedError
+from raybroker.services.web.credentials import TOKEN_CHARS_MAX, Digests, Offer, who
+from raybroker.services.web.problems import RefusedError
 
 
 def basic(text: bytes) -> str:
@@ -16,9 +16,9 @@ def basic(text: bytes) -> str:
 
 def test_user_and_password_are_read_and_the_password_shows_nowhere() -> None:
     found = who(basic("änn:se:cret".encode()))
-    assert found == ("änn", "se:cret")
+    assert found == ("änn", "se:cret", None)
     assert "se:cret" not in repr(found)
-    assert who("bAsIc " + base64.b64encode(b"a:b").decode()) == ("a", "b")
+    assert who("bAsIc " + base64.b64encode(b"a:b").decode()) == ("a", "b", None)
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,17 @@ def test_a_digest_is_of_one_password_and_of_one_process() -> None:
     one, other = Digests(), Digests()
     assert one.of("a") == one.of("a") != one.of("b")
     assert one.of("a") != other.of("a")
+
+
+def test_a_token_is_taken_where_it_is_offered_and_shows_nowhere() -> None:
+    both, tokens = Offer(tokens=True), Offer(passwords=False, tokens=True)
+    for offer in (both, tokens):
+        found = offer.given("bEarEr  abc.def.ghi ")
+        assert (found.secret, found.user, repr(found)) == ("abc.def.ghi", "", "Credentials(a token)")
+    assert both.given(basic(b"a:b")).secret == "b"
+    with pytest.raises(RefusedError, match="Bearer with a token") as caught:
+        tokens.given(basic(b"a:b"))
+    assert caught.value.headers["WWW-Authenticate"] == 'Bearer realm="raybroker"'
+    for header in ("Bearer", "Bearer ", "Bearer a\nb", "Bearer " + "x" * (TOKEN_CHARS_MAX + 1)):
+        with pytest.raises(RefusedError, match="has no token, or more than"):
+            both.given(header)

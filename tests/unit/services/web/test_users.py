@@ -11,20 +11,24 @@ import pytest
 
 from raybroker import aio
 from raybroker.errors import ConnectionLostError, IllegalStateError, ResourceAllocationError
-from raybroker.services.rest.credentials import Credentials
-from raybroker.services.rest.problems import RefusedError
-from raybroker.services.rest.users import RECHECK_S, Users
-from tests.unit.services.rest.rig import Broker, until
+from raybroker.services.rest.user_connection import UserConnection
+from raybroker.services.web.credentials import Credentials
+from raybroker.services.web.problems import RefusedError
+from raybroker.services.web.users import RECHECK_S, Users
+from tests.unit.services.web.rig import Broker, until
 
 ANN, BOB = Credentials("ann", "secret"), Credentials("bob", "secret")
 PEER = "192.0.2.1:99"
 
 
 class Rig:
-    def __init__(self, broker: Broker, most: int = 2, idle_s: float = 3600) -> None:
+    def __init__(self, broker: Broker, most: int = 2, idle_s: float = 3600, **options: Any) -> None:
         self.broker = broker
         self.now_s = 0.0
-        self.users = Users(broker.connect, most=most, now_s=lambda: self.now_s, idle_s=idle_s)
+        self.users = Users(
+            broker.connect, lambda: UserConnection(lambda: self.now_s), most=most, now_s=lambda: self.now_s,
+            idle_s=idle_s, **options,
+        )  # fmt: skip
 
     async def use(self, given: Credentials) -> Any:
         async with self.users.of(given, PEER) as found:
@@ -125,3 +129,28 @@ def test_a_connection_that_the_broker_ended_is_opened_again_by_the_next_request(
         assert await rig.use(ANN) is not first
 
     run(work, "users-ended")
+
+
+def test_a_token_is_a_user_of_its_own_and_is_kept_while_it_is_used() -> None:
+    async def work(rig: Rig) -> None:
+        rig.broker.tokens = {"t1": "ann", "t2": "ann"}
+        first = await rig.use(Credentials("", "", "t1"))
+        assert await rig.use(Credentials("", "", "t1")) is first
+        assert await rig.use(Credentials("", "", "t2")) is not first
+        assert await rig.use(ANN) is not first
+        with pytest.raises(RefusedError):
+            await rig.use(Credentials("", "", "t3"))
+        assert rig.broker.logins == [("ann", PEER), ("ann", PEER), ("ann", PEER), ("", PEER)]
+
+    run(work, "users-token", most=3)
+
+
+def test_where_it_matters_a_user_has_a_connection_for_each_address() -> None:
+    async def work(rig: Rig) -> None:
+        first = await rig.use(ANN)
+        async with rig.users.of(ANN, "192.0.2.1:100") as again, rig.users.of(ANN, "192.0.2.2:99") as other:
+            assert again is first
+            assert other is not first
+        assert [peer for _, peer in rig.broker.logins] == [PEER, "192.0.2.2:99"]
+
+    run(work, "users-address", by_address=True)

@@ -16,6 +16,7 @@ class Broker:
     def __init__(self, name: str) -> None:
         self.name = name
         self.passwords = {"ann": "secret", "bob": "secret"}
+        self.tokens: dict[str, str] = {}
         self.failure: BrokerError | None = None
         self.gate: asyncio.Event | None = None
         self.logins: list[tuple[str, str]] = []
@@ -23,8 +24,11 @@ class Broker:
         self.ended: dict[str, Callable[[BrokerError], object]] = {}
 
     async def connect(
-        self, user: str, password: str, *, peer: str, client: str, ended: Callable[[BrokerError], object]
-    ) -> Any:
+        self, user: str, password: str, *, token: str | None = None, peer: str, client: str,
+        ended: Callable[[BrokerError], object],
+    ) -> Any:  # fmt: skip
+        user = user or self.tokens.get(str(token), "")
+        password = password or self.passwords.get(user, "")
         self.logins.append((user, peer))
         if self.gate is not None:
             await self.gate.wait()

@@ -1,0 +1,251 @@
+"""Graded checks: what a look at a broker shows, judged by thresholds.  Pure: rows in, rows out.
+
+A row has ``check`` (its name), ``of`` (what was looked at), ``grade`` and ``text``; one of a figure has ``value``, and
+``warn`` and ``critical`` where it has thresholds.  Grades are those of Nagios' plugins, and their exit codes those of
+``raybroker check``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+from raybroker.model.errors import ConfigError
+from raybroker.model.listing import Row
+
+
+class Grade(StrEnum):
+    """Of a check."""
+
+    OK = "ok"
+    WARNING = "warning"
+    CRITICAL = "critical"
+    UNKNOWN = "unknown"
+
+
+EXIT_CODES: Final = {Grade.OK: 0, Grade.WARNING: 1, Grade.CRITICAL: 2, Grade.UNKNOWN: 3}
+_ORDER: Final = (Grade.OK, Grade.WARNING, Grade.UNKNOWN, Grade.CRITICAL)
+LEAST: Final = frozenset({"disk_free_percent", "certificate_days", "consumers", "producers"})
+"""Figures of which less is worse."""
+OF_BROKER: Final = ("memory_percent", "disk_free_percent")
+OF_SERVICES: Final = ("clients_percent", "certificate_days")
+OF_DESTINATION: Final = (
+    "messages", "bytes", "oldest_s", "full_percent", "dead", "consumers", "producers",
+)  # fmt: skip
+DEFAULTS: Final = {"clients_percent": (90.0, 100.0), "certificate_days": (30.0, 7.0)}
+"""Figure → thresholds of those who give none."""
+_LEVELS: Final = {"GREEN": Grade.OK, "YELLOW": Grade.WARNING, "ORANGE": Grade.WARNING, "RED": Grade.CRITICAL}
+_MEMBERS: Final = {"UP": Grade.OK, "SUSPECT": Grade.WARNING, "JOINING": Grade.WARNING}
+READY: Final = frozenset({"broker", "open", "hosts", "services"})
+"""Checks of a broker that say whether clients can use it now."""
+
+
+def worst(rows: Iterable[Mapping[str, Any]]) -> Grade:
+    """The grade of all of them together; unknown when there are none."""
+    grades = [Grade(row["grade"]) for row in rows]
+    return max(grades, key=_ORDER.index) if grades else Grade.UNKNOWN
+
+
+def failing(rows: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether a probe has to be told that it is not well."""
+    return worst(rows) in (Grade.CRITICAL, Grade.UNKNOWN)
+
+
+def row(check: str, of: str, grade: Grade, text: str, **more: Any) -> Row:
+    return {"check": check, "of": of, "grade": str(grade), "text": text, **more}
+
+
+class Limits:
+    """Thresholds by figure: those that were given, and DEFAULTS. Raises ConfigError for a figure that is none of
+    ``known``, for what is no number, and for a warning that is worse than critical."""
+
+    def __init__(
+        self, known: Iterable[str], warn: Mapping[str, object] | None, critical: Mapping[str, object] | None
+    ) -> None:
+        names = tuple(known)
+        self._warn = _numbers("warn", names, warn)
+        self._critical = _numbers("critical", names, critical)
+        for name in self._warn.keys() & self._critical.keys():
+            if _reaches(name, self._warn[name], self._critical[name]) and self._warn[name] != self._critical[name]:
+                raise ConfigError(
+                    f"{name}: warn={self._warn[name]:g} is beyond critical={self._critical[name]:g}, so that nothing"
+                    " would be a warning"
+                )
+
+    def judged(self, name: str, value: float, of: str, text: str, check: str = "", least: Grade = Grade.OK) -> Row:
+        """A row for a figure; ``least``: its grade is not better than that, whatever thresholds say."""
+        warn, critical = self._of(name)
+        grade = Grade.OK
+        if critical is not None and _reaches(name, value, critical):
+            grade = Grade.CRITICAL
+        elif warn is not None and _reaches(name, value, warn):
+            grade = Grade.WARNING
+        worse = max(grade, least, key=_ORDER.index)
+        more = {key: limit for key, limit in (("warn", warn), ("critical", critical)) if limit is not None}
+        return row(check or name, of, worse, text, value=value, **more)
+
+    def _of(self, name: str) -> tuple[float | None, float | None]:
+        """(warn, critical) of a figure: who gives one of them has no default for the other."""
+        if name in self._warn or name in self._critical:
+            return self._warn.get(name), self._critical.get(name)
+        return DEFAULTS.get(name, (None, None))
+
+
+def _reaches(name: str, value: float, limit: float) -> bool:
+    """Whether a value is at a threshold or beyond it; what has to be there at least is beyond below it."""
+    return value < limit if name in LEAST else value >= limit
+
+
+def _numbers(what: str, known: tuple[str, ...], given: Mapping[str, object] | None) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, value in (given or {}).items():
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, 1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise ConfigError(f"{what}: there is no figure {str(name)!r:.80} here; {hint}there are {', '.join(known)}")
+        try:
+            number = float(str(value)) if not isinstance(value, bool) else math.nan
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number) or number < 0:
+            raise ConfigError(f"{what}: {name}={value!r:.80}; it is a number from 0")
+        found[name] = number
+    return found
+
+
+# ---- what is looked at -----------------------------------------------------------------------------------------------
+
+
+def of_broker(found: Row, hosts: Iterable[Row], limits: Limits) -> list[Row]:
+    """``found``: broker, state, memory and thresholds, as query_broker has them; ``hosts``: a row a host, with a
+    ``failure`` of those that do not answer."""
+    broker, rows = str(found["broker"]), list(hosts)
+    running = found["state"] == "RUNNING"
+    checks = [row("broker", broker, Grade.OK if running else Grade.WARNING, f"broker {broker} is {found['state']}")]
+    silent = [host for host in rows if host.get("failure")]
+    checks += [
+        row("hosts", host["host"], Grade.CRITICAL, f"host {host['host']} does not answer: {host['failure']}")
+        for host in silent
+    ]
+    if not silent:
+        checks.append(row("hosts", broker, Grade.OK, f"{len(rows)} of {len(rows)} hosts answer"))
+    if "memory_level" in found:
+        checks.append(_memory(found, broker, limits))
+    else:
+        checks += [_memory(host, host["host"], limits) for host in rows if "memory_level" in host]
+    for host in rows:
+        checks += _disk(host, limits)
+    thresholds = found.get("thresholds") or {}
+    if thresholds:
+        over = thresholds.get("over") or []
+        text = f"over its threshold of {' and '.join(over)}: producers are slowed" if over else "below its thresholds"
+        checks.append(row("load", broker, Grade.WARNING if over else Grade.OK, f"broker {broker} is {text}"))
+    return checks
+
+
+def _memory(found: Row, of: str, limits: Limits) -> Row:
+    level, used, limit = str(found["memory_level"]), found["memory_used_bytes"], found["memory_limit_bytes"]
+    percent = round(100 * used / limit, 1) if limit else 0.0
+    text = f"memory level {level}: {used} of {limit} bytes are used"
+    return limits.judged("memory_percent", percent, of, text, "memory", _LEVELS.get(level, Grade.UNKNOWN))
+
+
+def _disk(host: Row, limits: Limits) -> list[Row]:
+    """None of a host that stores nothing, or does not answer."""
+    found, of = [], str(host["host"])
+    if host.get("disk_total_bytes"):
+        free, total = host["disk_free_bytes"], host["disk_total_bytes"]
+        least = Grade.CRITICAL if free == 0 else Grade.WARNING if host.get("disk_low") else Grade.OK
+        text = f"{free} of {total} bytes of the disk are free" + (", which is low" if host.get("disk_low") else "")
+        found.append(limits.judged("disk_free_percent", round(100 * free / total, 1), of, text, "disk", least))
+    if "disk_slow" in host:
+        slow = bool(host["disk_slow"])
+        text = "one of a hundred commits takes longer than 100 ms" if slow else "commits are quick"
+        found.append(row("disk_speed", of, Grade.WARNING if slow else Grade.OK, text))
+    return found
+
+
+def of_cluster(cluster: Row) -> list[Row]:
+    """``cluster``: as query_cluster has it."""
+    members = [row_ for row_ in cluster["brokers"] if row_["state"] != "LEFT"]
+    checks = [
+        row("members", other["broker"], _MEMBERS.get(other["state"], Grade.CRITICAL),
+            f"broker {other['broker']} is {other['state']}")
+        for other in members
+    ]  # fmt: skip
+    broker = str(cluster["broker"])
+    lost = str(cluster["state"]) == "MASTER_LOST"
+    if lost:
+        text = f"master {cluster['master'] or '(unknown)'} is not there: nothing can be created or destroyed"
+        checks.append(row("master", broker, Grade.CRITICAL, text))
+    elif not cluster["operating"]:
+        why = cluster.get("refusal") or cluster["state"]
+        checks.append(row("master", broker, Grade.CRITICAL, f"broker {broker} takes no clients yet: {why}"))
+    else:
+        who = f"{cluster['master']} is the master" if cluster["master"] else "there is none, and none is needed"
+        checks.append(row("master", broker, Grade.OK, who))
+    faults = [str(cluster["contradiction"])] if cluster.get("contradiction") else []
+    faults += [str(fault) for fault in cluster.get("faults") or ()]
+    text = "; ".join(faults) or "nothing is wrong with it"
+    checks.append(row("record", broker, Grade.CRITICAL if faults else Grade.OK, text))
+    return checks
+
+
+def of_destination(found: Row, oldest_s: float | None, limits: Limits) -> list[Row]:
+    """``found``: as query_destination has it; ``oldest_s``: None where that is not known."""
+    of = f"{found['type']} {found['name']}"
+    state = str(found["state"])
+    grades = {"RUNNING": Grade.OK, "HALTED": Grade.CRITICAL, "UNKNOWN": Grade.CRITICAL}
+    checks = [row("state", of, grades.get(state, Grade.WARNING), f"{of} is {state}")]
+    if "messages" not in found:
+        return checks
+    figures = {
+        "messages": found["messages"], "bytes": found["bytes"], "oldest_s": oldest_s,
+        "full_percent": _full_percent(found), "dead": found.get("dead"),
+        "consumers": found.get("active_consumers"), "producers": found.get("producers"),
+    }  # fmt: skip
+    texts = {
+        "messages": "{} messages", "bytes": "{} bytes", "oldest_s": "the oldest message is {} s old",
+        "full_percent": "{} % of its limit", "dead": "{} messages have died", "consumers": "{} active consumers",
+        "producers": "{} producers",
+    }  # fmt: skip
+    for name, value in figures.items():
+        if value is not None:
+            checks.append(limits.judged(name, value, of, texts[name].format(value)))
+    return checks
+
+
+def _full_percent(found: Row) -> float | None:
+    """None for a destination without limits."""
+    attributes = found.get("attributes") or {}
+    limits = (("messages", "maxNumMsgs"), ("bytes", "maxTotalMsgBytes"))
+    parts = [
+        100 * found[held] / attributes[limit] for held, limit in limits
+        if isinstance(attributes.get(limit), int) and attributes[limit] > 0
+    ]  # fmt: skip
+    return round(max(parts), 1) if parts else None
+
+
+def of_services(rows: Iterable[Row], limits: Limits) -> list[Row]:
+    """``rows``: of active services, as list_services has them, with ``refusal``: why its port accepts nothing, "" when
+    it does, and ``certificate_days`` of those with TLS."""
+    checks: list[Row] = []
+    for found in rows:
+        of, state = str(found["service"]), str(found["state"])
+        checks.append(row("state", of, Grade.OK if state == "RUNNING" else Grade.WARNING, f"service {of} is {state}"))
+        refusal = found["refusal"]
+        text = f"port {found['port']} accepts no connection: {refusal}" if refusal else f"port {found['port']} accepts"
+        checks.append(row("listener", of, Grade.CRITICAL if refusal else Grade.OK, text))
+        here, most = found["connections"], found["connections_max"]
+        if most:
+            text = f"{here} of at most {most} clients"
+            checks.append(limits.judged("clients_percent", round(100 * here / most, 1), of, text, "clients"))
+        days = found.get("certificate_days")
+        if days is not None:
+            least = Grade.CRITICAL if days < 0 else Grade.OK
+            text = f"the certificate is good for {days} days" if days >= 0 else "the certificate has expired"
+            checks.append(limits.judged("certificate_days", days, of, text, "certificate", least))
+    return checks

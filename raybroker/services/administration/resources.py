@@ -1,0 +1,103 @@
+"""The resources: method and path → verb.
+
+A segment of a path in braces is the verb's argument of that name.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+_DESTINATION: Final = "/destinations/{type}/{name}"
+_MESSAGES: Final = f"{_DESTINATION}/messages"
+_SUBSCRIPTION: Final = "/subscriptions/{name}"
+
+
+class Resource(NamedTuple):
+    """``graded``: the answer is of checks, with status 503 when one is critical or unknown."""
+
+    method: str
+    path: str
+    verb: str
+    graded: bool = False
+
+
+RESOURCES: Final = (
+    Resource("GET", "/destinations", "list_destinations"),
+    Resource("POST", "/destinations", "create_destination"),
+    Resource("GET", _DESTINATION, "query_destination"),
+    Resource("PATCH", _DESTINATION, "update_destination"),
+    Resource("DELETE", _DESTINATION, "destroy_destination"),
+    Resource("POST", f"{_DESTINATION}/adopt", "adopt_destination"),
+    Resource("POST", f"{_DESTINATION}/purge", "purge_destination"),
+    Resource("POST", f"{_DESTINATION}/pause", "pause_destination"),
+    Resource("POST", f"{_DESTINATION}/resume", "resume_destination"),
+    Resource("POST", f"{_DESTINATION}/reset", "reset_destination"),
+    Resource("POST", f"{_DESTINATION}/compact", "compact_destination"),
+    Resource("POST", "/destinations/pause", "pause_destination"),
+    Resource("POST", "/destinations/resume", "resume_destination"),
+    Resource("POST", "/destinations/reset", "reset_destination"),
+    Resource("POST", "/destinations/compact", "compact_destination"),
+    Resource("GET", "/stores", "query_store"),
+    Resource("GET", _MESSAGES, "browse_messages"),
+    Resource("POST", f"{_MESSAGES}/delete", "delete_messages"),
+    Resource("POST", f"{_MESSAGES}/move", "move_messages"),
+    Resource("POST", f"{_MESSAGES}/retry", "retry_messages"),
+    Resource("POST", f"{_MESSAGES}/skip", "skip_messages"),
+    Resource("GET", f"{_MESSAGES}/export", "export_messages"),
+    Resource("POST", f"{_MESSAGES}/import", "import_messages"),
+    Resource("GET", "/consumers", "list_consumers"),
+    Resource("GET", "/consumers/{id}", "query_consumer"),
+    Resource("GET", "/subscriptions", "list_subscriptions"),
+    Resource("DELETE", _SUBSCRIPTION, "destroy_subscription"),
+    Resource("POST", f"{_SUBSCRIPTION}/purge", "purge_subscription"),
+    Resource("GET", "/schedules", "list_schedules"),
+    Resource("GET", "/schedules/{id}", "query_schedule"),
+    Resource("DELETE", "/schedules/{id}", "destroy_schedule"),
+    Resource("GET", "/transactions", "list_transactions"),
+    Resource("GET", "/transactions/{id}", "query_transaction"),
+    Resource("POST", "/transactions/{id}/commit", "commit_transaction"),
+    Resource("POST", "/transactions/{id}/rollback", "rollback_transaction"),
+    Resource("GET", "/broker", "query_broker"),
+    Resource("GET", "/brokers", "list_brokers"),
+    Resource("PATCH", "/brokers", "update_broker"),
+    Resource("PATCH", "/brokers/{broker}", "update_broker"),
+    Resource("POST", "/brokers/{broker}/shutdown", "shutdown_broker"),
+    Resource("POST", "/brokers/{broker}/restart", "restart_broker"),
+    Resource("GET", "/cluster", "query_cluster"),
+    Resource("POST", "/cluster/reload", "reload_cluster"),
+    Resource("POST", "/cluster/master", "change_master"),
+    Resource("GET", "/cluster/record", "backup_record"),
+    Resource("GET", "/metrics", "metrics"),
+    Resource("GET", "/templates", "list_templates"),
+    Resource("POST", "/templates", "create_template"),
+    Resource("PATCH", "/templates/{name}", "update_template"),
+    Resource("DELETE", "/templates/{name}", "destroy_template"),
+    Resource("GET", "/quotas", "list_quotas"),
+    Resource("POST", "/quotas", "create_quota"),
+    Resource("GET", "/quotas/{name}", "query_quota"),
+    Resource("PATCH", "/quotas/{name}", "update_quota"),
+    Resource("DELETE", "/quotas/{name}", "destroy_quota"),
+    Resource("GET", "/forwardings", "list_forwardings"),
+    Resource("POST", "/forwardings", "create_forwarding"),
+    Resource("GET", "/forwardings/{name}", "query_forwarding"),
+    Resource("DELETE", "/forwardings/{name}", "destroy_forwarding"),
+    Resource("GET", "/services", "list_services"),
+    Resource("PATCH", "/services/{name}", "update_service"),
+    Resource("POST", "/services/{name}/pause", "pause_service"),
+    Resource("POST", "/services/{name}/quiesce", "quiesce_service"),
+    Resource("POST", "/services/{name}/resume", "resume_service"),
+    Resource("GET", "/connections", "list_connections"),
+    Resource("DELETE", "/connections", "destroy_connections"),
+    Resource("DELETE", "/connections/{id}", "destroy_connection"),
+    Resource("GET", "/why-denied", "why_denied"),
+    Resource("GET", "/health/broker", "check_broker", graded=True),
+    Resource("GET", "/health/cluster", "check_cluster", graded=True),
+    Resource("GET", "/health/services", "check_services", graded=True),
+    Resource("GET", "/health/destinations/{type}/{name}", "check_destination", graded=True),
+)  # fmt: skip
+"""A verb whose arguments are all optional has two where one path names what it is about, and the other all."""
+EXCUSED: Final = {
+    "decide_transaction": "transaction managers say xa.commit",
+    "forget_transaction": "transaction managers say xa.forget",
+}
+"""Verb → why it has no resource."""

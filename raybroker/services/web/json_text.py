@@ -1,0 +1,84 @@
+"""JSON in and out: a model (pydantic) checks what comes in, and names what is wrong with it."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Final, NotRequired
+
+import orjson
+from pydantic import BeforeValidator, TypeAdapter, ValidationError, with_config
+from typing_extensions import TypedDict
+
+from raybroker.model.errors import MessageFormatError
+
+
+class Problem(TypedDict):
+    """An error (RFC 9457). ``retryable``: the same request may succeed later; ``definite``: nothing was done."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    retryable: bool
+    definite: bool
+    results: NotRequired[list[dict[str, Any]]]
+
+
+class Health(TypedDict):
+    """``state``: RUNNING, PAUSED or QUIESCED."""
+
+    broker: str
+    state: str
+
+
+@with_config(extra="forbid")
+class NoQuery(TypedDict):
+    """Nothing."""
+
+
+def _digits(value: Any) -> Any:
+    if isinstance(value, str) and not (value.isascii() and value.removeprefix("-").isdecimal() and len(value) < 20):
+        raise ValueError("it is a whole number in digits")
+    return value
+
+
+DIGITS: Final = BeforeValidator(_digits)
+"""For whole numbers in a query, which come as text."""
+
+
+def loaded(data: bytes) -> Any:
+    """The value of a request's body; raises MessageFormatError."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise MessageFormatError(f"the body of the request is no JSON: {error}") from None
+
+
+def checked(adapter: TypeAdapter[Any], value: Any, what: str) -> Any:
+    """The value, as the model has it; raises MessageFormatError."""
+    try:
+        return adapter.validate_python(value)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        first = found[0]
+        place = ".".join(map(str, first["loc"])) or what
+        more = f" (and {len(found) - 1} more faults)" if len(found) > 1 else ""
+        raise MessageFormatError(f"{what}: {place:.200}: {first['msg']}{more}; see /openapi.json") from None
+
+
+def _otherwise(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode()
+    return str(value)
+
+
+_OPTIONS: Final = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+
+
+def written(value: Any) -> bytes:
+    """An answer as JSON, bytes as base64; raises MessageFormatError for what JSON cannot have."""
+    try:
+        return orjson.dumps(value, default=_otherwise, option=_OPTIONS)
+    except orjson.JSONEncodeError as error:
+        raise MessageFormatError(f"the answer cannot be written as JSON: {error}") from None

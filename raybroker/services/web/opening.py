@@ -1,0 +1,76 @@
+"""Opening a service over HTTP: its users, its terms and its server, for one gateway."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from raybroker.model.settings import ConfigView
+from raybroker.security.authentication import offered_by
+from raybroker.security.mechanism import TOKEN, UNENCRYPTED
+from raybroker.services.bounds import Bounds
+from raybroker.services.http_bounds import Guard
+from raybroker.services.http_server import HttpServer
+from raybroker.services.native import RefusalLog
+from raybroker.services.web.application import Terms, WebApplication
+from raybroker.services.web.credentials import Offer
+from raybroker.services.web.users import Connect, Opened, Users
+from raybroker.system.clock import SystemClock
+
+U = TypeVar("U", bound=Opened)
+Tls = Callable[[], ssl.SSLContext] | None
+"""Gives the context of https; None for http."""
+
+
+class Gateway(Protocol):
+    """The way to the broker."""
+
+    service: str
+
+    @property
+    def state(self) -> Callable[[], str]: ...
+
+    @property
+    def connect_as(self) -> Connect: ...
+
+
+def users_of(
+    config: ConfigView, gateway: Gateway, make: Callable[[Callable[[], float]], U], *, by_address: bool = False
+) -> Users[U]:
+    """``make(now_s)`` makes what uses the connection of one who asks; see Users for the rest."""
+    clock = SystemClock()
+
+    def now_s() -> float:
+        return clock.monotonic_ns() / 1e9
+
+    kinds = offered_by(config, gateway.service)
+    offer = Offer(passwords=kinds != [TOKEN], tokens=TOKEN in kinds)
+    most = max(1, config[f"imq.{gateway.service}.max_threads"] // 2)
+    return Users(gateway.connect_as, lambda: make(now_s), most=most, now_s=now_s, offer=offer, by_address=by_address)
+
+
+def terms_of(config: ConfigView, broker: str, version: str, *, secure: str, pull_s: int = -1) -> Terms:
+    return Terms(
+        broker, version, config["raybroker.http.body_bytes_max"], config[UNENCRYPTED], pull_s=pull_s, secure=secure,
+        requests_max=config["raybroker.http.requests_max"],
+        bodies_bytes_max=config["raybroker.http.bodies_bytes_max"],
+        body_timeout_s=config["raybroker.http.body_timeout"],
+        web_sockets_max=config["raybroker.http.websockets_max"],
+    )  # fmt: skip
+
+
+def server_of(
+    config: ConfigView, application: WebApplication[U], tls: Tls, *, web_sockets: bool = False
+) -> HttpServer:
+    bounds = Bounds.of(config)
+    guard = Guard(
+        RefusalLog(SystemClock().monotonic_ns).refused, most=config["raybroker.http.connections_max"],
+        of_address=config["raybroker.http.address_connections_max"],
+        headers_s=config["raybroker.http.headers_timeout"],
+        headers_bytes=config["raybroker.http.headers_bytes_max"], unread_s=bounds.unread_s,
+    )  # fmt: skip
+    return HttpServer(
+        application.app, guard=guard, ended=application.close, tls=tls, bounds=bounds, web_sockets=web_sockets,
+        ws_bytes=config["raybroker.http.websocket_bytes_max"],
+    )  # fmt: skip
