@@ -36,7 +36,7 @@ METRICS: Final[tuple[Setting, ...]] = (
             "When the endpoint asks who wants metrics: services, where imq.service.activelist names a service; always; "
             "none, nobody is asked. A scraper sends the token in the file metrics.token of raybroker.security.dir "
             "(Authorization: Bearer); users of the group admin may send their password from the broker's machine. "
-            "/healthy asks nobody.",
+            "/healthy, /health/live and /health/ready ask nobody.",
             choices=("services", "always", "none")),
     Setting("raybroker.metrics.timing", "bool", True, "broker",
             "Whether hosts keep histograms of times and sizes. While there are few batches each is observed; of many "
