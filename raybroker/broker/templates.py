@@ -7,7 +7,7 @@ reaches every destination that still has the template's old value; one that says
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from raybroker.broker.destination_registry import Key, Registry
 from raybroker.broker.error_destinations import refuse_circle
@@ -16,14 +16,13 @@ from raybroker.model.errors import ConfigError
 from raybroker.model.names import DestinationType, check_template_name
 from raybroker.model.setting import Value
 from raybroker.model.settings import lookup
+from raybroker.model.template import applied, follows, of_type
 
 Saved = dict[str, dict[str, Value]]
 Save = Callable[[Saved], Awaitable[None]]
 
 TEMPLATES_MAX: Final = 1000
 """Templates of one broker: they are one small file that is written whole."""
-_FOLLOWS: Final = ("expirationPolicy", "Default")
-"""A value that says: as the template has it."""
 
 
 async def keep_nothing(saved: Saved) -> None:
@@ -82,7 +81,7 @@ class Templates:
             now = (await host.query(kind, destination))["attributes"]
             if now.get("template") != name:
                 continue
-            followed = {key: value for key, value in _of_type(parsed, kind).items() if _follows(now, old, key, value)}
+            followed = {key: value for key, value in of_type(parsed, kind).items() if follows(now, old, key, value)}
             if followed:
                 await refuse_circle(self._registry.where, (kind, destination), followed.get("errorDestination"))
                 found.append(((kind, destination), followed))
@@ -106,11 +105,7 @@ class Templates:
         name = given.get("template", "")
         if not name:
             return dict(given)
-        found = self._named(str(name))
-        said = dict(given)
-        if said.get(_FOLLOWS[0]) == _FOLLOWS[1] and _FOLLOWS[0] in found:
-            del said[_FOLLOWS[0]]
-        return {**_of_type(found, type_), **said}
+        return applied(self._named(str(name)), given, type_)
 
     def _named(self, name: str) -> dict[str, Value]:
         found = self._templates.get(name)
@@ -132,16 +127,3 @@ def _parsed(attributes: Row) -> dict[str, Value]:
     if "template" in attributes:
         raise ConfigError("a template has no template of its own")
     return {name: lookup(name, "destination").parse(value) for name, value in attributes.items()}
-
-
-def _of_type(attributes: Mapping[str, Value], type_: DestinationType) -> dict[str, Any]:
-    """What destinations of that type have of them."""
-    return {
-        name: value for name, value in attributes.items() if lookup(name, "destination").only in ("", type_)
-    }
-
-
-def _follows(now: Row, old: Mapping[str, Value], key: str, value: Value) -> bool:
-    setting = lookup(key, "destination")
-    before = old.get(key, setting.default)
-    return setting.reload != "fixed" and now.get(key) == before and now.get(key) != value

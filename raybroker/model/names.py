@@ -169,6 +169,11 @@ def check_quota_name(name: object) -> str:
     return _check_instance_name(name, "quota")
 
 
+def check_policy_name(name: object) -> str:
+    """The name, unchanged, if it may name a policy.  Raises ConfigError saying what is wrong."""
+    return _check_instance_name(name, "policy")
+
+
 def _check_instance_name(name: object, what: str) -> str:
     if not isinstance(name, str) or not _INSTANCE.fullmatch(name):
         raise ConfigError(

@@ -77,6 +77,38 @@ def matching(pattern: str, names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if matches(pattern, name))
 
 
+def common_name(first: str, second: str) -> str | None:
+    """A name that both patterns match, None when there is none; raises InvalidDestinationError for a bad pattern.
+
+    Takes at most tokens of the one × tokens of the other steps.
+    """
+    ones, others = _tokens(first), _tokens(second)
+    seen: set[tuple[int, int]] = set()
+    stack: list[tuple[int, int, tuple[str, ...]]] = [(0, 0, ())]
+    while stack:
+        at, place, name = stack.pop()
+        if (at, place) in seen:
+            continue
+        seen.add((at, place))
+        one = ones[at] if at < len(ones) else None
+        other = others[place] if place < len(others) else None
+        if one is None and other is None:
+            found = ".".join(name) or "x"
+            if matches(first, found) and matches(second, found):
+                return found
+            continue
+        if one == _ANY:
+            stack.append((at + 1, place, name))
+        if other == _ANY:
+            stack.append((at, place + 1, name))
+        if one is None or other is None:
+            continue
+        segment = next((token for token in (one, other) if isinstance(token, str)), "x")
+        if all(token in (_ANY, _ONE, segment) for token in (one, other)):
+            stack.append((at + (one != _ANY), place + (other != _ANY), (*name, segment)))
+    return None
+
+
 @lru_cache(maxsize=1024)
 def _tokens(pattern: str) -> tuple[_Token, ...]:
     if len(pattern) > _PATTERN_CHARS_MAX:

@@ -1,0 +1,271 @@
+"""Definitions: everything that administrators have made, as one value that can be written to a file and read back.
+
+As plain values it is a table with these entries; those that are empty are left out::
+
+    raybroker      {"definitions": 1}: the version of the format
+    properties     broker properties that ``update bkr`` has changed → value
+    quotas         name → attributes
+    templates      name → attributes
+    policies       name → pattern, applyTo, priority, operator, attributes
+    queues         name → attributes; mq.sys.dmq among them when an administrator has changed it
+    topics         name → attributes
+    subscriptions  a list: name, topic, client_id, shared, selector, no_local of durable ones
+    agents         forwarding agents: name → queue, to and attributes
+
+Attributes are those that differ from their defaults; what is not said has its default.  Messages, pauses, schedules,
+users and their passwords, and what was created automatically are no definitions.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+from raybroker.model.errors import BrokerError, ConfigError
+from raybroker.model.forwarding import Forwarding, forwarding
+from raybroker.model.names import (
+    DEAD_MESSAGE_QUEUE,
+    DestinationType,
+    check_destination_name,
+    check_quota_name,
+    check_template_name,
+)
+from raybroker.model.policy import POLICIES_MAX, policy_of
+from raybroker.model.quota import ATTRIBUTES, quota_of
+from raybroker.model.setting import Value
+from raybroker.model.settings import (
+    ConfigView,
+    check_attribute_names,
+    dead_message_queue,
+    destination_attributes,
+    lookup,
+)
+
+VERSION: Final = 1
+"""Of the format; a release reads files up to its own."""
+ENTRIES_MAX: Final = 20_000
+"""Entries of one file."""
+HEADER: Final = "raybroker"
+NAME_CHARS_MAX: Final = 255
+
+Attributes = dict[str, Any]
+Table = dict[str, Attributes]
+Identity = tuple[str, str]
+"""Client id, "" for none, and name of a durable subscription."""
+
+_AGENT: Final = {one.name: one.default for one in fields(Forwarding)}
+_POLICY: Final = {"applyTo": "all", "priority": 0, "operator": False}
+_SUBSCRIPTION: Final = {"client_id": "", "shared": False, "selector": "", "no_local": False}
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What attributes are that nobody has set: of queues, of topics, of mq.sys.dmq."""
+
+    queue: Mapping[str, Value]
+    topic: Mapping[str, Value]
+
+    @staticmethod
+    def of(config: ConfigView | None = None) -> Defaults:
+        """With what a broker's configuration says of it."""
+        queue = destination_attributes({}, config, "queue").as_dict("queue")
+        return Defaults(queue, destination_attributes({}, config, "topic").as_dict("topic"))
+
+    def destination(self, type: DestinationType, name: str) -> Mapping[str, Value]:  # noqa: A002 - as everywhere
+        if (type, name) == ("queue", DEAD_MESSAGE_QUEUE):
+            return dead_message_queue().as_dict("queue")
+        return self.queue if type == "queue" else self.topic
+
+    @property
+    def template(self) -> Mapping[str, Value]:
+        return {**self.queue, **self.topic}
+
+
+@dataclass(frozen=True)
+class Definitions:
+    """See the module; attributes differ from their defaults. Policies have all their fields."""
+
+    properties: dict[str, Value] = field(default_factory=dict)
+    quotas: Table = field(default_factory=dict)
+    templates: Table = field(default_factory=dict)
+    policies: Table = field(default_factory=dict)
+    queues: Table = field(default_factory=dict)
+    topics: Table = field(default_factory=dict)
+    subscriptions: dict[Identity, Attributes] = field(default_factory=dict)
+    agents: Table = field(default_factory=dict)
+
+    def copy(self) -> Definitions:
+        """Independent of this one, but for the attributes of an entry, which are never changed in place."""
+        return Definitions(**{one.name: dict(getattr(self, one.name)) for one in fields(self)})
+
+    def of_type(self, type: DestinationType) -> Table:  # noqa: A002 - as everywhere
+        return self.queues if type == "queue" else self.topics
+
+    def plain(self) -> dict[str, Any]:
+        """As plain values, in order of names, so that equal definitions are written as equal files."""
+        found: dict[str, Any] = {HEADER: {"definitions": VERSION}}
+        for one in fields(self):
+            table = getattr(self, one.name)
+            if table and one.name != "subscriptions":
+                found[one.name] = {name: _shown(one.name, table[name]) for name in sorted(table)}
+        if self.subscriptions:
+            found["subscriptions"] = [
+                {"name": name, **differing({"client_id": client_id, **row}, _SUBSCRIPTION)}
+                for (client_id, name), row in sorted(self.subscriptions.items())
+            ]
+        return found
+
+
+def _shown(section: str, entry: Any) -> Any:
+    if section == "properties":
+        return entry
+    return {key: dict(value) if isinstance(value, Mapping) else value
+            for key, value in (differing(entry, _POLICY) if section == "policies" else entry).items()}  # fmt: skip
+
+
+def differing(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> Attributes:
+    """The values that are not those of ``defaults``."""
+    return {name: value for name, value in values.items() if name not in defaults or value != defaults[name]}
+
+
+# ---- entries: each checked and without its defaults
+
+
+def destination_of(
+    type: DestinationType, name: str, attributes: Mapping[str, Any], defaults: Defaults  # noqa: A002 - as everywhere
+) -> Attributes:
+    check_destination_name(name, allow_reserved=(type, name) == ("queue", DEAD_MESSAGE_QUEUE))
+    check_attribute_names(attributes, type)
+    base = defaults.destination(type, name)
+    made = destination_attributes({**base, **attributes}, type=type, name=name).as_dict(type)
+    return differing(made, base)
+
+
+def template_of(name: str, attributes: Mapping[str, Any], defaults: Defaults) -> Attributes:
+    check_template_name(name)
+    if "template" in attributes:
+        raise ConfigError("a template has no template of its own")
+    made = {key: lookup(key, "destination").parse(value) for key, value in attributes.items()}
+    return differing(made, defaults.template)
+
+
+def limits_of(name: str, attributes: Mapping[str, Any]) -> Attributes:
+    """Of a quota."""
+    check_quota_name(name)
+    return differing(quota_of(attributes), {key: setting.default for key, setting in ATTRIBUTES.items()})
+
+
+def agent_of(name: str, attributes: Mapping[str, Any]) -> Attributes:
+    check_template_name(name)
+    return differing(forwarding(attributes).as_dict(), _AGENT)
+
+
+def subscription_of(row: Mapping[str, Any]) -> Attributes:
+    """topic, shared, selector ("" for none) and no_local."""
+    return {"topic": row["topic"], "shared": bool(row["shared"]), "selector": row["selector"] or "",
+            "no_local": bool(row["no_local"])}  # fmt: skip
+
+
+def property_of(name: str, value: object) -> Value:
+    setting = lookup(name, "broker")
+    if setting.reload != "live":
+        raise ConfigError(f"{name} is read when a broker starts: set it in the configuration")
+    return setting.parse(value)
+
+
+# ---- from plain values
+
+
+def definitions_of(
+    given: Mapping[str, Any], defaults: Defaults, selector: Callable[[str], str] = lambda text: text
+) -> Definitions:
+    """The checked definitions; raises ConfigError naming the entry that is wrong. ``selector`` checks one, and brings
+    it into the form that brokers keep."""
+    _check_header(given)
+    made: dict[str, Callable[[str, Any], Any]] = {
+        "properties": property_of,
+        "quotas": lambda name, entry: limits_of(name, _table(entry)),
+        "templates": lambda name, entry: template_of(name, _table(entry), defaults),
+        "policies": lambda name, entry: policy_of(name, _table(entry)).fields(),
+        "queues": lambda name, entry: destination_of("queue", name, _table(entry), defaults),
+        "topics": lambda name, entry: destination_of("topic", name, _table(entry), defaults),
+        "agents": lambda name, entry: agent_of(name, _table(entry)),
+    }
+    found: dict[str, Any] = {}
+    for section, make in made.items():
+        table = given.get(section, {})
+        if not isinstance(table, Mapping):
+            raise ConfigError(f"{section} = {str(table)[:80]!r}; it is a table of names")
+        found[section] = {}
+        for name, entry in table.items():
+            with _Naming(f"{section}, {name}"):
+                found[section][name] = make(name, entry)
+    found["subscriptions"] = dict(_subscriptions(given.get("subscriptions", ()), selector))
+    if (count := sum(map(len, found.values()))) > ENTRIES_MAX:
+        raise ConfigError(f"there are {count} entries; at most {ENTRIES_MAX} are read: divide the definitions")
+    if len(found["policies"]) > POLICIES_MAX:
+        raise ConfigError(f"there are {len(found['policies'])} policies; there can be {POLICIES_MAX}")
+    return Definitions(**found)
+
+
+def _check_header(given: Mapping[str, Any]) -> None:
+    header = given.get(HEADER)
+    version = header.get("definitions") if isinstance(header, Mapping) else None
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise ConfigError(f"these are no definitions: {HEADER} says nothing of their version (definitions = {VERSION})")
+    if version > VERSION:
+        raise ConfigError(
+            f"these are definitions of version {version}; this release reads up to {VERSION}: take a newer raybroker"
+        )
+    known = [HEADER, *(one.name for one in fields(Definitions))]
+    for section in given:
+        if section not in known:
+            near = difflib.get_close_matches(str(section), known, n=1, cutoff=0.0)[0]
+            raise ConfigError(f"{section!r} is no part of definitions; the nearest is {near!r}")
+
+
+def _subscriptions(given: Any, selector: Callable[[str], str]) -> Iterator[tuple[Identity, Attributes]]:
+    if isinstance(given, str | bytes | Mapping) or not hasattr(given, "__iter__"):
+        raise ConfigError(f"subscriptions = {str(given)[:80]!r}; it is a list of tables")
+    seen: set[Identity] = set()
+    for number, entry in enumerate(given, 1):
+        row = {**_SUBSCRIPTION, **_table(entry)} if isinstance(entry, Mapping) else {}
+        with _Naming(f"subscriptions, {row.get('name', number)}"):
+            row = {**_SUBSCRIPTION, **_table(entry)}
+            for key in row:
+                if key not in ("name", "topic", *_SUBSCRIPTION):
+                    raise ConfigError(f"{key!r} is no field of subscriptions: name, topic, {', '.join(_SUBSCRIPTION)}")
+            for key, kind in (("name", str), ("topic", str), ("client_id", str), ("shared", bool), ("selector", str),
+                              ("no_local", bool)):  # fmt: skip
+                if not isinstance(row.get(key), kind):
+                    raise ConfigError(f"{key} = {row.get(key)!r}; it is {'a text' if kind is str else 'true or false'}")
+            if not 0 < len(row["name"]) <= NAME_CHARS_MAX or not row["name"].isprintable():
+                raise ConfigError(f"name = {row['name'][:80]!r}; it is 1 to {NAME_CHARS_MAX} printable characters")
+            check_destination_name(row["topic"])
+            identity = (row["client_id"], row["name"])
+            if identity in seen:
+                raise ConfigError("it is there twice: one client id and name is one subscription")
+            seen.add(identity)
+            yield identity, subscription_of({**row, "selector": selector(row["selector"]) if row["selector"] else ""})
+
+
+def _table(entry: Any) -> Mapping[str, Any]:
+    if not isinstance(entry, Mapping):
+        raise ConfigError(f"{str(entry)[:80]!r} is no table of attributes and values")
+    return entry
+
+
+class _Naming:
+    """Puts the entry in front of what is wrong with it."""
+
+    def __init__(self, entry: str) -> None:
+        self._entry = entry
+
+    def __enter__(self) -> None:
+        """Nothing to do."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, BrokerError):
+            raise ConfigError(f"{self._entry}: {error}") from None

@@ -1,0 +1,218 @@
+"""The plan of an import: from any definitions to any others, and nothing from some to the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from raybroker.model.definition_plan import NO_PRUNE, Place, Step, plan
+from raybroker.model.definitions import Defaults, Definitions, definitions_of
+from raybroker.model.errors import ConfigError
+
+DEFAULTS = Defaults.of()
+CONFIGURED = {"imq.log.level": "INFO", "imq.message.expiration.interval": 60}
+PLACE = Place(DEFAULTS, CONFIGURED)
+
+
+def made(**sections: Any) -> Definitions:
+    return definitions_of({"raybroker": {"definitions": 1}, **sections}, DEFAULTS)
+
+
+def words(steps: tuple[Step, ...]) -> list[str]:
+    return [f"{step.action} {step.kind} {step.name}" for step in steps]
+
+
+def test_quotas_templates_and_policies_come_before_what_needs_them_and_go_after_it() -> None:
+    full = made(
+        properties={"imq.log.level": "WARNING"}, quotas={"q": {"MessagesMaximum": 5}}, templates={"t": {"quota": "q"}},
+        policies={"p": {"pattern": ">", "attributes": {"useDMQ": True}}}, topics={"b": {}},
+        queues={"a": {"template": "t", "quota": "q"}}, subscriptions=[
+            {"name": "s", "topic": "b"}, {"name": "s", "topic": "auto", "client_id": "me"},
+        ],
+        agents={"f": {"queue": "a", "to": "c/a"}},
+    )  # fmt: skip
+    up, down = plan(Definitions(), full, PLACE), plan(full, Definitions(), PLACE, prune=True)
+    assert words(up.steps) == [
+        "create quota q", "create template t", "create policy p", "create queue a", "create topic b",
+        "create subscription s", "create subscription s of client me", "create agent f", "update properties broker",
+    ]  # fmt: skip
+    assert words(down.steps) == [
+        "update properties broker", "destroy agent f", "destroy subscription s of client me", "destroy queue a",
+        "destroy topic b", "destroy policy p", "destroy template t", "destroy quota q",
+    ]  # fmt: skip
+    assert (up.after, down.after) == (full, Definitions())
+    left = plan(full, Definitions(), PLACE)
+    assert (left.steps, left.after) == ((), full)
+    assert left.left == (
+        "quota q", "template t", "policy p", "queue a", "topic b", "subscription s", "subscription s of client me",
+        "agent f",
+    )  # fmt: skip
+
+
+def test_a_step_is_a_verb_with_its_arguments_and_shows_old_and_new() -> None:
+    now, wanted = made(queues={"a": {"maxNumMsgs": 5, "useDMQ": False}}), made(queues={"a": {"maxNumMsgs": 7}})
+    (step,) = plan(now, wanted, PLACE).steps
+    assert step == Step(
+        "update", "queue", "a", {"maxNumMsgs": (5, 7), "useDMQ": (False, True)}, "update_destination",
+        {"type": "queue", "name": "a", "changes": {"maxNumMsgs": 7, "useDMQ": True}},
+    )  # fmt: skip
+
+
+def test_destinations_that_follow_a_template_are_brought_back_when_they_are_wanted_otherwise() -> None:
+    now = made(templates={"t": {"maxNumMsgs": 5}}, queues={
+        name: {"maxNumMsgs": 5, "template": "t"} for name in ("follows", "stays", "else")
+    })  # fmt: skip
+    wanted = made(templates={"t": {"maxNumMsgs": 9}}, queues={
+        "follows": {"maxNumMsgs": 9, "template": "t"}, "stays": {"maxNumMsgs": 5, "template": "t"},
+    })  # fmt: skip
+    found = plan(now, wanted, PLACE)
+    assert words(found.steps) == ["update template t", "update queue stays"]
+    assert found.after.queues["else"]["maxNumMsgs"] == 9
+    assert (found.same, found.left) == (1, ("queue else",))
+
+
+def test_a_new_destination_says_itself_what_its_template_says_otherwise() -> None:
+    wanted = made(
+        templates={"t": {"maxNumMsgs": 5, "expirationPolicy": "Discard"}}, queues={"a": {"template": "t"}}
+    )
+    _, create, update = plan(Definitions(), wanted, PLACE).steps
+    assert create.args["attributes"] == {"template": "t", "maxNumMsgs": -1, "expirationPolicy": "Default"}
+    assert update.args["changes"] == {"expirationPolicy": "Default"}
+
+
+def test_a_quota_is_raised_before_and_lowered_after_its_destinations() -> None:
+    now = made(quotas={"q": {"MessagesMaximum": 5, "BytesMaximum": 9}}, queues={"a": {"maxNumMsgs": 1}})
+    wanted = made(quotas={"q": {"MessagesMaximum": 9, "BytesMaximum": 5}}, queues={"a": {"maxNumMsgs": 2}})
+    steps = plan(now, wanted, PLACE).steps
+    assert [(step.name, dict(step.changes)) for step in steps] == [
+        ("q", {"MessagesMaximum": (5, 9)}), ("a", {"maxNumMsgs": (1, 2)}), ("q", {"BytesMaximum": (9, 5)}),
+    ]  # fmt: skip
+
+
+def test_what_cannot_be_done_says_why_and_does_not_hold_up_the_rest() -> None:
+    now = made(queues={"a": {"destinationKeys": "x"}}, quotas={"q": {"Shared": False}}, topics={"t": {}},
+               subscriptions=[{"name": "s", "topic": "t", "selector": "x"}])  # fmt: skip
+    wanted = made(queues={"a": {}, "b": {"template": "t"}, "auto": {}}, quotas={"q": {}}, topics={"t": {}},
+                  subscriptions=[{"name": "s", "topic": "t"}], agents={"f": {"queue": "a", "to": "c/a"}})  # fmt: skip
+    found = plan(now, wanted, Place(DEFAULTS, CONFIGURED, {("queue", "auto")}, agents=False))
+    assert {step.name: step.blocked.partition(":")[0] for step in found.steps} == {
+        "q": "Shared is fixed when a quota is created", "a": "fixed when a destination is created",
+        "b": "there is no template 't', here or among these definitions",
+        "auto": "it was created automatically and is in use", "s": NO_PRUNE,
+        "f": "agents are of clusters, and this broker is alone",
+    }  # fmt: skip
+    assert all(not step.verb for step in found.steps)
+    assert found.after == now
+    pruned = plan(made(subscriptions=[{"name": "s", "topic": "t", "selector": "x"}]),
+                  made(subscriptions=[{"name": "s", "topic": "t"}]), PLACE, prune=True)  # fmt: skip
+    assert words(pruned.steps) == ["destroy subscription s", "create subscription s"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [
+        ({"queues": {"a": {"errorDestination": "b"}, "b": {"errorDestination": "a"}}}, "circle, a to b to a"),
+        ({"queues": {"a": {"errorDestination": "a"}}}, "circle"),
+        ({"queues": {"a": {"quota": "q"}}}, "queue 'a': there is no quota 'q', here or among"),
+        ({"templates": {"t": {"quota": "q"}}}, "template 't': there is no quota 'q'"),
+        ({"subscriptions": [{"name": "s", "topic": "t"}]}, "subscription s: its topic 't' is not among these"),
+        ({"queues": {"a": {"quota": "kept"}}}, "quota 'kept' is not among these definitions, and would be destroyed"),
+    ],
+)
+def test_definitions_that_contradict_each_other_are_refused(wanted: Any, text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        plan(made(quotas={"kept": {}}, topics={"t": {}}), made(**wanted), PLACE, prune=True)
+
+
+def test_a_property_with_the_value_of_the_configuration_is_no_change() -> None:
+    assert plan(Definitions(), made(properties={"imq.log.level": "INFO"}), PLACE).steps == ()
+    now = made(properties={"imq.log.level": "ERROR", "imq.message.expiration.interval": 5})
+    (step,) = plan(now, made(properties={"imq.log.level": "INFO"}), PLACE).steps
+    assert step.args == {"properties": {"imq.log.level": "INFO"}}
+    (step,) = plan(now, made(), PLACE, prune=True).steps
+    assert step.args == {"properties": CONFIGURED}
+
+
+# ---- any definitions
+
+NAMES = ("a", "b", "c")
+
+
+@st.composite
+def definitions(draw: Any) -> Definitions:
+    """Such as a broker could have: error destinations lead from the first name in a drawn order to later ones."""
+
+    def table(entries: Any) -> dict[str, Any]:
+        return dict(draw(st.dictionaries(st.sampled_from(NAMES), entries, max_size=3)))
+
+    quotas = table(st.fixed_dictionaries({}, optional={"MessagesMaximum": st.integers(-1, 5)}))
+    named = st.sampled_from(["", *quotas])
+    attributes = {"maxNumMsgs": st.integers(-1, 3), "quota": named, "useDMQ": st.booleans(),
+                  "expirationPolicy": st.sampled_from(["Default", "Discard"])}  # fmt: skip
+    templates = table(st.fixed_dictionaries({}, optional=attributes))
+    template = {"template": st.sampled_from([*templates])} if templates else {}
+    queues = table(st.fixed_dictionaries({}, optional={**attributes, **template}))
+    order = draw(st.permutations(NAMES))
+    for place, name in enumerate(order[:-1]):
+        if name in queues and draw(st.booleans()):
+            queues[name]["errorDestination"] = draw(st.sampled_from(order[place + 1 :]))
+    if draw(st.booleans()):
+        queues["mq.sys.dmq"] = {"maxNumMsgs": draw(st.integers(1, 3))}
+    policies = table(st.fixed_dictionaries(
+        {"pattern": st.sampled_from([">", "a.*"]), "attributes": st.fixed_dictionaries(
+            {"useDMQ": st.booleans()}, optional={"maxNumMsgs": st.integers(-1, 3)})},
+        optional={"priority": st.integers(0, 2), "operator": st.booleans()},
+    ))  # fmt: skip
+    topics = table(st.fixed_dictionaries({}, optional={**attributes, **template}))
+    subscriptions = draw(st.dictionaries(
+        st.tuples(st.sampled_from(["", "me"]), st.sampled_from(NAMES)), st.sampled_from(["auto", *topics]), max_size=3
+    ))  # fmt: skip
+    return made(
+        quotas=quotas, templates=templates, queues=queues, policies=policies, topics=topics,
+        subscriptions=[{"client_id": one, "name": name, "topic": on} for (one, name), on in subscriptions.items()],
+        agents=table(st.fixed_dictionaries({"queue": st.sampled_from(NAMES), "to": st.just("c/x")})),
+        properties=draw(st.fixed_dictionaries({}, optional={"imq.log.level": st.sampled_from(["ERROR", "WARNING"])})),
+    )  # fmt: skip
+
+
+def leads_back(queues: dict[str, Any]) -> bool:
+    def end(name: str, steps: int) -> bool:
+        after = queues.get(name, {}).get("errorDestination")
+        return bool(after) and (steps > len(queues) or end(after, steps + 1))
+
+    return any(end(name, 0) for name in queues)
+
+
+@given(definitions())
+def test_nothing_leads_from_definitions_to_themselves(some: Definitions) -> None:
+    for prune in (False, True):
+        found = plan(some, definitions_of(some.plain(), DEFAULTS), PLACE, prune=prune)
+        assert (found.steps, found.left, found.after) == ((), (), some)
+
+
+@given(definitions(), definitions())
+def test_steps_lead_from_any_definitions_to_any_others(now: Definitions, wanted: Definitions) -> None:
+    before = now.copy()
+    found = plan(now, wanted, PLACE, prune=True)
+    blocked = {step.name for step in found.steps if step.blocked}
+    for section in ("properties", "quotas", "templates", "policies", "topics", "queues", "subscriptions", "agents"):
+        have, want = getattr(found.after, section), getattr(wanted, section)
+        if section in ("queues", "topics"):
+            have, want = ({k: v for k, v in one.items() if k not in blocked} for one in (have, want))
+        assert have == want, section
+    assert now == before
+    assert all(step.blocked.startswith("fixed when a destination") for step in found.steps if step.blocked)
+    again = plan(found.after, wanted, PLACE, prune=True)
+    assert [step for step in again.steps if not step.blocked] == []
+
+
+@given(definitions(), definitions())
+def test_without_pruning_what_is_not_wanted_stays(now: Definitions, wanted: Definitions) -> None:
+    assume(not leads_back({**now.queues, **wanted.queues}))
+    found = plan(now, wanted, PLACE)
+    assert not any(step.action == "destroy" and step.kind != "agent" for step in found.steps)
+    for section in ("quotas", "templates", "policies", "queues", "topics", "subscriptions", "agents"):
+        assert {*getattr(now, section)} <= {*getattr(found.after, section)}
