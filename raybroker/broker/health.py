@@ -121,12 +121,13 @@ class Health:
         return checks.row("open", self._broker, Grade.OK, "it takes clients")
 
     def _listening(self) -> list[Row]:
-        """Nothing of a broker that is asked for no services."""
+        """What the configuration asks for, and none is well too."""
         if self._services.failure:
             text = f"services that the configuration asks for do not listen: {self._services.failure}"
             return [checks.row("services", self._broker, Grade.CRITICAL, text)]
         names = ", ".join(self._services.active())
-        return [checks.row("services", self._broker, Grade.OK, f"{names} listen")] if names else []
+        text = f"{names} listen" if names else "none is asked for (imq.service.activelist)"
+        return [checks.row("services", self._broker, Grade.OK, text)]
 
     async def _host_rows(self) -> list[Row]:
         rows = await asyncio.gather(*(self._host_row(host) for host in list(self._hosts())))
