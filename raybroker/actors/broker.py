@@ -171,7 +171,7 @@ class BrokerActor:
         spec, clock = self._spec, SystemClock()
         file = RecordFile(self._directory / "record")
         frames = opened(file)
-        table = shared_table(spec.plan, self._config)
+        table = shared_table(spec.plan, self._config, self._directory.parent)
         member = Member(
             spec.broker, settings_of(self._config, spec.cluster, spec.plan, table), frames, now_ms=clock.now_ms(),
             new_id=entropy.token(8).hex(),

@@ -14,11 +14,10 @@ from raybroker.actors.join import check_table, shared_table
 from raybroker.actors.placement import place
 from raybroker.actors.store_tables import check_tables
 from raybroker.cluster.member_state import MemberState
-from raybroker.config import Config, store_directory
+from raybroker.config import Config, instance_of, store_directory
 from raybroker.config.brokers import Plan, plan_of
 from raybroker.logs.channels import check
 from raybroker.model.errors import BrokerError, ConfigError, ConnectionLostError, MasterUnavailableError
-from raybroker.model.names import check_cluster_name
 from raybroker.system.clock import SystemClock
 
 OPEN_WAIT_S: Final = 120.0
@@ -138,7 +137,7 @@ class Cluster:
 
 
 def start(
-    name: str = "default",
+    name: str | None = None,
     brokers: int | None = None,
     config: Config | Mapping[str, object] | str | Path | None = None,
     *,
@@ -147,22 +146,24 @@ def start(
     """Start a cluster, or what of it does not run; one that runs already is found.
 
     Uses the Ray this process is connected to; without one, connects to a running Ray or starts one for this process.
+    name     None: imq.instancename of the configuration, or "default"
     brokers  how many, without a list in the configuration: b1, b2, …; one to a node as long as there are nodes
     config   a file (TOML), a mapping of properties, or a Config; raises ConfigError for what is unknown in it
     only     start this broker alone, on this node: for a node that came back with its stores
     """
-    check_cluster_name(name)
     chosen = _config(config)
+    name = instance_of(chosen, name)
     check(chosen.__getitem__)
     runtime.start_local_ray()
     there = _running(name)
     plan = plan_of(chosen, brokers)
-    shared_table(plan, chosen)  # What is wrong with its address is said here, and not by an actor that does not start.
+    beside = store_directory(chosen, name, plan.names[0]).parent
+    shared_table(plan, chosen, beside)  # What is wrong with it is said here, and not by an actor that does not start.
     if only is not None and only not in plan.brokers:
         raise ConfigError(f"broker {only!r} is none of the brokers {', '.join(plan.names)}")
     places = {only: runtime.node_id()} if only is not None else place(plan, chosen, name, there)
     if set(places) - set(there):
-        check_table(plan, chosen)
+        check_table(plan, chosen, beside)
         check_tables(plan, chosen, name)
     if there and set(places) - set(there):
         _announce(name, next(iter(there)), [*there, *(broker for broker in plan.names if broker not in there)])
@@ -291,5 +292,5 @@ def _config(config: Config | Mapping[str, object] | str | Path | None) -> Config
     if isinstance(config, str | Path):
         return Config.load(cluster_file=config)
     if isinstance(config, Mapping):
-        return Config.load().with_values(config, origin="rb.start")
+        return Config.load(values=config, origin="rb.start")
     raise ConfigError(f"config is a {type(config).__name__}; it is a file name, a mapping or a Config")

@@ -22,6 +22,7 @@ from typing import Any, Final
 from raybroker.actors import runtime
 from raybroker.actors.failpoints import arm_failpoints, with_steps
 from raybroker.actors.heartbeat_replies import HeartbeatReplies
+from raybroker.broker.database_passwords import store_password
 from raybroker.broker.link_security import cluster_tls
 from raybroker.config import Config
 from raybroker.config.live import LiveConfig
@@ -198,6 +199,7 @@ class DataPlane(threading.Thread):
             spec.config, Path(spec.directory).parent.parent, cluster=spec.cluster, broker=spec.broker, host=spec.host,
             hosting=spec.hosting, holder=holder_of(spec.token), monotonic_ns=clock.monotonic_ns, sleep=clock.sleep,
             report=lambda line: log.warning("host %s: %s", spec.key, line),
+            password=store_password(spec.config, Path(spec.directory).parent.parent.parent),
         )  # fmt: skip
 
     async def _forward(self, type: str, name: str, block: bytes) -> None:

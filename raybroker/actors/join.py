@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
+from raybroker.broker.database_passwords import record_password
 from raybroker.broker.shared_table import SharedTable
 from raybroker.config.brokers import Plan
 from raybroker.model.errors import ConfigError, IllegalStateError, StoreError
@@ -29,20 +31,24 @@ def opened(file: RecordFile) -> list[bytes]:
             clock.sleep(0.05)
 
 
-def shared_table(plan: Plan, config: ConfigView) -> SharedTable | None:
-    """What has the record instead of a master.  Raises ConfigError when its address cannot be used."""
+def shared_table(plan: Plan, config: ConfigView, beside: Path | None = None) -> SharedTable | None:
+    """What has the record instead of a master; ``beside``: the directory of the cluster's stores.  Raises ConfigError
+    when its address, or the passfile, cannot be used."""
     if not plan.table:
         return None
     timeout_ms: int = config["raybroker.cluster.table_timeout_ms"]
-    return SharedTable(RecordTable(plan.table, timeout_ms // 2), timeout_ms)
+    table = RecordTable(plan.table, timeout_ms // 2, record_password(config, plan.table, beside))
+    return SharedTable(table, timeout_ms)
 
 
-def check_table(plan: Plan, config: ConfigView) -> None:
+def check_table(plan: Plan, config: ConfigView, beside: Path | None = None) -> None:
     """Raises ConfigError when brokers are to share a table that cannot be addressed, or is not there: they would wait
     for it.  One that cannot be reached now is waited for."""
     if not plan.table:
         return
-    table = RecordTable(plan.table, config["raybroker.cluster.table_timeout_ms"])
+    table = RecordTable(
+        plan.table, config["raybroker.cluster.table_timeout_ms"], record_password(config, plan.table, beside)
+    )
     try:
         missing = not table.exists()
     except StoreError:

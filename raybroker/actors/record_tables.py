@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from raybroker.broker.database_passwords import record_password
 from raybroker.cluster.backup import dump, load
 from raybroker.cluster.change_record import ChangeRecord
 from raybroker.cluster.record_rows import check, entry_of, parts_of, record_of
 from raybroker.cluster.term import FIRST_TERM, restored_term
-from raybroker.config import Config
+from raybroker.config import Config, store_directory
 from raybroker.config.brokers import TABLE as URL
 from raybroker.config.brokers import plan_of
 from raybroker.model.errors import (
@@ -30,6 +31,8 @@ from raybroker.system import entropy
 T = TypeVar("T")
 RECORD_BYTES: Final = 8
 """Of the random name of a record."""
+ANY_BROKER: Final = "b"
+"""All brokers of a cluster have the same directory above theirs."""
 AGAIN: Final = 10
 """How often a table is read from the beginning that brokers shorten meanwhile."""
 
@@ -45,8 +48,12 @@ class TableManager:
         plan = plan_of(config)
         if not plan.table:
             raise ConfigError(f"{URL} is not set: it says in which database the table is")
+        self.instance = cluster
         self._cluster: str = config["imq.cluster.clusterid"] or cluster
-        self._table = RecordTable(plan.table, config["raybroker.cluster.table_timeout_ms"])
+        self._table = RecordTable(
+            plan.table, config["raybroker.cluster.table_timeout_ms"],
+            record_password(config, plan.table, store_directory(config, cluster, ANY_BROKER).parent),
+        )  # fmt: skip
 
     @property
     def shown(self) -> str:

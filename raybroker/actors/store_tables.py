@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from raybroker.broker.database_passwords import store_password
 from raybroker.config import Config, store_directory
 from raybroker.config.brokers import LIST, Plan, plan_of
 from raybroker.model.errors import BrokerError, ConfigError, IllegalStateError, StoreError
 from raybroker.model.names import check_broker_name
 from raybroker.model.settings import ConfigView
 from raybroker.store.sql import backup
-from raybroker.store.sql.address import Address, address_of, store_id
+from raybroker.store.sql.address import address_of, store_id
 from raybroker.store.sql.administration import StoreTables
 from raybroker.store.sql.database import Database
 from raybroker.store.sql.opening import holder_of, is_sql
@@ -41,6 +43,7 @@ class StoreManager:
                 f"imq.persist.store is {config['imq.persist.store']} ({config.origin('imq.persist.store')}): messages"
                 " are not in a database; set it to sql"
             )
+        self.instance = cluster
         plan = plan_of(config)
         names = plan.names
         if broker is not None:
@@ -157,7 +160,7 @@ def hosts_of(config: ConfigView, directory: Path, cluster: str, broker: str, tok
     another installation, or there is nothing."""
     if not is_sql(config):
         return {}
-    tables = StoreTables(Database(address_of(config, directory)), store_id(config, cluster, broker), cluster, broker)
+    tables = StoreTables(_database(config, directory), store_id(config, cluster, broker), cluster, broker)
     if VERSION not in tables.versions() or tables.require() not in ("", holder_of(token)):
         return {}
     return tables.names()
@@ -166,15 +169,18 @@ def hosts_of(config: ConfigView, directory: Path, cluster: str, broker: str, tok
 def remove_host(config: ConfigView, directory: Path, cluster: str, broker: str, host: str) -> None:
     """Remove what a host of a broker has stored in a database.  Raises StoreError."""
     if is_sql(config):
-        database = Database(address_of(config, directory))
+        database = _database(config, directory)
         StoreTables(database, store_id(config, cluster, broker), cluster, broker).remove_host(host)
 
 
+def _database(config: ConfigView, directory: Path) -> Database:
+    return Database(address_of(config, directory, store_password(config, directory.parent)))
+
+
 def _tables(config: Config, cluster: str, broker: str, timeout_ms: int = 0) -> StoreTables:
-    found = address_of(config, store_directory(config, cluster, broker))
-    address = Address(
-        found.vendor, found.url, found.create_url, found.passfile, found.embedded, timeout_ms or found.timeout_ms
-    )
+    directory = store_directory(config, cluster, broker)
+    found = address_of(config, directory, store_password(config, directory.parent))
+    address = replace(found, timeout_ms=timeout_ms or found.timeout_ms)
     return StoreTables(Database(address), store_id(config, cluster, broker), cluster, broker)
 
 

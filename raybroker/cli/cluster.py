@@ -12,9 +12,9 @@ from raybroker.cli.answers import show_one, without
 from raybroker.cli.command import command
 from raybroker.cli.exits import UsageError
 from raybroker.cli.groups import groups
-from raybroker.cli.objects import Attributes, Cluster, Json, attributes
+from raybroker.cli.objects import Attributes, Cluster, Instance, Json, attributes
 from raybroker.client.admin.admin import Admin
-from raybroker.config import Config
+from raybroker.config import Config, instance_of
 from raybroker.config.brokers import MASTER, plan_of
 from raybroker.model.errors import ConfigError, IllegalStateError
 
@@ -35,7 +35,9 @@ def query_cls(admin: Admin, json: Json = False) -> None:
 def reload_cls(admin: Admin, config: ClusterFile = None, cluster: Cluster = "default") -> None:
     """Have all brokers take the list of brokers from a cluster file: raybroker reload cls --config cluster.toml"""
     try:
-        plan = plan_of(Config.load(cluster_file=config))
+        chosen = Config.load(cluster_file=config)
+        instance_of(chosen, cluster)
+        plan = plan_of(chosen)
     except ConfigError as error:
         raise UsageError(str(error)) from None
     told = admin.reload_cluster(plan.names)
@@ -84,7 +86,7 @@ def backup_cls(admin: Admin, file: File) -> None:
 
 
 @groups["restore"].command("cls")
-def restore_cls(file: File, config: ClusterFile = None, cluster: Cluster = "default") -> None:
+def restore_cls(file: File, config: ClusterFile = None, cluster: Instance = None) -> None:
     """Make a backup the record of the master, while all brokers are down: raybroker restore cls -f record.backup
 
     Changes made since the backup are lost; destinations that the backup does not know keep their messages and are
@@ -95,8 +97,9 @@ def restore_cls(file: File, config: ClusterFile = None, cluster: Cluster = "defa
 
     try:
         chosen = Config.load(cluster_file=config)
+        instance = instance_of(chosen, cluster)
         data = file.read_bytes()
     except (ConfigError, OSError) as error:
         raise UsageError(str(error)) from None
-    where, entries = restore.restore(data, cluster, chosen)
+    where, entries = restore.restore(data, instance, chosen)
     output.say(f"restored {entries} destinations and subscriptions to {where}; start the cluster with: raybroker up")

@@ -18,8 +18,8 @@ from raybroker.cli import connecting, output
 from raybroker.cli.answers import without
 from raybroker.cli.cluster import ClusterFile, File, check_new, write_new
 from raybroker.cli.exits import Commands, UsageError
-from raybroker.cli.objects import Cluster, Json, ask
-from raybroker.config import Config
+from raybroker.cli.objects import Instance, Json, ask
+from raybroker.config import Config, instance_of
 from raybroker.model.errors import ConfigError
 
 TABLE: Final = "sharecc_tbl"
@@ -53,22 +53,24 @@ def _check(what: str, *words: str) -> None:
         raise UsageError(f"dbmgr: {what!r} is not known here; there is {' and '.join(words)}")
 
 
-def _record(cluster: str, config: Path | None) -> Any:
+def _record(cluster: str | None, config: Path | None) -> Any:
     """The shared table; raises UsageError."""
     from raybroker.actors.record_tables import TableManager
 
     try:
-        return TableManager(Config.load(cluster_file=config), cluster)
+        found = Config.load(cluster_file=config)
+        return TableManager(found, instance_of(found, cluster))
     except ConfigError as error:
         raise UsageError(str(error)) from None
 
 
-def _store(cluster: str, config: Path | None, broker: str | None) -> Any:
+def _store(cluster: str | None, config: Path | None, broker: str | None) -> Any:
     """The tables with messages; raises UsageError."""
     from raybroker.actors.store_tables import StoreManager
 
     try:
-        return StoreManager(Config.load(cluster_file=config), cluster, broker)
+        found = Config.load(cluster_file=config)
+        return StoreManager(found, instance_of(found, cluster), broker)
     except ConfigError as error:
         raise UsageError(str(error)) from None
 
@@ -76,7 +78,7 @@ def _store(cluster: str, config: Path | None, broker: str | None) -> Any:
 @app.command()
 def create(
     what: Annotated[str, _what(STORE, ALL, TABLE)], config: ClusterFile = None, broker: OfBroker = None,
-    cluster: Cluster = "default",
+    cluster: Instance = None,
 ) -> None:  # fmt: skip
     """Make the tables, empty; with all also the database, by imq.persist.jdbc.postgresql.createdburl.
 
@@ -95,7 +97,7 @@ def create(
 @app.command()
 def delete(
     what: Annotated[str, _what(STORE, OLDER, TABLE)], config: ClusterFile = None, broker: OfBroker = None,
-    force: Force = False, cluster: Cluster = "default",
+    force: Force = False, cluster: Instance = None,
 ) -> None:  # fmt: skip
     """Remove the tables and what is in them; oldtbl: those that older releases have left.
 
@@ -103,7 +105,7 @@ def delete(
     """
     _check(what, STORE, OLDER, TABLE)
     if what == TABLE:
-        _lose(_record(cluster, config), cluster, "delete", "deleted", force, lambda manager: manager.delete())
+        _lose(_record(cluster, config), "delete", "deleted", force, lambda manager: manager.delete())
         return
     manager = _store(cluster, config, broker)
     if what == OLDER:
@@ -111,7 +113,7 @@ def delete(
         for one in gone or ["nothing: there are no tables of older versions"]:
             output.say(f"deleted {one}")
         return
-    _lose_messages(manager, cluster, "delete", force)
+    _lose_messages(manager, "delete", force)
     manager.delete(force=force)
     output.say("\n".join(f"deleted tables {shown}" for shown in manager.shown))
 
@@ -119,22 +121,22 @@ def delete(
 @app.command()
 def recreate(
     what: Shared, config: ClusterFile = None, broker: OfBroker = None, force: Force = False,
-    cluster: Cluster = "default",
+    cluster: Instance = None,
 ) -> None:  # fmt: skip
     """Empty tables instead of those that there are; of the record: destinations stay on the brokers that have them."""
     _check(what, STORE, TABLE)
     if what == TABLE:
-        _lose(_record(cluster, config), cluster, "recreate", "recreated", force, lambda manager: manager.recreate())
+        _lose(_record(cluster, config), "recreate", "recreated", force, lambda manager: manager.recreate())
         return
     manager = _store(cluster, config, broker)
-    _lose_messages(manager, cluster, "recreate", force)
+    _lose_messages(manager, "recreate", force)
     manager.recreate(force=force)
     output.say("\n".join(f"recreated tables {shown}" for shown in manager.shown))
 
 
 @app.command()
 def query(
-    config: ClusterFile = None, broker: OfBroker = None, json: Json = False, cluster: Cluster = "default"
+    config: ClusterFile = None, broker: OfBroker = None, json: Json = False, cluster: Instance = None
 ) -> None:
     """Show the tables with messages: version, id, address, user, whether they are there, hosts and sizes."""
     rows = _store(cluster, config, broker).query()
@@ -153,7 +155,7 @@ def query(
 
 @app.command()
 def backup(
-    what: Shared, file: File, config: ClusterFile = None, broker: OfBroker = None, cluster: Cluster = "default"
+    what: Shared, file: File, config: ClusterFile = None, broker: OfBroker = None, cluster: Instance = None
 ) -> None:
     """Write the record, or the messages of one broker, to a file: raybroker dbmgr backup tbl -f messages.backup
 
@@ -173,7 +175,7 @@ def backup(
 @app.command()
 def restore(
     what: Shared, file: File, config: ClusterFile = None, broker: OfBroker = None, force: Force = False,
-    cluster: Cluster = "default",
+    cluster: Instance = None,
 ) -> None:  # fmt: skip
     """Put a backup in place of what there is; tables are made where there are none.
 
@@ -185,7 +187,7 @@ def restore(
         if not file.is_file():
             raise UsageError(f"-f {file}: there is no such file")
         manager = _store(cluster, config, broker)
-        _lose_messages(manager, cluster, "restore", force)
+        _lose_messages(manager, "restore", force)
         hosts, blocks = manager.restore(file, force=force)
         output.say(f"restored {blocks} blocks of {hosts} hosts to {manager.shown[0]}")
         return
@@ -194,7 +196,7 @@ def restore(
     except OSError as error:
         raise UsageError(f"-f {file}: {error}") from None
     manager = _record(cluster, config)
-    _check_stopped(cluster, "restore", force)
+    _check_stopped(manager.instance, "restore", force)
     ask(force, f"restore table {manager.shown}? Changes made since the backup are lost.")
     entries = manager.restore(data)
     output.say(f"restored {entries} destinations and subscriptions to {manager.shown}")
@@ -203,7 +205,7 @@ def restore(
 @app.command()
 def reset(
     what: Annotated[str, _what(LOCK)], config: ClusterFile = None, broker: OfBroker = None, force: Force = False,
-    cluster: Cluster = "default",
+    cluster: Instance = None,
 ) -> None:  # fmt: skip
     """Clear the locks of the tables with messages, when the broker that has them is gone for good with its machine.
 
@@ -211,7 +213,7 @@ def reset(
     """
     _check(what, LOCK)
     manager = _store(cluster, config, broker)
-    _check_stopped(cluster, "reset", force, "a host whose lock is taken stops, and starts again")
+    _check_stopped(manager.instance, "reset", force, "a host whose lock is taken stops, and starts again")
     ask(force, f"reset the locks of {', '.join(manager.shown)}? A broker that still uses them stops.")
     broken = manager.reset_lock()
     output.say(f"reset the locks of {', '.join(manager.shown)}; {', '.join(broken) or 'no host'} had them open")
@@ -220,7 +222,7 @@ def reset(
 @app.command()
 def upgrade(
     what: Annotated[str, _what(STORE)], config: ClusterFile = None, broker: OfBroker = None,
-    cluster: Cluster = "default",
+    cluster: Instance = None,
 ) -> None:  # fmt: skip
     """Bring tables with messages that an older release made to the version of this one."""
     if what == SHARED_STORE:
@@ -243,15 +245,15 @@ def remove(what: Annotated[str, typer.Argument()] = "bkr") -> None:
     )
 
 
-def _lose(manager: Any, cluster: str, verb: str, done: str, force: bool, work: Callable[[Any], None]) -> None:
-    _check_stopped(cluster, verb, force)
+def _lose(manager: Any, verb: str, done: str, force: bool, work: Callable[[Any], None]) -> None:
+    _check_stopped(manager.instance, verb, force)
     ask(force, f"{verb} table {manager.shown}? The record that is in it is lost.")
     work(manager)
     output.say(f"{done} table {manager.shown}")
 
 
-def _lose_messages(manager: Any, cluster: str, verb: str, force: bool) -> None:
-    _check_stopped(cluster, verb, force, "a host whose tables are changed stops")
+def _lose_messages(manager: Any, verb: str, force: bool) -> None:
+    _check_stopped(manager.instance, verb, force, "a host whose tables are changed stops")
     ask(force, f"{verb} tables {', '.join(manager.shown)}? All messages that are in them are lost.")
 
 

@@ -14,7 +14,7 @@ from raybroker.cli import output
 from raybroker.cli.answers import show_list, show_one
 from raybroker.cli.cluster import ClusterFile
 from raybroker.cli.exits import Commands, UsageError
-from raybroker.cli.objects import Cluster, Json
+from raybroker.cli.objects import Instance, Json
 from raybroker.cli.security_files import password_in, security_files
 from raybroker.model.errors import ConfigError
 from raybroker.security.passfile import KEYSTORE, Passwords, passwords_of, read_passfile
@@ -42,7 +42,9 @@ app = typer.Typer(
 )  # fmt: skip
 
 
-def _place(file: Path | None, passfile: Path | None, config: Path | None, cluster: str) -> tuple[Path, str | None]:
+def _place(
+    file: Path | None, passfile: Path | None, config: Path | None, cluster: str | None
+) -> tuple[Path, str | None]:
     """The keystore, and the password that its key has or gets."""
     found, directory = security_files(config, cluster)
     passwords: Passwords = read_passfile(passfile) if passfile is not None else passwords_of(found, directory)
@@ -90,7 +92,7 @@ def make(
     file: KeystoreFile = None,
     passfile: PassFile = None,
     config: ClusterFile = None,
-    cluster: Cluster = "default",
+    cluster: Instance = None,
     json: Json = False,
 ) -> None:
     """Make a key pair and a certificate signed by itself: raybroker keytool make -n host.example"""
@@ -121,7 +123,7 @@ def import_pem(
     file: KeystoreFile = None,
     passfile: PassFile = None,
     config: ClusterFile = None,
-    cluster: Cluster = "default",
+    cluster: Instance = None,
     json: Json = False,
 ) -> None:
     """Take a key and its certificate chain: raybroker keytool import --key key.pem --chain fullchain.pem"""
@@ -138,7 +140,7 @@ def import_pem(
 
 @app.command()
 def show(
-    file: KeystoreFile = None, config: ClusterFile = None, cluster: Cluster = "default", json: Json = False
+    file: KeystoreFile = None, config: ClusterFile = None, cluster: Instance = None, json: Json = False
 ) -> None:
     """Show the certificate of the keystore, and the chain above it; no password is needed."""
     path, _ = _place(file, None, config, cluster)
@@ -154,7 +156,7 @@ def show(
 @app.command()
 def export(
     to: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Where the certificate goes.")],
-    file: KeystoreFile = None, config: ClusterFile = None, cluster: Cluster = "default",
+    file: KeystoreFile = None, config: ClusterFile = None, cluster: Instance = None,
 ) -> None:  # fmt: skip
     """Write the certificate without its key, for clients to trust: raybroker keytool export -o trust.pem"""
     from raybroker.security import keystore

@@ -41,6 +41,11 @@ OWN_VERBS: Final = (
 Cluster = Annotated[
     str, typer.Option("--cluster", metavar="C", help="Name of the cluster.")
 ]
+Instance = Annotated[
+    str | None,
+    typer.Option("--cluster", metavar="C", help="Name of the cluster; without it imq.instancename, else default.",
+                 show_default=False),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Name = Annotated[str, typer.Option("-n", "--name", metavar="NAME", help="Name of the destination.")]
 Attributes = Annotated[

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from raybroker.cli.exits import UsageError
-from raybroker.config import Config, store_directory
+from raybroker.config import Config, instance_of, store_directory
 from raybroker.model.errors import ConfigError
 from raybroker.security.private_files import read_private
 
@@ -15,12 +15,13 @@ PASSWORD_FILE_BYTES_MAX: Final = 16_384
 _ANY_BROKER: Final = "b"
 
 
-def security_files(config: Path | None, cluster: str) -> tuple[Config, Path]:
-    """The configuration, and the security directory that it means."""
+def security_files(config: Path | None, cluster: str | None) -> tuple[Config, Path]:
+    """The configuration, and the security directory that it means; ``cluster``: None where no option names it."""
     try:
         found = Config.load(cluster_file=config)
         named: str = found["raybroker.security.dir"]
-        return found, Path(named) if named else store_directory(found, cluster, _ANY_BROKER).parent / "security"
+        instance = instance_of(found, cluster)
+        return found, Path(named) if named else store_directory(found, instance, _ANY_BROKER).parent / "security"
     except ConfigError as error:
         raise UsageError(str(error)) from None
 

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from raybroker.cli import connecting, output
 from raybroker.cli.exits import Exit, UsageError
-from raybroker.config import Config, places
+from raybroker.config import Config, instance_of, places
 from raybroker.config.brokers import plan_of
+from raybroker.config.layers import flag_layer
 from raybroker.model.errors import ConfigError, NoClusterError
 from raybroker.model.names import check_cluster_name
+from raybroker.model.setting_services import PORT_MAX
 
+PORT_MAPPER: Final = "imq.portmapper.port"
+Named = Annotated[
+    str | None,
+    typer.Option("--name", "--cluster", "-n", help="Name of the cluster; without it imq.instancename, else default.",
+                 metavar="C", show_default=False),
+]  # fmt: skip
+Port = Annotated[
+    int | None,
+    typer.Option("--port", "-p", metavar="PORT", min=0, max=PORT_MAX,
+                 help=f"Of the port mapper; sets {PORT_MAPPER}. Brokers of one machine need one each."),
+]  # fmt: skip
 Name = Annotated[str, typer.Option("--name", "--cluster", "-n", help="Name of the cluster.", metavar="C")]
 
 
@@ -29,7 +42,8 @@ def up(
         str | None,
         typer.Option(help="Start this broker of the cluster alone, on this node: for one that came back.", metavar="B"),
     ] = None,
-    name: Name = "default",
+    name: Named = None,
+    port: Port = None,
     define: Annotated[
         list[str] | None,
         typer.Option("-D", metavar="PROP=VALUE", help="Set one property; wins over file and environment. Repeatable."),
@@ -57,12 +71,10 @@ def up(
     Exit code 1 when a broker takes no clients, with the reason on standard error; the others run.
     """
     try:
-        check_cluster_name(name)
-        define = [*(define or ()), *_flags(passfile, dbuser)]
+        define = [*(define or ()), *_flags(passfile, dbuser, port, define)]
         chosen = Config.load(cluster_file=config, flags=define)
-        plan = plan_of(chosen, brokers)
-        if broker is not None and broker not in plan.brokers:
-            raise ConfigError(f"--broker {broker}: it is none of the brokers {', '.join(plan.names)}")
+        name = instance_of(chosen, name)
+        _check(chosen, brokers, broker, port)
     except ConfigError as error:
         raise UsageError(str(error)) from None
     place = connecting.find_ray(name)
@@ -89,6 +101,15 @@ def up(
     _say_what_runs(cluster, there, place, given=bool(config or define))
 
 
+def _check(chosen: Config, brokers: int | None, broker: str | None, port: int | None) -> None:
+    """Raises ConfigError for options that the configuration contradicts."""
+    plan = plan_of(chosen, brokers)
+    if port is not None and not chosen["imq.service.activelist"].strip():
+        raise ConfigError(f"--port {port}: no service listens; name some with -D imq.service.activelist=jms,admin")
+    if broker is not None and broker not in plan.brokers:
+        raise ConfigError(f"--broker {broker}: it is none of the brokers {', '.join(plan.names)}")
+
+
 def _say_what_runs(cluster: Any, there: Any, place: places.Place, *, given: bool) -> None:
     """``there``: the cluster before, if it ran; ``given``: a configuration. Ends with the status of what is wrong."""
     verb = "runs already" if there is not None and there.brokers == cluster.brokers else "runs"
@@ -104,9 +125,14 @@ def _say_what_runs(cluster: Any, there: Any, place: places.Place, *, given: bool
         raise typer.Exit(Exit.REFUSED)
 
 
-def _flags(passfile: Path | None, dbuser: str | None) -> list[str]:
-    """MQ's options as the properties that they stand for."""
+def _flags(passfile: Path | None, dbuser: str | None, port: int | None, define: list[str] | None) -> list[str]:
+    """MQ's options as the properties that they stand for. Raises ConfigError where -D says otherwise."""
     flags = [] if dbuser is None else [f"imq.persist.jdbc.postgresql.user={dbuser}"]
+    if port is not None:
+        for given in flag_layer(define or ()):
+            if given.name == PORT_MAPPER and str(given.value).strip() != str(port):
+                raise ConfigError(f"--port {port} and {given.origin}={given.value} contradict each other")
+        flags.append(f"{PORT_MAPPER}={port}")
     if passfile is not None:
         path = passfile.expanduser().absolute()
         flags += [

@@ -14,7 +14,7 @@ from raybroker.cli import output
 from raybroker.cli.answers import show_list
 from raybroker.cli.cluster import ClusterFile
 from raybroker.cli.exits import Commands, UsageError
-from raybroker.cli.objects import Cluster, Force, Json, ask
+from raybroker.cli.objects import Force, Instance, Json, ask
 from raybroker.cli.security_files import password_in, security_files
 from raybroker.model.errors import ConfigError
 from raybroker.security.file_repository import argon2_hash
@@ -51,7 +51,7 @@ app = typer.Typer(
 )  # fmt: skip
 
 
-def _users(file: Path | None, config: Path | None, cluster: str) -> UserFile:
+def _users(file: Path | None, config: Path | None, cluster: str | None) -> UserFile:
     if file is not None:
         return UserFile(file)
     found, directory = security_files(config, cluster)
@@ -79,7 +79,7 @@ def add(
     kind: Hash = "scram",
     file: UsersFile = None,
     config: ClusterFile = None,
-    cluster: Cluster = "default",
+    cluster: Instance = None,
 ) -> None:
     """Make a user: raybroker usermgr add -u ann -g admin; the password is asked."""
     users = _users(file, config, cluster)
@@ -93,7 +93,7 @@ def add(
 
 @app.command()
 def delete(
-    user: User, force: Force = False, file: UsersFile = None, config: ClusterFile = None, cluster: Cluster = "default"
+    user: User, force: Force = False, file: UsersFile = None, config: ClusterFile = None, cluster: Instance = None
 ) -> None:
     """Remove a user; its open connections stay open: raybroker destroy cxn closes them."""
     ask(force, f"delete user {user}?")
@@ -112,7 +112,7 @@ def update(
     kind: Hash = "scram",
     file: UsersFile = None,
     config: ClusterFile = None,
-    cluster: Cluster = "default",
+    cluster: Instance = None,
 ) -> None:
     """Change a password, or whether a user may connect: raybroker usermgr update -u ann --inactive"""
     if active is None and not password and passfile is None:
@@ -129,7 +129,7 @@ def list_users(
     file: UsersFile = None,
     json: Json = False,
     config: ClusterFile = None,
-    cluster: Cluster = "default",
+    cluster: Instance = None,
 ) -> None:
     """List users with their groups; no passwords."""
     users = _users(file, config, cluster)

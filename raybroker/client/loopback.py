@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.broker.auditing import audit_of, audited, security_directory
 from raybroker.broker.broker import Broker
+from raybroker.broker.database_passwords import store_password
 from raybroker.client.blocking.connection import Connection
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.directory import ALONE, Place, Subscription, View
@@ -153,7 +154,7 @@ class LoopbackDirectory:
         return open_store(
             self._config, self._store or Path(), cluster=LocalHost.key, broker=LocalHost.key, host=LocalHost.key,
             hosting=LocalHost.hosting, holder="", monotonic_ns=clock.monotonic_ns, sleep=clock.sleep,
-            report=partial(LOG.warning, "%s"),
+            report=partial(LOG.warning, "%s"), password=store_password(self._config, self._store),
         )  # fmt: skip
 
     def _given(self) -> dict[str, Any]:
@@ -354,12 +355,21 @@ def _reopen(name: str, properties: Mapping[str, object]) -> ConnectionCore:
     return _named_core(name, None, properties, None, None, IoThread.shared())
 
 
+_OF_CLUSTERS: Final = {
+    "imq.instancename": "broker=… is the name and store=… the folder",
+    "imq.cluster.url": "properties=… takes what such a file would say",
+}
+
+
 def make_core(
     store: str | Path | None, properties: Mapping[str, object] | None, client_id: str | None, io: IoThread,
     broker: str | None = None,
 ) -> ConnectionCore:  # fmt: skip
     """The connection of a new loopback broker, or to the one named ``broker``; ``properties`` are broker and factory
     settings."""
+    for name, instead in _OF_CLUSTERS.items():
+        if name in (properties or {}):
+            raise ConfigError(f"{name} is for brokers in Ray; of a loopback, {instead}")
     config = Config.of({"raybroker.hosting.default": "shared", **(properties or {})})
     folder = Path(store) if store is not None else None
     if broker is not None:

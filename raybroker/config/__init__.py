@@ -3,6 +3,6 @@
 Imports only ``raybroker.model``.  The entry is ``Config``; ``layers`` is the only reader of the environment.
 """
 
-from raybroker.config.config import Config, store_directory
+from raybroker.config.config import Config, instance_of, store_directory
 
-__all__ = ["Config", "store_directory"]
+__all__ = ["Config", "instance_of", "store_directory"]

@@ -1,6 +1,7 @@
 """The configuration of a broker or a client as one frozen value.
 
-Layers, each winning over the ones before it: defaults < cluster file < instance file < environment < ``-D`` flags.
+Layers, each winning over the ones before it: defaults < cluster file < instance file < environment < ``-D`` flags.  The
+file that imq.cluster.url names in any of them comes before them all.
 A name that does not exist or a value out of bounds is an error that names the file and line, variable or flag, unlike
 in MQ, which ignores it: a misspelled limit would not be in force.
 
@@ -15,13 +16,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from raybroker.config.layers import Given, environment_layer, file_layer, flag_layer, state_home
+from raybroker.config.layers import Given, common_file, environment_layer, file_layer, flag_layer, state_home
 from raybroker.model.errors import ConfigError
 from raybroker.model.names import check_broker_name, check_cluster_name
 from raybroker.model.setting_thresholds import check_system_thresholds
 from raybroker.model.settings import SETTINGS, Scope, Setting, Value, lookup, settings_of
 
 DEFAULT_ORIGIN: Final = "default"
+INSTANCE: Final = "imq.instancename"
+DEFAULT_INSTANCE: Final = "default"
+COMMON: Final = "imq.cluster.url"
 _SCOPES: Final[tuple[Scope, ...]] = ("broker", "factory")
 
 
@@ -42,8 +46,11 @@ class Config:
         instance_file: str | Path | None = None,
         environ: Mapping[str, str] | None = None,
         flags: Mapping[str, object] | Iterable[str] = (),
+        values: Mapping[str, object] | None = None,
+        origin: str = "argument",
     ) -> Config:
-        """Build the configuration from all its layers; ``environ`` stands in for the process's environment.
+        """Build the configuration from all its layers; ``environ`` stands in for the process's environment, ``values``
+        are those of a program, from ``origin``, and win over all.
 
         Raises ConfigError naming the origin of the first name or value that is not allowed.
         """
@@ -54,7 +61,15 @@ class Config:
             layers += file_layer(Path(instance_file), "instance file")
         layers += environment_layer((setting.name for setting in _settings()), environ)
         layers += flag_layer(flags)
-        return cls()._with(layers)
+        layers += [Given(name, value, origin) for name, value in (values or {}).items()]
+        config = cls()._with(_common(layers) + layers)
+        for name, _, where in config.given:
+            if _find(name).secret:
+                raise ConfigError(
+                    f"{where}: {name} is for a ConnectionFactory alone; the properties of brokers are shown, and told"
+                    " to clients"
+                )
+        return config
 
     @classmethod
     def of(cls, values: Mapping[str, object] | None = None) -> Config:
@@ -85,7 +100,7 @@ class Config:
 
     def explain(self) -> list[tuple[str, Value, str]]:
         """(name, value, origin) of every property, in the order of the table (``raybroker query bkr --explain``)."""
-        return [(name, self[name], self.origin(name)) for name in self]
+        return [(name, self[name], self.origin(name)) for name in self if not _find(name).secret]
 
     def _with(self, layers: Iterable[Given]) -> Config:
         given = {name: (value, origin) for name, value, origin in self.given}
@@ -97,6 +112,27 @@ class Config:
         config = replace(self, given=tuple((name, *found) for name, found in given.items()))
         check_system_thresholds(config.__getitem__)
         return config
+
+
+def _common(layers: list[Given]) -> list[Given]:
+    """The layer of the file that imq.cluster.url names, by its last value; none without it."""
+    for given in reversed(layers):
+        if given.name == COMMON:
+            path = common_file(given)
+            return [] if path is None else file_layer(path, "common cluster file", never=COMMON)
+    return []
+
+
+def instance_of(config: Config, name: str | None) -> str:
+    """The name of the instance, which is that of the cluster. ``name``: as an option or an argument says it, None: it
+    does not. Raises ConfigError where that and imq.instancename differ, and for a bad name."""
+    configured: str = config[INSTANCE].strip()
+    if name is not None and configured and name != configured:
+        raise ConfigError(
+            f"the instance is named twice: {name!r}, and {INSTANCE} = {configured!r} ({config.origin(INSTANCE)});"
+            " leave one out"
+        )
+    return check_cluster_name(configured or DEFAULT_INSTANCE if name is None else name)
 
 
 def store_directory(config: Config, cluster: str, broker: str, environ: Mapping[str, str] | None = None) -> Path:

@@ -24,6 +24,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 from raybroker.model.errors import ConfigError
 
@@ -39,8 +40,9 @@ class Given(NamedTuple):
     origin: str
 
 
-def file_layer(path: Path, what: str) -> list[Given]:
-    """The properties of a TOML file; ``what`` names its role, such as 'cluster file'.
+def file_layer(path: Path, what: str, *, never: str = "") -> list[Given]:
+    """The properties of a TOML file; ``what`` names its role, such as 'cluster file'; ``never``: one that it may not
+    have.
 
     Raises ConfigError when it cannot be read or is no TOML.
     """
@@ -59,8 +61,31 @@ def file_layer(path: Path, what: str) -> list[Given]:
     found = []
     for name, value in _flatten(document, ""):
         line = lines.get(name)
+        if name == never:
+            raise ConfigError(f"{what} {path}: {name} names this file, which names no other; leave it out here")
         found.append(Given(name, value, f"{what} {path}" + (f", line {line}" if line else "")))
     return found
+
+
+def common_file(given: Given) -> Path | None:
+    """The file that a property with its address names: a path, or file:///path; None for an empty one.
+
+    Raises ConfigError for any other address.
+    """
+    text = given.value.strip() if isinstance(given.value, str) else ""
+    if not isinstance(given.value, str) or (scheme := urlsplit(text)).scheme not in ("", "file"):
+        raise ConfigError(
+            f"{given.origin}: {given.name} = {str(given.value)[:80]!r} is no path and no file:///path; other addresses"
+            " are not read"
+        )
+    if scheme.netloc not in ("", "localhost"):
+        raise ConfigError(f"{given.origin}: {given.name} = {text[:80]!r} is on another machine; write file:///path")
+    path = unquote(scheme.path) if scheme.scheme else text
+    if not path:
+        return None
+    if not Path(path).expanduser().is_absolute():
+        raise ConfigError(f"{given.origin}: {given.name} = {text[:80]!r} is not absolute: brokers start in any folder")
+    return Path(path).expanduser()
 
 
 def environment_layer(known: Iterable[str], environ: Mapping[str, str] | None = None) -> list[Given]:
@@ -107,6 +132,20 @@ def state_home(environ: Mapping[str, str] | None = None) -> Path:
 def variable(name: str) -> str | None:
     """A variable of the environment that is not ours, such as RAY_ADDRESS; None when it is unset or empty."""
     return os.environ.get(name) or None
+
+
+def proxy_of_environment(scheme: str, host: str, port: int) -> tuple[str, str] | None:
+    """(variable, address) of the proxy that HTTPS_PROXY, HTTP_PROXY or ALL_PROXY names for a host; None: none, or
+    NO_PROXY has the host. ``scheme``: http or https."""
+    from urllib.request import getproxies_environment, proxy_bypass
+
+    known = getproxies_environment()
+    if proxy_bypass(f"{host}:{port}"):
+        return None
+    for name in (scheme, "all"):
+        if known.get(name):
+            return f"{name.upper()}_PROXY", known[name]
+    return None
 
 
 def set_variables(values: Mapping[str, str]) -> None:

@@ -71,6 +71,7 @@ class Setting:
     choices    of an enum
     example    a value of kind levels, for error texts
     later      choices that the design has and this version has not
+    secret     a value that is shown nowhere, and that a broker's configuration may not have
     reload     'start': read at start; 'live': an update takes effect at once; 'fixed': never changes after creation
     """
 
@@ -88,6 +89,7 @@ class Setting:
     choices: tuple[str, ...] = ()
     example: str = ""
     later: tuple[str, ...] = ()
+    secret: bool = False
     reload: Reload = "start"
 
     def parse(self, value: object) -> Value:
@@ -143,7 +145,7 @@ class Setting:
         return text + (f", or -1 for {self.minus_one}" if self.unlimited else "")
 
     def _refuse(self, value: object, why: str) -> ConfigError:
-        shown = repr(value)
+        shown = "…" if self.secret else repr(value)
         return ConfigError(f"{self.name} = {shown[:80]} {why}; allowed: {self.bounds()}")
 
     def _integer(self, value: object) -> int:

@@ -9,6 +9,13 @@ from raybroker.model.setting import INT_MAX, Setting
 DAY_MS: Final = 24 * 60 * 60 * 1000
 
 CLUSTER: Final[tuple[Setting, ...]] = (
+    Setting("imq.instancename", "string", "", "broker",
+            "Name of the instance, which is the cluster's: stores, logs, users and keys lie apart by it. The same as "
+            "'up --name'; where both are given they have to agree. Empty: default. MQ's default is imqbroker."),
+    Setting("imq.cluster.url", "string", "", "broker",
+            "The cluster file that all brokers share: a path, or file:///path. What the file, variable or flag that "
+            "names it sets besides wins over it. http:// is not read: no broker could start while that server is "
+            "down."),
     Setting("imq.cluster.brokerlist", "string", "", "broker",
             "The brokers of the cluster, separated by commas: each a name, or name@node with the IP address or the "
             "name of the Ray node it is to run on. Empty: one broker, or as many as are started."),
@@ -23,7 +30,8 @@ CLUSTER: Final[tuple[Setting, ...]] = (
             "The database whose table has the configuration change record, as SQLAlchemy writes it: "
             "postgresql://user@host/database, or sqlite:////path/file for brokers on one machine. Needs "
             "imq.cluster.nomasterbroker = true and raybroker[sql]; make the table with 'dbmgr create sharecc_tbl'. "
-            "Passwords belong into PGPASSWORD or ~/.pgpass: this text is shown by 'query bkr --explain'."),
+            "Its password is imq.cluster.sharecc.persist.jdbc.postgresql.password in the passfile: this text is shown "
+            "by 'query bkr --explain'."),
     Setting("raybroker.cluster.table_timeout_ms", "millis", 5000, "broker",
             "Longest time of one call to the database; then the table counts as not reachable. The database itself is "
             "given half of it, also for locks.",

@@ -48,8 +48,8 @@ FACTORY: Final[tuple[Setting, ...]] = (
             "FLOW_CONTROL.", unit="ms", low=0, high=INT_MAX),
     Setting("imqAddressList", "string", "", "factory",
             "Names of the brokers that may be the home of a connection, separated by commas. Empty: any broker, that "
-            "of this node first. A broker that the application names itself wins. MQ's addresses with host and "
-            "port are for connections from outside, which are not built yet."),
+            "of this node first. A broker that the application names itself wins. From outside: addresses of "
+            "connection services, mq://host:port/service."),
     Setting("imqSSLIsHostTrusted", "bool", False, "factory",
             "Accept any certificate of a broker, so that nobody knows who it is; for trials alone. false: the "
             "certificate has to be for the host's name, of an authority that is trusted, and within its time."),
@@ -63,6 +63,14 @@ FACTORY: Final[tuple[Setting, ...]] = (
             "brokers that ask for one. rb.connect(…, certificate=…)"),
     Setting("raybroker.client.tls.passfile", "string", "", "factory",
             "Passfile with raybroker.client.tls.password, the password of that key."),
+    Setting("raybroker.client.proxy.address", "string", "", "factory",
+            "Address of an HTTP proxy, http://host:port, through which connections from outside go (CONNECT), whatever "
+            "their scheme; environment: HTTPS_PROXY, HTTP_PROXY and NO_PROXY say which. Many proxies let through port "
+            "443 alone. Empty: none. rb.connect(…, proxy=…)"),
+    Setting("raybroker.client.proxy.user", "string", "", "factory",
+            "The user that the proxy knows; HTTP Basic, which the proxy gets in clear."),
+    Setting("raybroker.client.proxy.passfile", "string", "", "factory",
+            "Passfile with raybroker.client.proxy.password, the password of that user."),
     Setting("imqAddressListBehavior", "enum", "PRIORITY", "factory",
             "In which order the brokers of imqAddressList are tried: as they are listed, or in a new random order for "
             "each connection.", choices=("PRIORITY", "RANDOM")),
@@ -97,6 +105,25 @@ FACTORY: Final[tuple[Setting, ...]] = (
             "Client id of connections that name none; empty: none."),
     Setting("imqDisableSetClientID", "bool", False, "factory",
             "Refuse client ids that programs choose: imqConfiguredClientID alone holds."),
+    Setting("ClientIdPolicy", "enum", "Restricted", "factory",
+            "Restricted: a client id belongs to one live connection of this kind at a time. Unrestricted: connections "
+            "may have it that others have too, of either kind. They then have the same subscriptions.",
+            choices=("Restricted", "Unrestricted")),
+    Setting("SubscriptionSharingPolicy", "enum", "Exclusive", "factory",
+            "Whether a subscription may have consumers of several connections with the same client id "
+            "(ClientIdPolicy=Unrestricted), of which each message goes to one. Exclusive: it has one consumer. "
+            "Sharable: durable_consumer() and consumer() of a topic share with those of the same client id, topic and "
+            "selector, and durable ones of the same name. Connections without a client id share nothing.",
+            choices=("Exclusive", "Sharable")),
+    Setting("AllowCloseInOnMessage", "bool", True, "factory",
+            "Whether a listener may close its own session, and close or stop its own connection. false: it gets "
+            "IllegalStateError."),
+    Setting("imqDefaultUsername", "string", "", "factory",
+            "User of connections from outside whose program names none, with imqDefaultPassword. MQ's default is "
+            "guest, whom it brings along; here there is no such user. Not used beside a token or a certificate."),
+    Setting("imqDefaultPassword", "string", "", "factory",
+            "Password of imqDefaultUsername. For a ConnectionFactory alone: the properties of brokers are shown, and "
+            "told to clients.", secret=True),
     Setting("imqQueueBrowserMaxMessagesPerRetrieve", "int", 1000, "factory",
             "Most messages that a browser fetches at a time.", unit="messages", low=1, high=100_000),
     Setting("imqQueueBrowserRetrieveTimeout", "millis", 60000, "factory",

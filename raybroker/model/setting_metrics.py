@@ -36,8 +36,14 @@ METRICS: Final[tuple[Setting, ...]] = (
             "When the endpoint asks who wants metrics: services, where imq.service.activelist names a service; always; "
             "none, nobody is asked. A scraper sends the token in the file metrics.token of raybroker.security.dir "
             "(Authorization: Bearer); users of the group admin may send their password from the broker's machine. "
-            "/healthy, /health/live and /health/ready ask nobody.",
+            "/healthy, /health/live and /health/ready ask nobody, unless raybroker.metrics.probes is false.",
             choices=("services", "always", "none")),
+    Setting("raybroker.metrics.probes", "bool", True, "broker",
+            "Whether /healthy, /health/live and /health/ready ask nobody who he is: for probes that have no token. false: "
+            "they ask as the other addresses do."),
+    Setting("raybroker.metrics.tls", "bool", False, "broker",
+            "Whether the endpoint speaks https alone, with the keystore of the broker (imq.keystore.*). Scrapers check "
+            "its certificate, which needs the name or the address that they use (raybroker keytool make -n)."),
     Setting("raybroker.metrics.timing", "bool", True, "broker",
             "Whether hosts keep histograms of times and sizes. While there are few batches each is observed; of many "
             "small ones, below 2000 messages, one of eight, which counts eight times: it costs a microsecond a batch."),

@@ -1,7 +1,8 @@
 """The properties of stores in a database (``imq.persist.store = sql``).
 
-There is no property for a password: properties are shown by ``query bkr --explain`` and told to clients.  libpq reads
-PGPASSWORD, ``~/.pgpass``, or the password file that ``imq.persist.jdbc.postgresql.passfile`` names.
+There is no property for a password: properties are shown by ``query bkr --explain`` and told to clients.  It is in the
+passfile as imq.persist.jdbc.postgresql.password; without it libpq reads PGPASSWORD, ``~/.pgpass``, or the password file
+that ``imq.persist.jdbc.postgresql.passfile`` names.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ STORE: Final[tuple[Setting, ...]] = (
             "create tbl' makes. Empty: store.db in the broker's directory."),
     Setting("imq.persist.jdbc.postgresql.opendburl", "string", "", "broker",
             "postgresql://user@host:port/database, also with jdbc: in front. A password in it is refused, because this "
-            "text is shown by 'query bkr --explain': set PGPASSWORD, or use a password file."),
+            "text is shown by 'query bkr --explain': it is in the passfile, imq.persist.jdbc.postgresql.password."),
     Setting("imq.persist.jdbc.postgresql.createdburl", "string", "", "broker",
             "An existing database of the same server, such as postgresql://user@host/postgres, to which 'raybroker "
             "dbmgr create all' connects to make the one of opendburl."),

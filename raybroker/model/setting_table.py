@@ -424,18 +424,15 @@ ALL: Final[tuple[Setting, ...]] = (
 )
 
 LATER: Final = frozenset({
-    "imq.instancename",
-    "imqDefaultUsername",
-    "imqDefaultPassword",
-    "imq.shared.connectionMonitor_limit",
-    "imq.cluster.url",
-    "imq.cluster.port",
-    "imq.cluster.hostname",
     "imq.txn.reapInterval",
 })  # fmt: skip
 """Properties of MQ and WebLogic that this version does not have."""
 
 _JOURNAL: Final = "there is no choice: transactions are in the journal, which "
+_BY_RAY: Final = (
+    "brokers reach each other through Ray, whose addresses and ports 'ray start' names (--node-ip-address,"
+    " --node-manager-port, --min-worker-port); messages and heartbeats have the ports of raybroker.data.ports"
+)
 INSTEAD: Final[Mapping[str, str]] = {
     "imq.persist.file.newTxnLog.enabled": _JOURNAL + "is a log of all changes already",
     "imq.persist.file.transaction.memorymappedfile.enabled": _JOURNAL + "is written and synced, and not mapped",
@@ -444,6 +441,10 @@ INSTEAD: Final[Mapping[str, str]] = {
     "imq.persist.file.txnLog.logNonTransactedMsgAck": _JOURNAL + "has every acknowledgement of those",
     "StoreMessageCompressionEnabled": "it is raybroker.store.message_compression_enabled",
     "PagingMessageCompressionEnabled": "it is raybroker.paging.message_compression_enabled",
+    "imq.cluster.port": _BY_RAY,
+    "imq.cluster.hostname": _BY_RAY,
+    "imq.shared.connectionMonitor_limit":
+        "connections are served by event loops, not by threads that watch them; imq.<service>.max_threads bounds them",
     "MaximumMessageSize": "it is the destination attribute maximumMessageSize",
 }
 """Properties of MQ and WebLogic that this broker will not have → what there is in their place."""

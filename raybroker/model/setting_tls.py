@@ -32,7 +32,8 @@ TLS_SETTINGS: Final[tuple[Setting, ...]] = (
             "its subject (CN=ann,O=Example) or SHA-256 fingerprint. Without the file it is the user that the common "
             "name (CN) names. Edits take effect at once."),
     Setting("imq.passfile.enabled", "bool", False, "broker",
-            "Read passwords from the passfile: imq.keystore.password, imq.user_repository.ldap.password and others."),
+            "Read passwords from the passfile: imq.keystore.password, imq.user_repository.ldap.password, "
+            "imq.persist.jdbc.postgresql.password, imq.cluster.sharecc.persist.jdbc.postgresql.password."),
     Setting("imq.passfile.dirpath", "string", "", "broker",
             "Directory of the passfile; empty: raybroker.security.dir."),
     Setting("imq.passfile.name", "string", "passfile", "broker",

@@ -2,10 +2,11 @@
 
     imq.keystore.password=…
     imq.user_repository.ldap.password=…
+    imq.persist.jdbc.postgresql.password=…
+    imq.cluster.sharecc.persist.jdbc.postgresql.password=…
     imq.imqcmd.password=…
 
-The password of a store's database is not among them: libpq has a file of its own for it, which
-imq.persist.jdbc.postgresql.passfile names.  Everything behind the first = belongs to the password, spaces too.  Lines
+Everything behind the first = belongs to the password, spaces too.  Lines
 that begin with # are comments.
 
 ``raybroker usermgr encode`` writes passwords as ``{encoded}`` and Base64.  Nobody reads those in passing, and anybody
@@ -19,7 +20,6 @@ import base64
 import binascii
 import difflib
 import logging
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -32,10 +32,13 @@ KEYSTORE: Final = "imq.keystore.password"
 LDAP: Final = "imq.user_repository.ldap.password"
 COMMAND: Final = "imq.imqcmd.password"
 CLIENT_KEY: Final = "raybroker.client.tls.password"
+DATABASE: Final = "imq.persist.jdbc.postgresql.password"
+SHARED_RECORD: Final = "imq.cluster.sharecc.persist.jdbc.postgresql.password"
+CLIENT_PROXY: Final = "raybroker.client.proxy.password"
 FILE_BYTES_MAX: Final = 1 << 20
 ENCODED: Final = "{encoded}"
-_NAMES: Final = (KEYSTORE, LDAP, COMMAND, CLIENT_KEY)
-_DATABASE: Final = re.compile(r"imq\.persist\.jdbc\.\w+\.password", re.ASCII)
+_NAMES: Final = (KEYSTORE, LDAP, DATABASE, SHARED_RECORD, COMMAND, CLIENT_KEY, CLIENT_PROXY)
+_SQLITE: Final = "persist.jdbc.sqlite.password"
 
 log = logging.getLogger("raybroker.security")
 
@@ -68,11 +71,8 @@ def read_passfile(path: Path) -> Passwords:
         name = name.strip()
         if not equals or not password:
             raise ConfigError(f"passfile {path}, line {number}: a line is name=password")
-        if _DATABASE.fullmatch(name):
-            raise ConfigError(
-                f"passfile {path}, line {number}: the database's password is in a file of its own, which"
-                " imq.persist.jdbc.postgresql.passfile names"
-            )
+        if name.endswith(_SQLITE):
+            raise ConfigError(f"passfile {path}, line {number}: {name}: a file of SQLite has no password")
         if name not in _NAMES:
             near = difflib.get_close_matches(name, _NAMES, 1)
             raise ConfigError(

@@ -31,15 +31,19 @@ _PYTHON: Final = "the record in a table needs SQLAlchemy and a driver: pip insta
 
 
 class RecordTable:
-    """The table at ``url``, an address of SQLAlchemy; connects later.  Raises ConfigError for an unusable address."""
+    """The table at ``url``, an address of SQLAlchemy; connects later.  Raises ConfigError for an unusable address.
 
-    def __init__(self, url: str, timeout_ms: int) -> None:
+    ``password``: of the user of PostgreSQL; "" leaves it to the address and to libpq.
+    """
+
+    def __init__(self, url: str, timeout_ms: int, password: str = "") -> None:
         try:
             import sqlalchemy
         except ImportError:
             raise ConfigError(f"{URL}: {_PYTHON}") from None
         self._sql: Any = sqlalchemy
         self._timeout_ms = timeout_ms
+        self._password = password
         try:
             parsed = sqlalchemy.make_url(url)
         except (sqlalchemy.exc.ArgumentError, ValueError):
@@ -60,6 +64,8 @@ class RecordTable:
         arguments: dict[str, Any] = {"timeout": seconds}
         if self._dialect == "postgresql":
             arguments = {"connect_timeout": math.ceil(seconds), "tcp_user_timeout": self._timeout_ms}
+            if self._password:
+                arguments["password"] = self._password
         try:
             engine = sql.create_engine(url, poolclass=sql.pool.NullPool, connect_args=arguments)
         except ImportError:

@@ -44,7 +44,7 @@ def _account() -> str | None:
 class Server:
     """``url``: of the database that is there from the beginning."""
 
-    def __init__(self, directory: Path, account: str | None) -> None:
+    def __init__(self, directory: Path, account: str | None, password: str | None) -> None:
         self._data = directory / "data"
         self._log = directory / "log"
         self._account = account
@@ -52,7 +52,12 @@ class Server:
             free.bind(("127.0.0.1", 0))
             self._port = free.getsockname()[1]
         self.url = f"postgresql://broker@127.0.0.1:{self._port}/postgres"
-        self._run("initdb", "-D", str(self._data), "-U", "broker", "--auth=trust", "--no-locale", "-E", "UTF8")
+        how = ["--auth=trust"]
+        if password is not None:
+            (directory / "first").write_text(f"{password}\n")
+            (directory / "first").chmod(0o644)
+            how = ["--auth=scram-sha-256", f"--pwfile={directory / 'first'}"]
+        self._run("initdb", "-D", str(self._data), "-U", "broker", *how, "--no-locale", "-E", "UTF8")
 
     def _run(self, program: str, *arguments: str) -> None:
         done = subprocess.run(
@@ -93,15 +98,15 @@ def _lives(pid: int) -> bool:
 
 
 @contextlib.contextmanager
-def server() -> Iterator[Server]:
-    """One that runs; it may be stopped and started."""
+def server(password: str | None = None) -> Iterator[Server]:
+    """One that runs; it may be stopped and started. ``password``: that of its user, None: nobody is asked for one."""
     _program("initdb")
     account = _account()
     directory = Path(tempfile.mkdtemp(prefix="raybroker-postgres-"))
     try:
         if account is not None:
             shutil.chown(directory, account)
-        made = Server(directory, account)
+        made = Server(directory, account, password)
         made.start()
         try:
             yield made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ class Address:
     url         as SQLAlchemy writes it, without a password
     create_url  of another database of the same server; "" for none
     passfile    for libpq; "" for its own
+    password    of the user; "" leaves it to libpq, which reads PGPASSWORD or a passfile
     embedded    a file of the broker's own, which is made when it is not there
     timeout_ms  longest time of a statement
     """
@@ -41,6 +42,7 @@ class Address:
     passfile: str = ""
     embedded: bool = False
     timeout_ms: int = 10_000
+    password: str = field(default="", repr=False)
 
     @property
     def file(self) -> Path | None:
@@ -53,8 +55,9 @@ class Address:
         return self.url if self.vendor == "sqlite" else self.url.partition("?")[0]
 
 
-def address_of(config: ConfigView, directory: Path) -> Address:
-    """The database of a broker with that directory.  Raises ConfigError, also where ``raybroker[sql]`` is missing."""
+def address_of(config: ConfigView, directory: Path, password: str | None = None) -> Address:
+    """The database of a broker with that directory; ``password``: that of the user, where a file of passwords has it.
+    Raises ConfigError, also where ``raybroker[sql]`` is missing."""
     vendor: str = config[VENDOR]
     given: str = config[URLS[vendor]].strip()
     for other, name in URLS.items():
@@ -67,10 +70,16 @@ def address_of(config: ConfigView, directory: Path) -> Address:
     if not given:
         raise ConfigError(f"{URLS[vendor]} is not set: it says where the database is; such as {EXAMPLES[vendor]}")
     user, passfile = config["imq.persist.jdbc.postgresql.user"].strip(), config["imq.persist.jdbc.postgresql.passfile"]
+    if password and passfile.strip():
+        raise ConfigError(
+            "imq.persist.jdbc.postgresql.password is in the passfile, and imq.persist.jdbc.postgresql.passfile names"
+            " another file of passwords; leave one out"
+        )
     create = config[CREATE_URL].strip()
     return Address(
         vendor, _server(URLS[vendor], given, user), _server(CREATE_URL, create, user) if create else "",
         str(Path(passfile.strip()).expanduser()) if passfile.strip() else "", timeout_ms=timeout_ms,
+        password=password or "",
     )  # fmt: skip
 
 
@@ -108,8 +117,8 @@ def _server(name: str, given: str, user: str) -> str:
     parsed = _parsed(name, given, "postgresql")
     if parsed.password is not None or {"password", "passfile", "service"} & set(parsed.query):
         raise ConfigError(
-            f"{name} has a password in it, which everybody would see; leave it out, and set PGPASSWORD or"
-            " imq.persist.jdbc.postgresql.passfile"
+            f"{name} has a password in it, which everybody would see; leave it out, and put it into the passfile"
+            " (imq.persist.jdbc.postgresql.password)"
         )
     if not parsed.database:
         raise ConfigError(f"{name} names no database; such as {EXAMPLES['postgresql']}")

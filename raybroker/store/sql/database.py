@@ -186,6 +186,7 @@ class Database:
                 + f" -c tcp_keepalives_idle={KEEPALIVE_S} -c tcp_keepalives_interval={KEEPALIVE_S}"
                 + f" -c tcp_keepalives_count={KEEPALIVE_COUNT}",
                 **({"passfile": address.passfile} if address.passfile else {}),
+                **({"password": address.password} if address.password else {}),
             }  # fmt: skip
         try:
             if address.file is not None:

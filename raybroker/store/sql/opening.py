@@ -38,17 +38,19 @@ def open_store(
     monotonic_ns: Callable[[], int],
     sleep: Callable[[float], None],
     report: Callable[[str], None],
+    password: str | None = None,
 ) -> SqlStore:
     """The store of one host; blocks, and ``sleep`` s seconds between attempts to reach the database.
 
     directory  of the broker, for a file of its own
+    password   of the database's user, where a file of passwords has it
     holder     which installation of the broker this is, "" for any
     report     told, once, that the database is waited for
 
     Raises ConfigError for properties, tables and libraries that do not fit; UnreachableError after
     imq.persist.jdbc.connection.retry.max attempts; StoreError when the store is open elsewhere.
     """
-    database = Database(address_of(config, directory))
+    database = Database(address_of(config, directory, password))
     id = store_id(config, cluster, broker)  # noqa: A001 - as in Tables
     owner = Owner(cluster, broker, holder, f"{os.getpid()} on {socket.gethostname()}")
     most: int = config["imq.persist.jdbc.connection.retry.max"]

@@ -139,3 +139,21 @@ def test_options_of_mq_are_the_properties_that_they_stand_for(
              "imq.persist.jdbc.postgresql.user", "imq.log.level")  # fmt: skip
     assert [chosen[0][name] for name in names] == [True, str(tmp_path), "secrets", "mq", "ERROR"]
     assert chosen[1]["imq.passfile.enabled"] is False
+
+
+def test_the_port_of_the_port_mapper_is_an_option(running: Make) -> None:
+    running(b1=Broker("b1"))
+    services = ["-D", "imq.service.activelist=jms"]
+    assert Program()("up", "--port", "7700", *services).exit_code == 0
+    wrong = Program()("up", "-p", "7700", *services, "-D", "imq.portmapper.port=7701")
+    assert (wrong.exit_code, "contradict each other" in wrong.stderr) == (2, True)
+    idle = Program()("up", "-p", "7700")
+    assert (idle.exit_code, "no service listens" in idle.stderr) == (2, True)
+    assert Program()("up", "-p", "70000", *services).exit_code == 2
+
+
+def test_the_instance_is_named_by_the_option_or_the_property(running: Make) -> None:
+    running(b1=Broker("b1"))
+    wrong = Program()("up", "--name", "office", "-D", "imq.instancename=shop")
+    assert (wrong.exit_code, "the instance is named twice" in wrong.stderr) == (2, True)
+    assert "cluster default runs" in Program()("up", "-D", "imq.instancename=default").stdout

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from raybroker.config import Config, store_directory
+from raybroker.config import Config, instance_of, store_directory
 from raybroker.config.layers import state_home, variable_names
 from raybroker.model.errors import ConfigError
 from raybroker.model.setting_table import ALL
@@ -145,3 +145,46 @@ def test_stores_lie_apart_for_each_cluster_and_broker() -> None:
     assert state_home({}) == Path.home() / ".local" / "state"
     with pytest.raises(ConfigError):
         store_directory(Config(), "..", "b2", {})
+
+
+def test_the_name_of_the_instance_is_an_option_or_a_property_and_not_two_names() -> None:
+    unnamed, named = Config.of({}), Config.of({"imq.instancename": "shop"})
+    assert (instance_of(unnamed, None), instance_of(unnamed, "x"), instance_of(named, None)) == ("default", "x", "shop")
+    assert instance_of(named, "shop") == "shop"
+    for other in ("default", "office"):
+        with pytest.raises(ConfigError, match=f"named twice: '{other}', and imq.instancename = 'shop' .argument."):
+            instance_of(named, other)
+    with pytest.raises(ConfigError, match="is not allowed"):
+        instance_of(Config.of({"imq.instancename": "../up"}), None)
+
+
+def test_the_common_cluster_file_comes_before_all_layers(cluster_file: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text(f'imq.cluster.url = "{cluster_file.as_uri()}"\nraybroker.connections_max = 9\n')
+    config = Config.load(cluster_file=own, environ={})
+    assert (config[NAME], config["imq.autocreate.reaptime"]) == (9, 5)
+    assert config.origin("imq.autocreate.reaptime").startswith(f"common cluster file {cluster_file}, line ")
+    variable = {"RAYBROKER_IMQ__CLUSTER__URL": str(cluster_file)}
+    by_variable = Config.load(environ=variable, flags=["imq.message.max_size=1k"])
+    assert (by_variable[NAME], by_variable["imq.message.max_size"]) == (1, 1024)
+    assert Config.load(values={"imq.cluster.url": str(cluster_file)}, environ={})[NAME] == 1
+    assert Config.load(cluster_file=own, environ={}, flags=["imq.cluster.url="])["imq.autocreate.reaptime"] != 5
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("http://there/cluster.toml", "no path and no file:///path"), ("file://other/c.toml", "on another machine"),
+        ("c.toml", "is not absolute"), ("/no/such/file.toml", "cannot be read"),
+    ],
+)  # fmt: skip
+def test_a_common_cluster_file_that_cannot_be_read_is_refused(url: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        Config.load(flags=[f"imq.cluster.url={url}"], environ={})
+
+
+def test_a_common_cluster_file_names_no_other(tmp_path: Path) -> None:
+    first = tmp_path / "first.toml"
+    first.write_text(f'imq.cluster.url = "{first}"\n')
+    with pytest.raises(ConfigError, match="names no other; leave it out"):
+        Config.load(flags=[f"imq.cluster.url={first}"], environ={})

@@ -45,7 +45,7 @@ def test_what_the_configuration_says_anyway_is_no_change() -> None:
         ("imq.persist.store", "memory", "read when a broker starts"),
         ("raybroker.data.ports", "0", "read when a broker starts"),
         ("imqAckTimeout", "5", "connection factories"),
-        ("imq.cluster.hostname", "true", "not built"),
+        ("imq.cluster.hostname", "true", "through Ray"),
         ("consumerFlowLimit", "5", "consumerFlowLimit"),
     ],
 )

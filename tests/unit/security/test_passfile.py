@@ -32,7 +32,8 @@ def test_passwords_by_name_with_everything_behind_the_equals_sign(tmp_path: Path
     ("text", "says"),
     [("secret", "line 1: a line is name=password"), (f"{LDAP}=", "line 1: a line"),
      ("imq.keystore.passwort=top", r"did you mean imq\.keystore\.password"), ("x=top", "there are imq.keystore"),
-     ("imq.persist.jdbc.postgresql.password=top", r"imq\.persist\.jdbc\.postgresql\.passfile names"),
+     ("imq.persist.jdbc.sqlite.password=top", "a file of SQLite has no password"),
+     ("imq.persist.jdbc.mysql.password=top", r"did you mean imq\.persist\.jdbc\.postgresql\.password"),
      (f"{LDAP}=top\n{LDAP}=top", "line 2: .* twice")],
 )  # fmt: skip
 def test_what_cannot_be_right_names_the_line_and_shows_no_password(tmp_path: Path, text: str, says: str) -> None:
