@@ -458,9 +458,15 @@ class AdminVerbs:
         """A paused or quiesced service takes clients again. Raises ConfigError for one that is not active."""
 
     @verb(By.EACH, always=True)
-    def update_service(self, /, name: Name, **changes: Attributes) -> None:
-        """Change minThreads or maxThreads of a service, which half of the latter bounds the clients of, until the
-        broker is restarted; nobody is closed. Raises ConfigError for other attributes and values out of bounds."""
+    def update_service(self, /, name: Name, broker: Name | None = None, **changes: Attributes) -> None:
+        """Change a service of one broker, or of all that have it, until the broker is restarted; nobody is closed.
+
+        minThreads, maxThreads  half of the latter bounds its clients
+        port                    where it listens, 0 for any free port: first there, and then at the old port no more;
+                                the port mapper tells it from then on
+        Raises ConfigError for other attributes, values out of bounds, and a port that is taken, and changes nothing of
+        that broker then; InvalidDestinationError where no broker of that name has services.
+        """
 
     @verb(By.ROWS, always=True)
     def list_connections(
@@ -498,9 +504,11 @@ class AdminVerbs:
         self, /, user: Name, operation: Name, destination: Name | None = None, type: Type = "queue",
         service: Name = "jms",
     ) -> Row:  # fmt: skip
-        """Whether a user of the file of users may do something, and by which rule: {"allowed", "rule"}.
+        """Whether a user of the file of users may do something, and by which rule: {"allowed", "request", "rule"}.
 
         operation  produce, consume or browse with a destination; create; connect to the service
+        What is asked takes other rights as well: to connect to the service, and to create a destination that is not
+        there. ``request`` is the first that is denied.
         Raises ConfigError for an unknown user or operation.
         """
 

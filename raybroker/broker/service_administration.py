@@ -54,8 +54,13 @@ class ServiceAdministration:
     async def resume_service(self, name: str) -> None:
         await self._running().resume(name)
 
-    async def update_service(self, name: str, changes: Row) -> None:
-        self._running().update(name, changes)
+    async def update_service(self, name: str, changes: Row, broker: str | None = None) -> None:
+        if broker not in (None, self.broker):
+            raise InvalidDestinationError(f"no broker {broker!r} is up; raybroker list bkr shows those there are")
+        try:
+            await self._running().update(name, changes)
+        except ConfigError as error:
+            raise ConfigError(f"broker {self.broker}: {error}") from None
 
     async def list_connections(
         self, service: str | None = None, user: str | None = None, address: str | None = None,
@@ -110,24 +115,38 @@ class ServiceAdministration:
         entry = self.users.users().get(user) if self.users is not None else None
         if entry is None:
             raise ConfigError(f"there is no user {user!r}; raybroker usermgr list shows those there are")
-        known = User(user, frozenset({entry.group}))
-        if operation == "connect":
-            kind = SERVICE_KINDS.get(service)
-            if kind is None:
-                raise ConfigError(f"there is no service {service!r}; there are {', '.join(SERVICE_KINDS)}")
-            request = Request("connection", kind, "")
-        elif operation == "create":
-            request = Request(check_destination_type(type), "", "create")
-        else:
-            kind = check_destination_type(type)
-            if operation not in OPERATIONS[kind]:
-                operations = ", ".join((*OPERATIONS[kind], "create", "connect"))
-                raise ConfigError(f"operation {operation!r}; it is one of {operations}")
-            if destination is None:
-                raise ConfigError(f"operation {operation!r} is with a destination; name one")
-            request = Request(kind, check_destination_name(destination, allow_reserved=True), operation)
-        decision = services.access(service).decide(known, request)
+        kind = SERVICE_KINDS.get(service)
+        if kind is None:
+            raise ConfigError(f"there is no service {service!r}; there are {', '.join(SERVICE_KINDS)}")
+        connect = Request("connection", kind, "")
+        wanted = connect if operation == "connect" else _request(operation, destination, type)
+        if wanted is not connect and kind == "ADMIN":
+            raise ConfigError(f"service {service} carries administration alone, no messages; name another one")
+        access, known = services.access(service), User(user, frozenset({entry.group}))
+        decided = [(request, access.decide(known, request)) for request in _needed(services, connect, wanted)]
+        request, decision = next((one for one in decided if not one[1].allowed), decided[-1])
         return {
             "user": user, "request": str(request), "active": entry.active, "allowed": decision.allowed and entry.active,
             "rule": decision.rule or "no rule speaks of the user",
         }  # fmt: skip
+
+
+def _request(operation: str, destination: str | None, type: str) -> Request:
+    """What the arguments mean; raises ConfigError."""
+    kind = check_destination_type(type)
+    if operation == "create":
+        return Request(kind, "", "create")
+    if operation not in OPERATIONS[kind]:
+        operations = ", ".join((*OPERATIONS[kind], "create", "connect"))
+        raise ConfigError(f"operation {operation!r}; it is one of {operations}")
+    if destination is None:
+        raise ConfigError(f"operation {operation!r} is with a destination; name one")
+    return Request(kind, check_destination_name(destination, allow_reserved=True), operation)
+
+
+def _needed(services: ConnectionServices, connect: Request, wanted: Request) -> list[Request]:
+    """The rights that a request takes, in the order in which they are asked for; what is wanted is the last."""
+    found = [connect]
+    if wanted.operation not in ("", "create") and services.would_create(wanted.resource, wanted.variant):
+        found.append(Request(wanted.resource, "", "create"))
+    return found if wanted is connect else [*found, wanted]

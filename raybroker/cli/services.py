@@ -11,6 +11,7 @@ from raybroker.cli import connecting, output
 from raybroker.cli.answers import show_list, show_one, things
 from raybroker.cli.command import command
 from raybroker.cli.exits import UsageError
+from raybroker.cli.grid import Broker
 from raybroker.cli.objects import AnyType, Attributes, Cluster, Force, Json, Type, ask, attributes
 from raybroker.client.admin.admin import Admin
 from raybroker.model.setting_services import SERVICE_KINDS
@@ -82,16 +83,27 @@ def resume_svc(admin: Admin, name: ServiceName) -> None:
 
 
 @command("update", "svc")
-def update_svc(admin: Admin, name: ServiceName, option: Attributes = None) -> None:
+def update_svc(admin: Admin, name: ServiceName, option: Attributes = None, broker: Broker = None) -> None:
     """Change a service until the broker is restarted: raybroker update svc -n jms -o maxThreads=200
 
     Half of maxThreads is how many clients it has at most; those that are there stay. For good: imq.jms.max_threads.
+
+    With -o port=7700 it listens there, and then at the old port no more; clients that are there stay, and the port
+    mapper tells the new one. 0 is any free port; -b says of which broker, where there are several. For good:
+    imq.jms.tcp.port.
     """
     changes = attributes(option, such_as="maxThreads=200")
     if not changes:
-        raise UsageError("update svc: nothing to change; give -o minThreads=… or -o maxThreads=…")
-    admin.update_service(name, **changes)
-    output.say(f"updated service {name}")
+        raise UsageError("update svc: nothing to change; give -o port=…, -o minThreads=… or -o maxThreads=…")
+    if broker is None and str(changes.get("port", "0")).strip() != "0":
+        active = (row for row in admin.list_services() if row["service"] == name and row["state"] != "UNKNOWN")
+        having = sorted(str(row["broker"]) for row in active)
+        if len(having) > 1:
+            raise UsageError(f"update svc: brokers {', '.join(having)} have service {name}; say with -b which one")
+    admin.update_service(name, broker, **changes)
+    rows = [row for row in admin.list_services() if row["service"] == name and broker in (None, row["broker"])]
+    ports = ", ".join(str(row["port"]) for row in rows if row["state"] != "UNKNOWN")
+    output.say(f"updated service {name}" + (f", port {ports}" if "port" in changes else ""))
 
 
 @command("pause", "bkr")

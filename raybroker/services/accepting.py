@@ -51,6 +51,24 @@ def keep_alive(taken: socket.socket, after_s: int) -> None:
     taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)
 
 
+async def ended(
+    task: asyncio.Task[None], bound: socket.socket, arrived: Callable[[socket.socket, str], None],
+    keepalive_s: int = KEEPALIVE_S,
+) -> None:  # fmt: skip
+    """End :func:`accepting` at a socket, and close it; connections that wait there are taken before."""
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    with suppress(OSError):  # BlockingIOError: nobody waits.
+        for _ in range(BACKLOG):
+            taken, address = bound.accept()
+            taken.setblocking(False)
+            with suppress(OSError):
+                keep_alive(taken, keepalive_s)
+            arrived(taken, f"{address[0]}:{address[1]}")
+    bound.close()
+
+
 async def exactly(taken: socket.socket, size: int) -> bytes:
     """So many bytes and not one more: what follows belongs to who gets the socket."""
     loop, data = asyncio.get_running_loop(), b""

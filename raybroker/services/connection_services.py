@@ -22,6 +22,7 @@ from raybroker.model.errors import (
     SecurityError,
 )
 from raybroker.model.listing import plain
+from raybroker.model.names import is_metrics_topic
 from raybroker.model.setting import PortRange
 from raybroker.model.setting_services import NATIVE, SERVICE_KINDS, SERVICE_PROTOCOLS, TLS, WITH_TLS, address_property
 from raybroker.model.settings import ConfigView, lookup
@@ -133,6 +134,7 @@ class ConnectionServices:
         self._probes: deque[str] = deque(maxlen=PROBES_KNOWN_MAX)
         self.life = entropy.token(2).hex()
         """Part of the ids of connections: hosts have some that were made before the broker was restarted."""
+        self._moving = asyncio.Lock()
         self._mapper = PortMapper(
             broker, version, self._doors, self.refused, most=config["raybroker.portmapper.connections_max"],
             of_address=config["raybroker.portmapper.address_connections_max"],
@@ -164,10 +166,7 @@ class ConnectionServices:
         for name in names:
             self.access(name)
             protocol = SERVICE_PROTOCOLS[name]
-            host = self._config[address_property(name, "hostname")] or self._config["imq.hostname"] or "0.0.0.0"
-            own = address_property(name, "port")
-            port = self._config[own]
-            bound = bound_socket(host, PortRange(port, port), f"{own}=", backlog=BACKLOG)
+            bound = self._bound(name, self._config[address_property(name, "port")])
             listener = Listener(
                 self, name, bound, max(1, self._config[f"imq.{name}.max_threads"] // 2),
                 self._gateways if protocol not in NATIVE else None, tls if protocol == TLS else None,
@@ -183,6 +182,11 @@ class ConnectionServices:
             "[B1039] port mapper listens on %s:%d, services: %s", host, self._mapper.port,
             ", ".join(f"{name} {row.port}" for name, row in self.listeners.items()),
         )  # fmt: skip
+
+    def _bound(self, name: str, port: int) -> socket.socket:
+        """A socket of the service that listens; raises ConfigError for a port that is taken."""
+        host = self._config[address_property(name, "hostname")] or self._config["imq.hostname"] or "0.0.0.0"
+        return bound_socket(host, PortRange(port, port), f"{address_property(name, 'port')}=", backlog=BACKLOG)
 
     async def _open_keystore(self) -> ServerTls:
         if self._keystore is None:
@@ -294,11 +298,18 @@ class ConnectionServices:
                 access.require(user, Request("topic", row["topic"], "consume"))
 
     def _require_create(self, access: Access, user: User, kind: str, name: str) -> None:
-        """Whoever uses what is not there creates it."""
+        """Whoever uses what is not there creates it; a topic of metrics, who may consume from it."""
         if kind not in ("queue", "topic"):
             raise InvalidDestinationError(f"destination type {kind!r:.40} is not understood")
-        if not self._backend.exists(kind, name):
+        if self.would_create(kind, name):
             access.require(user, Request(kind, "", "create"))
+        elif kind == "topic" and is_metrics_topic(name):
+            access.require(user, Request(kind, name, "consume"))
+
+    def would_create(self, kind: str, name: str) -> bool:
+        """Whether using a destination needs the right to create one. Topics of metrics do not: they are the broker's,
+        which makes them for who may consume from them."""
+        return not (self._backend.exists(kind, name) or (kind == "topic" and is_metrics_topic(name)))
 
     # ---- what administrators ask -------------------------------------------------------------------------------------
 
@@ -343,17 +354,19 @@ class ConnectionServices:
         if paused:
             await self._backend.pause_guests(name, False)
 
-    def update(self, name: str, changes: Row) -> None:
-        """Raises ConfigError, and changes nothing then."""
+    async def update(self, name: str, changes: Row) -> None:
+        """Change ``port``, ``minThreads`` or ``maxThreads``. Raises ConfigError, and changes nothing then."""
         listener = self.named(name)
-        properties = {"minThreads": f"imq.{name}.min_threads", "maxThreads": f"imq.{name}.max_threads"}
+        properties = {
+            "port": address_property(name, "port"), "minThreads": f"imq.{name}.min_threads",
+            "maxThreads": f"imq.{name}.max_threads",
+        }  # fmt: skip
         if not changes or not changes.keys() <= properties.keys():
             wrong = ", ".join(sorted(changes.keys() - properties.keys())) or "nothing"
-            port = address_property(name, "port")
-            more = f"; the port is {port}, and changes at the start" if "port" in changes else ""
-            raise ConfigError(f"service {name!r}: {wrong} cannot be changed, {', '.join(properties)} can{more}")
+            raise ConfigError(f"service {name!r}: {wrong} cannot be changed, {', '.join(properties)} can")
+        now = {"port": listener.port, **listener.threads}
         found = {
-            attribute: lookup(key, "broker").parse(changes.get(attribute, listener.threads[attribute]))
+            attribute: lookup(key, "broker").parse(changes.get(attribute, now[attribute]))
             for attribute, key in properties.items()
         }
         least, most = found["minThreads"], found["maxThreads"]
@@ -361,8 +374,21 @@ class ConnectionServices:
         assert isinstance(most, int)
         if least > most:
             raise ConfigError(f"service {name!r}: minThreads={least} is more than maxThreads={most}")
-        listener.threads = {"minThreads": least, "maxThreads": most}
-        listener.clients_max = most // 2
+        async with self._moving:
+            if "port" in changes and found["port"] != listener.port:
+                await self._move(listener, found["port"])
+            listener.threads = {"minThreads": least, "maxThreads": most}
+            listener.clients_max = most // 2
+
+    async def _move(self, listener: Listener, port: Any) -> None:
+        """The new port is listened at before the old one is given up; a port that is taken changes nothing."""
+        before, bound = listener.port, self._bound(listener.name, port)
+        try:
+            await listener.move(bound)
+        except BaseException:
+            bound.close()
+            raise
+        LOG.info("[B1071] service %s listens at port %d now, no more at %d", listener.name, listener.port, before)
 
     async def connections(self, wanted: Wanted = ALL) -> list[Row]:
         """One row a client that is wanted: id, user, service, host, producers, consumers, client id, what these are of,

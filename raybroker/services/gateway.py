@@ -149,6 +149,10 @@ class Server(Protocol):
         """Accept clients of a socket that listens; it is the server's from now on."""
         ...
 
+    async def move(self, bound: socket.socket) -> None:
+        """Accept clients of another socket, and of the one before no more; those that are there stay."""
+        ...
+
     async def close(self) -> None:
         """End the server and what it has open."""
         ...
@@ -163,7 +167,8 @@ class Gateways:
     def __init__(self, servers: Mapping[str, MakeServer]) -> None:
         self._make = servers
         self._io: IoThread | None = None
-        self._open: list[Server] = []
+        self._open: dict[str, Server] = {}
+        """By service."""
 
     def open(
         self, service: str, protocol: str, bound: socket.socket, arrive: Arrive,
@@ -172,8 +177,13 @@ class Gateways:
         """Serve a service at a socket that listens; its listener gets what ``arrive`` is given."""
         io = self._io = self._io or IoThread("raybroker-gateways")
         server = self._make[protocol](Gateway(service, arrive, io, state))
-        self._open.append(server)
+        self._open[service] = server
         io.submit(server.start(bound)).add_done_callback(_log_failure)
+
+    async def move(self, service: str, bound: socket.socket) -> None:
+        """Serve a service at another socket that listens, and at the one before no more; its clients stay."""
+        assert self._io is not None
+        await asyncio.wrap_future(self._io.submit(self._open[service].move(bound)))
 
     def close(self) -> None:
         """End them; does not wait for it."""
@@ -187,7 +197,7 @@ class Gateways:
         end_thread(io)
 
     async def _close_all(self) -> None:
-        for server in self._open:
+        for server in self._open.values():
             try:
                 await server.close()
             except Exception:

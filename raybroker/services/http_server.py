@@ -16,7 +16,7 @@ from typing import Any, Final
 import uvicorn
 
 from raybroker.model.errors import BrokerError
-from raybroker.services.accepting import accepting, take_over
+from raybroker.services.accepting import accepting, ended, take_over
 from raybroker.services.arrivals import Arrivals
 from raybroker.services.bounds import AS_SET, Bounds
 from raybroker.services.http_bounds import BoundedProtocol, BoundedWebSocket, Guard
@@ -60,12 +60,21 @@ class HttpServer:
 
     async def start(self, bound: socket.socket) -> None:
         """Accept connections of a socket that listens; it is the server's from now on."""
-        loop = asyncio.get_running_loop()
         self._config.load()
+        self._accept(bound)
+        self._ticking = asyncio.get_running_loop().create_task(self._tick())
+
+    async def move(self, bound: socket.socket) -> None:
+        """Accept connections of another socket, and of the one before no more; those that are there stay."""
+        before, task = self._bound, self._accepting
+        self._accept(bound)
+        if before is not None and task is not None:
+            await ended(task, before, self._arrived, self._keepalive_s)
+
+    def _accept(self, bound: socket.socket) -> None:
         bound.setblocking(False)
         self._bound = bound
-        self._accepting = loop.create_task(accepting(bound, self._arrived, self._keepalive_s))
-        self._ticking = loop.create_task(self._tick())
+        self._accepting = asyncio.get_running_loop().create_task(accepting(bound, self._arrived, self._keepalive_s))
 
     def _arrived(self, taken: socket.socket, peer: str) -> None:
         address = peer.rpartition(":")[0]

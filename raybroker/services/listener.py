@@ -28,7 +28,7 @@ from raybroker.security.access import Access
 from raybroker.security.access_rules import Request, User
 from raybroker.security.mechanism import Exchange, Identity, Peer
 from raybroker.security.tls import ServerTls
-from raybroker.services.accepting import accepting, exactly, first_byte, take_over
+from raybroker.services.accepting import accepting, ended, exactly, first_byte, take_over
 from raybroker.services.arrivals import ITSELF, Arrivals, Origin
 from raybroker.services.bounds import Bounds
 from raybroker.services.control import Control
@@ -103,6 +103,10 @@ class GatewayOpener(Protocol):
         state: Callable[[], str],
     ) -> None: ...  # fmt: skip
 
+    async def move(self, service: str, bound: socket.socket) -> None:
+        """Serve it at another socket that listens, and at the one before no more; its clients stay."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -146,6 +150,20 @@ class Listener:
                 loop.call_soon_threadsafe(self._arrived, taken, peer, origin)
 
             self._gateways.open(self.name, self.protocol, self._bound, arrive, lambda: self.state)
+
+    async def move(self, bound: socket.socket) -> None:
+        """Listen at another socket, and then at the one before no more. Clients that are there stay, and so do those
+        whom the system had connected at the old port."""
+        before, accepting_before = self._bound, self._accepting
+        bound.setblocking(False)
+        if self._gateways is not None:
+            await self._gateways.move(self.name, bound)
+        else:
+            work = accepting(bound, self._arrived, self._services.bounds.keepalive_s)
+            self._accepting = asyncio.get_running_loop().create_task(work)
+        self._bound, self.port = bound, bound.getsockname()[1]
+        if accepting_before is not None:
+            await ended(accepting_before, before, self._arrived, self._services.bounds.keepalive_s)
 
     def _arrived(self, taken: socket.socket, peer: str, origin: Origin = ITSELF) -> None:
         address = peer.rpartition(":")[0]

@@ -76,7 +76,10 @@ def test_services_are_paused_quiesced_and_changed(outside: Outside, shell: Shell
     shell.output("root", "unquiesce", "bkr")
     shell.output("root", "update", "svc", "-n", "jms", "-o", "maxThreads=20")
     assert state() == ("RUNNING", 10)
-    wrong = {"port=1": "changes at the start", "maxThreads=1": "max_threads", "maxThreads=4": "is more than"}
+    wrong = {
+        "ports=1": "cannot be changed, port, minThreads, maxThreads can", "maxThreads=1": "max_threads",
+        "maxThreads=4": "is more than",
+    }  # fmt: skip
     for changes, told in wrong.items():
         done = shell.run("root", "update", "svc", "-n", "jms", "-o", changes)
         assert (done.exit_code, told in done.stderr) == (1, True), done.stderr

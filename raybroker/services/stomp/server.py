@@ -14,7 +14,7 @@ from raybroker.model.bounds import message_bytes_max
 from raybroker.model.errors import BrokerError, ConnectionLostError, ResourceAllocationError
 from raybroker.model.settings import ConfigView
 from raybroker.security.mechanism import require_private
-from raybroker.services.accepting import accepting, take_over
+from raybroker.services.accepting import accepting, ended, take_over
 from raybroker.services.bounds import Bounds
 from raybroker.services.gateway import Gateway
 from raybroker.services.native import RefusalLog
@@ -74,6 +74,12 @@ class StompServer:
         self._bound = bound
         work = accepting(bound, self._arrived, self.limits.bounds.keepalive_s)
         self._accepting = asyncio.get_running_loop().create_task(work)
+
+    async def move(self, bound: socket.socket) -> None:
+        before, task = self._bound, self._accepting
+        await self.start(bound)
+        if before is not None and task is not None:
+            await ended(task, before, self._arrived, self.limits.bounds.keepalive_s)
 
     def _arrived(self, taken: socket.socket, peer: str) -> None:
         address = peer.rpartition(":")[0]

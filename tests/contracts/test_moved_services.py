@@ -1,0 +1,144 @@
+"""A service that is given another port while it runs: it listens there first, and its clients stay."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import raybroker as rb
+from raybroker.errors import BrokerError, ConfigError, InvalidDestinationError
+from tests.contracts.stomp_rig import Bare
+from tests.contracts.test_cli_outside import Shell
+from tests.contracts.test_services import Outside, until
+
+
+@pytest.fixture
+def opened() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        return int(bound.getsockname()[1])
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as tried:
+        tried.settimeout(10)
+        return tried.connect_ex(("127.0.0.1", port)) == 0
+
+
+def port_of(outside: Outside, service: str) -> int:
+    return next(int(row["port"]) for row in outside.admin.list_services() if row["service"] == service)
+
+
+def moved(outside: Outside, service: str, port: int = 0) -> int:
+    """To that port, or to any; the port mapper's map tells it."""
+    before = outside.ports[service]
+    outside.admin.update_service(service, port=port)
+    now = outside.ports[service] = port_of(outside, service)
+    assert now != before
+    assert port in (0, now)
+    assert listens(now)
+    until(lambda: not listens(before))
+    return now
+
+
+def test_clients_stay_and_new_ones_find_the_new_port(tmp_path: Path, opened: ExitStack) -> None:
+    outside = Outside(tmp_path, opened)
+    old = outside.connect("ann")
+    session = old.session()
+    consumer = session.consumer("first")
+    moved(outside, "jms", free_port())
+    session.producer("first").send("here")
+    assert consumer.receive(30).body == "here"
+    session.producer("second").send("a new connection to a host finds its way")
+    assert session.receive("second", timeout=30).body.startswith("a new")
+    fresh = outside.connect("ann").session()
+    fresh.producer("first").send("there")
+    assert consumer.receive(30).body == "there"
+    assert [row["user"] for row in outside.admin.list_connections("jms")] == ["ann", "ann"]
+
+
+def test_a_taken_port_is_refused_and_the_old_one_goes_on(tmp_path: Path, opened: ExitStack) -> None:
+    outside = Outside(tmp_path, opened)
+    before = outside.admin.list_services()
+    for taken in (outside.ports["admin"], outside.ports["portmapper"]):
+        with pytest.raises(ConfigError, match=rf"broker loopback: no free port imq\.jms\.tcp\.port={taken} on"):
+            outside.admin.update_service("jms", port=taken, maxThreads=20)
+    for wrong in (65_536, -1, "x"):
+        with pytest.raises(ConfigError, match=r"imq\.jms\.tcp\.port"):
+            outside.admin.update_service("jms", port=wrong)
+    with pytest.raises(ConfigError, match="is more than"):
+        outside.admin.update_service("jms", port=free_port(), minThreads=9, maxThreads=8)
+    with pytest.raises(InvalidDestinationError, match="no broker 'b7' is up"):
+        outside.admin.update_service("jms", "b7", port=free_port())
+    assert outside.admin.list_services() == before
+    outside.connect("ann")
+    outside.admin.update_service("jms", port=outside.ports["jms"])
+    assert port_of(outside, "jms") == outside.ports["jms"], "the port that it has is no change"
+
+
+def test_who_had_connected_at_the_old_port_is_served(tmp_path: Path, opened: ExitStack) -> None:
+    outside = Outside(tmp_path, opened, **{"raybroker.handshake.timeout_ms": 30_000})
+    waiting = [outside.socket() for _ in range(5)]
+    moved(outside, "jms")
+    for sock in waiting:
+        sock.shutdown(socket.SHUT_WR)
+        assert sock.recv(1) == b"", "it was taken, and refused because it says nothing"
+    until(lambda: next(row for row in outside.admin.list_services() if row["service"] == "jms")["refused"] >= 5)
+
+
+@pytest.mark.parametrize("state", ["PAUSED", "QUIESCED"])
+def test_a_paused_service_moves_paused(tmp_path: Path, opened: ExitStack, state: str) -> None:
+    outside = Outside(tmp_path, opened)
+    (outside.admin.pause_service if state == "PAUSED" else outside.admin.quiesce_service)("jms")
+    moved(outside, "jms")
+    assert next(row["state"] for row in outside.admin.list_services() if row["service"] == "jms") == state
+    with pytest.raises(BrokerError, match=state):
+        outside.connect("ann")
+    outside.admin.resume_service("jms")
+    outside.connect("ann")
+
+
+def test_stomp_and_http_move_with_their_clients(tmp_path: Path, opened: ExitStack) -> None:
+    outside = Outside(tmp_path, opened, **{"imq.service.activelist": "jms,admin,httpjms,stomp"})
+    stomp = Bare(outside.ports["stomp"])
+    opened.callback(stomp.close)
+    stomp.login("ann")
+    web = rb.connect(f"http://127.0.0.1:{outside.ports['httpjms']}/", username="ann", password="secret")
+    opened.callback(web.close)
+    web.start()
+    session = web.session()
+    session.producer("q").send("before")
+    for service in ("stomp", "httpjms"):
+        moved(outside, service, free_port())
+    stomp.send("SEND", {"destination": "/queue/q", "receipt": "r"}, b"by the old connection")
+    assert stomp.receive().command == "RECEIPT"
+    assert [session.receive("q", timeout=30).body for _ in range(2)] == ["before", b"by the old connection"]
+    address = f"http://127.0.0.1:{outside.ports['httpjms']}/queues/q/messages"
+    sent = httpx.post(address, json={"body": "by the new port"}, auth=("ann", "secret"), timeout=30)
+    assert sent.status_code < 300, sent.text
+    assert session.receive("q", timeout=30).body == "by the new port"
+
+
+def test_by_the_command_line_also_of_the_service_that_it_comes_by(tmp_path: Path, opened: ExitStack) -> None:
+    outside = Outside(tmp_path, opened)
+    shell, port = Shell(outside, tmp_path), free_port()
+    told = shell.output("root", "update", "svc", "-n", "admin", "-o", f"port={port}", "-o", "maxThreads=40")
+    assert told == f"updated service admin, port {port}\n"
+    rows: list[dict[str, Any]] = outside.admin.list_services()
+    (row,) = [row for row in rows if row["service"] == "admin"]
+    assert (row["port"], row["connections_max"]) == (port, 20)
+    assert f"{port}" in shell.output("root", "query", "svc", "-n", "admin", "--json")
+    taken = shell.run("root", "update", "svc", "-n", "jms", "-o", f"port={port}")
+    assert (taken.exit_code, "no free port" in taken.stderr) == (1, True), taken.stderr
+    denied = shell.run("bob", "update", "svc", "-n", "jms", "-o", "port=0")
+    assert (denied.exit_code, port_of(outside, "jms")) == (1, outside.ports["jms"])
