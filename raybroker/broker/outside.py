@@ -47,7 +47,7 @@ class Outside:
         self._given = given
         self._hand = hand
         self._doors = doors
-        self._factory = frozenset(setting.name for setting in settings_of("factory"))
+        self._factory = frozenset(setting.name for setting in settings_of("factory") if not setting.secret)
 
     async def locate(
         self, kind: str, name: str, create: bool, guest: bool, secret: bytes, claims: Row

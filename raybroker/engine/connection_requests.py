@@ -64,11 +64,14 @@ class ConnectionRequests:
 
     def _hello(self, session: Session, request: int, args: Arguments) -> None:
         client_id, connection = args.get("client_id"), str(args.get("connection", ""))
-        if client_id and self._sessions.has_client_id(client_id, besides=connection):
+        unrestricted = bool(args.get("unrestricted"))
+        if client_id and not unrestricted and self._sessions.has_client_id(client_id, besides=connection):
             raise InvalidClientIDError(
-                f"client id {client_id!r} is in use by another connection; close that one or choose another id"
+                f"client id {client_id!r} is in use by another connection; close that one, choose"
+                " another id, or allow it with ClientIdPolicy=Unrestricted"
             )
         session.client_id, session.connection = client_id, connection
+        self._sessions.share_client_id(session, unrestricted)
         skew_ms = int(args.get("now_ms", 0)) - self._clock.now_ms()
         if "now_ms" in args and abs(skew_ms) > SKEW_MS_MAX:
             self._report(

@@ -19,17 +19,26 @@ class ClientSession(Protocol):
 
 
 class Sessions:
-    """``open``: a set in order of arrival, which makes iteration deterministic."""
+    """``open``: a set in order of arrival, which makes iteration deterministic; the values say whether others may have
+    the session's client id."""
 
     def __init__(self) -> None:
-        self.open: dict[ClientSession, None] = {}
+        self.open: dict[ClientSession, bool | None] = {}
 
     def of(self, peer: Peer) -> ClientSession | None:
         return next((session for session in self.open if session.peer is peer), None)
 
     def has_client_id(self, client_id: str, besides: str) -> bool:
-        """Whether a connection other than ``besides`` has the client id."""
-        return any(session.client_id == client_id and session.connection != besides for session in self.open)
+        """Whether a connection other than ``besides`` has the client id for itself."""
+        return any(
+            session.client_id == client_id and session.connection != besides and not shared
+            for session, shared in self.open.items()
+        )
+
+    def share_client_id(self, session: ClientSession, shared: bool) -> None:
+        """Whether others may have the client id of a session that is open."""
+        if session in self.open:
+            self.open[session] = shared
 
     def has_connection(self, connection: str) -> bool:
         return any(session.connection == connection for session in self.open)

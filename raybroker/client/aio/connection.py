@@ -36,6 +36,7 @@ from raybroker.client.consumer.lost_consumers import ConsumerHandles
 from raybroker.client.consumer.message import Message
 from raybroker.client.consumer.subscriptions import unsubscribe
 from raybroker.client.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic, destination_of
+from raybroker.client.listener.in_call import require_may_end
 from raybroker.client.pickled import PicklableConnection, Unpicklable
 from raybroker.client.session import opening
 from raybroker.client.session.request import Requests, answering, options_of_request, request_timed_out, weakly
@@ -99,6 +100,7 @@ class Connection(PicklableConnection):
 
     async def stop(self) -> None:
         """Hand out nothing until start(); sending goes on."""
+        require_may_end("stop()", self._core)
         await run(self._core.io, self._core.stop())
 
     def admin(self) -> AsyncAdmin:
@@ -150,6 +152,7 @@ class Connection(PicklableConnection):
         self._core.io.require_usable()
         if self._core.closed:
             return
+        require_may_end("close()", self._core)
         faults: list[BrokerError] = []
         if any(session._listening is not None for session in self._sessions):
             self._core.wait_no_longer(IllegalStateError("the connection is being closed; the message was not sent"))
@@ -460,6 +463,7 @@ class Session(Unpicklable):
         self._core.connection.io.require_usable()
         if self.closed:
             return
+        require_may_end("close()", self._core.connection, self._core)
         self.closed = True
         if self._listening is not None:
             ending = IllegalStateError("the session is being closed; the message was not sent")

@@ -11,6 +11,7 @@ from raybroker.client.aio.waiting import run
 from raybroker.client.consumer.message import Message
 from raybroker.client.listener.batching import Batching
 from raybroker.client.listener.handler import Handler, give_up, judge
+from raybroker.client.listener.in_call import in_call
 from raybroker.model.errors import BrokerError, ConnectionLostError
 
 log = logging.getLogger("raybroker.listener")
@@ -75,7 +76,8 @@ class Listening:
             return False
         self._core.in_hand = message
         try:
-            await self._serving.call(handler, message)
+            with in_call(self._core):
+                await self._serving.call(handler, message)
         except BaseException as error:  # What ends a call is its message's failure.
             if self._serving.is_ended_by(error):
                 raise

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Final, NamedTuple, Protocol
 
+from raybroker.client.connection.service_address import is_service_address, service_addresses
 from raybroker.model.errors import ConfigError
 from raybroker.model.names import check_broker_name
 from raybroker.model.settings import ConfigView
@@ -108,7 +109,8 @@ def reconnect_attempts(attributes: ConfigView) -> int:
     """
     attempts: int = attributes[ATTEMPTS] if attributes["imqReconnectEnabled"] else 0
     passes: int = attributes["imqAddressListIterations"]
-    names = address_list(attributes[ATTRIBUTE])
+    text: str = attributes[ATTRIBUTE]
+    names = service_addresses(text) if is_service_address(text) else address_list(text)
     if not names or attempts <= 0:
         return attempts
     return UNLIMITED if passes == UNLIMITED else attempts * len(names) * passes

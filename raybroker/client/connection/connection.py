@@ -211,6 +211,7 @@ class ConnectionCore:
         return {
             "client_id": self.client_id, "started": self.started, "flow_count": self.flow.meter_max,
             "connection": self.identity, "now_ms": self.clock.now_ms(),
+            **({"unrestricted": True} if self.attributes["ClientIdPolicy"] == "Unrestricted" else {}),
         }  # fmt: skip
 
     def channel_closing(self, channel: Channel) -> None:

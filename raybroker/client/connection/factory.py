@@ -20,17 +20,20 @@ from raybroker.client.connection.from_outside import connected, settings_of_clus
 from raybroker.client.connection.identity import client_id_of
 from raybroker.client.connection.io_thread import IoThread
 from raybroker.client.connection.logging_in import SENDS, Credentials, Token
+from raybroker.client.connection.proxy import ADDRESS as PROXY
+from raybroker.client.connection.proxy import connecting
 from raybroker.client.connection.service_address import is_service_address, service_addresses
-from raybroker.client.connection.service_calls import Reach, ServiceCalls
+from raybroker.client.connection.service_calls import Reach, ServiceCalls, way_to
+from raybroker.client.connection.sockets import Connect
 from raybroker.client.connection.tls_way import CERTIFICATE, TRUST, TlsWays
 from raybroker.client.producer.flow_rate import check_rates
 from raybroker.config import Config
 from raybroker.model.errors import ConfigError, NoClusterError
-from raybroker.model.settings import lookup
+from raybroker.model.settings import ConfigView, lookup
 from raybroker.system.clock import SystemClock
 
-SHORT: Final = {"trust": TRUST, "certificate": CERTIFICATE}
-"""Short names of attributes that are files."""
+SHORT: Final = {"trust": TRUST, "certificate": CERTIFICATE, "proxy": PROXY}
+"""Short names of attributes: files, and the address of a proxy."""
 
 log = logging.getLogger("raybroker.client")
 
@@ -42,6 +45,13 @@ class Given:
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     token: Token | None = field(default=None, repr=False)
+
+    def or_default(self, attributes: ConfigView) -> Given:
+        """With the factory's default user where the application names nobody. Raises ConfigError."""
+        user, password = str(attributes["imqDefaultUsername"]), str(attributes["imqDefaultPassword"])
+        if bool(user) != bool(password):
+            raise ConfigError("imqDefaultUsername and imqDefaultPassword are given together, or neither")
+        return Given(user, password) if self == NOBODY and user else self
 
     def credentials(self, sends: str) -> Credentials:
         """Raises ConfigError for what is missing, or too much."""
@@ -132,13 +142,16 @@ def _outside(
     if broker is not None:
         raise ConfigError("broker= is for connections inside Ray; from outside the address says which broker it is")
     certified = addresses[0].secure and bool(own[CERTIFICATE]) and who == NOBODY
+    if not certified:
+        who = who.or_default(own)
     credentials = Credentials.of_certificate() if certified else who.credentials(str(own[SENDS]))
     chosen = client_id_of(own, client_id, who.username)
-    reach = None
+    connect = connecting(own, web=addresses[0].web and not addresses[0].secure)
+    reach: Reach = partial(way_to, connect=connect)
     if addresses[0].web:
-        reach = _web_ways(own, secure=addresses[0].secure)
+        reach = _web_ways(own, connect, secure=addresses[0].secure)
     elif addresses[0].secure:
-        reach = TlsWays(own).reach
+        reach = TlsWays(own, connect).reach
     if addresses[0].secure or addresses[0].web:
         attributes = {**attributes, "raybroker.client.direct": False}  # The IO thread has what TLS and WebSockets keep.
     calls = ServiceCalls(addresses, credentials, client_id=chosen, reach=reach)
@@ -146,14 +159,14 @@ def _outside(
     return io.run(connected(calls, attributes, client_id, who.username, io, reopen=reopen))
 
 
-def _web_ways(own: Config, *, secure: bool) -> Reach:
+def _web_ways(own: Config, connect: Connect, *, secure: bool) -> Reach:
     try:
         from raybroker.client.connection.web_way import WebWays
     except ImportError as error:
         raise ConfigError(
             f"{'https' if secure else 'http'}:// needs {error.name}: pip install 'raybroker[http]'"
         ) from None
-    return WebWays(own, secure=secure).reach
+    return WebWays(own, secure=secure, connect=connect).reach
 
 
 def _reopen(attributes: Mapping[str, object], cluster: str, broker: str | None) -> ConnectionCore:
@@ -210,6 +223,8 @@ def connect(
                      provider (JWT), or a function that gets one for each login
     cluster, broker  inside Ray, by name; without a broker, the one of this node, or the first
     trust            over TLS (mqs://, mqssl://, https://): file of the authorities, or of the broker's certificate
+    proxy            address of an HTTP proxy on the way, http://host:port, or "environment"; its user and password:
+                     raybroker.client.proxy.user and .passfile
     certificate      over TLS: file of the client's own key and certificate, also in place of username and password
     attributes       as for :class:`ConnectionFactory`; imqAddressList names the brokers that will do, unless
                      ``broker`` names the only one

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import h11
 
+from raybroker.client.connection.target import Target
 from raybroker.model.errors import ProtocolError
 
 ANSWER_BYTES_MAX: Final = 8 << 20
@@ -24,11 +25,10 @@ class Answer(NamedTuple):
 class HttpRequests:
     """To one server. ``tls``: options of ``open_connection`` for TLS, none without."""
 
-    def __init__(self, host: str, port: int, tls: Mapping[str, Any]) -> None:
-        self._host = host
-        self._port = port
+    def __init__(self, target: Target, tls: Mapping[str, Any]) -> None:
+        self._target = target
         self._tls = tls
-        self._shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._shown = f"[{target.host}]:{target.port}" if ":" in target.host else f"{target.host}:{target.port}"
         self._protocol = h11.Connection(h11.CLIENT)
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
@@ -38,7 +38,12 @@ class HttpRequests:
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Make the connection, which :meth:`post` does by itself otherwise; raises OSError."""
-        made = await asyncio.open_connection(self._host, self._port, limit=READ_BYTES, **self._tls)
+        sock = await self._target.socket()
+        try:
+            made = await asyncio.open_connection(sock=sock, limit=READ_BYTES, **self._tls)
+        except BaseException:
+            sock.close()
+            raise
         self._streams, self._protocol = made, h11.Connection(h11.CLIENT)
         return made
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from raybroker.client.connection.http_requests import Answer, HttpRequests
+from raybroker.client.connection.target import Target
 from raybroker.model.errors import BrokerError, ConnectionLostError, NoClusterError, ProtocolError
 from raybroker.transport.link import WRITE_BYTES_HIGH, WRITE_BYTES_LOW, Link
 from raybroker.wire.native.preamble import preamble
@@ -35,9 +36,9 @@ _AGAIN: Final = frozenset({408, 429, 500, 502, 503, 504})
 """Statuses of a server or proxy that cannot answer now."""
 
 
-async def dial(host: str, port: int, key: str, factory: Callable[[], Link], tls: Mapping[str, Any]) -> object:
+async def dial(target: Target, key: str, factory: Callable[[], Link], tls: Mapping[str, Any]) -> object:
     """As ``web_socket.dial``."""
-    opening = HttpRequests(host, port, tls)
+    opening = HttpRequests(target, tls)
     try:
         async with asyncio.timeout(OPEN_TIMEOUT_S):
             await opening.connect()
@@ -46,7 +47,7 @@ async def dial(host: str, port: int, key: str, factory: Callable[[], Link], tls:
         opening.close()
         raise
     link = factory()
-    carrier = _Carrier(link, opening, HttpRequests(host, port, tls), told)
+    carrier = _Carrier(link, opening, HttpRequests(target, tls), told)
     link.connection_made(carrier)
     carrier.start()
     link.write(preamble(key))

@@ -17,9 +17,12 @@ from raybroker.client.connection.channel import Channel, Observer
 from raybroker.client.connection.directory import Place
 from raybroker.client.connection.logging_in import Credentials
 from raybroker.client.connection.service_address import ServiceAddress
+from raybroker.client.connection.sockets import Connect, direct
+from raybroker.client.connection.target import CONNECT_TIMEOUT_S, Target
 from raybroker.model.errors import (
     BrokerError,
     BrokerGoneError,
+    ConfigError,
     ConnectionLostError,
     IllegalStateError,
     NoClusterError,
@@ -29,13 +32,11 @@ from raybroker.model.errors import (
     SecurityError,
 )
 from raybroker.model.listing import listed
-from raybroker.model.setting_services import WITH_TLS
 from raybroker.transport.link import Link
 from raybroker.wire.native.connection import TOKEN_BYTES, preface
 from raybroker.wire.native.preamble import preamble
-from raybroker.wire.port_map import MAP_BYTES_MAX, MAPPER, read_map
+from raybroker.wire.port_map import MAPPER
 
-CONNECT_TIMEOUT_S: Final = 10.0
 LOGIN_TIMEOUT_S: Final = 30.0
 """The proof of a password takes some tenths of a second, and more on a busy machine."""
 CALL_TIMEOUT_S: Final = 90.0
@@ -101,15 +102,15 @@ class ServiceCalls:
     async def begin(self) -> str:
         """Log in at the first address that answers; the name of the broker there.
 
-        Raises NoClusterError when none answers, what one has said that takes no clients now, and SecurityError at once:
-        the next broker would say the same.
+        Raises NoClusterError when none answers, what one has said that takes no clients now, and SecurityError or
+        ConfigError at once: with the next broker it would be the same.
         """
         faults: list[str] = []
         refused: BrokerError | None = None
         for address in self.addresses:
             try:
                 control = await self._open(await self._reach(address))
-            except SecurityError:
+            except (SecurityError, ConfigError):
                 raise
             except (OSError, TimeoutError, BrokerError) as error:
                 if isinstance(error, IllegalStateError | ResourceAllocationError | NotSupportedError):
@@ -220,40 +221,19 @@ def _admission(told: Any) -> dict[str, Any]:
     return told
 
 
-async def way_to(address: ServiceAddress) -> Way:
+async def way_to(address: ServiceAddress, connect: Connect = direct) -> Way:
     """The way over TCP."""
-    host, port = await resolved(address)
-    return Way(f"{host}:{port}", partial(_dial, host, port))
+    target = await Target.of(address, connect)
+    return Way(str(target), partial(_dial, target))
 
 
-async def resolved(address: ServiceAddress) -> tuple[str, int]:
-    """Where the service listens, by the port mapper where the address means one."""
-    if not address.mapped:
-        return address.host, address.port
+async def _dial(target: Target, key: str, factory: Callable[[], Link]) -> object:
+    link, sock = factory(), await target.socket()
     try:
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(address.host, address.port)
-            try:
-                text = b""
-                while len(text) < MAP_BYTES_MAX and (more := await reader.read(MAP_BYTES_MAX - len(text))):
-                    text += more
-            finally:
-                writer.close()
-    except TimeoutError:
-        raise ConnectionLostError("the port mapper does not answer in time") from None
-    doors = read_map(text)
-    door = doors.get(address.service)
-    if door is None:
-        there = ", ".join(name for name in doors if name != MAPPER) or "none"
-        raise NoClusterError(f"there is no service {address.service!r}; the port mapper names {there}")
-    if (door.protocol in WITH_TLS) != address.secure:
-        raise NoClusterError(f"service {address.service!r} has {door.protocol} there, and the address means otherwise")
-    return address.host, door.port
-
-
-async def _dial(host: str, port: int, key: str, factory: Callable[[], Link]) -> object:
-    link = factory()
-    transport, _ = await asyncio.get_running_loop().create_connection(lambda: link, host, port)
+        transport, _ = await asyncio.get_running_loop().create_connection(lambda: link, sock=sock)
+    except BaseException:
+        sock.close()
+        raise
     transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     link.write(preamble(key))
     return link

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from raybroker.client.connection.service_address import ServiceAddress
-from raybroker.client.connection.service_calls import Way, resolved
-from raybroker.model.errors import BrokerError, ProtocolError, SecurityError
+from raybroker.client.connection.service_calls import Way
+from raybroker.client.connection.sockets import Connect, direct
+from raybroker.client.connection.target import Target
+from raybroker.model.errors import ProtocolError, SecurityError
 from raybroker.model.settings import ConfigView
 from raybroker.security.passfile import CLIENT_KEY, read_passfile
 from raybroker.security.tls import KeyFiles, client_context
@@ -86,80 +88,57 @@ class ClientTls:
 
 
 class TlsWays:
-    """Ways to services by the attributes of a connection; raises ConfigError for files that cannot be right."""
+    """Ways to services by the attributes of a connection; ``connect``: how sockets are connected. Raises ConfigError
+    for files that cannot be right."""
 
-    def __init__(self, attributes: ConfigView) -> None:
+    def __init__(self, attributes: ConfigView, connect: Connect = direct) -> None:
         self._tls = ClientTls(attributes)
+        self._connect = connect
 
     async def reach(self, address: ServiceAddress) -> Way:
-        host, port = await resolved(address)
-        return Way(f"{host}:{port}", _TlsWay(address, host, port, self._tls).dial, self._tls.hint)
+        target = await Target.of(address, self._connect)
+        return Way(str(target), _TlsWay(target, self._tls).dial, self._tls.hint)
 
 
 class _TlsWay:
-    def __init__(self, address: ServiceAddress, host: str, port: int, tls: ClientTls) -> None:
-        self._address = address
-        self._host = host
-        self._port = port
+    def __init__(self, target: Target, tls: ClientTls) -> None:
+        self._target = target
         self._tls = tls
 
     async def dial(self, key: str, factory: Callable[[], Link]) -> object:
         """Raises SecurityError when the broker's certificate is not accepted."""
-        link = factory()
+        link, target = factory(), self._target
+        sock = await target.socket()
         try:
-            await self._dial(key, link)
+            await self._secured(sock, key, link)
         except ssl.SSLCertVerificationError as error:
-            raise self._tls.refusal(self._host, self._port, error) from None
+            raise self._refusal(error) from None
         except (ssl.SSLError, ConnectionError) as error:
-            if key or self._address.mapped or not await self._follow_map():
-                raise ProtocolError(f"{self._host}:{self._port} does not speak TLS: {reason(error)}") from None
+            # Perhaps the port is a port mapper's; then the one that it tells holds.
+            if key or target.address.mapped or not await target.moved(target.address._replace(mapped=True)):
+                raise ProtocolError(f"{target} does not speak TLS: {reason(error)}") from None
             await self._again(link)
         return link
 
     async def _again(self, link: Link) -> None:
         try:
-            await self._dial("", link)
+            await self._secured(await self._target.socket(), "", link)
         except ssl.SSLCertVerificationError as error:
-            raise self._tls.refusal(self._host, self._port, error) from None
+            raise self._refusal(error) from None
 
-    async def _follow_map(self) -> bool:
-        """Whether the port was a port mapper's; from then on the one that it tells holds."""
-        try:
-            self._host, self._port = await resolved(self._address._replace(mapped=True))
-        except (OSError, BrokerError):
-            return False
-        return True
+    def _refusal(self, error: ssl.SSLCertVerificationError) -> SecurityError:
+        return self._tls.refusal(self._target.host, self._target.port, error)
 
-    async def _dial(self, key: str, link: Link) -> None:
+    async def _secured(self, sock: socket.socket, key: str, link: Link) -> None:
         loop = asyncio.get_running_loop()
-        sock = await _connected(self._host, self._port)
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             if key:
                 await loop.sock_sendall(sock, preamble(key))
-            await loop.create_connection(lambda: link, sock=sock, **self._tls.options(self._host))
+            await loop.create_connection(lambda: link, sock=sock, **self._tls.options(self._target.host))
         except BaseException:
             sock.close()
             raise
-
-
-async def _connected(host: str, port: int) -> socket.socket:
-    """A socket that is connected to the first address of the host that answers; raises OSError."""
-    loop = asyncio.get_running_loop()
-    failure: OSError = OSError(f"{host} has no address")
-    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        sock = socket.socket(family, kind, protocol)
-        sock.setblocking(False)
-        try:
-            await loop.sock_connect(sock, address)
-            return sock
-        except OSError as error:
-            sock.close()
-            failure = error
-        except BaseException:
-            sock.close()
-            raise
-    raise failure
 
 
 def reason(error: BaseException) -> str:

@@ -18,6 +18,7 @@ from websockets.http11 import Response
 from websockets.protocol import State
 from websockets.uri import parse_uri
 
+from raybroker.client.connection.target import Target
 from raybroker.model.errors import ConnectionLostError, NoClusterError
 from raybroker.transport.link import Link
 from raybroker.wire.native.preamble import preamble
@@ -30,20 +31,24 @@ UPGRADE_TIMEOUT_S: Final = 10.0
 
 
 async def dial(
-    host: str, port: int, key: str, factory: Callable[[], Link], tls: Mapping[str, Any],
+    target: Target, key: str, factory: Callable[[], Link], tls: Mapping[str, Any],
     upgrade_s: float = UPGRADE_TIMEOUT_S,
 ) -> object:  # fmt: skip
-    """Connect a link to the host with that key, by the service at ``host``. ``tls``: options of ``create_connection``
+    """Connect a link to the host with that key, by the service at ``target``. ``tls``: options of ``create_connection``
     for TLS; none without. ``upgrade_s``: for the answer to the WebSocket.
 
     Raises OSError, TimeoutError, NoClusterError for a server that speaks no WebSocket there, and ConnectionLostError
     for one that ends the connection.
     """
     loop = asyncio.get_running_loop()
-    link = factory()
-    shown = f"[{host}]" if ":" in host else host
-    carrier = _Carrier(f"{'wss' if tls else 'ws'}://{shown}:{port}{PATH}", link, loop.create_future())
-    transport, _ = await loop.create_connection(lambda: carrier, host, port, **tls)
+    link, sock = factory(), await target.socket()
+    shown = f"[{target.host}]" if ":" in target.host else target.host
+    carrier = _Carrier(f"{'wss' if tls else 'ws'}://{shown}:{target.port}{PATH}", link, loop.create_future())
+    try:
+        transport, _ = await loop.create_connection(lambda: carrier, sock=sock, **tls)
+    except BaseException:
+        sock.close()
+        raise
     try:
         async with asyncio.timeout(upgrade_s):
             await carrier.upgraded

@@ -17,7 +17,9 @@ from typing import Any, Final
 
 from raybroker.client.connection import long_poll, web_socket
 from raybroker.client.connection.service_address import ServiceAddress
-from raybroker.client.connection.service_calls import Way, resolved
+from raybroker.client.connection.service_calls import Way
+from raybroker.client.connection.sockets import Connect, direct
+from raybroker.client.connection.target import Target
 from raybroker.client.connection.tls_way import ClientTls, reason
 from raybroker.model.errors import ConnectionLostError, NoClusterError, ProtocolError
 from raybroker.model.settings import ConfigView
@@ -35,23 +37,23 @@ log = logging.getLogger("raybroker.client")
 
 
 class WebWays:
-    """Ways to services by the attributes of a connection; ``secure``: they have TLS. Raises ConfigError for files that
-    cannot be right."""
+    """Ways to services by the attributes of a connection; ``secure``: they have TLS, ``connect``: how sockets are
+    connected. Raises ConfigError for files that cannot be right."""
 
-    def __init__(self, attributes: ConfigView, *, secure: bool) -> None:
+    def __init__(self, attributes: ConfigView, *, secure: bool, connect: Connect = direct) -> None:
+        self._connect = connect
         self._tls = ClientTls(attributes) if secure else None
         self._carrier = str(attributes[CARRIER])
 
     async def reach(self, address: ServiceAddress) -> Way:
-        host, port = await resolved(address)
+        target = await Target.of(address, self._connect)
         hint = self._tls.hint if self._tls is not None else "does that port have TLS? then it is https://"
-        return Way(f"{host}:{port}", _WebWay(host, port, self._tls, self._carrier).dial, hint)
+        return Way(str(target), _WebWay(target, self._tls, self._carrier).dial, hint)
 
 
 class _WebWay:
-    def __init__(self, host: str, port: int, tls: ClientTls | None, carrier: str) -> None:
-        self._host = host
-        self._port = port
+    def __init__(self, target: Target, tls: ClientTls | None, carrier: str) -> None:
+        self._target = target
         self._tls = tls
         self._carrier = carrier
 
@@ -61,25 +63,25 @@ class _WebWay:
         if tls is None:
             return await self._dial(key, factory, {})
         try:
-            return await self._dial(key, factory, tls.options(self._host))
+            return await self._dial(key, factory, tls.options(self._target.host))
         except ssl.SSLCertVerificationError as error:
-            raise tls.refusal(self._host, self._port, error) from None
+            raise tls.refusal(self._target.host, self._target.port, error) from None
         except (ssl.SSLError, ConnectionResetError) as error:
-            raise ProtocolError(f"{self._host}:{self._port} does not speak TLS: {reason(error)}") from None
+            raise ProtocolError(f"{self._target} does not speak TLS: {reason(error)}") from None
 
     async def _dial(self, key: str, factory: Callable[[], Link], tls: Mapping[str, Any]) -> object:
         if self._carrier != AUTO:
-            return await _DIALS[self._carrier](self._host, self._port, key, factory, tls)
+            return await _DIALS[self._carrier](self._target, key, factory, tls)
         try:
-            found = await web_socket.dial(self._host, self._port, key, factory, tls, AUTO_UPGRADE_S)
+            found = await web_socket.dial(self._target, key, factory, tls, AUTO_UPGRADE_S)
             self._carrier = WEB_SOCKET
         except (NoClusterError, ConnectionLostError, TimeoutError) as error:
             refusal = str(error) or "no answer to the WebSocket in time"
             try:
-                found = await long_poll.dial(self._host, self._port, key, factory, tls)
+                found = await long_poll.dial(self._target, key, factory, tls)
             except (OSError, NoClusterError, ConnectionLostError) as second:
                 kind = ConnectionLostError if isinstance(error, ConnectionLostError) else NoClusterError
                 raise kind(f"{refusal}; nor does polling work: {str(second) or 'no answer in time'}") from None
             self._carrier = POLL
-            log.info("%s:%d lets no WebSocket pass (%s): plain requests are used", self._host, self._port, refusal)
+            log.info("%s lets no WebSocket pass (%s): plain requests are used", self._target, refusal)
         return found

@@ -8,6 +8,7 @@ several attachments (``multi_broker``).
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from typing import Any, Final
 
 from raybroker.client.connection.connection import ConnectionCore
@@ -17,10 +18,14 @@ from raybroker.client.consumer.consumer_options import ConsumerOptions
 from raybroker.client.consumer.multi_broker import MultiBrokerConsumer
 from raybroker.client.destinations import Destination, Queue, Topic
 from raybroker.client.session.session import SessionCore
-from raybroker.model.errors import BrokerError, IllegalStateError, InvalidDestinationError
+from raybroker.model.errors import BrokerError, ConfigError, IllegalStateError, InvalidDestinationError
 from raybroker.model.names import is_temporary_name
 
 NAME_CHARS_MAX: Final = 255
+SHARING: Final = "SubscriptionSharingPolicy"
+SHARED_NAME: Final = "(sharable)"
+"""The name of a subscription that plain consumers share by policy; with a selector, a hash of that follows."""
+SELECTOR_CHARS: Final = 16
 
 
 def subscription(destination: Destination, name: object, *, durable: bool, shared: bool) -> dict[str, Any]:
@@ -38,6 +43,26 @@ def subscription(destination: Destination, name: object, *, durable: bool, share
             f"subscription name {name!r} is not allowed: it is 1 to {NAME_CHARS_MAX} printable characters"
         )
     return {"name": name, "durable": durable, "shared": shared}
+
+
+def shared_by_policy(
+    policy: str, client_id: str | None, destination: Destination, wanted: dict[str, Any] | None, selector: str | None,
+    *, no_local: bool,
+) -> dict[str, Any] | None:  # fmt: skip
+    """What a consumer asks for where SubscriptionSharingPolicy is Sharable: its subscription is that of all connections
+    with the client id, a plain one by topic and selector. Raises ConfigError for no_local, which is one consumer's."""
+    if policy != "Sharable" or client_id is None or destination.kind != "topic":
+        return wanted
+    if wanted is None and (destination.is_pattern or is_temporary_name(destination.name)):
+        return None
+    if wanted is not None and wanted["shared"]:
+        return wanted
+    if no_local:
+        raise ConfigError(f"no_local=True leaves out what one connection sends; with {SHARING}=Sharable several share")
+    if wanted is not None:
+        return {**wanted, "shared": True}
+    chosen = f" {hashlib.sha256(selector.encode()).hexdigest()[:SELECTOR_CHARS]}" if selector else ""
+    return {"name": f"{SHARED_NAME}{chosen}", "durable": False, "shared": True}
 
 
 async def open_consumer(

@@ -13,7 +13,14 @@ from raybroker.client.consumer.browser import BrowserCore, check_browsable
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.consumer_options import consumer_options
 from raybroker.client.consumer.multi_broker import MultiBrokerConsumer
-from raybroker.client.consumer.subscriptions import delete_temporary, make_temporary, open_consumer, subscription
+from raybroker.client.consumer.subscriptions import (
+    SHARING,
+    delete_temporary,
+    make_temporary,
+    open_consumer,
+    shared_by_policy,
+    subscription,
+)
 from raybroker.client.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic, destination_of
 from raybroker.client.producer.body_encoding import Encode, check_serializer
 from raybroker.client.producer.compression import body_encoder
@@ -50,8 +57,10 @@ def consumer(
     """A consumer; with ``durable`` or ``shared`` of the subscription ``name``."""
     found = destination_of(destination)
     wanted = subscription(found, name, durable=durable, shared=shared) if durable or shared else None
+    attributes, client_id = core.connection.attributes, core.connection.client_id
+    wanted = shared_by_policy(attributes[SHARING], client_id, found, wanted, selector, no_local=no_local)
     options = consumer_options(
-        core.connection.attributes, selector, prefetch, threshold, no_local, serializer, ack_timeout_ms, wanted
+        attributes, selector, prefetch, threshold, no_local, serializer, ack_timeout_ms, wanted
     )
     return open_consumer(core, found, options)
 
