@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from raybroker.analysis.asking import Asking
 
 FOLDER = Path(__file__).parent / "boards"
 TIMEOUT_S = 30.0
@@ -55,15 +55,17 @@ def substituted(expr: str, variables: Mapping[str, str]) -> str:
 
 
 class Prometheus:
-    """``url``: of the server, such as http://localhost:9090."""
+    """``url``: of the server, such as http://localhost:9090; ``asking``: what it is shown, and which certificate it
+    has."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, asking: Asking | None = None) -> None:
         self._url = url.rstrip("/")
+        self._asking = asking or Asking()
 
     def _ask(self, path: str, **arguments: object) -> list[dict[str, Any]]:
-        data = urllib.parse.urlencode({name: str(value) for name, value in arguments.items()}).encode()
+        data = {name: str(value) for name, value in arguments.items()}
         try:
-            with urllib.request.urlopen(f"{self._url}/api/v1/{path}", data, TIMEOUT_S) as answer:
+            with self._asking.open(f"{self._url}/api/v1/{path}", TIMEOUT_S, data) as answer:
                 found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
                 return found
         except urllib.error.HTTPError as error:

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from dashboards.queries import Prometheus, QueryError, Series, boards, legend, substituted
+from raybroker.analysis.asking import Asking
+from raybroker.security.tls import client_context
 
 POINTS = 240
 UNIT_PX = 60
@@ -203,6 +205,8 @@ class Drawing:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m dashboards.render", description=__doc__.splitlines()[0])
     parser.add_argument("--prometheus", required=True, metavar="URL")
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help="with the token that the server asks for")
+    parser.add_argument("--trust", type=Path, metavar="FILE", help="of https: certificates that are accepted, as PEM")
     parser.add_argument("--cluster", default="default")
     parser.add_argument("--broker", default=".*", help="regular expression")
     parser.add_argument("--destination", default=".*", help="regular expression")
@@ -215,12 +219,17 @@ def main(arguments: list[str] | None = None) -> int:
     unknown = [name for name in given.board if name not in found]
     if unknown:
         parser.error(f"there is no board {unknown[0]}; there are {', '.join(found)}")
+    token_file: Path | None = given.token_file
+    asking = Asking(
+        (lambda: token_file.read_text(encoding="utf-8").strip()) if token_file is not None else str,
+        client_context(trust=given.trust) if given.trust is not None else None,
+    )
     end_s = datetime.now().astimezone().timestamp()
     variables = {
         "cluster": given.cluster, "broker": given.broker, "destination": given.destination,
         "__rate_interval": given.window,
     }  # fmt: skip
-    drawing = Drawing(Prometheus(given.prometheus), variables, end_s - given.minutes * 60, end_s)
+    drawing = Drawing(Prometheus(given.prometheus, asking), variables, end_s - given.minutes * 60, end_s)
     given.out.mkdir(parents=True, exist_ok=True)
     for name in given.board or found:
         path = given.out / f"{name}.png"

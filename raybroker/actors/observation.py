@@ -25,6 +25,7 @@ from raybroker.metrics import process
 from raybroker.metrics.discovery import target_groups
 from raybroker.metrics.snapshot import Snapshot
 from raybroker.model.errors import BrokerError
+from raybroker.security.tls import ServerTls
 from raybroker.services.metrics_access import metrics_access
 from raybroker.services.metrics_http import Endpoint
 from raybroker.system.clock import SystemClock
@@ -78,7 +79,8 @@ class Observing:
             self._endpoint.bound(config)
             self._endpoint.admit(metrics_access(config, directory, lambda: clock.monotonic_ns() / 1e9))
             ip = config["raybroker.metrics.address"] or runtime.node_ip()
-            url = self._endpoint.start(ip, config["raybroker.metrics.ports"])
+            tls = ServerTls.of(config, directory, clients=False) if config["raybroker.metrics.tls"] else None
+            url = self._endpoint.start(ip, config["raybroker.metrics.ports"], None if tls is None else tls.context)
             self._local.publishing.address = ip, urlsplit(url).port or 0
         except (BrokerError, OSError) as error:
             log.error("broker %s has no metrics endpoint: %s", self._local.name, error)

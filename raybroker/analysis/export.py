@@ -11,7 +11,6 @@ import gzip
 import os
 import threading
 import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,8 +18,11 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 from raybroker.analysis import lake as layout
 from raybroker.analysis import names
+from raybroker.analysis.asking import Asking
 from raybroker.analysis.lake import File, Frame
 
+PLAIN: Final = Asking()
+"""Nothing is shown, and the authorities of the system are trusted."""
 ROTATE_BYTES: Final = 16 << 20
 """An open file is packed at this size of text …"""
 ROTATE_MS: Final = 60_000
@@ -157,14 +159,14 @@ class Scrape(NamedTuple):
 
 class Collector:
     """Asks the endpoints of brokers and writes what they say. ``now_ms`` is the clock; ``targets`` broker → URL;
-    ``token()``: what endpoints that ask for credentials are shown, "" for nothing."""
+    ``asking``: how."""
 
     def __init__(
         self, lake: Path, targets: Callable[[], Mapping[str, str]], now_ms: Callable[[], int], *,
-        rotate_ms: int = ROTATE_MS, timeout_s: float = 10.0, token: Callable[[], str] = lambda: "",
+        rotate_ms: int = ROTATE_MS, timeout_s: float = 10.0, asking: Asking = PLAIN,
     ) -> None:  # fmt: skip
         self.lake = lake
-        self._token = token
+        self._asking = asking
         self._targets = targets
         self._now_ms = now_ms
         self._rotate_ms = rotate_ms
@@ -177,9 +179,7 @@ class Collector:
 
     def _one(self, broker: str, url: str) -> Scrape:
         try:
-            token = self._token()
-            asked = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
-            with urllib.request.urlopen(asked, timeout=self._timeout_s) as answer:
+            with self._asking.open(url, self._timeout_s) as answer:
                 text = answer.read(SCRAPE_BYTES_MAX + 1)
         except (OSError, ValueError) as error:
             return Scrape(broker, 0, str(error))
@@ -270,7 +270,7 @@ class _Ask(NamedTuple):
 
 def from_prometheus(
     lake: Path, url: str, start_ms: int, end_ms: int, step_ms: int, *,
-    match: str = '{__name__=~"raybroker_.+"}', timeout_s: float = 60.0,
+    match: str = '{__name__=~"raybroker_.+"}', timeout_s: float = 60.0, asking: Asking = PLAIN,
 ) -> int:  # fmt: skip
     """Copy what a Prometheus server knows into a lake, as one scrape a broker and step; how many were written.
 
@@ -278,7 +278,7 @@ def from_prometheus(
     scrape interval.  Clocks are left out: theirs is the time of the scrape, not of the step.  Asked in pieces of 500
     steps.  Raises OSError when the server cannot be asked.
     """
-    types = {name: rows[0]["type"] for name, rows in _api(url, "metadata", {}, timeout_s).items() if rows}
+    types = {name: rows[0]["type"] for name, rows in _api(asking, url, "metadata", {}, timeout_s).items() if rows}
     written = 0
     writers: dict[str, LakeWriter] = {}
     piece = 500 * step_ms
@@ -286,7 +286,7 @@ def from_prometheus(
         ask = _Ask(start / 1000, min(start + piece - step_ms, end_ms) / 1000, step_ms / 1000)
         asked = {"query": match, "start": f"{ask.start_s:.3f}", "end": f"{ask.end_s:.3f}", "step": f"{ask.step_s:.3f}"}
         by_broker: dict[str, dict[int, list[tuple[Mapping[str, str], str]]]] = {}
-        for row in _api(url, "query_range", asked, timeout_s)["result"]:
+        for row in _api(asking, url, "query_range", asked, timeout_s)["result"]:
             if row["metric"].get("__name__") == names.CLOCK:
                 continue
             labels = {key: text for key, text in row["metric"].items() if key not in ("instance", "job")}
@@ -303,14 +303,12 @@ def from_prometheus(
     return written
 
 
-def _api(url: str, what: str, asked: Mapping[str, str], timeout_s: float) -> Any:
+def _api(asking: Asking, url: str, what: str, asked: Mapping[str, str], timeout_s: float) -> Any:
     import json
-    from urllib.parse import urlencode
 
     address = f"{url.rstrip('/')}/api/v1/{what}"
-    data = urlencode(asked).encode() if asked else None
     try:
-        with urllib.request.urlopen(address, data=data, timeout=timeout_s) as answer:
+        with asking.open(address, timeout_s, asked) as answer:
             return json.load(answer)["data"]
     except urllib.error.HTTPError as error:
         raise OSError(f"{address}: {error.read(500).decode(errors='replace')}") from error

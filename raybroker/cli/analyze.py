@@ -15,6 +15,7 @@ import typer
 from raybroker.cli import connecting, output
 from raybroker.cli.exits import Exit, UsageError
 from raybroker.cli.objects import Cluster, duration_ms
+from raybroker.model.errors import ConfigError
 from raybroker.system.clock import SystemClock
 
 TIER: Final = "?tier=all"
@@ -107,8 +108,18 @@ def collect(
     step: Annotated[str, typer.Option("--step", metavar="TIME", help="With --prometheus: the step.")] = "15s",
     token_file: Annotated[
         Path | None,
-        typer.Option("--token-file", metavar="FILE", help="With the token that endpoints ask for; read each time."),
+        typer.Option("--token-file", metavar="FILE", help="With the token that endpoints, or the Prometheus server, "
+                     "ask for; read each time."),
     ] = None,
+    trust: Annotated[
+        Path | None,
+        typer.Option("--trust", metavar="FILE", help="Of https: certificates, or their authorities, that are accepted, "
+                     "as PEM (raybroker keytool export)."),
+    ] = None,
+    server_name: Annotated[
+        str, typer.Option("--server-name", metavar="NAME", help="Of https: the name in the certificates, where it is "
+                          "not that of the address.")
+    ] = "",
     compact: Annotated[bool, typer.Option("--compact", help="Put the files of past days together, and end.")] = False,
     cluster: Cluster = "default",
 ) -> None:  # fmt: skip
@@ -122,13 +133,16 @@ def collect(
         output.say(f"{lake}: {export.compact(lake, before=date_of(now))} files fewer")
         return
     if prometheus is not None:
-        written = _asked_prometheus(lake, prometheus, time_ms("--since", since, now), now, duration_ms("--step", step))
+        written = _asked_prometheus(
+            lake, prometheus, time_ms("--since", since, now), now, duration_ms("--step", step),
+            _asking(token_file, trust, server_name),
+        )  # fmt: skip
         output.say(f"{lake}: {written} scrapes from {prometheus}")
         return
     given = _endpoints(url or [])
     targets = (lambda: given) if given else (lambda: _cluster_endpoints(cluster))
-    token = (lambda: token_file.read_text(encoding="utf-8").strip()) if token_file is not None else (lambda: "")
-    collector = export.Collector(lake, targets, clock.now_ms, rotate_ms=duration_ms("--rotate", rotate), token=token)
+    asking = _asking(token_file, trust, server_name)
+    collector = export.Collector(lake, targets, clock.now_ms, rotate_ms=duration_ms("--rotate", rotate), asking=asking)
     output.say(f"collecting from {', '.join(sorted(targets()))} every {interval:g} s; end with Ctrl-C")
     stop = threading.Event()
     timer = threading.Timer(duration, stop.set) if duration is not None else None
@@ -176,11 +190,26 @@ def _cluster_endpoints(cluster: str) -> dict[str, str]:
     return {row["broker"]: f"{row['metrics_url']}{TIER}" for row in rows if row.get("metrics_url")}
 
 
-def _asked_prometheus(lake: Path, url: str, start_ms: int, end_ms: int, step_ms: int) -> int:
+def _asking(token_file: Path | None, trust: Path | None, server_name: str) -> Any:
+    """How endpoints are asked; raises UsageError for files that cannot be used."""
+    from raybroker.analysis.asking import Asking
+    from raybroker.security.tls import client_context
+
+    def token() -> str:
+        return "" if token_file is None else token_file.read_text(encoding="utf-8").strip()
+
+    try:
+        token()
+        return Asking(token, client_context(trust=trust) if trust is not None else None, server_name)
+    except (OSError, ConfigError) as error:
+        raise UsageError(str(error)) from None
+
+
+def _asked_prometheus(lake: Path, url: str, start_ms: int, end_ms: int, step_ms: int, asking: Any) -> int:
     from raybroker.analysis import export
 
     try:
-        return export.from_prometheus(lake, url, start_ms, end_ms, step_ms)
+        return export.from_prometheus(lake, url, start_ms, end_ms, step_ms, asking=asking)
     except (OSError, ValueError, KeyError) as error:
         output.error(f"{url} does not answer as a Prometheus server: {error}")
         raise typer.Exit(Exit.UNREACHABLE) from None

@@ -1,11 +1,12 @@
 """Who may ask for metrics: an administrator with his password, or a scraper with the token of the endpoint.
 
-    Authorization: Basic …     a user of the group admin, from this machine (raybroker.authentication.unencrypted: any)
+    Authorization: Basic …     a user of the group admin, from this machine, or over TLS
+                               (raybroker.authentication.unencrypted: from any, without)
     Authorization: Bearer …    the token in the file TOKEN_FILE of the security directory, which nobody else may read
 
-The token opens metrics and nothing else, so it may come from other machines; whoever reads it on its way reads the
-metrics as well. Wrong passwords lock a user out at his address as in every other door. The file is read again when it
-has changed.
+The token opens metrics and nothing else, so it may come from other machines; whoever reads it on its way, where there
+is no TLS (raybroker.metrics.tls), reads the metrics as well. Wrong passwords lock a user out at his address as
+in every other door. The file is read again when it has changed.
 """
 
 from __future__ import annotations
@@ -39,19 +40,22 @@ ASKED: Final = (
 
 
 class MetricsAccess:
-    """``directory``: of users and of the token; ``unencrypted``: passwords may come from other machines; ``now_s``: a
-    clock that never goes back."""
+    """``directory``: of users and of the token; ``unencrypted``: passwords may come from other machines in clear;
+    ``healthy_open``: probes are asked nothing; ``now_s``: a clock that never goes back."""
 
     def __init__(
-        self, directory: Path, users: UserFile, *, unencrypted: bool, threads: int, now_s: Callable[[], float]
-    ) -> None:
+        self, directory: Path, users: UserFile, *, unencrypted: bool, threads: int, now_s: Callable[[], float],
+        healthy_open: bool = True,
+    ) -> None:  # fmt: skip
+        self.healthy_open = healthy_open
         self._token = directory / TOKEN_FILE
         self._unencrypted = unencrypted
         self._checks = Checks(threads)
         self._basic = Basic(FileRepository(users), Lockout(now_s), self._checks, unencrypted=True)
 
-    async def require(self, header: str | None, address: str) -> None:
-        """Raises SecurityError for whoever may not ask; ``header``: Authorization, ``address``: of the client."""
+    async def require(self, header: str | None, address: str, *, encrypted: bool = False) -> None:
+        """Raises SecurityError for whoever may not ask; ``header``: Authorization, ``address``: of the client, who has
+        come over TLS or not."""
         if header is None:
             raise SecurityError(ASKED)
         scheme, _, rest = header.partition(" ")
@@ -63,7 +67,7 @@ class MetricsAccess:
             given = who(header)
         except BrokerError as error:
             raise SecurityError(str(error)) from None
-        require_private(address, self._unencrypted, f"token in {TOKEN_FILE}")
+        require_private(address, self._unencrypted or encrypted, f"token in {TOKEN_FILE}")
         exchange = self._basic.exchange(Peer(address))
         exchange.begin(given.user)
         identity, _ = await exchange.finish(given.password)
@@ -94,4 +98,5 @@ def metrics_access(config: ConfigView, directory: Path | None, now_s: Callable[[
     return MetricsAccess(
         directory, UserFile(directory / config["imq.user_repository.file.filename"]), unencrypted=config[UNENCRYPTED],
         threads=config["raybroker.authentication.threads"], now_s=now_s,
+        healthy_open=config["raybroker.metrics.probes"],
     )  # fmt: skip

@@ -13,7 +13,8 @@
 The methods are GET and HEAD; prometheus_client chooses the format by the header Accept.  A query that is not
 understood is refused (400).  A scrape that cannot be answered in time is an error of the scrape (503), never half a
 page.  Requests for the same page at the same time share one: many scrapers cost about as much as one.  With an
-``Admission`` whoever asks says who he is (401), but for /healthy, /health/live and /health/ready, which say one word.
+``Admission`` whoever asks says who he is (401), but for /healthy, /health/live and /health/ready, which say one word, and
+ask as well where raybroker.metrics.probes is false.  With a context for TLS the endpoint speaks https alone.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import difflib
 import gzip
 import json
 import logging
+import ssl
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -72,7 +74,7 @@ HEALTH: Final = "/health/"
 PROBES: Final = frozenset({"/health/live", "/health/ready"})
 """They say whether, and not why."""
 PUBLIC: Final = PROBES | {"/healthy"}
-"""Nobody is asked who he is there."""
+"""Nobody is asked who he is there, where the admission says so."""
 METHODS: Final = ("GET", "HEAD")
 CONNECTIONS_MAX: Final = 512
 CONNECTIONS_OF_ADDRESS_MAX: Final = 128
@@ -146,10 +148,13 @@ class _Pages:
 
 
 class Admission(Protocol):
-    """Says who may ask."""
+    """Says who may ask. ``healthy_open``: nobody is asked who he is at PUBLIC paths."""
 
-    async def require(self, header: str | None, address: str) -> None:
-        """Raises SecurityError for whoever may not; ``header``: Authorization, ``address``: of the client."""
+    healthy_open: bool
+
+    async def require(self, header: str | None, address: str, *, encrypted: bool = False) -> None:
+        """Raises SecurityError for whoever may not; ``header``: Authorization, ``address``: of the client, who has come
+        over TLS or not."""
         ...
 
     def close(self) -> None: ...
@@ -177,6 +182,7 @@ class Endpoint:
         self._requests = 0
         self._most, self._of_address = CONNECTIONS_MAX, CONNECTIONS_OF_ADDRESS_MAX
         self._unread_s: float = UNREAD_S
+        self._encrypted = False
         self.url = ""
 
     def admit(self, admission: Admission | None) -> None:
@@ -194,22 +200,24 @@ class Endpoint:
         """Those that are being answered, or wait for a thread."""
         return self._requests
 
-    def start(self, ip: str, ports: PortRange) -> str:
-        """The address of /metrics; raises ConfigError when no port of the range is free."""
+    def start(self, ip: str, ports: PortRange, tls: Callable[[], ssl.SSLContext] | None = None) -> str:
+        """The address of /metrics; ``tls``: gives the context for a new connection, None: without TLS. Raises
+        ConfigError when no port of the range is free."""
+        self._encrypted = tls is not None
         bound = bound_socket(ip, ports, "in raybroker.metrics.ports=", backlog=BACKLOG)
         self._workers = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="raybroker-metrics")
         guard = Guard(
             self._refusals.refused, most=self._most, of_address=self._of_address, headers_s=REQUEST_TIMEOUT_S,
             unread_s=self._unread_s,
         )  # fmt: skip
-        self._server = HttpServer(self._app, guard=guard, ended=self._ended, web_sockets=False)
+        self._server = HttpServer(self._app, guard=guard, ended=self._ended, tls=tls, web_sockets=False)
         loop = self._loop = new_event_loop()
         self._thread = threading.Thread(target=_serve, args=(loop,), name="raybroker-metrics", daemon=True)
         self._thread.start()
         port = bound.getsockname()[1]
         asyncio.run_coroutine_threadsafe(self._server.start(bound), loop).result(START_TIMEOUT_S)
         shown = f"[{ip}]" if ":" in ip else ip
-        self.url = f"http://{shown}:{port}/metrics"
+        self.url = f"http{'s' if self._encrypted else ''}://{shown}:{port}/metrics"
         return self.url
 
     def stop(self) -> None:
@@ -265,8 +273,10 @@ class Endpoint:
             text = "/metrics, /metrics?tier=destination, /metrics/destinations?names=orders.*, /sd, /healthy"
             health = ", ".join(known for known in PARAMETERS if known.startswith(HEALTH))
             return _Answer(404, _TEXT, f"there is: {text}, {health}\n".encode())
-        if self._admission is not None and path not in PUBLIC:
-            await self._admission.require(headers.get("authorization"), request.client.host if request.client else "")
+        admission = self._admission
+        if admission is not None and not (path in PUBLIC and admission.healthy_open):
+            address = request.client.host if request.client else ""
+            await admission.require(headers.get("authorization"), address, encrypted=self._encrypted)
         query = parameters(path, request.url.query)
         if path == "/sd":
             return _Answer(200, "application/json", json.dumps(await self._worked(self._targets)).encode())

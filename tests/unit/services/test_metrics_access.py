@@ -105,7 +105,7 @@ def test_who_is_asked_is_a_property(tmp_path: Path, authentication: str, service
     config: Any = {
         "raybroker.metrics.authentication": authentication, "imq.service.activelist": services,
         "imq.user_repository.file.filename": "passwd", "raybroker.authentication.unencrypted": False,
-        "raybroker.authentication.threads": 1,
+        "raybroker.authentication.threads": 1, "raybroker.metrics.probes": False,
     }  # fmt: skip
     found = metrics_access(config, tmp_path, lambda: 0.0)
     assert (found is not None) == asks

@@ -235,10 +235,12 @@ class Admission:
     """Lets those in who say a word; remembers who asked."""
 
     def __init__(self) -> None:
+        self.healthy_open = True
         self.asked: list[tuple[str | None, str]] = []
         self.closed = False
 
-    async def require(self, header: str | None, address: str) -> None:
+    async def require(self, header: str | None, address: str, *, encrypted: bool = False) -> None:
+        assert not encrypted
         self.asked.append((header, address))
         if header != "Bearer word":
             raise SecurityError("say the word")
@@ -247,19 +249,21 @@ class Admission:
         self.closed = True
 
 
-def test_with_an_admission_everything_but_health_asks_for_credentials(broker: Broker) -> None:
+def test_with_an_admission_everything_asks_for_credentials_and_health_unless_it_is_open(broker: Broker) -> None:
     admission = Admission()
     endpoint = Endpoint(broker, lambda: TARGETS, admission)
+    admission.healthy_open = False
     base = endpoint.start("127.0.0.1", PortRange(0, 0)).removesuffix("/metrics")
     try:
-        for path in ("/metrics", "/metrics?tier=all", "/metrics/destinations", "/sd"):
+        for path in ("/metrics", "/metrics?tier=all", "/metrics/destinations", "/sd", "/healthy"):
             status, body, headers = get(base + path)
             assert (status, body) == (401, b"say the word\n")
             assert headers["WWW-Authenticate"].startswith("Basic ")
             assert broker.asked == []
             assert get(base + path, Authorization="Bearer word")[0] == 200
             broker.asked.clear()
-        assert get(f"{base}/healthy")[0] == 200
+        admission.healthy_open = True
+        assert (get(f"{base}/healthy")[0], get(f"{base}/sd")[0]) == (200, 401)
         assert set(admission.asked) == {(None, "127.0.0.1"), ("Bearer word", "127.0.0.1")}
     finally:
         endpoint.stop()
