@@ -16,6 +16,7 @@ from typing import Any
 
 from raybroker.cli.exits import UsageError
 from raybroker.cli.outside import Way, way
+from raybroker.cli.patience import patience
 from raybroker.client.admin.admin import Admin
 from raybroker.config import places
 from raybroker.model.errors import BrokerError, NoClusterError
@@ -67,7 +68,7 @@ def _connect_outside(through: Way, service: str, broker: str | None) -> Any:
         raise UsageError(f"broker {broker}: with -b host:port the address says which broker is meant")
     from raybroker.client.connection.factory import connect as connect_to
 
-    return connect_to(through.url(service), **through.secret)
+    return connect_to(through.url(service), **{**through.attributes, **through.secret})
 
 
 @contextmanager
@@ -95,7 +96,13 @@ def administering(cluster: str, broker: str | None = None) -> Iterator[Admin]:
             made: Admin = opened.enter_context(connected(cluster, broker, service="admin")).admin()
             return made
 
-        yield Admin(lambda verb, args: admin()._call(verb, args))
+        def call(verb: str, args: dict[str, Any]) -> Any:
+            waiting = patience.get()
+            if waiting is None:
+                return admin()._call(verb, args)
+            return waiting.wait(lambda: admin()._call(verb, args))
+
+        yield Admin(call)
 
 
 def brokers(cluster: str) -> list[dict[str, Any]]:

@@ -17,18 +17,26 @@ from typing import Annotated, Any, Final, NamedTuple, get_args
 import typer
 
 from raybroker.cli.exits import UsageError
+from raybroker.cli.patience import FIRST_S, RETRIES, Patience, patience
 from raybroker.cli.security_files import password_in
+from raybroker.client.connection.factory import ConnectionFactory
+from raybroker.config.layers import flag_layer
 from raybroker.model.errors import ConfigError
 from raybroker.security.passfile import COMMAND, Passwords, read_passfile
 
 _ADDRESS: Final = "broker_address"
+SECURE: Final = {"jms": "ssljms", "admin": "ssladmin"}
+"""Service → the one with TLS."""
+FLAGS: Final = frozenset({"outside_secure"})
 
 
 class Way(NamedTuple):
-    """How a command comes in. ``secret``: what ``rb.connect`` takes beside the address; it is not shown."""
+    """How a command comes in. ``secret``: what ``rb.connect`` takes beside the address; it is not shown.
+    ``attributes``: of the connection."""
 
     address: str
     secret: dict[str, str]
+    attributes: dict[str, str]
 
     def __repr__(self) -> str:
         return f"Way({self.address!r})"
@@ -38,6 +46,8 @@ class Way(NamedTuple):
         scheme, found, rest = self.address.partition("://")
         if not found:
             scheme, rest = "mq", self.address
+        if scheme == "mqs":
+            service = SECURE.get(service, service)
         return f"{scheme}://{rest}" if "/" in rest else f"{scheme}://{rest}/{service}"
 
 
@@ -66,6 +76,26 @@ OPTIONS: Final = {
         Path | None,
         typer.Option("--token-file", metavar="FILE", help="File with a token (JWT), in place of user and password."),
     ],
+    "outside_secure": Annotated[
+        bool, typer.Option("--secure", help="With -b host:port: the services with TLS, ssladmin and ssljms.")
+    ],
+    "outside_define": Annotated[
+        list[str] | None,
+        typer.Option("-D", metavar="ATTR=VALUE", help="With -b: an attribute of the connection, such as "
+                     "raybroker.client.tls.trust=FILE. Repeatable."),
+    ],
+    "first_timeout": Annotated[
+        float | None,
+        typer.Option("-rtm", "--timeout", metavar="S", min=0.001, max=86_400, show_default=False,
+                     help=f"How long to wait for an answer first, {FIRST_S:g} s with -rtr; then twice, three times as "
+                     "long and so on."),
+    ],
+    "further_waits": Annotated[
+        int | None,
+        typer.Option("-rtr", "--retries", metavar="N", min=0, max=1000, show_default=False,
+                     help=f"How many times to wait longer, {RETRIES} with -rtm; the request is sent once. Without both "
+                     "the broker's own limits hold."),
+    ],
 }  # fmt: skip
 
 
@@ -81,7 +111,9 @@ def reachable(function: Callable[..., Any]) -> Callable[..., Any]:
     added = {name: kind for name, kind in OPTIONS.items() if name != _ADDRESS or not any(map(_is_b, own))}
     place = names.index("cluster")
     own[place:place] = [
-        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=kind)
+        inspect.Parameter(
+            name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=False if name in FLAGS else None, annotation=kind
+        )
         for name, kind in added.items()
     ]
 
@@ -91,15 +123,44 @@ def reachable(function: Callable[..., Any]) -> Callable[..., Any]:
         if address is None and ":" in str(options.get("broker") or ""):
             address, options["broker"] = options["broker"], None
         given = (options.pop("outside_user"), options.pop("outside_passfile"), options.pop("outside_token"))
-        token = way.set(_way(address, *given))
+        how = (options.pop("outside_secure"), options.pop("outside_define"))
+        waits = (options.pop("first_timeout"), options.pop("further_waits"))
+        waiting = patience.set(_patience(*waits))
+        token = way.set(_with(_way(address, *given), *how))
         try:
             return function(**options)
         finally:
             way.reset(token)
+            patience.reset(waiting)
 
     run.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in own}
     return run
+
+
+def _patience(first_s: float | None, retries: int | None) -> Patience | None:
+    if first_s is None and retries is None:
+        return None
+    return Patience(FIRST_S if first_s is None else first_s, RETRIES if retries is None else retries)
+
+
+def _with(found: Way | None, secure: bool, define: list[str] | None) -> Way | None:
+    """With --secure and -D; raises UsageError."""
+    if found is None:
+        if secure or define:
+            raise UsageError("--secure and -D are for brokers from outside: name one with -b host:port")
+        return None
+    try:
+        attributes = {given.name: str(given.value) for given in flag_layer(define or ())}
+        ConnectionFactory(attributes)
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
+    address = found.address
+    if secure:
+        if "://" in address:
+            raise UsageError(f"--secure is for -b host:port; {address} says itself whether there is TLS")
+        address = f"mqs://{address}"
+    return found._replace(address=address, attributes=attributes)
 
 
 def _is_b(parameter: inspect.Parameter) -> bool:
@@ -118,10 +179,10 @@ def _way(address: str | None, user: str | None, passfile: Path | None, token_fil
     if token_file is not None:
         if user is not None or passfile is not None:
             raise UsageError("--token-file says who you are: give no -u and --passfile beside it")
-        return Way(address, {"token": password_in(token_file, "token file").strip()})
+        return Way(address, {"token": password_in(token_file, "token file").strip()}, {})
     if user is None:
         raise UsageError(f"-b {address}: say as which user, with -u, or give a --token-file")
-    return Way(address, {"username": user, "password": _password(user, passfile)})
+    return Way(address, {"username": user, "password": _password(user, passfile)}, {})
 
 
 def _password(user: str, passfile: Path | None) -> str:
