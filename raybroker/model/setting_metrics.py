@@ -39,8 +39,8 @@ METRICS: Final[tuple[Setting, ...]] = (
             "/healthy, /health/live and /health/ready ask nobody, unless raybroker.metrics.probes is false.",
             choices=("services", "always", "none")),
     Setting("raybroker.metrics.probes", "bool", True, "broker",
-            "Whether /healthy, /health/live and /health/ready ask nobody who he is: for probes that have no token. false: "
-            "they ask as the other addresses do."),
+            "Whether /healthy, /health/live and /health/ready ask nobody who he is: for probes that have no token. "
+            "false: they ask as the other addresses do."),
     Setting("raybroker.metrics.tls", "bool", False, "broker",
             "Whether the endpoint speaks https alone, with the keystore of the broker (imq.keystore.*). Scrapers check "
             "its certificate, which needs the name or the address that they use (raybroker keytool make -n)."),

@@ -13,8 +13,8 @@
 The methods are GET and HEAD; prometheus_client chooses the format by the header Accept.  A query that is not
 understood is refused (400).  A scrape that cannot be answered in time is an error of the scrape (503), never half a
 page.  Requests for the same page at the same time share one: many scrapers cost about as much as one.  With an
-``Admission`` whoever asks says who he is (401), but for /healthy, /health/live and /health/ready, which say one word, and
-ask as well where raybroker.metrics.probes is false.  With a context for TLS the endpoint speaks https alone.
+``Admission`` whoever asks says who he is (401), but for /healthy, /health/live and /health/ready, which say one word,
+and ask as well where raybroker.metrics.probes is false.  With a context for TLS the endpoint speaks https alone.
 """
 
 from __future__ import annotations

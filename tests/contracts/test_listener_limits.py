@@ -199,7 +199,7 @@ def test_frames_of_stomp_that_do_not_end_make_room_for_those_that_do(tmp_path: P
 
 def _held(made: AllDoors) -> int:
     directory: Any = made.inside._core.directory
-    return int(directory._services._gateways._open[0].unfinished.total)
+    return int(directory._services._gateways._open["stomp"].unfinished.total)
 
 
 # ---- who does not read -----------------------------------------------------------------------------------------------

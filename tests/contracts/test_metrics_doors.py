@@ -29,7 +29,7 @@ from tests.unit.security.certificates import Authority
 from tests.unit.services.test_metrics_http import Broker
 
 TOKEN = "0123456789abcdef0123456789abcdef"
-PATHS = ("/metrics", "/metrics?tier=all", "/metrics/destinations?names=q*", "/sd", "/healthy", "/health/live")
+PATHS = ("/metrics", "/metrics?tier=all", "/metrics/destinations?names=q*", "/sd", "/healthy")
 
 
 class Door:

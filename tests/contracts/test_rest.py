@@ -227,7 +227,7 @@ def test_slow_and_silent_clients_are_let_go_and_keep_nobody_out(
 
 def guard_of(served: Served) -> Any:
     directory: Any = served.inside._core.directory
-    return directory._services._gateways._open[0].guard
+    return directory._services._gateways._open["httpjms"].guard
 
 
 def test_a_connection_that_says_no_more_after_a_request_is_let_go_too(served: Served) -> None:

@@ -10,11 +10,7 @@ import pytest
 
 from raybroker.config import Config
 from raybroker.model.errors import ConfigError
-<<<<<<< HEAD
 from raybroker.model.setting_table import ALL, INSTEAD, LATER
-=======
-from raybroker.model.setting_table import ALL, LATER, NOT_PLANNED
->>>>>>> 85903fa (config, security: name of the instance, passwords of databases)
 from raybroker.model.settings import (
     DestinationAttributes,
     PortRange,
@@ -97,11 +93,7 @@ def test_a_name_stands_once_in_each_scope_and_once_in_a_configuration() -> None:
     assert len({(setting.scope, setting.name) for setting in ALL}) == len(ALL)
     configurable = [setting.name.upper() for setting in ALL if setting.scope != "destination"]
     assert len(set(configurable)) == len(configurable)
-<<<<<<< HEAD
     assert not {setting.name for setting in ALL} & {*LATER, *INSTEAD}
-=======
-    assert not {setting.name for setting in ALL} & {*LATER, *NOT_PLANNED}
->>>>>>> 85903fa (config, security: name of the instance, passwords of databases)
 
 
 @pytest.mark.parametrize("setting", ALL, ids=lambda setting: setting.name)
@@ -175,16 +167,12 @@ def test_values_may_be_written_as_text_or_typed() -> None:
         ("maxnummsgs", "destination", "the nearest is 'maxNumMsgs'"),
         ("imq.message.maxsize", "broker", "the nearest is 'imq.message.max_size'"),
         ("maxNumMsgs", "broker", "it is a destination attribute"),
-<<<<<<< HEAD
-        ("imq.cluster.hostname", "broker", "of this version: what it belongs to is not built yet"),
         ("imq.persist.file.newTxnLog.enabled", "broker", "transactions are in the journal, which is a log of all"),
         ("imq.persist.file.txnLog.groupCommit", "broker", "which always commits in groups"),
         ("MaximumMessageSize", "destination", "of this broker: it is the destination attribute maximumMessageSize"),
-=======
         ("imq.txn.reapInterval", "broker", "of this version: what it belongs to is not built yet"),
-        ("imq.cluster.hostname", "broker", "of raybroker: brokers reach each other through Ray"),
+        ("imq.cluster.hostname", "broker", "of this broker: brokers reach each other through Ray"),
         ("imq.shared.connectionMonitor_limit", "broker", "served by event loops"),
->>>>>>> 85903fa (config, security: name of the instance, passwords of databases)
         ("zzz", "factory", "the nearest is"),
     ],
 )
