@@ -31,7 +31,9 @@ LISTENER_SETTINGS: Final[tuple[Setting, ...]] = (
             unit="s", low=1, high=86_400, unlimited=True),
     Setting("raybroker.service.keepalive", "seconds", KEEPALIVE_S, "broker",
             "After so long without a byte the system asks whether the client's machine is still there, four times "
-            "within the same time again; then the connection is closed. Clients of TCP are not woken by it.",
+            "within the same time again; then the connection is closed. So it is when bytes are not acknowledged for "
+            "twice that, or for raybroker.service.unread_timeout where that is longer; with -1 there the system's own "
+            "time holds for them, a quarter of an hour.",
             unit="s", low=1, high=32_767),
     Setting("raybroker.portmapper.connections_max", "int", 256, "broker",
             "Connections that the port mapper answers at once; one more is closed without an answer.",

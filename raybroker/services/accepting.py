@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from raybroker.model.errors import ProtocolError
-from raybroker.model.setting_listeners import KEEPALIVE_S
+from raybroker.services.bounds import AS_SET, Bounds
 
 LOG: Final = logging.getLogger("raybroker.services")
 BACKLOG: Final = 512
@@ -23,7 +23,7 @@ KEEPALIVE_PROBES: Final = 4
 
 
 async def accepting(
-    bound: socket.socket, arrived: Callable[[socket.socket, str], None], keepalive_s: int = KEEPALIVE_S
+    bound: socket.socket, arrived: Callable[[socket.socket, str], None], bounds: Bounds = AS_SET
 ) -> None:
     """Call ``arrived(socket, "address:port")`` for each connection, for ever; a machine out of descriptors waits.
 
@@ -39,12 +39,17 @@ async def accepting(
             continue
         taken.setblocking(False)
         with suppress(OSError):
-            keep_alive(taken, keepalive_s)
+            keep_alive(taken, bounds)
         arrived(taken, f"{address[0]}:{address[1]}")
 
 
-def keep_alive(taken: socket.socket, after_s: int) -> None:
-    """Let the system notice a machine that is gone: it asks after so long without a byte, for as long again."""
+def keep_alive(taken: socket.socket, bounds: Bounds) -> None:
+    """Let the system notice a machine that is gone: it asks after so long without a byte, for as long again, and waits
+    as long for it to acknowledge bytes, unless a client may leave bytes unread for ever."""
+    after_s = bounds.keepalive_s
+    if bounds.unread_s > 0:
+        ends_ms = int(1000 * max(2 * after_s, bounds.unread_s))
+        taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, ends_ms)
     taken.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, after_s)
     taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, after_s // KEEPALIVE_PROBES))
@@ -53,7 +58,7 @@ def keep_alive(taken: socket.socket, after_s: int) -> None:
 
 async def ended(
     task: asyncio.Task[None], bound: socket.socket, arrived: Callable[[socket.socket, str], None],
-    keepalive_s: int = KEEPALIVE_S,
+    bounds: Bounds = AS_SET,
 ) -> None:  # fmt: skip
     """End :func:`accepting` at a socket, and close it; connections that wait there are taken before."""
     task.cancel()
@@ -64,7 +69,7 @@ async def ended(
             taken, address = bound.accept()
             taken.setblocking(False)
             with suppress(OSError):
-                keep_alive(taken, keepalive_s)
+                keep_alive(taken, bounds)
             arrived(taken, f"{address[0]}:{address[1]}")
     bound.close()
 

@@ -46,7 +46,7 @@ class HttpServer:
         self._tls = tls
         self._bound: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
-        self._keepalive_s = bounds.keepalive_s
+        self._bounds = bounds
         self._arriving = Arrivals(bounds.arriving, bounds.arriving_of_address)
         self._ticking: asyncio.Task[None] | None = None
         protocol = type("GuardedProtocol", (BoundedProtocol,), {"guard": guard})
@@ -69,12 +69,12 @@ class HttpServer:
         before, task = self._bound, self._accepting
         self._accept(bound)
         if before is not None and task is not None:
-            await ended(task, before, self._arrived, self._keepalive_s)
+            await ended(task, before, self._arrived, self._bounds)
 
     def _accept(self, bound: socket.socket) -> None:
         bound.setblocking(False)
         self._bound = bound
-        self._accepting = asyncio.get_running_loop().create_task(accepting(bound, self._arrived, self._keepalive_s))
+        self._accepting = asyncio.get_running_loop().create_task(accepting(bound, self._arrived, self._bounds))
 
     def _arrived(self, taken: socket.socket, peer: str) -> None:
         address = peer.rpartition(":")[0]

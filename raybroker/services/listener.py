@@ -143,7 +143,7 @@ class Listener:
         self._bound.setblocking(False)
         loop = asyncio.get_running_loop()
         if self._gateways is None:
-            self._accepting = loop.create_task(accepting(self._bound, self._arrived, self._services.bounds.keepalive_s))
+            self._accepting = loop.create_task(accepting(self._bound, self._arrived, self._services.bounds))
         else:
 
             def arrive(taken: socket.socket, peer: str, origin: Origin) -> None:
@@ -159,11 +159,11 @@ class Listener:
         if self._gateways is not None:
             await self._gateways.move(self.name, bound)
         else:
-            work = accepting(bound, self._arrived, self._services.bounds.keepalive_s)
+            work = accepting(bound, self._arrived, self._services.bounds)
             self._accepting = asyncio.get_running_loop().create_task(work)
         self._bound, self.port = bound, bound.getsockname()[1]
         if accepting_before is not None:
-            await ended(accepting_before, before, self._arrived, self._services.bounds.keepalive_s)
+            await ended(accepting_before, before, self._arrived, self._services.bounds)
 
     def _arrived(self, taken: socket.socket, peer: str, origin: Origin = ITSELF) -> None:
         address = peer.rpartition(":")[0]

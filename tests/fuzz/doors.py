@@ -214,11 +214,12 @@ class Raw:
         self.socket.sendall(b"".join(parts))
 
     def frame(self) -> wire.Frame:
+        """The next one that is no ping."""
         while not self._frames:
             data = self.socket.recv(65_536)
             if not data:
                 raise EOFError
-            self._frames += self._machine.receive_data(data)
+            self._frames += [f for f in self._machine.receive_data(data) if not isinstance(f, wire.Ping)]
         return self._frames.pop(0)
 
     def ask(self, op: str, **args: Any) -> Any:

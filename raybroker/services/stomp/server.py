@@ -72,14 +72,14 @@ class StompServer:
 
     async def start(self, bound: socket.socket) -> None:
         self._bound = bound
-        work = accepting(bound, self._arrived, self.limits.bounds.keepalive_s)
+        work = accepting(bound, self._arrived, self.limits.bounds)
         self._accepting = asyncio.get_running_loop().create_task(work)
 
     async def move(self, bound: socket.socket) -> None:
         before, task = self._bound, self._accepting
         await self.start(bound)
         if before is not None and task is not None:
-            await ended(task, before, self._arrived, self.limits.bounds.keepalive_s)
+            await ended(task, before, self._arrived, self.limits.bounds)
 
     def _arrived(self, taken: socket.socket, peer: str) -> None:
         address = peer.rpartition(":")[0]
