@@ -29,6 +29,10 @@ LISTENER_SETTINGS: Final[tuple[Setting, ...]] = (
             "A client that takes nothing of what it is sent for so long is closed, and messages that it holds go to "
             "others. Less than WRITE_BYTES_HIGH, 1 MiB, waits for it meanwhile, and nothing is read from it.",
             unit="s", low=1, high=86_400, unlimited=True),
+    Setting("raybroker.service.frames_bytes_max", "size", 512 * MIB, "broker",
+            "Frames of more than 1 MiB of all clients from outside of one host that have begun and not ended. Where "
+            "there would be more the one that began first is given up, and its client closed.",
+            unit="bytes", low=128 * MIB, high=65_536 * MIB),
     Setting("raybroker.service.keepalive", "seconds", KEEPALIVE_S, "broker",
             "After so long without a byte the system asks whether the client's machine is still there, four times "
             "within the same time again; then the connection is closed. So it is when bytes are not acknowledged for "

@@ -103,6 +103,11 @@ class CountedTransport:
         self.bytes_out += len(data)
         self._transport.write(data)
 
+    def resume_reading(self) -> None:
+        """An answer may end after its client has gone, and then there is nothing to read."""
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 

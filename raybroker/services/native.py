@@ -33,6 +33,7 @@ from raybroker.model.settings import ConfigView
 from raybroker.services.bounds import Bounds
 from raybroker.services.secure_port import SecurePort
 from raybroker.services.turn import Turn
+from raybroker.services.unfinished import Unfinished
 from raybroker.transport.link import Link
 from raybroker.transport.ports import bound_socket
 from raybroker.transport.unread import UnreadWatch
@@ -103,7 +104,8 @@ class Connection:
         self.guest = guest
         self.link = Link(
             Native(
-                token=service.token, buffers=service.buffers, accepts=guest.accepts if guest is not None else None
+                token=service.token, buffers=service.buffers, accepts=guest.accepts if guest is not None else None,
+                grown=self._grown if guest is not None else None,
             ),
             on_frames=self._frames,
             on_lost=self._lost,
@@ -119,6 +121,13 @@ class Connection:
             self._watch.start()
         loop = asyncio.get_running_loop()
         self._deadline = loop.call_later(self._service.handshake_s, self._check_handshake)
+
+    def _grown(self, size: int) -> None:
+        """A large frame of a guest comes, or has come."""
+        if size:
+            self._service.unfinished.grows(self, size)
+        else:
+            self._service.unfinished.ends(self)
 
     def _check_handshake(self) -> None:
         if self._session is None:
@@ -406,6 +415,8 @@ class NativeService:
         self.buffers = FrameBuffers()
         self.handshake_s: float = config["raybroker.handshake.timeout_ms"] / 1000
         self.limits = Bounds.of(config)
+        name = "raybroker.service.frames_bytes_max"
+        self.unfinished: Unfinished[Connection] = Unfinished(config[name], _give_up_frame, name)
         self.connections_max: int = config["raybroker.connections_max"]
         self.connections: set[Connection] = set()
         self.address: tuple[str, int] | None = None
@@ -487,6 +498,7 @@ class NativeService:
                 connection.guest.gone(connection.traffic())
             self._lost = [a + b for a, b in zip(self._lost, connection.link.traffic(), strict=True)]
         self.connections.discard(connection)
+        self.unfinished.ends(connection)
         self.held.discard(connection)
         if self.turn.latest is connection:
             self.turn.latest = None
@@ -528,6 +540,11 @@ class NativeService:
             self._server.close()
         for connection in list(self.connections):
             connection.link.close()
+
+
+def _give_up_frame(connection: Connection, why: str) -> None:
+    """It is told why, once its transport is not in the middle of a read: it may be the one whose frame grows now."""
+    asyncio.get_running_loop().call_soon(connection.close, ResourceAllocationError.code, why)
 
 
 def _flow_count(args: dict[str, Any]) -> int:

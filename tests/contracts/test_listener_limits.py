@@ -197,6 +197,33 @@ def test_frames_of_stomp_that_do_not_end_make_room_for_those_that_do(tmp_path: P
     assert any("raybroker.stomp.frames_bytes_max" in line for line in made.faults.refusals)
 
 
+def test_frames_of_a_host_that_do_not_end_make_room_too(
+    tmp_path: Path, opened: ExitStack, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    made = doors(tmp_path, opened, **{"raybroker.service.frames_bytes_max": 128 * MIB})
+    head = (60 * MIB).to_bytes(4, "little") + bytes([wire.SEND])
+    guests = []
+    for _ in range(3):
+        guest = made.raw()
+        guest.send(made.raw().login().located("q"))
+        guest.ask("hello", started=True)
+        guest.send(head, bytes((50 if guests else 10) * MIB))
+        guests.append(guest)
+    until(lambda: host_of(made).unfinished.total >= 109 * MIB)
+    with suppress(OSError):
+        guests[0].send(bytes(45 * MIB))  # It began first, and it is the one that wants more.
+    with pytest.raises((EOFError, ConnectionError)):
+        while True:
+            guests[0].frame()
+    until(lambda: "raybroker.service.frames_bytes_max" in caplog.text)
+    assert host_of(made).unfinished.total <= 128 * MIB
+    for guest in guests:
+        guest.close()
+    until(lambda: host_of(made).unfinished.total == 0)
+    made.serves("jms")
+
+
 def _held(made: AllDoors) -> int:
     directory: Any = made.inside._core.directory
     return int(directory._services._gateways._open["stomp"].unfinished.total)

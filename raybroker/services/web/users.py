@@ -3,7 +3,8 @@
 A connection is kept while its user has requests or holds something, and IDLE_S longer. The password of a request is
 compared with the one that was proved; it is proved again every RECHECK_S, so that a user who was made inactive, or has
 another password, loses his connection. A token is a user of its own: another token of the same user has another
-connection. At most ``most`` connections, LOGINS_MAX logins at once and LOGINS_WAITING_MAX more that wait.
+connection. At most ``most`` connections, LOGINS_MAX logins at once and LOGINS_WAITING_MAX more that wait,
+LOGINS_OF_ADDRESS_MAX of them from one address.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ RECHECK_S: Final = 30.0
 SWEEP_S: Final = 5.0
 LOGINS_MAX: Final = 4
 LOGINS_WAITING_MAX: Final = 64
+LOGINS_OF_ADDRESS_MAX: Final = 16
+"""Logins from one address that are under way or wait, so that wrong ones from there keep nobody else waiting."""
 LOGIN_TIMEOUT_S: Final = 30.0
 
 CLIENT: Final = "HTTP"
@@ -132,6 +135,9 @@ class Users(Generic[U]):
         if task is None:
             if len(self._opening) >= LOGINS_MAX + LOGINS_WAITING_MAX:
                 raise ResourceAllocationError(f"{len(self._opening)} users are logging in; try again")
+            of_address = sum(opening[2] == key[2] for opening in self._opening)
+            if of_address >= LOGINS_OF_ADDRESS_MAX:
+                raise ResourceAllocationError(f"{of_address} users of {key[2]} are logging in; try again")
             task = self._opening[key] = asyncio.get_running_loop().create_task(self._open(name, given, digest, peer))
             task.add_done_callback(lambda done: self._opened(key, done))
         try:

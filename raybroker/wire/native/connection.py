@@ -51,20 +51,22 @@ class Native:
     """One end of a connection. ``token``: what the peer must show (listening side), or None (connecting side).
 
     ``buffers``: shared by the connections of one event loop; ``accepts``: says whether a token that was shown will do,
-    in place of ``token`` (listening side); ``control_bytes_max``: of a frame without messages, from now on.
+    in place of ``token`` (listening side); ``grown``: is told how large the buffer of a frame of more than GROW_BYTES
+    has become, and 0 when the frame has come; ``control_bytes_max``: of a frame without messages, from now on.
 
     After a wrong token or a malformed frame :attr:`closed` is True and further data is dropped.
     """
 
     __slots__ = (
         "_accepts", "_awaits_preface", "_buffers", "_decoders", "_end", "_filled", "_frame", "_frame_bytes", "_scratch",
-        "closed", "control_bytes_max", "frame_bytes_max",
+        "_grown", "closed", "control_bytes_max", "frame_bytes_max",
     )  # fmt: skip
 
     def __init__(
         self, *, token: bytes | None, frame_bytes_max: int = FRAME_BYTES_MAX, buffers: FrameBuffers | None = None,
-        accepts: Callable[[bytes], bool] | None = None,
+        accepts: Callable[[bytes], bool] | None = None, grown: Callable[[int], None] | None = None,
     ) -> None:  # fmt: skip
+        self._grown = grown
         if accepts is None and token is not None:
             accepts = partial(hmac.compare_digest, token)
         self._accepts = accepts
@@ -114,6 +116,8 @@ class Native:
             return memoryview(self._scratch)[self._end :]
         if self._filled == len(self._frame):
             self._frame.extend(bytes(min(GROW_BYTES, self._frame_bytes - self._filled)))
+            if self._grown is not None:
+                self._grown(len(self._frame))
         return memoryview(self._frame)[self._filled : self._frame_bytes]
 
     def received(self, size: int) -> list[Frame]:
@@ -170,6 +174,8 @@ class Native:
         if self._filled < self._frame_bytes:
             return []
         frame, self._frame, self._filled = self._frame, None, 0
+        if self._grown is not None and self._frame_bytes > GROW_BYTES:
+            self._grown(0)
         return list(self._decoders[frame[4]](memoryview(frame)[FRAME_HEAD.size : self._frame_bytes]))
 
     def _give_room(self, start: memoryview, size: int) -> None:

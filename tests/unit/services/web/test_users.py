@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from raybroker import aio
-from raybroker.errors import ConnectionLostError, IllegalStateError, ResourceAllocationError
+from raybroker.errors import ConnectionLostError, IllegalStateError, ResourceAllocationError, SecurityError
 from raybroker.services.rest.user_connection import UserConnection
 from raybroker.services.web.credentials import Credentials
 from raybroker.services.web.problems import RefusedError
-from raybroker.services.web.users import RECHECK_S, Users
+from raybroker.services.web.users import LOGINS_OF_ADDRESS_MAX, RECHECK_S, Users
 from tests.unit.services.web.rig import Broker, until
 
 ANN, BOB = Credentials("ann", "secret"), Credentials("bob", "secret")
@@ -72,6 +72,40 @@ def test_a_wrong_password_is_told_and_takes_nothing_from_who_is_there() -> None:
         assert rig.users.names() == ["ann"]
 
     run(work, "users-wrong")
+
+
+def test_logins_that_hang_keep_only_their_own_address_waiting() -> None:
+    async def work(rig: Rig) -> None:
+        gate, connect = asyncio.Event(), rig.broker.connect
+
+        async def hanging(user: str, password: str, **named: Any) -> Any:
+            if user != "ann":
+                await gate.wait()
+                raise SecurityError("no")
+            return await connect(user, password, **named)
+
+        rig.users._connect = hanging
+
+        async def attack(number: int) -> str:
+            try:
+                async with rig.users.of(Credentials(f"eve{number}", "x"), "192.0.2.66:1"):
+                    return "in"
+            except (RefusedError, ResourceAllocationError) as error:
+                return str(error)
+
+        attacks = [asyncio.create_task(attack(number)) for number in range(LOGINS_OF_ADDRESS_MAX + 5)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        told = [task.result() for task in attacks if task.done()]
+        assert told == [f"{LOGINS_OF_ADDRESS_MAX} users of 192.0.2.66 are logging in; try again"] * 5
+        waiting = asyncio.create_task(rig.use(ANN))
+        await asyncio.sleep(0)
+        assert not waiting.done(), "it waits for its turn, and is not refused"
+        gate.set()
+        assert await waiting
+        await asyncio.gather(*attacks)
+
+    run(work, "users-hang")
 
 
 def test_a_service_that_takes_nobody_is_not_a_wrong_password() -> None:
