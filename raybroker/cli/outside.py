@@ -86,13 +86,13 @@ OPTIONS: Final = {
     ],
     "first_timeout": Annotated[
         float | None,
-        typer.Option("-rtm", "--timeout", metavar="S", min=0.001, max=86_400, show_default=False,
+        typer.Option("-rtm", metavar="S", min=0.001, max=86_400, show_default=False,
                      help=f"How long to wait for an answer first, {FIRST_S:g} s with -rtr; then twice, three times as "
                      "long and so on."),
     ],
     "further_waits": Annotated[
         int | None,
-        typer.Option("-rtr", "--retries", metavar="N", min=0, max=1000, show_default=False,
+        typer.Option("-rtr", metavar="N", min=0, max=1000, show_default=False,
                      help=f"How many times to wait longer, {RETRIES} with -rtm; the request is sent once. Without both "
                      "the broker's own limits hold."),
     ],

@@ -28,11 +28,17 @@ def passfile(tmp_path: Path) -> Path:
      ("mqs://h", "ssladmin", "mqs://h/ssladmin"), ("h/other", "admin", "mq://h/other")],
 )  # fmt: skip
 def test_an_address_means_the_service_of_the_command_unless_it_names_one(address: str, service: str, url: str) -> None:
-    assert Way(address, {}).url(service) == url
+    assert Way(address, {}, {}).url(service) == url
 
 
 def test_what_is_secret_is_not_shown() -> None:
-    assert repr(Way("h:1", {"username": "ann", "password": "secret"})) == "Way('h:1')"
+    assert repr(Way("h:1", {"username": "ann", "password": "secret"}, {})) == "Way('h:1')"
+
+
+NOTHING = {
+    "outside_user": None, "outside_passfile": None, "outside_token": None, "outside_secure": False,
+    "outside_define": None, "first_timeout": None, "further_waits": None,
+}  # fmt: skip
 
 
 def given(function: Any, **options: Any) -> Way | None:
@@ -42,10 +48,7 @@ def given(function: Any, **options: Any) -> Way | None:
     def command(cluster: str = "default") -> None:
         seen.append(way.get())
 
-    reachable(command)(
-        cluster="default", **{"broker_address": None, "outside_user": None, "outside_passfile": None,
-                              "outside_token": None, **options},
-    )  # fmt: skip
+    reachable(command)(cluster="default", **{"broker_address": None, **NOTHING, **options})
     assert way.get() is None, "it is of that command alone"
     return seen[0]
 
@@ -53,11 +56,11 @@ def given(function: Any, **options: Any) -> Way | None:
 def test_a_command_comes_in_as_its_options_say(passfile: Path) -> None:
     assert given(None) is None
     found = given(None, broker_address="h:1", outside_user="ann", outside_passfile=passfile)
-    assert found == Way("h:1", {"username": "ann", "password": "secret"})
-    assert given(None, broker_address="h:1", outside_token=passfile) == Way("h:1", {"token": "secret"})
+    assert found == Way("h:1", {"username": "ann", "password": "secret"}, {})
+    assert given(None, broker_address="h:1", outside_token=passfile) == Way("h:1", {"token": "secret"}, {})
     passfile.write_text("# of MQ\nimq.imqcmd.password=other\n")
     found = given(None, broker_address="h:1", outside_user="ann", outside_passfile=passfile)
-    assert found == Way("h:1", {"username": "ann", "password": "other"})
+    assert found == Way("h:1", {"username": "ann", "password": "other"}, {})
 
 
 @pytest.mark.parametrize(
@@ -90,7 +93,7 @@ def test_minus_b_of_a_command_is_a_name_or_an_address(passfile: Path) -> None:
 
     run = reachable(command)
     assert "broker_address" not in inspect.signature(run).parameters
-    given: dict[str, Any] = {"cluster": "default", "outside_passfile": passfile, "outside_token": None}
-    run(broker="h:1", outside_user="ann", **given)
-    run(broker="b2", outside_user=None, **{**given, "outside_passfile": None})
-    assert seen == [(None, Way("h:1", {"username": "ann", "password": "secret"})), ("b2", None)]
+    given: dict[str, Any] = {**NOTHING, "cluster": "default"}
+    run(broker="h:1", **{**given, "outside_user": "ann", "outside_passfile": passfile})
+    run(broker="b2", **given)
+    assert seen == [(None, Way("h:1", {"username": "ann", "password": "secret"}, {})), ("b2", None)]
