@@ -123,6 +123,8 @@ class BrokerActor:
             save_templates=partial(self._save, "templates"),
             quotas=saved.quotas,
             save_quotas=partial(self._save, "quotas"),
+            policies=saved.policies,
+            save_policies=partial(self._save, "policies"),
             save_properties=partial(self._save, "properties"),
             spares=lambda: cast("list[HostPort]", self._spare.hosts),
             memory=self._memory,
@@ -262,6 +264,7 @@ class BrokerActor:
                 await self._spare.keep()
                 await broker.properties.tell()
                 await broker.quotas.tell()
+                await broker.policies.tell()
                 await broker.transactions.resolve()
                 await self._learn_nodes()
             except Exception:  # the next sweep may fare better, and without sweeps nothing is settled

@@ -86,12 +86,14 @@ class DataPlane(threading.Thread):
     """The thread with the data socket's loop. ``failure`` is set when the host could not start."""
 
     def __init__(
-        self, spec: HostSpec, config: LiveConfig, quotas: Mapping[str, Quota], ip: str, forgotten: Any
+        self, spec: HostSpec, config: LiveConfig, quotas: Mapping[str, Quota], policies: Mapping[str, Any], ip: str,
+        forgotten: Any,
     ) -> None:  # fmt: skip
         super().__init__(name="raybroker-data", daemon=True)
         self.spec = spec
         self.config = config
         self.quotas = quotas
+        self.policies = policies
         self.ip = ip
         self.loop = new_event_loop()
         self.service: HostService | None = None
@@ -121,7 +123,7 @@ class DataPlane(threading.Thread):
                 with_steps(store), SystemClock(), self.config, token=self.spec.token, incarnation=incarnation,
                 broker=self.spec.broker, failed=self._failed, forgotten=self._forgotten, forwarder=self._forward,
                 paging=self._paging(), hosts=self._hosts,
-                lease=self._lease, quotas=self.quotas,
+                lease=self._lease, quotas=self.quotas, policies=self.policies,
                 disk=Path(self.spec.directory) if isinstance(store, Journal) else None,
                 bodies=store.bodies if isinstance(store, Journal) else None,
             )  # fmt: skip
@@ -235,16 +237,16 @@ class DataPlane(threading.Thread):
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
 
 
-def _kept(spec: HostSpec) -> tuple[LiveConfig, dict[str, Quota]]:
-    """The configuration with what was changed since, and the quotas; the broker tells them too, as soon as it knows of
-    this process."""
+def _kept(spec: HostSpec) -> tuple[LiveConfig, dict[str, Quota], dict[str, Any]]:
+    """The configuration with what was changed since, the quotas and the policies; the broker tells them too, as soon as
+    it knows of this process."""
     try:
         kept = Catalogue.load(Path(spec.directory).parent.parent)
     except StoreError:
         kept = None  # The broker says what is wrong with its file.
     if kept is None:
-        return LiveConfig(spec.config, {}), {}
-    return LiveConfig(spec.config, kept.properties), kept.quotas
+        return LiveConfig(spec.config, {}), {}, {}
+    return LiveConfig(spec.config, kept.properties), kept.quotas, kept.policies
 
 
 def _log(spec: HostSpec, config: LiveConfig) -> Log:
@@ -260,11 +262,11 @@ class DestinationHost:
         self._spec = spec
         arm_failpoints(spec.key)
         normal_priority_throughout()
-        config, quotas = _kept(spec)
+        config, quotas, policies = _kept(spec)
         self._log = _log(spec, config)
         self._log.start()
         self._heartbeat_replies = HeartbeatReplies(spec.key, spec.token, os.getpid())
-        self._plane = DataPlane(spec, config, quotas, runtime.node_ip(), self._forgotten)
+        self._plane = DataPlane(spec, config, quotas, policies, runtime.node_ip(), self._forgotten)
         self._plane.start()
         self._plane.ready.wait()
         if self._plane.service is not None:

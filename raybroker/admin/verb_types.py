@@ -8,6 +8,8 @@ from typing import Annotated, Any, Final, TypedDict
 from raybroker.model.argument import TRUTH, Argument, many, mapping, text, truth, whole
 from raybroker.model.errors import InvalidDestinationError, InvalidSelectorError
 from raybroker.model.listing import Row
+from raybroker.model.policy import APPLY_TO
+from raybroker.model.setting import INT_MAX
 
 IF_EXISTS: Final = ("error", "keep", "update")
 BROWSE_MAX: Final = 1000
@@ -42,6 +44,10 @@ Names = Annotated[Iterable[str], Argument(many, "a list of names")]
 Ids = Annotated[Iterable[str] | None, Argument(many, "a list of message ids").or_none()]
 Blocks = Annotated[Iterable[bytes], Argument(many, "the blocks that export_messages gave")]
 Pattern = Annotated[str, Argument(text(1, _TEXT_MAX), "a text such as 'orders*'")]
+NamePattern = Annotated[str, Argument(text(1, _TEXT_MAX), "a pattern of names such as 'orders>'")]
+Definitions = Annotated[Mapping[str, Any], Argument(mapping, "a mapping, as export_definitions answers it")]
+ApplyTo = Annotated[str, Argument(lambda value: value in APPLY_TO, " or ".join(map(repr, APPLY_TO)))]
+Priority = Annotated[int, Argument(whole(0, INT_MAX), f"a whole number from 0 to {INT_MAX}")]
 Truth = Annotated[bool, Argument(truth, TRUTH)]
 IfExists = Annotated[
     str, Argument(lambda value: value in IF_EXISTS, " or ".join(map(repr, IF_EXISTS)), schema=(("enum", IF_EXISTS),))

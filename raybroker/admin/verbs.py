@@ -14,10 +14,12 @@ from typing import Any, Final
 from raybroker.admin.verb import By, declared_in, verb
 from raybroker.admin.verb_types import (
     EXPORT_BYTES_MAX,
+    ApplyTo,
     Attributes,
     BlockPage,
     Blocks,
     BodyMax,
+    Definitions,
     ExportMax,
     Id,
     Ids,
@@ -25,9 +27,11 @@ from raybroker.admin.verb_types import (
     MasterChange,
     MessagePage,
     Name,
+    NamePattern,
     Names,
     PageMax,
     Pattern,
+    Priority,
     Properties,
     PropertyChange,
     Reason,
@@ -91,6 +95,10 @@ class AdminVerbs:
     @verb(By.CLUSTER)
     def query_destination(self, /, type: Type, name: Name) -> Row:
         """Attributes, state and counts: messages, bytes, waiting, unacknowledged, producers, active_consumers, …
+
+        ``attributes`` are the destination's own, ``effective`` what holds with its ``policy`` and ``operator_policy``;
+        ``origins`` says of each value that is not the default where it comes from: "destination", "policy NAME" or
+        "operator policy NAME".
 
         Counts that only grow, and peaks, are since ``counted_since_ms``, milliseconds since 1970: the start of the host
         or :meth:`reset_destination`.  ``over_threshold`` names what is over its threshold, "messages" or "bytes", and
@@ -164,6 +172,17 @@ class AdminVerbs:
     def list_subscriptions(self, /, topic: Name | None = None) -> Listing:
         """One row a subscription, of one topic or of all: topic, client_id, name, durable, shared, selector, no_local,
         active, messages, consumers."""
+
+    @verb(By.CLUSTER)
+    def create_subscription(
+        self, /, name: Name, topic: Name, *, client_id: Text | None = None, shared: Truth = False,
+        selector: Selector = None, no_local: Truth = False,
+    ) -> None:  # fmt: skip
+        """Make a durable subscription that nobody has opened yet, from now on with the messages of its topic.
+
+        A topic that does not exist is created as when a client opens it. Raises InvalidDestinationError for a bad name,
+        one that exists, and a topic that is not there, InvalidSelectorError.
+        """
 
     @verb(By.CLUSTER)
     def destroy_subscription(self, /, name: Name, client_id: Text | None = None, topic: Name | None = None) -> None:
@@ -408,6 +427,46 @@ class AdminVerbs:
         Raises ConfigError when there is none, ConnectionLostError when a host cannot be asked.
         """
 
+    # ---- policies
+
+    @verb(By.CLUSTER)
+    def create_policy(
+        self, /, name: Name, pattern: NamePattern, *, apply_to: ApplyTo = "all", priority: Priority = 0,
+        operator: Truth = False, **attributes: Attributes,
+    ) -> None:  # fmt: skip
+        """Attributes that hold for every destination whose name matches, now and when it is created later.
+
+        pattern   as of topics: * is one segment of a name, ** one or more, > any number, such as "orders>"
+        apply_to  "queue", "topic" or "all"
+        priority  of the policies that match a destination the highest holds, as a whole
+        operator  False: fills in what a destination does not set itself; True: an upper bound for limits, and stands
+                  above the destination in everything else
+        Raises ConfigError for a bad name or pattern, one that exists, an unknown attribute or a bad value, attributes
+        that contradict each other, and those that cannot change while a destination is used. See model.policy.
+        """
+
+    @verb(By.CLUSTER)
+    def update_policy(
+        self, /, name: Name, *, pattern: NamePattern | None = None, apply_to: ApplyTo | None = None,
+        priority: Priority | None = None, operator: Truth | None = None, unset: Names = (), **changes: Attributes,
+    ) -> None:  # fmt: skip
+        """Change a policy, all or nothing; ``unset``: attributes that it has no more. It holds so for destinations at
+        once. ConfigError as of :meth:`create_policy`."""
+
+    @verb(By.CLUSTER)
+    def destroy_policy(self, /, name: Name) -> None:
+        """Remove a policy; what it said holds no more, at once. Raises ConfigError when there is none."""
+
+    @verb(By.BROKER)
+    def list_policies(self, /) -> list[Row]:
+        """One row a policy, those of operators first and then by priority: name, pattern, applyTo, priority, operator,
+        attributes and conflicts (policies of the same kind and priority that match the same names → such a name)."""
+
+    @verb(By.BROKER)
+    def query_policy(self, /, name: Name) -> Row:
+        """One policy as in :meth:`list_policies`, and destinations: those for which it holds. Raises ConfigError when
+        there is none."""
+
     # ---- forwarding agents
 
     @verb(By.CLUSTER)
@@ -432,6 +491,36 @@ class AdminVerbs:
     @verb(By.CLUSTER)
     def query_forwarding(self, /, name: Name) -> Row:
         """One agent; raises InvalidDestinationError when there is none of that name."""
+
+    # ---- definitions
+
+    @verb(By.CLUSTER)
+    def export_definitions(self, /) -> Row:
+        """Everything that administrators have made, as plain values for a file: properties, quotas, templates,
+        policies, queues, topics, subscriptions (durable ones) and agents (forwarding), with the attributes that are
+        not the default; see raybroker.model.definitions. Properties, and destinations with isLocalOnly, are those of
+        the broker that is asked. Raises ConnectionLostError when a host cannot be asked what it has."""
+
+    @verb(By.CLUSTER)
+    def import_definitions(
+        self, /, definitions: Definitions, *, dry_run: Truth = False, prune: Truth = False, keep_going: Truth = False
+    ) -> Row:
+        """Create and change what differs from the definitions: {"steps", "same", "left", "complete", "more"}.
+
+        dry_run     change nothing; the steps are those that would be tried
+        prune       destroy what is not among the definitions; without it that stays, and ``left`` names it
+        keep_going  go on after a step that fails; without it the steps after it are not tried
+        steps       rows of action (create, update, destroy), kind, name, changes (attribute → {"old", "new"}), state
+                    and reason. States: planned, done, failed, unknown (an answer was lost), not done, and blocked: it
+                    cannot be done at all, and then nothing is tried unless ``keep_going``
+        same        how many entries were as wanted
+        complete    whether there is now what the definitions want, or would be; look at it: a step that fails raises
+                    nothing
+        more        True: the time of one call was over; call again, and it goes on
+
+        What is as wanted is left alone, so that a call may be repeated. Raises ConfigError for what is no definitions,
+        are of a newer version or contradict each other, IllegalStateError while another import is under way.
+        """
 
     # ---- connection services
 

@@ -1,9 +1,9 @@
 """A broker: which destinations there are, on which host each lives, and every administrative verb.
 
-A broker holds no messages and no durable state of its own but the list of its hosts, its templates and quotas; what a
-host serves is asked of the host, so there are never two truths.  Hosts are reached through the ``HostPort`` protocol:
-remote actors in a cluster, an object of the process in the loopback.  The verbs are beside this file: destinations,
-subscriptions, transactions, messages, templates, quotas.
+A broker holds no messages and no durable state of its own but the list of its hosts, its templates, quotas and
+policies; what a host serves is asked of the host, so there are never two truths.  Hosts are reached through the
+``HostPort`` protocol: remote actors in a cluster, an object of the process in the loopback.  The verbs are beside
+this file: destinations, subscriptions, transactions, messages, templates, quotas, policies.
 """
 
 from __future__ import annotations
@@ -15,14 +15,20 @@ from typing import Any, Final
 from raybroker.admin.verbs import VERBS, implementations
 from raybroker.broker.broker_metrics import Measuring
 from raybroker.broker.broker_properties import Keep, Properties, keep_nothing
+from raybroker.broker.definition_transfer import OwnDefinitions, Transfer
 from raybroker.broker.destination_registry import Registry
 from raybroker.broker.destinations import Destinations
 from raybroker.broker.ending import Ending
 from raybroker.broker.health import Health
+from raybroker.broker.host_listing import require_whole
 from raybroker.broker.memory import Guarded, Unguarded
 from raybroker.broker.message_administration import Messages
 from raybroker.broker.metrics_topics import Publishing
 from raybroker.broker.placement import Placement
+from raybroker.broker.policies import Policies
+from raybroker.broker.policies import Save as SavePolicies
+from raybroker.broker.policies import Saved as SavedPolicies
+from raybroker.broker.policies import keep_nothing as keep_no_policies
 from raybroker.broker.pools import BrokerPools
 from raybroker.broker.quotas import Quotas
 from raybroker.broker.quotas import Save as SaveQuotas
@@ -31,12 +37,13 @@ from raybroker.broker.quotas import keep_nothing as keep_no_quotas
 from raybroker.broker.record_application import Applying
 from raybroker.broker.schedules import Schedules
 from raybroker.broker.service_administration import ServiceAdministration
-from raybroker.broker.subscriptions import Subscriptions
+from raybroker.broker.subscriptions import Subscriptions, new_identity
 from raybroker.broker.templates import Save, Saved, Templates
 from raybroker.broker.templates import keep_nothing as keep_no_templates
 from raybroker.broker.thresholds import BrokerThresholds
 from raybroker.broker.transactions import Transactions
 from raybroker.config.live import live
+from raybroker.core.selector import compile_selector, normalised
 from raybroker.hosting.host_port import DropHost, HostPort, MakeHost, Row, Spares
 from raybroker.metrics.messages import check_topic
 from raybroker.model.errors import BrokerError, ConfigError, IllegalStateError, InvalidDestinationError
@@ -59,12 +66,16 @@ _UNIQUE_BYTES: Final = 12
 log = logging.getLogger("raybroker.broker")
 
 
+def now_s() -> float:
+    return SystemClock().monotonic_ns() / 1e9
+
+
 class Broker:
     """``make_host(hosting)`` starts a host of that kind; ``drop_host`` ends one that serves nothing any more;
-    ``save_templates`` makes templates durable, ``templates`` are those that were, and so with quotas; ``name`` of the
-    broker; ``save_properties`` makes changed properties durable, which a LiveConfig as ``config`` brings with it;
-    ``spares``: hosts that run and serve nothing yet, which count where processes are counted; ``memory`` guards the
-    memory of its processes."""
+    ``save_templates`` makes templates durable, ``templates`` are those that were, and so with quotas and policies;
+    ``name`` of the broker; ``save_properties`` makes changed properties durable, which a LiveConfig as ``config``
+    brings with it; ``spares``: hosts that run and serve nothing yet, which count where processes are counted;
+    ``memory`` guards the memory of its processes."""
 
     def __init__(
         self,
@@ -77,6 +88,8 @@ class Broker:
         save_templates: Save = keep_no_templates,
         quotas: SavedQuotas | None = None,
         save_quotas: SaveQuotas = keep_no_quotas,
+        policies: SavedPolicies | None = None,
+        save_policies: SavePolicies = keep_no_policies,
         save_properties: Keep = keep_nothing,
         spares: Spares = list,
         memory: Guarded | None = None,
@@ -99,6 +112,10 @@ class Broker:
             quotas, save_quotas, lambda: self.registry.hosts, unasked, self.templates.list_templates, broker=name
         )  # fmt: skip
         self.templates.check = self.quotas.require
+        self.policies = Policies(
+            policies, save_policies, lambda: self.registry.hosts,
+            lambda: (key for key in self.registry.where if not is_reserved_name(key[1])),
+        )  # fmt: skip
         self.properties = Properties(changing, self.registry, save_properties, broker=name)
         self.placement = Placement(
             changing, self.registry, self.subscriptions, make_host, drop_host, self._greet, self.quotas.known_at
@@ -120,20 +137,26 @@ class Broker:
         self.health = Health(
             self._shown, lambda: self.registry.hosts, unasked, self.services, self.admin, broker=name
         )
+        self.own_definitions = OwnDefinitions(
+            changing, self.destinations.made, lambda: self.registry.auto, lambda verb: self.admin(verb, {})
+        )  # fmt: skip
+        transfer = Transfer(self.own_definitions, self.own_definitions.all, self.admin, now_s, agents=False)
         self._verbs = implementations(
             self, self.services, self.destinations, self.subscriptions, self.schedules, self.transactions,
-            self.messages, self.templates, self.quotas, self.properties, self.measuring, self.ending, self.health,
+            self.messages, self.templates, self.quotas, self.policies, self.properties, self.measuring, self.ending,
+            transfer, self.health,
         )  # fmt: skip
 
     async def _greet(self, host: HostPort, new: bool) -> None:
         await self.properties.greet(host, new)
         await self.quotas.greet(host, new)
+        await self.policies.greet(host, new)
 
     def applying(self, brokers_changed: Callable[[], None]) -> Applying:
         """Carries out here what a configuration change record says."""
         return Applying(
-            self.registry, self.placement, self.subscriptions, self.templates, self.quotas, self.locate,
-            brokers_changed,
+            self.registry, self.placement, self.subscriptions, self.templates, self.quotas, self.policies,
+            self.locate, brokers_changed,
         )
 
     # ---- what clients ask
@@ -205,6 +228,20 @@ class Broker:
         """Before a client opens a subscription: creates the topic as :meth:`locate`, then see Subscriptions."""
         await self.locate("topic", topic, True)
         await self.subscriptions.subscribe(topic, client_id, name, durable, shared, selector, no_local)
+
+    async def create_subscription(
+        self, name: str, topic: str, client_id: str | None = None, shared: bool = False, selector: str | None = None,
+        no_local: bool = False,
+    ) -> None:  # fmt: skip
+        """A durable one that no client has opened; raises InvalidDestinationError when it exists."""
+        if selector:
+            compile_selector(selector)
+        rows = await self.subscriptions.list_subscriptions()
+        require_whole(rows, f"whether subscription {name!r} exists")
+        known = [(row["client_id"] or "", row["name"]) for row in rows if row["durable"]]
+        new_identity(known, name, client_id)
+        await self.locate("topic", topic, True)
+        await self.subscriptions.install(topic, client_id or "", name, shared, normalised(selector), no_local)
 
     async def unsubscribe(self, client_id: str | None, name: str) -> None:
         """See Subscriptions."""

@@ -15,12 +15,13 @@ from typing import Any, Final
 
 from raybroker.admin.verb import By
 from raybroker.admin.verbs import VERBS, implementations
-from raybroker.broker.broker import Broker
+from raybroker.broker.broker import Broker, now_s
 from raybroker.broker.broker_properties import ClusterProperties
 from raybroker.broker.cluster_admin import ClusterAdmin
 from raybroker.broker.cluster_management import ClusterItself
 from raybroker.broker.cluster_pauses import Pausing
 from raybroker.broker.cluster_shell import Clustering
+from raybroker.broker.definition_transfer import Transfer
 from raybroker.broker.definitions import Definitions
 from raybroker.broker.destination_registry import Key
 from raybroker.broker.ending import ClusterEnding
@@ -34,6 +35,7 @@ from raybroker.cluster.change_record import Change
 from raybroker.cluster.member_messages import Envelope
 from raybroker.core.selector import compile_selector, normalised
 from raybroker.hosting.host_port import HostPort, Row
+from raybroker.model.definitions import Definitions as ModelDefinitions
 from raybroker.model.errors import (
     BrokerError,
     ConfigError,
@@ -80,17 +82,21 @@ class ClusterBroker:
         pausing = Pausing(self._propose_all, self._spread.everywhere, lambda: clustering.member.agreed.pauses)
         local.placement.recorded_pauses = pausing.of
         self._definitions = Definitions(
-            local.registry, local.config, local.destinations, local.templates, local.quotas, self,
-            self._spread, lambda: clustering.member.agreed, self._propose,
+            local.registry, local.config, local.destinations, local.templates, local.quotas,
+            local.policies, local, self, self._spread, lambda: clustering.member.agreed, self._propose,
         )  # fmt: skip
         self.health = ClusterHealth(self.admin)
         self._verbs = implementations(
             self._spread, self._definitions, self._itself, self.agents, pausing,
             ClusterProperties(local.properties, self), ClusterEnding(self), self.health,
+            Transfer(local.own_definitions, self._defined, self.admin, now_s, agents=True),
         )  # fmt: skip
         self.forwarding = Forwarding(local.name, local.registry, peers, self.live)
         local.transactions.elsewhere = self._host_elsewhere
         local.health.require_open = clustering.require_open
+
+    async def _defined(self) -> ModelDefinitions:
+        return await self.local.own_definitions.of_cluster(self.clustering.member.agreed)
 
     @property
     def name(self) -> str:
@@ -328,6 +334,9 @@ class ClusterBroker:
         for row in await self.local.quotas.list_quotas():
             if (row["name"],) not in self.clustering.member.agreed.quotas:
                 await self._propose(Change("create_quota", (row["name"],), row["attributes"]))
+        for name, fields in self.local.policies.saved().items():
+            if (name,) not in self.clustering.member.agreed.policies:
+                await self._propose(Change("create_policy", (name,), fields))
         for key in stored:
             if key in registry.auto or key in registry.owners or is_reserved_name(key[1]) or definitions.is_local(*key):
                 continue

@@ -1,4 +1,4 @@
-"""Definitions of a cluster: destinations, durable subscriptions, templates and quotas.
+"""Definitions of a cluster: destinations, durable subscriptions, templates, quotas and policies.
 
 They are changed through the configuration change record, which every broker carries out.  What one broker has for its
 own clients alone is changed there.
@@ -6,7 +6,8 @@ own clients alone is changed there.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol
 
 from raybroker.broker.cluster_admin import Asker, ClusterAdmin
 from raybroker.broker.destination_registry import DMQ, Key, Registry
@@ -14,11 +15,14 @@ from raybroker.broker.destinations import HOW_TO_ADOPT, ORPHANED, Destinations
 from raybroker.broker.error_destinations import refuse_circle
 from raybroker.broker.host_listing import require_whole
 from raybroker.broker.if_exists import create_or
+from raybroker.broker.policies import Policies
 from raybroker.broker.quotas import Quotas, refuse_used
 from raybroker.broker.quotas import merged as merged_quota
 from raybroker.broker.record_application import ONLY_HERE, merged
+from raybroker.broker.subscriptions import new_identity
 from raybroker.broker.templates import Templates
 from raybroker.cluster.change_record import Change, RecordState
+from raybroker.core.selector import compile_selector, normalised
 from raybroker.hosting.host_port import Row
 from raybroker.model.errors import BrokerGoneError, ConfigError, IllegalStateError, InvalidDestinationError
 from raybroker.model.listing import Listing
@@ -26,12 +30,23 @@ from raybroker.model.names import check_destination_name, check_destination_type
 from raybroker.model.settings import ConfigView, check_attribute_names, destination_attributes
 
 
+class LocalTopics(Protocol):
+    """The broker itself, as far as its topics go."""
+
+    async def locate(self, type: str, name: str, create: bool) -> object: ...
+    async def create_subscription(
+        self, name: str, topic: str, client_id: str | None = None, shared: bool = False, selector: str | None = None,
+        no_local: bool = False,
+    ) -> None: ...  # fmt: skip
+
+
 class Definitions:
     """``agreed``: what the record says; ``propose`` changes it and waits for the brokers that are up."""
 
     def __init__(
         self, registry: Registry, config: ConfigView, destinations: Destinations, templates: Templates, quotas: Quotas,
-        asker: Asker, everywhere: ClusterAdmin, agreed: Callable[[], RecordState],
+        policies: Policies, local: LocalTopics, asker: Asker, everywhere: ClusterAdmin,
+        agreed: Callable[[], RecordState],
         propose: Callable[[Change], Awaitable[None]],
     ) -> None:  # fmt: skip
         self._registry = registry
@@ -39,6 +54,8 @@ class Definitions:
         self._destinations = destinations
         self._templates = templates
         self._quotas = quotas
+        self._policies = policies
+        self._local = local
         self._asker = asker
         self._all = everywhere
         self._agreed = agreed
@@ -157,6 +174,21 @@ class Definitions:
                 if key == ("topic", fields.get("topic")):
                     await self._propose(Change("destroy_subscription", subscription))
 
+    async def create_subscription(
+        self, name: str, topic: str, client_id: str | None = None, shared: bool = False, selector: str | None = None,
+        no_local: bool = False,
+    ) -> None:  # fmt: skip
+        """One of a topic that only this broker has is made here alone."""
+        if selector:
+            compile_selector(selector)
+        identity = new_identity(self._agreed().subscriptions.keys(), name, client_id)  # type: ignore[arg-type]
+        if self.is_local("topic", topic):
+            await self._local.create_subscription(name, topic, client_id, shared, selector, no_local)
+            return
+        await self._local.locate("topic", topic, True)
+        fields = {"topic": topic, "shared": shared, "selector": normalised(selector), "no_local": no_local}
+        await self._propose(Change("create_subscription", identity, fields))
+
     async def destroy_subscription(self, name: str, client_id: str | None = None, topic: str | None = None) -> None:
         key = (client_id or "", name)
         known = self._agreed().subscriptions.get(key)
@@ -214,3 +246,22 @@ class Definitions:
     async def query_quota(self, name: str) -> Row:
         self._quotas.named(name)
         return merged_quota([row for _, row in await self._all.everywhere("query_quota", {"name": name})])
+
+    # ---- policies
+
+    async def create_policy(
+        self, name: str, pattern: str, attributes: Row, apply_to: str = "all", priority: int = 0, operator: bool = False
+    ) -> None:
+        made = self._policies.checked(name, pattern, attributes, apply_to, priority, operator)
+        await self._propose(Change("create_policy", (name,), made.fields()))
+
+    async def update_policy(
+        self, name: str, changes: Row, pattern: str | None = None, apply_to: str | None = None,
+        priority: int | None = None, operator: bool | None = None, unset: Iterable[str] = (),
+    ) -> None:  # fmt: skip
+        after = self._policies.changed(name, changes, pattern, apply_to, priority, operator, unset)
+        await self._propose(Change("update_policy", (name,), after.fields()))
+
+    async def destroy_policy(self, name: str) -> None:
+        self._policies.named(name)
+        await self._propose(Change("destroy_policy", (name,)))

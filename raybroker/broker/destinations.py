@@ -25,7 +25,7 @@ from raybroker.model.errors import (
     RequestTimeoutError,
 )
 from raybroker.model.listing import Listing
-from raybroker.model.names import DEAD_MESSAGE_QUEUE, check_destination_name, check_destination_type
+from raybroker.model.names import DEAD_MESSAGE_QUEUE, check_destination_name, check_destination_type, is_reserved_name
 from raybroker.model.settings import ConfigView, check_attribute_names, destination_attributes
 
 PAUSABLE: Final = ("producers", "consumers", "all", "insertion")
@@ -123,7 +123,23 @@ class Destinations:
 
     async def query_destination(self, type: str, name: str) -> Row:
         key, host = self._known(type, name)
-        return self._shown(key, host, await host.query(*key))
+        row, effective = await asyncio.gather(host.query(*key), host.effective(*key))
+        return self._shown(key, host, {**row, **effective})
+
+    async def made(self) -> list[tuple[Key, Row]]:
+        """Those that administrators have made, and mq.sys.dmq, with their own attributes; orphans are none of them.
+
+        Raises ConnectionLostError when a host cannot be asked.
+        """
+        registry, found = self._registry, []
+        registry.require_all_asked("what there is")
+        for host in list(registry.hosts):
+            for row in await host.destinations():
+                key: Key = (check_destination_type(row["type"]), row["name"])
+                passing = row["temporary"] or row["auto_created"] or (is_reserved_name(key[1]) and key != DMQ)
+                if registry.where.get(key) is host and not passing and key not in registry.orphans:
+                    found.append((key, dict(row["traits"])))
+        return found
 
     def _shown(self, key: Key, host: HostPort, row: Row) -> Row:
         return {**row, "host": host.key, **({"state": ORPHANED} if key in self._registry.orphans else {})}

@@ -14,6 +14,7 @@ from typing import Any, Final
 from raybroker.broker.destination_registry import Key, Registry
 from raybroker.broker.host_listing import require_whole
 from raybroker.broker.placement import Placement
+from raybroker.broker.policies import Policies
 from raybroker.broker.quotas import Quotas
 from raybroker.broker.subscriptions import Subscriptions
 from raybroker.broker.templates import Templates
@@ -41,13 +42,15 @@ class Applying:
 
     def __init__(
         self, registry: Registry, placement: Placement, subscriptions: Subscriptions, templates: Templates,
-        quotas: Quotas, locate: Callable[[str, str, bool], Awaitable[object]], brokers_changed: Callable[[], None],
+        quotas: Quotas, policies: Policies, locate: Callable[[str, str, bool], Awaitable[object]],
+        brokers_changed: Callable[[], None],
     ) -> None:  # fmt: skip
         self._registry = registry
         self._placement = placement
         self._subscriptions = subscriptions
         self._templates = templates
         self._quotas = quotas
+        self._policies = policies
         self._locate = locate
         self._brokers_changed = brokers_changed
 
@@ -100,6 +103,7 @@ class Applying:
             have.templates[(template["name"],)] = dict(template["attributes"])
         for quota in await self._quotas.list_quotas():
             have.quotas[(quota["name"],)] = dict(quota["attributes"])
+        have.policies.update({(name,): dict(fields) for name, fields in self._policies.saved().items()})
         for host in list(registry.hosts):
             for row in await host.destinations():
                 key = (check_destination_type(row["type"]), row["name"])
@@ -139,6 +143,9 @@ class Applying:
             "create_quota": self._set_quota,
             "update_quota": self._set_quota,
             "destroy_quota": self._drop_quota,
+            "create_policy": self._set_policy,
+            "update_policy": self._set_policy,
+            "destroy_policy": self._drop_policy,
             "set_template": self._set_template,
             "drop_template": self._drop_template,
             "pause_destination": self._pause,
@@ -228,6 +235,13 @@ class Applying:
 
     async def _drop_quota(self, change: Change) -> None:
         await self._quotas.drop(change.key[0])
+
+    async def _set_policy(self, change: Change) -> None:
+        """Both kinds have all fields: what an update leaves as it was is the same on all brokers."""
+        await self._policies.put(change.key[0], dict(change.attributes))
+
+    async def _drop_policy(self, change: Change) -> None:
+        await self._policies.drop(change.key[0])
 
 
 def _key(change: Change) -> Key:

@@ -7,6 +7,7 @@ the old subscription, and so that it can be ended by name.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any, Final
 
 from raybroker.broker import host_listing
@@ -163,6 +164,15 @@ class Subscriptions:
                 rows = await host.subscriptions(topic)
                 found += [row for row in rows if row["durable"] and _identity(row) == identity]
         return found
+
+
+def new_identity(known: Iterable[Identity], name: str, client_id: str | None) -> Identity:
+    """Of a durable subscription; raises InvalidDestinationError for a bad name and one that exists."""
+    identity = _checked(client_id, name)
+    if identity in known:
+        whose = f" of client {client_id!r}" if client_id else ""
+        raise InvalidDestinationError(f"durable subscription {name!r}{whose} exists already; destroy it first")
+    return identity
 
 
 def _identity(row: Row) -> Identity:

@@ -4,6 +4,7 @@
     1  refused by the broker, or failed there; the reason is on standard error
     2  usage: an option, argument, file or variable that cannot be right, found before anybody was asked
     3  no cluster or broker can be reached, or a list lacks what some of them would have told
+    4  import definitions --dry-run: there is something to do
 
 The commands of ``check`` have those of Nagios' plugins: 0 ok, 1 warning, 2 critical, 3 unknown. There a broker that
 does not answer is critical, and what cannot be asked, a usage error too, is unknown.
@@ -32,6 +33,7 @@ class Exit(IntEnum):
     REFUSED = 1
     USAGE = 2
     UNREACHABLE = 3
+    CHANGES = 4
 
 
 _UNREACHABLE = (NoClusterError, ConnectionLostError, RequestTimeoutError)
@@ -122,7 +124,8 @@ OTHER_WORDS: Final = {
     **dict.fromkeys(("subscription", "subscriptions", "durables"), "dur"), **dict.fromkeys(("cluster",), "cls"),
     **dict.fromkeys(("connection", "connections"), "cxn"),
     **dict.fromkeys(("schedule", "schedules"), "sch"),
-    **dict.fromkeys(("template", "templates"), "tpl"), "quotas": "quota", **dict.fromkeys(("publish", "put"), "send"),
+    **dict.fromkeys(("template", "templates"), "tpl"), "quotas": "quota", "policies": "policy",
+    **dict.fromkeys(("publish", "put"), "send"),
     **dict.fromkeys(("consume", "get"), "receive"), "start": "up", "stop": "down",
 }  # fmt: skip
 """What other programs call it → what it is called here."""

@@ -36,6 +36,7 @@ DESTINATION_COLUMNS: Final = {
     "name": "name", "type": "type", "state": "state", "messages": "messages", "unacknowledged": "unacked",
     "active_consumers": "cons", "producers": "prod", "messages_in": "in", "messages_out": "out",
 }  # fmt: skip
+EFFECTIVE_COLUMNS: Final = {"attribute": "attribute", "value": "value", "origin": "origin"}
 STORED_COLUMNS: Final = {"type": "type", "name": "name", "blocks": "blocks", "bytes": "bytes"}
 COMPACTED_COLUMNS: Final = {
     "host": "host", "freed_bytes": "given back", "reserved_bytes": "reserved", "used_bytes": "used",
@@ -105,10 +106,26 @@ def list_dst(
 
 
 @command("query", "dst")
-def query_dst(admin: Admin, name: Name, type: Type = "q", json: Json = False) -> None:
-    """Show attributes, state and counts of one destination."""
+def query_dst(
+    admin: Admin,
+    name: Name,
+    type: Type = "q",
+    effective: Annotated[
+        bool, typer.Option("--effective", help="What holds of each attribute, and where the value comes from.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Show attributes, state and counts of one destination; with --effective what policies make of its attributes."""
     found = admin.query_destination(type, name)
-    show_one(found, json=json, attributes="attributes")
+    if effective:
+        origins = found["origins"]
+        rows = [
+            {"attribute": key, "value": value, "origin": origins.get(key, "default")}
+            for key, value in found["effective"].items()
+        ]
+        show_list(rows, EFFECTIVE_COLUMNS, empty="no attributes", json=json)
+        return
+    show_one(found, json=json, shown=lambda row: without(row, "effective", "origins"), attributes="attributes")
 
 
 @command("update", "dst", epilog=attributes_help())

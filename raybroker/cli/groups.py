@@ -13,11 +13,11 @@ from raybroker.cli.objects import OBJECTS, OWN_VERBS, VERBS, add_missing
 from raybroker.cli.outside import reachable
 
 HELP: Final = {
-    "create": "create dst|quota|saf|sch|tpl: a destination, quota, forwarding agent, recurring schedule or template.",
-    "list": "list dst|con|dur|quota|saf|sch|txn|msg|tpl|bkr|svc|cxn: what there is.",
-    "query": "query dst|con|quota|saf|sch|txn|bkr|cls|store|svc|cxn: one of them in full.",
-    "update": "update dst|quota|tpl|bkr|svc: change attributes, or properties of brokers while they run.",
-    "destroy": "destroy dst|dur|quota|saf|sch|tpl|cxn: remove one.",
+    "create": "create dst|dur|quota|policy|saf|sch|tpl: a destination, subscription, quota, agent and so on.",
+    "list": "list dst|con|dur|quota|policy|saf|sch|txn|msg|tpl|bkr|svc|cxn: what there is.",
+    "query": "query dst|con|quota|policy|saf|sch|txn|bkr|cls|store|svc|cxn: one of them in full.",
+    "update": "update dst|quota|policy|tpl|bkr|svc: change attributes, or properties of brokers while they run.",
+    "destroy": "destroy dst|dur|quota|policy|saf|sch|tpl|cxn: remove one.",
     "purge": "purge dst|dur: discard messages.",
     "pause": "pause dst|svc|bkr: producers, consumers or both; a connection service, or all.",
     "resume": "resume dst|svc|bkr: undo a pause.",
@@ -31,8 +31,8 @@ HELP: Final = {
     "move": "move msg: move messages to another destination.",
     "retry": "retry msg: send dead messages back.",
     "skip": "skip msg: let a halted destination go on without what is damaged.",
-    "export": "export msg: copy messages to a file.",
-    "import": "import msg: put messages of a file into a destination.",
+    "export": "export msg|definitions: copy messages, or everything that administrators have made, to a file.",
+    "import": "import msg|definitions: put messages of a file into a destination; make what definitions say.",
     "reload": "reload cls: take the list of brokers from a cluster file.",
     "changemaster": "changemaster cls: move the configuration change record.",
     "backup": "backup cls: write the configuration change record to a file.",

@@ -12,6 +12,7 @@ from raybroker.cli import (
     checking,
     cluster,
     dbmgr,
+    definitions,
     demo,
     ending,
     forwarding,
@@ -20,6 +21,7 @@ from raybroker.cli import (
     keytool,
     messages,
     metrics,
+    policies,
     quotas,
     schedules,
     services,
@@ -35,7 +37,8 @@ from raybroker.cli.exits import Commands
 from raybroker.cli.outside import reachable
 
 EPILOG = (
-    "Exit codes: 0 done, 1 refused by the broker (reason on standard error), 2 usage, 3 no cluster reachable; of check "
+    "Exit codes: 0 done, 1 refused by the broker (reason on standard error), 2 usage, 3 no cluster reachable, "
+    "4 import --dry-run has something to do; of check "
     "those of Nagios: 0 ok, 1 warning, 2 critical, 3 unknown, which a usage error is there too. "
     f"{groups.MISSING_TEXT}."
 )
@@ -113,8 +116,8 @@ for function, short in (
     app.command(short_help=short)(reachable(function) if function in OUTSIDE else function)
 groups.attach(
     app, (
-        grid, subscriptions, schedules, forwarding, transactions, templates, quotas, stored, cluster, metrics, services,
-        ending, checking,
+        grid, subscriptions, schedules, forwarding, transactions, templates, quotas, policies, definitions, stored,
+        cluster, metrics, services, ending, checking,
     )
 )
 

@@ -1,4 +1,4 @@
-"""Durable subscriptions on the command line: list, purge and destroy dur."""
+"""Durable subscriptions on the command line: create, list, purge and destroy dur."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from raybroker.cli import output
 from raybroker.cli.answers import show_list
 from raybroker.cli.command import command
-from raybroker.cli.objects import Force, Json, TopicOption, ask
+from raybroker.cli.objects import Force, Json, Selector, TopicOption, ask
 from raybroker.client.admin.admin import Admin
 
 COLUMNS: Final = {
@@ -20,6 +20,23 @@ SubscriptionName = Annotated[str, typer.Option("-n", "--name", metavar="NAME", h
 ClientID = Annotated[
     str | None, typer.Option("-c", "--client-id", metavar="ID", help="Client id it belongs to; none: it has none.")
 ]
+
+
+@command("create", "dur")
+def create_dur(
+    admin: Admin,
+    name: SubscriptionName,
+    topic: Annotated[str, typer.Option("-d", "--destination", metavar="TOPIC", help="The topic that it is of.")],
+    client_id: ClientID = None,
+    shared: Annotated[bool, typer.Option("--shared", help="Several consumers share its messages.")] = False,
+    selector: Selector = None,
+    no_local: Annotated[bool, typer.Option("--no-local", help="Nothing that its own connection sends.")] = False,
+) -> None:
+    """Make a durable subscription before a client opens it: raybroker create dur -n audit -d prices -c billing"""
+    admin.create_subscription(
+        name, topic, client_id=client_id, shared=shared, selector=selector, no_local=no_local
+    )
+    output.say(f"created subscription {name} of topic {topic}")
 
 
 @command("list", "dur")

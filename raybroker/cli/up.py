@@ -8,7 +8,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from raybroker.cli import connecting, output
+from raybroker.cli import connecting, definition_file, output
+from raybroker.cli.definitions import carry_out, show
 from raybroker.cli.exits import Exit, UsageError
 from raybroker.config import Config, instance_of, places
 from raybroker.config.brokers import plan_of
@@ -56,6 +57,11 @@ def up(
     dbuser: Annotated[
         str | None, typer.Option("--dbuser", metavar="NAME", help="Sets imq.persist.jdbc.postgresql.user.")
     ] = None,
+    definitions: Annotated[
+        str | None,
+        typer.Option("--definitions", metavar="FILE", help="Then create and change what differs from this file, as "
+                                                           "import definitions does."),
+    ] = None,
 ) -> None:
     """Start a cluster of brokers, or what of it does not run, and a Ray for it if none can be reached.
 
@@ -68,15 +74,11 @@ def up(
 
     There is no --shared, because all connections of a host share one event loop in any case.
 
-    Exit code 1 when a broker takes no clients, with the reason on standard error; the others run.
+    Exit code 1 when a broker takes no clients, or not all of --definitions was done; the reason is on standard error.
     """
-    try:
-        define = [*(define or ()), *_flags(passfile, dbuser, port, define)]
-        chosen = Config.load(cluster_file=config, flags=define)
-        name = instance_of(chosen, name)
-        _check(chosen, brokers, broker, port)
-    except ConfigError as error:
-        raise UsageError(str(error)) from None
+    wanted = definition_file.read(definitions) if definitions is not None else None
+    define = [*(define or ()), *_flags(passfile, dbuser, port, define)]
+    chosen, name = _configuration(name, config, define, brokers, broker, port)
     place = connecting.find_ray(name)
     ours = place is None
     if place is None:
@@ -99,6 +101,29 @@ def up(
         raise
     places.save(name, place)
     _say_what_runs(cluster, there, place, given=bool(config or define))
+    if wanted is not None:
+        _import(name, wanted)
+
+
+def _configuration(
+    name: str | None, file: Path | None, define: list[str], brokers: int | None, broker: str | None, port: int | None
+) -> tuple[Config, str]:
+    """The configuration and the name of the cluster; raises UsageError."""
+    try:
+        chosen = Config.load(cluster_file=file, flags=define)
+        name = instance_of(chosen, name)
+        _check(chosen, brokers, broker, port)
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
+    return chosen, name
+
+
+def _import(name: str, wanted: dict[str, Any]) -> None:
+    with connecting.administering(name) as admin:
+        report = carry_out(admin, wanted)
+    show(report, dry_run=False)
+    if not report["complete"]:
+        raise typer.Exit(Exit.REFUSED)
 
 
 def _check(chosen: Config, brokers: int | None, broker: str | None, port: int | None) -> None:

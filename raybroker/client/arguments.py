@@ -1,6 +1,6 @@
 """Arguments of public methods: one table of their permitted values, checked before anything is sent.
 
-A name means the same in all methods of both faces; arguments of administration are declared in raybroker.admin.verbs.
+A name means the same in all methods of both faces; those of administration are declared in raybroker.admin.verb_types.
 A value that does not fit raises the error of its row, which names the argument, the value and what it
 may be; nothing has happened then.  What needs more than the value itself (whether a destination exists, whether two
 arguments go together) is checked where that is known.

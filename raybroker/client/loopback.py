@@ -99,7 +99,8 @@ class LoopbackDirectory:
         pages = directory_of(config, self._store, f"{LocalHost.key}-{os.getpid()}-{entropy.token(4).hex()}")
         self._service = LocalHost(
             store, clock, config, token=self._token, incarnation=incarnation, broker=LocalHost.key,
-            forgotten=self._forget, lease=self._lease, quotas=kept.quotas, disk=None if sql else self._store,
+            forgotten=self._forget, lease=self._lease, quotas=kept.quotas, policies=kept.policies,
+            disk=None if sql else self._store,
             paging=partial(PagingFiles, pages, config["raybroker.paging.file_bytes"]) if pages is not None else None,
             bodies=bodies,
         )  # fmt: skip
@@ -121,13 +122,12 @@ class LoopbackDirectory:
             config,
             make_host=make_host,
             drop_host=drop_host,
-            templates=kept.templates,
-            save_templates=partial(save, "templates"),
-            quotas=kept.quotas,
-            save_quotas=partial(save, "quotas"),
+            templates=kept.templates, save_templates=partial(save, "templates"),
+            quotas=kept.quotas, save_quotas=partial(save, "quotas"),
+            policies=kept.policies, save_policies=partial(save, "policies"),
             save_properties=partial(save, "properties"),
             memory=host.host.memory,
-        )
+        )  # fmt: skip
         await self._broker.placement.adopt(host)
         await self._broker.placement.ready()
         parts = self._broker.publishing, self._broker.thresholds

@@ -1,4 +1,4 @@
-"""The configuration change record: every destination, durable subscription and quota made and destroyed, in order.
+"""The configuration change record: each destination, subscription, quota and policy made and destroyed, in order.
 
 The master appends, all brokers carry out.  Each entry carries a hash over itself and everything before it, so that two
 copies agree up to an entry exactly when their hashes there are equal: a record that forked is seen at once.  A record
@@ -23,7 +23,7 @@ Kind = Literal[
     "create_destination", "update_destination", "destroy_destination", "create_subscription", "destroy_subscription",
     "set_template", "drop_template", "add_broker", "remove_broker", "place_service", "drop_service",
     "create_forwarding", "destroy_forwarding", "pause_destination", "resume_destination",
-    "create_quota", "update_quota", "destroy_quota",
+    "create_quota", "update_quota", "destroy_quota", "create_policy", "update_policy", "destroy_policy",
 ]  # fmt: skip
 
 DIGEST_BYTES: Final = 16
@@ -36,7 +36,7 @@ class Change:
     """One change.  ``attributes`` are plain values: what is created or set, or what an update replaces.
 
     key   (type, name) of a destination, (client id or "", name) of a durable subscription, (name,) of a template or
-          a quota or a broker or a service or a forwarding agent
+          a quota or a policy or a broker or a service or a forwarding agent
 
     A pause names what it stops as attributes, each with the time in milliseconds at which it ends by itself, 0 for
     never; what a resume names goes on.
@@ -116,6 +116,7 @@ class RecordState:
         self.forwardings: dict[Key, dict[str, object]] = {}
         self.pauses: dict[Key, dict[str, object]] = {}
         self.quotas: dict[Key, dict[str, object]] = {}
+        self.policies: dict[Key, dict[str, object]] = {}
         self.past: set[Key] = set()
 
     @property
@@ -160,7 +161,7 @@ class RecordState:
         self.check(change)
         table: dict[Key, dict[str, object]] = getattr(self, _RULES[change.kind][0])
         match change.kind:
-            case "update_destination" | "update_quota":
+            case "update_destination" | "update_quota" | "update_policy":
                 table[change.key] = {**table[change.key], **change.attributes}
             case "pause_destination":
                 table[change.key] = {**table.get(change.key, {}), **change.attributes}
@@ -171,7 +172,7 @@ class RecordState:
                     table[change.key] = left
             case (
                 "destroy_destination" | "destroy_subscription" | "drop_template" | "remove_broker" | "drop_service"
-                | "destroy_forwarding" | "destroy_quota"
+                | "destroy_forwarding" | "destroy_quota" | "destroy_policy"
             ):  # fmt: skip
                 del table[change.key]
             case _:
@@ -225,8 +226,10 @@ class RecordState:
         return any(getattr(self, table) for table in _TABLES)
 
 
-_TABLES: Final = ("templates", "destinations", "subscriptions", "added", "services", "forwardings", "pauses", "quotas")
-_LATER: Final = frozenset({"pauses", "quotas"})
+_TABLES: Final = (
+    "templates", "destinations", "subscriptions", "added", "services", "forwardings", "pauses", "quotas", "policies",
+)  # fmt: skip
+_LATER: Final = frozenset({"pauses", "quotas", "policies"})
 """Tables that records of earlier releases do not have."""
 _RULES: Final[dict[str, tuple[str, bool | None, str]]] = {
     "create_destination": ("destinations", False, "destination"),
@@ -245,6 +248,9 @@ _RULES: Final[dict[str, tuple[str, bool | None, str]]] = {
     "create_quota": ("quotas", False, "quota"),
     "update_quota": ("quotas", True, "quota"),
     "destroy_quota": ("quotas", True, "quota"),
+    "create_policy": ("policies", False, "policy"),
+    "update_policy": ("policies", True, "policy"),
+    "destroy_policy": ("policies", True, "policy"),
     "pause_destination": ("pauses", None, "pause"),
     "resume_destination": ("pauses", None, "pause"),
 }
@@ -282,6 +288,12 @@ def differences(have: RecordState, want: RecordState) -> tuple[Change, ...]:
             come.append(Change("create_quota", key, fields))
         elif have.quotas[key] != fields:
             come.append(Change("update_quota", key, fields))
+    gone += [Change("destroy_policy", key) for key in have.policies if key not in want.policies]
+    for key, fields in want.policies.items():
+        if key not in have.policies:
+            come.append(Change("create_policy", key, fields))
+        elif have.policies[key] != fields:
+            come.append(Change("update_policy", key, fields))
     for key, fields in want.templates.items():
         if have.templates.get(key) != fields:
             come.append(Change("set_template", key, fields))

@@ -17,6 +17,7 @@ from raybroker.engine.destination_installation import DestinationInstallation
 from raybroker.engine.destination_registry import DMQ, DestinationRegistry
 from raybroker.engine.executor import Done, Executor, unawaited
 from raybroker.engine.meters import Meters
+from raybroker.engine.policies import Hold, own_attributes
 from raybroker.engine.quarantine import Quarantine
 from raybroker.model.errors import IllegalStateError
 from raybroker.model.settings import DestinationAttributes, updated_attributes
@@ -31,7 +32,8 @@ PAUSES: Final = {
 
 
 class DestinationAdministration:
-    """Creates, changes, purges and pauses the destinations of a registry; ``report`` takes a line for the log."""
+    """Creates, changes, purges and pauses the destinations of a registry; ``report`` takes a line for the log,
+    ``hold`` says which attributes hold for a destination."""
 
     def __init__(
         self,
@@ -43,6 +45,7 @@ class DestinationAdministration:
         meters: Meters,
         report: Callable[[str], None],
         charge: Callable[[Destination], None],
+        hold: Hold = own_attributes,
     ) -> None:
         self._executor = executor
         self._registry = registry
@@ -52,6 +55,7 @@ class DestinationAdministration:
         self._meters = meters
         self._report = report
         self._charge = charge
+        self._hold = hold
 
     def create(
         self,
@@ -80,9 +84,7 @@ class DestinationAdministration:
         wanted = replace(wanted, paused=known.paused)
         self._registry.definitions[home.number] = wanted
         home.reap_ms = None
-        self._executor.perform(home, cmd.Update(wanted.attributes))
-        self._meters.thresholds.take(home)
-        self._charge(home)
+        self._take(home, wanted)
         self._write(home, wanted, done)
 
     def update(self, name: str, changes: dict[str, object], done: Done, kind: str = "queue") -> None:
@@ -93,15 +95,30 @@ class DestinationAdministration:
         attributes = updated_attributes(old.attributes, changes, home.kind, name=name)
         new = replace(old, attributes=attributes)
         self._registry.definitions[home.number] = new
-        self._executor.perform(home, cmd.Update(new.attributes))
-        credit = producer_credit(new.attributes)
-        if credit != producer_credit(old.attributes):
+        self._take(home, new)
+        self._write(home, new, done)
+
+    def follow_policies(self, kind: str, name: str) -> None:
+        """The policies have changed: what holds for a destination now holds at once; nothing happens for one that is
+        gone."""
+        self._executor.require_running()
+        home = self._registry.destinations.get((kind, name))
+        if home is not None:
+            definition = self._registry.definitions[home.number]
+            if self._hold(definition) != home.attributes:
+                self._take(home, definition)
+
+    def _take(self, home: Destination, definition: Definition) -> None:
+        """Have what holds for a definition hold for its destination and its clients."""
+        before, after = producer_credit(home.attributes), self._hold(definition)
+        self._executor.perform(home, cmd.Update(after))
+        credit = producer_credit(after)
+        if credit != before:
             for number in home.producers.attached:
                 if attachment := self._attachments.by_number.get(number):
                     attachment.peer.event("credit", {"handle": attachment.handle, "credit": credit})
         self._meters.thresholds.take(home)
         self._charge(home)
-        self._write(home, new, done)
 
     def forget_dormant(self, number: int) -> None:
         """The reap time of a dormant destination is over."""

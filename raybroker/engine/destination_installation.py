@@ -11,13 +11,15 @@ from raybroker.engine.block_reader import BlockReader
 from raybroker.engine.checkpoint import Definition, Recovered
 from raybroker.engine.destination_registry import DestinationRegistry
 from raybroker.engine.live_settings import LiveSettings
+from raybroker.engine.policies import Hold, own_attributes
 from raybroker.engine.ports import Clock
 from raybroker.engine.wakeups import Wakeups
 from raybroker.model.settings import ConfigView
 
 
 class DestinationInstallation:
-    """Gives a destination its settings, its way to read blocks and its first wake-up."""
+    """Gives a destination its settings, its way to read blocks and its first wake-up; ``hold``: the attributes that
+    hold for it."""
 
     def __init__(
         self,
@@ -28,6 +30,7 @@ class DestinationInstallation:
         clock: Clock,
         config: ConfigView,
         settings: LiveSettings,
+        hold: Hold = own_attributes,
     ) -> None:
         self._registry = registry
         self._cache = cache
@@ -36,17 +39,20 @@ class DestinationInstallation:
         self._clock = clock
         self._config = config
         self._settings = settings
+        self._hold = hold
 
     def make(self, definition: Definition) -> Destination:
         """A destination that is not there: the dormant one of that name, or an empty one."""
         dormant = self._registry.dormant.pop(definition.key, None)
         if dormant is not None:
             _, home = dormant
-            home.policy.attributes, home.reap_ms = definition.attributes, self._reap_ms(definition)
+            home.reap_ms = self._reap_ms(definition)
+            home.policy.attributes = self._hold(definition)
             self._wakeups.forget(home.number)
         else:
             home = KINDS[definition.kind](
-                self._registry.next_number, definition.name, definition.attributes, reap_ms=self._reap_ms(definition)
+                self._registry.next_number, definition.name, self._hold(definition),
+                reap_ms=self._reap_ms(definition),
             )
             self._registry.next_number += 1
         self._install(home, definition)
@@ -60,8 +66,9 @@ class DestinationInstallation:
             definition = found.definitions.get(number)
             if definition is not None:
                 home = recovery.finish(
-                    definition.name, definition.attributes, kind=definition.kind, reap_ms=self._reap_ms(definition),
-                    now_ms=self._clock.now_ms(), decided=found.transactions.decided,
+                    definition.name, self._hold(definition), kind=definition.kind,
+                    reap_ms=self._reap_ms(definition), now_ms=self._clock.now_ms(),
+                    decided=found.transactions.decided,
                 )  # fmt: skip
                 needed = home.block_index.messages or home.has_durable_queues() or found.schedules.needs(number)
                 if needed or not definition.auto_created:

@@ -52,6 +52,7 @@ from raybroker.engine.metrics import MetricRows
 from raybroker.engine.observers import Observers
 from raybroker.engine.own_sends import OwnSends
 from raybroker.engine.pager import PageFiles, Pager
+from raybroker.engine.policies import Policies
 from raybroker.engine.pools import Pools
 from raybroker.engine.ports import BodyStore, Clock, Codec, Committer, Forward, Memory, Peer, Store, Worker
 from raybroker.engine.producer_signals import ProducerSignals
@@ -207,6 +208,7 @@ class Host:
 
     def _compose_administration(self) -> None:
         """What administrators ask of a host."""
+        self.policies = Policies(self.config)
         self.settings = LiveSettings(
             self.config, self.clock, self.registry, self._wakeups, (self.meters.thresholds.take, self.pools.assign)
         )  # fmt: skip
@@ -224,11 +226,12 @@ class Host:
             self._forward,
         )  # fmt: skip
         self.installation = DestinationInstallation(
-            self.registry, self.cache, self.blocks, self._wakeups, self.clock, self.config, self.settings
+            self.registry, self.cache, self.blocks, self._wakeups, self.clock, self.config, self.settings,
+            self.policies.hold,
         )  # fmt: skip
         self.administration = DestinationAdministration(
             self.executor, self.registry, self.installation, self.attachments, self.quarantine, self.meters,
-            self.report, self.pools.assign,
+            self.report, self.pools.assign, self.policies.hold,
         )  # fmt: skip
         self.subscriptions = SubscriptionAdministration(self.executor, self.registry)
         self.removal = DestinationRemoval(

@@ -41,6 +41,10 @@ class HostPort(Protocol):
     async def destroy(self, type: str, name: str) -> None: ...  # noqa: A002
     async def purge_destination(self, type: str, name: str) -> None: ...  # noqa: A002
     async def query(self, type: str, name: str) -> Row: ...  # noqa: A002
+    async def effective(self, type: str, name: str) -> Row:  # noqa: A002
+        """What policies make of the attributes: see engine.policies.Policies.row."""
+        ...
+
     async def pause(self, type: str, name: str, which: str, until_ms: int) -> None:  # noqa: A002
         """``which``: producers, consumers, all or insertion; ``until_ms``: absolute time, 0 until resumed."""
         ...
@@ -90,6 +94,11 @@ class HostPort(Protocol):
 
     async def define_quotas(self, quotas: Row) -> None:
         """From now on these are the quotas there are: name → attributes."""
+        ...
+
+    async def define_policies(self, policies: Row) -> None:
+        """From now on these are the policies there are: name → fields. They hold for the destinations when it
+        returns."""
         ...
 
     async def pools(self) -> list[Row]:

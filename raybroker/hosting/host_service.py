@@ -57,6 +57,8 @@ ROUND_TRIP_TICKS: Final = 5
 """How often the way to each client is measured."""
 BUFFER_TICKS: Final = 10
 """How often the message buffer follows the number of hosts."""
+POLICIES_STEP: Final = 50
+"""Destinations that are held against new policies before messages get a turn."""
 METRICS_STEP: Final = 50
 """Destinations that are looked at for metrics before messages get a turn."""
 
@@ -82,7 +84,7 @@ class HostService(HostMessages):
     bodies  where large bodies are that come in pieces; None: they come whole
     paging  makes the files for bodies that are not stored and that memory has no room for; None: they stay in memory
     hosts   how many hosts share the memory
-    quotas  those there are, until the broker says it
+    quotas  those there are, until the broker says it; so with ``policies``
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class HostService(HostMessages):
         disk: Path | None = None,
         lease: Lease | None = None,
         quotas: Mapping[str, Quota] | None = None,
+        policies: Mapping[str, Row] | None = None,
         bodies: BodyStore | None = None,
     ) -> None:
         super().__init__()
@@ -130,6 +133,7 @@ class HostService(HostMessages):
         if lease is not None:
             self.host.pools.ask = self._ask_lease
         self.host.pools.quotas = dict(quotas or {})
+        self.host.policies.define(policies or {})
         self._asking: set[asyncio.Task[None]] = set()
         self.service = NativeService(self.host.open_session, clock, self._config, token=token)
         self.guests_in = Guests(
@@ -413,6 +417,17 @@ class HostService(HostMessages):
 
     async def define_quotas(self, quotas: Row) -> None:
         self.host.pools.define(quotas)
+
+    async def effective(self, type: str, name: str) -> Row:  # noqa: A002
+        registry = self.host.registry
+        return self.host.policies.row(registry.definition(registry.named(type, name)))
+
+    async def define_policies(self, policies: Row) -> None:
+        self.host.policies.define(policies)
+        for number, key in enumerate(list(self.host.registry.destinations), 1):
+            self.host.administration.follow_policies(*key)
+            if number % POLICIES_STEP == 0:
+                await asyncio.sleep(0)
 
     async def pools(self) -> list[Row]:
         return self.host.pools.rows()

@@ -31,6 +31,7 @@ from raybroker.model.names import (
     check_destination_name,
     check_quota_name,
     check_template_name,
+    is_metrics_topic,
 )
 from raybroker.model.policy import POLICIES_MAX, policy_of
 from raybroker.model.quota import ATTRIBUTES, quota_of
@@ -243,7 +244,7 @@ def _subscriptions(given: Any, selector: Callable[[str], str]) -> Iterator[tuple
                     raise ConfigError(f"{key} = {row.get(key)!r}; it is {'a text' if kind is str else 'true or false'}")
             if not 0 < len(row["name"]) <= NAME_CHARS_MAX or not row["name"].isprintable():
                 raise ConfigError(f"name = {row['name'][:80]!r}; it is 1 to {NAME_CHARS_MAX} printable characters")
-            check_destination_name(row["topic"])
+            check_destination_name(row["topic"], allow_reserved=is_metrics_topic(row["topic"]))
             identity = (row["client_id"], row["name"])
             if identity in seen:
                 raise ConfigError("it is there twice: one client id and name is one subscription")
@@ -254,6 +255,9 @@ def _subscriptions(given: Any, selector: Callable[[str], str]) -> Iterator[tuple
 def _table(entry: Any) -> Mapping[str, Any]:
     if not isinstance(entry, Mapping):
         raise ConfigError(f"{str(entry)[:80]!r} is no table of attributes and values")
+    for name in entry:
+        if not isinstance(name, str):
+            raise ConfigError(f"{str(name)[:80]!r} is no name of an attribute; that is a text")
     return entry
 
 

@@ -1,4 +1,5 @@
-"""The catalogue of a broker: its hosts, the cluster's token, templates, quotas and changed properties, in one file.
+"""The catalogue of a broker: its hosts, the cluster's token, templates, quotas, policies and changed properties, in one
+file.
 
 The file is replaced whole: written to a temporary file, synced, renamed, and the directory synced, so that a crash
 leaves the old one or the new one.  Several threads may write it at a time: an older image never replaces a newer one.
@@ -33,7 +34,8 @@ class Catalogue:
     """``hosts``: id → hosting ("dedicated" or "shared"); ids are never used twice.
 
     ``templates``: name → destination attributes.  ``properties``: changes made while the broker ran, see
-    raybroker.config.live, and ``quotas``: name → attributes; hosts read both when they start.
+    raybroker.config.live, and ``quotas``: name → attributes, and ``policies``: name → fields; hosts read these when
+    they start.
     """
 
     token: bytes
@@ -42,6 +44,7 @@ class Catalogue:
     templates: dict[str, dict[str, Any]] = field(default_factory=dict)
     properties: dict[str, list[Any]] = field(default_factory=dict)
     quotas: dict[str, dict[str, Any]] = field(default_factory=dict)
+    policies: dict[str, dict[str, Any]] = field(default_factory=dict)
     _images: int = field(default=0, init=False, repr=False, compare=False)
     _written: int = field(default=0, init=False, repr=False, compare=False)
     _writing: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
@@ -62,7 +65,7 @@ class Catalogue:
         fields = json.loads(body)
         return cls(
             bytes.fromhex(fields["token"]), fields["next_id"], fields["hosts"], fields.get("templates", {}),
-            fields.get("properties", {}), fields.get("quotas", {}),
+            fields.get("properties", {}), fields.get("quotas", {}), fields.get("policies", {}),
         )  # fmt: skip
 
     def image(self) -> Image:
@@ -70,7 +73,7 @@ class Catalogue:
         self._images += 1
         fields = {
             "token": self.token.hex(), "next_id": self.next_id, "hosts": self.hosts, "templates": self.templates,
-            "properties": self.properties, "quotas": self.quotas,
+            "properties": self.properties, "quotas": self.quotas, "policies": self.policies,
         }  # fmt: skip
         return Image(self._images, json.dumps(fields).encode())
 

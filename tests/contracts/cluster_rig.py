@@ -18,6 +18,7 @@ from raybroker.broker.cluster_broker import ClusterBroker
 from raybroker.broker.cluster_shell import Clustering
 from raybroker.broker.join_settings import settings_of
 from raybroker.broker.path_service import PathService
+from raybroker.broker.policies import Saved as SavedPolicies
 from raybroker.broker.quotas import Saved as SavedQuotas
 from raybroker.client.blocking.connection import Connection, XaConnection
 from raybroker.client.connection.cluster_directory import ClusterDirectory
@@ -76,7 +77,7 @@ class RigBroker:
         )  # fmt: skip
         host = self.host = RigHost(
             journal, clock, config, token=self.token, incarnation=journal.incarnation, broker=self.name,
-            forgotten=self._forgotten, quotas=rig.quotas.get(self.name),
+            forgotten=self._forgotten, quotas=rig.quotas.get(self.name), policies=rig.policies.get(self.name),
         )  # fmt: skip
         host.key = f"{self.name}/h1"
         await host.start(threaded=True)
@@ -93,9 +94,13 @@ class RigBroker:
         async def save_quotas(saved: SavedQuotas) -> None:
             rig.quotas[self.name] = saved
 
+        async def save_policies(saved: SavedPolicies) -> None:
+            rig.policies[self.name] = saved
+
         self.local = Broker(
             config, make_host=make_host, drop_host=drop_host, name=self.name, save_properties=save_properties,
             quotas=rig.quotas.get(self.name), save_quotas=save_quotas,
+            policies=rig.policies.get(self.name), save_policies=save_policies,
         )  # fmt: skip
         await self.local.placement.adopt(host)
         await self.local.placement.ready()
@@ -209,6 +214,7 @@ class ClusterRig:
         self.changed: dict[str, Saved] = {}
         """What each broker has kept of changed properties, as its disk would."""
         self.quotas: dict[str, SavedQuotas] = {}
+        self.policies: dict[str, SavedPolicies] = {}
         self.cuts: set[frozenset[str]] = set()
         self._connections: list[Any] = []
         self.paths: PathService = self.io.run(self._make_paths())

@@ -19,12 +19,14 @@ from raybroker.broker.broker_properties import ClusterProperties, Properties
 from raybroker.broker.cluster_admin import ClusterAdmin
 from raybroker.broker.cluster_management import ClusterItself
 from raybroker.broker.cluster_pauses import Pausing
+from raybroker.broker.definition_transfer import Transfer
 from raybroker.broker.definitions import Definitions
 from raybroker.broker.destinations import Destinations
 from raybroker.broker.ending import ClusterEnding, Ending
 from raybroker.broker.forwarding_agents import Agents
 from raybroker.broker.health import ClusterHealth, Health
 from raybroker.broker.message_administration import Messages
+from raybroker.broker.policies import Policies
 from raybroker.broker.quotas import Quotas
 from raybroker.broker.schedules import Schedules
 from raybroker.broker.service_administration import ServiceAdministration
@@ -39,10 +41,11 @@ from tests.tidy.source import read, tree_of
 
 OF_BROKER = (
     Broker, ServiceAdministration, Destinations, Subscriptions, Schedules, Transactions, Messages, Templates, Quotas,
-    Properties, Measuring, Ending, Health,
+    Policies, Properties, Measuring, Ending, Transfer, Health,
 )  # fmt: skip
 OF_CLUSTER = (
     ClusterAdmin, Definitions, ClusterItself, Agents, Pausing, ClusterProperties, ClusterEnding, ClusterHealth,
+    Transfer,
 )  # fmt: skip
 OF_HOST = (HostPort, HostService)
 CLUSTER_ALONE = frozenset({

@@ -29,6 +29,7 @@ class FakeHost:
         self.created: list[str] = []
         self.configured: Row | None = None
         self.quotas: Row | None = None
+        self.policies: Row | None = None
         self.calls: list[tuple[Any, ...]] = []
         self.subscribed: list[Row] = []
         self.begun: list[Row] = []
@@ -78,6 +79,10 @@ class FakeHost:
         self._ask()
         return {"state": "RUNNING", "attributes": {}, **self.served[type, name]}
 
+    async def effective(self, type: str, name: str) -> Row:  # noqa: A002
+        self._ask()
+        return {"policy": "", "operator_policy": "", "effective": {}, "origins": {}}
+
     async def pause(self, type: str, name: str, which: str, until_ms: int) -> None:  # noqa: A002
         self._ask()
         self.calls.append(("pause", type, name, which, until_ms))
@@ -100,6 +105,10 @@ class FakeHost:
     async def define_quotas(self, quotas: Row) -> None:
         self._ask()
         self.quotas = quotas
+
+    async def define_policies(self, policies: Row) -> None:
+        self._ask()
+        self.policies = policies
 
     async def pools(self) -> list[Row]:
         self._ask()

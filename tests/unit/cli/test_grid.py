@@ -10,7 +10,7 @@ from raybroker.cli import connecting
 from raybroker.cli.objects import OBJECTS, VERBS
 
 PRESENT = {
-    "create": {"dst"}, "list": {"dst", "con", "bkr", "dur", "txn", "svc", "cxn"},
+    "create": {"dst", "dur"}, "list": {"dst", "con", "bkr", "dur", "txn", "svc", "cxn"},
     "query": {"dst", "con", "bkr", "cls", "txn", "svc", "cxn"},
     "update": {"dst", "bkr", "svc"}, "destroy": {"dst", "dur", "cxn"}, "purge": {"dst", "dur"},
     "pause": {"dst", "svc", "bkr"}, "resume": {"dst", "svc", "bkr"},

@@ -210,6 +210,7 @@ changes = st.one_of(
     st.builds(Change, st.sampled_from(["create_subscription", "destroy_subscription"]),
               st.tuples(st.just(""), names), names.map(lambda n: {"topic": n})),
     st.builds(Change, st.sampled_from(["create_quota", "update_quota", "destroy_quota"]), st.tuples(names), marks),
+    st.builds(Change, st.sampled_from(["create_policy", "update_policy", "destroy_policy"]), st.tuples(names), marks),
     st.builds(Change, st.sampled_from(["set_template", "drop_template", "add_broker", "remove_broker"]),
               st.tuples(names), marks),
 )  # fmt: skip
@@ -237,6 +238,7 @@ def test_differences_lead_from_any_state_to_any_other(before: list[Change], afte
     assert sorted(have.brokers) == sorted(want.brokers)
     assert (have.destinations, have.subscriptions) == (want.destinations, want.subscriptions)
     assert (have.templates, have.quotas) == (want.templates, want.quotas)
+    assert have.policies == want.policies
 
 
 @given(st.lists(changes, max_size=25))

@@ -61,6 +61,8 @@ def test_a_copy_is_independent() -> None:
         ({**HEAD, "queue": {}}, "'queue' is no part of definitions; the nearest is 'queues'"),
         ({**HEAD, "queues": []}, "it is a table of names"),
         ({**HEAD, "queues": {"a": 5}}, "queues, a: '5' is no table"),
+        ({**HEAD, "queues": {"a": {5: 5}}}, "queues, a: '5' is no name of an attribute"),
+        ({**HEAD, "queues": {5: {}}}, "queues, 5: a destination name is a text"),
         ({**HEAD, "queues": {"a b": {}}}, "queues, a b: destination name 'a b' contains a blank"),
         ({**HEAD, "queues": {"mq.x": {}}}, "queues, mq.x: .*reserved"),
         ({**HEAD, "topics": {"mq.sys.dmq": {}}}, "topics, mq.sys.dmq: .*reserved"),
@@ -90,6 +92,13 @@ def test_a_copy_is_independent() -> None:
 def test_what_is_wrong_is_named(given: Any, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         definitions_of(given, DEFAULTS)
+
+
+def test_a_subscription_may_be_of_a_metrics_topic_and_of_no_other_of_the_brokers_own() -> None:
+    found = read(subscriptions=[{"name": "a", "topic": "mq.metrics.jvm"}])
+    assert found.subscriptions["", "a"]["topic"] == "mq.metrics.jvm"
+    with pytest.raises(ConfigError, match=r"subscriptions, a: .*reserved"):
+        read(subscriptions=[{"name": "a", "topic": "mq.temp.t.b1.x"}])
 
 
 def test_selectors_are_checked_by_who_knows_how() -> None:

@@ -1,0 +1,191 @@
+"""Policies of a broker: attributes by pattern, which its hosts hold for the destinations that match."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, Protocol
+
+from raybroker.broker.destination_registry import Key
+from raybroker.hosting.host_port import Row
+from raybroker.model.errors import BrokerError, ConfigError
+from raybroker.model.policy import POLICIES_MAX, Policy, PolicyBook, conflicts, policy_of
+
+Saved = dict[str, dict[str, Any]]
+"""Name → fields, see Policy.fields."""
+Save = Callable[[Saved], Awaitable[None]]
+
+TELL_TIMEOUT_S: Final = 5.0
+"""How long a host may take for a change; then it is told again later."""
+
+log = logging.getLogger("raybroker.broker")
+
+
+class PolicyHost(Protocol):
+    """A host, as far as policies go."""
+
+    @property
+    def key(self) -> str: ...
+
+    async def define_policies(self, policies: Row) -> None: ...
+
+
+async def keep_nothing(saved: Saved) -> None:
+    """For brokers whose policies end with them."""
+
+
+class Policies:
+    """``saved`` is what there is, ``save`` makes a new state durable before it holds; ``hosts``: those that serve;
+    ``destinations``: those that there are."""
+
+    def __init__(
+        self, saved: Saved | None, save: Save, hosts: Callable[[], Iterable[PolicyHost]],
+        destinations: Callable[[], Iterable[Key]],
+    ) -> None:  # fmt: skip
+        self._saved: Saved = dict(saved or {})
+        self._save = save
+        self._hosts = hosts
+        self._destinations = destinations
+        self._changing = asyncio.Lock()
+        self._behind: set[str] = set()
+        """Hosts that were not told yet what there is."""
+
+    # ---- definitions
+
+    async def create_policy(
+        self, name: str, pattern: str, attributes: Row, apply_to: str = "all", priority: int = 0, operator: bool = False
+    ) -> None:
+        """Raises ConfigError for a bad name, one that exists, a bad pattern and attributes that cannot be."""
+        await self.put(name, self.checked(name, pattern, attributes, apply_to, priority, operator).fields())
+
+    def checked(
+        self, name: str, pattern: str, attributes: Row, apply_to: str, priority: int, operator: bool
+    ) -> Policy:
+        """A new policy; raises as :meth:`create_policy`."""
+        made = policy_of(name, {
+            "pattern": pattern, "applyTo": apply_to, "priority": priority, "operator": operator,
+            "attributes": attributes,
+        })  # fmt: skip
+        if name in self._saved:
+            raise ConfigError(f"policy {name!r} exists already; update or destroy it")
+        if len(self._saved) >= POLICIES_MAX:
+            raise ConfigError(f"there are {POLICIES_MAX} policies, which is the most there can be")
+        return made
+
+    async def update_policy(
+        self, name: str, changes: Row, pattern: str | None = None, apply_to: str | None = None,
+        priority: int | None = None, operator: bool | None = None, unset: Iterable[str] = (),
+    ) -> None:  # fmt: skip
+        """Raises ConfigError, and then nothing has changed."""
+        after = self.changed(name, changes, pattern, apply_to, priority, operator, unset)
+        await self.put(name, after.fields())
+
+    def changed(
+        self, name: str, changes: Row, pattern: str | None, apply_to: str | None, priority: int | None,
+        operator: bool | None, unset: Iterable[str],
+    ) -> Policy:  # fmt: skip
+        """A policy after changes; raises ConfigError."""
+        before = self.named(name).fields()
+        attributes, gone = before["attributes"], set(unset)
+        for attribute in gone:
+            if attribute not in attributes:
+                raise ConfigError(f"policy {name!r} has no attribute {attribute!r} to unset")
+            if attribute in changes:
+                raise ConfigError(f"policy {name!r}: {attribute} cannot be set and unset at a time")
+        given = {"pattern": pattern, "applyTo": apply_to, "priority": priority, "operator": operator}
+        kept = {key: value for key, value in attributes.items() if key not in gone}
+        said = {key: value for key, value in given.items() if value is not None}
+        return policy_of(name, {**before, **said, "attributes": {**kept, **changes}})
+
+    async def destroy_policy(self, name: str) -> None:
+        """What it said holds no more, at once. Raises ConfigError when there is none."""
+        self.named(name)
+        await self.drop(name)
+
+    async def put(self, name: str, fields: Row) -> None:
+        """Make this the policy of that name."""
+        async with self._changing:
+            if fields != self._saved.get(name):
+                await self._replace({**self._saved, name: dict(fields)})
+                shown = ", ".join(f"{key}={value}" for key, value in fields["attributes"].items())
+                log.info("policy %s holds for %s (%s): %s", name, fields["pattern"], fields["applyTo"], shown)
+
+    async def drop(self, name: str) -> None:
+        """Nothing happens when there is none."""
+        async with self._changing:
+            if name in self._saved:
+                await self._replace({key: value for key, value in self._saved.items() if key != name})
+                log.info("policy %s holds no more", name)
+
+    async def _replace(self, policies: Saved) -> None:
+        await self._save(policies)
+        self._saved = policies
+        self._behind = {host.key for host in self._hosts()}
+        await self.tell()
+
+    def named(self, name: str) -> Policy:
+        """Raises ConfigError when there is no such policy."""
+        found = self._saved.get(name)
+        if found is None:
+            known = ", ".join(sorted(self._saved)) or "none"
+            raise ConfigError(f"there is no policy {name!r}; there are: {known}")
+        return policy_of(name, found)
+
+    def saved(self) -> Saved:
+        """Name → fields."""
+        return dict(self._saved)
+
+    # ---- hosts
+
+    async def tell(self) -> None:
+        """Tell the hosts that do not know yet, for a bounded time."""
+        hosts = [host for host in self._hosts() if host.key in self._behind]
+        self._behind = {host.key for host in hosts}
+        await asyncio.gather(*(self._tell(host) for host in hosts))
+
+    async def greet(self, host: PolicyHost, new: bool) -> None:
+        """The broker has a host from now on; one that is not ``new`` may know of other policies."""
+        if self._saved or not new:
+            self._behind.add(host.key)
+            await self._tell(host)
+
+    async def _tell(self, host: PolicyHost) -> None:
+        told = self._saved
+        try:
+            await asyncio.wait_for(host.define_policies(dict(told)), TELL_TIMEOUT_S)
+        except (BrokerError, TimeoutError) as error:
+            log.warning("host %s was not told of the policies: %s; it will be", host.key, error)
+            return
+        if told is self._saved:
+            self._behind.discard(host.key)
+
+    # ---- queries
+
+    async def list_policies(self) -> list[Row]:
+        """One row a policy: those of operators first, then by priority as they are asked; with its conflicts."""
+        policies = [policy_of(name, fields) for name, fields in self._saved.items()]
+        found = conflicts(policies)
+        book = PolicyBook(policies)
+        return [_row(policy, found) for policy in (*book.operator, *book.user)]
+
+    async def query_policy(self, name: str) -> Row:
+        """Raises ConfigError when there is none."""
+        self.named(name)
+        policies = [policy_of(other, fields) for other, fields in self._saved.items()]
+        book = PolicyBook(policies)
+        (row,) = (_row(policy, conflicts(policies)) for policy in policies if policy.name == name)
+        governed = [
+            f"{kind} {destination}" for kind, destination in sorted(self._destinations())
+            if any(policy is not None and policy.name == name for policy in book.of(kind, destination))
+        ]  # fmt: skip
+        return {**row, "destinations": governed}
+
+
+def _row(policy: Policy, found: Iterable[Any]) -> Row:
+    others = {}
+    for conflict in found:
+        if policy in (conflict.first, conflict.second):
+            other = conflict.second if policy is conflict.first else conflict.first
+            others[other.name] = conflict.example
+    return {"name": policy.name, **policy.fields(), "conflicts": others}
