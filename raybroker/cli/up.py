@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -77,8 +78,9 @@ def up(
     Exit code 1 when a broker takes no clients, or not all of --definitions was done; the reason is on standard error.
     """
     wanted = definition_file.read(definitions) if definitions is not None else None
-    define = [*(define or ()), *_flags(passfile, dbuser, port, define)]
-    chosen, name = _configuration(name, config, define, brokers, broker, port)
+    flags = _usage(_flags, passfile, dbuser, port, define)
+    define = [*(define or ()), *flags]
+    chosen, name = _usage(_configuration, name, config, define, brokers, broker, port)
     place = connecting.find_ray(name)
     ours = place is None
     if place is None:
@@ -105,16 +107,21 @@ def up(
         _import(name, wanted)
 
 
+def _usage(work: Callable[..., Any], *arguments: Any) -> Any:
+    """What ``work`` returns; a ConfigError is a usage error here."""
+    try:
+        return work(*arguments)
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
+
+
 def _configuration(
     name: str | None, file: Path | None, define: list[str], brokers: int | None, broker: str | None, port: int | None
 ) -> tuple[Config, str]:
-    """The configuration and the name of the cluster; raises UsageError."""
-    try:
-        chosen = Config.load(cluster_file=file, flags=define)
-        name = instance_of(chosen, name)
-        _check(chosen, brokers, broker, port)
-    except ConfigError as error:
-        raise UsageError(str(error)) from None
+    """The configuration and the name of the cluster; raises ConfigError."""
+    chosen = Config.load(cluster_file=file, flags=define)
+    name = instance_of(chosen, name)
+    _check(chosen, brokers, broker, port)
     return chosen, name
 
 
