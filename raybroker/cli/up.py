@@ -89,22 +89,29 @@ def up(
         output.say("starting Ray …")
         place = start_ray(places.directory(name))
         places.use(place)
+    there, cluster = _started(name, place, brokers, chosen, broker, ours=ours)
+    places.save(name, place)
+    _say_what_runs(cluster, there, place, given=bool(config or define))
+    if wanted is not None:
+        _import(name, wanted)
+
+
+def _started(
+    name: str, place: places.Place, brokers: int | None, config: Any, broker: str | None, *, ours: bool
+) -> tuple[Any, Any]:
+    """(the cluster that ran already or None, the cluster that runs). ``ours``: the Ray was started here, and ends when
+    the cluster does not start."""
     from raybroker.actors import cluster as clusters
     from raybroker.actors import runtime
 
     runtime.keep_quiet()
     try:
         _join(place, ours=ours)
-        there = clusters.find(name)
-        cluster = clusters.start(name, brokers, chosen, only=broker)
+        return clusters.find(name), clusters.start(name, brokers, config, only=broker)
     except BaseException:
         if ours and place.pid is not None:
             _end_ray(place.pid)
         raise
-    places.save(name, place)
-    _say_what_runs(cluster, there, place, given=bool(config or define))
-    if wanted is not None:
-        _import(name, wanted)
 
 
 def _usage(work: Callable[..., Any], *arguments: Any) -> Any:
