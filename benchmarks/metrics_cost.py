@@ -86,11 +86,11 @@ def cost(fours: int, messages: int, body: int, batch: int) -> tuple[Cost, Cost]:
 
 def _cost(rows: list[tuple[float, float]], messages: int) -> Cost:
     without = statistics.median(one for one, _ in rows)
-    low, middle, high = _median(sorted(added for _, added in rows))
+    low, middle, high = median(sorted(added for _, added in rows))
     return Cost(without / messages, middle / without, low / without, high / without)
 
 
-def _median(ordered: list[float]) -> tuple[float, float, float]:
+def median(ordered: list[float]) -> tuple[float, float, float]:
     """The median between the ends of its interval of 95 %, which are ranks and assume no distribution."""
     count = len(ordered)
     aside = ceil(0.98 * sqrt(count))

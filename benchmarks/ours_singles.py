@@ -5,6 +5,7 @@ These are worker functions; :mod:`benchmarks.ratios` takes slices of them.
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -21,9 +22,10 @@ from benchmarks.peers.base import Address, bodies_of, stream_of
 CLIENTS: Final = 64
 CLIENT_PROCESSES: Final = 2
 ALONE: Final = 50_000
-"""Messages whose memory is measured, sent one at a time each by CLIENTS clients."""
-ALONE_FIRST: Final = 2_000
-"""Sent before: what a host needs for its first messages is not the memory of a message."""
+"""Messages between two looks at the memory, sent one at a time each by CLIENTS clients."""
+ALONE_LOOKS: Final = 5
+"""The memory of a message is the slope over these.  The first look has ALONE messages behind it: what caches, a segment
+of the journal and the process itself grow to is not the memory of a message."""
 
 
 def receive_auto(job: Any, address: Address, queue: str, count: int, size: int) -> Span:
@@ -88,15 +90,20 @@ def purge(job: Any, address: Address, queue: str) -> None:
 
 
 def memory_alone(job: Any, address: Address, count: int, size: int) -> Found:
-    """What the host's memory grows by for each message that was sent alone."""
+    """What the host's memory grows by for each message that was sent alone: the slope, and with it the quotient of
+    the first look, which has in it what grows once."""
     queue = "bench-alone"
     job.ready()
     with connect(address) as connection:
         before = set(host_pids(address))
         connection.admin().create_destination("queue", queue, hosting="dedicated", consumerFlowLimit=-1)
-        steps = list(_memory_steps(address, queue, (ALONE_FIRST, count), size, before))
-    grown = (steps[1] - steps[0]) / count
-    return {"memory_alone": (grown, f"RSS, {count:,} queued, each sent alone by one of {CLIENTS} clients")}
+        steps = list(_memory_steps(address, queue, (CLIENTS, *[count] * ALONE_LOOKS), size, before))
+    slope = statistics.linear_regression([count * look for look in range(ALONE_LOOKS)], steps[1:]).slope
+    note = (
+        f"RSS, slope from {count:,} to {ALONE_LOOKS * count:,} queued, each sent alone by one of {CLIENTS} clients;"
+        f" the first {count:,} take {(steps[1] - steps[0]) / count:.0f} each with what grows once"
+    )
+    return {"memory_alone": (slope, note)}
 
 
 class _Together:
