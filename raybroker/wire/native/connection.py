@@ -58,19 +58,8 @@ class Native:
     """
 
     __slots__ = (
-        "_accepts",
-        "_awaits_preface",
-        "_buffers",
-        "_decoders",
-        "_end",
-        "_filled",
-        "_frame",
-        "_frame_bytes",
-        "_grown",
-        "_scratch",
-        "closed",
-        "control_bytes_max",
-        "frame_bytes_max",
+        "_accepts", "_awaits_preface", "_buffers", "_decoders", "_end", "_filled", "_frame", "_frame_bytes", "_grown",
+        "_scratch", "closed", "control_bytes_max", "frame_bytes_max",
     )  # fmt: skip
 
     def __init__(
