@@ -171,6 +171,16 @@ def test_consumers_subscriptions_transactions_and_the_rest_are_there(served: Adm
     ask("PATCH", "/quotas/small", 204, json={"changes": {"MessagesMaximum": 4}})
     assert ask("GET", "/quotas/small")["attributes"]["MessagesMaximum"] == 4
     ask("DELETE", "/quotas/small", 204)
+    ask("POST", "/policies", 204, json={"name": "p", "pattern": "held.*", "attributes": {"maxNumMsgs": 5}})
+    ask("PATCH", "/policies/p", 204, json={"changes": {"maxNumMsgs": 6}})
+    assert ask("GET", "/policies/p")["attributes"] == {"maxNumMsgs": 6}
+    made = ask("GET", "/definitions")
+    ask("DELETE", "/policies/p", 204)
+    planned = ask("POST", "/definitions", json={"definitions": made, "dry_run": True})
+    assert [(row["action"], row["kind"], row["name"]) for row in planned["steps"]] == [("create", "policy", "p")]
+    assert ask("GET", "/policies")["rows"] == []
+    assert ask("POST", "/definitions", json={"definitions": made})["complete"] is True
+    assert [row["name"] for row in ask("GET", "/policies")["rows"]] == ["p"]
     assert ask("GET", "/schedules")["rows"] == []
     assert ask("GET", "/metrics", params={"names": "orders"})["rows"][0]["destinations"][0]["name"] == "orders"
     assert ask("GET", "/stores")["rows"][0]["host"] == "loopback"
