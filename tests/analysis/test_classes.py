@@ -180,6 +180,7 @@ def wait_for_end(process: int) -> None:
     os.close(handle)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_the_second_run_uses_what_java_wrote_after_the_first_with_the_same_answers(spark: Any, tmp_path: Path) -> None:

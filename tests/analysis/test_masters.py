@@ -159,6 +159,7 @@ def _until_registered(log: Path) -> None:
     pytest.fail(log.read_text()[-3000:])
 
 
+@pytest.mark.long
 def test_a_cluster_whose_workers_have_only_spark_makes_the_report(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

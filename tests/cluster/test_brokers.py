@@ -179,6 +179,7 @@ def test_units_that_the_path_service_routes_stay_at_one_member(at: Any) -> None:
 # ---- brokers that come and go ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_broker_joins_a_running_cluster_and_leaves_it(three: Any, at: Any, config: dict[str, object]) -> None:
     at("b1").admin().create_destination("queue", "growing")
     consumer = at("b1").session().consumer("growing")

@@ -196,6 +196,7 @@ def test_messages_stay_over_down_and_up_and_down_ends_ray(shell: Shell, up: str)
     shell.output("down")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_one_broker_is_stopped_and_comes_back(shell: Shell) -> None:  # K-19, A-20
     assert "brokers b1, b2," in shell.output("up", "--brokers", "2")

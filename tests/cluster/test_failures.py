@@ -27,6 +27,7 @@ def go_through(trial: Trial, folder: Path, name: str, plan: list[tuple[str, str]
     assert failures.faults(verdicts, trial.figures) == []
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_kills_cost_no_message_and_are_noticed_and_taken_over(trial: Trial, tmp_path: Path) -> None:  # K-19
     go_through(trial, tmp_path, "killed", [("kills", kind) for kind in KILLS])
@@ -39,6 +40,7 @@ def test_what_stops_and_goes_on_later_costs_no_message(trial: Trial, tmp_path: P
     go_through(trial, tmp_path, "paused", [("pauses", kind) for kind in ("host", "node")])
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_kill_at_any_step_costs_no_message_and_no_change(trial: Trial, tmp_path: Path) -> None:
     go_through(trial, tmp_path, "stepped", [("steps", step) for step in STEPS])

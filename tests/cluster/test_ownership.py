@@ -37,7 +37,7 @@ def test_stores_that_were_copied_to_another_cluster_are_refused_with_the_reason(
 def test_a_host_does_not_open_the_store_of_another_one(tmp_path: Path) -> None:  # P-06
     def host(broker: str, name: str) -> DataPlane:
         spec = HostSpec("c", broker, name, "shared", str(tmp_path / "h1"), b"", Config.of({}))
-        return DataPlane(spec, LiveConfig(spec.config, {}), {}, "127.0.0.1", None)
+        return DataPlane(spec, LiveConfig(spec.config, {}), {}, {}, "127.0.0.1", None)
 
     host("b1", "h1")._open_journal().close()
     before = files(tmp_path)

@@ -10,6 +10,7 @@ import pytest
 from tests.cluster import netspaces, partitions, rays
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_partitions_leave_one_owner_of_everything_and_heal(tmp_path: Path) -> None:
     reason = netspaces.missing()

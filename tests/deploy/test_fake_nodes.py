@@ -19,6 +19,7 @@ RUN_S = 100
 pytestmark = pytest.mark.cluster
 
 
+@pytest.mark.long
 def test_brokers_are_placed_on_the_nodes_that_the_autoscaler_keeps() -> None:
     folder = Path(tempfile.mkdtemp(prefix="rbt"))
     try:

@@ -115,6 +115,7 @@ def test_the_recording_rules_record(world: World) -> None:
     assert waited(world, names) == []
 
 
+@pytest.mark.long
 def test_the_boards_are_drawn(world: World, tmp_path: Path, capsys: Any) -> None:
     pytest.importorskip("matplotlib")
     arguments = ["--prometheus", world.url, "--cluster", NAME, "--minutes", "1", "--window", "10s"]
