@@ -155,7 +155,7 @@ class Control:
             answer = wire.reply(frame.request, await self._handle(frame.op, frame.args))
         except BrokerError as error:
             answer = wire.failed(frame.request, error.code, str(error))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
             text = f"request {frame.op!r:.40} is malformed: {error!r:.200}"
             answer = wire.failed(frame.request, ProtocolError.code, text)
         except Exception as error:  # a client that is told nothing waits for ever

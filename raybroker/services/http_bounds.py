@@ -38,7 +38,20 @@ PIPELINED_MAX: Final = 16
 CLOSE_TIMEOUT_S: Final = 5.0
 """For the last answer to be read."""
 
-logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # It tells of each WebSocket, and of each client's garbage.
+
+
+class _Ours(logging.Filter):
+    """Without what clients do: a text of a WebSocket that is none, and ends while an answer is written."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        gone = isinstance(error, RuntimeError) and "unable to perform operation" in str(error)
+        return not (gone or isinstance(error, UnicodeDecodeError))
+
+
+_log: Final = logging.getLogger("uvicorn.error")
+_log.setLevel(logging.ERROR)  # It tells of each WebSocket, and of each client's garbage.
+_log.addFilter(_Ours())
 
 
 class Guard:

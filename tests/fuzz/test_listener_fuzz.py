@@ -40,6 +40,7 @@ def test_a_listener_outlives_some_hostile_conversations_and_keeps_nothing_of_the
     attacked().check(LISTENER[name])
 
 
+@pytest.mark.long  # What it finds anew is no fault of the change that is being checked.
 @pytest.mark.sweep
 @pytest.mark.parametrize("name", LISTENER)
 def test_a_listener_outlives_hostile_conversations(name: str, sweep_seconds: float) -> None:
