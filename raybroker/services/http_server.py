@@ -19,7 +19,7 @@ from raybroker.model.errors import BrokerError
 from raybroker.services.accepting import accepting, ended, take_over
 from raybroker.services.arrivals import Arrivals
 from raybroker.services.bounds import AS_SET, Bounds
-from raybroker.services.http_bounds import BoundedProtocol, BoundedWebSocket, Guard
+from raybroker.services.http_bounds import BoundedProtocol, Guard
 
 IDLE_TIMEOUT_S: Final = 60
 TLS_TIMEOUT_S: Final = 10.0
@@ -50,10 +50,9 @@ class HttpServer:
         self._arriving = Arrivals(bounds.arriving, bounds.arriving_of_address)
         self._ticking: asyncio.Task[None] | None = None
         protocol = type("GuardedProtocol", (BoundedProtocol,), {"guard": guard})
-        web_socket = type("GuardedWebSocket", (BoundedWebSocket,), {"guard": guard}) if web_sockets else "none"
         self._config = uvicorn.Config(
-            app, interface="asgi3", http=protocol, ws=web_socket, loop="none", lifespan="off",
-            log_config=None, access_log=False, proxy_headers=False, server_header=False,
+            app, interface="asgi3", http=protocol, ws=_web_socket(guard) if web_sockets else "none", loop="none",
+            lifespan="off", log_config=None, access_log=False, proxy_headers=False, server_header=False,
             timeout_keep_alive=IDLE_TIMEOUT_S, ws_per_message_deflate=False, ws_max_size=ws_bytes,
         )  # fmt: skip
         self._server = uvicorn.Server(self._config)
@@ -126,6 +125,12 @@ class HttpServer:
         for connection in list(state.connections):
             with contextlib.suppress(OSError):
                 connection.transport.abort()
+
+
+def _web_socket(guard: Guard) -> Any:
+    from raybroker.services.bounded_web_socket import BoundedWebSocket
+
+    return type("GuardedWebSocket", (BoundedWebSocket,), {"guard": guard})
 
 
 async def _over(tasks: set[asyncio.Task[None]]) -> None:

@@ -104,6 +104,7 @@ FILES: dict[str, tuple[Law, str]] = {
     "raybroker/services/rest/relay.py": (law("", "starlette"), "WebSockets"),
     "raybroker/client/connection/http_requests.py": (law("", "h11"), "requests of clients, where no WebSocket passes"),
     "raybroker/client/connection/web_socket.py": (law("", "websockets"), "WebSockets of clients"),
+    "raybroker/services/bounded_web_socket.py": (law("", "uvicorn"), "WebSockets of HTTP"),
     "raybroker/services/http_bounds.py": (law("", "uvicorn"), "connections of HTTP"),
     "raybroker/services/http_server.py": (law("", "uvicorn"), "the server of HTTP"),
     "raybroker/services/metrics_http.py": (law("", "starlette"), "requests of HTTP"),
