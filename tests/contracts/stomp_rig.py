@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ import stomp
 import raybroker as rb
 from raybroker.security.user_file import Entry, UserFile
 from raybroker.wire.scram import Verifier
-from raybroker.wire.stomp.frame import Frame, Version, encode
-from raybroker.wire.stomp.parser import Parser
+from raybroker.wire.stomp.frame import Version
+from tests.contracts.stomp_socket import StompSocket
 
 VERIFIER = str(Verifier.of("secret", b"s" * 16, 64))
 RULES = """version=JMQFileAccessControlModel/100
@@ -79,53 +79,11 @@ class Seen(stomp.ConnectionListener):  # type: ignore[misc]
         return [frame.body for frame in self.messages]
 
 
-class Bare:
-    """A socket that speaks frames."""
+class Bare(StompSocket):
+    """One to a port of this machine."""
 
     def __init__(self, port: int, version: Version = "1.2") -> None:
-        self.version = version
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
-        self._parser = Parser(body_bytes_max=1 << 27, version=version)
-
-    def send(self, command: str, headers: Mapping[str, object] | None = None, body: bytes = b"") -> None:
-        texts = {name: str(value) for name, value in (headers or {}).items()}
-        self.socket.sendall(encode(Frame(command, texts, body), self.version))
-
-    def receive(self) -> Frame | None:
-        """The next frame; None when the connection has ended."""
-        while (frame := self._parser.next_frame()) is None:
-            data = self.socket.recv(65_536)
-            if not data:
-                return None
-            self._parser.feed(data)
-        return frame
-
-    def expect(self, command: str) -> Frame:
-        frame = self.receive()
-        assert frame is not None, f"the connection ended before {command}"
-        assert frame.command == command, frame
-        return frame
-
-    def login(self, user: str = "ann", password: str = "secret", **headers: object) -> Bare:
-        accepted = {} if self.version == "1.0" else {"accept-version": self.version}
-        self.send("CONNECT", {"login": user, "passcode": password, **accepted, **headers})
-        self.expect("CONNECTED")
-        return self
-
-    def done(self, command: str, headers: Mapping[str, object] | None = None, body: bytes = b"") -> None:
-        """Send a frame and wait for its receipt."""
-        self.send(command, {**(headers or {}), "receipt": "done"}, body)
-        assert self.expect("RECEIPT").headers["receipt-id"] == "done"
-
-    def refused(self, command: str, headers: Mapping[str, object] | None = None, body: bytes = b"") -> Frame:
-        """Send a frame that is answered by ERROR; the connection ends."""
-        self.send(command, headers, body)
-        error = self.expect("ERROR")
-        assert self.receive() is None
-        return error
-
-    def close(self) -> None:
-        self.socket.close()
+        super().__init__(socket.create_connection(("127.0.0.1", port), timeout=WAIT_S), version)
 
 
 class StompRig:

@@ -9,7 +9,7 @@ import shutil
 import socket
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -26,8 +26,8 @@ from raybroker.wire.native.connection import Native, preface
 from raybroker.wire.native.preamble import preamble
 from raybroker.wire.port_map import read_map
 from raybroker.wire.scram import ScramClient, Verifier
-from raybroker.wire.stomp.frame import Frame, Version, encode
-from raybroker.wire.stomp.parser import Parser
+from raybroker.wire.stomp.frame import Version
+from tests.contracts.stomp_socket import StompSocket
 from tests.unit.security.certificates import Authority
 
 SERVICES: Final = ("jms", "ssljms", "admin", "ssladmin", "httpjms", "httpsjms", "stomp", "sslstomp")
@@ -109,8 +109,8 @@ class AllDoors:
     def raw(self, listener: str = "jms", **more: Any) -> Raw:
         return Raw(self.keep(listener, **more))
 
-    def stomp(self, version: Version = "1.2", listener: str = "stomp", **more: Any) -> Stomp:
-        return Stomp(self.keep(listener, **more), version)
+    def stomp(self, version: Version = "1.2", listener: str = "stomp", **more: Any) -> StompSocket:
+        return StompSocket(self.keep(listener, **more), version)
 
     def http(self, listener: str = "httpjms", user: str = "ann", source: str = "127.0.0.1") -> httpx.Client:
         scheme = "https" if listener in TLS else "http"
@@ -136,7 +136,7 @@ class AllDoors:
             with socket.create_connection(("127.0.0.1", self.ports[listener]), WAIT_S, (source, 0)) as asked:
                 assert "jms" in read_map(_all(asked))
         elif listener in ("stomp", "sslstomp"):
-            client = Stomp(self.socket(listener, source=source), "1.2")
+            client = StompSocket(self.socket(listener, source=source), "1.2")
             client.login()
             client.done("SEND", {"destination": "/queue/good"}, b"x")
             client.close()
@@ -249,47 +249,6 @@ class Raw:
         """What a connection to the host of that queue begins with."""
         key, _, _, secret = self.ask("ask", method="locate", args=["queue", queue, True])
         return preamble(key) + preface(secret)
-
-    def close(self) -> None:
-        self.socket.close()
-
-
-class Stomp:
-    """A socket that speaks frames of STOMP."""
-
-    def __init__(self, made: socket.socket, version: Version) -> None:
-        self.socket = made
-        self.version = version
-        self._parser = Parser(body_bytes_max=1 << 27, version=version)
-
-    def send(self, command: str, headers: Mapping[str, object] | None = None, body: bytes = b"") -> None:
-        texts = {name: str(value) for name, value in (headers or {}).items()}
-        self.socket.sendall(encode(Frame(command, texts, body), self.version))
-
-    def receive(self) -> Frame | None:
-        """None at the end."""
-        while (frame := self._parser.next_frame()) is None:
-            data = self.socket.recv(65_536)
-            if not data:
-                return None
-            self._parser.feed(data)
-        return frame
-
-    def expect(self, command: str) -> Frame:
-        frame = self.receive()
-        assert frame is not None, f"the connection ended before {command}"
-        assert frame.command == command, frame
-        return frame
-
-    def login(self, user: str = "ann") -> Stomp:
-        accepted = {} if self.version == "1.0" else {"accept-version": self.version}
-        self.send("CONNECT", {"login": user, "passcode": PASSWORD, **accepted})
-        self.expect("CONNECTED")
-        return self
-
-    def done(self, command: str, headers: Mapping[str, object] | None = None, body: bytes = b"") -> None:
-        self.send(command, {**(headers or {}), "receipt": "done"}, body)
-        assert self.expect("RECEIPT").headers["receipt-id"] == "done"
 
     def close(self) -> None:
         self.socket.close()
