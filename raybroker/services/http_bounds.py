@@ -196,6 +196,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self._silent_bytes += len(data)
         super().data_received(data)
+        self.bytes_taken()
         if self._refused or self._address is None:  # Nothing more is read, or it is a WebSocket now.
             return
         if self._silent_bytes > self.guard.headers_bytes:
@@ -204,6 +205,9 @@ class BoundedProtocol(HttpToolsProtocol):
             self._expect_headers()
         else:
             self._headers_came()
+
+    def bytes_taken(self) -> None:
+        """The parser has told all that is in the bytes that came."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._watch_no_more()
@@ -229,9 +233,12 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._heading:
             super().on_header(name, value)
 
-    def on_headers_complete(self) -> None:
+    def _headers_ended(self) -> None:
         self._heading = False
         self._headers = self._head_bytes = self._silent_bytes = 0
+
+    def on_headers_complete(self) -> None:
+        self._headers_ended()
         before = self.cycle
         super().on_headers_complete()
         if self.cycle is not before and self.scope["method"] != "HEAD":  # That has no body to wait for.

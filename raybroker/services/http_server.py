@@ -19,6 +19,7 @@ from raybroker.model.errors import BrokerError
 from raybroker.services.accepting import accepting, ended, take_over
 from raybroker.services.arrivals import Arrivals
 from raybroker.services.bounds import AS_SET, Bounds
+from raybroker.services.http_at_once import Answer, AtOnceProtocol, TakeAtOnce
 from raybroker.services.http_bounds import BoundedProtocol, Guard
 
 IDLE_TIMEOUT_S: Final = 60
@@ -34,12 +35,13 @@ class HttpServer:
 
     ``ended`` is awaited when it has ended: it ends what the application has open. ``tls``: gives the context for a new
     connection; ``web_sockets``: whether there are any, ``ws_bytes``: the largest message of one; ``bounds``: of
-    connections that have not come in.
+    connections that have not come in; ``take_at_once``: takes requests that need no task.
     """
 
     def __init__(
         self, app: Any, *, guard: Guard, ended: Callable[[], Any], tls: Callable[[], ssl.SSLContext] | None = None,
         web_sockets: bool = True, ws_bytes: int = WS_BYTES_MAX, bounds: Bounds = AS_SET,
+        take_at_once: TakeAtOnce | None = None,
     ) -> None:  # fmt: skip
         self.guard = guard
         self._ended = ended
@@ -49,7 +51,11 @@ class HttpServer:
         self._bounds = bounds
         self._arriving = Arrivals(bounds.arriving, bounds.arriving_of_address)
         self._ticking: asyncio.Task[None] | None = None
-        protocol = type("GuardedProtocol", (BoundedProtocol,), {"guard": guard})
+        self._answers: set[Answer] = set()
+        own: dict[str, Any] = {"guard": guard}
+        if take_at_once is not None:
+            own |= {"take_at_once": staticmethod(take_at_once), "answers": self._answers}
+        protocol = type("GuardedProtocol", (BoundedProtocol if take_at_once is None else AtOnceProtocol,), own)
         self._config = uvicorn.Config(
             app, interface="asgi3", http=protocol, ws=_web_socket(guard) if web_sockets else "none", loop="none",
             lifespan="off", log_config=None, access_log=False, proxy_headers=False, server_header=False,
@@ -117,23 +123,23 @@ class HttpServer:
         state = self._server.server_state
         for connection in list(state.connections):
             connection.shutdown()
-        await _over(state.tasks)
+        await self._over(state.tasks)
         await self._ended()  # Whoever waits for messages is told.
-        await _over(state.tasks)
+        await self._over(state.tasks)
         for task in list(state.tasks):
             task.cancel()
         for connection in list(state.connections):
             with contextlib.suppress(OSError):
                 connection.transport.abort()
 
+    async def _over(self, tasks: set[asyncio.Task[None]]) -> None:
+        """Wait a while for requests that are being answered."""
+        waiting: list[asyncio.Future[None]] = [*tasks, *(answer.over() for answer in self._answers)]
+        if waiting:
+            await asyncio.wait(waiting, timeout=END_S)
+
 
 def _web_socket(guard: Guard) -> Any:
     from raybroker.services.bounded_web_socket import BoundedWebSocket
 
     return type("GuardedWebSocket", (BoundedWebSocket,), {"guard": guard})
-
-
-async def _over(tasks: set[asyncio.Task[None]]) -> None:
-    """Wait a while for these."""
-    if tasks:
-        await asyncio.wait(list(tasks), timeout=END_S)

@@ -222,12 +222,12 @@ class IoThread:
                 call_running(self.loop, self._call_posted)
                 self._rung = True
 
-    def together(self, work: Callable[[], object]) -> None:
+    def together(self, work: Callable[[], T]) -> T:
         """On the loop: do ``work``, then call at once what it has posted, which else waits for the loop's next turn."""
         with self._lock:
             rung, self._rung = self._rung, True
         try:
-            work()
+            return work()
         finally:
             if not rung:
                 self._call_posted()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from raybroker.client.producer.at_once import send_at_once
 from raybroker.model.setting_services import pull_property
 from raybroker.model.settings import ConfigView
 from raybroker.services.http_server import HttpServer
@@ -15,11 +16,22 @@ from raybroker.services.web import opening
 from raybroker.services.web.opening import Tls, server_of, terms_of, users_of
 
 
+class Loop(Protocol):
+    """The loop of the gateways, with the connections behind it."""
+
+    def together(self, work: Callable[[], bool]) -> bool:
+        """Do it on the loop; what it hands over to connections leaves at its end, in one go."""
+        ...
+
+
 class Gateway(opening.Gateway, Protocol):
     """The way to the broker, for the native protocol too."""
 
     @property
     def arrive(self) -> Arrive: ...
+
+    @property
+    def io(self) -> Loop: ...
 
 
 def http_server(
@@ -28,10 +40,10 @@ def http_server(
     """What makes the server of a gateway; ``tls``: gives the context of https, None for http."""
 
     def made(gateway: Gateway) -> HttpServer:
-        users = users_of(config, gateway, UserConnection)
+        users = users_of(config, gateway, lambda now_s: UserConnection(now_s, send_at_once))
         pull_s = config[pull_property(gateway.service)]
         terms = terms_of(config, broker, version, secure="httpsjms", pull_s=pull_s)
-        application = Application(users, terms, gateway.state, gateway.arrive)
-        return server_of(config, application, tls, web_sockets=True)
+        application = Application(users, terms, gateway.state, gateway.arrive, gateway.io.together)
+        return server_of(config, application, tls, web_sockets=True, take_at_once=application.at_once.take)
 
     return made

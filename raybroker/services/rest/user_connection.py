@@ -77,15 +77,23 @@ class _Asked(NamedTuple):
     answer: Awaitable[Any]
 
 
-class UserConnection:
-    """``now_s``: a clock that never goes back. It is of use once :meth:`use` has given it a connection."""
+HandOver = Callable[..., bool]
+"""``hand_over(producer, body, destination, told, **options)`` has a producer send a message that has to wait for
+nothing but its confirmation, and calls ``told(id, error)`` then; False: it has to wait for more, and nothing has
+happened."""
 
-    def __init__(self, now_s: Callable[[], float]) -> None:
+
+class UserConnection:
+    """``now_s``: a clock that never goes back; ``hand_over``: None: every message is sent by a task. It is of use once
+    :meth:`use` has given it a connection."""
+
+    def __init__(self, now_s: Callable[[], float], hand_over: HandOver | None = None) -> None:
         self.leases: Leases[Message] = Leases()
         self.ended = False
         """The broker has ended it."""
         self._connection: Connection
         self._now_s = now_s
+        self._hand_over = hand_over
         self._lock = asyncio.Lock()
         self._session: Session | None = None
         self._producer: Producer | None = None
@@ -132,7 +140,17 @@ class UserConnection:
             async with asyncio.timeout(STEP_TIMEOUT_S):
                 return await producer.send(body_of(message), destination=destination, **_options(message))
         except TimeoutError:
-            raise _no_answer(destination) from None
+            raise no_answer(destination) from None
+
+    def send_at_once(
+        self, destination: str, message: MessageIn, told: Callable[[str, BaseException | None], object]
+    ) -> bool:
+        """Store one message as :meth:`send` does; ``told`` gets its id, or why it is not stored. False: it has to wait
+        for something, and nothing has happened."""
+        producer, hand_over = self._producer, self._hand_over
+        if producer is None or hand_over is None or message.get("persistent") is False:
+            return False
+        return hand_over(producer, body_of(message), destination, told, **_options(message))
 
     async def send_all(self, destination: str, messages: list[MessageIn]) -> list[str]:
         """Store all messages or none, in one transaction; their ids."""
@@ -147,7 +165,7 @@ class UserConnection:
                     await session.commit()
                     return ids
             except TimeoutError:
-                raise _no_answer(destination) from None
+                raise no_answer(destination) from None
 
     @contextlib.asynccontextmanager
     async def _array(self) -> AsyncIterator[tuple[Session, Producer]]:
@@ -317,7 +335,8 @@ def _options(message: Mapping[str, Any]) -> dict[str, Any]:
     return {name: message[name] for name in _OPTIONS if name in message}
 
 
-def _no_answer(destination: str) -> RequestTimeoutError:
+def no_answer(destination: str) -> RequestTimeoutError:
+    """The broker has not answered in time."""
     return RequestTimeoutError(
         f"{destination} has not taken the message in {STEP_TIMEOUT_S:g} s: it may be full or paused, and whether it is"
         " stored is unknown; send it again with a dedup_id where that matters"

@@ -18,6 +18,7 @@ from starlette.websockets import WebSocketClose
 from raybroker.model.errors import BrokerError, MessageFormatError, ResourceAllocationError, SecurityError
 from raybroker.security.mechanism import require_private
 from raybroker.services.web.bodies import BODIES_BYTES_MAX, BODY_TIMEOUT_S, JSON, Bodies
+from raybroker.services.web.credentials import Credentials
 from raybroker.services.web.json_text import checked, written
 from raybroker.services.web.operations import About, Operation, description
 from raybroker.services.web.problems import CONTENT_TYPE, RefusedError, headers_of, problem, status_of
@@ -137,9 +138,8 @@ class WebApplication(Generic[U]):
             return answered_with(error)
         except ClientDisconnect:
             return Response(status_code=400)
-        except Exception as error:  # whoever asks is told, and the log has the rest
-            LOG.exception("a request over HTTP could not be answered")
-            return answered_with(BrokerError(f"the broker failed: {error!r:.200}"))
+        except Exception as error:  # noqa: BLE001 - whoever asks is told, and the log has the rest
+            return answered_with(failed(error))
 
     def _nowhere(self, request: Request) -> Response:
         paths = self._routes.paths
@@ -151,26 +151,37 @@ class WebApplication(Generic[U]):
         if route.public:
             request.state.query = route.asked(request)
             return await route.handler(request, None)
-        if self.requests >= self._terms.requests_max:
-            raise ResourceAllocationError(f"{self._terms.requests_max} requests are being answered; try again")
+        self.require_room()
         self.requests += 1
         try:
-            host, port = request.client or ("", 0)
-            self._require_private(str(request.scope["scheme"]), host)
-            given = self.users.offer.given(request.headers.get("authorization"))
-            if self._state() == PAUSED:
-                raise ResourceAllocationError("the service is paused; try later")
-            async with self.users.of(given, f"{host}:{port}") as user:
+            given, peer = self.asked_by(
+                str(request.scope["scheme"]), request.client, request.headers.get("authorization")
+            )
+            async with self.users.of(given, peer) as user:
                 self.check_path(request.path_params)
                 request.state.query = route.asked(request)
                 try:
                     return await route.handler(request, user)
                 except SecurityError as error:
-                    if not user.ended:
-                        raise
-                    raise ResourceAllocationError(f"{error}; with the next request it is opened again") from None
+                    raise (opened_again(error) if user.ended else error) from None
         finally:
             self.requests -= 1
+
+    def require_room(self) -> None:
+        """Raises ResourceAllocationError when as many requests are being answered as may be."""
+        if self.requests >= self._terms.requests_max:
+            raise ResourceAllocationError(f"{self._terms.requests_max} requests are being answered; try again")
+
+    def asked_by(
+        self, scheme: str, client: tuple[str, int] | None, authorization: str | None
+    ) -> tuple[Credentials, str]:
+        """Who asks, and from which "address:port"; raises what is wrong with that."""
+        host, port = client or ("", 0)
+        self._require_private(scheme, host)
+        given = self.users.offer.given(authorization)
+        if self._state() == PAUSED:
+            raise ResourceAllocationError("the service is paused; try later")
+        return given, f"{host}:{port}"
 
     def _require_private(self, scheme: str, address: str) -> None:
         """Raises RefusedError, 403, for a password that others could read on its way."""
@@ -187,6 +198,17 @@ class WebApplication(Generic[U]):
 
     async def _openapi(self, request: Request, user: None) -> Response:
         return Response(self._description, media_type=JSON)
+
+
+def opened_again(error: SecurityError) -> ResourceAllocationError:
+    """The broker has ended the user's connection."""
+    return ResourceAllocationError(f"{error}; with the next request it is opened again")
+
+
+def failed(error: BaseException) -> BrokerError:
+    """A fault that is none of whoever asked: he is told, and the log has the rest."""
+    LOG.error("a request over HTTP could not be answered", exc_info=error)
+    return BrokerError(f"the broker failed: {error!r:.200}")
 
 
 def not_understood(request: Request, allowed: str) -> Response:

@@ -10,6 +10,7 @@ from raybroker.model.settings import ConfigView
 from raybroker.security.authentication import offered_by
 from raybroker.security.mechanism import TOKEN, UNENCRYPTED
 from raybroker.services.bounds import Bounds
+from raybroker.services.http_at_once import TakeAtOnce
 from raybroker.services.http_bounds import Guard
 from raybroker.services.http_server import HttpServer
 from raybroker.services.native import RefusalLog
@@ -61,8 +62,9 @@ def terms_of(config: ConfigView, broker: str, version: str, *, secure: str, pull
 
 
 def server_of(
-    config: ConfigView, application: WebApplication[U], tls: Tls, *, web_sockets: bool = False
-) -> HttpServer:
+    config: ConfigView, application: WebApplication[U], tls: Tls, *, web_sockets: bool = False,
+    take_at_once: TakeAtOnce | None = None,
+) -> HttpServer:  # fmt: skip
     bounds = Bounds.of(config)
     guard = Guard(
         RefusalLog(SystemClock().monotonic_ns).refused, most=config["raybroker.http.connections_max"],
@@ -72,5 +74,5 @@ def server_of(
     )  # fmt: skip
     return HttpServer(
         application.app, guard=guard, ended=application.close, tls=tls, bounds=bounds, web_sockets=web_sockets,
-        ws_bytes=config["raybroker.http.websocket_bytes_max"],
+        ws_bytes=config["raybroker.http.websocket_bytes_max"], take_at_once=take_at_once,
     )  # fmt: skip

@@ -61,7 +61,7 @@ class Opened(Protocol):
 U = TypeVar("U", bound=Opened)
 
 
-class _Known(Generic[U]):
+class Known(Generic[U]):
     """A user who has a connection. ``digest``: of the secret that was proved at ``proved_s``."""
 
     def __init__(self, digest: bytes, opened: U, now_s: float) -> None:
@@ -89,8 +89,8 @@ class Users(Generic[U]):
         self._by_address = by_address
         self.offer = offer
         self._digests = Digests()
-        self._known: dict[str, _Known[U]] = {}
-        self._opening: dict[tuple[str, bytes, str], asyncio.Task[_Known[U]]] = {}
+        self._known: dict[str, Known[U]] = {}
+        self._opening: dict[tuple[str, bytes, str], asyncio.Task[Known[U]]] = {}
         self._logins = asyncio.Semaphore(LOGINS_MAX)
         self._closing: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.Task[None] | None = None
@@ -111,25 +111,43 @@ class Users(Generic[U]):
         try:
             yield known.opened
         finally:
-            known.requests -= 1
-            known.used_s = self._now_s()
+            self.leave(known)
+
+    def enter(self, given: Credentials, peer: str) -> Known[U] | None:
+        """A user who has a connection, which is in use until :meth:`leave`; None: :meth:`of` has to open it."""
+        known = self._known_as(given, self._digests.of(given.secret), peer)
+        if known is not None:
+            known.requests += 1
+        return known
+
+    def leave(self, known: Known[U]) -> None:
+        known.requests -= 1
+        known.used_s = self._now_s()
 
     def _name(self, given: Credentials, digest: bytes, peer: str) -> str:
         """What the connection is kept under; no user's name has a zero in it."""
         name = given.user if given.token is None else f"\0{digest.hex()}"
         return f"{name}\0{peer.rpartition(':')[0]}" if self._by_address else name
 
-    async def _find(self, given: Credentials, peer: str) -> _Known[U]:
-        digest = self._digests.of(given.secret)
+    def _known_as(self, given: Credentials, digest: bytes, peer: str) -> Known[U] | None:
+        """Whose connection is open, when the secret is the one that was proved."""
         name = self._name(given, digest, peer)
         known = self._known.get(name)
         if known is not None and known.opened.ended:
             self._drop(name)
-            known = None
-        if known is not None and hmac.compare_digest(known.digest, digest):
-            if self._now_s() - known.proved_s > RECHECK_S and known.rechecking is None:
-                known.rechecking = asyncio.get_running_loop().create_task(self._recheck(name, given, known, peer))
+            return None
+        if known is None or not hmac.compare_digest(known.digest, digest):
+            return None
+        if self._now_s() - known.proved_s > RECHECK_S and known.rechecking is None:
+            known.rechecking = asyncio.get_running_loop().create_task(self._recheck(name, given, known, peer))
+        return known
+
+    async def _find(self, given: Credentials, peer: str) -> Known[U]:
+        digest = self._digests.of(given.secret)
+        known = self._known_as(given, digest, peer)
+        if known is not None:
             return known
+        name = self._name(given, digest, peer)
         key = (name, digest, peer.rpartition(":")[0])
         task = self._opening.get(key)
         if task is None:
@@ -149,7 +167,7 @@ class Users(Generic[U]):
         except TimeoutError:
             raise ResourceAllocationError(f"the login has not ended in {LOGIN_TIMEOUT_S:g} s; try again") from None
 
-    def _opened(self, key: tuple[str, bytes, str], done: asyncio.Task[_Known[U]]) -> None:
+    def _opened(self, key: tuple[str, bytes, str], done: asyncio.Task[Known[U]]) -> None:
         self._opening.pop(key, None)
         if not done.cancelled():
             done.exception()  # Whoever waits gets it; nobody may be waiting any more.
@@ -165,7 +183,7 @@ class Users(Generic[U]):
             )
         return opened
 
-    async def _open(self, name: str, given: Credentials, digest: bytes, peer: str) -> _Known[U]:
+    async def _open(self, name: str, given: Credentials, digest: bytes, peer: str) -> Known[U]:
         async with self._logins:
             if name not in self._known and len(self._known) >= self._most:
                 self._make_room()
@@ -174,7 +192,7 @@ class Users(Generic[U]):
             await opened.close()
             raise ResourceAllocationError("the service ends")
         self._drop(name)
-        known = self._known[name] = _Known(digest, opened, self._now_s())
+        known = self._known[name] = Known(digest, opened, self._now_s())
         if self._sweeping is None:
             self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
         return known
@@ -189,10 +207,10 @@ class Users(Generic[U]):
         self._drop(min(idle)[1])
 
     @staticmethod
-    def _busy(known: _Known[U]) -> bool:
+    def _busy(known: Known[U]) -> bool:
         return known.requests > 0 or known.opened.busy
 
-    async def _recheck(self, name: str, given: Credentials, known: _Known[U], peer: str) -> None:
+    async def _recheck(self, name: str, given: Credentials, known: Known[U], peer: str) -> None:
         """Prove the secret again: it may have been changed since."""
         try:
             async with self._logins:

@@ -1,0 +1,209 @@
+"""Connections of HTTP whose small requests are answered at once, on sockets: which those are, and others."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from raybroker.services.http_at_once import BODY_BYTES_MAX, Answering, Request
+from raybroker.services.http_bounds import Guard
+from raybroker.services.http_server import HttpServer
+from tests.unit.services.web.rig import until
+
+HEADERS = b"cache-control: no-store\r\ncontent-length: 2\r\n"
+
+
+def post(body: bytes = b"{}", more: bytes = b"", *, version: bytes = b"1.1", path: bytes = b"/a") -> bytes:
+    length = str(len(body)).encode()
+    return b"POST %b HTTP/%b\r\nHost: x\r\nContent-Length: %b\r\n%b\r\n%b" % (path, version, length, more, body)
+
+
+class Rig:
+    """A server that answers "ok" to what it takes at once, and by its application "slow" and what it got."""
+
+    def __init__(self) -> None:
+        self.taken: list[Request] = []
+        self.held: list[Answering] | None = None
+        """Answers to come, when they do not come at once."""
+        self.takes = True
+        self.refused: list[str] = []
+        self.bound = socket.create_server(("127.0.0.1", 0))
+        self.port = self.bound.getsockname()[1]
+        guard = Guard(lambda address, why: self.refused.append(why))
+        self.server = HttpServer(self.app, guard=guard, ended=self.ended, take_at_once=self.take)
+
+    def take(self, request: Request, answer: Answering) -> bool:
+        if not self.takes:
+            return False
+        self.taken.append(request)
+        if self.held is None:
+            answer.send(201, HEADERS, b"ok")
+        else:
+            self.held.append(answer)
+        return True
+
+    async def app(self, scope: Any, receive: Any, send: Any) -> None:
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+        said = b"slow " + scope["path"].encode() + b" " + body
+        head = [(b"content-length", str(len(said)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        await send({"type": "http.response.body", "body": said})
+
+    async def ended(self) -> None:
+        return
+
+    async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port)
+
+
+def run(work: Callable[[Rig], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        rig = Rig()
+        await rig.server.start(rig.bound)
+        try:
+            await work(rig)
+        finally:
+            await rig.server.close()
+
+    asyncio.run(whole())
+
+
+async def read(reader: asyncio.StreamReader, until: bytes) -> bytes:
+    return await asyncio.wait_for(reader.readuntil(until), 30)
+
+
+def test_small_requests_are_answered_one_after_another() -> None:
+    async def work(rig: Rig) -> None:
+        reader, writer = await rig.open()
+        for number in range(3):
+            body = b'{"n":%d}' % number
+            writer.write(post(body, b"X-A: b\r\n", path=b"/a%2Fb?c=d"))
+            answer = await read(reader, b"ok")
+            assert answer.startswith(b"HTTP/1.1 201 Created\r\ndate: ")
+            assert answer.endswith(b"\r\n" + HEADERS + b"\r\nok")
+            request = rig.taken[number]
+            assert (request.url, request.body, request.scheme) == (b"/a%2Fb?c=d", body, "http")
+            assert (request.headers[b"x-a"], request.peer) == (b"b", writer.get_extra_info("sockname"))
+        writer.close()
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [post(b"{}", b"X-A: b\r\nX-A: c\r\n")],
+        [post(b"{}", b"Expect: 100-continue\r\n")],
+        [post(b"{}", b"Connection: close\r\n")],
+        [post(b"{}", version=b"1.0")],
+        [post(b"x" * (BODY_BYTES_MAX + 1))],
+        [post(b"")],
+        [post(b"xxyy")[:-4], b"xx", b"yy"],
+        [post(b"xxyy")[:-2], b"yy"],
+        [b"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"],
+        [b"PUT /a HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi"],
+        [b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"],
+    ],
+)
+def test_all_others_go_to_the_application_as_they_came(parts: list[bytes]) -> None:
+    async def work(rig: Rig) -> None:
+        reader, writer = await rig.open()
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+            await asyncio.sleep(0.02)
+        whole = b"".join(parts)
+        body = b"hi" if b"chunked" in whole else whole.partition(b"\r\n\r\n")[2]
+        answer = await read(reader, b"slow /a " + body)
+        assert b" 200 OK\r\n" in answer
+        assert rig.taken == []
+        writer.close()
+
+    run(work)
+
+
+def test_what_is_not_taken_goes_to_the_application_with_its_body() -> None:
+    async def work(rig: Rig) -> None:
+        rig.takes = False
+        reader, writer = await rig.open()
+        for body in (b"first", b"second"):
+            writer.write(post(body))
+            await read(reader, b"slow /a " + body)
+        rig.takes = True
+        writer.write(post(b"third"))
+        await read(reader, b"ok")
+        assert [request.body for request in rig.taken] == [b"third"]
+        writer.close()
+
+    run(work)
+
+
+def test_requests_that_came_together_are_answered_in_turn() -> None:
+    async def work(rig: Rig) -> None:
+        rig.held = []
+        reader, writer = await rig.open()
+        writer.write(post(b"1") + post(b"2") + post(b"3"))
+        await until(lambda: bool(rig.held))
+        rig.held[0].send(201, HEADERS, b"ok")
+        rig.held[0].send(201, HEADERS, b"NO")  # Once is enough.
+        answer = await read(reader, b"slow /a 3")
+        assert [answer.count(text) for text in (b"ok", b"NO", b"slow /a 2", b" 201 Created")] == [1, 0, 1, 1]
+        writer.close()
+
+    run(work)
+
+
+def test_a_request_is_answered_before_what_is_no_request_ends_the_connection() -> None:
+    async def work(rig: Rig) -> None:
+        reader, writer = await rig.open()
+        writer.write(post() + b"garbage\r\n\r\n")
+        answer = await asyncio.wait_for(reader.read(), 30)
+        assert answer.count(b" 201 Created") == 1
+        assert b"HTTP/1.1 400" in answer
+
+    run(work)
+
+
+def test_a_client_that_has_gone_is_answered_nothing() -> None:
+    async def work(rig: Rig) -> None:
+        rig.held = []
+        _, writer = await rig.open()
+        writer.write(post())
+        await until(lambda: bool(rig.held))
+        writer.transport.abort()
+        await until(lambda: len(rig.server.guard) == 0)
+        rig.held[0].send(201, HEADERS, b"ok")
+        reader, writer = await rig.open()
+        rig.held = None
+        writer.write(post())
+        await read(reader, b"ok")
+        writer.close()
+
+    run(work)
+
+
+def test_a_server_that_ends_waits_for_answers_to_come() -> None:
+    async def work(rig: Rig) -> None:
+        rig.held = []
+        reader, writer = await rig.open()
+        writer.write(post())
+        await until(lambda: bool(rig.held))
+        closing = asyncio.ensure_future(rig.server.close())
+        await asyncio.sleep(0.05)
+        assert not closing.done()
+        rig.held[0].send(201, HEADERS, b"ok")
+        answer = await asyncio.wait_for(reader.read(), 30)
+        assert b"connection: close\r\n" in answer
+        assert answer.endswith(b"ok")
+        await asyncio.wait_for(closing, 30)
+        writer.close()
+
+    run(work)
