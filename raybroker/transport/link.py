@@ -51,6 +51,8 @@ class Link(asyncio.BufferedProtocol):
         self._soon_bytes = 0
         self._direct: DirectSockets | None = None
         self._number = -1
+        self._beside: DirectSockets | None = None
+        """Sockets of the same loop, of which this one is none."""
         self.bytes_in = self.writes = self.bytes_out = 0
 
     @property
@@ -176,7 +178,10 @@ class Link(asyncio.BufferedProtocol):
             self.bytes_out += len(buffer)
         if self._direct is not None and self._direct.active:
             self._direct.write(self._number, transport, buffers)
-        elif len(buffers) == 1:
+            return
+        if self._beside is not None and self._beside.active:
+            self._beside.needs_loop = True
+        if len(buffers) == 1:
             transport.write(buffers[0])
         else:
             transport.writelines(buffers)  # type: ignore[arg-type]
@@ -221,10 +226,13 @@ class Link(asyncio.BufferedProtocol):
 
     def serve_directly(self, sockets: DirectSockets) -> None:
         """From now on the socket may be served by a thread while the loop stands still; a pipe has none."""
-        if self._transport is None or self.lost or self._transport.get_extra_info("sslcontext") is not None:
-            return  # What is on a socket with TLS is the transport's business.
-        sock = self._transport.get_extra_info("socket")
-        if sock is not None:
+        if self._transport is None or self.lost:
+            return
+        secured = self._transport.get_extra_info("sslcontext") is not None
+        sock = None if secured else self._transport.get_extra_info("socket")
+        if sock is None:  # What is on a socket with TLS is the transport's business, which needs the loop.
+            self._beside = sockets
+        else:
             self._direct, self._number = sockets, sock.fileno()
             sockets.add(self._number, self)
 

@@ -112,6 +112,108 @@ def test_one_call_after_another_is_served_by_the_thread_that_waits(make_broker: 
     assert bodies_of(consumer, sent) == list(range(sent))
 
 
+def led_until(served: list[int], call: Any) -> None:
+    """Make calls until one of them is served by this thread."""
+    served.clear()
+    for _ in range(5_000):
+        call()
+        if threading.get_ident() in served:
+            return
+    raise AssertionError("no call was served by the thread that made it")
+
+
+def test_commits_are_served_by_the_thread_that_waits(make_broker: MakeBroker, served: list[int]) -> None:
+    broker = make_broker()
+    connection = broker.connect()
+    session = connection.session(transacted=True)
+    producer = session.producer(name := broker.name())
+    sent = itertools.count()
+
+    def commit() -> None:
+        producer.send(next(sent))
+        session.commit()
+
+    led_until(served, commit)
+    producer.send(-1)
+    session.rollback()
+    count = next(sent)
+    assert bodies_of(connection.session().consumer(name), count) == list(range(count))
+
+
+def test_openings_and_administration_are_served_by_the_thread_that_waits(
+    make_broker: MakeBroker, served: list[int]
+) -> None:
+    broker = make_broker()
+    session = broker.connect().session()
+    name = broker.name()
+    led_until(served, lambda: session.producer(name).close())
+    led_until(served, lambda: session.browser(name).close())
+
+
+def test_requests_are_served_by_the_thread_that_waits(make_broker: MakeBroker, served: list[int]) -> None:
+    broker = make_broker()
+    name = broker.name()
+    other = broker.connect(**{"raybroker.client.direct": True}).session()
+    session = broker.connect().session()
+    consumer, over = other.consumer(name), threading.Event()
+
+    def answer() -> None:
+        while not over.is_set():
+            message = consumer.receive(timeout=0.05)
+            if message is not None:
+                message.reply(message.body)
+
+    with ThreadPoolExecutor(1) as pool:
+        answering = pool.submit(answer)
+        try:
+            assert [session.request(name, number, timeout=WAIT_S).body for number in range(MANY)] == list(range(MANY))
+        finally:
+            over.set()
+            answering.result(WAIT_S)
+    assert served
+    io = session._core.connection.io
+    assert not io.residents
+
+
+@pytest.mark.usefixtures("unlooked")
+def test_many_threads_commit_beside_each_other(make_broker: MakeBroker) -> None:
+    broker = make_broker()
+    connection = broker.connect()
+    name = broker.name()
+
+    def work(thread: int) -> None:
+        session = connection.session(transacted=True)
+        producer = session.producer(name)
+        for number in range(MANY // 4):
+            producer.send((thread, number))
+            session.commit()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    found = bodies_of(connection.session().consumer(name), MANY)
+    assert sorted(found) == [(thread, number) for thread in range(4) for number in range(MANY // 4)]
+
+
+def test_a_commit_survives_links_that_are_lost(make_broker: MakeBroker) -> None:
+    broker = make_broker()
+    connection = broker.connect()
+    name = broker.name()
+    session = connection.session(transacted=True)
+    producer = session.producer(name)
+    committed = []
+    for number in range(MANY):
+        if number % 50 == 49:
+            drop_links(broker)
+        try:
+            producer.send(number)
+            session.commit()
+            committed.append(number)
+        except rb.errors.TransactionRolledBackError:
+            pass
+    assert len(committed) >= MANY - 2 * MANY // 50
+    assert bodies_of(connection.session().consumer(name), len(committed)) == committed
+
+
 @pytest.mark.usefixtures("unlooked")
 def test_many_threads_get_their_own_answers_in_their_order(make_broker: MakeBroker) -> None:
     broker = make_broker()

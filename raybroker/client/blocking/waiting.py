@@ -17,10 +17,12 @@ from raybroker.client.pickled import PicklableProducer
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.unnamed import AnyProducer
 from raybroker.client.session.opening import AnyConsumer, unconfirmed
+from raybroker.system.clock import SystemClock
 
 E = TypeVar("E")
 T = TypeVar("T")
 
+_now_ns: Final = SystemClock.monotonic_ns
 CANCELLABLE: Final = False
 ProducerBase = PicklableProducer
 
@@ -73,10 +75,13 @@ def done_within(io: IoThread, future: Future[Any], timeout_s: float) -> bool:
 
 def answered(io: IoThread, sending: Coroutine[Any, Any, object], answer: Future[T], timeout_s: float | None) -> T:
     """Start ``sending``, and wait for it and for the answer; raises TimeoutError."""
+    since_ns = _now_ns()
+    io.expect()
     sent = io.submit(sending)
     try:
-        sent.result(timeout_s)
-        return answer.result(timeout_s)
+        result(io, sent, timeout_s)
+        left_s = None if timeout_s is None else max(timeout_s - (_now_ns() - since_ns) / 1e9, 0)
+        return result(io, answer, left_s)
     finally:
         sent.cancel()
         answer.cancel()

@@ -30,7 +30,10 @@ async def connected(
         given = await settings_of_cluster(directory, own["raybroker.reconnect.timeout_ms"] / 1000)
         config = Config.of({**given, **attributes})
         chosen = client_id_of(config, client_id, username)
-        return ConnectionCore(directory, config, client_id=chosen, io=io, reopen=reopen)
+        core = ConnectionCore(directory, config, client_id=chosen, io=io, reopen=reopen)
+        if config["raybroker.client.direct"] and io.sockets is not None:
+            calls.serve_directly(io.sockets)
+        return core
     except BaseException:
         await directory.close()
         raise

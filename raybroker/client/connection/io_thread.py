@@ -8,7 +8,8 @@ runs beside itself.
 The loop stands still while a thread leads, and while nobody serves.  It is not left so with anything to do:
 
     the IO thread steps aside   only when nothing is posted, scheduled, unsent or timed to come soon
-    a leader leaves at once     when what it did has scheduled something, as the answer to an awaited request does
+    a leader runs               what it schedules itself, as the answer to an awaited request does: steps of tasks
+    a leader leaves at once     when something needs the loop itself: a connection to be made, the rest of a write
     another thread schedules    the IO thread is woken, or the leader is told to leave
     a thread waits              it leads or follows, and whoever leaves wakes the IO thread for those who follow
 
@@ -91,7 +92,7 @@ class IoThread:
         self._woken = False
         self._stood_aside = threading.Lock()
         self._stood_aside.acquire()
-        self._over = False
+        self._over = self._stopping = False
         self._pid = os.getpid()
         _all.add(self)
         atexit.register(self._end)
@@ -147,19 +148,20 @@ class IoThread:
             work.close()
             raise IllegalStateError("a blocking call on the IO thread would wait for itself; make it in another thread")
         waiter: Waiter[T] = Waiter(self.loop)
-        follows = self.served is not None
         try:
-            if follows:
-                self.follow()
+            self.expect()
             self.post(waiter.begin, work)
+            if self.served is not None and not self.lead(waiter.over):
+                try:
+                    self.follow()
+                    waiter.wait()
+                finally:
+                    self.followed()
             return waiter.result()
         except BaseException:
             if unwanted is not None and not self.unusable:
                 self.post(waiter.give_up, self._let_go, unwanted)
             raise
-        finally:
-            if follows:
-                self.followed()
 
     def _let_go(self, task: asyncio.Task[T], unwanted: Unwanted[T]) -> None:
         """Nobody gets the result of a task that has ended."""
@@ -195,9 +197,13 @@ class IoThread:
         if not self._rung:
             self._ring()
 
+    def call_lazily(self, delay_s: float, call: Callable[..., object], *args: Any) -> None:
+        """On the loop: have this called after ``delay_s``, or somewhat later while the loop stands still."""
+        self.loop.call_lazily(delay_s, call, *args)
+
     def expect(self) -> None:
         """This thread is about to post something and to wait for what comes of it: nobody has to be woken up for it."""
-        if self._turns.owner is Owner.NOBODY:
+        if self._turns.owner is Owner.NOBODY and self.served is not None:
             self._turns.expect(threading.get_ident())
 
     def _ring(self) -> None:
@@ -252,6 +258,7 @@ class IoThread:
         asyncio.set_event_loop(self.loop)
         while not self._over:
             self.loop.run_forever()
+            self._stopping = False
             aside = self._step_aside()
             if self._stood_aside.locked():
                 self._stood_aside.release()
@@ -274,9 +281,12 @@ class IoThread:
             return True
 
     def _stop_loop(self) -> None:
-        """On the loop, which was asked to stop: what is scheduled from now on may be left when it has."""
-        self.loop.take_notes()
-        self.loop.stop()
+        """On the loop, which was asked to stop: what is scheduled from now on may be left when it has. It is stopped
+        once, for a second stop would end it the next time, with what nobody has noted."""
+        if not self._stopping:
+            self._stopping = True
+            self.loop.take_notes()
+            self.loop.stop()
 
     def _look(self, needed: bool) -> bool:
         """The IO thread looks whether it is to serve."""
@@ -364,6 +374,7 @@ class IoThread:
                 if not turns.lead(me, now_ns):
                     return False
                 sockets.active = True
+                self.loop.leader = me
             _set_running_loop(self.loop)
             return self._serve(sockets, done, me, until_ns, signals)
         finally:
@@ -377,16 +388,19 @@ class IoThread:
     def _serve(
         self, sockets: DirectSockets, done: Callable[[], bool], me: int, until_ns: int, signals: HeldSignals | None
     ) -> bool:
+        loop = self.loop
         while True:
             self._call_posted()
+            if loop.ready:
+                loop.run_ready()
             if done():
                 return True
             left_ns = until_ns - _now_ns()
-            if sockets.needs_loop or self.loop.noted or left_ns <= 0:
+            if sockets.needs_loop or loop.noted or left_ns <= 0:
                 return False
             if signals is not None:
                 signals.interruptible = True
-            ready = sockets.wait(0 if self._posted else left_ns / 1e9)
+            ready = sockets.wait(0 if self._posted or loop.ready else left_ns / 1e9)
             if signals is not None:
                 signals.interruptible = False
             if self._turns.leader != me:  # A handler of a signal ran meanwhile.
@@ -409,6 +423,7 @@ class IoThread:
             if sockets is None or not sockets.active or self._turns.leader != threading.get_ident():
                 return
             sockets.active = False
+            self.loop.leave()
             self._rung = False  # As in _step_aside.
             needs_loop = sockets.needs_loop or self.loop.noted or bool(self._posted)
             if self._turns.left(_now_ns(), needs_loop=needs_loop):
@@ -522,9 +537,9 @@ class Waiter(Generic[T]):
     def begin(self, work: Coroutine[Any, Any, T]) -> None:
         """On the loop."""
         self._task = self._loop.create_task(work)
-        self._task.add_done_callback(self._over)
+        self._task.add_done_callback(self._ended)
 
-    def _over(self, task: asyncio.Task[T]) -> None:
+    def _ended(self, task: asyncio.Task[T]) -> None:
         task.cancelled() or task.exception()  # Seen, even if the thread has been interrupted and waits no more.
         self._turn.release()
 
@@ -532,6 +547,14 @@ class Waiter(Generic[T]):
         """On the loop: the thread was interrupted, or the coroutine has failed; ``let_go`` is called at its end."""
         if self._task is not None:
             self._task.add_done_callback(lambda task: let_go(task, unwanted))
+
+    def over(self) -> bool:
+        """It has ended: :meth:`result` does not wait."""
+        return not self._turn.locked()
+
+    def wait(self) -> None:
+        self._turn.acquire()
+        self._turn.release()
 
     def result(self) -> T:
         """Wait; raises what the coroutine raised."""

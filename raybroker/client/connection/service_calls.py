@@ -32,6 +32,7 @@ from raybroker.model.errors import (
     SecurityError,
 )
 from raybroker.model.listing import listed
+from raybroker.transport.direct import DirectSockets
 from raybroker.transport.link import Link
 from raybroker.wire.native.connection import TOKEN_BYTES, preface
 from raybroker.wire.native.preamble import preamble
@@ -94,10 +95,17 @@ class ServiceCalls:
         self._doors: dict[str, ServiceAddress] = {}
         """Broker → where it is asked for its service: a broker that was restarted may have other ports."""
         self._service = addresses[0].service
+        self._sockets: DirectSockets | None = None
         self._closed = False
 
     def __repr__(self) -> str:
         return f"ServiceCalls({', '.join(map(str, self.addresses))})"
+
+    def serve_directly(self, sockets: DirectSockets) -> None:
+        """From now on threads that wait may serve control connections."""
+        self._sockets = sockets
+        for control in self._controls.values():
+            control.channel.link.serve_directly(sockets)
 
     async def begin(self) -> str:
         """Log in at the first address that answers; the name of the broker there.
@@ -130,6 +138,8 @@ class ServiceCalls:
         if before is not None:
             before.channel.close()
         self._controls[broker] = control
+        if self._sockets is not None:
+            control.channel.link.serve_directly(self._sockets)
         for other, (host, ports) in dict(control.told["doors"]).items():
             if other not in self._doors and self._service in ports:
                 self._doors[other] = ServiceAddress(str(host), int(ports[MAPPER]), self._service, True)

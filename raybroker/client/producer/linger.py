@@ -46,7 +46,10 @@ class Linger:
             self._io.post(self._wait)
 
     def _wait(self) -> None:
-        self._io.loop.call_later(self._linger_s, self._over)
+        if self._transacted:  # The commit takes them along: no thread that waits for one is kept from the sockets.
+            self._io.call_lazily(self._linger_s, self._over)
+        else:
+            self._io.loop.call_later(self._linger_s, self._over)
 
     def _over(self) -> None:
         if self._state.held_bytes and (not self._transacted or self._state.floor < self._seq):

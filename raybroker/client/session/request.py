@@ -114,7 +114,7 @@ class Requests:
     ) -> None:
         self._connection = connection
         self._session = SessionCore(connection, "none", finish, reply=reply)
-        self._session.listen(self._wake)
+        self._session.hear(self._wake)
         self._opening = asyncio.Lock()
         self._queues: list[AnswerQueue] = []
         self._producers: dict[Destination, ProducerCore] = {}

@@ -204,9 +204,13 @@ class SessionCore:
 
     def listen(self, wake: Callable[[], None]) -> None:
         """From now on messages go to listeners, one at a time; ``wake`` is called when one may have come."""
+        self.hear(wake)
+        self.connection.io.settle(1)
+
+    def hear(self, wake: Callable[[], None]) -> None:
+        """:meth:`listen` for those who take messages on the IO loop, whichever thread serves it."""
         self._wake = wake
         self._listened = self._serial
-        self.connection.io.settle(1)
 
     def listen_no_more(self) -> None:
         """The thread or task that called listeners has ended."""

@@ -53,6 +53,9 @@ class LoopIo:
     def post(self, call: Callable[..., object], *args: Any) -> None:
         self.loop.call_soon(call, *args)
 
+    def call_lazily(self, delay_s: float, call: Callable[..., object], *args: Any) -> None:
+        self.loop.call_later(delay_s, call, *args)
+
 
 class ScriptedHost:
     """Answers every request with what ``answers`` has for its name: a value, or an error to fail with."""

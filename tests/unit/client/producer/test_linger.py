@@ -26,6 +26,8 @@ class Io:
     def call_later(self, delay_s: float, call: Callable[[], None]) -> None:
         self.timers.append((delay_s, call))
 
+    call_lazily = call_later
+
     def passes(self) -> None:
         """The linger time is over."""
         ((delay_s, call),) = self.timers
