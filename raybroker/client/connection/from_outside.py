@@ -31,8 +31,9 @@ async def connected(
         config = Config.of({**given, **attributes})
         chosen = client_id_of(config, client_id, username)
         core = ConnectionCore(directory, config, client_id=chosen, io=io, reopen=reopen)
-        if config["raybroker.client.direct"] and io.sockets is not None:
-            calls.serve_directly(io.sockets)
+        sockets = io.serve_directly() if config["raybroker.client.direct"] else None
+        if sockets is not None:
+            calls.serve_directly(sockets)
         return core
     except BaseException:
         await directory.close()

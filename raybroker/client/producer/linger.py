@@ -8,16 +8,27 @@ Messages of a transaction leave when they have been there for the whole of it: m
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
-from raybroker.client.connection.io_thread import IoThread
 from raybroker.client.producer.producer_state import ProducerState
 from raybroker.model.block import BLOCK_BYTES_TARGET
 
 LINGERING_BYTES_MAX: Final = BLOCK_BYTES_TARGET // 2
 """More than this in a transaction does not wait for its commit."""
+
+
+class Timers(Protocol):
+    """The IO loop, as the linger time of a producer sees it."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+
+    def post(self, call: Callable[..., object], /) -> None: ...
+
+    def call_lazily(self, delay_s: float, call: Callable[..., object], /) -> None: ...
 
 
 class Linger:
@@ -26,7 +37,7 @@ class Linger:
     __slots__ = ("_flush", "_io", "_linger_s", "_lock", "_running", "_seq", "_state", "_transacted")
 
     def __init__(
-        self, state: ProducerState, lock: threading.Lock, flush: Callable[[], None], io: IoThread, linger_s: float,
+        self, state: ProducerState, lock: threading.Lock, flush: Callable[[], None], io: Timers, linger_s: float,
         *, transacted: bool,
     ) -> None:  # fmt: skip
         self._state = state
