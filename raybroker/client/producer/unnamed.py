@@ -49,6 +49,8 @@ class UnnamedProducer:
         self._lock = threading.Lock()
         self._opening = asyncio.Lock()
         self._producers: OrderedDict[Destination, AnyProducer] = OrderedDict()
+        self._latest: tuple[Destination, AnyProducer] | None = None
+        """The one that was used last, found again by the same object without a look at the others."""
         self._gone = 0
         """Duplicates that producers had which are closed."""
         self._refused = 0
@@ -56,10 +58,14 @@ class UnnamedProducer:
 
     def known(self, destination: Destination) -> AnyProducer | None:
         """The producer for a destination, if one is open; in any thread."""
+        latest = self._latest
+        if latest is not None and latest[0] is destination and not self.closed:
+            return latest[1] if getattr(latest[1], "failure", None) is None else None
         with self._lock:
             found = self._producers.get(destination)
             if found is not None:
                 self._producers.move_to_end(destination)
+                self._latest = destination, found
         if self.closed:
             raise IllegalStateError("the producer is closed")
         return found if found is not None and getattr(found, "failure", None) is None else None
@@ -74,6 +80,7 @@ class UnnamedProducer:
             with self._lock:
                 failed = self._producers.pop(destination, None)
                 self._producers[destination] = opened
+                self._latest = destination, opened
                 old = [failed] if failed is not None else []
                 while len(self._producers) > DESTINATIONS_MAX:
                     old.append(self._producers.popitem(last=False)[1])

@@ -17,7 +17,7 @@ from raybroker.services.stomp.limits import READ_BYTES_HIGH, Limits
 from raybroker.services.stomp.session import MakeSession, StompSession
 from raybroker.services.unfinished import Unfinished
 from raybroker.transport.unread import UnreadWatch
-from raybroker.wire.stomp.frame import EOL, VERSIONS, Frame, Version, encode
+from raybroker.wire.stomp.frame import EOL, VERSIONS, Frame, Version, encode, receipt
 from raybroker.wire.stomp.parser import Parser
 
 LOG: Final = logging.getLogger("raybroker.services")
@@ -165,9 +165,9 @@ class StompConnection(asyncio.Protocol):
 
     def receipt(self, frame: Frame) -> None:
         """Answer a frame that asks for it."""
-        receipt = frame.headers.get("receipt")
-        if receipt is not None:
-            self.write(encode(Frame("RECEIPT", {"receipt-id": receipt}), self._version))
+        wanted = frame.headers.get("receipt")
+        if wanted is not None:
+            self.write(receipt(wanted, self._version))
 
     def fail(self, error: BaseException, frame: Frame | None) -> None:
         """ERROR, and the end."""

@@ -81,9 +81,18 @@ class SendOptions(NamedTuple):
     persistent: bool | None
 
 
+_OF_NO_OPTION: Final = frozenset({"destination", "receipt", "transaction", CONTENT_LENGTH, "persistent"})
+_NO_OPTION: Final = {
+    persistent: SendOptions(None, None, None, None, None, None, None, persistent) for persistent in (None, True, False)
+}
+"""What most messages say: nothing, but how they are kept."""
+
+
 def send_options(headers: Mapping[str, str], now_ms: int) -> SendOptions:
     """Raises ProtocolError for a header with a value that it cannot have, NotSupportedError for one that is not
     built."""
+    if headers.keys() <= _OF_NO_OPTION:
+        return _NO_OPTION[truth(headers, "persistent")]
     for name in REFUSED:
         if name in headers:
             raise NotSupportedError(f"the header {name} is not supported; leave it out")

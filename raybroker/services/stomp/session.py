@@ -13,13 +13,14 @@ import itertools
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final, Protocol
 
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.consumer.acknowledgement_answers import Confirmation, Confirmations
 from raybroker.client.consumer.subscriptions import make_temporary, unsubscribe
 from raybroker.client.destinations import Destination, Queue, Topic
+from raybroker.client.producer.at_once import Waiter
 from raybroker.client.producer.send_options import CommonOptions
 from raybroker.client.producer.unnamed import AnyProducer, UnnamedProducer
 from raybroker.client.session import opening
@@ -56,7 +57,19 @@ ACK_CHARS_MAX: Final = 40
 """Of the header ack, which is two numbers."""
 
 
+PLAIN_KNOWN_MAX: Final = 1024
+PLAIN_CHARS_MAX: Final = 300
+"""So many destinations are known, as frames of SEND write them, of at most so many characters."""
 MakeSession = Callable[[str], SessionCore]
+
+
+@lru_cache(PLAIN_KNOWN_MAX)
+def plain(text: str) -> Destination | None:
+    """The destination that a header names; None for a temporary one. Raises InvalidDestinationError."""
+    named = target(text)
+    if named.own or is_temporary_name(named.name):
+        return None
+    return (Queue if named.kind == "queue" else Topic).checked(named.name)
 
 
 class Unopened(Exception):  # noqa: N818 - nothing is wrong
@@ -145,7 +158,10 @@ class StompSession:
         """Returns None when it is done, or the producer that has no room for the message, which may be tried again.
         Raises Unopened when :meth:`_open` has to come first."""
         headers = frame.headers
-        found = self._made(target(headers.get("destination")))
+        text = headers.get("destination", "")
+        found = plain(text) if len(text) <= PLAIN_CHARS_MAX else None
+        if found is None:
+            found = self._made(target(text))
         options = send_options(headers, self._core.clock.now_ms())
         reply_to = headers.get("reply-to")
         answers = None if reply_to is None else self._made(target(reply_to, "reply-to"))
@@ -166,11 +182,15 @@ class StompSession:
             transaction.enter()
             self._client.receipt(frame)
             return None
-        waiter: Future[str] = Future()
-        if opened.put(body, header, shared, waiter, urgent=True, block=False) is None:
+        self._unsettled += 1  # It may be settled before this has ended.
+        try:
+            taken = opened.put(body, header, shared, Waiter(partial(self._stored, frame)), urgent=True, block=False)
+        except BaseException:
+            self._settle()
+            raise
+        if taken is None:
+            self._settle()
             return opened
-        self._unsettled += 1
-        waiter.add_done_callback(partial(self._stored, frame))
         return None
 
     async def _open(self, frame: Frame) -> None:
@@ -184,11 +204,8 @@ class StompSession:
         producer = transaction.producer if transaction is not None else await self._producer()
         await producer.find(found)
 
-    def _stored(self, frame: Frame, waiter: Future[str]) -> None:
+    def _stored(self, frame: Frame, message_id: str, error: BaseException | None) -> None:
         self._settle()
-        if waiter.cancelled():
-            return
-        error = waiter.exception()
         if error is not None:
             self._client.fail(error, frame)
         else:

@@ -84,6 +84,11 @@ def encode(frame: Frame, version: Version) -> bytes:
     return b"".join(("\n".join(lines).encode("utf-8", "replace"), body, b"\0\n"))
 
 
+def receipt(receipt_id: str, version: Version) -> bytes:
+    """The bytes of a RECEIPT frame, as :func:`encode` makes them: there is one for most frames that a client sends."""
+    return f"RECEIPT\nreceipt-id:{receipt_id.translate(_IMPOSSIBLE[version])}\n\n\0\n".encode("utf-8", "replace")
+
+
 def _plain(text: str, *, names: bool = False) -> str:
     return text.translate(_NAMES_1_0 if names else _IMPOSSIBLE["1.0"])
 

@@ -62,6 +62,23 @@ def test_a_destination_that_was_sent_to_lately_keeps_its_producer() -> None:
     assert known is world.opened[0]
 
 
+def test_the_producer_used_last_is_found_again_until_it_fails_or_the_whole_is_closed() -> None:
+    world = World()
+    first, second = Queue("a"), Queue("b")
+    asyncio.run(world.producer.find(first))  # type: ignore[arg-type]
+    asyncio.run(world.producer.find(second))  # type: ignore[arg-type]
+    found: list[Any] = [world.producer.known(one) for one in (second, second, first, first)]
+    assert found == [world.opened[1], world.opened[1], world.opened[0], world.opened[0]]
+    world.opened[0].failure = ConnectionLostError("gone")
+    assert world.producer.known(first) is None
+    asyncio.run(world.find("a"))
+    again: Any = world.producer.known(first)
+    assert again is world.opened[2]
+    world.producer.closed = True
+    with pytest.raises(IllegalStateError, match="closed"):
+        world.producer.known(first)
+
+
 def test_the_one_used_longest_ago_makes_room_and_its_counts_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unnamed, "DESTINATIONS_MAX", 2)
     world = World()

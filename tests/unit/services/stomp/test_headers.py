@@ -116,3 +116,14 @@ def test_headers_of_a_message() -> None:
     assert first["message-id"] == "1-1"
     assert "ack" not in first
     assert "redelivered" not in first
+
+
+@pytest.mark.parametrize("persistent", [None, "true", "FALSE"])
+def test_a_send_that_says_nothing_of_its_message_has_the_options_of_one_that_does(persistent: str | None) -> None:
+    headers = {"destination": "/queue/a", "receipt": "1", "content-length": "3", "transaction": "t"}
+    if persistent is not None:
+        headers["persistent"] = persistent
+    said = send_options({**headers, "type": "t"}, NOW_MS)
+    assert send_options(headers, NOW_MS) == said._replace(type=None)
+    said = send_options({**headers, "content-type": "text/plain"}, NOW_MS)
+    assert said.properties == {"content_HYPHEN_type": "text/plain"}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raybroker.model.errors import ProtocolError
-from raybroker.wire.stomp.frame import VERSIONS, Frame, Version, decode_headers, encode, escaped, unescaped
+from raybroker.wire.stomp.frame import VERSIONS, Frame, Version, decode_headers, encode, escaped, receipt, unescaped
 
 
 @pytest.mark.parametrize(
@@ -60,3 +60,9 @@ def test_a_line_that_is_no_header(line: str) -> None:
 
 def test_the_versions_are_in_order() -> None:
     assert sorted(VERSIONS) == list(VERSIONS)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("receipt_id", ["1", "a:b\\c", "line\nand\rmore\0", "ü" * 3, ""])
+def test_a_receipt_is_written_as_every_frame_is(receipt_id: str, version: Version) -> None:
+    assert receipt(receipt_id, version) == encode(Frame("RECEIPT", {"receipt-id": receipt_id}), version)
