@@ -9,7 +9,7 @@ resources of administration over HTTP (services.administration).  The types of a
 
 To add a verb:
 
-1. declare it in ``AdminVerbs``;
+1. declare it in the class of its kind (destination_verbs, transaction_verbs, broker_verbs, definition_verbs);
 2. implement it as a coroutine of the same name with the same arguments: in a part of broker/ that ``Broker`` or
    ``ClusterBroker`` composes, or in hosting/ and its port when the declaration says ``host=True``;
 3. give it a resource in services/administration/, and a command in cli/;

@@ -128,8 +128,11 @@ def verb(
 
 
 def declared_in(*classes: type) -> dict[str, Verb[..., Any]]:
-    """Name → verb, in the order of their declaration."""
-    return {name: found for kind in classes for name, found in vars(kind).items() if isinstance(found, Verb)}
+    """Name → verb, in the order of their declaration; a class has the verbs of its bases as well."""
+    return {
+        name: found
+        for kind in classes for part in kind.__mro__ for name, found in vars(part).items() if isinstance(found, Verb)
+    }  # fmt: skip
 
 
 def _listed(value: Any) -> Any:

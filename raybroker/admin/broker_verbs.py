@@ -1,0 +1,236 @@
+"""Verbs of brokers and of the cluster: their properties, metrics, connection services and checks."""
+# mypy: disable-error-code="empty-body"
+
+from __future__ import annotations
+
+from raybroker.admin.verb import By, verb
+from raybroker.admin.verb_types import (
+    Attributes,
+    Id,
+    MasterChange,
+    Name,
+    Names,
+    Pattern,
+    Properties,
+    PropertyChange,
+    Reason,
+    Seconds,
+    Text,
+    Thresholds,
+    Type,
+)
+from raybroker.model.listing import Listing, Row
+
+
+class BrokerVerbs:
+    """Brokers, the cluster, and what clients come in by."""
+
+    # ---- brokers
+
+    @verb(By.CLUSTER, always=True)
+    def list_brokers(self, /) -> list[Row]:
+        """One row a broker: broker, state (UP, SUSPECT, JOINING, DOWN, LEFT), coordinator, master, node, and how far
+        its copy of the record goes."""
+
+    @verb(By.CLUSTER, always=True)
+    def query_cluster(self, /) -> Row:
+        """The cluster as the home broker sees it: state, master, term, brokers, and its copy of the record."""
+
+    @verb(By.CLUSTER)
+    def reload_cluster(self, /, brokers: Names) -> list[str]:
+        """Make these the brokers of the cluster, on all that are up; which those were.
+
+        Raises ConfigError when a broker that is up is not among them: stop it first.
+        """
+
+    @verb(By.CLUSTER)
+    def change_master(self, /, target: Name) -> MasterChange:
+        """Move the configuration change record to another broker, while brokers run.
+
+        A broker that is not the master passes it on to the master; raises BrokerGoneError when that cannot be asked.
+        """
+
+    @verb(By.CLUSTER)
+    def backup_record(self, /) -> bytes:
+        """The configuration change record as the bytes of a backup file."""
+
+    @verb(By.BROKER)
+    def query_broker(self, /) -> Row:
+        """The broker: its name, state (RUNNING, STOPPING, RESTARTING), when it was started; its hosts: destinations,
+        connections, messages, bytes, store; ``changed``: the properties that :meth:`update_broker` has changed, and
+        their values."""
+
+    @verb(By.CLUSTER, always=True)
+    def shutdown_broker(self, /, broker: Text | None = None, time_s: Seconds = 0) -> Row:
+        """Shut a broker down, without a name the one that is asked; answers at once, and :meth:`list_brokers` shows
+        later that it is down. What it has stored comes back when it is started again.
+
+        Its services take no new clients from now on, but those for administration; handles inside the Ray cluster have
+        no connection to a broker, and go on. After ``time_s`` seconds producers are told to wait, consumers have
+        raybroker.shutdown.delivery seconds to acknowledge what they were given, and the broker ends. A second request
+        in the time before takes the place of the first.
+
+        Raises BrokerGoneError for a broker that is not up, and NotSupportedError for one of ``rb.loopback``.
+        """
+
+    @verb(By.CLUSTER, always=True)
+    def restart_broker(self, /, broker: Text | None = None, time_s: Seconds = 0) -> Row:
+        """Shut a broker down as :meth:`shutdown_broker`, and have it started again at once, on the same node, with the
+        options that it was started with and what :meth:`update_broker` has changed since."""
+
+    @verb(By.CLUSTER, always=True)
+    def update_broker(self, /, properties: Properties, broker: Text | None = None) -> PropertyChange:
+        """Change properties of a broker, or of all that are up, while they run: at once, all or none, and for its next
+        starts too, until the configuration itself says something else than it does now.
+
+        What can change are those whose setting says so: imq.log.level, imq.log.file.rolloverbytes and .rolloversecs,
+        imq.autocreate.queue and .topic, imq.message.max_size, imq.destination.logDeadMsgs and some more.  Raises
+        ConfigError for a property that is read at the start only, does not exist, does not take the value, or has to
+        be the same on all brokers when one is named; BrokerGoneError when that one is not up.
+        """
+
+    # ---- metrics
+
+    @verb(By.ROWS)
+    def metrics(self, /, names: Pattern | None = None) -> Listing:
+        """What was counted: one dict a broker with cluster, broker, ``own`` (of the broker), ``types`` (sums over
+        queues and over topics) and ``destinations`` (those whose name matches ``names``; * for any text, none without).
+
+        Keys are those of raybroker.metrics.catalogue; a histogram is (observations by bucket, sum).
+        """
+
+    # ---- connection services
+
+    @verb(By.ROWS, always=True)
+    def list_services(self, /) -> Listing:
+        """One row a connection service and broker, and one for the port mapper: service, kind (NORMAL, ADMIN,
+        PORTMAPPER), protocol, port, state (RUNNING, PAUSED, QUIESCED, UNKNOWN for one that is not active), connections,
+        connections_max, accepted, refused; and what connections of its clients carried since the hosts were started:
+        messages_in, messages_out, message_bytes_in, packets_in, packet_bytes_in and so on."""
+
+    @verb(By.EACH, always=True)
+    def pause_service(self, /, name: Name) -> None:
+        """New clients of a service get an error, and nothing of the others is processed until :meth:`resume_service`.
+
+        Raises ConfigError for a service that is not active, and for those of kind ADMIN.
+        """
+
+    @verb(By.EACH, always=True)
+    def quiesce_service(self, /, name: Name) -> None:
+        """New clients of a service get an error, the others go on. Raises ConfigError for one that is not active."""
+
+    @verb(By.EACH, always=True)
+    def resume_service(self, /, name: Name) -> None:
+        """A paused or quiesced service takes clients again. Raises ConfigError for one that is not active."""
+
+    @verb(By.EACH, always=True)
+    def update_service(self, /, name: Name, broker: Name | None = None, **changes: Attributes) -> None:
+        """Change a service of one broker, or of all that have it, until the broker is restarted; nobody is closed.
+
+        minThreads, maxThreads  half of the latter bounds its clients
+        port                    where it listens, 0 for any free port: first there, and then at the old port no more;
+                                the port mapper tells it from then on
+        Raises ConfigError for other attributes, values out of bounds, and a port that is taken, and changes nothing of
+        that broker then; InvalidDestinationError where no broker of that name has services.
+        """
+
+    @verb(By.ROWS, always=True)
+    def list_connections(
+        self, /, service: Name | None = None, *, user: Text | None = None, address: Text | None = None,
+        client_id: Text | None = None, destination: Name | None = None, type: Type | None = None,
+        consumer: Id | None = None,
+    ) -> Listing:  # fmt: skip
+        """One row a client of the services: id, user, service, host, producers, consumers, client_id, platform,
+        ``destinations`` and ``consumer_ids`` (what it has producers and consumers of), and what its open connections to
+        hosts carried, as in :meth:`list_services`.
+
+        Only those that all of the other arguments fit: ``address`` is one, or a network such as 10.0.0.0/8;
+        ``destination``: the client has a producer or a consumer of it (of that ``type``); ``consumer``: the client has
+        that consumer, by the id that :meth:`list_consumers` shows.  Raises ConfigError for what is no address.
+        """
+
+    @verb(By.FIRST, always=True)
+    def destroy_connection(self, /, id: Id, reason: Reason = None) -> None:
+        """Close a client's connections; the client is told the ``reason``, and the log has it.  Raises
+        InvalidDestinationError when there is none of that id."""
+
+    @verb(By.TOTAL, always=True)
+    def destroy_connections(
+        self, /, reason: Reason = None, *, service: Name | None = None, user: Text | None = None,
+        address: Text | None = None, client_id: Text | None = None, destination: Name | None = None,
+        type: Type | None = None, consumer: Id | None = None,
+    ) -> int:  # fmt: skip
+        """Close the connections of all clients that the arguments fit, as in :meth:`list_connections`; how many.
+
+        One of the arguments at least has to be given.  Clients of services for administration are left alone.
+        """
+
+    @verb(By.BROKER, always=True)
+    def why_denied(
+        self, /, user: Name, operation: Name, destination: Name | None = None, type: Type = "queue",
+        service: Name = "jms",
+    ) -> Row:  # fmt: skip
+        """Whether a user of the file of users may do something, and by which rule: {"allowed", "request", "rule"}.
+
+        operation  produce, consume or browse with a destination; create; connect to the service
+        What is asked takes other rights as well: to connect to the service, and to create a destination that is not
+        there. ``request`` is the first that is denied.
+        Raises ConfigError for an unknown user or operation.
+        """
+
+    # ---- checks
+
+    @verb(By.ROWS, always=True)
+    def check_broker(self, /, warn: Thresholds = None, critical: Thresholds = None) -> Listing:
+        """Graded checks of the brokers. One row a check: check, broker, of (what was looked at), grade (ok, warning,
+        critical, unknown) and text, and the figure with its thresholds where it has some.
+
+        broker   it runs, and is not about to end
+        open     it takes clients: it knows the master and the record
+        hosts    all its hosts answer
+        memory   the memory level: YELLOW and ORANGE are a warning, RED is critical; memory_percent
+        disk     the disks of its hosts have room (raybroker.store.low_free_percent), and are quick; disk_free_percent
+        load     what its destinations hold is below its thresholds (raybroker.system.messagesThresholdHigh)
+        services those that the configuration asks for listen
+
+        ``warn`` and ``critical`` give thresholds for memory_percent and disk_free_percent.
+        """
+
+    @verb(By.CLUSTER, always=True)
+    def check_cluster(self, /) -> list[Row]:
+        """Graded checks of the cluster as the broker that is asked sees it. Rows are as those of :meth:`check_broker`.
+
+        members  all brokers are up
+        master   the master is there, where the cluster has one
+        record   the broker's copy of the record and its settings agree with the others'
+        """
+
+    @verb(By.ROWS, always=True)
+    def check_services(
+        self, /, service: Name | None = None, warn: Thresholds = None, critical: Thresholds = None
+    ) -> Listing:
+        """Graded checks of the connection services that are active, or of one. Rows are as those of
+        :meth:`check_broker`. Raises ConfigError for a service that is not active.
+
+        state        it is neither paused nor quiesced
+        listener     its port accepts connections
+        clients      there is room for more: clients_percent, from 90 a warning, from 100 critical
+        certificate  of those with TLS, is good for a while: certificate_days, below 30 a warning, below 7 critical
+        """
+
+    @verb(By.CLUSTER)
+    def check_destination(
+        self, /, type: Type, name: Name, warn: Thresholds = None, critical: Thresholds = None
+    ) -> list[Row]:
+        """Graded checks of one destination: ``state`` (paused is a warning, halted by damage is critical) and its
+        figures, which have no thresholds but those that ``warn`` and ``critical`` give:
+
+        messages, bytes   what it holds
+        oldest_s          seconds since its oldest message came, or since the start of its host
+        full_percent      what it holds of maxNumMsgs or maxTotalMsgBytes, whichever is more
+        dead              messages that died there since ``counted_since_ms``
+        consumers         active ones; fewer are worse
+        producers         fewer are worse
+
+        Rows are as those of :meth:`check_broker`.
+        """
