@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 
 from raybroker.model.block import BLOCK_BYTES_TARGET
@@ -19,3 +19,13 @@ def by_bytes(bodies: list[bytes]) -> Iterator[tuple[int, int]]:
         start, before = end, ends[end - 1]
     if start < len(bodies):
         yield start, len(bodies)
+
+
+def pieces(bodies: list[bytes], most: Callable[[], int]) -> Iterator[tuple[int, int]]:
+    """As :meth:`by_bytes`, with at most ``most()`` bodies a piece, which is asked for each; 0 for any number."""
+    for start, end in by_bytes(bodies):
+        at = start
+        while at < end:
+            step = most() or end - at
+            yield at, min(at + step, end)
+            at += step

@@ -21,7 +21,8 @@ from raybroker.client.connection.consumer_watch import ConsumerWatch
 from raybroker.client.connection.directory import Directory, View
 from raybroker.client.connection.events import ConsumerEvent
 from raybroker.client.connection.tasks import Tasks
-from raybroker.client.producer.producer import ProducerCore, ProducerOwner
+from raybroker.client.producer.producer import ProducerCore
+from raybroker.client.producer.producer_owner import ProducerOwner
 from raybroker.client.producer.producer_ports import ProducerConnection
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_many import MANY_MESSAGES, Each
@@ -44,7 +45,7 @@ class Open(Protocol):
     async def __call__(self, broker: str, *, create: bool) -> ProducerCore: ...
 
 
-class MemberBalance(ProducerOwner):
+class MemberBalance(ProducerOwner[ProducerCore]):
     """``home``: the member of the home broker, which is there already; ``open_member`` makes the others."""
 
     def __init__(self, connection: BalanceConnection, home: ProducerCore, open_member: Open) -> None:

@@ -20,23 +20,23 @@ from typing import Any
 from raybroker.client.connection.channel import Channel, ended_by
 from raybroker.client.connection.endpoint import Endpoint
 from raybroker.client.destinations import Destination
-from raybroker.client.producer.block_split import by_bytes
+from raybroker.client.producer.block_split import pieces
 from raybroker.client.producer.body_encoding import Encode
 from raybroker.client.producer.compression import compressed, too_large
 from raybroker.client.producer.large_sends import LargeSends
 from raybroker.client.producer.linger import LINGERING_BYTES_MAX, Linger
+from raybroker.client.producer.losses import Losses
 from raybroker.client.producer.one_way import one_way_sends
+from raybroker.client.producer.producer_owner import ProducerOwner
 from raybroker.client.producer.producer_ports import ProducerConnection
 from raybroker.client.producer.producer_state import Batch, ProducerState, Shared
 from raybroker.client.producer.send_many import MANY_MESSAGES, Each, Own, encoded
 from raybroker.client.producer.send_room import SendRoom
 from raybroker.client.producer.send_timeout import ATTRIBUTE, SendTimeout
 from raybroker.client.producer.settlement import (
-    DUPLICATE,
     NOTHING_TO_WAIT_FOR,
     Row,
     complete,
-    duplicates_in,
     first_fault,
     refuse_all,
     unheard,
@@ -57,20 +57,6 @@ from raybroker.wire.native import frames as wire
 log = logging.getLogger("raybroker.client")
 
 
-class ProducerOwner:
-    """The handle that a producer is one of several attachments of."""
-
-    def member_failed(self, member: ProducerCore) -> None:
-        """It cannot go on, because of ``member.failure``."""
-
-    def member_turned(self) -> None:
-        """One was attached, lost or paused, or is so no longer."""
-
-    def error_of(self, member: ProducerCore, error: BrokerError) -> BrokerError:
-        """What those who wait for a message are told when a member fails with ``error``."""
-        return error
-
-
 class ProducerCore(Endpoint):
     """See the module. ``shared`` is what messages have unless a send says otherwise; ``transactions``: those of its
     session, or None."""
@@ -84,11 +70,8 @@ class ProducerCore(Endpoint):
         self.shared = shared
         self.failure: BrokerError | None = None
         """Why it ended without being closed."""
-        self.duplicates = 0
-        """Messages that the broker had taken before, by their deduplication ids."""
-        self.refused = 0
-        """Messages that were refused and that nobody waited for."""
-        self._owner = ProducerOwner()
+        self._losses = Losses(self._tell_refused, told=transactions is not None)
+        self._owner: ProducerOwner[ProducerCore] = ProducerOwner()
         self._connection = connection
         self._io = connection.io
         self._clock = connection.clock
@@ -119,7 +102,7 @@ class ProducerCore(Endpoint):
             transacted=transactions is not None,
         )  # fmt: skip
         self._large = LargeSends(
-            destination, self._state, self._lock, self._room, connection.tasks, self._flush, self._given_up,
+            destination, self._state, self._lock, self._room, connection.tasks, self._flush, self._losses.give_up,
             transactions=transactions,
         )  # fmt: skip
         self._scheduled = False
@@ -132,7 +115,7 @@ class ProducerCore(Endpoint):
         self._window_of_ids = True
         """The destination looks for deduplication ids that it has taken before."""
 
-    def belong_to(self, owner: ProducerOwner) -> None:
+    def belong_to(self, owner: ProducerOwner[ProducerCore]) -> None:
         """From now on it is one of several attachments of a handle."""
         self._owner = owner
         self.reports_failure = False
@@ -186,7 +169,7 @@ class ProducerCore(Endpoint):
         source, most = iter(bodies), self._body_bytes_max
         while chunk := list(islice(source, MANY_MESSAGES)):
             kinds, data, own = encoded(chunk, self.encode, each, most)
-            for start, end in self._blocks(data):
+            for start, end in pieces(data, self._together):
                 yield end - start, self.put_block(kinds[start:end], data[start:end], shared, own.part(start, end))
 
     def put_block(
@@ -204,16 +187,10 @@ class ProducerCore(Endpoint):
                 self._linger.begin()
         return done
 
-    def _blocks(self, bodies: list[bytes]) -> Iterator[tuple[int, int]]:
-        """Where blocks of these bodies start and end; none has more messages than the credit, or than the rate allows
-        when it is asked for."""
-        for start, end in by_bytes(bodies):
-            at = start
-            while at < end:
-                credit, run = self._state.credit if self._transactions is None else 0, self._room.run
-                most = min(credit, run) if credit and run else credit or run or end - at
-                yield at, min(at + most, end)
-                at += most
+    def _together(self) -> int:
+        """Messages that may go as one block: the credit, or what the rate allows; 0 for any number."""
+        credit, run = self._state.credit if self._transactions is None else 0, self._room.run
+        return min(credit, run) if credit and run else credit or run
 
     def check_window(self) -> None:
         """A message with a deduplication id is about to be sent: log, once, when the destination ignores it."""
@@ -278,7 +255,7 @@ class ProducerCore(Endpoint):
             self._room.changed()
         refuse_all(batches, error)
         if batches:
-            self._io.post(self._given_up, batches, error)
+            self._io.post(self._losses.give_up, batches, error)
 
     def refuse_sends(self, error: BrokerError | None) -> None:
         """Nothing may be sent because of ``error``, or anything again. What is final stays."""
@@ -405,12 +382,6 @@ class ProducerCore(Endpoint):
         if self._room.stopped is not None:
             self.refuse_sends(None)
 
-    def _given_up(self, batches: Sequence[Batch], error: BrokerError) -> None:
-        """These are not sent any more: count what nobody waits for. Of transactions the commit tells."""
-        count = sum(batch.unawaited for batch in batches) if self._transactions is None else 0
-        if count:
-            self._count_refused(count, error)
-
     async def attach(self, channel: Channel) -> None:
         """Open on a channel, and send again what the last one left unsettled."""
         handle = channel.new_handle(self)
@@ -474,9 +445,9 @@ class ProducerCore(Endpoint):
                 if self.one_way is not None:
                     self.one_way.refusing = bool(rows) and first_fault(rows) is not None
             if rows:
-                self.duplicates += duplicates_in(rows)
+                self._losses.know(rows)
                 heard = batch is not None and (batch.shared.persistent or state.answered)
-                self._lost_some(unheard(batch, rows) if batch is not None and heard else rows)
+                self._losses.refuse(unheard(batch, rows) if batch is not None and heard else rows)
         elif isinstance(frame, wire.Event):
             if frame.name == "credit":
                 self._take_credit(int(frame.data.get("credit", 0)))
@@ -503,15 +474,8 @@ class ProducerCore(Endpoint):
             self._room.changed()
         self._flush()
 
-    def _lost_some(self, rows: Sequence[Row]) -> None:
-        """Messages were refused that nobody waits for."""
-        fault = first_fault(rows)
-        if fault is not None:
-            self._count_refused(sum(end - start for start, end, code, _ in rows if code != DUPLICATE), fault)
-
-    def _count_refused(self, count: int, error: BrokerError) -> None:
-        """Messages that nobody waits for did not get there: they are counted, and the application is told."""
-        self.refused += count
+    def _tell_refused(self, count: int, error: BrokerError) -> None:
+        """The application hears of messages that nobody waits for and that did not get there."""
         channel = self._channel
         address = channel.place.key if channel is not None else ""
         self._connection.events.refused(address, self.name, count, error)
@@ -523,7 +487,7 @@ class ProducerCore(Endpoint):
             if fault is not None:
                 transactions.refused(fault)
                 self._room.stop(fault)
-        self.duplicates += duplicates_in(rows)
+        self._losses.know(rows)
 
     def on_writable(self) -> None:
         self._flush()
@@ -546,9 +510,7 @@ class ProducerCore(Endpoint):
         if batches:
             error = unknown_outcome(ConnectionLostError(f"the connection of the producer for {self.name} was lost"))
             refuse_all(batches, error)
-            count = sum(batch.unawaited for batch in batches)
-            if count:
-                self._count_refused(count, error)
+            self._losses.give_up(batches, error)
 
     def fail(self, error: BrokerError) -> None:
         """It is over: everybody who waits gets ``error``."""
@@ -588,9 +550,19 @@ class ProducerCore(Endpoint):
             doubtful = self._state.in_doubt()
             batches = self._state.abandon()
             self._room.changed()
-        self._given_up(batches, error)
+        self._losses.give_up(batches, error)
         refuse_all(doubtful, unknown_outcome(error))
         refuse_all(batches, error)
+
+    @property
+    def refused(self) -> int:
+        """Messages that were refused and that nobody waited for."""
+        return self._losses.refused
+
+    @property
+    def duplicates(self) -> int:
+        """Messages that the broker had taken before, by their deduplication ids."""
+        return self._losses.duplicates
 
     @property
     def throttled(self) -> bool:

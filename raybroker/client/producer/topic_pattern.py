@@ -19,7 +19,8 @@ from raybroker.client.producer.body_encoding import Encode
 from raybroker.client.producer.flow_rate import least
 from raybroker.client.producer.one_way import one_way_sends
 from raybroker.client.producer.open_producer import open_producer
-from raybroker.client.producer.producer import ProducerCore, ProducerOwner
+from raybroker.client.producer.producer import ProducerCore
+from raybroker.client.producer.producer_owner import ProducerOwner
 from raybroker.client.producer.producer_ports import ProducerConnection, ProducerSession
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_many import Each
@@ -35,7 +36,7 @@ class PatternConnection(ProducerConnection, Protocol):
     tasks: Tasks
 
 
-class PatternProducer(ProducerOwner):
+class PatternProducer(ProducerOwner[ProducerCore]):
     """What a face does with a ProducerCore: every match gets a copy; with no match there is nobody to send to."""
 
     def __init__(

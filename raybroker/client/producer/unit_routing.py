@@ -29,7 +29,8 @@ from raybroker.client.producer.flow_rate import least
 from raybroker.client.producer.member_balance import BalanceConnection, MemberBalance
 from raybroker.client.producer.one_way import OneWay
 from raybroker.client.producer.open_producer import open_producer
-from raybroker.client.producer.producer import ProducerCore, ProducerOwner
+from raybroker.client.producer.producer import ProducerCore
+from raybroker.client.producer.producer_owner import ProducerOwner
 from raybroker.client.producer.producer_ports import ProducerSession
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_many import MANY_MESSAGES, Each
@@ -57,7 +58,7 @@ ID_KEY: Final = "\0id:"
 """Before a deduplication id, likewise."""
 
 
-class RoutedProducer(ProducerOwner):
+class RoutedProducer(ProducerOwner[ProducerCore]):
     """What a face does with a ProducerCore, over one to each broker that is needed."""
 
     def __init__(

@@ -26,13 +26,13 @@ class Member(ProducerCore):
     """The producer for one topic; it confirms when the test says so."""
 
     throttled = False
+    duplicates, refused = 1, 2  # type: ignore[assignment]
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.got: list[Any] = []
         self.waiters: list[Future[str]] = []
         self.room = True
-        self.duplicates, self.refused = 1, 2
         self.ended = False
 
     def belong_to(self, owner: Any) -> None:

@@ -32,6 +32,8 @@ BROKERS = ["b1", "b2", "b3"]
 class Member(ProducerCore):
     """The producer at one broker. ``got``: bodies."""
 
+    duplicates, refused = 1, 2  # type: ignore[assignment]
+
     def __init__(self, broker: str | None, traits: dict[str, Any]) -> None:
         self.broker = broker
         self.traits = traits
@@ -39,7 +41,6 @@ class Member(ProducerCore):
         self.failure = None
         self.transacted = False
         self.one_way = traits.get("one_way")
-        self.duplicates, self.refused = 1, 2
         self.ended = False
 
     def put(self, body: Any, header: bytes, shared: Shared, waiter: Any, **how: Any) -> str:
