@@ -17,7 +17,9 @@ from raybroker.admin.verb_types import (
     Seconds,
     Text,
     Thresholds,
+    Truth,
     Type,
+    UserChange,
 )
 from raybroker.model.listing import Listing, Row
 
@@ -177,6 +179,31 @@ class BrokerVerbs:
         there. ``request`` is the first that is denied.
         Raises ConfigError for an unknown user or operation.
         """
+
+    # ---- users
+
+    @verb(By.ROWS, always=True)
+    def list_users(self, /, *, verifiers: Truth = False) -> Listing:
+        """One row a user of the connection services and broker: broker, user, group and active; ``verifiers``: also
+        what is kept of the password, verifier.
+
+        Raises ConfigError where a broker has its users in LDAP, or no connection services.
+        """
+
+    @verb(By.CLUSTER, always=True)
+    def set_user(self, /, name: Name, *, verifier: Text, group: Text = "user", active: Truth = True) -> UserChange:
+        """Make a user of the connection services of all brokers that are up, or give the one that there is another
+        password or state; one that is so already stays. Connections that are open stay open.
+
+        verifier  of SCRAM-SHA-256 or a hash of argon2, as raybroker usermgr makes them; passwords are not taken
+        group     admin, user or anonymous; it stays as it was made
+        Raises ConfigError as :meth:`list_users`, and for what cannot be.
+        """
+
+    @verb(By.CLUSTER, always=True)
+    def destroy_user(self, /, name: Name) -> UserChange:
+        """Delete a user on all brokers that are up; one that is not there is deleted already. Its open connections stay
+        open: :meth:`destroy_connections` ends them. Raises ConfigError as :meth:`list_users`."""
 
     # ---- checks
 

@@ -143,21 +143,31 @@ class DefinitionVerbs:
     # ---- definitions
 
     @verb(By.CLUSTER)
-    def export_definitions(self, /) -> Row:
-        """Everything that administrators have made, as plain values for a file: properties, quotas, templates,
-        policies, queues, topics, subscriptions (durable ones) and agents (forwarding), with the attributes that are
-        not the default; see raybroker.model.definitions. Properties, and destinations with isLocalOnly, are those of
-        the broker that is asked. Raises ConnectionLostError when a host cannot be asked what it has."""
+    def export_definitions(self, /, *, users: Truth = False) -> Row:
+        """Everything that administrators have made, as plain values for a file: properties (of all brokers), brokers
+        (properties that one has alone), quotas, templates, policies, queues, topics, subscriptions (durable ones),
+        agents (forwarding) and pauses, with the attributes that are not the default; see raybroker.model.definitions.
+
+        users  also the users of the file of users, with the verifiers of their passwords: whoever has these can try
+               passwords without asking the broker, so keep them as you keep passwords
+
+        Destinations with isLocalOnly are those of the broker that is asked. ``missing`` of the header names brokers
+        that cannot be asked what properties they have alone. Raises ConnectionLostError when a host cannot be asked
+        what it has, ConfigError for ``users`` where brokers have theirs in LDAP or no connection services, and
+        IllegalStateError where a user is not the same on all brokers.
+        """
 
     @verb(By.CLUSTER)
     def import_definitions(
-        self, /, definitions: Definitions, *, dry_run: Truth = False, prune: Truth = False, keep_going: Truth = False
-    ) -> Row:
+        self, /, definitions: Definitions, *, dry_run: Truth = False, prune: Truth = False, keep_going: Truth = False,
+        users: Truth = False,
+    ) -> Row:  # fmt: skip
         """Create and change what differs from the definitions: {"steps", "same", "left", "complete", "more"}.
 
         dry_run     change nothing; the steps are those that would be tried
         prune       destroy what is not among the definitions; without it that stays, and ``left`` names it
         keep_going  go on after a step that fails; without it the steps after it are not tried
+        users       take the users as well; ``prune`` deletes others then
         steps       rows of action (create, update, destroy), kind, name, changes (attribute → {"old", "new"}), state
                     and reason. States: planned, done, failed, unknown (an answer was lost), not done, and blocked: it
                     cannot be done at all, and then nothing is tried unless ``keep_going``
@@ -167,5 +177,6 @@ class DefinitionVerbs:
         more        True: the time of one call was over; call again, and it goes on
 
         What is as wanted is left alone, so that a call may be repeated. Raises ConfigError for what is no definitions,
-        are of a newer version or contradict each other, IllegalStateError while another import is under way.
+        are of a newer version or contradict each other, and for users without ``users``; IllegalStateError while
+        another import is under way.
         """

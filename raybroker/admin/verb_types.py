@@ -98,6 +98,13 @@ class MasterChange(TypedDict):
     text: str
 
 
+class UserChange(TypedDict):
+    """``brokers``: those that have done it; ``down``: those that were not up and keep what they had."""
+
+    brokers: list[str]
+    down: list[str]
+
+
 class PropertyChange(TypedDict):
     """``brokers``: name → {"changed": what differs from the configuration now, "unreached": hosts that do not answer
     and are told later}; ``down``: brokers that were not up and keep what they had."""

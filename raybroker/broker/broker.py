@@ -42,6 +42,7 @@ from raybroker.broker.templates import Save, Saved, Templates
 from raybroker.broker.templates import keep_nothing as keep_no_templates
 from raybroker.broker.thresholds import BrokerThresholds
 from raybroker.broker.transactions import Transactions
+from raybroker.broker.user_administration import Users
 from raybroker.config.live import live
 from raybroker.core.selector import compile_selector, normalised
 from raybroker.hosting.host_port import DropHost, HostPort, MakeHost, Row, Spares
@@ -137,14 +138,15 @@ class Broker:
         self.health = Health(
             self._shown, lambda: self.registry.hosts, unasked, self.services, self.admin, broker=name
         )
-        self.own_definitions = OwnDefinitions(
-            changing, self.destinations.made, lambda: self.registry.auto, lambda verb: self.admin(verb, {})
+        self.own_definitions = own = OwnDefinitions(
+            changing, self.destinations.made, self.destinations.paused, lambda: self.registry.auto,
+            lambda verb: self.admin(verb, {}), broker=name,
         )  # fmt: skip
-        transfer = Transfer(self.own_definitions, self.own_definitions.all, self.admin, now_s, agents=False)
+        transfer = Transfer(own, own.all, own.brokers, self.admin, now_s, agents=False)
         self._verbs = implementations(
             self, self.services, self.destinations, self.subscriptions, self.schedules, self.transactions,
             self.messages, self.templates, self.quotas, self.policies, self.properties, self.measuring, self.ending,
-            transfer, self.health,
+            transfer, self.health, Users(changing, self.services),
         )  # fmt: skip
 
     async def _greet(self, host: HostPort, new: bool) -> None:

@@ -21,7 +21,7 @@ from raybroker.broker.cluster_admin import ClusterAdmin
 from raybroker.broker.cluster_management import ClusterItself
 from raybroker.broker.cluster_pauses import Pausing
 from raybroker.broker.cluster_shell import Clustering
-from raybroker.broker.definition_transfer import Transfer
+from raybroker.broker.definition_transfer import Brokers, Transfer
 from raybroker.broker.definitions import Definitions
 from raybroker.broker.destination_registry import Key
 from raybroker.broker.ending import ClusterEnding
@@ -31,6 +31,7 @@ from raybroker.broker.health import ClusterHealth
 from raybroker.broker.path_service import Paths
 from raybroker.broker.remote_broker import Peers
 from raybroker.broker.remote_host import HostElsewhere
+from raybroker.broker.user_administration import ClusterUsers
 from raybroker.cluster.change_record import Change
 from raybroker.cluster.member_messages import Envelope
 from raybroker.core.selector import compile_selector, normalised
@@ -38,6 +39,7 @@ from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.definitions import Definitions as ModelDefinitions
 from raybroker.model.errors import (
     BrokerError,
+    BrokerGoneError,
     ConfigError,
     LocalDestinationError,
     MasterUnavailableError,
@@ -89,7 +91,8 @@ class ClusterBroker:
         self._verbs = implementations(
             self._spread, self._definitions, self._itself, self.agents, pausing,
             ClusterProperties(local.properties, self), ClusterEnding(self), self.health,
-            Transfer(local.own_definitions, self._defined, self.admin, now_s, agents=True),
+            Transfer(local.own_definitions, self._defined, self._properties, self.admin, now_s, agents=True),
+            ClusterUsers(self),
         )  # fmt: skip
         self.forwarding = Forwarding(local.name, local.registry, peers, self.live)
         local.transactions.elsewhere = self._host_elsewhere
@@ -97,6 +100,31 @@ class ClusterBroker:
 
     async def _defined(self) -> ModelDefinitions:
         return await self.local.own_definitions.of_cluster(self.clustering.member.agreed)
+
+    async def _properties(self) -> Brokers:
+        """Of all brokers that answer."""
+        names = self.known()
+        asked = (self._properties_of(name) for name in names)
+        answers = dict(zip(names, await asyncio.gather(*asked, return_exceptions=True), strict=True))
+        up: dict[str, Row] = {}
+        for name, answer in answers.items():
+            if isinstance(answer, BaseException):
+                if not isinstance(answer, BrokerError):
+                    raise answer
+            else:
+                up[name] = answer
+        return Brokers(up, tuple(name for name in names if name not in up))
+
+    async def _properties_of(self, broker: str) -> Row:
+        if broker == self.name:
+            return self.local.own_definitions.properties()
+        if broker not in self.live():
+            raise BrokerGoneError(f"broker {broker} is not up")
+        found: Row = await self._peers.ask(broker, "properties", {}, timeout_s=PEER_TIMEOUT_S)
+        return found
+
+    async def _own_properties(self) -> Row:
+        return self.local.own_definitions.properties()
 
     @property
     def name(self) -> str:
@@ -234,6 +262,7 @@ class ClusterBroker:
             "import": self._import,
             "units": self._units_live,
             "reached": self._reached,
+            "properties": self._own_properties,
             "change_master": self._itself.change_master,
             "consumers": self.forwarding.consumers,
             "take_over": self.forwarding.take_over,

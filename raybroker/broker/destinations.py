@@ -13,9 +13,10 @@ from raybroker.broker.if_exists import create_or
 from raybroker.broker.memory import Guarded
 from raybroker.broker.placement import Placement
 from raybroker.broker.quotas import Quotas
-from raybroker.broker.record_application import merged
+from raybroker.broker.record_application import PARTS, merged
 from raybroker.broker.templates import Templates
 from raybroker.hosting.host_port import HostPort, Row
+from raybroker.model.definitions import Pause
 from raybroker.model.errors import (
     BrokerError,
     ConfigError,
@@ -139,6 +140,17 @@ class Destinations:
                 passing = row["temporary"] or row["auto_created"] or (is_reserved_name(key[1]) and key != DMQ)
                 if registry.where.get(key) is host and not passing and key not in registry.orphans:
                     found.append((key, dict(row["traits"])))
+        return found
+
+    async def paused(self) -> list[Pause]:
+        """What of destinations is paused until it is resumed. Raises as :meth:`made`."""
+        registry, found = self._registry, []
+        registry.require_all_asked("what is paused")
+        for host in list(registry.hosts):
+            for row in await host.destinations():
+                key: Key = (check_destination_type(row["type"]), row["name"])
+                if registry.where.get(key) is host and not row["temporary"]:
+                    found += [(*key, which) for which, (part,) in PARTS.items() if row["paused"].get(part) == 0]
         return found
 
     def _shown(self, key: Key, host: HostPort, row: Row) -> Row:

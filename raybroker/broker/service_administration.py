@@ -28,9 +28,12 @@ class ServiceAdministration:
 
     def _running(self) -> ConnectionServices:
         if self.services is None:
-            why = self.failure or "imq.service.activelist is empty"
-            raise ConfigError(f"broker {self.broker} has no connection services: {why}")
+            raise ConfigError(f"broker {self.broker} has no connection services: {self.why_none()}")
         return self.services
+
+    def why_none(self) -> str:
+        """Why there are no services, if there are none."""
+        return self.failure or "imq.service.activelist is empty"
 
     def take_nobody_new(self) -> None:
         """The services that carry messages take no new clients, those of administration do."""

@@ -14,6 +14,7 @@ from raybroker.cli import archive
 from raybroker.cli.exits import UsageError
 from raybroker.model.definitions import Defaults, definitions_of
 from raybroker.model.errors import BrokerError
+from raybroker.security.private_files import MODE, OTHERS
 
 STANDARD: Final = "-"
 """Standard input or output in the place of a file."""
@@ -24,25 +25,29 @@ TITLE: Final = "# Definitions of raybroker; what they would change: raybroker im
 
 def read(name: str) -> dict[str, Any]:
     """The definitions of a file, checked; raises UsageError."""
-    text = _text(name)
+    text, mode = _text(name)
     try:
         found = json.loads(text, object_pairs_hook=_once) if text.lstrip().startswith("{") else tomllib.loads(text)
         definitions_of(found, Defaults.of())
     except (BrokerError, ValueError, RecursionError) as error:
         raise UsageError(f"{name}: {error}") from None
+    if found.get("users") and mode & OTHERS:
+        raise UsageError(f"{name} has users, and may be read by others than its owner; chmod 600 {name}")
     return dict(found)
 
 
-def _text(name: str) -> str:
+def _text(name: str) -> tuple[str, int]:
+    """What it says, and its mode."""
+    mode = 0
     try:
         if name == STANDARD:
             data = sys.stdin.buffer.read(BYTES_MAX + 1)
         else:
             with Path(name).open("rb") as file:
-                data = file.read(BYTES_MAX + 1)
+                data, mode = file.read(BYTES_MAX + 1), os.fstat(file.fileno()).st_mode
         if len(data) > BYTES_MAX:
             raise UsageError(f"{name} has more than {BYTES_MAX >> 20} MiB: divide the definitions")
-        return data.decode("utf-8-sig")
+        return data.decode("utf-8-sig"), mode
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{name} cannot be read: {error}") from None
 
@@ -63,7 +68,7 @@ def check_target(name: str, *, overwrite: bool) -> None:
 
 
 def write(name: str, definitions: Mapping[str, Any], *, overwrite: bool, as_json: bool) -> None:
-    """Write them whole or not at all; raises UsageError."""
+    """Write them whole or not at all, with users for their owner alone; raises UsageError."""
     text = json.dumps(definitions, indent=2) + "\n" if as_json or name.endswith(".json") else to_toml(definitions)
     if name == STANDARD:
         sys.stdout.write(text)
@@ -72,7 +77,9 @@ def write(name: str, definitions: Mapping[str, Any], *, overwrite: bool, as_json
     check_target(name, overwrite=overwrite)
     part = Path(name + ".part")
     try:
-        with part.open("w", encoding="utf-8") as file:
+        part.unlink(missing_ok=True)  # What a run that ended left there may have another mode.
+        mode = MODE if definitions.get("users") else 0o666
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -9,7 +9,7 @@ import typer
 from raybroker.cli import definition_file, output
 from raybroker.cli.answers import things
 from raybroker.cli.command import command
-from raybroker.cli.exits import Exit
+from raybroker.cli.exits import Exit, UsageError
 from raybroker.cli.objects import Json
 from raybroker.client.admin.admin import Admin
 from raybroker.model.listing import Row
@@ -24,20 +24,28 @@ def export_definitions(
     admin: Admin,
     file: File,
     force: Annotated[bool, typer.Option("-f", "--force", help="Replace the file if it is there.")] = False,
+    users: Annotated[
+        bool, typer.Option("--users", help="Also the users, with what is kept of their passwords; a file of mode 600.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Write everything that administrators have made to a file: raybroker export definitions cluster.toml
 
-    Destinations, templates, quotas, policies, durable subscriptions, forwarding agents, and properties that update bkr
-    has changed; each with what is not the default. No messages, pauses and schedules, no users and no passwords:
-    users are in a file of their own (usermgr).
+    Destinations, templates, quotas, policies, durable subscriptions, forwarding agents, pauses until resumed, and
+    properties that update bkr has changed, of all brokers and of each; each with what is not the default. No messages,
+    and no recurring schedules, which are messages; no users without --users, and never a password. Whoever has a
+    file with users can try passwords without asking a broker. Exit code 3 when a broker could not be asked for what it
+    has alone.
     """
     definition_file.check_target(file, overwrite=force)
-    found = admin.export_definitions()
+    found = admin.export_definitions(users=users)
     definition_file.write(file, found, overwrite=force, as_json=json)
     if file != definition_file.STANDARD:
         count = sum(len(entries) for section, entries in found.items() if section != "raybroker")
         output.say(f"wrote {count} {'entry' if count == 1 else 'entries'} to {file}")
+    if missing := found["raybroker"].get("missing"):
+        output.error(f"what brokers have alone is not whole: {', '.join(missing)} cannot be asked")
+        raise typer.Exit(Exit.UNREACHABLE)
 
 
 @command("import", "definitions")
@@ -51,6 +59,9 @@ def import_definitions(
         bool, typer.Option("--prune", help="Destroy what the file does not have, with its messages.")
     ] = False,
     keep_going: Annotated[bool, typer.Option("--keep-going", help="Go on after a step that fails.")] = False,
+    users: Annotated[
+        bool, typer.Option("--users", help="Also the users of the file; --prune deletes others then.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Create and change what differs from a file: raybroker import definitions cluster.toml --dry-run
@@ -60,7 +71,9 @@ def import_definitions(
     says what was done; import again to go on. Exit code 1 when not all of it was done.
     """
     given = definition_file.read(file)
-    report = carry_out(admin, given, dry_run=dry_run, prune=prune, keep_going=keep_going)
+    if given.get("users") and not users:
+        raise UsageError(f"{file} has users: give --users to take them, or remove them from the file")
+    report = carry_out(admin, given, dry_run=dry_run, prune=prune, keep_going=keep_going, users=users)
     if json:
         output.as_json(report)
     else:
@@ -71,11 +84,14 @@ def import_definitions(
         raise typer.Exit(Exit.CHANGES)
 
 
-def carry_out(admin: Admin, given: Row, *, dry_run: bool = False, prune: bool = False, keep_going: bool = False) -> Row:
+def carry_out(
+    admin: Admin, given: Row, *, dry_run: bool = False, prune: bool = False, keep_going: bool = False,
+    users: bool = False,
+) -> Row:  # fmt: skip
     """Import, by as many calls as it takes; the report of all of them."""
     done: list[Row] = []
     while True:
-        report = admin.import_definitions(given, dry_run=dry_run, prune=prune, keep_going=keep_going)
+        report = admin.import_definitions(given, dry_run=dry_run, prune=prune, keep_going=keep_going, users=users)
         made = [row for row in report["steps"] if row["state"] == "done"]
         if not report["more"] or not made:
             return {**report, "steps": [*done, *report["steps"]]}

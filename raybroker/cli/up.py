@@ -134,7 +134,7 @@ def _configuration(
 
 def _import(name: str, wanted: dict[str, Any]) -> None:
     with connecting.administering(name) as admin:
-        report = carry_out(admin, wanted)
+        report = carry_out(admin, wanted, users=bool(wanted.get("users")))
     show(report, dry_run=False)
     if not report["complete"]:
         raise typer.Exit(Exit.REFUSED)

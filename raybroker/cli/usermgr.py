@@ -17,10 +17,11 @@ from raybroker.cli.exits import Commands, UsageError
 from raybroker.cli.objects import Force, Instance, Json, ask
 from raybroker.cli.security_files import password_in, security_files
 from raybroker.model.errors import ConfigError
+from raybroker.model.user import GROUPS, check_name
 from raybroker.security.file_repository import argon2_hash
 from raybroker.security.passfile import rewritten
 from raybroker.security.private_files import write_private
-from raybroker.security.user_file import GROUPS, Entry, UserFile, check_name, check_password
+from raybroker.security.user_file import Entry, UserFile, check_password
 from raybroker.system.entropy import token
 from raybroker.wire.scram import SALT_BYTES, Verifier
 

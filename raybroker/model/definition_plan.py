@@ -8,11 +8,19 @@ follow a template, and the subscriptions that go with their topic.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from raybroker.model.definitions import Attributes, Defaults, Definitions, Identity, differing
+from raybroker.model.definitions import (
+    Attributes,
+    Defaults,
+    Definitions,
+    Identity,
+    Pause,
+    differing,
+    shared_properties,
+)
 from raybroker.model.error_destinations import go_on
 from raybroker.model.errors import ConfigError
 from raybroker.model.names import DEAD_MESSAGE_QUEUE, DestinationType
@@ -20,9 +28,13 @@ from raybroker.model.policy import policy_of
 from raybroker.model.quota import ATTRIBUTES
 from raybroker.model.settings import lookup
 from raybroker.model.template import applied, follows, of_type
+from raybroker.model.user import ANONYMOUS
 
 TYPES: Final[tuple[DestinationType, ...]] = ("queue", "topic")
 NO_PRUNE: Final = "it would be destroyed with its messages and made anew, which only --prune does"
+DOWN: Final = "the broker is down: import again when it is up"
+HIDDEN: Final = "(hidden)"
+HIDDEN_TOO: Final = "(another, hidden)"
 _QUOTA: Final = {name: setting.default for name, setting in ATTRIBUTES.items()}
 _FIELDS: Final = {"pattern": "pattern", "applyTo": "apply_to", "priority": "priority", "operator": "operator"}
 """Field of a policy → argument of its verbs."""
@@ -55,13 +67,18 @@ class Plan:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a plan is for. ``configured``: what the configuration says of properties that can change; ``automatic``:
-    destinations that were created automatically; ``agents``: whether forwarding agents are possible."""
+    """Where a plan is for. ``configured``: broker → what its configuration says of properties that can change;
+    ``automatic``: destinations that were created automatically; ``agents``: whether forwarding agents are possible;
+    ``down``: brokers that cannot be asked what they have; ``together``: properties that all brokers have equally;
+    ``users``: whether users are looked at."""
 
     defaults: Defaults = field(default_factory=Defaults.of)
-    configured: Mapping[str, Any] = field(default_factory=dict)
+    configured: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     automatic: Collection[tuple[str, str]] = ()
     agents: bool = True
+    down: Collection[str] = ()
+    together: Collection[str] = ()
+    users: bool = False
 
 
 def plan(now: Definitions, wanted: Definitions, place: Place, *, prune: bool = False) -> Plan:
@@ -87,8 +104,9 @@ class _Planner:
         self._quotas(raised=False)
         self._subscriptions()
         self._agents()
-        self._properties()
-        left = self._destroy()
+        self._pauses()
+        self._users()
+        left = [*self._properties(), *self._destroy()]
         touched = {(step.kind, step.name) for step in self._steps}
         same = sum((kind, shown) not in touched for kind, shown, _ in _entries(self._wanted))
         return Plan(tuple(self._steps), same, tuple(left), self._now)
@@ -275,19 +293,123 @@ class _Planner:
                            to=wanted["to"], attributes=rest)  # fmt: skip
                 table[name] = wanted
 
-    def _properties(self) -> None:
-        """One step: properties may only go together."""
-        now, configured, wanted = self._now.properties, self._place.configured, dict(self._wanted.properties)
-        if self._prune:
-            wanted = {**{name: configured[name] for name in now}, **wanted}
-        held = {**configured, **now}
-        found = {name: (held.get(name), value) for name, value in wanted.items() if held.get(name) != value}
-        if found:
-            changes = {name: new for name, (_, new) in found.items()}
-            self._step("update", "properties", "broker", found, "update_broker", properties=changes)
-            now.update(changes)
-            for name in [name for name in now if name in configured and now[name] == configured[name]]:
-                del now[name]
+    # ---- pauses, users
+
+    def _pauses(self) -> None:
+        table = self._now.pauses
+        for key in self._wanted.pauses:
+            type, name, which = key  # noqa: A001 - as everywhere
+            there = name in self._now.of_type(type)
+            if self._prune and there and name not in self._wanted.of_type(type):
+                raise ConfigError(
+                    f"pause of {type} {name!r}: the {type} is not among these definitions, and would be destroyed"
+                )
+            if not there and (type, name) not in self._place.automatic:
+                self._block("create", "pause", pause(key), {}, f"there is no {type} {name!r}, here or in what is made")
+            elif key not in table:
+                self._step("create", "pause", pause(key), {}, "pause_destination", type=type, name=name, which=which)
+                table[key] = {}
+
+    def _users(self) -> None:
+        """A user that brokers have differently has no fields in what there is."""
+        if not self._place.users:
+            return
+        table = self._now.users
+        for name, wanted in self._wanted.users.items():
+            there = table.get(name)
+            if there == wanted:
+                continue
+            action, found = "create" if there is None else "update", _masked(there or {}, wanted)
+            if there and there["group"] != wanted["group"]:
+                why = f"the group of a user, {there['group']}, stays as it was made: delete the user and import again"
+                self._block(action, "user", name, found, why)
+                continue
+            if wanted["group"] == ANONYMOUS and not self._make_way(name, found):
+                continue
+            self._step(action, "user", name, found, "set_user", name=name, **wanted)
+            table[name] = wanted
+        if self._wanted.users or self._prune:
+            for broker in self._place.down:
+                self._block("update", "users", broker, {}, f"{DOWN}, and its users cannot be compared")
+
+    def _make_way(self, name: str, found: Mapping[str, tuple[Any, Any]]) -> bool:
+        """Whether the group of the anonymous user is free."""
+        table = self._now.users
+        other = next((one for one, row in table.items() if row.get("group") == ANONYMOUS and one != name), None)
+        if other is not None and (not self._prune or other in self._wanted.users):
+            self._block("create", "user", name, found, f"group {ANONYMOUS} holds one user, and has {other!r}")
+            return False
+        if other is not None:
+            self._destroy_one("user", other, table[other])
+        return True
+
+    # ---- properties
+
+    def _properties(self) -> list[str]:
+        """Those that all brokers are to have in one step, since properties may only go together; then those of one
+        broker. What stays without being wanted."""
+        wanted, configured = self._wanted, self._place.configured
+        self._refuse_brokers()
+        changed_at = {broker: {**self._now.properties, **self._now.brokers.get(broker, {})} for broker in configured}
+        held = {broker: {**configured[broker], **own} for broker, own in changed_at.items()}
+        target = {
+            broker: {
+                **({name: configured[broker].get(name) for name in own} if self._prune else {}),
+                **wanted.properties, **wanted.brokers.get(broker, {}),
+            }
+            for broker, own in changed_at.items()
+        }  # fmt: skip
+        found = {broker: changed(_part(held[broker], new), new) for broker, new in target.items()}
+        common: dict[str, tuple[Any, Any]] = {}
+        for pairs in found.values():
+            for name, pair in pairs.items():
+                if all(name in new and new[name] == pair[1] for new in target.values()):
+                    common.setdefault(name, pair)
+        if common:
+            changes = {name: new for name, (_, new) in common.items()}
+            self._step("update", "properties", "broker", common, "update_broker", properties=changes)
+        for broker, pairs in found.items():
+            if rest := {name: pair for name, pair in pairs.items() if name not in common}:
+                changes = {name: new for name, (_, new) in rest.items()}
+                self._step("update", "properties", broker, rest, "update_broker", properties=changes, broker=broker)
+        self._block_down()
+        self._take_properties({broker: {**held[broker], **target[broker]} for broker in held})
+        return [] if self._prune else self._properties_left(changed_at)
+
+    def _refuse_brokers(self) -> None:
+        for broker, own in self._wanted.brokers.items():
+            if alone := [name for name in own if name in self._place.together]:
+                raise ConfigError(
+                    f"brokers, {broker}: {alone[0]} has to be the same on all brokers: put it into properties"
+                )
+            if broker not in self._place.configured and broker not in self._place.down:
+                why = f"there is no broker {broker!r} here; there are {', '.join(sorted(self._place.configured))}"
+                self._block("update", "properties", broker, changed({}, own), why)
+
+    def _block_down(self) -> None:
+        for broker in self._place.down:
+            own = {**self._wanted.properties, **self._wanted.brokers.get(broker, {})}
+            if own or (self._prune and broker not in self._wanted.missing):
+                why = f"{DOWN}, and its properties cannot be compared"
+                self._block("update", "properties", broker, changed({}, own), why)
+
+    def _take_properties(self, held: Mapping[str, Mapping[str, Any]]) -> None:
+        own = {broker: differing(values, self._place.configured[broker]) for broker, values in held.items()}
+        common, rest = shared_properties(own)
+        self._now.properties.clear()
+        self._now.properties.update(common)
+        self._now.brokers.clear()
+        self._now.brokers.update(rest)
+
+    def _properties_left(self, changed_at: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        wanted = self._wanted
+        left = {
+            broker: [name for name in own if name not in {**wanted.properties, **wanted.brokers.get(broker, {})}]
+            for broker, own in changed_at.items()
+        }  # fmt: skip
+        if left and all(left.values()) and len({tuple(names) for names in left.values()}) == 1:
+            return ["properties broker"]
+        return [f"properties {broker}" for broker, names in left.items() if names]
 
     # ---- what is not wanted
 
@@ -295,17 +417,19 @@ class _Planner:
         """Destroy it, or say that it stays."""
         unwanted = [
             entry for entry in _entries(self._now)
-            if entry[0] != "properties" and entry[2] not in _table(self._wanted, entry[0])
+            if entry[0] != "properties" and entry[2] not in _table(self._wanted, entry[0]) and self._is_defined(entry)
         ]  # fmt: skip
         if not self._prune:
             return [f"{kind} {shown}" for kind, shown, _ in unwanted]
-        order = ("agent", "subscription", "queue", "topic", "policy", "template", "quota")
+        order = ("pause", "agent", "subscription", "queue", "topic", "policy", "template", "quota", "user")
         topics = {name for kind, name, _ in unwanted if kind == "topic"}
         for kind, shown, key in sorted(unwanted, key=lambda entry: order.index(entry[0])):
             row = _table(self._now, kind).get(key, {})
             if kind == "subscription":
                 if row["topic"] not in topics:
                     self._destroy_subscription(key)
+            elif kind == "pause":
+                self._resume(key)
             elif (kind, key) == ("queue", DEAD_MESSAGE_QUEUE):
                 self._destination("queue", DEAD_MESSAGE_QUEUE, {})
                 self._now.queues.pop(key, None)
@@ -317,17 +441,30 @@ class _Planner:
                     del table[identity]
         return []
 
+    def _is_defined(self, entry: tuple[str, str, Any]) -> bool:
+        """What was created automatically goes by itself, and its pauses with it; users go when they are asked for."""
+        kind, _, key = entry
+        return self._now.is_made(key) if kind == "pause" else kind != "user" or self._place.users
+
+    def _resume(self, key: Pause) -> None:
+        """The pauses of a destination that goes end with it."""
+        type, name, which = key  # noqa: A001 - as everywhere
+        if name in self._wanted.of_type(type):
+            self._step("destroy", "pause", pause(key), {}, "resume_destination", type=type, name=name, which=which)
+        del self._now.pauses[key]
+
     def _destroy_one(self, kind: str, name: str, row: Attributes) -> None:
         verbs = {"agent": "destroy_forwarding", "queue": "destroy_destination", "topic": "destroy_destination"}
         args = {"type": kind, "name": name} if kind in TYPES else {"name": name}
         before = _flat(row) if kind == "policy" else row
-        self._step("destroy", kind, name, changed(before, {}), verbs.get(kind, f"destroy_{kind}"), **args)
+        gone = _masked(row, {}) if kind == "user" else changed(before, {})
+        self._step("destroy", kind, name, gone, verbs.get(kind, f"destroy_{kind}"), **args)
         del _table(self._now, kind)[name]
 
 
 _SECTIONS: Final = {
     "quota": "quotas", "template": "templates", "policy": "policies", "queue": "queues", "topic": "topics",
-    "subscription": "subscriptions", "agent": "agents",
+    "subscription": "subscriptions", "agent": "agents", "pause": "pauses", "user": "users",
 }  # fmt: skip
 
 
@@ -337,11 +474,30 @@ def _table(definitions: Definitions, kind: str) -> dict[Any, Any]:
 
 
 def _entries(definitions: Definitions) -> list[tuple[str, str, Any]]:
-    """(kind, name as it is shown, key) of each; properties are one entry."""
+    """(kind, name as it is shown, key) of each; the properties of all brokers are one entry, those of one another."""
     found: list[tuple[str, str, Any]] = [("properties", "broker", "")] if definitions.properties else []
+    found += [("properties", broker, broker) for broker in definitions.brokers]
+    shown: dict[str, Callable[[Any], str]] = {"subscription": subscription, "pause": pause}
     for kind in _SECTIONS:
-        keys = _table(definitions, kind)
-        found += [(kind, subscription(key) if kind == "subscription" else key, key) for key in keys]
+        found += [(kind, shown.get(kind, str)(key), key) for key in _table(definitions, kind)]
+    return found
+
+
+def pause(key: Pause) -> str:
+    """How a pause is shown."""
+    return f"{key[0]} {key[1]} {key[2]}"
+
+
+def _part(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: values[name] for name in names if name in values}
+
+
+def _masked(before: Attributes, after: Attributes) -> dict[str, tuple[Any, Any]]:
+    """As :meth:`changed` of a user; verifiers are not shown, and only that there is another one."""
+    found = changed(before, after)
+    if "verifier" in found:
+        old, new = found["verifier"]
+        found["verifier"] = (old and HIDDEN, new and (HIDDEN_TOO if old else HIDDEN))
     return found
 
 

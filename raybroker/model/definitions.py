@@ -2,8 +2,9 @@
 
 As plain values it is a table with these entries; those that are empty are left out::
 
-    raybroker      {"definitions": 1}: the version of the format
-    properties     broker properties that ``update bkr`` has changed → value
+    raybroker      {"definitions": 1}: the version of the format; ``missing``: brokers that could not be asked
+    properties     broker properties that ``update bkr`` has changed on all brokers → value
+    brokers        name of a broker → properties that it has alone, or with another value than the others
     quotas         name → attributes
     templates      name → attributes
     policies       name → pattern, applyTo, priority, operator, attributes
@@ -11,9 +12,14 @@ As plain values it is a table with these entries; those that are empty are left 
     topics         name → attributes
     subscriptions  a list: name, topic, client_id, shared, selector, no_local of durable ones
     agents         forwarding agents: name → queue, to and attributes
+    pauses         a list: type, name and which (producers, consumers or insertion) of destinations that are paused
+                   until an administrator resumes them
+    users          of the file of users, where they are asked for: name → verifier, group, active; no passwords
 
-Attributes are those that differ from their defaults; what is not said has its default.  Messages, pauses, schedules,
-users and their passwords, and what was created automatically are no definitions.
+Attributes are those that differ from their defaults; what is not said has its default.  What administrators make and
+what stays until they change it is a definition.  Messages are none, and neither are recurring schedules, which clients
+send as messages and which have bodies; nor pauses that end by themselves or, as those of services, with the broker; nor
+what was created automatically, and pauses of that.
 """
 
 from __future__ import annotations
@@ -43,6 +49,8 @@ from raybroker.model.settings import (
     destination_attributes,
     lookup,
 )
+from raybroker.model.user import ANONYMOUS, user_of
+from raybroker.model.user import DEFAULTS as _USER
 
 VERSION: Final = 1
 """Of the format; a release reads files up to its own."""
@@ -53,6 +61,14 @@ NAME_CHARS_MAX: Final = 255
 
 Attributes = dict[str, Any]
 Table = dict[str, Attributes]
+PAUSES: Final = {
+    "producers": "productionPausedAtStartup", "consumers": "consumptionPausedAtStartup",
+    "insertion": "insertionPausedAtStartup",
+}  # fmt: skip
+"""What of a destination can be paused by itself → the attribute that pauses it at each start."""
+_LISTS: Final = ("subscriptions", "pauses")
+Pause = tuple[DestinationType, str, str]
+"""Type and name of a destination, and what of it is paused."""
 Identity = tuple[str, str]
 """Client id, "" for none, and name of a durable subscription."""
 
@@ -89,6 +105,7 @@ class Definitions:
     """See the module; attributes differ from their defaults. Policies have all their fields."""
 
     properties: dict[str, Value] = field(default_factory=dict)
+    brokers: Table = field(default_factory=dict)
     quotas: Table = field(default_factory=dict)
     templates: Table = field(default_factory=dict)
     policies: Table = field(default_factory=dict)
@@ -96,10 +113,20 @@ class Definitions:
     topics: Table = field(default_factory=dict)
     subscriptions: dict[Identity, Attributes] = field(default_factory=dict)
     agents: Table = field(default_factory=dict)
+    pauses: dict[Pause, Attributes] = field(default_factory=dict)
+    """The attributes are empty."""
+    users: Table = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+    """Brokers of which it is not known what they have alone."""
 
     def copy(self) -> Definitions:
         """Independent of this one, but for the attributes of an entry, which are never changed in place."""
-        return Definitions(**{one.name: dict(getattr(self, one.name)) for one in fields(self)})
+        return Definitions(**{name: dict(getattr(self, name)) for name in SECTIONS}, missing=self.missing)
+
+    def is_made(self, pause: Pause) -> bool:
+        """Whether it is of a destination that is a definition, and not of its attributes."""
+        attributes = self.of_type(pause[0]).get(pause[1])
+        return attributes is not None and not attributes.get(PAUSES[pause[2]])
 
     def of_type(self, type: DestinationType) -> Table:  # noqa: A002 - as everywhere
         return self.queues if type == "queue" else self.topics
@@ -107,10 +134,14 @@ class Definitions:
     def plain(self) -> dict[str, Any]:
         """As plain values, in order of names, so that equal definitions are written as equal files."""
         found: dict[str, Any] = {HEADER: {"definitions": VERSION}}
-        for one in fields(self):
-            table = getattr(self, one.name)
-            if table and one.name != "subscriptions":
-                found[one.name] = {name: _shown(one.name, table[name]) for name in sorted(table)}
+        if self.missing:
+            found[HEADER]["missing"] = sorted(self.missing)
+        for section in SECTIONS:
+            table = getattr(self, section)
+            if table and section not in _LISTS:
+                found[section] = {name: _shown(section, table[name]) for name in sorted(table)}
+        if self.pauses:
+            found["pauses"] = [dict(zip(("type", "name", "which"), key, strict=True)) for key in sorted(self.pauses)]
         if self.subscriptions:
             found["subscriptions"] = [
                 {"name": name, **differing({"client_id": client_id, **row}, _SUBSCRIPTION)}
@@ -119,11 +150,16 @@ class Definitions:
         return found
 
 
+SECTIONS: Final = tuple(one.name for one in fields(Definitions) if one.name != "missing")
+_SAID: Final[Mapping[str, Mapping[str, Any]]] = {"policies": _POLICY, "users": _USER}
+"""Section → fields of its entries that need not be said, with what they are then."""
+
+
 def _shown(section: str, entry: Any) -> Any:
     if section == "properties":
         return entry
     return {key: dict(value) if isinstance(value, Mapping) else value
-            for key, value in (differing(entry, _POLICY) if section == "policies" else entry).items()}  # fmt: skip
+            for key, value in differing(entry, _SAID.get(section, {})).items()}  # fmt: skip
 
 
 def differing(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> Attributes:
@@ -176,6 +212,22 @@ def property_of(name: str, value: object) -> Value:
     return setting.parse(value)
 
 
+def properties_of(name: str, entry: Mapping[str, Any]) -> Attributes:
+    """That one broker has."""
+    if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS_MAX or not name.isprintable():
+        raise ConfigError(f"the name of a broker is 1 to {NAME_CHARS_MAX} printable characters")
+    return {key: property_of(key, value) for key, value in entry.items()}
+
+
+def shared_properties(changed: Mapping[str, Mapping[str, Value]]) -> tuple[Attributes, Table]:
+    """(what all brokers have, broker → what it has beside that), of broker → properties."""
+    held = list(changed.values())
+    common = {name: value for name, value in held[0].items() if all(other.get(name) == value for other in held)
+              } if held else {}  # fmt: skip
+    rest = {broker: differing(own, common) for broker, own in changed.items()}
+    return common, {broker: own for broker, own in rest.items() if own}
+
+
 # ---- from plain values
 
 
@@ -187,12 +239,14 @@ def definitions_of(
     _check_header(given)
     made: dict[str, Callable[[str, Any], Any]] = {
         "properties": property_of,
+        "brokers": lambda name, entry: properties_of(name, _table(entry)),
         "quotas": lambda name, entry: limits_of(name, _table(entry)),
         "templates": lambda name, entry: template_of(name, _table(entry), defaults),
         "policies": lambda name, entry: policy_of(name, _table(entry)).fields(),
         "queues": lambda name, entry: destination_of("queue", name, _table(entry), defaults),
         "topics": lambda name, entry: destination_of("topic", name, _table(entry), defaults),
         "agents": lambda name, entry: agent_of(name, _table(entry)),
+        "users": lambda name, entry: user_of(name, _table(entry)),
     }
     found: dict[str, Any] = {}
     for section, make in made.items():
@@ -204,11 +258,13 @@ def definitions_of(
             with _Naming(f"{section}, {name}"):
                 found[section][name] = make(name, entry)
     found["subscriptions"] = dict(_subscriptions(given.get("subscriptions", ()), selector))
+    found["pauses"] = {key: {} for key in _pauses(given.get("pauses", ()))}
+    _refuse_anonymous(found["users"])
     if (count := sum(map(len, found.values()))) > ENTRIES_MAX:
         raise ConfigError(f"there are {count} entries; at most {ENTRIES_MAX} are read: divide the definitions")
     if len(found["policies"]) > POLICIES_MAX:
         raise ConfigError(f"there are {len(found['policies'])} policies; there can be {POLICIES_MAX}")
-    return Definitions(**found)
+    return Definitions(**found, missing=tuple(given[HEADER].get("missing", ())))
 
 
 def _check_header(given: Mapping[str, Any]) -> None:
@@ -220,7 +276,10 @@ def _check_header(given: Mapping[str, Any]) -> None:
         raise ConfigError(
             f"these are definitions of version {version}; this release reads up to {VERSION}: take a newer raybroker"
         )
-    known = [HEADER, *(one.name for one in fields(Definitions))]
+    missing = header.get("missing", []) if isinstance(header, Mapping) else []
+    if not isinstance(missing, list | tuple) or not all(isinstance(name, str) for name in missing):
+        raise ConfigError(f"{HEADER}, missing = {str(missing)[:80]!r}; it is a list of names of brokers")
+    known = [HEADER, *SECTIONS]
     for section in given:
         if section not in known:
             near = difflib.get_close_matches(str(section), known, n=1, cutoff=0.0)[0]
@@ -250,6 +309,35 @@ def _subscriptions(given: Any, selector: Callable[[str], str]) -> Iterator[tuple
                 raise ConfigError("it is there twice: one client id and name is one subscription")
             seen.add(identity)
             yield identity, subscription_of({**row, "selector": selector(row["selector"]) if row["selector"] else ""})
+
+
+def _pauses(given: Any) -> Iterator[Pause]:
+    if isinstance(given, str | bytes | Mapping) or not hasattr(given, "__iter__"):
+        raise ConfigError(f"pauses = {str(given)[:80]!r}; it is a list of tables")
+    seen: set[Pause] = set()
+    for number, entry in enumerate(given, 1):
+        row = entry if isinstance(entry, Mapping) else {}
+        with _Naming(f"pauses, {str(row.get('name', number))[:80]}"):
+            row = _table(entry)
+            if odd := sorted(set(row) ^ {"type", "name", "which"}):
+                raise ConfigError(f"{odd[0]!r:.80}: a pause has type, name and which, and nothing else")
+            if row["type"] not in ("queue", "topic"):
+                raise ConfigError(f"type = {str(row['type'])[:80]!r}; it is queue or topic")
+            if row["which"] not in PAUSES:
+                raise ConfigError(f"which = {str(row['which'])[:80]!r}; it is one of {', '.join(PAUSES)}")
+            if not isinstance(row["name"], str):
+                raise ConfigError(f"name = {str(row['name'])[:80]!r}; it is a text")
+            key: Pause = (row["type"], check_destination_name(row["name"]), row["which"])
+            if key in seen:
+                raise ConfigError(f"{key[0]} {key[1]!r} is there twice with {key[2]}")
+            seen.add(key)
+            yield key
+
+
+def _refuse_anonymous(users: Table) -> None:
+    found = sorted(name for name, user in users.items() if user["group"] == ANONYMOUS)
+    if len(found) > 1:
+        raise ConfigError(f"users, {found[1]}: group {ANONYMOUS} holds one user, and has {found[0]!r}")
 
 
 def _table(entry: Any) -> Mapping[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -41,7 +42,7 @@ def _read(path: Path, what: str, bytes_max: int, *, private: bool) -> bytes:
 
 def write_private(path: Path, data: bytes) -> None:
     """All or nothing: a new file takes the old one's place once it is on the disk. Raises ConfigError."""
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
+    fresh = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, MODE), "wb") as file:

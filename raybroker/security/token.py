@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from raybroker.model.errors import ConfigError, IllegalStateError, ProtocolError, SecurityError
+from raybroker.model.user import NAME_CHARS_MAX
 from raybroker.security.access_rules import User
 from raybroker.security.checks import Checks
 from raybroker.security.mechanism import Identity, Peer, RefusedError, require_safe
-from raybroker.security.user_file import NAME_CHARS_MAX
 
 ALGORITHMS: Final = ("RS256", "EdDSA")
 TOKEN_CHARS_MAX: Final = 12_000

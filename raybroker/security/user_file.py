@@ -7,19 +7,18 @@ and admin/admin would open every broker that nobody has looked at.
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from raybroker.model.errors import ConfigError
+from raybroker.model.user import ANONYMOUS, GROUPS, check_name
 from raybroker.security.private_files import write_private
 
-GROUPS: Final = ("admin", "user", "anonymous")
-FORBIDDEN: Final = "*,:\n\r"
-"""Characters that a user's name may not have."""
-NAME_CHARS_MAX: Final = 128
 PASSWORD_CHARS_MAX: Final = 1024
 FILE_BYTES_MAX: Final = 64 << 20
 
@@ -34,15 +33,6 @@ class Entry:
 
     def __repr__(self) -> str:
         return f"Entry(group={self.group!r}, active={self.active})"
-
-
-def check_name(name: str) -> str:
-    """Raises ConfigError for a name that a user cannot have."""
-    if not 1 <= len(name) <= NAME_CHARS_MAX or any(c in FORBIDDEN for c in name) or not name.isprintable():
-        raise ConfigError(
-            f"user {name!r:.140}: a name has 1 to {NAME_CHARS_MAX} printable characters, none of * , :"
-        )
-    return name
 
 
 def check_password(password: str) -> str:
@@ -96,35 +86,75 @@ class UserFile:
 
     def add(self, name: str, entry: Entry) -> None:
         """Raises ConfigError for a name that there is, also one that is not active."""
-        users = dict(self.users())
-        if name in users:
-            state = "" if users[name].active else ", not active"
-            raise ConfigError(f"user {name!r} exists already (group {users[name].group}{state}); update or delete it")
+        with self._changing() as users:
+            if name in users:
+                state = "" if users[name].active else ", not active"
+                raise ConfigError(
+                    f"user {name!r} exists already (group {users[name].group}{state}); update or delete it"
+                )
+            self._add(users, name, entry)
+
+    def put(self, name: str, entry: Entry) -> None:
+        """Make a user, or give the one that there is another password or state; one that is so already stays.
+
+        Raises ConfigError for another group than it was made with.
+        """
+        with self._changing() as users:
+            known = users.get(name)
+            if known is None:
+                self._add(users, name, entry)
+            elif known.group != entry.group:
+                raise ConfigError(f"user {name!r} is of group {known.group}, which stays as it was made; delete it")
+            elif known != entry:
+                self._write({**users, name: entry})
+
+    def _add(self, users: Mapping[str, Entry], name: str, entry: Entry) -> None:
         if entry.group not in GROUPS:
             raise ConfigError(f"group {entry.group!r}; the groups are {', '.join(GROUPS)}")
-        if entry.group == "anonymous":
-            other = next((known for known, row in users.items() if row.group == "anonymous"), None)
+        if entry.group == ANONYMOUS:
+            other = next((known for known, row in users.items() if row.group == ANONYMOUS), None)
             if other is not None:
                 raise ConfigError(f"group anonymous holds one user, and has {other!r}")
         self._write({**users, check_name(name): entry})
 
     def update(self, name: str, *, verifier: str | None = None, active: bool | None = None) -> None:
         """Another password, or whether it is active. A group stays as it was made. Raises ConfigError."""
-        users = dict(self.users())
-        known = self._known(users, name)
-        users[name] = replace(
-            known,
-            verifier=known.verifier if verifier is None else verifier,
-            active=known.active if active is None else active,
-        )
-        self._write(users)
+        with self._changing() as users:
+            known = self._known(users, name)
+            users[name] = replace(
+                known,
+                verifier=known.verifier if verifier is None else verifier,
+                active=known.active if active is None else active,
+            )
+            self._write(users)
 
     def delete(self, name: str) -> None:
         """Raises ConfigError when there is no such user."""
-        users = dict(self.users())
-        self._known(users, name)
-        del users[name]
-        self._write(users)
+        with self._changing() as users:
+            self._known(users, name)
+            del users[name]
+            self._write(users)
+
+    def drop(self, name: str) -> None:
+        """Delete a user; one that is not there is deleted already."""
+        with self._changing() as users:
+            if users.pop(name, None) is not None:
+                self._write(users)
+
+    @contextmanager
+    def _changing(self) -> Iterator[dict[str, Entry]]:
+        """The users as they are, while nobody else changes them: other brokers of this machine, or usermgr."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            handle = os.open(self.path.parent, os.O_RDONLY)
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be written: {error}") from None
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)  # Held while a small file is read and written.
+            self._seen = None
+            yield dict(self.users())
+        finally:
+            os.close(handle)
 
     def _known(self, users: Mapping[str, Entry], name: str) -> Entry:
         if name not in users:

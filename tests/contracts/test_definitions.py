@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import random
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from raybroker.errors import ConfigError, InvalidDestinationError, InvalidSelectorError
+from raybroker.errors import ConfigError, InvalidDestinationError, InvalidSelectorError, SecurityError
 from tests.contracts.cluster_rig import ClusterRig
 from tests.contracts.conftest import MakeBroker
 from tests.contracts.handles import WAIT_S, until
+from tests.contracts.test_services import Outside
 
 HEAD = {"raybroker": {"definitions": 1}}
 
@@ -26,6 +28,7 @@ def fill(admin: Any) -> None:
     admin.create_subscription("audit", "prices", client_id="me", selector=" price > 5 ")
     admin.update_destination("queue", "mq.sys.dmq", maxNumMsgs=50)
     admin.update_broker({"imq.log.level": "WARNING"})
+    admin.pause_destination("queue", "dead", "consumers")
 
 
 def done(report: Any) -> list[str]:
@@ -48,12 +51,12 @@ def test_what_was_exported_is_imported_elsewhere_and_changes_nothing_at_home(mak
     assert done(imported) == done(planned) == [
         "create quota small", "create template t", "create policy p", "create queue dead", "update queue mq.sys.dmq",
         "create queue orders", "create topic prices", "create subscription audit of client me",
-        "update properties broker",
+        "create pause queue dead consumers", "update properties broker",
     ]  # fmt: skip
     assert other.export_definitions() == exported
     assert done(other.import_definitions(exported)) == []
     assert done(other.import_definitions(HEAD)) == []
-    assert len(other.import_definitions(HEAD)["left"]) == 8
+    assert len(other.import_definitions(HEAD)["left"]) == 10
     done(other.import_definitions(HEAD, prune=True))
     assert other.export_definitions() == HEAD
     assert [row["name"] for row in other.list_destinations()] == ["mq.sys.dmq"]
@@ -182,3 +185,88 @@ def test_an_import_goes_into_the_record_of_the_cluster_and_to_all_brokers(tmp_pa
         for broker in ("b1", "b2", "b3"):
             found = rig.connect(broker).admin()
             until(lambda found=found: {**found.export_definitions(), "queues": 0} == {**exported, "queues": 0})
+
+
+def test_what_one_broker_has_alone_is_exported_and_comes_back_there(tmp_path: Path) -> None:
+    with ClusterRig(tmp_path) as rig:
+        first, second = rig.connect("b1").admin(), rig.connect("b2").admin()
+        first.update_broker({"imq.log.level": "ERROR"})
+        first.update_broker({"imq.message.expiration.interval": 7}, broker="b2")
+        first.create_destination("queue", "orders")
+        first.pause_destination("queue", "orders", "consumers")
+        second.pause_destination("queue", "orders", "producers", until_ms=1 << 50)
+        until(lambda: second.export_definitions() == first.export_definitions())
+        exported = second.export_definitions()
+        assert exported == {
+            **HEAD, "properties": {"imq.log.level": "ERROR"}, "brokers": {"b2": {"imq.message.expiration.interval": 7}},
+            "queues": {"orders": {}}, "pauses": [{"type": "queue", "name": "orders", "which": "consumers"}],
+        }  # fmt: skip
+        assert done(first.import_definitions(exported, prune=True)) == []
+        assert done(first.import_definitions(HEAD, prune=True)) == [
+            "update properties broker", "update properties b2", "destroy queue orders",
+        ]  # fmt: skip
+        assert first.export_definitions() == HEAD
+        assert done(second.import_definitions(exported)) == [
+            "create queue orders", "create pause queue orders consumers", "update properties broker",
+            "update properties b2",
+        ]  # fmt: skip
+        until(lambda: first.export_definitions() == exported)
+        rig.kill("b2")
+        until(lambda: [row["state"] for row in first.list_brokers() if row["broker"] == "b2"] == ["DOWN"])
+        assert first.export_definitions()["raybroker"] == {"definitions": 1, "missing": ["b2"]}
+        report = first.import_definitions({**exported, "queues": {"orders": {}, "new": {}}}, keep_going=True)
+        assert [(row["name"], row["state"]) for row in report["steps"]] == [("new", "done"), ("b2", "blocked")]
+        assert not report["complete"]
+
+
+def test_users_are_exported_without_passwords_and_can_log_in_elsewhere(tmp_path: Path) -> None:
+    with ExitStack() as opened:
+        (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+        home, other = Outside(tmp_path / "a", opened), Outside(tmp_path / "b", opened)
+        home.users.update("bob", active=False)
+        asked = home.connect("root", "admin").admin()
+        assert "users" not in asked.export_definitions()
+        exported = asked.export_definitions(users=True)
+        assert set(exported["users"]) == {"ann", "bob", "stranger", "root"}
+        assert exported["users"]["bob"] == {"verifier": home.users.users()["bob"].verifier, "active": False}
+        assert "secret" not in str(exported)
+        for name in ("ann", "bob", "stranger"):
+            other.users.delete(name)
+        with pytest.raises(SecurityError):
+            other.connect("ann")
+        with pytest.raises(ConfigError, match="import them with users"):
+            other.admin.import_definitions(exported)
+        other.users.add("extra", other.users.users()["root"])
+        planned = other.admin.import_definitions(exported, users=True, prune=True, dry_run=True)
+        assert "extra" in other.users.users()
+        report = other.admin.import_definitions(exported, users=True, prune=True)
+        assert done(planned) == done(report) == [
+            "create user ann", "create user bob", "create user stranger", "destroy user extra",
+        ]  # fmt: skip
+        assert "SCRAM" not in str(report)
+        assert done(other.admin.import_definitions(exported, users=True, prune=True)) == []
+        assert other.admin.export_definitions(users=True) == exported
+        other.connect("ann").session().producer("q").send("x")
+        with pytest.raises(SecurityError):
+            other.connect("bob")
+
+
+@pytest.mark.parametrize("make_broker", ["memory"], indirect=True)
+def test_users_of_a_broker_that_has_none_are_refused(make_broker: MakeBroker) -> None:
+    admin = make_broker().connect().admin()
+    with pytest.raises(ConfigError, match="has no connection services, and so no users"):
+        admin.export_definitions(users=True)
+
+
+def test_users_in_ldap_are_refused(tmp_path: Path) -> None:
+    with ExitStack() as opened:
+        ldap = {"imq.authentication.basic.user_repository": "ldap"}
+        outside = Outside(tmp_path, opened, **ldap)
+        users = {"ann": {"verifier": outside.users.users()["ann"].verifier}}
+        for call in (
+            lambda: outside.admin.export_definitions(users=True),
+            lambda: outside.admin.import_definitions({**HEAD, "users": users}, users=True),
+        ):
+            with pytest.raises(ConfigError, match="has its users in LDAP"):
+                call()
+        assert outside.admin.export_definitions() == HEAD

@@ -275,6 +275,30 @@ def test_what_was_done_is_in_the_audit_log_with_user_and_address(served: Adminis
     assert all(row["address"].startswith("127.0.0.1:") for row in rows)
 
 
+def test_users_and_definitions_with_them(served: Administered) -> None:
+    assert "users" not in served.ask("GET", "/definitions")
+    exported = served.ask("GET", "/definitions", params={"users": "true"})
+    rows = served.ask("GET", "/users")["rows"]
+    assert "root" in exported["users"]
+    assert set(exported["users"]) == {row["user"] for row in rows}
+    assert {"broker", "user", "group", "active"} == set(rows[0])
+    assert served.ask("PUT", "/users/eve", json={"verifier": VERIFIER, "group": "user"})["down"] == []
+    assert served.jms("eve").session().queue("q")
+    assert "is no verifier" in served.refused("PUT", "/users/eve", 400, json={"verifier": "hush"})
+    other = {"verifier": VERIFIER, "group": "admin"}
+    assert "stays as it was made" in served.refused("PUT", "/users/eve", 400, json=other)
+    assert "import them with users" in served.refused("POST", "/definitions", 400, json={"definitions": exported})
+    given = {"definitions": exported, "users": True, "prune": True}
+    report = served.ask("POST", "/definitions", json=given)
+    assert [(row["action"], row["kind"], row["name"]) for row in report["steps"]] == [("destroy", "user", "eve")]
+    assert served.ask("POST", "/definitions", json=given)["steps"] == []
+    served.ask("PUT", "/users/eve", json={"verifier": VERIFIER})
+    assert served.ask("DELETE", "/users/eve")["down"] == []
+    lines = [line["what"] for line in served.audited() if line["event"] == "admin"]
+    assert [line for line in lines if "set_user" in line and "eve" in line]
+    assert not [line for line in lines if "SCRAM" in line]
+
+
 def test_connections_are_found_by_what_is_known_of_them_and_ended_with_a_reason(served: Administered) -> None:
     told: list[str] = []
     ann, other = served.jms(client_id="billing"), served.jms("bob")

@@ -33,6 +33,7 @@ from raybroker.broker.service_administration import ServiceAdministration
 from raybroker.broker.subscriptions import Subscriptions
 from raybroker.broker.templates import Templates
 from raybroker.broker.transactions import Transactions
+from raybroker.broker.user_administration import ClusterUsers, Users
 from raybroker.client.admin.admin import Admin, AsyncAdmin
 from raybroker.errors import BrokerError, ConfigError, InvalidDestinationError
 from raybroker.hosting.host_port import HostPort
@@ -41,11 +42,11 @@ from tests.tidy.source import read, tree_of
 
 OF_BROKER = (
     Broker, ServiceAdministration, Destinations, Subscriptions, Schedules, Transactions, Messages, Templates, Quotas,
-    Policies, Properties, Measuring, Ending, Transfer, Health,
+    Policies, Properties, Measuring, Ending, Transfer, Health, Users,
 )  # fmt: skip
 OF_CLUSTER = (
     ClusterAdmin, Definitions, ClusterItself, Agents, Pausing, ClusterProperties, ClusterEnding, ClusterHealth,
-    Transfer,
+    Transfer, ClusterUsers,
 )  # fmt: skip
 OF_HOST = (HostPort, HostService)
 CLUSTER_ALONE = frozenset({
@@ -56,6 +57,8 @@ CLUSTER_ALONE = frozenset({
 NO_COMMAND = {
     "decide_transaction": "transaction managers say xa.commit",
     "forget_transaction": "transaction managers say xa.forget",
+    "list_users": "usermgr reads the file of users", "set_user": "usermgr writes the file of users",
+    "destroy_user": "usermgr writes the file of users",
 }
 """Verb → why no command calls it."""
 

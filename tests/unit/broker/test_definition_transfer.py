@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.broker.definition_transfer import TURN_S, OwnDefinitions, Transfer
+from raybroker.broker.definition_transfer import TURN_S, Brokers, OwnDefinitions, Transfer
 from raybroker.cluster.change_record import RecordState
 from raybroker.errors import ConfigError, ConnectionLostError, IllegalStateError, RequestTimeoutError
 from raybroker.model.definitions import Definitions
@@ -27,15 +27,28 @@ class Hands:
         self.answer: dict[str, Any] = {"down": [], "brokers": {}}
         self.now = now or Definitions()
         self.waiting: asyncio.Event | None = None
+        self.users: list[dict[str, Any]] = []
+        self.at: dict[str, dict[str, Any]] = {"b1": {}}
+        """Broker → properties that were changed there."""
+        self.down: tuple[str, ...] = ()
         world = World()
         self.transfer = Transfer(
-            own or world.broker.own_definitions, self._now, self._carry, lambda: self.time_s, agents=True
-        )
+            own or world.broker.own_definitions, self._now, self._brokers, self._carry, lambda: self.time_s,
+            agents=True,
+        )  # fmt: skip
 
     async def _now(self) -> Definitions:
         return self.now
 
+    async def _brokers(self) -> Brokers:
+        configured = {"imq.log.level": "INFO", "imq.autocreate.queue": True}
+        return Brokers(
+            {name: {"changed": own, "configured": configured} for name, own in self.at.items()}, self.down
+        )
+
     async def _carry(self, verb: str, args: dict[str, Any]) -> Any:
+        if verb == "list_users":
+            return self.users
         if self.waiting is not None:
             await self.waiting.wait()
         self.time_s += self.each_s
@@ -44,8 +57,15 @@ class Hands:
             raise error
         return self.answer
 
-    def run(self, *, dry_run: bool = False, prune: bool = False, keep_going: bool = False, **sections: Any) -> Any:
-        return asyncio.run(self.transfer.import_definitions({**HEAD, **sections}, dry_run, prune, keep_going))
+    def run(
+        self, *, dry_run: bool = False, prune: bool = False, keep_going: bool = False, taking_users: bool = False,
+        **sections: Any,
+    ) -> Any:  # fmt: skip
+        given = {**HEAD, **sections}
+        return asyncio.run(self.transfer.import_definitions(given, dry_run, prune, keep_going, taking_users))
+
+    def exported(self, *, users: bool = False) -> Any:
+        return asyncio.run(self.transfer.export_definitions(users))
 
 
 THREE: dict[str, Any] = {"queues": {name: {} for name in "abc"}}
@@ -175,3 +195,79 @@ def test_nothing_is_exported_while_a_host_cannot_be_asked() -> None:
     world.broker.registry.unasked["h9"] = "shared"
     with pytest.raises(ConnectionLostError):
         asyncio.run(world.broker.own_definitions.all())
+
+
+SCRAM = "SCRAM-SHA-256$600000:c2FsdA==$a2V5:a2V5"
+
+
+def user(broker: str, name: str, verifier: str = SCRAM) -> dict[str, Any]:
+    return {"broker": broker, "user": name, "group": "user", "active": True, "verifier": verifier}
+
+
+def test_users_are_exported_and_imported_only_when_they_are_asked_for() -> None:
+    hands = Hands()
+    hands.users = [user("b1", "ann")]
+    assert hands.exported() == HEAD
+    assert hands.exported(users=True) == {**HEAD, "users": {"ann": {"verifier": SCRAM}}}
+    users = {"bob": {"verifier": SCRAM}}
+    with pytest.raises(ConfigError, match="users: there are some among these definitions; import them with users"):
+        hands.run(users=users)
+    with pytest.raises(ConfigError, match="prune would delete all there are"):
+        hands.run(taking_users=True, prune=True)
+    assert hands.calls == []
+    report = hands.run(users=users, taking_users=True, prune=True)
+    assert hands.calls == [("set_user", "bob"), ("destroy_user", "ann")]
+    assert SCRAM not in str(report)
+
+
+def test_users_that_brokers_have_differently_are_no_export_and_are_made_alike() -> None:
+    hands = Hands()
+    hands.at = {"b1": {}, "b2": {}}
+    hands.users = [user("b1", "ann"), user("b2", "ann"), user("b1", "bob")]
+    with pytest.raises(IllegalStateError, match="user 'bob' is not the same on all brokers"):
+        hands.exported(users=True)
+    hands.run(users={name: {"verifier": SCRAM} for name in ("ann", "bob")}, taking_users=True)
+    assert hands.calls == [("set_user", "bob")]
+
+
+def test_a_user_whom_some_brokers_do_not_have_is_not_done() -> None:
+    hands = Hands()
+    hands.answer = {"brokers": ["b1"], "down": ["b2"]}
+    report = hands.run(users={"ann": {"verifier": SCRAM}}, taking_users=True)
+    assert (states(report), report["complete"]) == (["failed"], False)
+    assert "not up keep what they had: b2" in report["steps"][0]["reason"]
+
+
+def test_what_one_broker_has_alone_is_exported_apart_and_what_cannot_be_asked_is_named() -> None:
+    hands = Hands()
+    hands.at = {"b1": {"imq.log.level": "ERROR", "imq.autocreate.queue": False}, "b2": {"imq.autocreate.queue": False}}
+    hands.down = ("b3",)
+    assert hands.exported() == {
+        "raybroker": {"definitions": 1, "missing": ["b3"]}, "properties": {"imq.autocreate.queue": False},
+        "brokers": {"b1": {"imq.log.level": "ERROR"}},
+    }  # fmt: skip
+    report = hands.run(brokers={"b2": {"imq.log.level": "WARNING"}, "b3": {"imq.log.level": "WARNING"}})
+    assert ([row["name"] for row in report["steps"]], states(report)) == (["b2", "b3"], ["not done", "blocked"])
+    with pytest.raises(ConfigError, match=r"imq.autocreate.queue has to be the same on all brokers"):
+        hands.run(brokers={"b1": {"imq.autocreate.queue": True}})
+
+
+def test_pauses_of_what_was_made_automatically_and_those_that_end_are_not_exported() -> None:
+    async def work() -> None:
+        rows = [
+            {**served("queue", "a"), "paused": {"consumption": 0, "production": 5}},
+            {**served("queue", "auto", auto=True), "paused": {"consumption": 0}},
+        ]
+        world = World()
+        hands = Hands(own=own(world, *rows))
+        hands.now = await world.broker.own_definitions.all()
+        assert set(hands.now.pauses) == {("queue", "a", "consumers"), ("queue", "auto", "consumers")}
+        found = await hands.transfer.export_definitions()
+        assert found["pauses"] == [{"type": "queue", "name": "a", "which": "consumers"}]
+        report = await hands.transfer.import_definitions(found, prune=True)
+        assert (report["steps"], report["left"]) == ([], [])
+        record = RecordState()
+        record.pauses["queue", "a"] = {"consumers": 0, "producers": 9}
+        assert set((await own(World()).of_cluster(record)).pauses) == {("queue", "a", "consumers")}
+
+    asyncio.run(work())

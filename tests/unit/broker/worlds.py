@@ -196,7 +196,8 @@ class FakeHost:
 
 
 def served(type: str, name: str, *, auto: bool = False, temporary: bool = False) -> Row:  # noqa: A002
-    return {"type": type, "name": name, "auto_created": auto, "temporary": temporary, "traits": {}}
+    return {"type": type, "name": name, "auto_created": auto, "temporary": temporary, "traits": {},
+            "paused": {}}
 
 
 def message(id: str, state: str = "waiting", **fields: Any) -> Row:  # noqa: A002

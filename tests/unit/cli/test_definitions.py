@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import raybroker as rb
+from raybroker.cli import connecting
 from raybroker.cli.definition_file import to_toml
+from raybroker.client.admin.admin import Admin
+from raybroker.security.user_file import Entry, UserFile
+from tests.unit.cli.conftest import Kept
 
 HEAD = "[raybroker]\ndefinitions = 1\n"
 
@@ -96,6 +102,58 @@ def test_a_file_that_is_not_there_or_cannot_be_read_is_refused(raybroker: Any, t
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
     assert "cannot be read" in raybroker("import", "definitions", str(tmp_path / "bytes")).stderr
     assert raybroker("export", "definitions", str(tmp_path / "no" / "such")).exit_code == 2
+
+
+SCRAM = "SCRAM-SHA-256$600000:c2FsdA==$a2V5:a2V5"
+
+
+@pytest.fixture
+def guarded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[UserFile]:
+    """The file of users of a broker with connection services, which every command connects to."""
+    users = UserFile(tmp_path / "security" / "passwd")
+    users.put("ann", Entry(SCRAM))
+    properties = {
+        "imq.service.activelist": "jms", "imq.hostname": "127.0.0.1", "imq.portmapper.port": 0,
+        "raybroker.security.dir": str(users.path.parent),
+    }  # fmt: skip
+    with rb.loopback(properties=properties) as connection:
+        monkeypatch.setattr(connecting, "connect", Kept(connection).connect)
+        yield users
+
+
+def test_users_go_into_a_file_for_its_owner_alone_and_come_back(
+    raybroker: Any, guarded: UserFile, tmp_path: Path
+) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text("")
+    raybroker.output("export", "definitions", str(file), "-f")
+    assert "ann" not in file.read_text()
+    raybroker.output("export", "definitions", str(file), "--users", "-f")
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert tomllib.loads(file.read_text())["users"] == {"ann": {"verifier": SCRAM}}
+    guarded.drop("ann")
+    guarded.put("bob", Entry(SCRAM))
+    refused = raybroker("import", "definitions", str(file))
+    assert (refused.exit_code, "has users: give --users to take them" in refused.stderr) == (2, True)
+    made = raybroker("import", "definitions", str(file), "--users", "--prune")
+    assert made.stdout.splitlines()[:2] == [
+        "created user ann: verifier=(hidden) group=user active=true", "destroyed user bob",
+    ]  # fmt: skip
+    assert list(guarded.users()) == ["ann"]
+    assert "nothing to do" in raybroker.output("import", "definitions", str(file), "--users", "--prune")
+    file.chmod(0o644)
+    open_ = raybroker("import", "definitions", str(file), "--users")
+    assert (open_.exit_code, f"chmod 600 {file}" in open_.stderr) == (2, True)
+
+
+def test_an_export_without_what_a_broker_has_alone_says_so(
+    raybroker: Any, broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {"raybroker": {"definitions": 1, "missing": ["b2"]}, "queues": {"a": {}}}
+    monkeypatch.setattr(Admin, "export_definitions", lambda self, **options: found)
+    result = raybroker("export", "definitions", str(tmp_path / "a.toml"))
+    assert (result.exit_code, "is not whole: b2 cannot be asked" in result.stderr) == (3, True)
+    assert tomllib.loads((tmp_path / "a.toml").read_text()) == found
 
 
 def test_any_text_comes_back_from_toml() -> None:

@@ -9,12 +9,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from raybroker.model.definition_plan import NO_PRUNE, Place, Step, plan
-from raybroker.model.definitions import Defaults, Definitions, definitions_of
+from raybroker.model.definitions import Defaults, Definitions, definitions_of, shared_properties
 from raybroker.model.errors import ConfigError
 
 DEFAULTS = Defaults.of()
 CONFIGURED = {"imq.log.level": "INFO", "imq.message.expiration.interval": 60}
-PLACE = Place(DEFAULTS, CONFIGURED)
+PLACE = Place(DEFAULTS, {"b1": CONFIGURED})
+TWO = Place(DEFAULTS, {"b1": CONFIGURED, "b2": CONFIGURED}, users=True)
+SCRAM, OTHER = "SCRAM-SHA-256$600000:c2FsdA==$a2V5:a2V5", "SCRAM-SHA-256$600000:c2FsdA==$b3Ro:b3Ro"
 
 
 def made(**sections: Any) -> Definitions:
@@ -47,8 +49,8 @@ def test_quotas_templates_and_policies_come_before_what_needs_them_and_go_after_
     left = plan(full, Definitions(), PLACE)
     assert (left.steps, left.after) == ((), full)
     assert left.left == (
-        "quota q", "template t", "policy p", "queue a", "topic b", "subscription s", "subscription s of client me",
-        "agent f",
+        "properties broker", "quota q", "template t", "policy p", "queue a", "topic b", "subscription s",
+        "subscription s of client me", "agent f",
     )  # fmt: skip
 
 
@@ -97,7 +99,7 @@ def test_what_cannot_be_done_says_why_and_does_not_hold_up_the_rest() -> None:
                subscriptions=[{"name": "s", "topic": "t", "selector": "x"}])  # fmt: skip
     wanted = made(queues={"a": {}, "b": {"template": "t"}, "auto": {}}, quotas={"q": {}}, topics={"t": {}},
                   subscriptions=[{"name": "s", "topic": "t"}], agents={"f": {"queue": "a", "to": "c/a"}})  # fmt: skip
-    found = plan(now, wanted, Place(DEFAULTS, CONFIGURED, {("queue", "auto")}, agents=False))
+    found = plan(now, wanted, Place(DEFAULTS, {"b1": CONFIGURED}, {("queue", "auto")}, agents=False))
     assert {step.name: step.blocked.partition(":")[0] for step in found.steps} == {
         "q": "Shared is fixed when a quota is created", "a": "fixed when a destination is created",
         "b": "there is no template 't', here or among these definitions",
@@ -138,6 +140,103 @@ def test_a_property_with_the_value_of_the_configuration_is_no_change() -> None:
 
 # ---- any definitions
 
+def of_users(**users: dict[str, Any]) -> Definitions:
+    return made(users={name: {"verifier": SCRAM, **fields} for name, fields in users.items()})
+
+
+def test_what_one_broker_has_alone_is_changed_there_and_what_all_have_everywhere() -> None:
+    now = made(properties={"imq.log.level": "ERROR"}, brokers={"b2": {"imq.message.expiration.interval": 5}})
+    wanted = made(properties={"imq.log.level": "WARNING"}, brokers={"b1": {"imq.message.expiration.interval": 7}})
+    found = plan(now, wanted, TWO)
+    assert [(step.name, dict(step.changes), dict(step.args)) for step in found.steps] == [
+        ("broker", {"imq.log.level": ("ERROR", "WARNING")}, {"properties": {"imq.log.level": "WARNING"}}),
+        ("b1", {"imq.message.expiration.interval": (60, 7)},
+         {"properties": {"imq.message.expiration.interval": 7}, "broker": "b1"}),
+    ]  # fmt: skip
+    assert (found.left, found.same) == (("properties b2",), 0)
+    pruned = plan(now, wanted, TWO, prune=True)
+    assert pruned.after.brokers == {"b1": {"imq.message.expiration.interval": 7}}
+    assert plan(pruned.after, wanted, TWO, prune=True).steps == ()
+
+
+def test_a_broker_may_have_another_value_than_all_others() -> None:
+    wanted = made(properties={"imq.log.level": "ERROR"}, brokers={"b2": {"imq.log.level": "INFO"}})
+    found = plan(Definitions(), wanted, TWO)
+    assert [(step.name, dict(step.args["properties"])) for step in found.steps] == [("b1", {"imq.log.level": "ERROR"})]
+    assert plan(found.after, wanted, TWO).steps == plan(found.after, wanted, TWO, prune=True).steps == ()
+
+
+def test_what_a_broker_that_is_down_has_is_not_said_to_be_as_wanted() -> None:
+    place = Place(DEFAULTS, {"b1": CONFIGURED}, down=("b3",), users=True)
+    now = made(properties={"imq.log.level": "ERROR"})
+    (step,) = plan(now, made(properties={"imq.log.level": "ERROR"}), place).steps
+    assert (step.kind, step.name, step.blocked.startswith("the broker is down")) == ("properties", "b3", True)
+    assert plan(now, made(), place).steps == ()
+    assert [step.name for step in plan(now, made(), place, prune=True).steps if step.blocked] == ["b3", "b3"]
+    whole = Place(DEFAULTS, {"b1": CONFIGURED}, down=("b3",))
+    exported = definitions_of({"raybroker": {"definitions": 1, "missing": ["b3"]}}, DEFAULTS)
+    assert plan(Definitions(), exported, whole, prune=True).steps == ()
+    (step,) = plan(Definitions(), of_users(ann={}), place).steps[1:]
+    assert (step.kind, step.name, bool(step.blocked)) == ("users", "b3", True)
+
+
+def test_a_broker_that_is_not_there_is_named() -> None:
+    (step,) = plan(Definitions(), made(brokers={"b9": {"imq.log.level": "ERROR"}}), TWO).steps
+    assert (step.name, step.blocked) == ("b9", "there is no broker 'b9' here; there are b1, b2")
+    together = Place(DEFAULTS, {"b1": CONFIGURED}, together=("imq.autocreate.queue",))
+    with pytest.raises(ConfigError, match=r"brokers, b1: imq.autocreate.queue has to be the same on all brokers"):
+        plan(Definitions(), made(brokers={"b1": {"imq.autocreate.queue": False}}), together)
+
+
+def test_pauses_come_after_their_destinations_and_go_with_them() -> None:
+    paused = made(queues={"a": {}}, pauses=[{"type": "queue", "name": "a", "which": "consumers"}])
+    up = plan(Definitions(), paused, PLACE)
+    assert words(up.steps) == ["create queue a", "create pause queue a consumers"]
+    assert up.steps[1].args == {"type": "queue", "name": "a", "which": "consumers"}
+    assert words(plan(paused, Definitions(), PLACE, prune=True).steps) == ["destroy queue a"]
+    down = plan(paused, made(queues={"a": {}}), PLACE, prune=True)
+    assert (words(down.steps), down.steps[0].verb) == (["destroy pause queue a consumers"], "resume_destination")
+    assert plan(paused, made(queues={"a": {}}), PLACE).left == ("pause queue a consumers",)
+
+
+def test_a_pause_of_what_is_not_there_or_goes_is_refused_and_one_of_what_was_made_automatically_is_let_be() -> None:
+    lone = made(pauses=[{"type": "queue", "name": "a", "which": "consumers"}])
+    (step,) = plan(Definitions(), lone, PLACE).steps
+    assert "there is no queue 'a'" in step.blocked
+    with pytest.raises(ConfigError, match="pause of queue 'a': the queue is not among these definitions"):
+        plan(made(queues={"a": {}}), lone, PLACE, prune=True)
+    automatic = Place(DEFAULTS, {"b1": CONFIGURED}, {("queue", "a")})
+    assert words(plan(Definitions(), lone, automatic).steps) == ["create pause queue a consumers"]
+    found = plan(lone, Definitions(), automatic, prune=True)
+    assert (found.steps, found.left, plan(lone, lone, automatic).steps) == ((), (), ())
+
+
+def test_users_are_made_changed_and_deleted_and_their_verifiers_never_shown() -> None:
+    now, wanted = of_users(ann={}, bob={}, cid={}), of_users(ann={"verifier": OTHER}, bob={}, eve={"group": "admin"})
+    found = plan(now, wanted, TWO, prune=True)
+    assert words(found.steps) == ["update user ann", "create user eve", "destroy user cid"]
+    assert dict(found.steps[0].changes) == {"verifier": ("(hidden)", "(another, hidden)")}
+    assert not any(SCRAM in str(step.changes) or OTHER in str(step.changes) for step in found.steps)
+    assert found.steps[1].args == {"name": "eve", "verifier": SCRAM, "group": "admin", "active": True}
+    assert plan(now, wanted, TWO).left == ("user cid",)
+    assert plan(now, wanted, PLACE, prune=True).after.users == now.users, "nobody asked for users"
+
+
+def test_a_group_stays_and_one_user_is_anonymous() -> None:
+    (step,) = plan(of_users(ann={}), of_users(ann={"group": "admin"}), TWO).steps
+    assert "the group of a user, user, stays" in step.blocked
+    nobody, other = of_users(a={"group": "anonymous"}), of_users(b={"group": "anonymous"})
+    (step,) = plan(nobody, other, TWO).steps
+    assert step.blocked == "group anonymous holds one user, and has 'a'"
+    assert words(plan(nobody, other, TWO, prune=True).steps) == ["destroy user a", "create user b"]
+
+
+def test_a_user_whom_brokers_have_differently_is_made_alike() -> None:
+    now = Definitions(users={"ann": {}})
+    (step,) = plan(now, of_users(ann={}), TWO).steps
+    assert (step.action, step.verb, step.blocked) == ("update", "set_user", "")
+
+
 NAMES = ("a", "b", "c")
 
 
@@ -170,11 +269,23 @@ def definitions(draw: Any) -> Definitions:
     subscriptions = draw(st.dictionaries(
         st.tuples(st.sampled_from(["", "me"]), st.sampled_from(NAMES)), st.sampled_from(["auto", *topics]), max_size=3
     ))  # fmt: skip
+    levels = st.fixed_dictionaries({}, optional={"imq.log.level": st.sampled_from(["ERROR", "WARNING"])})
+    properties, brokers = shared_properties({"b1": draw(levels), "b2": draw(levels)})
+    pauses = [
+        {"type": type_, "name": name, "which": which} for type_, table_ in (("queue", queues), ("topic", topics))
+        for name in table_ if name != "mq.sys.dmq"
+        for which in draw(st.sets(st.sampled_from(["producers", "consumers"])))
+    ]  # fmt: skip
+    users = {
+        name: {"verifier": verifier, "group": {"a": "admin", "b": "user", "c": "anonymous"}[name],
+               "active": draw(st.booleans())}
+        for name, verifier in table(st.sampled_from([SCRAM, OTHER])).items()
+    }  # fmt: skip
     return made(
+        properties=properties, brokers=brokers, pauses=pauses, users=users,
         quotas=quotas, templates=templates, queues=queues, policies=policies, topics=topics,
         subscriptions=[{"client_id": one, "name": name, "topic": on} for (one, name), on in subscriptions.items()],
         agents=table(st.fixed_dictionaries({"queue": st.sampled_from(NAMES), "to": st.just("c/x")})),
-        properties=draw(st.fixed_dictionaries({}, optional={"imq.log.level": st.sampled_from(["ERROR", "WARNING"])})),
     )  # fmt: skip
 
 
@@ -189,30 +300,31 @@ def leads_back(queues: dict[str, Any]) -> bool:
 @given(definitions())
 def test_nothing_leads_from_definitions_to_themselves(some: Definitions) -> None:
     for prune in (False, True):
-        found = plan(some, definitions_of(some.plain(), DEFAULTS), PLACE, prune=prune)
+        found = plan(some, definitions_of(some.plain(), DEFAULTS), TWO, prune=prune)
         assert (found.steps, found.left, found.after) == ((), (), some)
 
 
 @given(definitions(), definitions())
 def test_steps_lead_from_any_definitions_to_any_others(now: Definitions, wanted: Definitions) -> None:
     before = now.copy()
-    found = plan(now, wanted, PLACE, prune=True)
+    found = plan(now, wanted, TWO, prune=True)
     blocked = {step.name for step in found.steps if step.blocked}
-    for section in ("properties", "quotas", "templates", "policies", "topics", "queues", "subscriptions", "agents"):
+    for section in ("properties", "quotas", "templates", "policies", "topics", "queues", "subscriptions", "agents",
+                    "brokers", "pauses", "users"):  # fmt: skip
         have, want = getattr(found.after, section), getattr(wanted, section)
         if section in ("queues", "topics"):
             have, want = ({k: v for k, v in one.items() if k not in blocked} for one in (have, want))
         assert have == want, section
     assert now == before
     assert all(step.blocked.startswith("fixed when a destination") for step in found.steps if step.blocked)
-    again = plan(found.after, wanted, PLACE, prune=True)
+    again = plan(found.after, wanted, TWO, prune=True)
     assert [step for step in again.steps if not step.blocked] == []
 
 
 @given(definitions(), definitions())
 def test_without_pruning_what_is_not_wanted_stays(now: Definitions, wanted: Definitions) -> None:
     assume(not leads_back({**now.queues, **wanted.queues}))
-    found = plan(now, wanted, PLACE)
+    found = plan(now, wanted, TWO)
     assert not any(step.action == "destroy" and step.kind != "agent" for step in found.steps)
     for section in ("quotas", "templates", "policies", "queues", "topics", "subscriptions", "agents"):
         assert {*getattr(now, section)} <= {*getattr(found.after, section)}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.model.definitions import ENTRIES_MAX, Defaults, Definitions, definitions_of
+from raybroker.model.definitions import ENTRIES_MAX, Defaults, Definitions, definitions_of, shared_properties
 from raybroker.model.errors import ConfigError
 
 HEAD = {"raybroker": {"definitions": 1}}
@@ -52,6 +52,10 @@ def test_a_copy_is_independent() -> None:
     assert (list(first.queues), second.of_type("queue") is second.queues) == (["a"], True)
 
 
+PAUSED = {"type": "queue", "name": "a", "which": "consumers"}
+SCRAM = "SCRAM-SHA-256$600000:c2FsdA==$a2V5:a2V5"
+
+
 @pytest.mark.parametrize(
     ("given", "text"),
     [
@@ -78,6 +82,25 @@ def test_a_copy_is_independent() -> None:
         ({**HEAD, "properties": {"imq.brokerid": "x"}}, "properties, imq.brokerid: .*imq.brokerid"),
         ({**HEAD, "properties": {"imq.service.activelist": "jms"}}, "is read when a broker starts"),
         ({**HEAD, "agents": {"a": {"queue": "q"}}}, "agents, a: a forwarding agent needs to"),
+        ({"raybroker": {"definitions": 1, "missing": "b2"}}, "missing = 'b2'; it is a list of names of brokers"),
+        ({**HEAD, "brokers": {"b1": {"imq.log.level": "LOUD"}}}, "brokers, b1: imq.log.level"),
+        ({**HEAD, "brokers": {"b1": {"imq.service.activelist": "jms"}}}, "brokers, b1: .*read when a broker starts"),
+        ({**HEAD, "brokers": {"b\n1": {}}}, "the name of a broker is 1 to 255 printable"),
+        ({**HEAD, "pauses": {"a": {}}}, "it is a list of tables"),
+        ({**HEAD, "pauses": [{"name": "a", "type": "queue"}]}, "pauses, a: 'which': a pause has type, name and which"),
+        ({**HEAD, "pauses": [{**PAUSED, "until_ms": 5}]}, "pauses, a: 'until_ms': a pause has type"),
+        ({**HEAD, "pauses": [{**PAUSED, "which": "all"}]}, "which = 'all'; it is one of producers, consumers, insert"),
+        ({**HEAD, "pauses": [{**PAUSED, "type": "q"}]}, "type = 'q'; it is queue or topic"),
+        ({**HEAD, "pauses": [{**PAUSED, "name": "mq.sys.dmq"}]}, "pauses, mq.sys.dmq: .*reserved"),
+        ({**HEAD, "pauses": [PAUSED, PAUSED]}, "queue 'a' is there twice with consumers"),
+        ({**HEAD, "users": {"ann": {"verifier": "secret"}}}, "users, ann: verifier: what is there is no verifier"),
+        ({**HEAD, "users": {"ann": {}}}, "users, ann: verifier: "),
+        ({**HEAD, "users": {"ann": {"password": "secret"}}}, "'password' is no field of users"),
+        ({**HEAD, "users": {"a:b": {"verifier": SCRAM}}}, "users, a:b: .*none of"),
+        ({**HEAD, "users": {"ann": {"verifier": f"{SCRAM}\n"}}}, "users, ann: verifier: "),
+        ({**HEAD, "users": {"ann": {"verifier": SCRAM, "group": "root"}}}, "group = 'root'; the groups are admin"),
+        ({**HEAD, "users": {"ann": {"verifier": SCRAM, "active": 1}}}, "active = '1'; it is true or false"),
+        ({**HEAD, "users": {name: {"verifier": SCRAM, "group": "anonymous"} for name in "ab"}}, "holds one user"),
         ({**HEAD, "subscriptions": {"a": {}}}, "it is a list of tables"),
         ({**HEAD, "subscriptions": [5]}, "subscriptions, 1: '5' is no table"),
         ({**HEAD, "subscriptions": [{"name": "a"}]}, "subscriptions, a: topic = None; it is a text"),
@@ -104,3 +127,38 @@ def test_a_subscription_may_be_of_a_metrics_topic_and_of_no_other_of_the_brokers
 def test_selectors_are_checked_by_who_knows_how() -> None:
     given = {**HEAD, "subscriptions": [{"name": "a", "topic": "t", "selector": " x "}]}
     assert definitions_of(given, DEFAULTS, str.strip).subscriptions["", "a"]["selector"] == "x"
+
+
+def test_a_password_is_refused_and_not_shown() -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(users={"ann": {"verifier": "hush-hush"}})
+    assert "hush" not in str(caught.value)
+
+
+def test_users_pauses_and_what_one_broker_has_come_back() -> None:
+    argon = "$argon2id$v=19$m=65536,t=3,p=4$c2FsdA$aGFzaA"
+    given = {
+        "raybroker": {"definitions": 1, "missing": ["b3"]}, "brokers": {"b1": {"imq.log.level": "ERROR"}},
+        "queues": {"a": {}}, "pauses": [PAUSED],
+        "users": {"ann": {"verifier": SCRAM, "group": "admin", "active": False}, "bob": {"verifier": argon}},
+    }  # fmt: skip
+    found = definitions_of(given, DEFAULTS)
+    assert found.plain() == given
+    assert found.users["bob"] == {"verifier": argon, "group": "user", "active": True}
+    assert found.copy() == found
+
+
+def test_what_all_brokers_have_is_told_from_what_one_has() -> None:
+    assert shared_properties({"b1": {"x": 1, "y": 2}, "b2": {"x": 1, "y": 3}, "b3": {"x": 1}}) == (
+        {"x": 1}, {"b1": {"y": 2}, "b2": {"y": 3}},
+    )  # fmt: skip
+    assert shared_properties({"b1": {"x": 1}, "b2": {}}) == ({}, {"b1": {"x": 1}})
+    assert shared_properties({}) == ({}, {})
+
+
+def test_a_pause_is_a_definition_where_its_destination_is_one_and_does_not_begin_paused() -> None:
+    found = read(queues={"a": {}, "b": {"consumptionPausedAtStartup": True}})
+    assert found.is_made(("queue", "a", "consumers"))
+    assert not found.is_made(("queue", "b", "consumers"))
+    assert found.is_made(("queue", "b", "producers"))
+    assert not found.is_made(("queue", "auto", "consumers"))

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 import pytest
 
 from raybroker.errors import ProtocolError, SecurityError
+from raybroker.model.user import NAME_CHARS_MAX
 from raybroker.security.access_rules import User
 from raybroker.security.basic import Basic, BasicExchange
 from raybroker.security.checks import Checks
 from raybroker.security.lockout import FAILURES_MAX, LOCKED_S, Lockout
 from raybroker.security.mechanism import WRONG, Peer, RefusedError
-from raybroker.security.user_file import NAME_CHARS_MAX, PASSWORD_CHARS_MAX
+from raybroker.security.user_file import PASSWORD_CHARS_MAX
 
 ANN = User("ann", frozenset({"user"}))
 
