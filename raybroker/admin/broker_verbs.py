@@ -136,7 +136,7 @@ class BrokerVerbs:
         that broker then; InvalidDestinationError where no broker of that name has services.
         """
 
-    @verb(By.ROWS, always=True)
+    @verb(By.CLUSTER, always=True)
     def list_connections(
         self, /, service: Name | None = None, *, user: Text | None = None, address: Text | None = None,
         client_id: Text | None = None, destination: Name | None = None, type: Type | None = None,
@@ -146,25 +146,34 @@ class BrokerVerbs:
         ``destinations`` and ``consumer_ids`` (what it has producers and consumers of), and what its open connections to
         hosts carried, as in :meth:`list_services`.
 
+        A client inside the Ray cluster (the program of a loopback, too) has ``inside`` as service, no user, its process
+        id, and ``hosts``: those that it is connected to, of all brokers. It is in the list from its first producer,
+        consumer or browser on; what it carried is not counted (None).
+
         Only those that all of the other arguments fit: ``address`` is one, or a network such as 10.0.0.0/8;
         ``destination``: the client has a producer or a consumer of it (of that ``type``); ``consumer``: the client has
         that consumer, by the id that :meth:`list_consumers` shows.  Raises ConfigError for what is no address.
         """
 
-    @verb(By.FIRST, always=True)
+    @verb(By.CLUSTER, always=True)
     def destroy_connection(self, /, id: Id, reason: Reason = None) -> None:
-        """Close a client's connections; the client is told the ``reason``, and the log has it.  Raises
-        InvalidDestinationError when there is none of that id."""
+        """End a client's connections, for good: it gets ConnectionEndedError with the ``reason``, what it held comes
+        again elsewhere, and the log has it.
 
-    @verb(By.TOTAL, always=True)
+        Raises InvalidDestinationError when there is none of that id, and ConnectionLostError, which names them, when
+        brokers or hosts could not be asked and the client may go on there.
+        """
+
+    @verb(By.CLUSTER, always=True)
     def destroy_connections(
         self, /, reason: Reason = None, *, service: Name | None = None, user: Text | None = None,
         address: Text | None = None, client_id: Text | None = None, destination: Name | None = None,
         type: Type | None = None, consumer: Id | None = None,
     ) -> int:  # fmt: skip
-        """Close the connections of all clients that the arguments fit, as in :meth:`list_connections`; how many.
+        """End the connections of all clients that the arguments fit, as in :meth:`list_connections`; how many.
 
         One of the arguments at least has to be given.  Clients of services for administration are left alone.
+        Raises ConnectionLostError as :meth:`destroy_connection`, after it has ended all others.
         """
 
     @verb(By.BROKER, always=True)

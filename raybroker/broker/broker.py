@@ -15,6 +15,7 @@ from typing import Any, Final
 from raybroker.admin.verbs import VERBS, implementations
 from raybroker.broker.broker_metrics import Measuring
 from raybroker.broker.broker_properties import Keep, Properties, keep_nothing
+from raybroker.broker.clients_inside import ClientsInside
 from raybroker.broker.definition_transfer import OwnDefinitions, Transfer
 from raybroker.broker.destination_registry import Registry
 from raybroker.broker.destinations import Destinations
@@ -131,7 +132,7 @@ class Broker:
         self.measuring = Measuring(changing, self.registry, SystemClock(), broker=name, spares=spares)
         self.measuring.own.append(self.thresholds.figures)
         self.publishing = Publishing(changing, self.registry, self.measuring, SystemClock())
-        self.services = ServiceAdministration(name)
+        self.services = ServiceAdministration(name, ClientsInside(lambda: self.registry.hosts, unasked, broker=name))
         self.ending = Ending(
             changing, self.services, lambda: self.registry.hosts, SystemClock().now_ms(), broker=name
         )

@@ -18,6 +18,7 @@ from raybroker.admin.verbs import VERBS, implementations
 from raybroker.broker.broker import Broker, now_s
 from raybroker.broker.broker_properties import ClusterProperties
 from raybroker.broker.cluster_admin import ClusterAdmin
+from raybroker.broker.cluster_connections import END, LIST, ClusterConnections
 from raybroker.broker.cluster_management import ClusterItself
 from raybroker.broker.cluster_pauses import Pausing
 from raybroker.broker.cluster_shell import Clustering
@@ -45,10 +46,12 @@ from raybroker.model.errors import (
     MasterUnavailableError,
     RequestTimeoutError,
 )
+from raybroker.model.listing import Listing
 from raybroker.model.names import (
     check_destination_type,
     is_reserved_name,
 )
+from raybroker.services.client_rows import Wanted
 
 REACH_TIMEOUT_S: Final = 10.0
 """How long a change waits for the other brokers to carry it out."""
@@ -92,7 +95,7 @@ class ClusterBroker:
             self._spread, self._definitions, self._itself, self.agents, pausing,
             ClusterProperties(local.properties, self), ClusterEnding(self), self.health,
             Transfer(local.own_definitions, self._defined, self._properties, self.admin, now_s, agents=True),
-            ClusterUsers(self),
+            ClusterUsers(self), ClusterConnections(self),
         )  # fmt: skip
         self.forwarding = Forwarding(local.name, local.registry, peers, self.live)
         local.transactions.elsewhere = self._host_elsewhere
@@ -267,6 +270,8 @@ class ClusterBroker:
             "consumers": self.forwarding.consumers,
             "take_over": self.forwarding.take_over,
             "decide_over": self.forwarding.decide_over,
+            LIST: self._clients,
+            END: self.local.services.end,
         }
         handler = methods.get(method)
         if handler is None:
@@ -293,6 +298,15 @@ class ClusterBroker:
         if broker == self.name:
             return await self.local.admin(verb, args)
         return await self._peers.ask(broker, "admin", {"verb": verb, "args": args}, timeout_s=timeout_s)
+
+    async def ask_at(self, broker: str, method: str, args: Row, timeout_s: float) -> Any:
+        """What brokers ask each other, of this one or another."""
+        if broker == self.name:
+            return await self.peer(method, args)
+        return await self._peers.ask(broker, method, args, timeout_s=timeout_s)
+
+    async def _clients(self, **wanted: Any) -> Listing:
+        return await self.local.services.connections(Wanted(**wanted))
 
     async def _ask_master(self, broker: str, method: str, args: Row) -> Any:
         return await self._peers.ask(broker, method, args, timeout_s=MASTER_TIMEOUT_S)

@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Protocol
+
 from raybroker.hosting.host_port import Row
 from raybroker.logs.audit import Audit
 from raybroker.model.errors import ConfigError, InvalidDestinationError
 from raybroker.model.listing import Listing
 from raybroker.model.names import check_destination_name, check_destination_type
-from raybroker.model.setting_services import SERVICE_KINDS
+from raybroker.model.setting_services import INSIDE, SERVICE_KINDS
 from raybroker.security.access_rules import OPERATIONS, Request, User
 from raybroker.security.user_file import UserFile
-from raybroker.services.client_rows import Wanted
+from raybroker.services.client_rows import Wanted, counted, ended_because, ids_to_end, is_inside, require_ended, shown
 from raybroker.services.connection_services import ConnectionServices
 from raybroker.services.listener import Listener
 
 
-class ServiceAdministration:
-    """``broker``: its name. ``services``, ``users`` and ``audit`` are given once they are there."""
+class Inside(Protocol):
+    """See broker.clients_inside."""
 
-    def __init__(self, broker: str) -> None:
+    async def rows(self) -> tuple[list[Row], dict[str, str]]: ...
+
+    async def end(self, ids: list[str], why: str) -> tuple[list[str], dict[str, str]]: ...
+
+
+class NobodyInside:
+    """Where there are no hosts."""
+
+    async def rows(self) -> tuple[list[Row], dict[str, str]]:
+        return [], {}
+
+    async def end(self, ids: list[str], why: str) -> tuple[list[str], dict[str, str]]:
+        return [], {}
+
+
+class ServiceAdministration:
+    """``broker``: its name; ``inside``: clients inside the Ray cluster. ``services``, ``users`` and ``audit`` are given
+    once they are there."""
+
+    def __init__(self, broker: str, inside: Inside | None = None) -> None:
         self.broker = broker
+        self._inside = inside or NobodyInside()
         self.services: ConnectionServices | None = None
         self.users: UserFile | None = None
         self.audit = Audit.silent()
@@ -70,33 +93,55 @@ class ServiceAdministration:
         client_id: str | None = None, destination: str | None = None, type: str | None = None,
         consumer: int | str | None = None,
     ) -> Listing:  # fmt: skip
-        wanted = Wanted.of(
-            service=service, user=user, address=address, client_id=client_id, destination=destination, type=type,
-            consumer=consumer,
+        rows = await self.connections(
+            Wanted.of(
+                service=service, user=user, address=address, client_id=client_id, destination=destination, type=type,
+                consumer=consumer,
+            )
         )  # fmt: skip
-        rows = await self.services.connections(wanted) if self.services is not None else []
-        return Listing([{**row, "broker": self.broker} for row in rows], {})
+        return Listing(shown(rows), rows.missing)
+
+    async def connections(self, wanted: Wanted) -> Listing:
+        """Clients that are wanted, outside and inside; ``missing``: hosts whose clients inside are not known."""
+        found: list[Row] = []
+        missing: dict[str, str] = {}
+        if wanted.service != INSIDE and self.services is not None:
+            outside = await self.services.connections(wanted)
+            found = [{**row, "broker": self.broker} for row in outside]
+        if wanted.service in (None, INSIDE):
+            inside, missing = await self._inside.rows()
+            found += [row for row in inside if wanted.fits(row)]
+        return Listing(found, missing)
 
     async def destroy_connection(self, id: int | str, reason: str | None = None) -> None:
-        if self.services is None:
-            raise InvalidDestinationError(f"there is no connection {id!r}")
-        await self.services.destroy_connection(str(id), reason)
+        ended, missing = await self.end([str(id)], reason)
+        require_ended(str(id), ended, missing)
 
     async def destroy_connections(
         self, reason: str | None = None, service: str | None = None, user: str | None = None,
         address: str | None = None, client_id: str | None = None, destination: str | None = None,
         type: str | None = None, consumer: int | str | None = None,
     ) -> int:  # fmt: skip
-        wanted = Wanted.of(
+        wanted = Wanted.in_particular(
             service=service, user=user, address=address, client_id=client_id, destination=destination, type=type,
             consumer=consumer,
         )  # fmt: skip
-        if wanted.nobody_in_particular:
-            raise ConfigError(
-                "destroy_connections: say whose, by service, user, address, client_id, destination or consumer; all"
-                " clients of a service are those with its name as service"
-            )
-        return await self.services.destroy_connections(wanted, reason) if self.services is not None else 0
+        rows = await self.connections(wanted)
+        ended, missing = await self.end(ids_to_end(rows), reason)
+        return counted(ended, {**rows.missing, **missing})
+
+    async def end(self, ids: Sequence[str], reason: str | None) -> tuple[list[str], dict[str, str]]:
+        """End the connections of clients, outside and inside: those that were there, and the hosts that could not be
+        asked for clients inside."""
+        why = ended_because(reason)
+        ended = await self.services.end_all(ids, why) if self.services is not None else []
+        inside: list[str] = []
+        missing: dict[str, str] = {}
+        if left := [client for client in ids if is_inside(client)]:
+            inside, missing = await self._inside.end(left, why)
+        for client in inside:
+            self.audit.record("closed", service=INSIDE, connection=client, reason=why)
+        return [*ended, *inside], missing
 
     # ---- what health is made of
 

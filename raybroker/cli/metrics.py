@@ -25,7 +25,7 @@ from raybroker.metrics.discovery import target_groups
 from raybroker.metrics.messages import destination_body
 from raybroker.metrics.snapshot import Snapshot
 from raybroker.model.errors import ConfigError, InvalidDestinationError, NoClusterError
-from raybroker.model.setting_services import SERVICE_KINDS
+from raybroker.model.setting_services import INSIDE, SERVICE_KINDS
 from raybroker.system.clock import SystemClock
 
 SERVICE: Final = "jms"
@@ -129,11 +129,17 @@ def metrics_cxn(
     kind: Kind = "ttl", interval: Interval = 5.0, samples: Samples = -1, cluster: Cluster = "default",
     json: Json = False,
 ) -> None:  # fmt: skip
-    """Show what clients of connection services send and get: raybroker metrics cxn -n ID -m rts"""
+    """Show what clients of connection services send and get: raybroker metrics cxn -n ID -m rts
+
+    What clients inside the Ray cluster carry is not counted one by one: metrics bkr has all of it.
+    """
     columns = _columns(kind, CONNECTION_KINDS)
 
     def look(admin: Any) -> dict[str, dict[str, Any]]:
-        rows = {row["id"]: row for row in admin.list_connections() if id in (None, row["id"])}
+        rows = {
+            row["id"]: row for row in admin.list_connections()
+            if id in (None, row["id"]) and row["service"] != INSIDE
+        }  # fmt: skip
         if id is not None and not rows:
             raise InvalidDestinationError(f"there is no connection {id!r}; list cxn shows those there are")
         return rows

@@ -24,7 +24,10 @@ CONNECTION_COLUMNS: Final = {
     "id": "id", "user": "user", "service": "service", "producers": "prod", "consumers": "cons", "host": "host",
 }  # fmt: skip
 SERVICES: Final = ", ".join(SERVICE_KINDS)
-OfService = Annotated[str | None, typer.Option("-svn", "--service", metavar="NAME", help="Only of this service.")]
+OfService = Annotated[
+    str | None,
+    typer.Option("-svn", "--service", metavar="NAME", help="Only of this service; inside: those in the Ray cluster."),
+]
 OfUser = Annotated[str | None, typer.Option("--by", metavar="USER", help="Only of this user.")]
 OfAddress = Annotated[
     str | None, typer.Option("--from", metavar="ADDRESS", help="Only from this address, or network: 10.0.0.0/8.")
@@ -153,9 +156,10 @@ def list_cxn(
     consumer: OfConsumer = None,
     json: Json = False,
 ) -> None:
-    """List the clients of connection services, with what they have open: raybroker list cxn --by ann -d orders
+    """List clients, with what they have open: raybroker list cxn --by ann -d orders
 
-    Options narrow the list down, to those that all of them fit.
+    Those of connection services, and those inside the Ray cluster (service inside) from their first producer, consumer
+    or browser on. Options narrow the list down, to those that all of them fit.
     """
     rows = admin.list_connections(
         service, user=user, address=address, client_id=client_id, destination=destination, type=type, consumer=consumer
@@ -165,7 +169,7 @@ def list_cxn(
 
 @command("query", "cxn")
 def query_cxn(admin: Admin, id: ConnectionId, json: Json = False) -> None:
-    """Show one client, with its client id and platform."""
+    """Show one client, with its client id and platform; of one inside the Ray cluster its process and hosts, too."""
     found = next((row for row in admin.list_connections() if row["id"] == id), None)
     if found is None:
         raise UsageError(f"query cxn: there is no connection {id!r}; list cxn shows those there are")
@@ -191,7 +195,8 @@ def destroy_cxn(
     """Close clients' connections; they are told, and do not come back by themselves: raybroker destroy cxn -n ID
 
     Instead of -n all that the options fit, as list cxn shows them: raybroker destroy cxn --by bob --reason "call 4711"
-    Clients of services for administration are closed by their id alone.
+    Clients of services for administration are closed by their id alone. A client inside the Ray cluster is ended at all
+    hosts of all brokers; those that do not answer are named, and the command fails.
     """
     given = {
         "service": service, "user": user, "address": address, "client_id": client_id, "destination": destination,

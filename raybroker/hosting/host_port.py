@@ -212,6 +212,13 @@ class HostPort(Protocol):
         ``security``: the broker's security directory, where the keystore is."""
         ...
 
+    # ---- clients inside the Ray cluster: see services.clients_inside
+
+    async def clients(self) -> list[Row]: ...
+    async def end_clients(self, ids: list[str], why: str) -> list[str]:
+        """End these here, and take none of them any more; those that had a connection."""
+        ...
+
     # ---- messages that go to another host: see engine.transfer
 
     async def set_aside(

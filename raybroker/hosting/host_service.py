@@ -45,6 +45,7 @@ from raybroker.model.setting import PortRange
 from raybroker.model.settings import ConfigView, DestinationAttributes, destination_attributes
 from raybroker.model.xid import Xid
 from raybroker.security.tls import ServerTls
+from raybroker.services.clients_inside import ClientsInside
 from raybroker.services.guests import Guests
 from raybroker.services.native import NativeService
 from raybroker.services.socket_handing import SocketReceiver
@@ -140,6 +141,7 @@ class HostService(HostMessages):
             self.service, lambda: clock.monotonic_ns() / 1e9, lambda directory: ServerTls.of(self._config, directory),
             lambda: clock.now_ms() / 1e3,
         )
+        self.clients_inside = ClientsInside(self.service)
         self._receiver: SocketReceiver | None = None
         self._store = store
         self._committer: Committer | None = None
@@ -370,6 +372,12 @@ class HostService(HostMessages):
 
     async def pause_guests(self, service: str, paused: bool) -> None:
         self.guests_in.pause(service, paused)
+
+    async def clients(self) -> list[Row]:
+        return self.clients_inside.rows()
+
+    async def end_clients(self, ids: list[str], why: str) -> list[str]:
+        return self.clients_inside.end(ids, why)
 
     def take_guest(self, taken: socket.socket, service: str, security: Path | None) -> None:
         """A socket from a connection service of this process; ``security``: the broker's security directory."""

@@ -90,6 +90,15 @@ class SecurityError(BrokerError):
     """Not authenticated, or not permitted."""
 
 
+class ConnectionEndedError(SecurityError):
+    """The broker's side, an administrator above all, has ended the connection for good; the text has the reason.
+
+    It does not come back by itself. What was under way then may have been done.
+    """
+
+    definite = False
+
+
 class ResourceAllocationError(BrokerError):
     """A limit on consumers, producers or connections is reached."""
 

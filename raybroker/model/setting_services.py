@@ -10,6 +10,8 @@ from typing import Final
 
 from raybroker.model.setting import INT_MAX, Setting
 
+INSIDE: Final = "inside"
+"""Stands for a service where clients inside the Ray cluster are listed, and the program of a loopback."""
 SERVICE_KINDS: Final = {
     "jms": "NORMAL", "ssljms": "NORMAL", "httpjms": "NORMAL", "httpsjms": "NORMAL", "admin": "ADMIN",
     "ssladmin": "ADMIN", "httpadmin": "ADMIN", "httpsadmin": "ADMIN", "stomp": "NORMAL", "sslstomp": "NORMAL",

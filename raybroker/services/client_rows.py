@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
-from raybroker.model.errors import ConfigError
+from raybroker.model.errors import ConfigError, ConnectionLostError, InvalidDestinationError
 from raybroker.model.names import check_destination_type
+from raybroker.model.setting_services import INSIDE, SERVICE_KINDS
 from raybroker.security.access_rules import User
 from raybroker.services.native import TRAFFIC
 
 Row = dict[str, Any]
+UNREACHED_SHOWN_MAX: Final = 10
+"""Hosts and brokers that an error names."""
 
 
 class Client(Protocol):
     """A client that has logged in. ``peer``: "address:port"; ``client``: what it says of itself."""
 
-    id: str
-    user: User | None
-    peer: str
-    client: dict[str, Any]
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def user(self) -> User | None: ...
+
+    @property
+    def peer(self) -> str: ...
+
+    @property
+    def client(self) -> dict[str, Any]: ...
 
 
 class Wanted(NamedTuple):
@@ -45,9 +55,21 @@ class Wanted(NamedTuple):
         found._network()
         return found
 
+    @classmethod
+    def in_particular(cls, **given: Any) -> Wanted:
+        """For ending them; raises ConfigError also when nothing says which."""
+        found = cls.of(**given)
+        if all(value is None for value in found._replace(type=None)):
+            raise ConfigError(
+                "destroy_connections: say whose, by service, user, address, client_id, destination or consumer; all"
+                " clients of a service are those with its name as service, all inside the cluster those of inside"
+            )
+        return found
+
     @property
-    def nobody_in_particular(self) -> bool:
-        return not any(value is not None for value in self._replace(type=None))
+    def of_each(self) -> Row:
+        """The arguments that say the same of each connection of a client; the others go by all of them."""
+        return {"service": self.service, "user": self.user, "client_id": self.client_id}
 
     def _network(self) -> Any:
         try:
@@ -85,6 +107,63 @@ class Wanted(NamedTuple):
 ALL: Final = Wanted()
 
 
+class ClientInside(NamedTuple):
+    """A client that came in through no service."""
+
+    id: str
+    peer: str
+    client: dict[str, Any]
+    user: User | None = None
+
+
+def inside_rows(found: Iterable[tuple[str, Row]], broker: str) -> list[Row]:
+    """Clients inside, one row each. ``found``: (host, row of one connection to it), see services.clients_inside;
+    ``broker``: whose hosts these are.
+
+    Rows of the same client from several brokers become one with :func:`merged`.
+    """
+    clients: dict[str, list[tuple[str, Row]]] = {}
+    for host, row in found:
+        clients.setdefault(row["id"], []).append((host, row))
+    return [_inside_row(client, clients[client], broker) for client in sorted(clients)]
+
+
+def _inside_row(id: str, found: list[tuple[str, Row]], broker: str) -> Row:  # noqa: A002
+    rows = [row for _, row in found]
+    client = ClientInside(id, min(row["address"] for row in rows), rows[0])
+    keys = sorted({key for row in rows for key in row["consumer_keys"]})
+    return {
+        **client_row(INSIDE, client, ({**row, **dict.fromkeys(TRAFFIC, 0)} for row in rows)),
+        **dict.fromkeys(TRAFFIC), "consumers": len(keys), "consumer_keys": keys, "pid": rows[0].get("pid", ""),
+        "hosts": sorted({host for host, _ in found}), "broker": broker,
+    }  # fmt: skip
+
+
+def merged(rows: Iterable[Row]) -> list[Row]:
+    """Rows of all brokers: a client inside has one, whichever brokers it has connections to."""
+    found: dict[tuple[str, str], Row] = {}
+    for row in rows:
+        key = (row["broker"] if row["service"] != INSIDE else "", row["id"])
+        known = found.get(key)
+        found[key] = row if known is None else _together(known, row)
+    return list(found.values())
+
+
+def _together(one: Row, other: Row) -> Row:
+    lists = {
+        key: sorted({*one[key], *other[key]}) for key in ("destinations", "consumer_ids", "consumer_keys", "hosts")
+    }
+    return {
+        **one, **lists, "broker": min(one["broker"], other["broker"]), "consumers": len(lists["consumer_keys"]),
+        "producers": one["producers"] + other["producers"],
+    }  # fmt: skip
+
+
+def shown(rows: Iterable[Row]) -> list[Row]:
+    """Rows without what they are merged by."""
+    return [{key: value for key, value in row.items() if key != "consumer_keys"} for row in rows]
+
+
 def client_row(service: str, client: Client, guests: Iterable[Row]) -> Row:
     """``guests``: rows of its connections to hosts."""
     rows = list(guests)
@@ -99,3 +178,46 @@ def client_row(service: str, client: Client, guests: Iterable[Row]) -> Row:
         "consumer_ids": sorted({number for row in rows for number in row["consumer_ids"]}),
         **{key: count[key] for key in TRAFFIC},
     }  # fmt: skip
+
+
+# ---- ending them
+
+
+def ended_because(reason: str | None) -> str:
+    """What a client is told whom an administrator ends."""
+    return f"an administrator has closed the connection{f': {reason}' if reason else ''}"
+
+
+def ids_to_end(rows: Iterable[Row]) -> list[str]:
+    """Those of clients of services for administration stay: they are ended by their ids alone."""
+    return [row["id"] for row in rows if SERVICE_KINDS.get(row["service"]) != "ADMIN"]
+
+
+def is_inside(id: str) -> bool:  # noqa: A002
+    """Whether an id may be that of a client inside; those of services have the names of broker and service in them."""
+    return "/" not in id
+
+
+def require_ended(id: str, ended: Iterable[str], missing: Mapping[str, str]) -> None:  # noqa: A002
+    """Raises InvalidDestinationError when there was no such client, and ConnectionLostError when it may go on
+    somewhere."""
+    if id not in ended and not missing:
+        raise InvalidDestinationError(f"there is no connection {id!r:.80}; list them with: raybroker list cxn")
+    if missing and (is_inside(id) or id not in ended):
+        done = f"connection {id} was ended elsewhere" if id in ended else f"nobody else has a connection {id!r:.80}"
+        raise ConnectionLostError(f"{done}; {_unreached(missing)}")
+
+
+def counted(ended: Iterable[str], missing: Mapping[str, str]) -> int:
+    """How many; raises ConnectionLostError when some that were wanted may go on somewhere."""
+    count = len(set(ended))
+    if missing:
+        raise ConnectionLostError(f"the connections of {count} clients were ended; {_unreached(missing)}")
+    return count
+
+
+def _unreached(missing: Mapping[str, str]) -> str:
+    shown = "; ".join(f"{name} ({why:.200})" for name, why in sorted(missing.items())[:UNREACHED_SHOWN_MAX])
+    more = len(missing) - UNREACHED_SHOWN_MAX
+    rest = f" and {more} more" if more > 0 else ""
+    return f"these could not be asked, and clients may go on there: {shown}{rest}. Repeat it when they are back"

@@ -10,12 +10,13 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
 from raybroker.logs.audit import Audit
 from raybroker.model.errors import (
     ConfigError,
+    ConnectionEndedError,
     InvalidDestinationError,
     NotSupportedError,
     ProtocolError,
@@ -408,29 +409,17 @@ class ConnectionServices:
         )
         return [(control, row) for control, row in rows if wanted.fits(row)]
 
-    async def destroy_connection(self, id: str, reason: str | None = None) -> None:  # noqa: A002
-        """End a client's connections; raises InvalidDestinationError when there is no such client."""
-        for listener in self.listeners.values():
-            for control in listener.clients:
-                if control.id == id:
-                    await self._destroy(control, reason)
-                    return
-        raise InvalidDestinationError(f"there is no connection {id!r}; list them with: raybroker list cxn")
-
-    async def destroy_connections(self, wanted: Wanted, reason: str | None = None) -> int:
-        """End those of all clients that are wanted, but not those of services for administration; how many."""
-        if wanted.service is not None:
-            self.named(wanted.service)
-        found = [control for control, row in await self._wanted(wanted) if SERVICE_KINDS[row["service"]] != "ADMIN"]
-        for control in found:
-            await self._destroy(control, reason)
-        return len(found)
-
-    async def _destroy(self, control: Control, reason: str | None) -> None:
-        why = f"an administrator has closed the connection{f': {reason}' if reason else ''}"
-        LOG.info("[B1069] connection %s of user %r from %s: %s", control.id, control.user and control.user.name,
-                 control.peer, why)  # fmt: skip
-        await self._end(control, why)
+    async def end_all(self, ids: Iterable[str], why: str) -> list[str]:
+        """End the connections of clients; those that were there."""
+        wanted = frozenset(ids)
+        found = [
+            control for listener in self.listeners.values() for control in listener.clients if control.id in wanted
+        ]
+        for control in sorted(found, key=lambda control: control.id):
+            LOG.info("[B1069] connection %s of user %r from %s: %s", control.id, control.user and control.user.name,
+                     control.peer, why)  # fmt: skip
+            await self._end(control, why)
+        return [control.id for control in found]
 
     def end(self, control: Control, reason: str) -> None:
         """End a client's connections, soon."""
@@ -439,7 +428,7 @@ class ConnectionServices:
         task.add_done_callback(self._ending.discard)
 
     async def _end(self, control: Control, reason: str) -> None:
-        control.close(SecurityError.code, reason)
+        control.close(ConnectionEndedError.code, reason)
         await self._backend.close_guest(control.id, reason)
 
     def close(self) -> None:

@@ -146,7 +146,7 @@ class Guests:
             if isinstance(known.guest, _Guest) and (known.guest.claims or {}).get("connection") == connection
         ]  # fmt: skip
         for known in gone:
-            known.close(SecurityError.code, reason)
+            known.end(reason)
         return len(gone)
 
     def pause(self, service: str, paused: bool) -> None:

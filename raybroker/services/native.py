@@ -21,6 +21,7 @@ from raybroker.model import histogram
 from raybroker.model.block import Block, count_of
 from raybroker.model.errors import (
     BrokerError,
+    ConnectionEndedError,
     ProtocolError,
     ResourceAllocationError,
     SecurityError,
@@ -31,6 +32,7 @@ from raybroker.model.record import Buffer
 from raybroker.model.setting import PortRange
 from raybroker.model.settings import ConfigView
 from raybroker.services.bounds import Bounds
+from raybroker.services.ended_clients import EndedClients
 from raybroker.services.secure_port import SecurePort
 from raybroker.services.turn import Turn
 from raybroker.services.unfinished import Unfinished
@@ -46,12 +48,16 @@ SHOWN_CHARS_MAX: Final = 100
 """So much of a client id or a connection's id is in a line of the log."""
 REFUSALS_TOLD_EVERY_S: Final = 60.0
 """Least time between two lines about connections that were refused; the one that comes tells how many there were."""
+END_TIMEOUT_S: Final = 5.0
+"""How long a client may take to read why it is ended."""
 BACKLOG: Final = 512
 """Connections the system may hold that are not accepted yet."""
 
 
 Traffic = dict[str, int]
 """What guests' connections have carried, by the keys of TRAFFIC."""
+TOLD: Final = ("platform", "pid")
+"""What clients say of their process, for listings."""
 TRAFFIC: Final = (
     "messages_in", "messages_out", "message_bytes_in", "message_bytes_out", "packets_in", "packets_out",
     "packet_bytes_in", "packet_bytes_out",
@@ -88,6 +94,8 @@ class Connection:
         """The client's address."""
         self._name = ""
         """Who the client is, once it is in."""
+        self.told: dict[str, str] = {}
+        """What it has said of itself, by the keys of TOLD."""
         self._pinged = 0
         self._meter_max = 0
         self._metered = 0
@@ -179,6 +187,7 @@ class Connection:
                             self.failed(frame.request, error.code, str(error))
                             continue
                     if frame.op == "hello":
+                        self._require_welcome(frame)
                         self._meter_max = _flow_count(frame.args)
                     session.call(frame.request, frame.op, frame.args)
                     if frame.op == "hello":
@@ -204,6 +213,14 @@ class Connection:
             if part.overloaded:
                 service.hold(self)
 
+    def _require_welcome(self, hello: wire.Call) -> None:
+        """Raises ConnectionEndedError for a client that an administrator has ended, and tells it so."""
+        why = self._service.ended.why(str(hello.args.get("connection", "")))
+        if why is not None and self.guest is None:
+            self._service.refused(self, why)
+            self.failed(hello.request, ConnectionEndedError.code, why)
+            raise ConnectionEndedError(why)
+
     def _said_hello(self, session: Session, args: dict[str, Any]) -> None:
         """The client has said who it is; it is in, or its client id was refused."""
         name = _shown(args.get("client_id"), args.get("connection"))
@@ -211,7 +228,19 @@ class Connection:
             self._service.refused(self, f"{name} cannot have its client id now")
         elif not self._name:
             self._name = name
+            self.told = {key: str(args[key])[:SHOWN_CHARS_MAX] for key in TOLD if key in args}
             LOG.info("[B1065] %s connected from %s", name, self.peer)
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """(id of the client's connection, its client id), once it is in; "" for none."""
+        session = self._session
+        return (session.connection, session.client_id or "") if session is not None and self._name else ("", "")
+
+    def consumer_keys(self) -> list[str]:
+        """One a consumer of a destination, the same for all connections of its client."""
+        consumers = self._session.consumers.values() if self._session is not None else ()
+        return [f"{one.consumer or one.number} {one.home.kind} {one.home.name}" for one in consumers]
 
     def counts(self) -> dict[str, Any]:
         """How many producers and consumers it has, of which destinations, and the ids of the consumers."""
@@ -378,6 +407,11 @@ class Connection:
         self.link.write(wire.event("closing", {"code": code, "text": text}))
         self.link.close(from_code(code, text))
 
+    def end(self, why: str) -> None:
+        """End it for good, and tell the client why; one that does not read that is cut off."""
+        asyncio.get_running_loop().call_later(END_TIMEOUT_S, self.link.abort)
+        self.close(ConnectionEndedError.code, why)
+
 
 class Bounded(Protocol):
     """A part of the host that says when it gets more than it can put away."""
@@ -419,6 +453,7 @@ class NativeService:
         self.unfinished: Unfinished[Connection] = Unfinished(config[name], _give_up_frame, name)
         self.connections_max: int = config["raybroker.connections_max"]
         self.connections: set[Connection] = set()
+        self.ended = EndedClients()
         self.address: tuple[str, int] | None = None
         self.bounded: tuple[Bounded, ...] = ()
         """What may get more than it can put away."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -235,3 +238,60 @@ def test_a_cluster_that_is_stopped_and_started_has_its_messages(nodes: Nodes, tm
                 assert sorted(found) == NAMES
             for connection in connections:
                 connection.close()
+
+
+# ---- clients of several brokers
+
+
+PROGRAM = """
+import sys
+import raybroker as rb
+told = []
+with rb.connect(cluster=sys.argv[1], broker="b1", client_id="billing") as connection:
+    connection.on_event(lambda event: told.append(event.kind))
+    session = connection.session(ack="client")
+    consumer = session.consumer("ended")
+    assert consumer.receive(timeout=60).body == "held"
+    print("ready", flush=True)
+    try:
+        while True:
+            consumer.receive(timeout=60)
+    except rb.errors.ConnectionEndedError as error:
+        print(error, flush=True)
+    try:
+        session.producer("ended").send("x")
+    except rb.errors.ConnectionEndedError as error:
+        print(error, flush=True)
+print("reconnected" in told, flush=True)
+"""
+
+
+def test_a_client_in_another_process_is_ended_at_all_brokers_and_told_why(three: Any, at: Any, nodes: Nodes) -> None:
+    admin = at("b3").admin()
+    admin.create_destination("queue", "ended")
+    at("b3").session().producer("ended").send("held")
+    program = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, CLUSTER], stdout=subprocess.PIPE, text=True, cwd=rays.ROOT,
+        env={**os.environ, "RAY_ADDRESS": nodes.address},
+    )
+    try:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ready\n"
+
+        def brokers() -> set[str]:
+            rows = admin.list_connections(client_id="billing")
+            return {host.partition("/")[0] for row in rows for host in row["hosts"]}
+
+        until(lambda: brokers() == set(NAMES))
+        (row,) = admin.list_connections("inside", client_id="billing")
+        assert (row["pid"], row["consumers"], row["destinations"]) == (str(program.pid), 1, ["queue ended"])
+        assert row["host"].rpartition(":")[0] not in ("", "in-process")
+        admin.destroy_connection(row["id"], "call 4711")
+        out, _ = program.communicate(timeout=60)
+        assert out.splitlines() == ["an administrator has closed the connection: call 4711"] * 2 + ["False"]
+    finally:
+        program.kill()
+        program.wait()
+    until(lambda: not admin.list_connections(client_id="billing"))
+    (again,) = take(at("b2").session().consumer("ended"), 1)
+    assert (again.body, again.redelivered) == ("held", True)

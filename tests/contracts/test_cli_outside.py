@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from raybroker.cli.main import app
+from raybroker.errors import ConnectionEndedError
 from tests.contracts.test_services import Outside, until
 
 PASSWORD = "secret"
@@ -198,3 +199,21 @@ def test_metrics_of_a_service_and_of_a_connection_are_those_of_its_clients(outsi
     (opened,) = shown("cxn", "-n", connection["id"], "-m", "cxn")
     assert (opened["producers"], opened["consumers"]) == (1, 1)
     producer.close()
+
+
+def test_clients_inside_are_listed_queried_and_ended_with_a_reason(outside: Outside, shell: Shell) -> None:
+    producer = outside.inside.session().producer("orders")
+    (row,) = json.loads(shell.output("root", "list", "cxn", "--service", "inside", "-d", "orders", "--json"))
+    assert (row["service"], row["producers"], row["hosts"]) == ("inside", 1, ["loopback"])
+    assert row["id"] in shell.output("root", "list", "cxn")
+    assert row["pid"] in shell.output("root", "query", "cxn", "-n", row["id"])
+    counted = json.loads(shell.output("root", "metrics", "cxn", "-msp", "1", "--json"))
+    assert row["id"] not in {one["id"] for one in counted}
+    missed = shell.run("root", "destroy", "cxn", "-n", "0" * 24, "-f")
+    assert missed.exit_code != 0
+    assert "there is no connection" in missed.stderr
+    told = shell.output("root", "destroy", "cxn", "--service", "inside", "--reason", "call 4711", "-f")
+    assert told == "destroyed 1 connection\n"
+    with pytest.raises(ConnectionEndedError, match="call 4711"):
+        producer.send("x")
+    assert json.loads(shell.output("root", "list", "cxn", "--service", "inside", "--json")) == []

@@ -16,7 +16,7 @@ import pytest
 
 import raybroker as rb
 from raybroker.admin.verbs import VERBS
-from raybroker.errors import SecurityError
+from raybroker.errors import ConnectionEndedError, SecurityError
 from raybroker.security.tls import client_context
 from raybroker.security.user_file import Entry, UserFile
 from raybroker.services.administration.resources import EXCUSED, RESOURCES
@@ -331,6 +331,27 @@ def test_connections_are_found_by_what_is_known_of_them_and_ended_with_a_reason(
     closed = [row["reason"] for row in served.audited() if row["event"] == "closed"]
     assert sum("call 4711" in reason or "the end" in reason for reason in closed) == 2
     assert served.ask("DELETE", "/connections", params={"service": "httpadmin"}) == {"result": 0}
+
+
+def test_clients_inside_are_found_and_ended_as_those_outside(served: Administered) -> None:
+    producer = served.inside.session().producer("orders")
+    outside = served.jms()
+    kept = outside.session().producer("orders")
+    (row,) = served.ask("GET", "/connections", params={"service": "inside"})["rows"]
+    assert (row["service"], row["producers"], row["hosts"], row["messages_in"]) == ("inside", 1, ["loopback"], None)
+    both = served.ask("GET", "/connections", params={"destination": "orders"})["rows"]
+    assert sorted(row["service"] for row in both) == ["inside", "jms"]
+    served.refused("DELETE", f"/connections/{row['id']}", 400, params={"reason": "two\nlines"})
+    served.refused("DELETE", f"/connections/{'f' * 24}", 404)
+    served.ask("DELETE", f"/connections/{row['id']}", 204, params={"reason": "call 4711"})
+    with pytest.raises(ConnectionEndedError, match="call 4711"):
+        producer.send("x")
+    served.refused("DELETE", f"/connections/{row['id']}", 404)
+    kept.send("the others go on")
+    (closed,) = [line for line in served.audited() if line["event"] == "closed"]
+    assert (closed["service"], closed["connection"]) == ("inside", row["id"])
+    asked = [line for line in served.audited() if "destroy_connection" in line.get("what", "")]
+    assert [line["user"] for line in asked if line["result"] == "ok"] == ["root"]
 
 
 def test_health_is_graded_and_its_status_is_for_probes(served: Administered) -> None:

@@ -74,6 +74,7 @@ class Attachments:
 
         async def once() -> Channel:
             still_wanted()
+            self._channels.ended.require_going_on()
             kind, name = endpoint.destination.kind, endpoint.destination.name
             place = await self._directory.locate(kind, name, create, endpoint.broker)
             endpoint.traits = place.traits

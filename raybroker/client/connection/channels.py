@@ -8,10 +8,11 @@ from typing import Any
 
 from raybroker.client.connection.channel import Channel, Observer
 from raybroker.client.connection.directory import Directory, Place
+from raybroker.client.connection.ended import Ended
 from raybroker.client.connection.ping import keep_pinging
 from raybroker.client.connection.tasks import Tasks
 from raybroker.client.destinations import Destination
-from raybroker.model.errors import IllegalStateError, RequestTimeoutError
+from raybroker.model.errors import ConnectionEndedError, IllegalStateError, RequestTimeoutError
 from raybroker.model.settings import ConfigView
 from raybroker.transport.direct import DirectSockets
 from raybroker.wire.native import frames as wire
@@ -23,13 +24,14 @@ class Channels:
     hello       how the connection introduces itself to a host now
     observer    is told when a link is about to end, and when it has ended
     sockets     where threads that wait find the links that they may serve
+    ended       whether it was ended from the broker's side: then no channel is opened any more
     unanswered  is told of a ping without an answer in time, where that does not end the link
     """
 
     def __init__(
         self, directory: Directory, attributes: ConfigView, tasks: Tasks, *, hello: Callable[[], dict[str, Any]],
         observer: Observer, unanswered: Callable[[Channel, RequestTimeoutError], None],
-        sockets: DirectSockets | None = None,
+        ended: Ended, sockets: DirectSockets | None = None,
     ) -> None:  # fmt: skip
         self._directory = directory
         self._attributes = attributes
@@ -37,6 +39,7 @@ class Channels:
         self._hello = hello
         self._observer = observer
         self._unanswered = unanswered
+        self.ended = ended
         self._sockets = sockets
         self._channels: dict[str, Channel] = {}
         self._opening: dict[str, asyncio.Lock] = {}
@@ -50,7 +53,12 @@ class Channels:
                 if self._tasks.closed:
                     raise IllegalStateError("the connection is closed")
                 timeout_s = self._attributes["raybroker.connect.timeout_ms"] / 1000
-                channel = await Channel.open(place, self._hello(), timeout_s, self._observer)
+                self.ended.require_going_on()
+                try:
+                    channel = await Channel.open(place, self._hello(), timeout_s, self._observer)
+                except ConnectionEndedError as error:
+                    self.ended.by(error)
+                    raise
                 if self._sockets is not None:
                     channel.link.serve_directly(self._sockets)
                 self._channels[place.key] = channel

@@ -7,12 +7,15 @@ brokers        the brokers of the cluster, as they come and go
 tasks          what runs until the connection is closed
 flow           how much all consumers together may buffer
 events         what the application is told
+ended          why it was ended from the broker's side, once it is
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import platform
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
@@ -27,6 +30,7 @@ from raybroker.client.connection.cluster_view import ClusterView
 from raybroker.client.connection.connection_flow import ConnectionFlow
 from raybroker.client.connection.consumer_watch import ConsumerWatches, Handler
 from raybroker.client.connection.directory import Directory
+from raybroker.client.connection.ended import Ended
 from raybroker.client.connection.events import CLOSED, CLOSING, UNANSWERED, Events
 from raybroker.client.connection.identity import check_may_choose
 from raybroker.client.connection.io_thread import IoThread
@@ -36,7 +40,7 @@ from raybroker.client.destinations import Destination
 from raybroker.client.producer.flow_rate import flow_rates
 from raybroker.client.session.branch import Branch
 from raybroker.model.bounds import message_bytes_max
-from raybroker.model.errors import BrokerError, IllegalStateError
+from raybroker.model.errors import BrokerError, IllegalStateError, SecurityError
 from raybroker.model.names import check_client_id
 from raybroker.model.xid import Xid
 from raybroker.system.clock import SystemClock
@@ -44,6 +48,8 @@ from raybroker.system.entropy import token
 from raybroker.transport.direct import DirectSockets
 
 IDENTITY_BYTES: Final = 12
+PLATFORM: Final = f"Python {platform.python_version()} on {platform.system()}"
+"""What hosts are told, for listings of connections."""
 NOT_STARTED_S: Final = 1.0
 """Whoever waits for messages of a connection that was never started is warned after that time."""
 
@@ -122,9 +128,11 @@ class ConnectionCore:
         """Where handlers of the application are called."""
         self.events = Events(io)
         self.tasks = Tasks(attributes)
+        self.ended = Ended()
+        self.ended.listeners.append(self._leave_hosts)
         self.channels = Channels(
             directory, attributes, self.tasks, hello=self._hello, observer=self, unanswered=self._unanswered,
-            sockets=self._direct_sockets(),
+            sockets=self._direct_sockets(), ended=self.ended,
         )
         self.flow = ConnectionFlow(attributes, self.channels.write_flow, io.post)
         self.brokers = ClusterView(directory, self.tasks, self.channels.all)
@@ -166,11 +174,12 @@ class ConnectionCore:
         self.client_id = check_client_id(client_id)
 
     def require_open(self) -> None:
-        """Raises IllegalStateError when it is closed, or belongs to another process."""
+        """Raises IllegalStateError when it is closed, or belongs to another process, and why it was ended."""
         if self.io.unusable:
             self.io.require_usable()
         if self.tasks.closed:
             raise IllegalStateError("the connection is closed")
+        self.ended.require_going_on()
 
     def disown(self) -> None:
         """This is a forked child: calls that wait for messages fail, as all other calls do."""
@@ -210,12 +219,19 @@ class ConnectionCore:
     def _hello(self) -> dict[str, Any]:
         return {
             "client_id": self.client_id, "started": self.started, "flow_count": self.flow.meter_max,
-            "connection": self.identity, "now_ms": self.clock.now_ms(),
+            "connection": self.identity, "now_ms": self.clock.now_ms(), "pid": os.getpid(), "platform": PLATFORM,
             **({"unrestricted": True} if self.attributes["ClientIdPolicy"] == "Unrestricted" else {}),
         }  # fmt: skip
 
     def channel_closing(self, channel: Channel) -> None:
         self.events.emit(CLOSING, channel.place.key, channel.why())
+        if isinstance(channel.reason, SecurityError):
+            self.ended.by(channel.reason)
+
+    def _leave_hosts(self, error: BrokerError) -> None:
+        """It was ended for good: handles end as they lose their links."""
+        for channel in self.channels.open():
+            channel.give_up(error)
 
     def channel_lost(self, channel: Channel) -> None:
         if not self.closed:

@@ -22,6 +22,7 @@ from raybroker.client.connection.broker_members import BrokerMembers, Key
 from raybroker.client.connection.choosers import Choosers
 from raybroker.client.connection.cluster_view import alive, coordinator
 from raybroker.client.connection.directory import View
+from raybroker.client.connection.ended import Ended
 from raybroker.client.consumer.consumer import (
     IDENTITY_BYTES,
     ConsumerConnection,
@@ -40,8 +41,10 @@ from raybroker.system.entropy import token
 
 
 class MultiBrokerConnection(ConsumerConnection, Protocol):
-    """What a multi-broker consumer needs of its connection. ``at_close``: what ends with it."""
+    """What a multi-broker consumer needs of its connection. ``at_close``: what ends with it; ``ended``: whether it was
+    ended from the broker's side."""
 
+    ended: Ended
     attributes: Attributes
     choosers: Choosers
     at_close: list[Callable[[], Awaitable[object]]]
@@ -90,6 +93,7 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
         """Raises what the coordinator answers, or the last retryable error."""
         brokers = self._connection.brokers
         self._connection.at_close.append(self._end)
+        self._connection.ended.listeners.append(self._connection_ended)
         try:
             if brokers.alone:
                 await self._begin("")
@@ -264,7 +268,7 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
         error = member.failure or ConnectionLostError(f"{self.name} cannot be reached")
         self._drop(member)
         siblings = self._brokers.get(member.broker or "")
-        if self.closed:
+        if self.closed or self._failure is not None:
             return
         if siblings is not None and self._connection.attachments.reconnects:
             siblings.member_left()
@@ -286,6 +290,10 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
 
         if self._deadline is None and timeout_s is not None:
             self._deadline = asyncio.get_running_loop().call_later(timeout_s, over)
+
+    def _connection_ended(self, error: BrokerError) -> None:
+        if not self.closed and self._failure is None:
+            self._connection.attachments.end(self, error)
 
     def fail(self, error: BrokerError) -> None:
         """It is over: whoever waits is told."""
@@ -345,6 +353,8 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
         self._brokers.clear()
         if self._deadline is not None:
             self._deadline.cancel()
+        if self._connection_ended in self._connection.ended.listeners:
+            self._connection.ended.listeners.remove(self._connection_ended)
         if self._brokers_changed in self._connection.brokers.listeners:
             self._connection.brokers.listeners.remove(self._brokers_changed)
 

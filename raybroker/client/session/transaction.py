@@ -237,7 +237,8 @@ class SessionTransactions:
         if transaction.refusal is not None:
             raise transaction.refusal
         if transaction.lost:
-            raise TransactionRolledBackError(f"{ROLLED_BACK}{transaction.lost}")
+            ended = self._session.connection.channels.ended.error
+            raise TransactionRolledBackError(f"{ROLLED_BACK}{transaction.lost}{f': {ended}' if ended else ''}")
 
     def take_acks(self, transaction: Transaction) -> dict[Channel, Acks]:
         """Settle what was consumed: the acknowledgements of each connection."""

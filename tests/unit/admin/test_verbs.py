@@ -17,6 +17,7 @@ from raybroker.broker.broker import Broker
 from raybroker.broker.broker_metrics import Measuring
 from raybroker.broker.broker_properties import ClusterProperties, Properties
 from raybroker.broker.cluster_admin import ClusterAdmin
+from raybroker.broker.cluster_connections import ClusterConnections
 from raybroker.broker.cluster_management import ClusterItself
 from raybroker.broker.cluster_pauses import Pausing
 from raybroker.broker.definition_transfer import Transfer
@@ -46,7 +47,7 @@ OF_BROKER = (
 )  # fmt: skip
 OF_CLUSTER = (
     ClusterAdmin, Definitions, ClusterItself, Agents, Pausing, ClusterProperties, ClusterEnding, ClusterHealth,
-    Transfer, ClusterUsers,
+    Transfer, ClusterUsers, ClusterConnections,
 )  # fmt: skip
 OF_HOST = (HostPort, HostService)
 CLUSTER_ALONE = frozenset({

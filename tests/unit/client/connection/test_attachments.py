@@ -10,6 +10,7 @@ import pytest
 
 from raybroker.client.connection.attachments import Attachments
 from raybroker.client.connection.directory import Place
+from raybroker.client.connection.ended import Ended
 from raybroker.client.connection.tasks import Tasks
 from raybroker.client.destinations import Destination, Queue
 from raybroker.config import Config
@@ -61,6 +62,7 @@ class Rig:
         self.tasks = Tasks(Config.of({"imqReconnectInterval": 1, "raybroker.reconnect.timeout_ms": 2000, **attributes}))
         self.place = Place("h1", TOKEN, self._dial, traits={"distributed": True})
         self.down: set[str] = set()
+        self.ended = Ended()
         self.told: list[object] = []
         self.asked: list[tuple[str, str, bool, str | None]] = []
         self.attachments = Attachments(

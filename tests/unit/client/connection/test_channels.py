@@ -9,10 +9,11 @@ import pytest
 
 from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.channels import Channels
+from raybroker.client.connection.ended import Ended
 from raybroker.client.connection.tasks import Tasks
 from raybroker.client.destinations import Queue
 from raybroker.config import Config
-from raybroker.errors import BrokerError, ConnectionLostError, IllegalStateError
+from raybroker.errors import BrokerError, ConnectionEndedError, ConnectionLostError, IllegalStateError
 from raybroker.wire.native import frames as wire
 from tests.unit.client.fakes import ScriptedDirectory, ScriptedHost, run, turns
 
@@ -27,9 +28,10 @@ class Observed:
         self.told: list[tuple[str, str]] = []
         self.tasks = Tasks(attributes)
         directory: Any = ScriptedDirectory(*hosts)
+        self.ended = Ended()
         self.channels = Channels(
             directory, attributes, self.tasks, hello=lambda: {"client_id": "me"}, observer=self,
-            unanswered=self._unanswered,
+            unanswered=self._unanswered, ended=self.ended,
         )  # fmt: skip
 
     def _unanswered(self, channel: Channel, error: BrokerError) -> None:
@@ -100,5 +102,20 @@ def test_a_closed_connection_opens_none_and_a_host_that_is_away_cannot_be_reache
         observed.tasks.close()
         with pytest.raises(IllegalStateError, match="closed"):
             await observed.channels.of(Queue("h1.a"))
+
+    run(work)
+
+
+def test_a_connection_that_was_ended_opens_no_channel_any_more() -> None:
+    async def work() -> None:
+        host = ScriptedHost("h1")
+        observed = Observed(host)
+        host.answers["hello"] = ConnectionEndedError("call 4711")
+        with pytest.raises(ConnectionEndedError, match="call 4711"):
+            await observed.channels.of(Queue("h1.a"))
+        assert str(observed.ended.error) == "call 4711"
+        with pytest.raises(ConnectionEndedError, match="call 4711"):
+            await observed.channels.of(Queue("h1.a"))
+        assert len(host.calls("hello")) == 1
 
     run(work)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from raybroker.client.connection.choosers import Choosers
+from raybroker.client.connection.ended import Ended
 from raybroker.client.connection.tasks import Tasks
 from raybroker.client.consumer import multi_broker
 from raybroker.client.consumer.consumer_options import ConsumerOptions
@@ -80,7 +81,8 @@ class World:
         self.tasks = Tasks(config)
         self.listeners: list[Any] = []
         self.connection: Any = SimpleNamespace(
-            attributes=config, choosers=Choosers(), at_close=[], buffers=set(), started=True, tasks=self.tasks,
+            attributes=config, choosers=Choosers(), at_close=[], ended=Ended(), buffers=set(), started=True,
+            tasks=self.tasks,
             attachments=SimpleNamespace(reconnects=True, end=self._end),
             brokers=SimpleNamespace(alone=not brokers, listeners=self.listeners, view=self._view),
             directory=SimpleNamespace(home=brokers[0] if brokers else "", locate=self._locate, members=self._members),
