@@ -223,7 +223,7 @@ def test_acknowledgements_and_sends_of_a_transaction_happen_together(rig: StompR
     client.done("COMMIT", {"transaction": "t"})
     assert session.receive("out", timeout=10).body == b"result"
     client.close()
-    until(lambda: rig.admin.list_connections() == [])
+    until(lambda: rig.admin.list_connections("stomp") == [])
     assert rig.admin.query_destination("queue", "in")["messages"] == 0
 
 

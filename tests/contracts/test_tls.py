@@ -291,7 +291,7 @@ def test_a_certificate_stands_for_its_user(tmp_path: Path, opened: ExitStack) ->
     secured.secure("bob").session().producer("q").send("by password")
     (tmp_path / "certificates").write_text("bob: CN=orders\n")
     secured.secure(None, certificate=issue("orders.pem", cn="orders"))
-    assert "bob" in [row["user"] for row in secured.admin.list_connections()]
+    assert "bob" in [row["user"] for row in secured.admin.list_connections("ssljms")]
     with pytest.raises(SecurityError, match="stands for no user"):
         secured.secure(None, certificate=tmp_path / "ann.pem")
 
@@ -347,4 +347,4 @@ def test_stomp_clients_come_in_over_tls_and_not_without(tmp_path: Path, opened: 
     clear = secured.socket("sslstomp")
     clear.sendall(b"CONNECT\naccept-version:1.2\nlogin:ann\npasscode:secret\n\n\0")
     assert ended(clear)
-    until(lambda: secured.admin.list_connections() == [])
+    until(lambda: secured.admin.list_connections("sslstomp") == [])

@@ -155,7 +155,7 @@ class AllDoors:
 
     def clients(self) -> list[Any]:
         """Clients that have logged in, but those whom the HTTP gateway keeps for its users for a while."""
-        return [row for row in self.admin.list_connections() if row["service"] not in ("httpjms", "httpsjms")]
+        return [row for row in self.admin.list_connections() if row["service"] not in ("httpjms", "httpsjms", "inside")]
 
     def tasks(self) -> list[str]:
         """What works for a single client."""
