@@ -208,10 +208,14 @@ class Executor:
         if done is not None:
             done()
 
-    def give_back(self) -> None:
-        """There is nothing to do: write a checkpoint if the store can give space back then."""
-        if not self._checkpointing and self.failure is None and self._store.checkpoint_helps():
+    def give_back(self, *, idle: bool) -> None:
+        """Let the store give back space that it does not need now; if there is nothing to do, also by a checkpoint."""
+        if self._checkpointing or self.failure is not None:
+            return
+        if idle and self._store.checkpoint_helps():
             self.checkpoint(self.tidy)
+        elif self._store.tidy_helps():
+            self.tidy()
 
     def tidy(self) -> None:
         """Let the store reclaim space though nothing is written; see Committer."""

@@ -94,6 +94,10 @@ class Store(Protocol):
         """True when a CHECKPOINT made now would give space back, though none is due: for a host with nothing to do."""
         ...
 
+    def tidy_helps(self) -> bool:
+        """True when ``maintain`` would give back space, though nothing was written that made work for it."""
+        ...
+
     def maintain(self, budget_bytes: int) -> bool:
         """Reclaim space, copying at most ``budget_bytes`` of survivors; True when more is left to do."""
         ...

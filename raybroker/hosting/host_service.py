@@ -216,8 +216,7 @@ class HostService(HostMessages):
             if self._disk is not None:
                 self._disk.tick()
             before, commits = commits, self._store.stats().commits
-            if commits == before:
-                self.host.executor.give_back()
+            self.host.executor.give_back(idle=commits == before)
             ticks += 1
             low = self.host.memory.level > Level.GREEN
             if ticks % BUFFER_TICKS == 0 or low is not was_low:

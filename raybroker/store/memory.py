@@ -98,6 +98,9 @@ class MemoryStore:
         """False: what is dead is no longer in memory."""
         return False
 
+    def tidy_helps(self) -> bool:
+        return False
+
     def maintain(self, budget_bytes: int) -> bool:
         """Drop superseded notes, and blocks that were freed before the last checkpoint."""
         self._check()

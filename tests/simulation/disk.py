@@ -98,6 +98,9 @@ class SimStore:
     def checkpoint_helps(self) -> bool:
         return False
 
+    def tidy_helps(self) -> bool:
+        return False
+
     def maintain(self, budget_bytes: int) -> bool:
         """Drop what a checkpoint superseded, and move some survivors to the end of the log."""
         cut = self._cut()

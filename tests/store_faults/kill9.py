@@ -65,6 +65,20 @@ class SuicidalIO(FileIO):
             self._die()
         super().fallocate(fd, nbytes)
 
+    def truncate(self, fd: int, nbytes: int) -> None:
+        if self._now():
+            if self._where == "behind":
+                super().truncate(fd, nbytes)
+            self._die()
+        super().truncate(fd, nbytes)
+
+    def punch(self, fd: int, start: int, end: int) -> bool:
+        if self._now():
+            if self._where != "before":
+                super().punch(fd, start, end if self._where == "behind" else (start + end) // 2)
+            self._die()
+        return super().punch(fd, start, end)
+
     def unlink(self, path: Path) -> None:
         if self._now():
             if self._where == "behind":

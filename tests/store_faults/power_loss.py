@@ -96,6 +96,18 @@ class RecordingIO(FileIO):
         super().fallocate(fd, nbytes)
         self.calls.append(Call("size", self._file_of_fd[fd], number=nbytes))
 
+    def truncate(self, fd: int, nbytes: int) -> None:
+        super().truncate(fd, nbytes)
+        self.calls.append(Call("size", self._file_of_fd[fd], number=nbytes))
+
+    def punch(self, fd: int, start: int, end: int) -> bool:
+        """As a write of zeros, which may be torn as one: more than a file system does to it."""
+        punched = super().punch(fd, start, end)
+        if punched:
+            self.rare.append(len(self.calls))
+            self.calls.append(Call("write", self._file_of_fd[fd], offset=start, data=bytes(end - start)))
+        return punched
+
     def _sync_or_die(self) -> None:
         self.die_in -= 1
         if self.die_in == 0:

@@ -9,19 +9,21 @@ tells whether all of it and nothing else is there.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from raybroker.model.record import BLOCK, CHECKPOINT, NOTE, Entry
 from raybroker.store.journal import FileIO, Journal
 from raybroker.store.journal.own_files import OwnFileOptions
-from raybroker.system.clock import SystemClock
 from raybroker.system.entropy import token
 
 SEGMENT_BYTES = 32 << 10
+COMPACT_EVERY = 17
+"""An administrator asks for a compaction after so many operations."""
 Live = dict[tuple[int, int], int]
 """(destination, ordinal) → payload bytes."""
 
@@ -36,13 +38,24 @@ class UnsyncedIO(FileIO):
         pass
 
 
+def moody_clock() -> Iterator[int]:
+    """Nanoseconds that pass fast for a while, and then slowly, as often as one looks."""
+    now = 0
+    for looks in itertools.count():
+        now += 100_000_000 if looks // 40 % 2 else 5_000_000_000
+        yield now
+
+
 def open_journal(
     directory: Path, io: FileIO | None = None, *, sync: bool = True, record_bytes: int = 2500
 ) -> Journal:
-    """``record_bytes``: larger payloads have files of their own, which is about every tenth; -1: none has."""
+    """``record_bytes``: larger payloads have files of their own, which is about every tenth; -1: none has.
+
+    Its clock makes it believe by turns that it is busy and that hardly anything happens.
+    """
     return Journal(
         directory,
-        monotonic_ns=SystemClock().monotonic_ns,
+        monotonic_ns=moody_clock().__next__,
         entropy=token,
         sync=sync,
         segment_bytes=SEGMENT_BYTES,
@@ -169,6 +182,8 @@ class Host:
         operation_live = self.model.live
         for destination in {key[0] for key in self._freed()}:
             self.journal.free(destination, [o for d, o in self._freed() if d == destination])
+        if self.model.number % COMPACT_EVERY == 0 and not self.journal.compacting:
+            self.journal.compact()
         if self.journal.checkpoint_due():
             state = [self.model.number, [[d, o, n] for (d, o), n in operation_live.items()]]
             self.journal.commit([Entry(CHECKPOINT, 0, 0, json.dumps(state).encode())])

@@ -52,10 +52,20 @@ class FullIO(UnsyncedIO):
 
     def fallocate(self, fd: int, nbytes: int) -> None:
         path = self._names[fd]
-        if self.used - self._sizes.get(path, 0) + nbytes > self.room:
+        more = max(nbytes - self._sizes.get(path, 0), 0)
+        if more and self.used + more > self.room:
             raise OSError(errno.ENOSPC, "full")
-        self._sizes[path] = nbytes
+        self._sizes[path] = self._sizes.get(path, 0) + more
         super().fallocate(fd, nbytes)
+
+    def allocated(self, fd: int) -> int:
+        return self._sizes[self._names[fd]]
+
+    def punch(self, fd: int, start: int, end: int) -> bool:
+        path = self._names[fd]
+        if end >= self._sizes.get(path, 0):
+            self._sizes[path] = min(self._sizes.get(path, 0), start)
+        return super().punch(fd, start, end)
 
     def unlink(self, path: Path) -> None:
         self._sizes.pop(path, None)
@@ -68,7 +78,7 @@ class FullIO(UnsyncedIO):
             self._sizes[new] = self._sizes.pop(old)
 
     def free_bytes(self, path: Path) -> int:
-        return self.room - self.used + (1 << 20) - 8 * SECTOR_BYTES
+        return self.room - self.used + SEGMENT_BYTES - 8 * SECTOR_BYTES
 
 
 class Drainer:

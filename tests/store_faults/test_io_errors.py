@@ -75,6 +75,16 @@ class FailingIO(UnsyncedIO):
             raise OSError(errno.ENOSPC if self.failure == "full" else errno.EIO, "injected")
         super().fallocate(fd, nbytes)
 
+    def truncate(self, fd: int, nbytes: int) -> None:
+        if self._fails("truncate", ("full", "allocate-eio")):
+            raise OSError(errno.ENOSPC if self.failure == "full" else errno.EIO, "injected")
+        super().truncate(fd, nbytes)
+
+    def punch(self, fd: int, start: int, end: int) -> bool:
+        if self._fails("punch", ("punch-eio",)):
+            raise OSError(errno.EIO, "injected")
+        return super().punch(fd, start, end)
+
     def create(self, path: Path) -> int:
         if self._fails("create", ("full", "allocate-eio")):
             raise OSError(errno.ENOSPC if self.failure == "full" else errno.EIO, "injected")
@@ -156,6 +166,7 @@ def injections(
         ("sync-eio", 2, 60),
         ("allocate-eio", 1, 100),
         ("unlink-eio", 1, 400),
+        ("punch-eio", 1, 400),
     ],
 )
 def test_after_a_failed_call_the_journal_is_dead_and_retries_nothing(
@@ -164,7 +175,8 @@ def test_after_a_failed_call_the_journal_is_dead_and_retries_nothing(
     for directory, io, acked, error in injections(tmp_path, failure, stride, operations):
         assert error is not None, f"{io.hit} failed and nobody noticed"
         assert not isinstance(error, StoreDamagedError | StoreFullError)
-        assert not {"pwritev", "fdatasync", "fallocate"} & set(io.after), f"after {io.hit}: {io.after}"
+        changing = {"pwritev", "fdatasync", "fallocate", "truncate", "punch"}
+        assert not changing & set(io.after), f"after {io.hit}: {io.after}"
         check(directory, acked)
 
 
@@ -228,10 +240,18 @@ class FullIO(UnsyncedIO):
         return fd
 
     def fallocate(self, fd: int, nbytes: int) -> None:
-        if sum(self._sizes.values()) + nbytes > self._room:
+        path = self._names[fd]
+        more = max(nbytes - self._sizes.get(path, 0), 0)
+        if more and sum(self._sizes.values()) + more > self._room:
             raise OSError(errno.ENOSPC, "full")
-        self._sizes[self._names[fd]] = nbytes
+        self._sizes[path] = self._sizes.get(path, 0) + more
         super().fallocate(fd, nbytes)
+
+    def punch(self, fd: int, start: int, end: int) -> bool:
+        path = self._names[fd]
+        if end >= self._sizes.get(path, 0):
+            self._sizes[path] = min(self._sizes.get(path, 0), start)
+        return super().punch(fd, start, end)
 
     def unlink(self, path: Path) -> None:
         self._sizes.pop(path, None)

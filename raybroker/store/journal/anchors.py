@@ -279,6 +279,7 @@ class MarkFile:
         """Durable once the caller has synced the directory."""
         self._fd = self._io.create(self._path)
         self.write_clean(mark)
+        self._latest = mark._replace(clean=True)
 
     def load(self, *, write: bool = True) -> Mark:
         """The newer valid mark.  Raises StoreDamagedError without one: the acknowledged end is unknown then."""
@@ -292,7 +293,15 @@ class MarkFile:
                 self.invalid_slots.append(slot * SECTOR_BYTES)
         if not found:
             raise StoreDamagedError(f"{self._path}: no valid commit mark: what was acknowledged is unknown")
-        return max(found, key=lambda mark: (mark.incarnation, mark.seq, mark.generation, mark.clean))
+        self._latest = max(found, key=lambda mark: (mark.incarnation, mark.seq, mark.generation, mark.clean))
+        return self._latest
+
+    def withdraw(self) -> None:
+        """The clean end that was found is over, durably: from now on what is torn may have been under way."""
+        if self._latest.clean:
+            data = self._latest._replace(clean=False).encode().ljust(SECTOR_BYTES, b"\0")
+            write_all(self._io, self._fd, [data, data], 0)
+            self._io.fdatasync(self._fd)
 
     def write(self, mark: Mark) -> None:
         """Write the mark; on purpose not synced."""

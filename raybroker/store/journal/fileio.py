@@ -5,6 +5,7 @@ Errors leave as OSError; the caller decides about their meaning.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
@@ -16,9 +17,28 @@ from raybroker.model.record import Buffer
 
 IOV_MAX: Final = 1024
 """Buffers a pwritev takes at once on Linux (UIO_MAXIOV)."""
+_PUNCH_HOLE_KEEP_SIZE: Final = 2 | 1
+_CANNOT_ERRNOS: Final = frozenset((errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.ENODEV))
+"""What a file system says that cannot give back a part of a file."""
 
 
-class FileIO:
+class RoomIO:
+    """How long a file is and how much of it has a place on the disk are two things."""
+
+    def truncate(self, fd: int, nbytes: int) -> None:
+        """Give a file that length; what is new of it has no place on the disk yet, see ``FileIO.fallocate``."""
+        os.ftruncate(fd, nbytes)
+
+    def allocated(self, fd: int) -> int:
+        """How much of a file has a place on the disk."""
+        return os.fstat(fd).st_blocks * 512
+
+    def punch(self, fd: int, start: int, end: int) -> bool:
+        """Give the place of a stretch of a file back: it keeps its length and reads as zeros.  False: it cannot be."""
+        return _punch(fd, start, end)
+
+
+class FileIO(RoomIO):
     """Plain files.  Offsets and sizes are bytes; every method may raise OSError."""
 
     def make_directory(self, path: Path) -> None:
@@ -90,6 +110,23 @@ class FileIO:
         except BlockingIOError:
             return False
         return True
+
+
+def _punch(fd: int, start: int, end: int) -> bool:
+    import ctypes  # Seldom needed, and slow to import.
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    fallocate = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
+    if fallocate is None:
+        return False
+    fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    while fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, start, end - start):
+        error = ctypes.get_errno()
+        if error in _CANNOT_ERRNOS:
+            return False
+        if error != errno.EINTR:
+            raise OSError(error, os.strerror(error))
+    return True
 
 
 def write_all(io: FileIO, fd: int, buffers: Sequence[Buffer], offset: int, nbytes: int = -1) -> None:

@@ -37,9 +37,12 @@ from raybroker.store.journal.reclaim import LastCheckpoint, Reclaimer
 from raybroker.store.journal.recovery import Recovery, newest_manifest
 from raybroker.store.journal.reserve import RESERVE_FILES, CheckpointEstimate, Use
 from raybroker.store.journal.segment import Segment, SegmentFiles, slot_of
+from raybroker.store.journal.sizing import Sizing
 
 SEGMENT_BYTES: Final = 64 << 20
 _STORE_ID_BYTES: Final = 16
+_SPARE_BYTES: Final = 1 << 20
+"""What a disk has to have free besides before a batch with blocks is let in."""
 RESERVE_EXCESS: Final = 4
 """A file of the reserve that is so many times larger than needed is replaced."""
 
@@ -52,8 +55,8 @@ class Journal:
     entropy        source of the store's id, used once, at creation
     sync           False leaves durability to the operating system: a killed process loses nothing, a power cut may lose
                    the end of the log (``imq.persist.file.sync.enabled``)
-    segment_bytes  size of a segment file, rounded up to whole sectors (4 KiB to 4 GiB); a larger batch gets a file
-                   of its own
+    segment_bytes  length of a segment file, rounded up to whole sectors (4 KiB to 4 GiB); a larger batch gets a file
+                   of its own, and what nothing is written in takes no place on the disk
     own_files      which blocks have files of their own, and what becomes of those files
 
     Raises StoreError if it is open elsewhere or its permissions are too wide, StoreDamagedError if what was durable is
@@ -75,13 +78,13 @@ class Journal:
         self.directory = directory
         self._io = io or FileIO()
         self._segment_bytes = segment_bytes
+        self._sizing = Sizing(segment_bytes)
         self._lock = threading.Lock()
         self._ready = False
         self._closed = False
         self._full_notice = ""
         self._compaction_asked = False
         self._record_bytes = own_files.record_bytes if own_files.record_bytes >= 0 else BLOCK_BYTES_MAX
-        self._own = OwnFiles(self._io, directory, own_files)
         self._own_files_due = False
         """A checkpoint would free own files worth a segment."""
         self._bytes_since_checkpoint = 0
@@ -93,6 +96,7 @@ class Journal:
             raise StoreError(f"the store {directory} cannot be opened: {error}") from error
         self._estimate = CheckpointEstimate(segment_bytes)
         self._files = SegmentFiles(self._io, directory, segment_bytes, self._estimate.roomy_bytes())
+        self._own = OwnFiles(self._io, directory, own_files, self._files.trim)
         self._refused = False
         self._manifests = ManifestFiles(self._io, directory)
         self._mark_file = MarkFile(self._io, directory)
@@ -300,7 +304,7 @@ class Journal:
         """True when a checkpoint made now would free segments of more than twice its size."""
         last, active = self._checkpoint, self._log.active.number
         freed = sum(
-            s.size_bytes for s in list(self._log.segments.values())
+            s.room_end for s in list(self._log.segments.values())
             if not s.live_blocks and s.number < active and (s.number >= last.segment or s.freed_seq > last.seq)
         )  # fmt: skip
         return freed > 2 * self._checkpoint_bytes
@@ -313,7 +317,15 @@ class Journal:
             if self._reclaimer.step(self._checkpoint, budget_bytes):
                 self._work = True
                 return True
+        self._log.look()
+        if self._log.roomy:
+            self._log.trim()
         return self._log.prepare(budget_bytes)
+
+    def tidy_helps(self) -> bool:
+        """True when ``maintain`` would give back room that the log does not need as it is used now; in any thread."""
+        self._log.look()
+        return self._ready and self._log.roomy
 
     def compact(self) -> None:
         """Give back all space that can be.
@@ -346,13 +358,12 @@ class Journal:
         missing = self._files.missing_bytes(self._estimate.reserve_bytes(nbytes >> 4))
         if not missing and nbytes <= self._record_bytes:
             active = self._log.active
-            if active.data_end + active.summary_bytes + needed <= active.size_bytes:
+            if active.data_end + active.summary_bytes + needed <= active.room_end:
                 return True
-            if needed + SECTOR_BYTES <= self._segment_bytes and self._files.free:
+            if needed + SECTOR_BYTES <= self._files.free_room()[1]:
                 return True
-        space = self._io.free_bytes(self.directory) + len(self._files.free) * self._segment_bytes
-        space += self._own.pool()[1]
-        room = space > missing + max(self._segment_bytes, needed) + (1 << 20)
+        space = self._io.free_bytes(self.directory) + self._files.free_room()[0] + self._own.pool()[1]
+        room = space > missing + self._sizing.least_bytes + needed + min(self._segment_bytes, _SPARE_BYTES)
         self._refused = not room
         return room
 
@@ -538,7 +549,7 @@ class Journal:
             self._mark_file,
             self._recovery.segments,
             sync=sync,
-            segment_bytes=self._segment_bytes,
+            sizing=self._sizing,
             monotonic_ns=monotonic_ns,
         )
         self._log.begin()
@@ -575,6 +586,8 @@ class Journal:
             raise StoreDamagedError(f"{self.directory}: its segments are missing, every one of them")
         self._manifests.close()
         self._mark_file.close()
+        if anchors:  # A segment's file that the last process removed must not come back without them.
+            self._io.fsync_dir(self.directory)
         for name in anchors:
             self._io.unlink(self.directory / name)
         self._manifests = ManifestFiles(self._io, self.directory)

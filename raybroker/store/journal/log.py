@@ -7,6 +7,7 @@ The order of writes makes every crash recoverable:
              manifest naming both, sync; only then batches into the new segment
     retire   (a sync if commits do not sync: copies must be durable before what they were copied from goes)
              manifest without the segments, sync; only then are their files free or removed
+    room     allocated ahead of the end, or given back behind it, at any time: these bytes have no meaning
 
 A failure in between leaves the log dead (fail-stop): after a failed sync nobody knows what the kernel has dropped,
 so nothing is retried, nothing of that batch is acknowledged, and only reading the files anew can tell what is there.
@@ -25,17 +26,22 @@ from raybroker.model.record import Buffer
 from raybroker.store.journal.anchors import Manifest, ManifestFiles, Mark, MarkFile
 from raybroker.store.journal.fileio import FileIO, write_all
 from raybroker.store.journal.format import (
+    SECTOR_BYTES,
     SEGMENT_BYTES_MAX,
     ZEROS,
     Packed,
     SegmentHeader,
     batch_head,
     first_chain,
+    padded,
 )
 from raybroker.store.journal.reserve import FULL_ERRNOS, Use
 from raybroker.store.journal.segment import Segment, SegmentFiles, size_for
+from raybroker.store.journal.sizing import Sizing
 
 _MANIFEST_SPARE_ROWS = 8
+_SEGMENT_LEAST_BYTES = 8 * SECTOR_BYTES
+"""Room that a segment is begun with, if there is no more."""
 
 
 class LogWriter:
@@ -51,7 +57,7 @@ class LogWriter:
         segments: dict[int, Segment],
         *,
         sync: bool,
-        segment_bytes: int,
+        sizing: Sizing,
         monotonic_ns: Callable[[], int],
     ) -> None:
         self._io = io
@@ -60,7 +66,9 @@ class LogWriter:
         self._manifests = manifests
         self._mark = mark
         self._sync = sync
-        self._segment_bytes = segment_bytes
+        self._sizing = sizing
+        self._loose: list[Segment] = []
+        """Sealed segments with room behind their summary."""
         self._monotonic_ns = monotonic_ns
         self._fd = -1
         self._durable_seq = 0
@@ -76,7 +84,8 @@ class LogWriter:
         """Start a new incarnation at the end that recovery found.
 
         Manifest, tail and new names are synced first: after the death of the last process they may be in memory only.
-        Files that no segment uses are removed after that.
+        Files that no segment uses are removed after that.  A mark of a clean end is withdrawn before the first write to
+        a manifest: one that is torn would be damage as long as it says that nothing was under way.
         """
         manifest = self.manifest
         try:
@@ -87,9 +96,13 @@ class LogWriter:
                 self.active = self.segments[max(self.segments)]
                 self._fd = self._files.pin(self.active.slot)
                 self._io.fdatasync(self._fd)
+                self._find_room()
             else:
-                self.active = self._start_segment(1, 0, 0, self._segment_bytes, Use.BLOCKS, manifest.incarnation + 1)
+                self.active = self._start_segment(
+                    1, 0, 0, _SEGMENT_LEAST_BYTES, Use.BLOCKS, manifest.incarnation + 1
+                )
             self._durable_seq = self.active.next_seq
+            self._mark.withdraw()
             self._manifests.write(
                 replace(
                     manifest,
@@ -120,7 +133,9 @@ class LogWriter:
             self.check()
         segment, nbytes = self.active, packed.nbytes
         end = segment.data_end + nbytes + segment.summary_bytes + packed.summary_bytes
-        if end > segment.size_bytes or (use is Use.BLOCKS and self._keep_free_of_blocks(segment)):
+        if (end > segment.room_end and not self._extend(end)) or (
+            use is Use.BLOCKS and self._keep_free_of_blocks(segment)
+        ):
             size = size_for(packed)
             assert size <= SEGMENT_BYTES_MAX, f"a batch of {nbytes} bytes is too large for a segment"
             segment = self._roll(size, use)
@@ -138,6 +153,7 @@ class LogWriter:
             if self._sync:
                 self._timed_sync()
             segment.data_end = offset + nbytes
+            self._sizing.written += nbytes
             segment.next_seq += packed.count
             segment.chain = chain
             if packed.checkpoint:
@@ -162,6 +178,7 @@ class LogWriter:
                 self._durable_seq = self.active.next_seq
             for segment in gone:
                 del self.segments[segment.number]
+            self._loose = [segment for segment in self._loose if segment.number in self.segments]
             self._write_manifest()
             before = self._files.reserved_bytes()
             for segment in gone:
@@ -192,21 +209,60 @@ class LogWriter:
                 raise self.died(error) from error
 
     def trim(self) -> None:
-        """Give free files back to the file system."""
+        """Give all room back to the file system that nothing is written in, but a little."""
         try:
             if self._files.trim():
                 self._io.fsync_dir(self._directory)
+            active, least = self.active, self._sizing.least_bytes
+            if self._sizing.excess(active.room_end, active.used_end + least):
+                self._cut(active, active.used_end + least)
+            for segment in self._loose:
+                self._cut(segment, segment.used_end)
+            self._loose.clear()
         except OSError as error:
             raise self.died(error) from error
 
+    def calm(self) -> None:
+        """Nothing is to be written for a while: :meth:`trim`, whatever was written lately."""
+        self._sizing.calm()
+        self.trim()
+
+    def look(self) -> None:
+        """See what time it is; for :attr:`roomy`."""
+        self._sizing.look(self._monotonic_ns())
+
+    @property
+    def roomy(self) -> bool:
+        """Whether there is room to give back that a log as busy as this one does not need."""
+        if self._sizing.busy:
+            return False
+        active, sizing, files = self.active, self._sizing, self._files
+        if files.free:
+            return True
+        ahead = active.used_end + sizing.least_bytes
+        return files.can_punch and (bool(self._loose) or sizing.excess(active.room_end, ahead))
+
     def prepare(self, budget_bytes: int) -> bool:
-        """Have the reserve, and a file ready for the next roll; True if there is more to do."""
+        """Have the reserve, and a step of room for what comes next; True if there is more to do."""
         self.check()
         try:
-            whole = self._files.fill_reserve()
-            if not whole or self.active.data_end * 2 < self.active.size_bytes:
+            if not self._files.fill_reserve():
                 return False
-            return self._files.prepare(budget_bytes)
+            active = self.active
+            left = active.room_end - active.used_end
+            if left * 2 >= self._sizing.segment_bytes:
+                return False
+            step = self._step()
+            if left * 2 >= step:
+                return False
+            end = active.room_end
+            if end == active.size_bytes:
+                return self._files.prepare(step, budget_bytes)
+            part = min(end + budget_bytes, end + step, active.size_bytes)
+            if not self._files.fill(active.slot, end, part):
+                return False
+            active.room_end = part
+            return (part - active.used_end) * 2 < step
         except OSError as error:
             raise self.died(error) from error
 
@@ -233,7 +289,45 @@ class LogWriter:
     def go_on(self) -> None:
         """Seal the active segment, so that its space can be reclaimed; StoreFullError leaves it as it was."""
         self.check()
-        self._roll(self._segment_bytes, Use.BLOCKS)
+        self._roll(_SEGMENT_LEAST_BYTES, Use.BLOCKS)
+
+    def _step(self) -> int:
+        live = sum([segment.live_bytes for segment in list(self.segments.values())])
+        return self._sizing.step_bytes(live)
+
+    def _extend(self, end: int) -> bool:
+        """Room in the active segment up to there, and a step of it if that can be had; False: it cannot."""
+        active, end = self.active, padded(end)
+        if end > active.size_bytes:
+            return False
+        try:
+            for room in (min(end + self._step(), active.size_bytes), end):
+                if self._files.extend(active.slot, room):
+                    active.room_end = room
+                    return True
+        except OSError as error:
+            raise self.died(error) from error
+        return False
+
+    def _find_room(self) -> None:
+        """How far the files are allocated that were found."""
+        files = self._files
+        for segment in self.segments.values():
+            segment.room_end = files.room(segment.slot)
+            if segment.sealed and self._sizing.excess(segment.room_end, segment.used_end):
+                self._loose.append(segment)
+        active = self.active
+        # What a file takes on the disk tells how far it is allocated, but not to the last block.
+        for room in (max(active.room_end, active.used_end), active.used_end):
+            if room <= active.size_bytes and files.extend(active.slot, room):
+                active.room_end = room
+                return
+        active.room_end = active.data_end
+
+    def _cut(self, segment: Segment, room_end: int) -> None:
+        """Give the room of a segment back from there on."""
+        if self._files.cut(segment.slot, room_end):
+            segment.room_end = room_end
 
     def _roll(self, size_bytes: int, use: Use) -> Segment:
         """Seal the active segment and start one of at least that size."""
@@ -252,6 +346,8 @@ class LogWriter:
             self._io.fdatasync(self._fd)
             old.summary_offset, old.summary_bytes, old.summary_crc = old.data_end, len(summary), crc32(summary)
             old.sealed = True
+            if self._sizing.excess(old.room_end, old.used_end):
+                self._loose.append(old)
             old.summary = type(old.summary)()
             self._files.unpin(old.slot)
             self._fd = self._files.pin(new.slot)
@@ -269,11 +365,12 @@ class LogWriter:
     ) -> Segment:
         """A new segment with its header on disk, not yet in the manifest.  StoreFullError leaves all as it was."""
         self._make_manifest_room()
-        slot = self._files.take(size_bytes, use)
+        slot = self._files.take(size_bytes, use, self._step())
         store = self.manifest.store
         segment = Segment.started(
             number, slot, self._files.size(slot), first_seq, first_chain(store, number, chain_before)
         )
+        segment.room_end = self._files.room(slot)
         header = SegmentHeader(store, number, slot, incarnation, first_seq, segment.size_bytes, segment.chain)
         fd = self._files.pin(slot)
         try:

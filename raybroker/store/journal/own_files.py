@@ -15,14 +15,14 @@ that recovery finds no reference to is left by a batch that never became durable
 
 * The pool is that of a store, which is a host's.  A destination with a host of its own has its own pool, as in MQ;
   those of a shared host share one, because a thousand pools would keep a thousand times the files.
-* Where there is no room for a new file the pool is given up first.
+* Where there is no room for a new file the pool is given up first, and then the free files of the log.
 """
 
 from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -114,8 +114,12 @@ class OwnFiles:
     """The own files of a directory.  ``write``, ``collect``, ``adopt`` and ``close`` belong to the committing thread,
     the rest to any."""
 
-    def __init__(self, io: FileIO, directory: Path, options: OwnFileOptions) -> None:
+    def __init__(
+        self, io: FileIO, directory: Path, options: OwnFileOptions, more_room: Callable[[], bool] = bool
+    ) -> None:
+        """``more_room``: gives up what else there is, in the committing thread; false when that is nothing."""
         self._io = io
+        self._more_room = more_room
         self._directory = directory
         self._options = options
         self._lock = threading.Lock()
@@ -176,7 +180,12 @@ class OwnFiles:
 
         StoreFullError: there is no room, and nothing of it is left.
         """
-        number, fd = self.begin(nbytes)
+        try:
+            number, fd = self.begin(nbytes)
+        except StoreFullError:
+            if not self._more_room():
+                raise
+            number, fd = self.begin(nbytes)
         try:
             write_all(self._io, fd, buffers, 0, nbytes)
             self.sync(fd)

@@ -121,7 +121,7 @@ class Reclaimer:
                     self._source = compactable_segment(segments, checkpoint, self.compact_before)
             if self._source is None:
                 if self.compact_before:
-                    self._log.trim()
+                    self._log.calm()
                     self.compact_before = 0
                 return False
             self._blocks = self._reader.summary(self._source)
@@ -130,6 +130,8 @@ class Reclaimer:
         except StoreFullError:
             self.compact_before = 0
             return False
+        except OSError as error:
+            raise self._log.died(error) from error
         if done:
             self._source.stuck = self._source.live_blocks > 0
             self._source = None

@@ -27,7 +27,7 @@ from raybroker.store.journal.format import SECTOR_BYTES
 
 FULL_ERRNOS: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 RESERVE_FILES: Final = 3
-NOTES_BYTES: Final = 4 << 20
+NOTES_BYTES: Final = 1 << 20
 """Room for notes in a file of the reserve, beside the checkpoint; a smaller segment bounds it."""
 
 

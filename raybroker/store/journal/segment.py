@@ -5,6 +5,11 @@ were written before costs about two thirds of one into fresh allocations, becaus
 write.  A few more allocated files are the *reserve*, see ``reserve``: when the disk is full, producers are refused and
 consumers go on.
 
+A file has its full length from the beginning, and keeps it while the manifest names it.  What has a place on the disk
+is its *room*, from its start to some end: more is allocated before it is written, and what is behind the last byte of
+meaning may be given back at any time, which leaves zeros there.  Neither needs to be ordered against anything: these
+bytes are of no meaning in any image of the disk.  ``sizing`` says how much room there should be.
+
 ``reclaim`` decides which segment is dead, ``log`` when to start a new one.
 """
 
@@ -17,7 +22,7 @@ from typing import Final
 
 from raybroker.model.errors import StoreFullError
 from raybroker.store.journal.anchors import SegmentRecord
-from raybroker.store.journal.fileio import FileIO, read_exact, write_all
+from raybroker.store.journal.fileio import FileIO, RoomIO, read_exact, write_all
 from raybroker.store.journal.format import (
     ROW_BYTES,
     SECTOR_BYTES,
@@ -29,8 +34,6 @@ from raybroker.store.journal.format import (
 from raybroker.store.journal.reserve import FULL_ERRNOS, RESERVE_FILES, Use
 
 SEGMENT_PREFIX: Final = "segment-"
-FREE_FILES_MADE: Final = 1
-"""Free files made in advance."""
 FREE_FILES_KEPT: Final = 6
 """Free files kept for reuse; more than that is given back to the file system.  A file that was written before is the
 cheapest to write again: while a queue's length goes up and down by a few segments none has to be made or removed."""
@@ -41,7 +44,8 @@ OPEN_FILES_MAX: Final = 128
 
 @dataclass(slots=True)
 class Segment:
-    """One segment of the log.  ``data_end`` is where its next batch goes, always a whole sector.
+    """One segment of the log.  ``data_end`` is where its next batch goes, always a whole sector; ``room_end`` is how
+    far its file is allocated.
 
     ``live_blocks`` and ``live_bytes`` count blocks (and their payloads) not freed yet; ``freed_seq`` is where the log
     ended when one was freed last; ``stuck`` means that a survivor cannot be read, so that the segment is kept as it is
@@ -66,6 +70,7 @@ class Segment:
     live_bytes: int = 0
     freed_seq: int = 0
     stuck: bool = False
+    room_end: int = 0
     summary: SummaryWriter = field(default_factory=SummaryWriter)
 
     @staticmethod
@@ -111,6 +116,11 @@ class Segment:
             self.blocks,
         )
 
+    @property
+    def used_end(self) -> int:
+        """Where what it holds ends, with its summary, also if that is not written yet."""
+        return padded(self.data_end + self.summary_bytes)
+
     def note_block(self, block: BlockRow, base_offset: int) -> None:
         """Take a block into the summary to be written; its offset counts from ``base_offset``."""
         self.summary_bytes += self.summary.add(block, base_offset)
@@ -144,18 +154,22 @@ def slot_of(name: str) -> int | None:
 class SegmentFiles:
     """The segment files of a directory, by slot number; which are free and which are open.
 
-    ``take``, ``give_back`` and ``prepare`` belong to the committing thread; ``pin`` and ``unpin`` to any.
+    ``pin`` and ``unpin`` are for any thread; the rest belongs to the committing one.
     """
 
     def __init__(self, io: FileIO, directory: Path, segment_bytes: int, reserve_bytes: int = 0) -> None:
         self._io = io
+        self._room_io: RoomIO = io
         self._directory = directory
         self._segment_bytes = segment_bytes
         self._lock = threading.Lock()
         self._open: dict[int, int] = {}
         self._pins: dict[int, int] = {}
-        self._slots: dict[int, int] = {}
-        self._zeroed: dict[int, int] = {}
+        self._sizes: dict[int, int] = {}
+        self._rooms: dict[int, int] = {}
+        """How far each file is allocated: never further than it is long."""
+        self.can_punch = True
+        """False once the file system has said that it cannot give back a part of a file."""
         self.free: list[int] = []
         self.reserve: list[int] = []
         self.reserve_bytes = reserve_bytes
@@ -182,36 +196,49 @@ class SegmentFiles:
             slot = slot_of(name)
             if slot is not None:
                 fd = self.pin(slot)
-                self._slots[slot] = self._io.size(fd)
+                self._sizes[slot] = self._io.size(fd)
+                self._rooms[slot] = min(self._room_io.allocated(fd), self._sizes[slot])
                 self.unpin(slot)
-        return dict(self._slots)
+        return dict(self._sizes)
 
     def sort_out(self, used: set[int]) -> None:
-        """Keep some of the files that no segment uses, the reserve first, and remove the others."""
-        sizes = self._slots
+        """Keep some of the files that no segment uses, the reserve first, and remove the others: also those of which
+        nobody knows how far they are allocated."""
+        sizes = self._sizes
         spare = [slot for slot in sizes if slot not in used]
         for slot in sorted(spare, key=lambda slot: (sizes[slot] == self._segment_bytes, -sizes[slot])):
-            self.give_back(slot)
+            if sizes[slot] and self._rooms[slot] == sizes[slot] and self.extend(slot, sizes[slot]):
+                self.give_back(slot)
+            else:
+                self._remove(slot)
 
-    def take(self, nbytes: int, use: Use) -> int:
-        """A file for a segment of at least ``nbytes``, allocated on the disk.
+    def take(self, nbytes: int, use: Use, step_bytes: int) -> int:
+        """A file for a segment with at least ``nbytes`` of room, and a step of it where that can be had.
 
         A free file, else a new one, else one of the reserve as far as ``use`` may; StoreFullError if none is left.
         """
-        if nbytes <= self._segment_bytes and self.free:
-            return self._pop_free()
+        room = max(nbytes, min(step_bytes, self._segment_bytes))
         while True:
+            if nbytes <= self._segment_bytes and self.free:
+                slot = self.free.pop()
+                if self.extend(slot, nbytes):
+                    return slot
+                self._remove(slot)
+                continue
             try:
-                return self._create(max(nbytes, self._segment_bytes))
+                return self._create(max(nbytes, self._segment_bytes), room)
             except OSError as error:
                 if error.errno not in FULL_ERRNOS:
                     raise
                 if self.free:  # They are too small; their space may do.
-                    self._remove(self._pop_free())
+                    self._remove(self.free.pop())
                     continue
-                fitting = [slot for slot in self.reserve if self._slots[slot] >= nbytes]
+                if room > nbytes:
+                    room = nbytes
+                    continue
+                fitting = [slot for slot in self.reserve if self._rooms[slot] >= nbytes]
                 if fitting and len(self.reserve) > use.leaves:
-                    slot = min(fitting, key=self._slots.__getitem__)
+                    slot = min(fitting, key=self._rooms.__getitem__)
                     self.reserve.remove(slot)
                     return slot
                 raise StoreFullError(
@@ -220,15 +247,15 @@ class SegmentFiles:
 
     def give_back(self, slot: int) -> None:
         """The file's segment is durably out of the manifest: keep the file for later, or remove it."""
-        size = self._slots[slot]
-        if len(self.reserve) < RESERVE_FILES and size >= self._reserve_least:
+        room = self._rooms[slot]
+        if len(self.reserve) < RESERVE_FILES and room >= self._reserve_least:
             self.reserve.append(slot)
             return
-        smallest = min(self.reserve, key=self._slots.__getitem__, default=slot)
-        if self._slots[smallest] < min(size, self.reserve_bytes):
+        smallest = min(self.reserve, key=self._rooms.__getitem__, default=slot)
+        if self._rooms[smallest] < min(room, self.reserve_bytes):
             self.reserve[self.reserve.index(smallest)] = slot
-            slot, size = smallest, self._slots[smallest]
-        if size == self._segment_bytes and len(self.free) < FREE_FILES_KEPT:
+            slot = smallest
+        if self._sizes[slot] == self._segment_bytes and len(self.free) < FREE_FILES_KEPT:
             self.free.append(slot)
             return
         self._remove(slot)
@@ -238,11 +265,63 @@ class SegmentFiles:
             fd = self._open.pop(slot, -1)
         if fd >= 0:
             self._io.close(fd)
-        del self._slots[slot]
+        del self._sizes[slot], self._rooms[slot]
         self._io.unlink(self.path(slot))
 
     def size(self, slot: int) -> int:
-        return self._slots[slot]
+        return self._sizes[slot]
+
+    def room(self, slot: int) -> int:
+        """How far a file is allocated."""
+        return self._rooms[slot]
+
+    def extend(self, slot: int, room_end: int) -> bool:
+        """Allocate a file up to there; False, and it is as it was, if the disk is full."""
+        before = self._rooms[slot]
+        fd = self.pin(slot)
+        try:
+            self._io.fallocate(fd, room_end)
+        except OSError as error:
+            if error.errno not in FULL_ERRNOS:
+                raise
+            self._sizes[slot] = self._io.size(fd)  # Part of it may have been allocated.
+            self._punch(fd, before, min(room_end, self._sizes[slot]))
+            return False
+        finally:
+            self.unpin(slot)
+        self._rooms[slot] = max(before, room_end)
+        self._sizes[slot] = max(self._sizes[slot], room_end)
+        return True
+
+    def fill(self, slot: int, start: int, end: int) -> bool:
+        """Allocate a stretch behind the room of a file and write zeros to it, durably: later syncs of what is written
+        there are as cheap as in a file that is used again.  False if the disk is full."""
+        if not self.extend(slot, end):
+            return False
+        fd = self.pin(slot)
+        try:
+            write_all(self._io, fd, [bytes(end - start)], start)
+            self._io.fdatasync(fd)
+        finally:
+            self.unpin(slot)
+        return True
+
+    def cut(self, slot: int, room_end: int) -> bool:
+        """Give back the room of a file from there on; False where the file system cannot."""
+        end = self._rooms[slot]
+        fd = self.pin(slot)
+        try:
+            if not self._punch(fd, room_end, end):
+                return False
+        finally:
+            self.unpin(slot)
+        self._rooms[slot] = room_end
+        return True
+
+    def _punch(self, fd: int, start: int, end: int) -> bool:
+        if self.can_punch and end > start:
+            self.can_punch = self._room_io.punch(fd, start, end)
+        return self.can_punch
 
     def fill_reserve(self) -> bool:
         """Have ``RESERVE_FILES`` files of ``reserve_bytes`` in the reserve; False if there is no room for that.
@@ -250,47 +329,41 @@ class SegmentFiles:
         Free files go when their space is needed for it.
         """
         while True:
-            try:
-                for slot in self.reserve:
-                    if self._slots[slot] < self.reserve_bytes:
-                        self._grow(slot)
-                while len(self.reserve) < RESERVE_FILES:
-                    self.reserve.append(self._create(self.reserve_bytes))
-            except OSError as error:
-                if error.errno not in FULL_ERRNOS:
-                    raise
-                if not self.free:
-                    return False
-                self._remove(self._pop_free())
-            else:
+            if self._fill_reserve():
                 return True
+            if not self.free:
+                return False
+            self._remove(self.free.pop())
 
-    def _grow(self, slot: int) -> None:
-        fd = self.pin(slot)
+    def _fill_reserve(self) -> bool:
+        for slot in self.reserve:
+            if self._rooms[slot] < self.reserve_bytes and not self.extend(slot, self.reserve_bytes):
+                return False
         try:
-            self._io.fallocate(fd, self.reserve_bytes)
-        finally:  # Also when it failed: part of it may have been allocated.
-            self._slots[slot] = self._io.size(fd)
-            self.unpin(slot)
+            while len(self.reserve) < RESERVE_FILES:
+                self.reserve.append(self._create(self.reserve_bytes, self.reserve_bytes))
+        except OSError as error:
+            if error.errno not in FULL_ERRNOS:
+                raise
+            return False
+        return True
 
     def shrink_reserve(self, most_bytes: int) -> None:
         """Remove files of the reserve that are larger than that."""
-        for slot in [slot for slot in self.reserve if self._slots[slot] > most_bytes]:
+        for slot in [slot for slot in self.reserve if self._rooms[slot] > most_bytes]:
             self.reserve.remove(slot)
             self._remove(slot)
 
     def trim(self) -> bool:
-        """Remove free files but those that are made in advance; true when there were any."""
-        extra = self.free[: max(len(self.free) - FREE_FILES_MADE, 0)]
-        for slot in extra:
-            self.free.remove(slot)
-            self._zeroed.pop(slot, None)
-            self._remove(slot)
-        return bool(extra)
+        """Remove the free files; true when there were any."""
+        found = bool(self.free)
+        while self.free:
+            self._remove(self.free.pop())
+        return found
 
     def missing_bytes(self, wanted: int) -> int:
         """Bytes that the reserve lacks for ``RESERVE_FILES`` files of ``wanted`` bytes."""
-        slots, reserve = self._slots, tuple(self.reserve)
+        slots, reserve = self._rooms, tuple(self.reserve)
         missing = (RESERVE_FILES - len(reserve)) * wanted
         for slot in reserve:
             nbytes = slots.get(slot, 0)
@@ -298,36 +371,29 @@ class SegmentFiles:
                 missing += wanted - nbytes
         return missing
 
-    def prepare(self, budget_bytes: int) -> bool:
-        """Get the next free file ready, writing at most ``budget_bytes``; True if more is to do.
-
-        Filling it with zeros once, while nobody waits, makes the syncs of its first life as cheap as later ones.
-        """
-        if len(self.free) < FREE_FILES_MADE:
+    def prepare(self, room: int, budget_bytes: int) -> bool:
+        """Have a free file with so much room, writing at most ``budget_bytes``; True if more is to do."""
+        if not self.free:
             try:
-                slot = self._create(self._segment_bytes)
+                self.free.append(self._create(self._segment_bytes, 0))
             except OSError as error:
                 if error.errno in FULL_ERRNOS:
                     return False
                 raise
-            self.free.insert(0, slot)
-            self._zeroed[slot] = 0
-        for slot in self.free:
-            done = self._zeroed.get(slot)
-            if done is not None:
-                part = min(budget_bytes, self._segment_bytes - done)
-                fd = self.pin(slot)
-                write_all(self._io, fd, [bytes(part)], done)
-                self._io.fdatasync(fd)
-                self.unpin(slot)
-                self._zeroed[slot] = done + part
-                if done + part == self._segment_bytes:
-                    del self._zeroed[slot]
-                return bool(self._zeroed) or len(self.free) < FREE_FILES_MADE
-        return False
+        slot = self.free[-1]
+        start, end = self._rooms[slot], min(room, self._segment_bytes)
+        if start >= end:
+            return False
+        part = min(start + budget_bytes, end)
+        return self.fill(slot, start, part) and part < end
+
+    def free_room(self) -> tuple[int, int]:
+        """(bytes that all free files have allocated, that the one has which is taken next)."""
+        rooms = [self._rooms.get(slot, 0) for slot in tuple(self.free)]
+        return sum(rooms), rooms[-1] if rooms else 0
 
     def reserved_bytes(self) -> int:
-        return sum(list(self._slots.values()))
+        return sum(list(self._rooms.values()))
 
     def pin(self, slot: int) -> int:
         """A descriptor that stays open until ``unpin``."""
@@ -371,17 +437,16 @@ class SegmentFiles:
                     self._io.close(self._open.pop(slot))
                     return
 
-    def _pop_free(self) -> int:
-        slot = self.free.pop()
-        self._zeroed.pop(slot, None)
-        return slot
-
-    def _create(self, size_bytes: int) -> int:
-        slot = max(self._slots, default=0) + 1
+    def _create(self, size_bytes: int, room: int) -> int:
+        """A new file of that length, of which so much is allocated."""
+        slot = max(self._sizes, default=0) + 1
         path = self.path(slot)
         fd = self._io.create(path)
         try:
-            self._io.fallocate(fd, size_bytes)
+            if room < size_bytes:
+                self._room_io.truncate(fd, size_bytes)
+            if room:
+                self._io.fallocate(fd, room)
             self._io.fsync_dir(self._directory)
         except OSError:
             self._io.close(fd)
@@ -390,5 +455,6 @@ class SegmentFiles:
         with self._lock:
             self._evict()
             self._open[slot] = fd
-        self._slots[slot] = size_bytes
+        self._sizes[slot] = size_bytes
+        self._rooms[slot] = room
         return slot

@@ -225,6 +225,9 @@ class SqlStore:
         """False: a database keeps its pages until it is compacted."""
         return False
 
+    def tidy_helps(self) -> bool:
+        return False
+
     def maintain(self, budget_bytes: int) -> bool:
         """Delete rows that nobody needs, a part at a time; True when more are left."""
         self._check()

@@ -43,7 +43,7 @@ class World:
 
     def __init__(self, budget_bytes: int = 1 << 20) -> None:
         self.seen: list[Any] = []
-        self.due = self.helps = False
+        self.due = self.helps = self.roomy = False
         self.clock = Clock()
         self.wakeups = Wakeups()
         self.observers = Observers()
@@ -52,7 +52,7 @@ class World:
         self.dispatcher.register({Idle: self._released, Retire: self._released})
         store: Any = SimpleNamespace(
             checkpoint_due=lambda: self.due, commit=self._commit, has_room=lambda nbytes: nbytes <= 100,
-            read=lambda number, ordinal: b"", checkpoint_helps=lambda: self.helps,
+            read=lambda number, ordinal: b"", checkpoint_helps=lambda: self.helps, tidy_helps=lambda: self.roomy,
         )  # fmt: skip
         self.cache = BlockCache(store, budget_bytes)
         self.executor = Executor(
@@ -205,12 +205,20 @@ def test_what_the_core_refuses_leaves_nothing_behind() -> None:
 
 def test_with_nothing_to_do_a_checkpoint_is_written_when_it_gives_space_back() -> None:
     world = World()
-    world.executor.give_back()
-    assert world.committer.waiting == []
+    world.executor.give_back(idle=True)
     world.helps = True
-    world.executor.give_back()
-    world.executor.give_back()
+    world.executor.give_back(idle=False)
+    assert world.committer.waiting == []
+    world.executor.give_back(idle=True)
+    world.executor.give_back(idle=True)
     ((entries, _),) = world.committer.waiting
     assert [entry.kind for entry in entries] == [CHECKPOINT]
     world.committer.sync()
     assert world.committer.tidied == 1, "the store may take some time for it"
+
+
+def test_room_that_the_store_does_not_need_is_given_back_also_while_something_is_written() -> None:
+    world = World()
+    world.roomy = True
+    world.executor.give_back(idle=False)
+    assert (world.committer.waiting, world.committer.tidied) == ([], 1)
