@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from raybroker.engine.pager import PageFiles
 from raybroker.model.block import Block
 from raybroker.model.large_block import LargePayload, payload_of
-from raybroker.model.record import Buffer, Payload
+from raybroker.model.record import Buffer, PackedPayload, Payload
 from raybroker.model.settings import ConfigView
 
 STORE: Final = "raybroker.store.message_compression_enabled"
@@ -63,7 +63,8 @@ class BlockCompression:
             return found  # Its body is in a file of the store already.
         data = self._packed(block.view)
         saved = block.nbytes - memoryview(data).nbytes
-        if saved:
-            self.blocks += 1
-            self.saved_bytes += saved
-        return (data,)
+        if not saved:
+            return (data,)
+        self.blocks += 1
+        self.saved_bytes += saved
+        return PackedPayload((data,))

@@ -13,6 +13,14 @@ from typing import Final, NamedTuple
 Buffer = bytes | bytearray | memoryview
 Payload = tuple[Buffer, ...]
 
+
+class PackedPayload(tuple[Buffer, ...]):
+    """The payload of a block that was compressed where it is kept: a store says in its format that it has such, so
+    that a release which cannot open them refuses it by name."""
+
+    __slots__ = ()
+
+
 BLOCK: Final = 1
 NOTE: Final = 2
 CHECKPOINT: Final = 3

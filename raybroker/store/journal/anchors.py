@@ -28,9 +28,11 @@ MANIFEST_NAMES: Final = ("manifest.0", "manifest.1")
 MARK_NAME: Final = "commit.mark"
 
 _MANIFEST_MAGIC: Final = b"RBmanif"
-_PLAIN: Final = b"1"
-_OWN_FILES: Final = b"2"
+PLAIN: Final = 1
+OWN_FILES: Final = 2
 """The format of a store in which blocks have had files of their own; releases that know only 1 refuse it."""
+COMPRESSED: Final = 3
+"""The format of a store that has had compressed blocks, and may have had what 2 has; older releases refuse it."""
 _MANIFEST = struct.Struct("<8sQ16sIIQII")
 _SEALED: Final = 1
 _RELAXED: Final = 1
@@ -67,7 +69,7 @@ class Manifest:
     """The segments of the log, oldest first.
 
     ``base_seq`` is the first sequence number of this incarnation; ``relaxed`` says that it does not sync its commits;
-    ``own_files`` that there may be rows with the flag OWN_FILE.
+    ``form`` is the least format that allows what there may be in it, so that older releases read what they can.
     """
 
     generation: int
@@ -76,12 +78,12 @@ class Manifest:
     base_seq: int
     relaxed: bool
     segments: tuple[SegmentRecord, ...]
-    own_files: bool = False
+    form: int = PLAIN
 
     def encode(self) -> bytes:
         parts = [
             _MANIFEST.pack(
-                _MANIFEST_MAGIC + (_OWN_FILES if self.own_files else _PLAIN),
+                _MANIFEST_MAGIC + b"%d" % self.form,
                 self.generation,
                 self.store,
                 self.incarnation,
@@ -119,10 +121,10 @@ class Manifest:
         """Raises FormatError; bytes behind the checksum are of no meaning."""
         if len(data) < _MANIFEST.size or data[:7] != _MANIFEST_MAGIC:
             raise FormatError("no manifest")
-        form = data[7:8]
-        if form not in (_PLAIN, _OWN_FILES):
+        form = data[7] - ord("0")
+        if not PLAIN <= form <= COMPRESSED:
             raise FormatError(
-                f"it has the format {form.decode('ascii', 'replace')!r}, of a newer release; this one reads 1 and 2"
+                f"it has the format {data[7:8].decode('ascii', 'replace')!r}, of a newer release; this one reads 1 to 3"
             )
         _, generation, store, incarnation, flags, base_seq, count, _ = _MANIFEST.unpack_from(data)
         end = _MANIFEST.size + count * _ROW.size
@@ -137,8 +139,7 @@ class Manifest:
                     *summary,
                 )
             )  # fmt: skip
-        relaxed, own_files = bool(flags & _RELAXED), form == _OWN_FILES
-        return Manifest(generation, store, incarnation, base_seq, relaxed, tuple(found), own_files)
+        return Manifest(generation, store, incarnation, base_seq, bool(flags & _RELAXED), tuple(found), form)
 
 
 def manifest_bytes(segments: int) -> int:

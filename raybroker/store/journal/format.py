@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from raybroker.model.record import BLOCK, CHECKPOINT, NOTE, NOTE_BYTES_MAX, Buffer, Entry
+from raybroker.model.record import BLOCK, CHECKPOINT, NOTE, NOTE_BYTES_MAX, Buffer, Entry, PackedPayload
 
 SECTOR_BYTES: Final = 512
 ZEROS: Final = bytes(SECTOR_BYTES)
@@ -82,16 +82,17 @@ class Packed:
     """Entries as bytes, before they have a place in a segment.
 
     nbytes         of the whole batch in the file
+    compressed     it has blocks that were compressed where they are kept
     summary_bytes  that the batch adds to the summary of its segment
     """
 
     __slots__ = (
-        "blocks", "body", "checkpoint", "count", "nbytes", "payload_bytes", "payloads", "summary_bytes",
+        "blocks", "body", "checkpoint", "compressed", "count", "nbytes", "payload_bytes", "payloads", "summary_bytes",
     )  # fmt: skip
 
     def __init__(
         self, count: int, body: bytes, payloads: list[Buffer], payload_bytes: int, blocks: list[BlockRow], *,
-        checkpoint: bool,
+        checkpoint: bool, compressed: bool,
     ) -> None:  # fmt: skip
         self.count = count
         self.body = body
@@ -99,6 +100,7 @@ class Packed:
         self.payload_bytes = payload_bytes
         self.blocks = blocks
         self.checkpoint = checkpoint
+        self.compressed = compressed
         self.nbytes = padded(BATCH_HEADER_BYTES + len(body) + payload_bytes)
         summary_bytes = SUMMARY_ROW_BYTES * len(blocks)
         for block in blocks:
@@ -114,12 +116,13 @@ def pack_entries(entries: Sequence[Entry], flags: int = 0) -> Packed:
     payloads: list[Buffer] = []
     blocks: list[BlockRow] = []
     offset = 0
-    checkpoint = False
+    checkpoint = compressed = False
     for entry in entries:
         kind = entry.kind
         meta = entry.meta
         crc = nbytes = 0
         if kind == BLOCK:
+            compressed = compressed or type(entry.payload) is PackedPayload
             for buffer in entry.payload:
                 nbytes += buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)
                 crc = crc32(buffer, crc)
@@ -134,7 +137,8 @@ def pack_entries(entries: Sequence[Entry], flags: int = 0) -> Packed:
             checkpoint = checkpoint or kind == CHECKPOINT
         rows.append(_ROW.pack(kind, flags, 0, entry.destination, entry.ordinal, len(meta), nbytes, crc))
         metas.append(meta)
-    return Packed(len(rows), b"".join((*rows, *metas)), payloads, offset, blocks, checkpoint=checkpoint)
+    body = b"".join((*rows, *metas))
+    return Packed(len(rows), body, payloads, offset, blocks, checkpoint=checkpoint, compressed=compressed)
 
 
 def with_flag(packed: Packed, entries: Sequence[int], blocks: Sequence[int], flag: int) -> Packed:

@@ -157,6 +157,8 @@ class Journal:
         if not entries:
             return
         packed = pack_entries(entries)
+        if packed.compressed:
+            self._log.declare(compressed=True)
         references: dict[tuple[int, int], Reference] = {}
         if packed.payload_bytes > self._record_bytes or self._own.claimed:
             packed, references = self._put_out(entries, packed)
@@ -436,7 +438,7 @@ class Journal:
         references: dict[tuple[int, int], Reference] = {}
         if not has_large(entries, packed, self._record_bytes):
             return packed, references
-        self._log.declare_own_files()
+        self._log.declare(own_files=True)
         try:
             return put_out(entries, packed, self._own, self._record_bytes, references), references
         except StoreFullError:
@@ -542,16 +544,9 @@ class Journal:
         self._recovery.find_end()
         self._index = self._recovery.index
         self._log = LogWriter(
-            self._io,
-            self.directory,
-            self._files,
-            self._manifests,
-            self._mark_file,
-            self._recovery.segments,
-            sync=sync,
-            sizing=self._sizing,
-            monotonic_ns=monotonic_ns,
-        )
+            self._io, self.directory, self._files, self._manifests, self._mark_file, self._recovery.segments,
+            sync=sync, sizing=self._sizing, monotonic_ns=monotonic_ns,
+        )  # fmt: skip
         self._log.begin()
         found = [segment.number for segment in self._log.segments.values() if segment.checkpoint_offset]
         self._checkpoint = LastCheckpoint(max(found, default=1))

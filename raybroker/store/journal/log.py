@@ -23,7 +23,7 @@ from zlib import crc32
 
 from raybroker.model.errors import StoreError
 from raybroker.model.record import Buffer
-from raybroker.store.journal.anchors import Manifest, ManifestFiles, Mark, MarkFile
+from raybroker.store.journal.anchors import COMPRESSED, OWN_FILES, PLAIN, Manifest, ManifestFiles, Mark, MarkFile
 from raybroker.store.journal.fileio import FileIO, write_all
 from raybroker.store.journal.format import (
     SECTOR_BYTES,
@@ -188,13 +188,14 @@ class LogWriter:
         except BaseException as error:
             raise self.died(error) from error
 
-    def declare_own_files(self) -> None:
-        """Before the first row with the flag OWN_FILE: the store has a format that says so."""
+    def declare(self, *, own_files: bool = False, compressed: bool = False) -> None:
+        """Before such blocks are written for the first time: the store has a format that says so."""
         self.check()
         manifest = self.manifest
-        if not manifest.own_files:
+        form = COMPRESSED if compressed else OWN_FILES if own_files else PLAIN
+        if manifest.form < form:
             try:
-                self._manifests.write(replace(manifest, generation=manifest.generation + 1, own_files=True))
+                self._manifests.write(replace(manifest, generation=manifest.generation + 1, form=form))
                 self._write_mark()
             except OSError as error:
                 raise self.died(error) from error

@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raybroker.model.errors import StoreDamagedError
-from raybroker.store.journal.anchors import MARK_NAME, Manifest, ManifestFiles, Mark, MarkFile, SegmentRecord
+from raybroker.store.journal.anchors import (
+    COMPRESSED,
+    MARK_NAME,
+    OWN_FILES,
+    PLAIN,
+    Manifest,
+    ManifestFiles,
+    Mark,
+    MarkFile,
+    SegmentRecord,
+)
 from raybroker.store.journal.fileio import FileIO
 from raybroker.store.journal.format import FormatError
 
@@ -25,6 +35,7 @@ manifests = st.builds(
     u64,
     st.booleans(),
     st.lists(records, max_size=5).map(tuple),
+    st.sampled_from((PLAIN, OWN_FILES, COMPRESSED)),
 )
 
 

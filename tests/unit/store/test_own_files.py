@@ -326,9 +326,9 @@ def test_a_store_of_a_newer_release_is_refused_with_the_reason_and_not_changed(t
     assert b"RBmanif2" in {(directory / name).read_bytes()[:8] for name in ("manifest.0", "manifest.1")}
     for name in ("manifest.0", "manifest.1"):
         with (directory / name).open("r+b") as file:
-            file.write(b"RBmanif3")
+            file.write(b"RBmanif4")
     before = {path.name: path.read_bytes() for path in directory.iterdir() if path.name != "lock"}
-    with pytest.raises(StoreDamagedError, match="format '3', of a newer release; this one reads 1 and 2"):
+    with pytest.raises(StoreDamagedError, match="format '4', of a newer release; this one reads 1 to 3"):
         opened(directory)
     assert {path.name: path.read_bytes() for path in directory.iterdir() if path.name != "lock"} == before
     assert os.listdir(directory)
