@@ -1,4 +1,4 @@
-"""What the connection services ask of their broker, and how sockets reach its hosts.
+"""The outside of a broker: what its connection services ask of it, and how sockets reach its hosts.
 
 The same for a broker actor and for the loopback: what differs is how a broker is asked (``Asked``), and how a socket is
 handed to a host.

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 from raybroker.broker.destination_registry import Key
 from raybroker.hosting.host_port import Row
-from raybroker.model.errors import BrokerError, ConfigError
+from raybroker.model.errors import BrokerError, ConfigError, UnknownDefinitionError
 from raybroker.model.policy import POLICIES_MAX, Policy, PolicyBook, conflicts, policy_of
 
 Saved = dict[str, dict[str, Any]]
@@ -125,11 +125,11 @@ class Policies:
         await self.tell()
 
     def named(self, name: str) -> Policy:
-        """Raises ConfigError when there is no such policy."""
+        """Raises UnknownDefinitionError when there is no such policy."""
         found = self._saved.get(name)
         if found is None:
             known = ", ".join(sorted(self._saved)) or "none"
-            raise ConfigError(f"there is no policy {name!r}; there are: {known}")
+            raise UnknownDefinitionError(f"there is no policy {name!r}; there are: {known}")
         return policy_of(name, found)
 
     def saved(self) -> Saved:

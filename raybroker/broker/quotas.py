@@ -13,7 +13,13 @@ from typing import Any, Final, Protocol
 from raybroker.core.admission.pool_share import PoolLimits
 from raybroker.engine.pools import quota_limits, quota_pool
 from raybroker.hosting.host_port import Row
-from raybroker.model.errors import BrokerError, ConfigError, ConnectionLostError, IllegalStateError
+from raybroker.model.errors import (
+    BrokerError,
+    ConfigError,
+    ConnectionLostError,
+    IllegalStateError,
+    UnknownDefinitionError,
+)
 from raybroker.model.names import check_quota_name
 from raybroker.model.quota import Quota, quota_of, refuse_contradiction
 
@@ -119,23 +125,29 @@ class Quotas:
         await self.tell()
 
     def named(self, name: str) -> Quota:
-        """Raises ConfigError when there is no such quota."""
+        """Raises UnknownDefinitionError when there is no such quota."""
         found = self._quotas.get(name)
         if found is None:
             known = ", ".join(sorted(self._quotas)) or "none"
-            raise ConfigError(f"there is no quota {name!r}; there are: {known}")
+            raise UnknownDefinitionError(f"there is no quota {name!r}; there are: {known}")
         return found
 
     def check(self, label: str, attributes: Mapping[str, object]) -> None:
         """Of all attributes of a destination: raises ConfigError for a quota that does not exist, or contradicts."""
         name = str(attributes.get("quota", ""))
         if name:
-            refuse_contradiction(label, attributes, name, self.named(name))
+            refuse_contradiction(label, attributes, name, self._referred(name))
 
     def require(self, attributes: Mapping[str, object]) -> None:
         """Raises ConfigError when some attributes of a destination or template name a quota that does not exist."""
         if attributes.get("quota"):
-            self.named(str(attributes["quota"]))
+            self._referred(str(attributes["quota"]))
+
+    def _referred(self, name: str) -> Quota:
+        try:
+            return self.named(name)
+        except UnknownDefinitionError as error:
+            raise ConfigError(str(error)) from None
 
     def limits(self, pool: str) -> PoolLimits | None:
         """Of the pool of a quota; None when there is no such quota."""

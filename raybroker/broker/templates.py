@@ -12,7 +12,7 @@ from typing import Final
 from raybroker.broker.destination_registry import Key, Registry
 from raybroker.broker.error_destinations import refuse_circle
 from raybroker.hosting.host_port import Row
-from raybroker.model.errors import ConfigError
+from raybroker.model.errors import ConfigError, UnknownDefinitionError
 from raybroker.model.names import DestinationType, check_template_name
 from raybroker.model.setting import Value
 from raybroker.model.settings import lookup
@@ -105,13 +105,16 @@ class Templates:
         name = given.get("template", "")
         if not name:
             return dict(given)
-        return applied(self._named(str(name)), given, type_)
+        try:
+            return applied(self._named(str(name)), given, type_)
+        except UnknownDefinitionError as error:
+            raise ConfigError(str(error)) from None
 
     def _named(self, name: str) -> dict[str, Value]:
         found = self._templates.get(name)
         if found is None:
             known = ", ".join(sorted(self._templates)) or "none"
-            raise ConfigError(f"there is no template {name!r}; there are: {known}")
+            raise UnknownDefinitionError(f"there is no template {name!r}; there are: {known}")
         return found
 
     def _parsed(self, attributes: Row) -> dict[str, Value]:

@@ -1,4 +1,4 @@
-"""How long a command waits for the answer to a verb: -rtm seconds first, and then longer, -rtr times.
+"""The patience of a command: it waits -rtm seconds for the answer to a verb first, and then longer, -rtr times.
 
 A request is sent once, whatever is waited: sent again it might happen twice.
 """

@@ -201,6 +201,13 @@ class ConfigError(BrokerError):
     """An unknown property or a value out of bounds; the text names the nearest valid one."""
 
 
+class UnknownDefinitionError(ConfigError):
+    """A template, quota or policy that is asked for does not exist; the text names those there are.
+
+    Attributes that refer to one that does not exist raise ConfigError itself.
+    """
+
+
 def _table() -> dict[str, type[BrokerError]]:
     found: dict[str, type[BrokerError]] = {}
     todo: list[type[BrokerError]] = [BrokerError]

@@ -1,4 +1,4 @@
-"""What destinations take from their template."""
+"""Templates: the attributes that destinations take from them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Who may do what: users, their proofs, and rules of access. Pure but for the files of users."""
+"""Security: users, their proofs, and rules of access. Pure but for the files of users."""

@@ -1,4 +1,4 @@
-"""Whether a user may make a request, with the reason, and the error and the lines of the log when he may not."""
+"""Access: the decision on a user's request, with its reason, and the error and the lines of the log of a refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a listener bounds of clients, whatever they speak; the settings are in ``model/setting_listeners.py``."""
+"""Bounds of a listener on its clients, whatever they speak; the settings are in ``model/setting_listeners.py``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may ask for metrics: an administrator with his password, or a scraper with the token of the endpoint.
+"""Access to metrics: for an administrator with his password, or a scraper with the token of the endpoint.
 
     Authorization: Basic …     a user of the group admin, from this machine, or over TLS
                                (raybroker.authentication.unencrypted: from any, without)

@@ -275,6 +275,25 @@ def test_what_was_done_is_in_the_audit_log_with_user_and_address(served: Adminis
     assert all(row["address"].startswith("127.0.0.1:") for row in rows)
 
 
+@pytest.mark.parametrize("kind", ["template", "quota", "policy"])
+def test_a_definition_that_is_not_there_is_not_found_and_one_that_is_referred_to_is_a_mistake(
+    shared: Administered, kind: str
+) -> None:
+    path = {"policy": "/policies/none"}.get(kind, f"/{kind}s/none")
+    asked = [("PATCH", {"json": {"changes": {"maxNumMsgs": 5} if kind != "quota" else {"MessagesMaximum": 5}}}),
+             ("DELETE", {})]  # fmt: skip
+    if kind != "template":
+        asked.append(("GET", {}))
+    for method, options in asked:
+        answer = shared.root.request(method, path, **options)
+        assert (answer.status_code, answer.json()["code"]) == (404, "unknown_definition"), answer.text
+        assert f"there is no {kind} 'none'" in answer.json()["detail"]
+    if kind != "policy":
+        wanted = {"type": "queue", "name": "x", "attributes": {kind: "none"}}
+        answer = shared.root.post("/destinations", json=wanted)
+        assert (answer.status_code, answer.json()["code"]) == (400, "config"), answer.text
+
+
 def test_users_and_definitions_with_them(served: Administered) -> None:
     assert "users" not in served.ask("GET", "/definitions")
     exported = served.ask("GET", "/definitions", params={"users": "true"})

@@ -1,4 +1,4 @@
-"""Where a connection service listens: at the port of its address, or at the one that the port mapper there tells."""
+"""The target of a connection: the port of its address, or the one that the port mapper there tells."""
 
 from __future__ import annotations
 

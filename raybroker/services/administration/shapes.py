@@ -1,4 +1,4 @@
-"""What a verb takes and answers over HTTP: models made from its declaration, which check and describe it.
+"""Shapes of verbs over HTTP: models of their arguments and answers, made from their declarations.
 
 An argument has the type that the declaration says. What JSON or a query does not have comes as text: bytes as base64,
 in a query a mapping as "name=value,name=value", and the ``start`` of a page as the text that ``next`` of the page

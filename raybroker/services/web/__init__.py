@@ -1,4 +1,4 @@
-"""What all services over HTTP share, whatever they serve.
+"""The web part that all services over HTTP share, whatever they serve.
 
     problems      errors as HTTP says them (problem+json)
     credentials   who asks: a user's password, or a token, each proved to the broker

@@ -28,6 +28,7 @@ from raybroker.model.errors import (
     StoreError,
     StoreFullError,
     TransactionRolledBackError,
+    UnknownDefinitionError,
 )
 
 CONTENT_TYPE: Final = "application/problem+json"
@@ -38,6 +39,7 @@ STATUSES: Final[tuple[tuple[type[BrokerError], int], ...]] = (
     (MessageFormatError, 400),
     (InvalidSelectorError, 400),
     (InvalidDestinationError, 404),
+    (UnknownDefinitionError, 404),
     (ConfigError, 400),
     (ProtocolError, 400),
     (NotSupportedError, 501),

@@ -1,4 +1,4 @@
-"""What administrators do with the tables of one broker's store: making, removing, looking, unlocking.
+"""Administration of the tables of one broker's store: making, removing, looking, unlocking.
 
 The brokers need not run.  Whatever changes rows of a host that runs all the same makes its next commit fail, after
 which it stops: it never writes into tables that it does not know.

@@ -1,4 +1,4 @@
-"""What a commit writes: the row of the log and the rows of its blocks, with their checksums.
+"""Packing of a commit: the row of the log and the rows of its blocks, with their checksums.
 
 The body of a row of the log is the batch in its order.  An item is kind, destination, length (``<BII``) and as many
 bytes: of a note or a checkpoint its meta; of blocks that follow one another the checksums of their rows, four bytes

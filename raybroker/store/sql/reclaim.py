@@ -1,4 +1,4 @@
-"""What may be deleted: blocks that were freed before the last checkpoint, and the log before it.
+"""Reclaim: the deletion of blocks that were freed before the last checkpoint, and of the log before it.
 
 A block that is freed after a checkpoint stays until the next one: recovery begins with the checkpoint, which speaks of
 the block.  Rows go by ranges of their keys, a bounded number at a time.
