@@ -5,12 +5,15 @@ from __future__ import annotations
 import gzip
 import http.client
 import json
+import logging
 import socket
+import struct
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -340,3 +343,33 @@ def test_garbage_is_refused_and_others_are_answered(base: str, broker: Broker, s
         one.sendall(said)
         assert one.recv(65_536).split(b" ")[1] in (b"400", b"431")
     assert get(f"{base}/healthy")[0] == 200
+
+
+@pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
+@pytest.mark.parametrize("destinations", [1, 5_000], ids=["short", "long"])
+def test_an_answer_whose_client_has_gone_leaves_no_error_and_later_scrapes_work(
+    base: str, broker: Broker, caplog: pytest.LogCaptureFixture, reset: bool, destinations: int
+) -> None:
+    broker.gate, broker.destinations = threading.Event(), destinations
+    address = ("127.0.0.1", int(base.rpartition(":")[2]))
+    gone = [socket.create_connection(address, timeout=30) for _ in range(3)]
+    for one in gone:
+        one.sendall(b"GET /metrics/destinations?names=* HTTP/1.1\r\nHost: h\r\n\r\n")
+    until(lambda: bool(broker.asked))
+    for one in gone:
+        if reset:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        one.close()
+    until(lambda: not established(address[1]))
+    broker.gate.set()
+    for _ in range(3):
+        with urllib.request.urlopen(f"{base}/metrics", timeout=30) as answer:
+            assert answer.status == 200
+            assert b"raybroker_" in answer.read()
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def established(port: int) -> bool:
+    """Whether the endpoint still believes that a client is there."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return any(row[1].endswith(f":{port:04X}") and row[3] == "01" for row in rows)
