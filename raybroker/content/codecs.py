@@ -41,6 +41,7 @@ def inflate(data: Buffer, most: int) -> bytes:
     except zlib.error as error:
         raise MessageFormatError(f"a compressed body does not inflate: {error}") from None
     if len(whole) > most:
+        del whole  # Whoever keeps the error keeps its traceback, and that would keep the body.
         raise _too_large(most)
     if not machine.eof or machine.unused_data:
         raise MessageFormatError("a compressed body does not end where it should")

@@ -425,7 +425,7 @@ def _opened_by(made: AllDoors, way: str) -> None:
         with pytest.raises(MessageFormatError, match=r"larger than the \d+ bytes allowed"):
             _ = message.body
     elif way == "REST":
-        answer = made.http().post("/queues/q/receive", params={"wait_ms": 5000})
+        answer = made.http().post("/queues/q/receive", params={"wait_ms": 20_000})
         assert (answer.status_code, "a compressed body is larger than" in answer.text) == (400, True)
     else:
         client = made.stomp().login()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 import zlib
 from collections.abc import Callable
 
@@ -47,6 +48,16 @@ def test_damaged_bytes_are_refused(codec, damage: Callable[[bytes], bytes]) -> N
     _, shrink, grow = codec
     with pytest.raises(MessageFormatError, match="compressed body"):
         grow(damage(shrink(PLAIN)), 1 << 20)
+
+
+def test_an_error_does_not_keep_what_was_inflated() -> None:
+    with pytest.raises(MessageFormatError) as caught:
+        inflate(zlib.compress(bytes(100_000)), 50_000)
+    kept = [
+        value for frame, _ in traceback.walk_tb(caught.tb) for value in frame.f_locals.values()
+        if isinstance(value, bytes | bytearray | memoryview)
+    ]  # fmt: skip
+    assert all(len(value) < 50_000 for value in kept)
 
 
 def test_a_frame_that_does_not_say_its_size_is_refused() -> None:
