@@ -33,13 +33,10 @@ from raybroker.model.errors import (
     ResourceAllocationError,
     StoreError,
 )
-from raybroker.model.large_block import LargeBlock, LargeBody, piece_bytes, pieces_of
+from raybroker.model.large_block import PIECES_WAITING_MAX, LargeBlock, LargeBody, piece_bytes, pieces_of
 
 BODIES_MAX: Final = 16
 """Bodies of one connection that come at a time."""
-WAITING_MAX: Final = 32
-"""Pieces of one connection that wait to be written, and that wait to be read."""
-
 
 Arguments = dict[str, Any]
 
@@ -158,8 +155,8 @@ class LargeBodies:
         wanted = piece_bytes(coming.nbytes, coming.received)
         if not isinstance(data, bytes) or len(data) != wanted:
             raise ProtocolError(f"piece {coming.received} of body {number} has {wanted} bytes")
-        if known.writing >= WAITING_MAX:
-            raise ProtocolError(f"{WAITING_MAX} pieces of the connection wait to be written; wait for their answers")
+        if known.writing >= PIECES_WAITING_MAX:
+            raise ProtocolError(f"{PIECES_WAITING_MAX} pieces of the connection wait to be written; wait for their answers")
         coming.received += 1
         known.writing += 1
         last = coming.received == pieces_of(coming.nbytes)
@@ -188,8 +185,8 @@ class LargeBodies:
 
     def _read(self, session: BodySession, request: int, args: Arguments) -> None:
         known = self._of(session)
-        if len(known.reads) + known.reading >= WAITING_MAX:
-            raise ProtocolError(f"{WAITING_MAX} pieces that the connection asks for wait to be read; take them first")
+        if len(known.reads) + known.reading >= PIECES_WAITING_MAX:
+            raise ProtocolError(f"{PIECES_WAITING_MAX} pieces that the connection asks for wait to be read; take them first")
         home = _home_of(session, int(args["handle"]), int(args["epoch"]))
         read = partial(self._read_piece, session, request, home, int(args["ordinal"]), int(args["piece"]))
         if known.reads or session.peer.congested():

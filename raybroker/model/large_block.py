@@ -19,6 +19,8 @@ LARGE_BODY_BYTES: Final = MIB
 """A body with more bytes travels in pieces where both ends can do that."""
 PIECE_BYTES: Final = 256 * 1024
 """Every piece of a body but the last one."""
+PIECES_WAITING_MAX: Final = 32
+"""Pieces of one connection that wait to be written at its host, and that wait to be read."""
 
 
 def pieces_of(nbytes: int) -> int:

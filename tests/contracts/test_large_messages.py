@@ -231,6 +231,20 @@ def test_many_threads_send_large_messages_at_once(make: Callable[..., LoopbackBr
     assert found == {number: body(number) for number in range(threads)}
 
 
+def test_many_consumers_of_one_connection_read_large_messages_at_once(make: Callable[..., LoopbackBroker]) -> None:
+    """More than a host lets one connection ask for at a time."""
+    broker, consumers = make(), 12
+    sender = broker.connect().session()
+    for number in range(consumers):
+        sender.producer(f"q{number}").send(body(number))
+    connection = broker.connect(started=False)
+    opened = [connection.session().consumer(f"q{number}") for number in range(consumers)]
+    connection.start()
+    messages = [consumer.receive(timeout=WAIT_S) for consumer in opened]
+    assert [message.body for message in messages] == [body(number) for number in range(consumers)]
+    assert {message.delivery_count for message in messages} == {1}
+
+
 def test_a_lost_connection_loses_no_large_message(make: Callable[..., LoopbackBroker]) -> None:
     """The link ends while bodies go both ways: the one that is sent is sent again, the one that comes comes again."""
     broker = make()

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 from raybroker.client.connection.whole_body import WholeBody
 from raybroker.model.errors import BrokerError, ProtocolError
-from raybroker.model.large_block import LargeBlock, pieces_of
+from raybroker.model.large_block import PIECES_WAITING_MAX, LargeBlock, pieces_of
 from raybroker.wire.native import frames as wire
 
 AHEAD: Final = 4
@@ -34,6 +34,7 @@ class LargeDeliveries:
     """Of one connection, on its loop. ``request`` asks the host; ``deliver`` takes what is complete, and ``broke`` the
     exception that this raised.
 
+    All handles together ask for no more pieces at a time than the host lets wait; the others wait for their turn.
     A message that cannot be read is delivered without its body; whoever gets it passes over it.
     """
 
@@ -46,6 +47,8 @@ class LargeDeliveries:
         self.behind: dict[int, deque[Any]] = {}
         """By handle: what is being read, and what waits behind it; empty: nothing is."""
         self._reading: dict[int, asyncio.Task[None]] = {}
+        self._room = asyncio.Semaphore(PIECES_WAITING_MAX)
+        """For pieces that are asked for and not answered."""
 
     def takes(self, frame: OfHandle) -> bool:
         """Whether a frame is a large delivery, or waits behind one; then it comes later."""
@@ -98,9 +101,7 @@ class LargeDeliveries:
         try:
             while asked or next_piece < pieces:
                 while next_piece < pieces and len(asked) < AHEAD:
-                    asked.append(self._request("read_body", {
-                        "handle": frame.handle, "epoch": frame.epoch, "ordinal": frame.ordinal, "piece": next_piece,
-                    }))  # fmt: skip
+                    asked.append(await self._ask(frame, next_piece))
                     next_piece += 1
                 body.write(await asked.popleft())
             if body.tell() != size:
@@ -110,3 +111,15 @@ class LargeDeliveries:
                 future.add_done_callback(lambda done: done.cancelled() or done.exception())
             return
         block.large = WholeBody(body.getvalue())
+
+    async def _ask(self, frame: wire.DeliverLarge, piece: int) -> asyncio.Future[Any]:
+        """The answer to come."""
+        await self._room.acquire()
+        args = {"handle": frame.handle, "epoch": frame.epoch, "ordinal": frame.ordinal, "piece": piece}
+        try:
+            future = self._request("read_body", args)
+        except BaseException:
+            self._room.release()
+            raise
+        future.add_done_callback(lambda _: self._room.release())
+        return future

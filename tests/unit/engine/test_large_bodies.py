@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from raybroker.core.policy import limits_of
-from raybroker.engine.large_bodies import BODIES_MAX, WAITING_MAX, LargeBodies
+from raybroker.engine.large_bodies import BODIES_MAX, LargeBodies
 from raybroker.model.block import encode_block
 from raybroker.model.errors import (
     BrokerError,
@@ -20,7 +20,7 @@ from raybroker.model.errors import (
     StoreDamagedError,
     StoreFullError,
 )
-from raybroker.model.large_block import PIECE_BYTES, LargeBlock
+from raybroker.model.large_block import PIECE_BYTES, PIECES_WAITING_MAX, LargeBlock
 from raybroker.model.settings import DestinationAttributes
 
 DATA = b"0" * PIECE_BYTES + b"1" * PIECE_BYTES + b"end"
@@ -225,7 +225,7 @@ def test_bodies_and_pieces_under_way_are_bounded(rig: Rig) -> None:
         rig.begin(0)
     with pytest.raises(ResourceAllocationError, match=f"{BODIES_MAX} bodies"):
         rig.begin(BODIES_MAX)
-    for number in range(WAITING_MAX):
+    for number in range(PIECES_WAITING_MAX):
         rig.call("body_piece", body=number // 2, data=PIECES[number % 2])
     with pytest.raises(ProtocolError, match="wait for their answers"):
         rig.call("body_piece", body=15, data=b"end")
@@ -293,7 +293,7 @@ def test_a_message_that_is_gone_or_has_no_such_piece_is_said_so(rig: Rig) -> Non
 
 def test_pieces_wait_for_a_connection_that_is_full_and_no_more_than_so_many(rig: Rig) -> None:
     rig.peer.full = True
-    for _ in range(WAITING_MAX):
+    for _ in range(PIECES_WAITING_MAX):
         rig.read()
     assert rig.worker.jobs == []
     with pytest.raises(ProtocolError, match="take them first"):
@@ -302,9 +302,9 @@ def test_pieces_wait_for_a_connection_that_is_full_and_no_more_than_so_many(rig:
     assert rig.worker.jobs == []
     rig.peer.full = False
     rig.part.writable(rig.session)
-    assert len(rig.worker.jobs) == WAITING_MAX
+    assert len(rig.worker.jobs) == PIECES_WAITING_MAX
     rig.worker.work()
-    assert len(rig.peer.replies) == WAITING_MAX
+    assert len(rig.peer.replies) == PIECES_WAITING_MAX
     rig.read()
 
 

@@ -10,7 +10,7 @@ from raybroker.client.connection.large_deliveries import AHEAD, LargeDeliveries
 from raybroker.client.connection.whole_body import WholeBody
 from raybroker.model.block import Block, encode_block
 from raybroker.model.errors import IllegalStateError
-from raybroker.model.large_block import PIECE_BYTES, LargeBlock, missing
+from raybroker.model.large_block import PIECE_BYTES, PIECES_WAITING_MAX, LargeBlock, missing
 from raybroker.wire.native import frames as wire
 
 
@@ -156,5 +156,27 @@ def test_an_error_of_whoever_gets_it_is_told() -> None:
         await turns()
         await host.answer(DATA[:100])
         assert [str(error) for error in host.broke] == ["not mine"]
+
+    run(work)
+
+
+def test_many_handles_ask_for_no_more_at_a_time_than_a_host_lets_wait() -> None:
+    async def work(host: Host) -> None:
+        handles = PIECES_WAITING_MAX // AHEAD + 4
+        for handle in range(1, handles + 1):
+            assert host.part.takes(large(DATA, handle=handle))
+        await turns()
+        assert len(host.asked) == PIECES_WAITING_MAX
+        while host.asked:
+            args, future = host.asked.pop(0)
+            if args["handle"] == 2:
+                future.set_exception(IllegalStateError("gone"))
+            else:
+                future.set_result(DATA[args["piece"] * PIECE_BYTES : (args["piece"] + 1) * PIECE_BYTES])
+            await turns()
+            assert len(host.asked) <= PIECES_WAITING_MAX
+        assert len(host.delivered) == handles
+        assert [frame.handle for frame in host.delivered if missing(frame.block)] == [2]
+        assert not host.part.behind
 
     run(work)
