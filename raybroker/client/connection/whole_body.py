@@ -6,12 +6,16 @@ from raybroker.model.large_block import PIECE_BYTES
 
 
 class WholeBody:
-    """See LargeBody. ``data``: what the application gave, or gets; nobody copies it."""
+    """See LargeBody. ``data``: what the application gave, or gets; nobody copies it.
 
-    __slots__ = ("data",)
+    ``sent``: a message with this body has left, so that a host may have stored it.
+    """
+
+    __slots__ = ("data", "sent")
 
     def __init__(self, data: bytes) -> None:
         self.data = data
+        self.sent = False
 
     @property
     def nbytes(self) -> int:

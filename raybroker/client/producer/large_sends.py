@@ -14,7 +14,7 @@ from raybroker.client.connection.tasks import Tasks
 from raybroker.client.destinations import Destination
 from raybroker.client.producer.body_upload import UploadChannel, upload
 from raybroker.client.producer.producer_state import Batch, ProducerState
-from raybroker.client.producer.settlement import complete, refuse_all
+from raybroker.client.producer.settlement import complete, refuse_all, unknown_outcome
 from raybroker.model.block import headers_bytes_of
 from raybroker.model.errors import BrokerError, ConnectionLostError
 from raybroker.model.record import Buffer
@@ -100,6 +100,7 @@ class LargeSends:
                 if channel.lost:
                     raise ConnectionLostError(f"the connection of the producer for {self._destination.name} was lost")
                 if wanted:
+                    batch.large.sent = True
                     channel.link.write(*wire.send_large(handle, batch.floor, txn, body, batch.data))
             if not wanted:  # Its producer has given it up.
                 channel.tell("drop_body", {"body": body})
@@ -135,6 +136,8 @@ class LargeSends:
         lost = isinstance(error, ConnectionLostError)
         if lost and self._transactions is None and batch.shared.persistent:
             return  # It is sent again on the next connection.
+        if batch.large is not None and batch.large.sent:
+            error = unknown_outcome(error)
         with self._lock:
             known = self._state.settle(batch.first_seq)
             if not lost and self._transactions is not None:

@@ -183,6 +183,27 @@ def test_a_refusal_is_told_once_and_the_host_may_forget_the_body() -> None:
     run(work)
 
 
+def test_one_that_a_lost_connection_may_have_stored_is_not_said_to_be_refused() -> None:
+    """Its body is sent once more, and then the disk is full."""
+
+    async def work(rig: Rig) -> None:
+        rig.part.begin(rig.channel, 3, rig.batch())
+        await turns()
+        await rig.channel.answer()
+        assert len(rig.channel.written) == 1
+        rig.state.send_again()
+        again = rig.state.next_ready()
+        assert again is not None
+        rig.part.begin(rig.channel, 3, again)
+        await turns()
+        await rig.channel.answer(StoreFullError("no room"))
+        error = rig.waiter.exception()
+        assert isinstance(error, ConnectionLostError)
+        assert "whether the message was stored is not known: no room" in str(error)
+
+    run(work)
+
+
 def test_a_message_that_was_given_up_is_not_sent_and_others_go_on() -> None:
     async def work(rig: Rig) -> None:
         rig.part.begin(rig.channel, 3, rig.batch())
