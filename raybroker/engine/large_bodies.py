@@ -156,7 +156,9 @@ class LargeBodies:
         if not isinstance(data, bytes) or len(data) != wanted:
             raise ProtocolError(f"piece {coming.received} of body {number} has {wanted} bytes")
         if known.writing >= PIECES_WAITING_MAX:
-            raise ProtocolError(f"{PIECES_WAITING_MAX} pieces of the connection wait to be written; wait for their answers")
+            raise ProtocolError(
+                f"{PIECES_WAITING_MAX} pieces of the connection wait to be written; wait for their answers"
+            )
         coming.received += 1
         known.writing += 1
         last = coming.received == pieces_of(coming.nbytes)
@@ -186,7 +188,9 @@ class LargeBodies:
     def _read(self, session: BodySession, request: int, args: Arguments) -> None:
         known = self._of(session)
         if len(known.reads) + known.reading >= PIECES_WAITING_MAX:
-            raise ProtocolError(f"{PIECES_WAITING_MAX} pieces that the connection asks for wait to be read; take them first")
+            raise ProtocolError(
+                f"{PIECES_WAITING_MAX} pieces that the connection asks for wait to be read; take them first"
+            )
         home = _home_of(session, int(args["handle"]), int(args["epoch"]))
         read = partial(self._read_piece, session, request, home, int(args["ordinal"]), int(args["piece"]))
         if known.reads or session.peer.congested():

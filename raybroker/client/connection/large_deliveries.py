@@ -69,6 +69,17 @@ class LargeDeliveries:
         if task is not None:
             await asyncio.shield(task)
 
+    def deliver_now(self, handle: int) -> None:
+        """Everything that came for a handle is delivered as it is, bodies or not: it is void.
+
+        What follows must not be overtaken by what was before.
+        """
+        task, waiting = self._reading.pop(handle, None), self.behind.pop(handle, ())
+        if task is not None:
+            task.cancel()
+        for frame in waiting:
+            self._deliver(_as_any_other(frame) if isinstance(frame, wire.DeliverLarge) else frame)
+
     def lost(self) -> None:
         """The connection has ended: what is not complete never will be."""
         for task in self._reading.values():
@@ -87,7 +98,7 @@ class LargeDeliveries:
             frame = waiting[0]
             if isinstance(frame, wire.DeliverLarge):
                 await self._read(frame)
-                frame = wire.Deliver(handle, frame.epoch, frame.tag, frame.attempt, frame.block)
+                frame = _as_any_other(frame)
             waiting.popleft()
             self._deliver(frame)
         del self.behind[handle], self._reading[handle]
@@ -123,3 +134,7 @@ class LargeDeliveries:
             raise
         future.add_done_callback(lambda _: self._room.release())
         return future
+
+
+def _as_any_other(frame: wire.DeliverLarge) -> wire.Deliver:
+    return wire.Deliver(frame.handle, frame.epoch, frame.tag, frame.attempt, frame.block)

@@ -402,6 +402,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             self._settled_up_to = 0
 
         def released(next_tag: int) -> None:
+            channel.large.deliver_now(self._handle)
             with self._lock:
                 self._connection.flow.handed_out(self._flow.buffered)
                 if share is not None:

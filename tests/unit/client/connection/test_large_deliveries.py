@@ -44,7 +44,8 @@ class Host:
         while self.asked:
             args, future = self.asked.pop(0)
             start = args["piece"] * PIECE_BYTES
-            future.set_result(data[start : start + PIECE_BYTES])
+            if not future.cancelled():
+                future.set_result(data[start : start + PIECE_BYTES])
             await turns()
 
 
@@ -156,6 +157,31 @@ def test_an_error_of_whoever_gets_it_is_told() -> None:
         await turns()
         await host.answer(DATA[:100])
         assert [str(error) for error in host.broke] == ["not mine"]
+
+    run(work)
+
+
+def test_what_is_void_overtakes_nothing_that_comes_later() -> None:
+    """A consumer gave everything back: what waits is delivered at once, without bodies, and reading ends."""
+
+    async def work(host: Host) -> None:
+        drained = wire.Drained(1, 5, 3)
+        assert host.part.takes(large(DATA))
+        assert host.part.takes(drained)
+        assert host.part.takes(large(DATA, tag=2))
+        assert host.part.takes(large(DATA, handle=2))
+        await turns()
+        host.part.deliver_now(1)
+        host.part.deliver_now(3)
+        assert [type(frame) for frame in host.delivered] == [wire.Deliver, wire.Drained, wire.Deliver]
+        assert [missing(frame.block) for frame in (host.delivered[0], host.delivered[2])] == [True, True]
+        assert not host.part.takes(small())
+        await turns()
+        await host.answer(DATA)
+        assert [frame.handle for frame in host.delivered] == [1, 1, 1, 2]
+        assert not missing(host.delivered[-1].block)
+        assert not host.part.behind
+        assert host.broke == []
 
     run(work)
 
