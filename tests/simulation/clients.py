@@ -9,13 +9,15 @@ what was not settled.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from raybroker.client.producer.producer_state import Batch, ProducerState, Shared
 from raybroker.core.outcome import Refused
 from raybroker.model.block import Block
+from raybroker.model.large_block import LargeBlock
 from tests.simulation.history import SENDS, value_of
+from tests.simulation.large import Download, Upload
 from tests.simulation.messages import body_of, header_of, priority_of, unit_of
 from tests.simulation.network import Connection
 from tests.simulation.plan import MS, ProducerPlan
@@ -49,6 +51,9 @@ class Machine:
         self._requests: dict[tuple[int, int], Reply] = {}
         self._next_request = 1
         self._next_handle = 1
+        self._next_body = 1
+        self._downloads: dict[int, Download] = {}
+        """Of the handles to which a large message comes."""
         self._connecting = False
         self.ready = False
         """The host knows this client."""
@@ -85,6 +90,7 @@ class Machine:
                 connection.lose()
                 return
             self.ready = True
+            connection.pieces = bool(result.get("pieces"))
             for endpoint in self.endpoints:
                 endpoint.open()
 
@@ -94,6 +100,7 @@ class Machine:
         """The connection is known to be gone."""
         if connection is self.connection:
             self.connection = None
+            self._downloads.clear()
             for endpoint in self.endpoints:
                 endpoint.lost()
             self.connect_later()
@@ -104,6 +111,7 @@ class Machine:
         if self.connection is not None:
             self.connection.machine_dies()
             self.connection = None
+            self._downloads.clear()
         for endpoint in self.endpoints:
             endpoint.crash()
         self.connect_later()
@@ -111,6 +119,10 @@ class Machine:
     def new_handle(self) -> int:
         self._next_handle += 1
         return self._next_handle - 1
+
+    def new_body(self) -> int:
+        self._next_body += 1
+        return self._next_body - 1
 
     def call(self, op: str, args: dict[str, Any], reply: Reply, asked: list[Any] | None = None) -> None:
         """A request on the present connection; without one it is dropped, as its answer would be."""
@@ -156,21 +168,53 @@ class Machine:
                 producer.settled(first_seq, refused)
 
     def on_deliver(self, connection: Connection, handle: int, epoch: int, tag: int, attempt: int, block: Block) -> None:
+        self._to_consumer(connection, handle, "delivered", epoch, tag, attempt, block)
+
+    def on_deliver_large(
+        self, connection: Connection, handle: int, epoch: int, tag: int, attempt: int, ordinal: int, block: LargeBlock
+    ) -> None:
+        """Nobody sees it, or what comes after it, before its body is here."""
+        if connection is not self.connection:
+            return
+        download = self._downloads.get(handle)
+        if download is not None:
+            download.behind(download.begin, epoch, tag, attempt, ordinal, block)
+            return
+
+        def delivered(*args: Any) -> None:
+            self._tell_consumer(handle, "delivered", *args)
+
+        over = partial(self._downloads.pop, handle, None)
+        download = self._downloads[handle] = Download(self, handle, delivered, over)
+        download.begin(epoch, tag, attempt, ordinal, block)
+
+    def deliver_now(self, handle: int) -> None:
+        """What came for a consumer is void."""
+        download = self._downloads.get(handle)
+        if download is not None:
+            download.deliver_now()
+
+    def _to_consumer(self, connection: Connection, handle: int, method: str, *args: Any) -> None:
+        if connection is not self.connection:
+            return
+        download = self._downloads.get(handle)
+        if download is not None:
+            download.behind(self._tell_consumer, handle, method, *args)
+        else:
+            self._tell_consumer(handle, method, *args)
+
+    def _tell_consumer(self, handle: int, method: str, *args: Any) -> None:
         for consumer in self.consumers:
-            if consumer.handle == handle and connection is self.connection:
-                consumer.delivered(epoch, tag, attempt, block)
+            if consumer.handle == handle:
+                getattr(consumer, method)(*args)
 
     def on_drained(self, connection: Connection, handle: int, epoch: int, unused: int | None) -> None:
         """Credit is void; None: there is something to be had."""
-        for consumer in self.consumers:
-            if consumer.handle == handle and connection is self.connection:
-                consumer.drained(epoch, unused)
+        self._to_consumer(connection, handle, "drained", epoch, unused)
 
     def on_withdrawn(self, connection: Connection, handle: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> None:
         """Deliveries are void."""
-        for consumer in self.consumers:
-            if consumer.handle == handle and connection is self.connection:
-                consumer.withdrawn(epoch, ranges)
+        self._to_consumer(connection, handle, "withdrawn", epoch, ranges)
 
     def on_acked(self, connection: Connection, request: int, unknown: int) -> None:
         """What was confirmed is recorded where the host says so."""
@@ -189,6 +233,7 @@ class Machine:
         if name == "credit":  # These producers have windows of their own.
             return
         assert name in ("destroyed", "halted"), name
+        assert name == "destroyed" or self.world.disk.damaged, "a destination halts, and nothing is damaged"
         if connection is self.connection:
             for endpoint in (*self.producers, *self.consumers):
                 if endpoint.handle == data["handle"]:
@@ -210,6 +255,8 @@ class SimProducer:
         self.generation = 0
         self.produced = 0
         self.state = self._identity()
+        self._uploading: Connection | None = None
+        """Where a body goes; nothing else of the producer leaves meanwhile."""
         self._sized: ProducerState | None = None
         world.loop.after(world.rng.randrange(30 * MS), self.work)
 
@@ -254,6 +301,7 @@ class SimProducer:
     def lost(self) -> None:
         self.open_now = False
         self.handle = 0
+        self._uploading = None
 
     def crash(self) -> None:
         self.lost()
@@ -318,13 +366,51 @@ class SimProducer:
         if not self.open_now or connection is None or (self.gate != "open" and not self.world.healing):
             return
         state.seal()
-        while state.ready:
+        while state.ready and self._uploading is not connection:
             floor = state.floor
             batch = state.next_ready()
             assert batch is not None
-            connection.send(self.handle, floor, batch.data)
+            if batch.large is not None and connection.pieces:
+                self._upload(connection, batch)
+                return
+            connection.send(self.handle, floor, batch.block)
             if not batch.shared.persistent:
                 self._log("info", batch, 0, batch.count)
+
+    def _upload(self, connection: Connection, batch: Batch) -> None:
+        """Send the body, and then its message, if it is still wanted."""
+        number, handle, state = self.machine.new_body(), self.handle, self.state
+        self._uploading = connection
+        self.world.watch.seen["large sends"] += 1
+
+        def done(code: str | None) -> None:
+            if connection is not self.machine.connection:
+                return
+            self._uploading = None
+            wanted = batch in state.unsettled and state is self.state and handle == self.handle
+            if not wanted or code is not None:
+                self.machine.call("drop_body", {"body": number}, lambda result, code: None)
+            if code is not None and wanted:
+                self._not_taken(batch)
+            elif wanted:
+                self._sent_large(connection, batch, number)
+            self.flush()
+
+        Upload(self.machine, number, (self.kind, self.name), batch, done)
+
+    def _sent_large(self, connection: Connection, batch: Batch, number: int) -> None:
+        assert batch.large is not None
+        batch.large.sent = True
+        connection.send_large(self.handle, batch.floor, number, batch.data)
+        if not self.state.awaits(batch):
+            self.state.settle(batch.first_seq)
+            self._log("info", batch, 0, batch.count)
+
+    def _not_taken(self, batch: Batch) -> None:
+        """The host refused the body; the message may be there from before."""
+        assert batch.large is not None
+        self.state.settle(batch.first_seq)
+        self._log("info" if batch.large.sent else "fail", batch, 0, batch.count)
 
     def settled(self, first_seq: int, refused: Sequence[Refused]) -> None:
         batch = self.state.settle(first_seq)

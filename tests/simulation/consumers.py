@@ -11,6 +11,7 @@ from raybroker.client.consumer.flow_control import CreditFlow, PrefetchFlow
 from raybroker.content.headers import decode_header
 from raybroker.model.block import Block
 from raybroker.model.errors import IllegalStateError, InvalidDestinationError
+from raybroker.model.large_block import missing
 from tests.simulation.clients import Machine
 from tests.simulation.credit_pool import CreditPool
 from tests.simulation.messages import SELECTORS, body_of
@@ -156,6 +157,7 @@ class SimConsumer:
             if self.epoch != epoch:
                 return
             assert code in (None, "invalid_destination", "store"), code
+            self.machine.deliver_now(self.handle)
             self.flow.restart()
             self._min_tag = next_tag or 0
             self._go_on()
@@ -175,6 +177,9 @@ class SimConsumer:
     def delivered(self, epoch: int, tag: int, attempt: int, block: Block) -> None:
         if epoch != self.epoch or tag < self._min_tag:
             return
+        if missing(block):
+            self._missed(tag)
+            return
         values, count = values_of(block), block.count
         for index in {0, count - 1}:
             root = self.world.watch.codec.root(values[index])
@@ -189,6 +194,14 @@ class SimConsumer:
         if ask:
             self._ask(ask)
         self._go_on()
+
+    def _missed(self, tag: int) -> None:
+        """The body of a large message could not be read: it is for anybody."""
+        ask = self.flow.arrived(1) + self.flow.consumed(1)
+        if self.plan.ack != "none":
+            self._up("settle", 0, "unseen", -1, "", [(tag, tag)])
+        if ask:
+            self._ask(ask)
 
     def _check_window(self, count: int) -> None:
         flow = self.flow

@@ -13,17 +13,23 @@ from typing import Any
 
 from raybroker.engine.committer import entry_bytes
 from raybroker.model.errors import BrokerError, StoreDamagedError, StoreError
+from raybroker.model.large_block import LargeBlock, LargePayload
 from raybroker.model.record import BLOCK, CHECKPOINT, NOTE_BYTES_MAX, Entry, EntryRun, StoreStats, in_runs
 from tests.simulation.events import Loop
+from tests.simulation.large import SimBody, StoredBody
 
 
 class SimDisk:
-    """``log``: entries that are durable, with the ordinal and destination of a block as its key."""
+    """``log``: entries that are durable, with the ordinal and destination of a block as its key.
+
+    ``fronts``: bytes before the body, of blocks whose bodies came in pieces.
+    """
 
     def __init__(self) -> None:
         self.log: list[Entry] = []
         self.blocks: dict[tuple[int, int], bytes] = {}
         self.damaged: set[tuple[int, int]] = set()
+        self.fronts: dict[tuple[int, int], int] = {}
 
     def append(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
@@ -31,6 +37,12 @@ class SimDisk:
                 key = entry.destination, entry.ordinal
                 assert key not in self.blocks, f"block {key} is stored twice"
                 self.blocks[key] = b"".join(entry.payload)
+                if type(entry.payload) is LargePayload:
+                    body = entry.payload.large
+                    assert isinstance(body, SimBody), "the body of one block is given to another"
+                    assert body.finished, "a block refers to a body that is not durable"
+                    self.fronts[key] = len(self.blocks[key])
+                    self.blocks[key] += body.data
             else:
                 assert entry.kind == CHECKPOINT or len(entry.meta) <= NOTE_BYTES_MAX
             self.log.append(Entry(entry.kind, entry.destination, entry.ordinal, entry.meta))
@@ -84,6 +96,23 @@ class SimStore:
             raise AssertionError(f"block {ordinal} of destination {destination} is read and not stored")
         return found
 
+    def begin_body(self, nbytes: int) -> SimBody:
+        return SimBody(self, nbytes)
+
+    def large(self, destination: int, ordinal: int) -> LargeBlock | None:
+        key = destination, ordinal
+        front = self.disk.fronts.get(key)
+        if front is None or key in self.freed:
+            return None
+        data = self.disk.blocks[key]
+        return LargeBlock(data[:front], StoredBody(len(data) - front, front, lambda: self._still(key)))
+
+    def _still(self, key: tuple[int, int]) -> bytes:
+        """A block that may have been freed since: its file may be another's by now."""
+        if key in self.freed:
+            raise StoreDamagedError(f"the file of block {key} is another's")
+        return self.read(*key)
+
     def salvage(self, destination: int, ordinal: int) -> bytes:
         return self.disk.blocks.get((destination, ordinal), b"")
 
@@ -114,6 +143,7 @@ class SimStore:
                 continue
             if key in self.freed:
                 self.disk.blocks.pop(key, None)
+                self.disk.fronts.pop(key, None)
             elif self._rng.random() < self._relocation:
                 moved.append(entry)
             else:

@@ -10,6 +10,7 @@ from tests.simulation import (
     mutant_draining,
     mutant_durability,
     mutant_features,
+    mutant_large,
     mutant_rules,
     mutant_units,
 )
@@ -17,5 +18,5 @@ from tests.simulation.mutation import TABLE, Mutant, Patch, applied
 
 __all__ = [
     "TABLE", "Mutant", "Patch", "applied", "mutant_dispatch", "mutant_draining", "mutant_durability", "mutant_features",
-    "mutant_rules", "mutant_units",
+    "mutant_large", "mutant_rules", "mutant_units",
 ]  # fmt: skip

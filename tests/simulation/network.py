@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from raybroker.core.outcome import Refused
 from raybroker.model.block import Block
+from raybroker.model.errors import ProtocolError
+from raybroker.model.large_block import LargeBlock
 from raybroker.model.record import Buffer
 from tests.simulation.events import Loop
 
@@ -39,6 +41,8 @@ class Connection:
         self.loop: Loop = world.loop
         self.rng: Random = world.rng
         self.client_open = True
+        self.pieces = False
+        """The host takes large bodies in pieces."""
         self.host_open = True
         self.session = world.host.open_session(self)
         self._delay_max = world.plan.delay_max
@@ -72,6 +76,16 @@ class Connection:
 
     def _send(self, handle: int, floor: int, data: bytes, txn: int) -> None:
         self.session.send(handle, floor, Block(data), txn)
+
+    def send_large(self, handle: int, floor: int, body: int, front: bytes, txn: int = 0) -> None:
+        self.up(self._send_large, handle, floor, body, front, txn)
+
+    def _send_large(self, handle: int, floor: int, body: int, front: bytes, txn: int) -> None:
+        try:
+            self.session.send_large(handle, floor, body, LargeBlock.promised(front), txn)
+        except ProtocolError:  # The client was hasty, and what it does is not our protocol.
+            self.world.watch.seen["bodies that had not come"] += 1
+            self.close("protocol", "")
 
     # ---- breaking --------------------------------------------------------------------------------------------------
 
@@ -143,11 +157,14 @@ class Connection:
         self.session.writable()
 
     def _delivered(self, handle: int, epoch: int, tag: int, attempt: int, block: Block) -> None:
-        self._arrived += block.count
+        self._came(block.count)
+        self.machine.on_deliver(self, handle, epoch, tag, attempt, block)
+
+    def _came(self, count: int) -> None:
+        self._arrived += count
         if 0 < self._meter_max <= self._arrived:
             self._arrived = 0
             self.up(self._go_on)
-        self.machine.on_deliver(self, handle, epoch, tag, attempt, block)
 
     def reply(self, request: int, result: object) -> None:
         if self.host_open:
@@ -169,6 +186,20 @@ class Connection:
             self.world.watch.delivered(epoch, tag, attempt, opened)
         self._metered += opened.count
         self._down(self._delivered, handle, epoch, tag, attempt, opened)
+
+    def deliver_large(self, handle: int, epoch: int, tag: int, attempt: int, ordinal: int, front: Buffer) -> None:
+        block = LargeBlock.promised(bytes(front))
+        if self.host_open:
+            self.world.watch.delivered(epoch, tag, attempt, block)
+            self.world.watch.seen["large deliveries"] += 1
+        self._metered += 1
+        self._down(self._delivered_large, handle, epoch, tag, attempt, ordinal, block)
+
+    def _delivered_large(
+        self, handle: int, epoch: int, tag: int, attempt: int, ordinal: int, block: LargeBlock
+    ) -> None:  # fmt: skip
+        self._came(1)
+        self.machine.on_deliver_large(self, handle, epoch, tag, attempt, ordinal, block)
 
     def acked(self, request: int, unknown: int) -> None:
         if self.host_open:

@@ -38,7 +38,7 @@ FAULTS = {
 FEATURES = {
     "topics": 0.4, "selectors": 0.3, "priorities": 0.35, "expiry": 0.25, "delay": 0.25, "outcomes": 0.35, "leases": 0.2,
     "transactions": 0.4, "behaviors": 0.3, "dead": 0.6, "begun": 0.3, "drain": 0.35, "local": 0.2, "units": 0.4,
-    "gathering": 0.2,
+    "gathering": 0.2, "large": 0.25,
 }  # fmt: skip
 """Feature → how often a run has it."""
 
@@ -242,10 +242,10 @@ def producer(rng: Random, plan: Plan, home: int) -> ProducerPlan:
     return ProducerPlan(
         home=home,
         persistent_share=pick((1.0, 1.0, 0.7, 0.0)),
-        mean_batch=pick((1, 2, 4, 12)),
+        mean_batch=pick((1, 2, 4, 12)) if "large" not in features else pick((0, 0, 1)),
         interval=pick((3, 8, 20)) * MS,
         window=pick((1, 3, 16)),
-        body_bytes_max=pick((12, 40, 90)),
+        body_bytes_max=pick((12, 40, 90)) if "large" not in features else pick((40, 90)),
         total=pick((60, 200, 500)),
         headers="selectors" in features,
         spread=pick((1, 2, 3)) if "priorities" in features else 1,

@@ -74,5 +74,6 @@ def test_every_command_every_death_and_every_kind_of_restart_happens_in_some_see
         world.run()
         seen |= {name for name, count in world.watch.seen.items() if count}
     wanted = {kind.__name__ for kind in HANDLERS} | {"OLDEST", "LOW_PRIORITY", "EXPIRED", "UNDELIVERABLE", "ERROR"}
+    wanted |= {"large sends", "large deliveries", "bodies refused", "bodies that are gone", "bodies that had not come"}
     wanted |= {"prepared at a restart", "subscriptions at a restart", "resting at a restart"}
     assert wanted <= seen, f"never happened: {sorted(wanted - seen)}"

@@ -62,7 +62,7 @@ class TxProducer(SimProducer):
             world.watch.classes[value] = None
         state.seal()
         while (batch := state.next_ready()) is not None:
-            connection.send(self.handle, state.floor, batch.data, unit.number)
+            connection.send(self.handle, state.floor, batch.block, unit.number)
 
     def destroyed(self, *, halted: bool) -> None:
         """Nobody can say what becomes of what was sent there."""

@@ -22,6 +22,7 @@ from tests.simulation.consumers import SimConsumer
 from tests.simulation.disk import SimCommitter, SimDisk, SimStore
 from tests.simulation.events import Loop, SimClock
 from tests.simulation.faults import Faults
+from tests.simulation.large import SimWorker, small_pieces
 from tests.simulation.messages import unit_of
 from tests.simulation.network import Connection
 from tests.simulation.plan import DMQ, MS, ConsumerPlan, draw
@@ -147,9 +148,12 @@ class World:
         )
         self.store.on_free = self.watch.freed
         self.store.roomy = self.has_room
+        store, large = self.store, "large" in plan.features
         host = Host(
             self.store, self.clock, self._config, codec=self.watch.codec, incarnation=self.incarnation,
             identity=self.next_number(), broker="b1", idle=self._idle, failed=self._failed, alarm=self._alarm,
+            bodies=store if large else None,
+            worker=SimWorker(self.loop, self.rng, plan.sync_max, lambda: store.gone) if large else None,
         )  # fmt: skip
         self.committer = SimCommitter(
             self.loop, self.rng, self.store, sync_max=plan.sync_max, lag_max=plan.group_lag_max,
@@ -225,7 +229,8 @@ class World:
     def run(self) -> None:
         sort_max, plain.SORT_MESSAGES_MAX = plain.SORT_MESSAGES_MAX, self.plan.sort_max
         try:
-            self._run()
+            with small_pieces("large" in self.plan.features):
+                self._run()
         finally:
             plain.SORT_MESSAGES_MAX = sort_max
 
@@ -301,6 +306,9 @@ class World:
 
     def _restart_finds_nothing(self) -> None:
         self.loop.run(self.loop.now + 100 * MS, EVENTS_MAX)
+        assert self.host is not None
+        coming = [number for one in self.host._bodies._sessions.values() for number in one.coming]
+        assert not coming, f"bodies {coming} are kept, and their messages are not sent any more"
         self.crash()
         self.loop.run(self.loop.now + 60 * MS, EVENTS_MAX)
         assert self.host is not None
