@@ -112,7 +112,7 @@ class LargeBodies:
     def writable(self, session: ClientSession) -> None:
         """The connection can take more."""
         found = self._sessions.get(session)
-        while found is not None and found.reads and not session.peer.congested():
+        while found is not None and found.reads and not session.peer.full():
             found.reads.pop(0)()
 
     def left(self, session: ClientSession) -> None:
@@ -193,7 +193,7 @@ class LargeBodies:
             )
         home = _home_of(session, int(args["handle"]), int(args["epoch"]))
         read = partial(self._read_piece, session, request, home, int(args["ordinal"]), int(args["piece"]))
-        if known.reads or session.peer.congested():
+        if known.reads or session.peer.full():
             known.reads.append(read)
         else:
             read()

@@ -348,7 +348,12 @@ class Peer(Protocol):
     def event(self, name: str, data: dict[str, object]) -> None: ...
 
     def congested(self) -> bool:
-        """True while it would have to buffer more than it should; the engine then waits for ``Session.writable``."""
+        """True while no message should be delivered to it; the engine then waits for ``Session.writable``."""
+        ...
+
+    def full(self) -> bool:
+        """True while it would have to buffer more than it should; then it is congested as well. It also is when the
+        client has to say first that it wants more messages (imqConnectionFlowCount)."""
         ...
 
     def room(self) -> int:

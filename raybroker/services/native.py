@@ -400,6 +400,9 @@ class Connection:
     def congested(self) -> bool:
         return self.link.congested or 0 < self._meter_max <= self._metered
 
+    def full(self) -> bool:
+        return self.link.congested
+
     def room(self) -> int:
         return max(1, self._meter_max - self._metered) if self._meter_max > 0 else 0
 

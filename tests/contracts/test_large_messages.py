@@ -245,6 +245,16 @@ def test_many_consumers_of_one_connection_read_large_messages_at_once(make: Call
     assert {message.delivery_count for message in messages} == {1}
 
 
+def test_a_connection_that_counts_messages_gets_large_ones(make: Callable[..., LoopbackBroker]) -> None:
+    """imqConnectionFlowCount holds back messages, not the bodies of those that have come."""
+    broker = make()
+    sender = broker.connect().session()
+    for number in range(3):
+        sender.producer("q").send(body(number))
+    session = broker.connect(imqConnectionFlowCount=1).session()
+    assert [receive(session, "q").body for _ in range(3)] == [body(number) for number in range(3)]
+
+
 def test_a_lost_connection_loses_no_large_message(make: Callable[..., LoopbackBroker]) -> None:
     """The link ends while bodies go both ways: the one that is sent is sent again, the one that comes comes again."""
     broker = make()

@@ -358,6 +358,10 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             ask = self._flow.arrived(1) + self._flow.consumed(1)
             if self._share is not None:
                 self._share.settled(1)
+            if self._notifier.has_waiters:
+                self.poll()
+            if self.listener is not None:
+                self.session.wake_listeners()
         self._connection.flow.meter(1)
         self._give_back([(tag, tag)])
         if ask:

@@ -80,6 +80,9 @@ class RecordingPeer:
         self.told: list[tuple[Any, ...]] = []
         self.full = False
 
+    def full(self) -> bool:
+        return False
+
     def congested(self) -> bool:
         return self.full
 

@@ -88,7 +88,7 @@ class Peer:
     def __init__(self) -> None:
         self.replies: dict[int, Any] = {}
         self.failures: dict[int, tuple[str, str]] = {}
-        self.full = False
+        self.is_full = False
 
     def reply(self, request: int, result: object) -> None:
         self.replies[request] = result
@@ -96,8 +96,8 @@ class Peer:
     def failed(self, request: int, code: str, text: str) -> None:
         self.failures[request] = code, text
 
-    def congested(self) -> bool:
-        return self.full
+    def full(self) -> bool:
+        return self.is_full
 
 
 class Rig:
@@ -292,7 +292,7 @@ def test_a_message_that_is_gone_or_has_no_such_piece_is_said_so(rig: Rig) -> Non
 
 
 def test_pieces_wait_for_a_connection_that_is_full_and_no_more_than_so_many(rig: Rig) -> None:
-    rig.peer.full = True
+    rig.peer.is_full = True
     for _ in range(PIECES_WAITING_MAX):
         rig.read()
     assert rig.worker.jobs == []
@@ -300,7 +300,7 @@ def test_pieces_wait_for_a_connection_that_is_full_and_no_more_than_so_many(rig:
         rig.read()
     rig.part.writable(rig.session)
     assert rig.worker.jobs == []
-    rig.peer.full = False
+    rig.peer.is_full = False
     rig.part.writable(rig.session)
     assert len(rig.worker.jobs) == PIECES_WAITING_MAX
     rig.worker.work()
