@@ -204,6 +204,8 @@ class Machine:
             self._tell_consumer(handle, method, *args)
 
     def _tell_consumer(self, handle: int, method: str, *args: Any) -> None:
+        if method == "delivered" and self.connection is not None:
+            self.connection.came(args[-1].count)
         for consumer in self.consumers:
             if consumer.handle == handle:
                 getattr(consumer, method)(*args)

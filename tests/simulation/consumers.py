@@ -202,6 +202,7 @@ class SimConsumer:
             self._up("settle", 0, "unseen", -1, "", [(tag, tag)])
         if ask:
             self._ask(ask)
+        self._go_on()
 
     def _check_window(self, count: int) -> None:
         flow = self.flow

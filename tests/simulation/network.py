@@ -141,11 +141,14 @@ class Connection:
             if self.host_open:
                 self.session.writable()
 
-    def congested(self) -> bool:
+    def full(self) -> bool:
         if self._in_flight >= self._pipe_frames:
             self._was_congested = True
             return True
-        return 0 < self._meter_max <= self._metered
+        return False
+
+    def congested(self) -> bool:
+        return self.full() or 0 < self._meter_max <= self._metered
 
     def room(self) -> int:
         return max(1, self._meter_max - self._metered) if self._meter_max else 0
@@ -157,10 +160,10 @@ class Connection:
         self.session.writable()
 
     def _delivered(self, handle: int, epoch: int, tag: int, attempt: int, block: Block) -> None:
-        self._came(block.count)
         self.machine.on_deliver(self, handle, epoch, tag, attempt, block)
 
-    def _came(self, count: int) -> None:
+    def came(self, count: int) -> None:
+        """The client has messages, and their bodies."""
         self._arrived += count
         if 0 < self._meter_max <= self._arrived:
             self._arrived = 0
@@ -198,7 +201,6 @@ class Connection:
     def _delivered_large(
         self, handle: int, epoch: int, tag: int, attempt: int, ordinal: int, block: LargeBlock
     ) -> None:  # fmt: skip
-        self._came(1)
         self.machine.on_deliver_large(self, handle, epoch, tag, attempt, ordinal, block)
 
     def acked(self, request: int, unknown: int) -> None:

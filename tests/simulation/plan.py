@@ -278,7 +278,7 @@ def consumer(rng: Random, plan: Plan, home: int, number: int) -> ConsumerPlan:
         subscription=("shared" if shared else f"s{number}") if named else "",
         durable=named and (not shared or chance() < 0.7),
         shared=shared,
-        lease_ms=pick((0, 30, 150)) if "leases" in features else 0,
+        lease_ms=_lease_ms(rng, features),
         outcomes="outcomes" in features and chance() < 0.7,
         begun="begun" in features and chance() < 0.7,
         from_time=rng.randrange(3000) * MS if chance() < 0.15 else 0,
@@ -287,6 +287,13 @@ def consumer(rng: Random, plan: Plan, home: int, number: int) -> ConsumerPlan:
         at=pick(("", "b1", "b2", "b2")) if "local" in features else "",
         session=pick(("", "s1", "s1", "s2")) if "units" in features else "",
     )
+
+
+def _lease_ms(rng: Random, features: set[str]) -> int:
+    """Reading a large message takes a while, and a consumer that is always late would never have one."""
+    if "leases" not in features:
+        return 0
+    return rng.choice((0, 1500)) if "large" in features else rng.choice((0, 30, 150))
 
 
 def _transactor(rng: Random, plan: Plan, count: int, number: int) -> TransactorPlan:

@@ -216,6 +216,11 @@ class Twin:
         buckets = self.home.queues[queue.number].plain.backlog.buckets
         return self.damaged or any(signature == UNSORTED for _, signature in buckets)
 
+    def reserves(self, queue: TwinDeliveryQueue) -> bool:
+        """An open transaction has places in units of order, so that the real delivery queue goes by units already."""
+        real = self.home.queues[queue.number]
+        return real.pending is not real.plain
+
     # ---- handing out -----------------------------------------------------------------------------------------------
 
     def _handed_out(self, deliveries: list[Deliver], early: int) -> None:
@@ -243,7 +248,8 @@ class Twin:
         for attachment, rows in last.items():
             queue = self.queue_of[attachment]
             holder = queue.holders[attachment]
-            if attachment not in in_order or queue.units or (holder.selector and self.unsorted(queue)):
+            by_units = queue.units or self.reserves(queue)
+            if attachment not in in_order or by_units or (holder.selector and self.unsorted(queue)):
                 continue
             assert rows == sorted(rows), f"consumer {attachment:#x} gets messages out of order: {rows}"
             for row in queue.waiting:
