@@ -224,4 +224,10 @@ FACTORY: Final[tuple[Setting, ...]] = (
             "which saves two changes of thread a call. It does so while it is the only thread that waits, and every "
             "connection of the process wants it; listeners and raybroker.aio need the IO thread. In the main thread "
             "handlers of signals then run while it waits, or right after the call."),
+    Setting("raybroker.client.loop", "enum", "shared", "factory",
+            "Where connections of raybroker.aio do their work. shared: on the IO thread of the process, which goes on "
+            "while the application keeps its loop busy. own: on the event loop that connects, which saves two changes "
+            "of thread a call; nothing is read or answered while that loop is busy, and waiting for a send's future "
+            "without await is an error. A loopback's connections live with its broker.",
+            choices=("shared", "own")),
 )

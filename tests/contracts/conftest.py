@@ -11,7 +11,7 @@ import pytest
 from tests.contracts.handles import LoopbackBroker
 
 MakeBroker = Callable[..., LoopbackBroker]
-FACES = ("memory", "store", "sockets", "aio")
+FACES = ("memory", "store", "sockets", "aio", "own")
 ONE_FACE = pytest.mark.parametrize("make_broker", ["memory"], indirect=True)
 """For tests that mostly wait for a time to pass: the broker does the same whatever its face."""
 
@@ -23,7 +23,7 @@ def make_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make
 
     def make(**properties: object) -> LoopbackBroker:
         store = tmp_path / f"store{len(made)}" if request.param == "store" else None
-        face = request.param if request.param in ("aio", "sockets", "direct") else "blocking"
+        face = request.param if request.param in ("aio", "own", "sockets", "direct") else "blocking"
         # Segments are reserved on the disk, and there are hundreds of these stores.
         made.append(LoopbackBroker(store, face, raybroker__store__segment_bytes="1m", **properties))
         return made[-1]

@@ -24,6 +24,7 @@ from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.directory import Place
 from raybroker.client.connection.host_way import way_to_host
 from raybroker.client.connection.io_thread import IoThread
+from raybroker.client.connection.own_loop import OwnLoop
 from raybroker.client.consumer.message import Message
 from raybroker.client.destinations import TemporaryQueue, TemporaryTopic
 from raybroker.client.loopback import make_core
@@ -106,24 +107,33 @@ class OverSockets:
         return replace(place, dial=way_to_host("127.0.0.1", self.port, certificate))
 
 
+async def _own() -> IoThread:
+    return OwnLoop.running()
+
+
 class LoopbackBroker:
     """``store``: a directory, or None; ``face``: "blocking", "sockets", "direct" (waiting threads serve the
-    sockets) or "aio"; ``tls``: of the sockets; ``properties``: of the broker."""
+    sockets), "aio", or "own" (aio, on the loop of the application); ``tls``: of the sockets;
+    ``properties``: of the broker."""
 
     def __init__(
         self, store: Path | None = None, face: str = "blocking", tls: ServerTls | None = None, **properties: object
     ) -> None:
         self.properties = {name.replace("__", "."): value for name, value in properties.items()}
-        apart = face in ("sockets", "direct")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        apart = face in ("sockets", "direct", "own")
         io = IoThread("broker") if apart else IoThread.shared()
-        self._io = IoThread("clients") if apart else io
+        self._io = io
+        if face == "own":
+            self._io = asyncio.run_coroutine_threadsafe(_own(), self._running_loop()).result()
+        elif apart:
+            self._io = IoThread("clients")
         """Of its connections; with sockets no broker lives there, whatever other tests have left behind."""
         self.core = make_core(store, self.properties, None, io)
         self._directory: Any = self.core.directory
         if apart:
             self._directory = OverSockets(self.core.directory, self.core.io, tls)
         self.face = face
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._connections: list[Any] = []
 
     def name(self) -> str:
@@ -136,7 +146,7 @@ class LoopbackBroker:
         config = Config.of({"raybroker.hosting.default": "shared", **direct, **self.properties, **attributes})
         core = ConnectionCore(OpenDirectory(self._directory), config, client_id=client_id, io=self._io)
         connection: Any = (XaConnection if xa else Connection)(core)
-        if self.face == "aio":
+        if self.face in ("aio", "own"):
             connection = Blocking((aio.XaConnection if xa else aio.Connection)(core), self._running_loop())
         self._connections.append(connection)
         if started:
@@ -149,7 +159,8 @@ class LoopbackBroker:
         self._connections.clear()
         Connection(self.core).close()
         if self._io is not self.core.io:
-            self._io._end()
+            if self.face != "own":
+                self._io._end()
             self.core.io._end()
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)

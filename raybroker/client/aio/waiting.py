@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from raybroker.client.connection.callbacks import Callbacks
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.io_thread import IoThread
+from raybroker.client.connection.own_loop import OwnLoop
 from raybroker.client.consumer.acknowledgement_answers import Confirmations, check
 from raybroker.client.pickled import PicklableProducer
 from raybroker.client.producer.producer_state import Shared
@@ -49,6 +50,8 @@ def settle(io: IoThread) -> None:
 
 def run(io: IoThread, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
     """Start work on the IO loop, at once; what is returned waits for it."""
+    if isinstance(io, OwnLoop) and _get_running_loop() is io.loop:
+        return io.begin(work)
     return asyncio.wrap_future(io.submit(work))
 
 
@@ -102,7 +105,7 @@ def _awaited(io: IoThread, future: Future[T]) -> asyncio.Future[T]:
 
 async def all_done(io: IoThread, futures: Iterable[Future[Any]]) -> None:
     """Wait for all of these, whatever becomes of them."""
-    await asyncio.gather(*map(asyncio.wrap_future, futures), return_exceptions=True)
+    await asyncio.gather(*(_awaited(io, future) for future in futures), return_exceptions=True)
 
 
 def about_to_wait(io: IoThread) -> None:
@@ -117,7 +120,7 @@ async def confirmed(io: IoThread, confirmations: Confirmations) -> None:
 
 async def done_within(io: IoThread, future: Future[Any], timeout_s: float) -> bool:
     """Wait for a future, whatever becomes of it; False when the time is over."""
-    await asyncio.wait([asyncio.wrap_future(future)], timeout=timeout_s)
+    await asyncio.wait([_awaited(io, future)], timeout=timeout_s)
     return future.done()
 
 
@@ -126,7 +129,7 @@ async def answered(io: IoThread, sending: Coroutine[Any, Any, object], answer: F
     try:
         async with asyncio.timeout(timeout_s):
             await run(io, sending)
-            return await asyncio.wrap_future(answer)
+            return await _awaited(io, answer)
     finally:
         answer.cancel()
 
@@ -148,7 +151,7 @@ async def put(
 ) -> str:  # fmt: skip
     """Have a producer accept a message, as soon as there is room; raises RequestTimeoutError after ``timeout_s``, which
     passes while the rate alone holds the message back as if it stood still."""
-    loop = asyncio.get_running_loop()
+    loop, io = asyncio.get_running_loop(), target._connection.io
     try:
         async with asyncio.timeout(timeout_s) as limit:
             while True:
@@ -159,10 +162,10 @@ async def put(
                 if until_s is not None and target.waits_for_rate:
                     left_s = until_s - loop.time()
                     limit.reschedule(None)
-                    await asyncio.wrap_future(target.room_future())
+                    await _awaited(io, target.room_future())
                     limit.reschedule(loop.time() + left_s)
                 else:
-                    await asyncio.wrap_future(target.room_future())
+                    await _awaited(io, target.room_future())
     except TimeoutError:
         raise no_room(target, timeout_s) from None
 
@@ -203,7 +206,7 @@ async def arrival(core: AnyConsumer, take: Callable[[], T | None], timeout_s: fl
     left, since_s = timeout_s, loop.time()
     while True:
         try:
-            await asyncio.wait_for(asyncio.wrap_future(core.arrival_future()), left)
+            await asyncio.wait_for(_awaited(core._connection.io, core.arrival_future()), left)
         except TimeoutError:
             return None
         if core.closed:

@@ -233,8 +233,9 @@ class Channel:
         if not self.lost:
             self.request(op, args).add_done_callback(lambda done: done.cancelled() or done.exception())
 
-    async def answers(self, timeout_s: float) -> bool:
-        """Ping now: whether anything comes from the host within ``timeout_s`` seconds."""
+    async def answers(self, timeout_s: float, late_s: float = 0.0) -> bool:
+        """Ping now: whether anything comes from the host within ``timeout_s`` seconds, or is read within ``late_s``
+        by a loop that was busy."""
         if self.lost:
             return False
         word: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -245,6 +246,8 @@ class Channel:
             async with asyncio.timeout(timeout_s):
                 await word
         except TimeoutError:
+            if late_s and self.link.bytes_in == before:
+                await asyncio.sleep(late_s)
             return self.link.bytes_in != before and not self.lost  # Part of something long.
         finally:
             if word in self._listening:

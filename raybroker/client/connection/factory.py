@@ -20,6 +20,7 @@ from raybroker.client.connection.from_outside import connected, settings_of_clus
 from raybroker.client.connection.identity import client_id_of
 from raybroker.client.connection.io_thread import IoThread
 from raybroker.client.connection.logging_in import SENDS, Credentials, Token
+from raybroker.client.connection.own_loop import OwnLoop
 from raybroker.client.connection.proxy import ADDRESS as PROXY
 from raybroker.client.connection.proxy import connecting
 from raybroker.client.connection.service_address import is_service_address, service_addresses
@@ -105,6 +106,11 @@ class ConnectionFactory:
         self, url: str | None, cluster: str, broker: str | None, client_id: str | None, given: Given
     ) -> ConnectionCore:
         return _core(self.attributes, url, cluster, broker, client_id, given, IoThread.shared())
+
+
+def _loop_of(attributes: Mapping[str, object]) -> IoThread:
+    """Where a connection of the loop that runs lives, as ``raybroker.client.loop`` says."""
+    return OwnLoop.running() if Config.of(attributes)["raybroker.client.loop"] == "own" else IoThread.shared()
 
 
 def _core(
@@ -255,7 +261,7 @@ async def connect_xa_async(
 ) -> connection.XaConnection:  # fmt: skip
     """:func:`connect_xa` for asyncio."""
     checked = ConnectionFactory(attributes).attributes
-    io = IoThread.shared()
+    io = _loop_of(checked)
     return connection.XaConnection(
         await asyncio.to_thread(_core, checked, url, cluster, broker, client_id, Given(username, password, token), io)
     )  # fmt: skip
@@ -268,7 +274,7 @@ async def connect_async(
 ) -> connection.Connection:  # fmt: skip
     """:func:`connect` for asyncio."""
     checked = ConnectionFactory(attributes).attributes
-    io = IoThread.shared()
+    io = _loop_of(checked)
     return connection.Connection(
         await asyncio.to_thread(_core, checked, url, cluster, broker, client_id, Given(username, password, token), io)
     )  # fmt: skip

@@ -56,10 +56,17 @@ _main: Final = threading.main_thread().ident
 
 
 class Inherited(Protocol):
-    """What belongs to the IO thread of a process, and is of no use in a child of it."""
+    """A connection: it belongs to the IO thread of a process, and is of no use in a child of it."""
+
+    @property
+    def closed(self) -> bool: ...
 
     def disown(self) -> None:
-        """This is a forked child: refuse every call, without waiting for a lock."""
+        """It is of no use any more: refuse every call, without waiting for a lock."""
+        ...
+
+    async def close(self) -> None:
+        """End it, on the loop."""
         ...
 
 
@@ -70,8 +77,22 @@ class IoThread:
     _guard = threading.Lock()
 
     def __init__(self, name: str = "raybroker-io") -> None:
-        self.loop = PausableLoop(self._need_loop)
-        self.loop.set_exception_handler(_on_loop_error)
+        self._still = PausableLoop(self._need_loop)
+        self._still.set_exception_handler(_on_loop_error)
+        self._set_up(self._still)
+        self._wake = threading.Lock()
+        self._wake.acquire()
+        self._woken = False
+        self._stood_aside = threading.Lock()
+        self._stood_aside.acquire()
+        self._over = self._stopping = False
+        atexit.register(self._end)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _set_up(self, loop: asyncio.AbstractEventLoop) -> None:
+        """What it has whoever runs the loop."""
+        self.loop = loop
         self.unusable = ""
         """Why nothing can be asked of it any more."""
         self.users: weakref.WeakSet[Inherited] = weakref.WeakSet()
@@ -87,17 +108,8 @@ class IoThread:
         self._posted: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._rung = False
         """Whoever serves is told already that something was posted."""
-        self._wake = threading.Lock()
-        self._wake.acquire()
-        self._woken = False
-        self._stood_aside = threading.Lock()
-        self._stood_aside.acquire()
-        self._over = self._stopping = False
         self._pid = os.getpid()
         _all.add(self)
-        atexit.register(self._end)
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
 
     @classmethod
     def shared(cls) -> IoThread:
@@ -164,7 +176,6 @@ class IoThread:
             raise
 
     def _let_go(self, task: asyncio.Task[T], unwanted: Unwanted[T]) -> None:
-        """Nobody gets the result of a task that has ended."""
         if not task.cancelled() and task.exception() is None:
             self.loop.create_task(unwanted(task.result()))
 
@@ -199,7 +210,7 @@ class IoThread:
 
     def call_lazily(self, delay_s: float, call: Callable[..., object], *args: Any) -> None:
         """On the loop: have this called after ``delay_s``, or somewhat later while the loop stands still."""
-        self.loop.call_lazily(delay_s, call, *args)
+        self._still.call_lazily(delay_s, call, *args)
 
     def expect(self) -> None:
         """This thread is about to post something and to wait for what comes of it: nobody has to be woken up for it."""
@@ -207,8 +218,7 @@ class IoThread:
             self._turns.expect(threading.get_ident())
 
     def _ring(self) -> None:
-        """Tell whoever serves that something was posted. A signal may end this at any place: what is noted as told has
-        been told before."""
+        """Tell whoever serves that something was posted. What is noted as told has been: a signal may end this."""
         me = threading.get_ident()
         with self._lock:
             owner = self._turns.owner
@@ -225,7 +235,7 @@ class IoThread:
                 self.loop.call_soon(self._call_posted)
                 self._rung = True
             else:
-                call_running(self.loop, self._call_posted)
+                call_running(self._still, self._call_posted)
                 self._rung = True
 
     def together(self, work: Callable[[], T]) -> T:
@@ -268,7 +278,7 @@ class IoThread:
 
     def _step_aside(self) -> bool:
         """The loop has stopped: True when it may stand still."""
-        loop, sockets = self.loop, self.sockets
+        loop, sockets = self._still, self.sockets
         if sockets is None:
             return False
         with self._lock:
@@ -281,11 +291,11 @@ class IoThread:
             return True
 
     def _stop_loop(self) -> None:
-        """On the loop, which was asked to stop: what is scheduled from now on may be left when it has. It is stopped
-        once, for a second stop would end it the next time, with what nobody has noted."""
+        """On the loop, which was asked to stop: what is scheduled from now on may be left when it has. A second stop
+        would end it the next time, with what nobody has noted."""
         if not self._stopping:
             self._stopping = True
-            self.loop.take_notes()
+            self._still.take_notes()
             self.loop.stop()
 
     def _look(self, needed: bool) -> bool:
@@ -295,7 +305,7 @@ class IoThread:
                 self._woken = False
             if not self._turns.look(needed=needed):
                 return False
-            self.loop.take_no_notes()
+            self._still.take_no_notes()
             self.loop.call_soon(self._call_posted)
             self._rung = True
             if self.sockets is not None:
@@ -352,14 +362,12 @@ class IoThread:
         with self._lock:
             aside = self._turns.followed(threading.get_ident(), _now_ns())
         if aside and self._may_be_led and not self.unusable:
-            call_running(self.loop, self._stop_loop)
+            call_running(self._still, self._stop_loop)
             self._stood_aside.acquire(timeout=ASIDE_S)  # Otherwise the next call would come before it has.
 
     def lead(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Serve the sockets in this thread until ``done``; False when it has to be waited for otherwise.
-
-        That is when somebody else serves them, nothing came for LEAD_NS, or what came needs the event loop.
-        """
+        """Serve the sockets in this thread until ``done``; False when it has to be waited for otherwise: somebody else
+        serves them, nothing came for LEAD_NS, or what came needs the event loop."""
         turns, sockets = self._turns, self.sockets
         if turns.owner is not Owner.NOBODY or not self._may_be_led or sockets is None or self.unusable:
             return False
@@ -374,7 +382,7 @@ class IoThread:
                 if not turns.lead(me, now_ns):
                     return False
                 sockets.active = True
-                self.loop.leader = me
+                self._still.leader = me
             _set_running_loop(self.loop)
             return self._serve(sockets, done, me, until_ns, signals)
         finally:
@@ -388,7 +396,7 @@ class IoThread:
     def _serve(
         self, sockets: DirectSockets, done: Callable[[], bool], me: int, until_ns: int, signals: HeldSignals | None
     ) -> bool:
-        loop = self.loop
+        loop = self._still
         while True:
             self._call_posted()
             if loop.ready:
@@ -423,9 +431,9 @@ class IoThread:
             if sockets is None or not sockets.active or self._turns.leader != threading.get_ident():
                 return
             sockets.active = False
-            self.loop.leave()
+            self._still.leave()
             self._rung = False  # As in _step_aside.
-            needs_loop = sockets.needs_loop or self.loop.noted or bool(self._posted)
+            needs_loop = sockets.needs_loop or self._still.noted or bool(self._posted)
             if self._turns.left(_now_ns(), needs_loop=needs_loop):
                 self._wake_up()
 
@@ -506,7 +514,7 @@ def ending() -> bool:
 
 
 def log_failure(what: str, error: BaseException) -> None:
-    """Log a failure that no caller waits for: answers of brokers at level INFO, faults of this package as errors."""
+    """Log a failure that no caller waits for: answers of brokers as INFO, faults of this package as errors."""
     if isinstance(error, BrokerError):
         log.info("%s: %s", what, error)
     elif not ending():
@@ -523,8 +531,7 @@ def _on_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> 
 
 
 class Waiter(Generic[T]):
-    """One thread that waits for one coroutine: what ``submit(work).result()`` does, without what only a future that
-    others may look at or cancel needs. A blocking commit is such a call."""
+    """One thread that waits for one coroutine, without what only a future that others may look at or cancel needs."""
 
     __slots__ = ("_loop", "_task", "_turn")
 
@@ -553,8 +560,8 @@ class Waiter(Generic[T]):
         return not self._turn.locked()
 
     def wait(self) -> None:
-        self._turn.acquire()
-        self._turn.release()
+        with self._turn:
+            pass
 
     def result(self) -> T:
         """Wait; raises what the coroutine raised."""

@@ -104,6 +104,8 @@ class SendFuture(Future[str]):
         if self._state == FINISHED:
             return self._exception
         self._require_completion()
+        if not self._raybroker_io.done(self, timeout):
+            raise TimeoutError
         return super().exception(timeout)
 
     def add_done_callback(self, fn: Callable[[Future[str]], object]) -> None:
