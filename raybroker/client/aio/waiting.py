@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from raybroker.client.connection.callbacks import Callbacks
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.io_thread import IoThread
-from raybroker.client.connection.own_loop import OwnLoop
+from raybroker.client.connection.own_loop import begun
 from raybroker.client.consumer.acknowledgement_answers import Confirmations, check
 from raybroker.client.pickled import PicklableProducer
 from raybroker.client.producer.producer_state import Shared
@@ -50,9 +50,8 @@ def settle(io: IoThread) -> None:
 
 def run(io: IoThread, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
     """Start work on the IO loop, at once; what is returned waits for it."""
-    if isinstance(io, OwnLoop) and _get_running_loop() is io.loop:
-        return io.begin(work)
-    return asyncio.wrap_future(io.submit(work))
+    task = begun(io, work)
+    return task if task is not None else asyncio.wrap_future(io.submit(work))
 
 
 async def opened(

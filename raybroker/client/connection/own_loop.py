@@ -173,5 +173,10 @@ class OwnLoop(IoThread):
             _of.pop(self.loop, None)
 
 
+def begun(io: object, work: Coroutine[Any, Any, T]) -> Awaitable[T] | None:
+    """Work that was started on the loop that runs; None when the connection lives elsewhere."""
+    return io.begin(work) if isinstance(io, OwnLoop) and io._is_here else None
+
+
 _of: dict[asyncio.AbstractEventLoop, OwnLoop] = {}
 """Of loops that have one; those that were closed are let go of by whoever makes the next one."""
