@@ -170,7 +170,7 @@ def test_a_binary_body_and_a_text(rig: StompRig, version: str) -> None:
 def test_who_is_not_let_in(rig: StompRig, user: str) -> None:
     with pytest.raises(stomp.exception.ConnectFailedException):
         rig.client(user=user)
-    assert rig.admin.list_connections() == []
+    assert rig.admin.list_connections("stomp") == []
 
 
 # ---- ours ------------------------------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ def test_a_transaction_that_is_not_committed_is_aborted_with_its_connection(rig:
     client.send("BEGIN", {"transaction": "t"})
     client.done("SEND", {"destination": "/queue/q", "transaction": "t"}, b"x")
     client.close()
-    until(lambda: rig.admin.list_connections() == [])
+    until(lambda: rig.admin.list_connections("stomp") == [])
     assert rig.admin.query_destination("queue", "q")["messages"] == 0
 
 
@@ -266,7 +266,7 @@ def test_durable_subscriptions(rig: StompRig) -> None:
     client.done("SUBSCRIBE", named)
     client.done("DISCONNECT")
     rig.user(user="bob").done("SEND", {"destination": "/topic/news"}, b"kept")
-    until(lambda: len(rig.admin.list_connections()) == 1)
+    until(lambda: len(rig.admin.list_connections("stomp")) == 1)
     client = rig.user(**{"client-id": "me"})  # type: ignore[arg-type]
     client.done("SUBSCRIBE", named)
     assert client.expect("MESSAGE").body == b"kept"

@@ -86,7 +86,7 @@ def test_a_frame_that_cannot_be(rig: StompRig, command: str, headers: Any, told:
     assert told in error.headers["message"]
     assert error.headers["receipt-id"] == "r"
     assert f"The frame {command} could not be processed" in error.body.decode()
-    until(lambda: rig.admin.list_connections() == [])
+    until(lambda: rig.admin.list_connections("stomp") == [])
 
 
 def test_a_second_subscription_and_transaction_of_one_name(rig: StompRig) -> None:
@@ -198,6 +198,6 @@ def test_whatever_comes_the_listener_lives_and_its_memory_is_bounded(
 
 
 def test_after_all_that_the_listener_serves_and_nothing_is_left(rig: StompRig) -> None:
-    until(lambda: rig.admin.list_connections() == [])
+    until(lambda: rig.admin.list_connections("stomp") == [])
     rig.user().done("SEND", {"destination": "/queue/after"}, b"x")
     assert rig.inside.session().receive("after", timeout=10).body == b"x"
