@@ -43,10 +43,11 @@ from raybroker.cluster.member_messages import Envelope
 from raybroker.config import Config
 from raybroker.config.brokers import Plan
 from raybroker.config.live import LiveConfig
-from raybroker.model.errors import BrokerError
+from raybroker.model.errors import BrokerError, ConnectionLostError, RequestTimeoutError
 from raybroker.store import ownership
 from raybroker.store.catalogue import Catalogue
 from raybroker.store.record import RecordFile
+from raybroker.store.sql.database import UnreachableError
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
 from raybroker.system.failpoint import failpoint
@@ -61,6 +62,8 @@ SWEEP_S: Final = 2.0
 
 SPARE: Final = "raybroker.hosting.spare"
 
+WHY_TIMEOUT_S: Final = 5.0
+"""How long a host that does not serve may take to say why."""
 EXIT_HALTED: Final = 4
 """Exit status of a broker that another instance has replaced, or whose record cannot be written."""
 
@@ -130,6 +133,8 @@ class BrokerActor:
             memory=self._memory,
         )
         self._adopted = self._keyed = False
+        self._refusals: dict[str, tuple[str, str]] = {}
+        """Host → code and text of the error by which it serves nothing as long as its process lives."""
         self._adopting = asyncio.Lock()
         self._nodes: dict[str, str] = {spec.broker: self._node}
         self._learnt: dict[str, int] = {}
@@ -241,10 +246,13 @@ class BrokerActor:
             if not self._adopted:
                 self._broker.registry.unasked = dict(self._catalogue.hosts)
             for host, hosting in list(self._broker.registry.unasked.items()):
+                remote = self._host(host, hosting)
                 try:
-                    await self._broker.placement.adopt(cast("HostPort", self._host(host, hosting)))
+                    await self._broker.placement.adopt(cast("HostPort", remote))
                 except BrokerError:
+                    await self._ask_why(remote)
                     continue
+                self._refusals.pop(host, None)
                 del self._broker.registry.unasked[host]
             self._adopted = True
             await self._spare.keep()  # Not before: until then it would be one of the hosts that are asked.
@@ -253,6 +261,16 @@ class BrokerActor:
             except BrokerError as error:
                 log.warning("broker %s has no mq.sys.dmq yet: %s", self._spec.broker, error)
         return self._broker
+
+    async def _ask_why(self, host: RemoteHost) -> None:
+        """A host that answers, and has not opened its store, says why; one that tries again by itself is waited for."""
+        self._refusals.pop(host.spec.host, None)
+        try:
+            await host.where(WHY_TIMEOUT_S)
+        except (ConnectionLostError, RequestTimeoutError, UnreachableError):
+            return
+        except BrokerError as error:
+            self._refusals[host.spec.host] = (error.code, f"host {host.key} does not start: {error}")
 
     async def _sweep(self) -> None:
         """Settle what dead clients left open, for as long as the broker lives, also when nobody calls it."""
@@ -479,11 +497,13 @@ class BrokerActor:
         await (await self._ready()).forward(type, name, block)
 
     async def ready(self) -> dict[str, Any]:
-        """Wait until every host that can be reached serves; then who we are, and whether clients are taken."""
+        """Wait until every host that can be reached serves; then who we are, whether clients are taken, and refusals:
+        code and text of the errors of hosts that do not open their stores."""
         await self._ready()
         return {
             "broker": self._spec.broker, "cluster": self._spec.cluster, "pid": os.getpid(), "node": self._node,
             "metrics_url": self._observing.url, **self._cluster.clustering.row(),
+            "refusals": sorted(self._refusals.values()),
         }  # fmt: skip
 
     async def pids(self) -> dict[str, int]:

@@ -17,7 +17,14 @@ from raybroker.cluster.member_state import MemberState
 from raybroker.config import Config, instance_of, store_directory
 from raybroker.config.brokers import Plan, plan_of
 from raybroker.logs.channels import check
-from raybroker.model.errors import BrokerError, ConfigError, ConnectionLostError, MasterUnavailableError
+from raybroker.model.errors import (
+    BrokerError,
+    ConfigError,
+    ConnectionLostError,
+    MasterUnavailableError,
+    StoreError,
+    from_code,
+)
 from raybroker.system.clock import SystemClock
 
 OPEN_WAIT_S: Final = 120.0
@@ -171,7 +178,7 @@ def start(
     try:
         for actor in made:
             _wait_open(actor, alone=only is not None)
-    except ConfigError:  # One that refuses what it was configured with does not get better by waiting.
+    except (ConfigError, StoreError):  # One that refuses its configuration or store does not get better by waiting.
         for actor in made:
             _end(actor)
         raise
@@ -207,7 +214,7 @@ def _wait_open(actor: Any, *, alone: bool) -> None:
     """Wait until a broker takes clients; one that is started alone may have to wait for its master.
 
     Raises MasterUnavailableError in the end, which is sooner when other brokers refuse it, or the record cannot be
-    used: that takes somebody who does something about it.
+    used: that takes somebody who does something about it. What a host raises that refuses its store is raised at once.
     """
     clock = SystemClock()
     opening = Opening(clock.monotonic_ns(), alone=alone)
@@ -238,8 +245,11 @@ class Opening:
     def is_over(self, row: Mapping[str, Any], now_ns: int) -> bool:
         """Whether nothing is to be waited for any more, by what the broker says of itself: `ClusterShell.row()`.
 
-        Raises MasterUnavailableError where a broker that is not started alone should have taken clients.
+        Raises MasterUnavailableError where a broker that is not started alone should have taken clients, and the error
+        of a host that refuses its store: that stays so until somebody does something about it.
         """
+        for code, text in row["refusals"]:
+            raise from_code(code, text)
         if row["operating"]:
             return True
         self._faulty_ns = (self._faulty_ns or now_ns) if row["faults"] else 0

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 import raybroker as rb
+from raybroker.actors import cluster as clusters
 from raybroker.actors.host import DataPlane, HostSpec
 from raybroker.config import Config
 from raybroker.config.live import LiveConfig
 from raybroker.errors import BrokerError, StoreError
 from tests.cluster.rays import small_store
+from tests.contracts.handles import WAIT_S
 
 
 def files(directory: Path) -> dict[str, bytes]:
@@ -32,6 +34,25 @@ def test_stores_that_were_copied_to_another_cluster_are_refused_with_the_reason(
     with pytest.raises(BrokerError, match="belongs to one/b1, and this is two/b1"):
         rb.start("two", config=config)
     assert files(other) == before
+
+
+def test_a_host_that_refuses_its_store_fails_the_start_with_its_own_error_and_leaves_nothing(
+    own_ray: str, tmp_path: Path
+) -> None:
+    config = small_store(tmp_path)
+    with rb.start("one", config=config), rb.connect(cluster="one") as connection:
+        connection.session().producer("orders").send("kept")
+    owner = next(path for path in tmp_path.rglob("owner") if path.read_text() == "one/b1/h1\n")
+    owner.write_text("other/b9/h1\n")
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"host b1/h1 does not start: .*belongs to other/b9/h1"):
+            rb.start("one", config=config)
+        assert clusters.find("one") is None
+    owner.write_text("one/b1/h1\n")
+    with rb.start("one", config=config), rb.connect(cluster="one") as connection:
+        message = connection.session().receive("orders", timeout=WAIT_S)
+        assert message is not None
+        assert message.body == "kept"
 
 
 def test_a_host_does_not_open_the_store_of_another_one(tmp_path: Path) -> None:  # P-06

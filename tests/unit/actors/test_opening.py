@@ -8,7 +8,7 @@ import pytest
 
 from raybroker.actors.cluster import ALONE_WAIT_S, FAULTY_WAIT_S, OPEN_WAIT_S, Opening
 from raybroker.cluster.member_state import MemberState
-from raybroker.model.errors import MasterUnavailableError
+from raybroker.model.errors import MasterUnavailableError, StoreError
 
 S = 1_000_000_000
 BEGAN_NS = 5 * S
@@ -17,6 +17,7 @@ BEGAN_NS = 5 * S
 def row(state: MemberState, *faults: str) -> dict[str, Any]:
     operating = state is MemberState.OPERATING
     shown = {"state": str(state), "operating": operating, "faults": list(faults), "refusal": f"it is {state}"}
+    shown["refusals"] = []
     return {"broker": "b2", **shown}
 
 
@@ -70,3 +71,11 @@ def test_one_of_several_waits_for_its_master_until_the_end() -> None:
     opening = Opening(BEGAN_NS, alone=False)
     for after_s in range(int(OPEN_WAIT_S)):
         assert not over(opening, after_s, MemberState.WAITING_FOR_MASTER)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("state", [MemberState.OPERATING, MemberState.REPLAYING])
+def test_a_host_that_refuses_its_store_ends_the_wait_with_its_own_error(alone: bool, state: MemberState) -> None:
+    shown = {**row(state), "refusals": [("store", "host b2/h1 does not start: it belongs to b1/h1")]}
+    with pytest.raises(StoreError, match="host b2/h1 does not start: it belongs to b1/h1"):
+        Opening(BEGAN_NS, alone=alone).is_over(shown, BEGAN_NS)
