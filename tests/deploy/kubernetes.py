@@ -57,13 +57,22 @@ ENV = {
 RESOURCES = closed(
     "requests", requests=closed("cpu memory", cpu=CPU, memory=BYTES), limits=closed(cpu=CPU, memory=BYTES)
 )
+PORT_OR_NAME = {"anyOf": [PORT, PORT_NAME]}
+SECONDS = {"type": "integer", "minimum": 1}
+PROBE = {
+    **closed(
+        httpGet=closed("path port", path=PATH, port=PORT_OR_NAME), tcpSocket=closed("port", port=PORT_OR_NAME),
+        periodSeconds=SECONDS, timeoutSeconds=SECONDS, failureThreshold=SECONDS,
+    ),
+    "oneOf": [{"required": ["httpGet"]}, {"required": ["tcpSocket"]}],
+}  # fmt: skip
 CONTAINER = closed(
     "name image resources",
     name=LABEL, image=IMAGE, args=each(STRING), env=each(ENV), resources=RESOURCES,
     ports=each(closed("name containerPort", name=PORT_NAME, containerPort=PORT)),
     volumeMounts=each(closed("name mountPath", name=LABEL, mountPath=PATH, readOnly={"type": "boolean"})),
     lifecycle=closed("postStart", postStart=closed("exec", exec=closed("command", command=each(STRING)))),
-    readinessProbe=closed("tcpSocket", tcpSocket=closed("port", port={"anyOf": [PORT, PORT_NAME]})),
+    startupProbe=PROBE, livenessProbe=PROBE, readinessProbe=PROBE,
 )  # fmt: skip
 VOLUME = {
     **closed(

@@ -17,8 +17,10 @@ import jsonschema
 import pytest
 import yaml
 
+from raybroker.actors.cluster import OPEN_WAIT_S
 from raybroker.config import Config
 from raybroker.config.brokers import Plan, plan_of
+from raybroker.services.metrics_http import PROBES
 from tests.deploy.commands import DEPLOY, comment_commands, faults, parse
 from tests.deploy.kubernetes import form_faults, reference_faults
 from tests.deploy.test_config import unknown_to_ray
@@ -209,6 +211,23 @@ def test_a_pod_tries_until_its_broker_is_up(tmp_path: Path) -> None:
     assert (tmp_path / "slept").read_text() == "slept 5\n" * 2
 
 
+def test_the_pod_of_a_broker_lives_and_is_ready_as_its_broker_says(tmp_path: Path) -> None:
+    config = one(read(), "ConfigMap")["data"]["cluster.toml"]
+    (tmp_path / "cluster.toml").write_text(config)
+    ports = Config.load(cluster_file=tmp_path / "cluster.toml")["raybroker.metrics.ports"]
+    for group in groups(read()):
+        broker = container(group)
+        named = {row["name"]: row["containerPort"] for row in broker["ports"]}
+        asked = {probe: broker[f"{probe}Probe"]["httpGet"] for probe in ("startup", "liveness", "readiness")}
+        assert {probe: get["path"] for probe, get in asked.items()} == {
+            "startup": "/health/live", "liveness": "/health/live", "readiness": "/health/ready",
+        }  # fmt: skip
+        assert {get["path"] for get in asked.values()} == PROBES
+        assert {named[get["port"]] for get in asked.values()} == {ports.low} == {ports.high}
+        start = broker["startupProbe"]
+        assert start["periodSeconds"] * start["failureThreshold"] >= OPEN_WAIT_S
+
+
 def test_the_service_shows_the_first_data_port(tmp_path: Path) -> None:
     things = read()
     ports = config(things, tmp_path)["raybroker.data.ports"]
@@ -219,7 +238,7 @@ def test_the_service_shows_the_first_data_port(tmp_path: Path) -> None:
 def test_nobody_from_elsewhere_reaches_more_than_metrics_and_the_dashboard() -> None:
     for rule in spec(read(), "NetworkPolicy")["ingress"]:
         elsewhere = any("namespaceSelector" in peer for peer in rule["from"])
-        assert not elsewhere or {row["port"] for row in rule["ports"]} <= {8080, 8265}
+        assert not elsewhere or {row["port"] for row in rule["ports"]} <= {8080, 8265, 9464}
 
 
 @pytest.mark.skipif(CRD is None, reason="KUBERAY_CRD does not name a file with KubeRay's description of a RayCluster")
