@@ -90,7 +90,9 @@ class DefinitionVerbs:
         operator  False: fills in what a destination does not set itself; True: an upper bound for limits, and stands
                   above the destination in everything else
         Raises ConfigError for a bad name or pattern, one that exists, an unknown attribute or a bad value, attributes
-        that contradict each other, and those that cannot change while a destination is used. See model.policy.
+        that contradict each other, a quota that there is not, and those that cannot change while a destination is used.
+        In a cluster of several brokers also for a duplicateWindowMs that would be switched on for destinations that
+        there are: it holds for those that are created later. See model.policy.
         """
 
     @verb(By.CLUSTER)

@@ -17,7 +17,7 @@ from raybroker.broker.broker_metrics import Measuring
 from raybroker.broker.broker_properties import Keep, Properties, keep_nothing
 from raybroker.broker.clients_inside import ClientsInside
 from raybroker.broker.definition_transfer import OwnDefinitions, Transfer
-from raybroker.broker.destination_registry import Registry
+from raybroker.broker.destination_registry import Key, Registry
 from raybroker.broker.destinations import Destinations
 from raybroker.broker.ending import Ending
 from raybroker.broker.health import Health
@@ -56,7 +56,7 @@ from raybroker.model.names import (
     is_reserved_name,
     temporary_name,
 )
-from raybroker.model.settings import ConfigView, auto_created
+from raybroker.model.settings import ConfigView, auto_created, destination_attributes
 from raybroker.model.sizes import UNLIMITED
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
@@ -114,10 +114,7 @@ class Broker:
             quotas, save_quotas, lambda: self.registry.hosts, unasked, self.templates.list_templates, broker=name
         )  # fmt: skip
         self.templates.check = self.quotas.require
-        self.policies = Policies(
-            policies, save_policies, lambda: self.registry.hosts,
-            lambda: (key for key in self.registry.where if not is_reserved_name(key[1])),
-        )  # fmt: skip
+        self.policies = self._made_policies(policies, save_policies)
         self.properties = Properties(changing, self.registry, save_properties, broker=name)
         self.placement = Placement(
             changing, self.registry, self.subscriptions, make_host, drop_host, self._greet, self.quotas.known_at
@@ -149,6 +146,22 @@ class Broker:
             self.messages, self.templates, self.quotas, self.policies, self.properties, self.measuring, self.ending,
             transfer, self.health, Users(changing, self.services),
         )  # fmt: skip
+
+    def _made_policies(self, saved: SavedPolicies | None, save: SavePolicies) -> Policies:
+        """Policies, which the destinations' traits and the quotas follow."""
+        registry = self.registry
+        made = Policies(
+            saved, save, lambda: registry.hosts,
+            lambda: (key for key in registry.where if not is_reserved_name(key[1])), self._defaults, self.quotas,
+        )  # fmt: skip
+        registry.hold, self.quotas.named_by = made.traits, made.names
+        return made
+
+    def _defaults(self, key: Key) -> Row:
+        """The attributes of a destination that says nothing itself."""
+        if key in self.registry.auto or key in self.registry.owners:
+            return auto_created(self.config, key[0]).as_dict(key[0])
+        return destination_attributes({}, self.config, key[0]).as_dict(key[0])
 
     async def _greet(self, host: HostPort, new: bool) -> None:
         await self.properties.greet(host, new)

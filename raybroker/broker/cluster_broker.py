@@ -178,7 +178,7 @@ class ClusterBroker:
                 f"{kind} {name!r} of broker {self.name} is for clients of that broker alone (isLocalOnly)"
             )
         host = await self.local.locate(kind, name, create)
-        return host, dict(self.local.registry.traits.get((check_destination_type(kind), name), {}))
+        return host, self.local.registry.held_traits((check_destination_type(kind), name))
 
     async def members(self, kind: str, name: str) -> dict[str, int]:
         """Broker → consumers of its member of a destination, of those brokers that answer."""

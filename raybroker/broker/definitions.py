@@ -7,7 +7,7 @@ own clients alone is changed there.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 from raybroker.broker.cluster_admin import Asker, ClusterAdmin
 from raybroker.broker.destination_registry import DMQ, Key, Registry
@@ -27,7 +27,11 @@ from raybroker.hosting.host_port import Row
 from raybroker.model.errors import BrokerGoneError, ConfigError, IllegalStateError, InvalidDestinationError
 from raybroker.model.listing import Listing
 from raybroker.model.names import check_destination_name, check_destination_type, is_reserved_name, is_temporary_name
+from raybroker.model.policy import SWITCHED_ON, Policy
 from raybroker.model.settings import ConfigView, check_attribute_names, destination_attributes
+
+SHOWN_MAX: Final = 5
+"""Destinations that an error names."""
 
 
 class LocalTopics(Protocol):
@@ -150,7 +154,8 @@ class Definitions:
             await self._all.everywhere("update_destination", {"type": type, "name": name, "changes": changes})
             return
         after = merged(known, changes, key[0], name)
-        if after["duplicateWindowMs"] and not known["duplicateWindowMs"] and len(self._asker.known()) > 1:
+        held = self._policies.traits(key, {name: known[name] for name in (SWITCHED_ON, "unitOfOrderRouting")})
+        if after[SWITCHED_ON] and not held[SWITCHED_ON] and len(self._asker.known()) > 1:
             raise ConfigError(
                 f"duplicateWindowMs of {key[0]} {name!r} is 0, and in a cluster it is switched on when a destination is"
                 " created: producers that are open would go on sending one id to different brokers; destroy and create"
@@ -253,6 +258,7 @@ class Definitions:
         self, name: str, pattern: str, attributes: Row, apply_to: str = "all", priority: int = 0, operator: bool = False
     ) -> None:
         made = self._policies.checked(name, pattern, attributes, apply_to, priority, operator)
+        await self._refuse_switching_on(name, made)
         await self._propose(Change("create_policy", (name,), made.fields()))
 
     async def update_policy(
@@ -260,8 +266,24 @@ class Definitions:
         priority: int | None = None, operator: bool | None = None, unset: Iterable[str] = (),
     ) -> None:  # fmt: skip
         after = self._policies.changed(name, changes, pattern, apply_to, priority, operator, unset)
+        await self._refuse_switching_on(name, after)
         await self._propose(Change("update_policy", (name,), after.fields()))
 
     async def destroy_policy(self, name: str) -> None:
         self._policies.named(name)
+        await self._refuse_switching_on(name, None)
         await self._propose(Change("destroy_policy", (name,)))
+
+    async def _refuse_switching_on(self, name: str, after: Policy | None) -> None:
+        """As of a change of a destination: raises ConfigError when it would switch on deduplication of those there
+        are, where there are several brokers. Destinations that are created later have what the policy says."""
+        if len(self._asker.known()) < 2 or not self._policies.may_switch_on(name, after):
+            return
+        found = await self._policies.switched_on(name, after, await self._all.list_destinations(None, True))
+        if found:
+            raise ConfigError(
+                f"policy {name!r} would switch on {SWITCHED_ON} of {', '.join(found[:SHOWN_MAX])}"
+                f"{f' and {len(found) - SHOWN_MAX} more' if len(found) > SHOWN_MAX else ''}, and in a cluster it is"
+                " switched on when a destination is created: producers that are open would go on sending one id to"
+                " different brokers; destroy and create those, or choose another pattern"
+            )

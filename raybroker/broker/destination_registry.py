@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from raybroker.hosting.host_port import HostPort
@@ -42,7 +42,9 @@ class Registry:
         self.owners: dict[Key, str] = {}
         """Temporary destinations → the connection they live as long as; "" when it is not known any more."""
         self.traits: dict[Key, dict[str, Any]] = {}
-        """Attributes that clients act on, see TRAITS."""
+        """The destinations' own attributes that clients act on, see TRAITS."""
+        self.hold: Callable[[Key, dict[str, Any]], dict[str, Any]] = lambda key, own: own
+        """What policies make of them."""
         self.orphans: set[Key] = set()
         """Those that a restored record does not know: an administrator adopts or destroys them."""
         self.unasked: dict[str, str] = {}
@@ -68,6 +70,10 @@ class Registry:
             self.owners[key] = owner
         if new:
             self._note(key)
+
+    def held_traits(self, key: Key) -> dict[str, Any]:
+        """What holds of the attributes that clients act on."""
+        return self.hold(key, dict(self.traits.get(key, {})))
 
     def drop(self, key: Key) -> None:
         known = self.where.pop(key, None)

@@ -99,15 +99,16 @@ class Forwarding:
     async def look(self) -> None:
         """Hand over what has waited for long enough."""
         due = [
-            (key, traits) for key, traits in self._registry.traits.items()
-            if key[0] == "queue" and traits.get("distributed") and traits.get("forwardDelay", -1) >= 0
+            (key, traits) for key, own in list(self._registry.traits.items())
+            if key[0] == "queue" and own.get("distributed")
+            and (traits := self._registry.held_traits(key)).get("forwardDelay", -1) >= 0
         ]  # fmt: skip
         now_ns = self._clock.monotonic_ns()
         lonely: dict[Key, int] = {}
-        for key, _ in due:
+        for key, traits in due:
             host = self._registry.where.get(key)
             try:
-                if host is not None and await _is_lonely(host, key):
+                if host is not None and not traits.get("unitOfOrder") and await _is_lonely(host, key):
                     lonely[key] = self._since_ns.get(key, now_ns)
             except BrokerError:
                 continue
@@ -178,4 +179,4 @@ async def _is_lonely(host: HostPort, key: Key) -> bool:
     """It has messages that a consumer could have, and no consumer."""
     row: dict[str, Any] = await host.query(check_destination_type(key[0]), key[1])
     nobody = not row["active_consumers"] and not row["backup_consumers"]
-    return nobody and row["waiting"] > 0 and row["state"] in CONSUMING and not row["attributes"]["unitOfOrder"]
+    return nobody and row["waiting"] > 0 and row["state"] in CONSUMING

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from raybroker.broker.destination_registry import Key
 from raybroker.hosting.host_port import Row
 from raybroker.model.errors import BrokerError, ConfigError, UnknownDefinitionError
-from raybroker.model.policy import POLICIES_MAX, Policy, PolicyBook, conflicts, policy_of
+from raybroker.model.names import check_destination_type
+from raybroker.model.policy import (
+    POLICIES_MAX,
+    SWITCHED_ON,
+    Policy,
+    PolicyBook,
+    conflicts,
+    effective,
+    policy_of,
+)
 
 Saved = dict[str, dict[str, Any]]
 """Name → fields, see Policy.fields."""
 Save = Callable[[Saved], Awaitable[None]]
 
+NO_THRESHOLDS: Final = {"messagesHigh": -1, "bytesHigh": -1}
+LOOK_STEP: Final = 200
+"""Destinations that are held against policies before others get a turn."""
 TELL_TIMEOUT_S: Final = 5.0
 """How long a host may take for a change; then it is told again later."""
 
@@ -31,18 +43,31 @@ class PolicyHost(Protocol):
     async def define_policies(self, policies: Row) -> None: ...
 
 
+class KnownQuotas(Protocol):
+    """See broker.quotas."""
+
+    def check(self, label: str, attributes: Mapping[str, object]) -> None: ...
+
+    async def known_at(self, host: Any, attributes: Row) -> None: ...
+
+
 async def keep_nothing(saved: Saved) -> None:
     """For brokers whose policies end with them."""
 
 
 class Policies:
     """``saved`` is what there is, ``save`` makes a new state durable before it holds; ``hosts``: those that serve;
-    ``destinations``: those that there are."""
+    ``destinations``: those that there are; ``defaults``: all attributes that a destination has which says nothing
+    itself; ``quotas``: those that policies may name."""
 
     def __init__(
         self, saved: Saved | None, save: Save, hosts: Callable[[], Iterable[PolicyHost]],
-        destinations: Callable[[], Iterable[Key]],
+        destinations: Callable[[], Iterable[Key]], defaults: Callable[[Key], Row] = lambda key: {},
+        quotas: KnownQuotas | None = None,
     ) -> None:  # fmt: skip
+        self._defaults = defaults
+        self._quotas = quotas
+        self._book = PolicyBook(policy_of(name, fields) for name, fields in (saved or {}).items())
         self._saved: Saved = dict(saved or {})
         self._save = save
         self._hosts = hosts
@@ -63,10 +88,10 @@ class Policies:
         self, name: str, pattern: str, attributes: Row, apply_to: str, priority: int, operator: bool
     ) -> Policy:
         """A new policy; raises as :meth:`create_policy`."""
-        made = policy_of(name, {
+        made = self._known(policy_of(name, {
             "pattern": pattern, "applyTo": apply_to, "priority": priority, "operator": operator,
             "attributes": attributes,
-        })  # fmt: skip
+        }))  # fmt: skip
         if name in self._saved:
             raise ConfigError(f"policy {name!r} exists already; update or destroy it")
         if len(self._saved) >= POLICIES_MAX:
@@ -96,7 +121,42 @@ class Policies:
         given = {"pattern": pattern, "applyTo": apply_to, "priority": priority, "operator": operator}
         kept = {key: value for key, value in attributes.items() if key not in gone}
         said = {key: value for key, value in given.items() if value is not None}
-        return policy_of(name, {**before, **said, "attributes": {**kept, **changes}})
+        return self._known(policy_of(name, {**before, **said, "attributes": {**kept, **changes}}))
+
+    def _known(self, policy: Policy) -> Policy:
+        """Raises ConfigError when it names a quota that there is not, or has a threshold above its limit."""
+        if self._quotas is not None and policy.attributes.get("quota"):
+            self._quotas.check(f"policy {policy.name!r}", {**NO_THRESHOLDS, **policy.attributes})
+        return policy
+
+    # ---- what holds
+
+    def traits(self, key: Key, own: Row) -> Row:
+        """Of some attributes of a destination, what holds."""
+        return _held(self._book, key, own, self._defaults)
+
+    def may_switch_on(self, name: str, after: Policy | None) -> bool:
+        """Whether :meth:`switched_on` can find any."""
+        return any(policy.attributes.get(SWITCHED_ON) for policy in (*self._book.all(), *([after] if after else [])))
+
+    async def switched_on(self, name: str, after: Policy | None, rows: Iterable[Row]) -> list[str]:
+        """Which of these destinations would have SWITCHED_ON and do not have it, with that policy in place of the one
+        of its name (None: without it). ``rows``: type, name, attributes."""
+        policies = [policy for policy in self._book.all() if policy.name != name] + ([after] if after else [])
+        book, found = PolicyBook(policies), []
+        for number, row in enumerate(rows, 1):
+            key = (check_destination_type(row["type"]), str(row["name"]))
+            own = {each: row["attributes"][each] for each in (SWITCHED_ON, "unitOfOrderRouting")}
+            before, then = self.traits(key, own), _held(book, key, own, self._defaults)
+            if then[SWITCHED_ON] and not before[SWITCHED_ON]:
+                found.append(f"{key[0]} {key[1]}")
+            if number % LOOK_STEP == 0:
+                await asyncio.sleep(0)
+        return found
+
+    def names(self, quota: str) -> list[str]:
+        """The policies that give destinations that quota."""
+        return sorted(policy.name for policy in self._book.all() if policy.attributes.get("quota") == quota)
 
     async def destroy_policy(self, name: str) -> None:
         """What it said holds no more, at once. Raises ConfigError when there is none."""
@@ -121,6 +181,7 @@ class Policies:
     async def _replace(self, policies: Saved) -> None:
         await self._save(policies)
         self._saved = policies
+        self._book = PolicyBook(policy_of(name, fields) for name, fields in policies.items())
         self._behind = {host.key for host in self._hosts()}
         await self.tell()
 
@@ -153,6 +214,8 @@ class Policies:
     async def _tell(self, host: PolicyHost) -> None:
         told = self._saved
         try:
+            for policy in self._book.all() if self._quotas is not None else ():
+                await self._quotas.known_at(host, dict(policy.attributes))  # type: ignore[union-attr]
             await asyncio.wait_for(host.define_policies(dict(told)), TELL_TIMEOUT_S)
         except (BrokerError, TimeoutError) as error:
             log.warning("host %s was not told of the policies: %s; it will be", host.key, error)
@@ -189,3 +252,11 @@ def _row(policy: Policy, found: Iterable[Any]) -> Row:
             other = conflict.second if policy is conflict.first else conflict.first
             others[other.name] = conflict.example
     return {"name": policy.name, **policy.fields(), "conflicts": others}
+
+
+def _held(book: PolicyBook, key: Key, own: Row, defaults: Callable[[Key], Row]) -> Row:
+    user, operator = book.of(*key)
+    if user is None and operator is None:
+        return own
+    found = effective(key[0], own, defaults(key), user, operator)
+    return {name: held.value for name, held in found.items()}

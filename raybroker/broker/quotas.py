@@ -67,6 +67,8 @@ class Quotas:
         self._unasked = unasked
         self._templates = templates
         self._broker = broker
+        self.named_by: Callable[[str], list[str]] = lambda name: []
+        """The policies that name a quota."""
         self._changing = asyncio.Lock()
         self._behind: set[str] = set()
         """Hosts that were not told yet what there is."""
@@ -207,11 +209,12 @@ class Quotas:
         }  # fmt: skip
 
     async def users(self, name: str) -> list[str]:
-        """The destinations and templates that refer to a quota, as text; raises ConnectionLostError when a host cannot
-        be asked."""
+        """The destinations, templates and policies that refer to a quota, as text; raises ConnectionLostError when a
+        host cannot be asked."""
         found = [user for row in await self._rows(name) for user in row["destinations"]]
         templates = [row["name"] for row in await self._templates() if row["attributes"].get("quota") == name]
-        return sorted([*found, *(f"template {template}" for template in templates)])
+        policies = [f"policy {policy}" for policy in self.named_by(name)]
+        return sorted([*found, *(f"template {template}" for template in templates), *policies])
 
     async def _rows(self, name: str) -> list[Row]:
         """What hosts say of the pools of a quota."""

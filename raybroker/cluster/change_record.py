@@ -139,8 +139,10 @@ class RecordState:
         back and a quota that does not exist, IllegalStateError for a quota in use that is to be destroyed.  An entry of
         the record is never refused for that: it was made."""
         self.check(change)
-        quota = change.attributes.get("quota")
-        if quota and change.kind in _NAMING and (str(quota),) not in self.quotas:
+        quota = _policy_attributes(change.attributes).get("quota") if change.kind in _OF_POLICIES else (
+            change.attributes.get("quota")
+        )
+        if quota and change.kind in (_NAMING | _OF_POLICIES) and (str(quota),) not in self.quotas:
             raise ConfigError(f"{change}: there is no quota {quota!r} (any more)")
         if change.kind == "destroy_quota":
             self._refuse_used(change.key[0])
@@ -151,7 +153,10 @@ class RecordState:
         self.apply(change)
 
     def _refuse_used(self, quota: str) -> None:
-        users = [*self.destinations.items(), *((("template", *key), row) for key, row in self.templates.items())]
+        users = [
+            *self.destinations.items(), *((("template", *key), row) for key, row in self.templates.items()),
+            *((("policy", *key), _policy_attributes(row)) for key, row in self.policies.items()),
+        ]  # fmt: skip
         for key, attributes in users:
             if attributes.get("quota") == quota:
                 raise IllegalStateError(f"quota {quota!r} is in use by {' '.join(key)}; give that another quota first")
@@ -257,6 +262,12 @@ _RULES: Final[dict[str, tuple[str, bool | None, str]]] = {
 """Kind → its table in the state, whether the key must exist before, and its name in messages."""
 _NAMING: Final = frozenset({"create_destination", "update_destination", "set_template"})
 """Kinds whose attributes may name a quota."""
+_OF_POLICIES: Final = frozenset({"create_policy", "update_policy"})
+
+
+def _policy_attributes(fields: Mapping[str, object]) -> Mapping[str, object]:
+    found = fields.get("attributes")
+    return found if isinstance(found, Mapping) else {}
 
 
 def of_subscription(key: Key) -> Key:

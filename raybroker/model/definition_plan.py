@@ -168,6 +168,7 @@ class _Planner:
         table = self._now.policies
         for name, wanted in self._wanted.policies.items():
             policy = policy_of(name, wanted)
+            self._require_quota(dict(policy.attributes), f"policy {name!r}")
             fields_of = {argument: wanted[key] for key, argument in _FIELDS.items()}
             if name not in table:
                 args = {"name": name, **fields_of, "attributes": wanted["attributes"]}

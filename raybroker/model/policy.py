@@ -9,8 +9,12 @@ of these lines says what holds:
 3. the destination: a value of its own, which is one that differs from its default
 4. the operator policy: of LIMITS it is an upper bound, of other attributes it replaces the value
 
-A threshold (``messagesHigh``, ``bytesHigh``) that would then be above its limit is lowered to it.  A policy has
-attributes that can change while clients use a destination.  Policies do not hold for the broker's own ``mq.…``.
+A threshold (``messagesHigh``, ``bytesHigh``) that would then be above its limit is lowered to it.  Of two values that
+exclude each other (EXCLUSIVE) the one of the earlier line becomes the default again.  A policy has attributes that can
+change while clients use a destination.  Policies do not hold for the broker's own ``mq.…``.
+
+Clients act on some attributes themselves (unitOfOrder, unitOfOrderRouting, loadBalancingPolicy, duplicateWindowMs), and
+learn of a change when they open or reconnect a handle, whether a policy makes it or the destination.
 """
 
 from __future__ import annotations
@@ -31,20 +35,21 @@ APPLY_TO: Final = ("queue", "topic", "all")
 LIMITS: Final = frozenset({
     "maxNumMsgs", "maxTotalMsgBytes", "maxBytesPerMsg", "maxNumProducers", "maxNumActiveConsumers",
     "maxNumBackupConsumers", "consumerFlowLimit", "sharedConsumerFlowLimit", "redeliveryLimit", "redeliveryDelayMax",
-    "duplicateIdsMax", "maxNumSchedules",
+    "duplicateIdsMax", "maxNumSchedules", "forwardDelay", "duplicateWindowMs",
 })  # fmt: skip
 """Attributes of which the lower value holds when an operator policy has one; -1, no limit, is above all others."""
 _ZERO_IS_NO_LIMIT: Final = frozenset({"consumerFlowLimit", "sharedConsumerFlowLimit"})
-_OF_EACH: Final[Mapping[str, str]] = {
-    **dict.fromkeys(
-        ("unitOfOrder", "unitOfOrderRouting", "loadBalancingPolicy", "forwardDelay", "duplicateWindowMs"),
-        "clients and other brokers read it when they open a destination",
-    ),
-    "quota": "the limits of a quota are for destinations that are counted by name",
-}
-"""Attributes that no policy has although they can change → why."""
 _PAIRS: Final = (("messagesHigh", "messagesLow", "maxNumMsgs"), ("bytesHigh", "bytesLow", "maxTotalMsgBytes"))
 
+SWITCHED_ON: Final = "duplicateWindowMs"
+"""In a cluster of several brokers nothing switches it on while clients use a destination: those that are open would go
+on sending one id to different brokers."""
+EXCLUSIVE: Final = (
+    ("unitOfOrder", True, "unitOfWorkHandlingPolicy", "SingleMessageDelivery"),
+    ("duplicateWindowMs", None, "unitOfOrderRouting", "PathService"),
+)
+"""Values that no destination has both; None: any but the default. The checks of a destination's own values have the
+reasons."""
 DEFAULT: Final = "default"
 DESTINATION: Final = "destination"
 
@@ -160,8 +165,6 @@ def _attribute(attribute: str, value: object) -> Value:
             f"{attribute} cannot change while a destination is used, and a policy has only what can: set it when a"
             " destination is created, or in a template"
         )
-    if attribute in _OF_EACH:
-        raise ConfigError(f"{attribute} is set at destinations or in templates, not by policies: {_OF_EACH[attribute]}")
     return setting.parse(value)
 
 
@@ -187,6 +190,9 @@ class PolicyBook:
     def __bool__(self) -> bool:
         return bool(self.user or self.operator)
 
+    def all(self) -> tuple[Policy, ...]:
+        return (*self.operator, *self.user)
+
     def of(self, type: DestinationType, name: str) -> tuple[Policy | None, Policy | None]:  # noqa: A002
         """The user policy and the operator policy that hold for a destination."""
         return _first(self.user, type, name), _first(self.operator, type, name)
@@ -200,8 +206,8 @@ def effective(
     type: DestinationType, own: Mapping[str, Value], defaults: Mapping[str, Value], user: Policy | None,  # noqa: A002
     operator: Policy | None,
 ) -> dict[str, Effective]:  # fmt: skip
-    """Attribute → what holds of it. ``own``: the values of the destination, ``defaults``: those it had without any of
-    its own."""
+    """Attribute → what holds of it. ``own``: the values of the destination, all or some of them; ``defaults``: those it
+    had without any of its own."""
     said = user.of_type(type) if user is not None else {}
     bounds = operator.of_type(type) if operator is not None else {}
     found: dict[str, Effective] = {}
@@ -213,9 +219,31 @@ def effective(
             replaced = name not in LIMITS or _room(name, bounds[name]) < _room(name, held.value)
             held = Effective(bounds[name], operator.origin) if replaced else held
         found[name] = held
+    for exclusive in EXCLUSIVE:
+        _yield(found, defaults, *exclusive)
     for high, low, limit in _PAIRS:
-        _lower(found, high, low, limit)
+        if limit in found:
+            _lower(found, high, low, limit)
     return found
+
+
+def _yield(
+    found: dict[str, Effective], defaults: Mapping[str, Value], one: str, at: Value | None, other: str, at_other: Value
+) -> None:
+    """Where both values hold, the one with the weaker origin is the default again."""
+    if one not in found or other not in found or found[other].value != at_other:
+        return
+    if found[one].value == defaults[one] if at is None else found[one].value != at:
+        return
+    weaker = min((one, other), key=lambda name: _weight(found[name].origin))
+    stronger = other if weaker == one else one
+    found[weaker] = Effective(defaults[weaker], found[stronger].origin)
+
+
+def _weight(origin: str) -> int:
+    if origin.startswith("operator policy "):
+        return 3
+    return 2 if origin == DESTINATION else 0 if origin == DEFAULT else 1
 
 
 def _room(name: str, value: Value) -> float:

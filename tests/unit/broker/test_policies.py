@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from raybroker.broker.policies import Policies, Saved
-from raybroker.errors import ConfigError, StoreError
+from raybroker.broker.policies import Policies, Saved, keep_nothing
+from raybroker.errors import ConfigError, ConnectionLostError, StoreError
 from raybroker.model.policy import POLICIES_MAX
+from raybroker.model.settings import destination_attributes
 from tests.unit.broker.worlds import FakeHost
 
 
@@ -122,5 +123,65 @@ def test_lists_say_what_holds_where_and_what_conflicts() -> None:
         assert holds == {
             "o": ["queue orders", "queue orders.eu"], "high": ["queue orders"], "a": ["queue orders.eu"], "b": [],
         }  # fmt: skip
+
+    asyncio.run(work())
+
+
+class KnownQuotas:
+    """There is one, named q; ``mute``: no host can be told of it."""
+
+    def __init__(self) -> None:
+        self.mute = False
+
+    def check(self, label: str, attributes: Any) -> None:
+        if attributes["quota"] != "q":
+            raise ConfigError(f"{label}: there is no such quota")
+
+    async def known_at(self, host: Any, attributes: dict[str, Any]) -> None:
+        if self.mute and attributes.get("quota"):
+            raise ConnectionLostError("it cannot be told now")
+
+
+def defaults(key: tuple[str, str]) -> dict[str, Any]:
+    return destination_attributes({}, type=key[0]).as_dict(key[0])  # type: ignore[arg-type]
+
+
+def made(quotas: KnownQuotas, hosts: list[FakeHost]) -> Policies:
+    return Policies(None, keep_nothing, lambda: hosts, list, defaults, quotas)
+
+
+def test_a_host_knows_of_a_quota_before_it_knows_of_a_policy_that_names_it() -> None:
+    async def work() -> None:
+        quotas, host = KnownQuotas(), FakeHost("h1")
+        policies = made(quotas, [host])
+        with pytest.raises(ConfigError, match="policy 'p': there is no such quota"):
+            await policies.create_policy("p", ">", {"quota": "x"})
+        quotas.mute = True
+        await policies.create_policy("p", ">", {"quota": "q"})
+        assert host.policies is None
+        quotas.mute = False
+        await policies.tell()
+        assert host.policies is not None
+        assert (policies.names("q"), policies.names("x")) == (["p"], [])
+
+    asyncio.run(work())
+
+
+def test_traits_follow_policies_and_what_would_be_switched_on_is_found() -> None:
+    async def work() -> None:
+        policies, key = made(KnownQuotas(), []), ("queue", "orders")
+        own = {"unitOfOrder": False, "duplicateWindowMs": 0, "unitOfOrderRouting": "Hash", "distributed": True}
+        assert policies.traits(key, own) == own  # type: ignore[arg-type]
+        await policies.create_policy("p", "orders", {"unitOfOrder": True})
+        assert policies.traits(key, own)["unitOfOrder"] is True  # type: ignore[arg-type]
+        rows = [{"type": "queue", "name": name, "attributes": own} for name in ("orders", "other")]
+        rows.append({"type": "queue", "name": "has", "attributes": {**own, "duplicateWindowMs": 5}})
+        window = policies.checked("w", ">", {"duplicateWindowMs": 5}, "all", 0, False)
+        assert policies.may_switch_on("w", window)
+        assert await policies.switched_on("w", window, rows) == ["queue other"], "p holds for orders, as a whole"
+        assert await policies.switched_on("p", None, rows) == []
+        await policies.create_policy("w", ">", {"duplicateWindowMs": 5})
+        assert await policies.switched_on("p", None, rows) == ["queue orders"], "without p the other one holds"
+        assert await policies.switched_on("w", None, rows) == []
 
     asyncio.run(work())

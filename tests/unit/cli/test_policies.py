@@ -61,3 +61,19 @@ def test_a_policy_that_cannot_be_says_why(raybroker: Any, broker: Any) -> None:
     assert (result.exit_code, "'*' and '**' are whole segments" in result.stderr) == (1, True)
     result = raybroker("create", "policy", "-n", "p", "-p", ">", "-o", "hosting=shared")
     assert (result.exit_code, "hosting cannot change" in result.stderr) == (1, True)
+
+
+def test_a_quota_and_units_of_order_by_policy_are_shown_with_their_origin(raybroker: Any, broker: Any) -> None:
+    options = ("-o", "quota=small", "-o", "unitOfOrder=true", "-o", "loadBalancingPolicy=Random")
+    missing = raybroker("create", "policy", "-n", "p", "-p", "orders>", *options)
+    assert (missing.exit_code, "there is no quota 'small'" in missing.stderr) == (1, True)
+    raybroker.output("create", "quota", "-n", "small", "-o", "MessagesMaximum=5")
+    raybroker.output("create", "policy", "-n", "p", "-p", "orders>", *options)
+    raybroker.output("create", "dst", "-n", "orders.eu")
+    printed = raybroker.output("query", "dst", "-n", "orders.eu", "--effective")
+    lines = [line.split(maxsplit=2) for line in printed.splitlines()]
+    for line in (["quota", "small", "policy p"], ["loadBalancingPolicy", "Random", "policy p"]):
+        assert line in lines
+    assert raybroker.json("query", "quota", "-n", "small")["users"] == ["policy p", "queue orders.eu"]
+    used = raybroker("destroy", "quota", "-n", "small", "-f")
+    assert (used.exit_code, "in use by policy p" in used.stderr) == (1, True)

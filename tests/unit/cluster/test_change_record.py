@@ -76,6 +76,12 @@ def test_a_quota_is_there_as_long_as_something_refers_to_it() -> None:
     with pytest.raises(IllegalStateError, match="quota 'q' is in use by template a"):
         record.propose(Change("destroy_quota", ("q",)))
     record.propose(Change("drop_template", ("a",)))
+    with pytest.raises(ConfigError, match="there is no quota 'x'"):
+        record.propose(Change("create_policy", ("p",), {"pattern": ">", "attributes": {"quota": "x"}}))
+    record.propose(Change("create_policy", ("p",), {"pattern": ">", "attributes": {"quota": "q"}}))
+    with pytest.raises(IllegalStateError, match="quota 'q' is in use by policy p"):
+        record.propose(Change("destroy_quota", ("q",)))
+    record.propose(Change("destroy_policy", ("p",)))
     record.propose(Change("destroy_quota", ("q",)))
     assert record.state.quotas == {}
 

@@ -62,6 +62,48 @@ def test_what_holds_and_where_it_comes_from(own: Any, user: Any, operator: Any, 
     assert {name: tuple(one) for name, one in found.items()} == expected
 
 
+@pytest.mark.parametrize(
+    ("own", "user", "operator", "expected"),
+    [
+        ({}, {"quota": "q", "unitOfOrder": True}, {}, {"quota": ("q", "policy p"), "unitOfOrder": (True, "policy p")}),
+        ({"quota": "mine"}, {"quota": "q"}, {}, {"quota": ("mine", "destination")}),
+        ({"quota": "mine"}, {"quota": "q"}, {"quota": "o"}, {"quota": ("o", "operator policy o")}),
+        ({"forwardDelay": 9}, {}, {"forwardDelay": 5}, {"forwardDelay": (5, "operator policy o")}),
+        ({"forwardDelay": 3}, {}, {"forwardDelay": 5}, {"forwardDelay": (3, "destination")}),
+        ({}, {}, {"forwardDelay": 5}, {"forwardDelay": (5, "operator policy o")}),
+        ({}, {}, {"duplicateWindowMs": 5}, {}),
+        ({"duplicateWindowMs": 9}, {}, {"duplicateWindowMs": 5}, {"duplicateWindowMs": (5, "operator policy o")}),
+        (
+            {"unitOfWorkHandlingPolicy": "SingleMessageDelivery"}, {"unitOfOrder": True}, {},
+            {
+                "unitOfWorkHandlingPolicy": ("SingleMessageDelivery", "destination"),
+                "unitOfOrder": (False, "destination"),
+            },
+        ),
+        (
+            {"unitOfOrderRouting": "PathService"}, {"duplicateWindowMs": 5}, {},
+            {"unitOfOrderRouting": ("PathService", "destination"), "duplicateWindowMs": (0, "destination")},
+        ),
+        (
+            {"duplicateWindowMs": 5}, {}, {"unitOfOrderRouting": "PathService"},
+            {"unitOfOrderRouting": ("PathService", "operator policy o"), "duplicateWindowMs": (0, "operator policy o")},
+        ),
+    ],
+)  # fmt: skip
+def test_what_clients_act_on_follows_policies_and_what_excludes_it_yields(
+    own: Any, user: Any, operator: Any, expected: Any
+) -> None:
+    found = held(
+        own, policy(**user) if user else None, policy("o", operator=True, **operator) if operator else None
+    )
+    assert {name: tuple(one) for name, one in found.items()} == expected
+
+
+def test_some_attributes_of_a_destination_can_be_held_against_policies_alone() -> None:
+    found = effective("queue", {"unitOfOrder": False}, DEFAULTS, policy(unitOfOrder=True, maxNumMsgs=5), None)
+    assert found == {"unitOfOrder": Effective(True, "policy p")}
+
+
 def test_of_those_that_match_the_highest_priority_holds_as_a_whole_and_then_the_first_name() -> None:
     book = PolicyBook([
         policy("low", "a>", maxNumMsgs=1), policy("b", "a.*", priority=5, useDMQ=False),
@@ -97,8 +139,12 @@ def test_attributes_of_the_other_type_are_passed_over() -> None:
         ({"pattern": ">", "attributes": {"hosting": "shared"}}, "hosting cannot change while a destination is used"),
         ({"pattern": ">", "attributes": {"productionPausedAtStartup": True}}, "cannot change while"),
         ({"pattern": ">", "attributes": {"template": "t"}}, "template cannot change"),
-        ({"pattern": ">", "attributes": {"quota": "q"}}, "quota is set at destinations or in templates"),
-        ({"pattern": ">", "attributes": {"unitOfOrder": True}}, "unitOfOrder is set at destinations"),
+        ({"pattern": ">", "attributes": {"quota": "no name!"}}, "quota"),
+        ({"pattern": ">", "attributes": {"distributed": True}}, "distributed cannot change"),
+        (
+            {"pattern": ">", "attributes": {"duplicateWindowMs": 5, "unitOfOrderRouting": "PathService"}},
+            "exclude each other",
+        ),
         ({"pattern": ">", "attributes": {"messagesHigh": 5, "messagesLow": 1, "maxNumMsgs": 4}}, "never be reached"),
         ({"pattern": ">", "attributes": {"messagesHigh": 5}}, "needs messagesLow below it"),
         ({"pattern": ">", "applyTo": "topic", "attributes": {"maxNumActiveConsumers": 4}}, "attribute of queues"),
