@@ -105,6 +105,7 @@ class CountedTransport:
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
+        self.is_closing = transport.is_closing
         self.bytes_out = 0
 
     @property
@@ -223,13 +224,19 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
-        self._count(len(url))
+        self._head_bytes += len(url)
+        self._silent_bytes = 0
+        if self._head_bytes > self.guard.headers_bytes:
+            self._stop_at_headers()
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """What comes behind a body in chunks is counted, and means nothing."""
         self._headers += 1
-        self._count(len(name) + len(value))
+        self._head_bytes += len(name) + len(value)
+        self._silent_bytes = 0
+        if self._head_bytes > self.guard.headers_bytes or self._headers > HEADERS_MAX:
+            self._stop_at_headers()
         if self._heading:
             super().on_header(name, value)
 
@@ -254,12 +261,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._silent_bytes = 0
         super().on_message_complete()
 
-    def _count(self, size: int) -> None:
-        self._head_bytes += size
-        self._silent_bytes = 0
-        most = self.guard.headers_bytes
-        if self._head_bytes > most or self._headers > HEADERS_MAX:
-            self._stop(f"it has sent more than {HEADERS_MAX} headers, or {most} bytes of them", 431)
+    def _stop_at_headers(self) -> None:
+        self._stop(f"it has sent more than {HEADERS_MAX} headers, or {self.guard.headers_bytes} bytes of them", 431)
 
     def _stop(self, why: str, status: int) -> None:
         """End the parser, which calls :meth:`send_400_response` then."""
