@@ -84,7 +84,7 @@ class Answer:
         transport.write(b"".join(parts))
         if not self.keep_alive:
             transport.close()
-        connection.on_response_complete()
+        connection.answered()
 
     def over(self) -> asyncio.Future[None]:
         """Done when it has been sent."""
@@ -103,6 +103,12 @@ class AtOnceProtocol(BoundedProtocol):
         self._small: dict[bytes, bytes] | None = None
         """The headers of a request that may be answered at once, and whose end has not come."""
         self._body = b""
+        self._taken = False
+        """The bytes at hand had a request that was taken."""
+        self._idle_since_s = 0.0
+        """When the last answer was over."""
+        self._idle_timer: asyncio.TimerHandle | None = None
+        """One for many answers: it looks how long the connection has been idle."""
 
     def on_headers_complete(self) -> None:
         self._small = self._headers_of_small()
@@ -140,7 +146,7 @@ class AtOnceProtocol(BoundedProtocol):
         self.cycle = answer  # type: ignore[assignment]
         self.answers.add(answer)
         if self.take_at_once(Request(self.url, headers, self._body, self.scheme or "http", self.client), answer):
-            self._small = None
+            self._small, self._taken = None, True
             self._headers_ended()
             return
         self.answers.discard(answer)
@@ -148,10 +154,43 @@ class AtOnceProtocol(BoundedProtocol):
         self._begin_task()
         super().on_message_complete()
 
-    def bytes_taken(self) -> None:
-        """The rest of its body comes later."""
-        if self._small is not None and not self._refused:
+    def answered(self) -> None:
+        """As :meth:`on_response_complete`, without a timer for each answer."""
+        if self.pipeline or self.transport.is_closing():
+            self.on_response_complete()
+            return
+        self.server_state.total_requests += 1
+        self.flow.resume_reading()
+        self._idle_since_s = self.loop.time()
+        if self._idle_timer is None:
+            self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._look_idle)
+
+    def on_response_complete(self) -> None:
+        self._idle_since_s = self.loop.time()
+        super().on_response_complete()
+
+    def _look_idle(self) -> None:
+        """Let it go when it has been idle for too long. With a request under way, its answer begins the time anew."""
+        self._idle_timer = None
+        if self._timer is not None or (self.cycle is not None and not self.cycle.response_complete):
+            return
+        left_s = self._idle_since_s + self.timeout_keep_alive - self.loop.time()
+        if left_s > 0:
+            self._idle_timer = self.loop.call_later(left_s, self._look_idle)
+        else:
+            self.timeout_keep_alive_handler()
+
+    def _leave(self) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        super()._leave()
+
+    def bytes_taken(self) -> bool:
+        if self._small is not None and not self._refused:  # The rest of its body comes later.
             self._begin_task()
+        taken, self._taken = self._taken, False
+        return taken
 
     def _begin_task(self) -> None:
         """It goes to the ASGI side."""

@@ -197,18 +197,19 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self._silent_bytes += len(data)
         super().data_received(data)
-        self.bytes_taken()
+        answered = self.bytes_taken()
         if self._refused or self._address is None:  # Nothing more is read, or it is a WebSocket now.
             return
         if self._silent_bytes > self.guard.headers_bytes:
             self._refuse(f"it has sent more than {self.guard.headers_bytes} bytes of headers", 431)
-        elif self._heading or self.cycle is None or self.cycle.response_complete:
+        elif self._heading or not (answered or (self.cycle is not None and not self.cycle.response_complete)):
             self._expect_headers()
         else:
             self._headers_came()
 
-    def bytes_taken(self) -> None:
-        """The parser has told all that is in the bytes that came."""
+    def bytes_taken(self) -> bool:
+        """The parser has told all that is in the bytes that came. True: they had a request that is answered already."""
+        return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._watch_no_more()
@@ -238,7 +239,10 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._head_bytes > self.guard.headers_bytes or self._headers > HEADERS_MAX:
             self._stop_at_headers()
         if self._heading:
-            super().on_header(name, value)
+            name = name.lower()
+            if name == b"expect" and value.lower() == b"100-continue":
+                self.expect_100_continue = True
+            self.headers.append((name, value))
 
     def _headers_ended(self) -> None:
         self._heading = False

@@ -159,7 +159,7 @@ class AllDoors:
 
     def tasks(self) -> list[str]:
         """What works for a single client."""
-        loops = [found for found in gc.get_objects() if isinstance(found, asyncio.AbstractEventLoop)]
+        loops = [found for found in gc.get_objects() if issubclass(type(found), asyncio.AbstractEventLoop)]
         names = [
             str(task.get_coro()).split(" at 0x")[0]
             for loop in loops if not loop.is_closed() for task in _tasks(loop)

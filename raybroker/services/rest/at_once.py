@@ -17,7 +17,7 @@ from raybroker.services.rest.user_connection import STEP_TIMEOUT_S, UserConnecti
 from raybroker.services.web.application import answered_with, failed, opened_again
 from raybroker.services.web.bodies import JSON, Bodies
 from raybroker.services.web.credentials import Credentials
-from raybroker.services.web.json_text import checked, loaded, written
+from raybroker.services.web.json_text import loaded, written
 from raybroker.services.web.users import Known, Users
 
 JSON_BYTES: Final = JSON.encode()
@@ -96,7 +96,7 @@ class SendsAtOnce:
             value = loaded(request.body)
             if not isinstance(value, dict):
                 return False
-            message = checked(models.MESSAGE, value, "the body of the request")
+            message = models.message_of(value)
             known = self._web.users.enter(given, peer)
         except BrokerError:
             return False

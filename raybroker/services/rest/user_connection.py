@@ -150,7 +150,8 @@ class UserConnection:
         producer, hand_over = self._producer, self._hand_over
         if producer is None or hand_over is None or message.get("persistent") is False:
             return False
-        return hand_over(producer, body_of(message), destination, told, **_options(message))
+        options = _options(message) if len(message) > 1 else {}
+        return hand_over(producer, body_of(message), destination, told, **options)
 
     async def send_all(self, destination: str, messages: list[MessageIn]) -> list[str]:
         """Store all messages or none, in one transaction; their ids."""

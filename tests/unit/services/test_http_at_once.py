@@ -11,7 +11,7 @@ import pytest
 
 from raybroker.services.http_at_once import BODY_BYTES_MAX, Answering, Request
 from raybroker.services.http_bounds import Guard
-from raybroker.services.http_server import HttpServer
+from raybroker.services.http_server import IDLE_TIMEOUT_S, HttpServer
 from tests.unit.services.web.rig import until
 
 HEADERS = b"cache-control: no-store\r\ncontent-length: 2\r\n"
@@ -59,6 +59,9 @@ class Rig:
 
     async def ended(self) -> None:
         return
+
+    def connections(self) -> list[Any]:
+        return list(self.server._server.server_state.connections)
 
     async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.port)
@@ -186,6 +189,65 @@ def test_a_client_that_has_gone_is_answered_nothing() -> None:
         writer.write(post())
         await read(reader, b"ok")
         writer.close()
+
+    run(work)
+
+
+class Clock:
+    """In place of a connection's loop: time is what it says, and a timer is over when it is called."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.now_s = 1000.0
+        self.timers: list[tuple[float, Callable[[], object], asyncio.TimerHandle]] = []
+        self._loop = loop
+
+    def time(self) -> float:
+        return self.now_s
+
+    def call_later(self, delay_s: float, call: Callable[..., object], *args: object) -> asyncio.TimerHandle:
+        handle = self._loop.call_later(3600, call, *args)
+        self.timers.append((delay_s, lambda: call(*args), handle))
+        return handle
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    def idle(self) -> list[tuple[float, Callable[[], object]]]:
+        """Timers that look whether it is idle."""
+        running = [(delay_s, call) for delay_s, call, handle in self.timers if not handle.cancelled()]
+        return [row for row in running if row[0] <= IDLE_TIMEOUT_S]
+
+
+def test_a_connection_is_let_go_when_it_was_idle_since_its_last_answer() -> None:
+    async def work(rig: Rig) -> None:
+        reader, writer = await rig.open()
+        writer.write(b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n")
+        await read(reader, b"slow /a ")
+        (connection,) = rig.connections()
+        clock = connection.loop = Clock(connection.loop)
+        for _ in range(3):
+            writer.write(post())
+            await read(reader, b"ok")
+            clock.now_s += IDLE_TIMEOUT_S / 2
+        ((delay_s, look),) = clock.idle()
+        assert delay_s == IDLE_TIMEOUT_S
+        clock.timers.clear()
+        look()  # Half of the time has passed since the last answer.
+        ((delay_s, look),) = clock.idle()
+        assert delay_s == IDLE_TIMEOUT_S / 2
+        clock.timers.clear()
+        rig.held = []
+        writer.write(post())
+        await until(lambda: bool(rig.held))
+        clock.now_s += IDLE_TIMEOUT_S * 2
+        look()  # A request that takes long is not idle.
+        rig.held[0].send(201, HEADERS, b"ok")
+        await read(reader, b"ok")
+        ((_, look),) = clock.idle()
+        clock.now_s += IDLE_TIMEOUT_S
+        look()
+        assert await asyncio.wait_for(reader.read(), 30) == b""
+        assert rig.refused == []
 
     run(work)
 
