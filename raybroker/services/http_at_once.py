@@ -1,8 +1,8 @@
 """Requests over HTTP that are answered at once: without a task, and without a turn of the loop before it begins.
 
-A request with a small body that came as a whole, and that nothing else of its connection waits before, is given to the
-application by a plain call (:data:`TakeAtOnce`). What the application does not take goes to its ASGI side, as if it had
-just come; so do all other requests. Bounds of connections, headers and answers are those of
+A request with a small body that came as a whole, or nearly at once, and that nothing else of its connection waits
+before, is given to the application by a plain call (:data:`TakeAtOnce`). What the application does not take goes to its
+ASGI side, as if it had just come; so do all other requests. Bounds of connections, headers and answers are those of
 :mod:`raybroker.services.http_bounds`.
 """
 
@@ -18,6 +18,11 @@ from raybroker.services.http_bounds import BoundedProtocol
 
 BODY_BYTES_MAX: Final = 16 << 10
 """A larger body goes to the ASGI side."""
+
+
+REST_S: Final = 0.05
+"""How long the rest of a small body may take, which many clients send behind the headers, before the request goes to
+the ASGI side."""
 
 
 class Request(NamedTuple):
@@ -103,6 +108,7 @@ class AtOnceProtocol(BoundedProtocol):
         self._small: dict[bytes, bytes] | None = None
         """The headers of a request that may be answered at once, and whose end has not come."""
         self._body = b""
+        self._rest_timer: asyncio.TimerHandle | None = None
         self._taken = False
         """The bytes at hand had a request that was taken."""
         self._idle_since_s = 0.0
@@ -116,6 +122,7 @@ class AtOnceProtocol(BoundedProtocol):
             super().on_headers_complete()
         else:
             self._body = b""
+            self._headers_ended()
 
     def _headers_of_small(self) -> dict[bytes, bytes] | None:
         """The headers of a request that may be answered at once."""
@@ -147,7 +154,7 @@ class AtOnceProtocol(BoundedProtocol):
         self.answers.add(answer)
         if self.take_at_once(Request(self.url, headers, self._body, self.scheme or "http", self.client), answer):
             self._small, self._taken = None, True
-            self._headers_ended()
+            self._rest_came()
             return
         self.answers.discard(answer)
         self.cycle = before
@@ -184,16 +191,34 @@ class AtOnceProtocol(BoundedProtocol):
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
+        self._rest_came()
         super()._leave()
 
     def bytes_taken(self) -> bool:
-        if self._small is not None and not self._refused:  # The rest of its body comes later.
-            self._begin_task()
         taken, self._taken = self._taken, False
-        return taken
+        if self._small is None or self._refused:
+            return taken
+        if self._rest_timer is None:
+            self._rest_timer = self.loop.call_later(REST_S, self._rest_late)
+        return True
+
+    def _rest_late(self) -> None:
+        self._rest_timer = None
+        if self._small is not None and not self._refused and self._address is not None:
+            self._begin_task()
+
+    def _rest_came(self) -> None:
+        if self._rest_timer is not None:
+            self._rest_timer.cancel()
+            self._rest_timer = None
+
+    def shutdown(self) -> None:
+        self._rest_late()
+        super().shutdown()
 
     def _begin_task(self) -> None:
         """It goes to the ASGI side."""
+        self._rest_came()
         self._small = None
         super().on_headers_complete()
         if self._body:

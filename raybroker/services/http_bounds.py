@@ -208,7 +208,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._headers_came()
 
     def bytes_taken(self) -> bool:
-        """The parser has told all that is in the bytes that came. True: they had a request that is answered already."""
+        """The parser has told all that is in the bytes that came. True: they had a request that no task answers."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from raybroker.services import http_at_once
 from raybroker.services.http_at_once import BODY_BYTES_MAX, Answering, Request
 from raybroker.services.http_bounds import Guard
 from raybroker.services.http_server import IDLE_TIMEOUT_S, HttpServer
@@ -30,6 +31,8 @@ class Rig:
         self.held: list[Answering] | None = None
         """Answers to come, when they do not come at once."""
         self.takes = True
+        self.begun = 0
+        """Requests that the application got."""
         self.refused: list[str] = []
         self.bound = socket.create_server(("127.0.0.1", 0))
         self.port = self.bound.getsockname()[1]
@@ -47,6 +50,7 @@ class Rig:
         return True
 
     async def app(self, scope: Any, receive: Any, send: Any) -> None:
+        self.begun += 1
         body, more = b"", True
         while more:
             message = await receive()
@@ -109,8 +113,6 @@ def test_small_requests_are_answered_one_after_another() -> None:
         [post(b"{}", version=b"1.0")],
         [post(b"x" * (BODY_BYTES_MAX + 1))],
         [post(b"")],
-        [post(b"xxyy")[:-4], b"xx", b"yy"],
-        [post(b"xxyy")[:-2], b"yy"],
         [b"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"],
         [b"PUT /a HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi"],
         [b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"],
@@ -128,6 +130,53 @@ def test_all_others_go_to_the_application_as_they_came(parts: list[bytes]) -> No
         answer = await read(reader, b"slow /a " + body)
         assert b" 200 OK\r\n" in answer
         assert rig.taken == []
+        writer.close()
+
+    run(work)
+
+
+def test_a_body_that_follows_its_headers_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_at_once, "REST_S", 3600.0)
+
+    async def work(rig: Rig) -> None:
+        reader, writer = await rig.open()
+        for part in (post(b"xxyy")[:-4], b"xx", b"yy"):
+            assert rig.taken == []
+            writer.write(part)
+            await writer.drain()
+            await asyncio.sleep(0.02)
+        await read(reader, b"ok")
+        assert [request.body for request in rig.taken] == [b"xxyy"]
+        writer.write(post(b"more"))
+        await read(reader, b"ok")
+        writer.write(post(b"rest")[:-1])
+        await asyncio.sleep(0.02)
+        closing = asyncio.ensure_future(rig.server.close())  # It has come in: it is still answered.
+        await asyncio.sleep(0.02)
+        writer.write(b"t")
+        assert b"slow /a rest" in await asyncio.wait_for(reader.read(), 30)
+        await asyncio.wait_for(closing, 30)
+
+    run(work)
+
+
+def test_one_that_does_not_come_soon_is_waited_for_by_the_application(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_at_once, "REST_S", 0.01)
+
+    async def work(rig: Rig) -> None:
+        reader, writer = await rig.open()
+        writer.write(post(b"xxyy")[:-2])
+        await until(lambda: rig.begun == 1)
+        writer.write(b"yy")
+        await read(reader, b"slow /a xxyy")
+        assert rig.taken == []
+        _, gone = await rig.open()
+        gone.write(post(b"xxyy")[:-2])
+        await asyncio.sleep(0)
+        gone.transport.abort()
+        await until(lambda: len(rig.server.guard) == 1)
+        writer.write(post())
+        await read(reader, b"ok")
         writer.close()
 
     run(work)
