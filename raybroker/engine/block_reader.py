@@ -16,6 +16,7 @@ from raybroker.engine.executor import Executor
 from raybroker.engine.ports import Codec
 from raybroker.model.block import Block
 from raybroker.model.errors import StoreDamagedError, StoreError
+from raybroker.model.large_block import LargeBlock
 
 
 class BlockReader:
@@ -39,6 +40,17 @@ class BlockReader:
         """The block; None when it cannot be read, and then its destination is halted or the host has stopped."""
         try:
             return self._cache.get(home.number, ordinal)
+        except StoreError as error:
+            self.unreadable(home, error)
+        return None
+
+    def whole(self, home: Destination, ordinal: int) -> Block | None:
+        """As :meth:`read`, with the body of a large block in memory: what is done with it cannot fail for the store."""
+        block = self.read(home, ordinal)
+        if type(block) is not LargeBlock:
+            return block
+        try:
+            return Block(block.view)
         except StoreError as error:
             self.unreadable(home, error)
         return None

@@ -162,11 +162,13 @@ class ClientEffects:
         if attachment.leased and not attachment.eager and not attachment.holds(effect):
             self._missed_later(attachment, effect.mask.bit_count())
             return
-        block = self._blocks.read(attachment.home, effect.ordinal)
+        # What has left eagerly cannot be asked for piece by piece.
+        read = self._blocks.whole if attachment.eager else self._blocks.read
+        block = read(attachment.home, effect.ordinal)
         if block is None:
             return
         mask = effect.mask
-        if type(block) is LargeBlock and not attachment.eager:  # What has left eagerly cannot be asked for.
+        if type(block) is LargeBlock:
             attachment.peer.deliver_large(
                 attachment.handle, attachment.number, effect.tag, effect.attempt, effect.ordinal, block.front
             )

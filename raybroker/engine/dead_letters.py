@@ -50,7 +50,7 @@ class DeadLetters:
             return
         if not queue.dead_letters.masks.get(effect.ordinal, 0) & effect.mask:
             return
-        block = self._blocks.read(home, effect.ordinal)
+        block = self._blocks.whole(home, effect.ordinal)
         if block is None:
             return
         if not again:

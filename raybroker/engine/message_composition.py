@@ -54,7 +54,7 @@ class MessageComposition:
             return  # Some of them were purged.
         blocks: dict[int, Block] = {}
         for ordinal, _ in effect.parts:
-            block = self._blocks.read(home, ordinal)
+            block = self._blocks.whole(home, ordinal)
             if block is None:
                 return
             blocks[ordinal] = block

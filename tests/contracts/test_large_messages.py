@@ -293,7 +293,11 @@ def test_a_crash_keeps_what_was_confirmed_and_nothing_of_what_was_not(store: One
     store.open(**NO_LIMITS)
 
 
-def test_a_damaged_piece_halts_the_destination_and_is_never_delivered(store: OneStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ack", ["client", "none"])
+def test_a_damaged_piece_halts_the_destination_and_is_never_delivered(
+    store: OneStore, tmp_path: Path, ack: str
+) -> None:
+    """To a consumer that acknowledges nothing the body goes with its message; the host and its other queues go on."""
     broker = store.open(**NO_LIMITS)
     session = broker.connect().session()
     session.producer("q").send(body(1))
@@ -302,9 +306,12 @@ def test_a_damaged_piece_halts_the_destination_and_is_never_delivered(store: One
     data = bytearray(path.read_bytes())
     data[PIECE_BYTES + 5] ^= 1
     path.write_bytes(data)
-    session = store.open(**NO_LIMITS).connect().session(ack="client")
+    connection = store.open(**NO_LIMITS).connect()
     with pytest.raises((StoreDamagedError, ConnectionLostError), match="damaged"):
-        session.receive("q", timeout=WAIT_S)
+        connection.session(ack=ack).receive("q", timeout=WAIT_S)
+    session = connection.session()
+    session.producer("other").send(b"beside")
+    assert receive(session, "other").body == b"beside"
 
 
 def test_a_full_disk_refuses_a_large_message_and_the_next_one_fits(

@@ -64,6 +64,8 @@ class Commands:
         """As a block reader."""
         return self.blocks.get((home.number, ordinal))
 
+    whole = read
+
     def headers(self, home: Destination, ordinal: int) -> Any:
         return WireCodec().content(self.blocks[home.number, ordinal])
 

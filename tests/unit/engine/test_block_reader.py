@@ -8,7 +8,9 @@ from typing import Any
 from raybroker.core import command as cmd
 from raybroker.engine.attachments import Attachments, Outbox
 from raybroker.engine.block_reader import BlockReader
-from raybroker.model.errors import StoreDamagedError, StoreError
+from raybroker.model.block import encode_block
+from raybroker.model.errors import BrokerError, StoreDamagedError, StoreError
+from raybroker.model.large_block import LargeBlock
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import RecordingPeer, made, text_of
 
@@ -19,6 +21,7 @@ class Reading(Desk):
     def __init__(self) -> None:
         super().__init__()
         self.raises: Exception | None = None
+        self.large: LargeBlock | None = None
         self.failures: list[Exception] = []
         self.performed: list[cmd.Command] = []
         self.executor.fail = self.failures.append
@@ -32,7 +35,47 @@ class Reading(Desk):
         if self.raises is not None:
             raise self.raises
         assert (number, ordinal) == (self.home.number, 3)
-        return made("a", properties={"n": 1})
+        return self.large or made("a", properties={"n": 1})
+
+
+class Body:
+    """Of a large block, in one piece. ``raises``: what reading it raises."""
+
+    nbytes = 4
+
+    def __init__(self, raises: BrokerError | None = None) -> None:
+        self.raises = raises
+
+    def piece(self, number: int) -> bytes:
+        if self.raises is not None:
+            raise self.raises
+        return b"body"
+
+    def claim(self) -> bool:
+        return False
+
+
+FRONT = encode_block([b"body"], producer=1, first_seq=1, timestamp_ms=1, persistent=True, kinds=0, front=True)
+
+
+def test_a_large_block_comes_whole_where_nobody_can_ask_for_its_body() -> None:
+    world = Reading()
+    small = world.reader.whole(world.home, 3)
+    assert small is not None
+    assert text_of(small, 0) == "a"
+    world.large = LargeBlock(FRONT, Body())
+    whole = world.reader.whole(world.home, 3)
+    assert whole is not None
+    assert (type(whole) is LargeBlock, bytes(whole.body(0))) == (False, b"body")
+    assert type(world.reader.read(world.home, 3)) is LargeBlock
+
+
+def test_a_body_that_cannot_be_read_is_as_a_block_that_cannot_be() -> None:
+    for error, halts in ((StoreDamagedError("the body"), True), (StoreError("the disk"), False)):
+        world = Reading()
+        world.large = LargeBlock(FRONT, Body(error))
+        assert world.reader.whole(world.home, 3) is None
+        assert (world.registry.halted, world.failures) == (({world.home.number: error}, []) if halts else ({}, [error]))
 
 
 def test_a_block_and_its_headers_are_read() -> None:
