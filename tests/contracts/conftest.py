@@ -11,7 +11,7 @@ import pytest
 from tests.contracts.handles import LoopbackBroker
 
 MakeBroker = Callable[..., LoopbackBroker]
-FACES = ("memory", "store", "sockets", "aio", "own")
+FACES = ("memory", "store", "sockets", "aio", pytest.param("own", marks=pytest.mark.long))
 ONE_FACE = pytest.mark.parametrize("make_broker", ["memory"], indirect=True)
 """For tests that mostly wait for a time to pass: the broker does the same whatever its face."""
 

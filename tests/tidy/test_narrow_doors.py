@@ -27,7 +27,7 @@ class Reach(NamedTuple):
 
 
 TABLE: dict[str, Reach] = {
-    "raybroker.broker.destination_registry.Registry": Reach(13, 15),
+    "raybroker.broker.destination_registry.Registry": Reach(13, 16),
     "raybroker.client.connection.connection.ConnectionCore": Reach(5, 14),
     "raybroker.client.session.session.SessionCore": Reach(8, 37),
     "raybroker.cluster.change_record.ChangeRecord": Reach(5, 13),
