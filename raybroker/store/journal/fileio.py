@@ -10,6 +10,7 @@ import fcntl
 import os
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +24,12 @@ _CANNOT_ERRNOS: Final = frozenset((errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL,
 
 
 class RoomIO:
-    """How long a file is and how much of it has a place on the disk are two things."""
+    """How long a file is, how much of it has a place on the disk, and how much of it is in memory are three things."""
+
+    def fetch(self, fd: int, offset: int, nbytes: int) -> None:
+        """These bytes will be read soon: the kernel may begin to fetch them.  Nobody waits, and nothing fails."""
+        with suppress(OSError):
+            os.posix_fadvise(fd, offset, nbytes, os.POSIX_FADV_WILLNEED)
 
     def truncate(self, fd: int, nbytes: int) -> None:
         """Give a file that length; what is new of it has no place on the disk yet, see ``FileIO.fallocate``."""

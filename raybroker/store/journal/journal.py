@@ -221,6 +221,7 @@ class Journal:
             except OSError as error:
                 raise StoreError(f"{self._files.path(segment.slot)} cannot be opened: {error}") from error
         try:
+            self._files.fetch(fd, segment, destination, offset, nbytes)
             return self._recovery.payload(segment, destination, ordinal, offset, nbytes, crc, fd)
         finally:
             self._files.unpin(segment.slot)

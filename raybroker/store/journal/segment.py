@@ -31,6 +31,7 @@ from raybroker.store.journal.format import (
     SummaryWriter,
     padded,
 )
+from raybroker.store.journal.read_ahead import ReadAhead
 from raybroker.store.journal.reserve import FULL_ERRNOS, RESERVE_FILES, Use
 
 SEGMENT_PREFIX: Final = "segment-"
@@ -160,6 +161,7 @@ class SegmentFiles:
     def __init__(self, io: FileIO, directory: Path, segment_bytes: int, reserve_bytes: int = 0) -> None:
         self._io = io
         self._room_io: RoomIO = io
+        self._ahead = ReadAhead()
         self._directory = directory
         self._segment_bytes = segment_bytes
         self._lock = threading.Lock()
@@ -409,6 +411,13 @@ class SegmentFiles:
                 self._evict()
                 self._open[slot] = fd
             return fd
+
+    def fetch(self, fd: int, segment: Segment, destination: int, offset: int, nbytes: int) -> None:
+        """These bytes of a destination are read now: fetch what comes next, if it reads in order."""
+        with self._lock:
+            start, some = self._ahead.next(destination, segment.number, offset, nbytes, segment.data_end)
+        if some:
+            self._room_io.fetch(fd, start, some)
 
     def unpin(self, slot: int) -> None:
         with self._lock:
