@@ -1,4 +1,4 @@
-"""Whether a connection was ended for good from the broker's side: it does not come back, and its handles say why."""
+"""The end of a connection for good, from the broker's side: it does not come back, and its handles say why."""
 
 from __future__ import annotations
 

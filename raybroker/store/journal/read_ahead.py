@@ -1,4 +1,4 @@
-"""What to fetch from the disk before it is asked for: pure decisions, no files.
+"""The read-ahead: what to fetch from the disk before it is asked for. Pure decisions, no files.
 
 A consumer whose selector wants few of many, and one that drains a long queue after a restart, read block after block of
 one destination in the order of the log.  While they look at one, the disk may as well fetch the next.

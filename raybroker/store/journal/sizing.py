@@ -1,4 +1,4 @@
-"""How much room a log has allocated ahead of its end: pure decisions, no files.
+"""The sizing of a log: how much room it has allocated ahead of its end. Pure decisions, no files.
 
 Ahead of the end there is always a *step* of room, because a commit into room that was allocated and written before is
 cheaper, and whoever waits for it should not wait for the file system.  A step is an eighth of what is stored or was
