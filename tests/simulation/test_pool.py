@@ -220,7 +220,7 @@ def test_a_rule_of_waiting_that_is_switched_off_is_noticed(
     for (owner, name), instead in wrong.items():
         monkeypatch.setattr(owner, name, instead)
     with pytest.raises(AssertionError):
-        run_quotas(policy, True, range(SEEDS))
+        run_quotas(policy, True, range(3 * SEEDS))
 
 
 @pytest.mark.parametrize(

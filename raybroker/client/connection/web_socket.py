@@ -107,6 +107,8 @@ class _Carrier(asyncio.Protocol):
 
     def _flush(self) -> None:
         for data in self._socket.data_to_send():
+            if self._transport.is_closing():
+                return  # It has ended, and connection_lost is to come.
             if data:
                 self._transport.write(data)
             else:  # The end of the stream.
