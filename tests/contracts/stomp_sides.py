@@ -76,7 +76,7 @@ class Client:
         return self.seen.bodies
 
     def close(self) -> None:
-        with suppress(stomp.exception.NotConnectedException):
+        with suppress(stomp.exception.NotConnectedException, OSError):  # A scenario may have said DISCONNECT itself.
             self.stomp.disconnect()
 
 
