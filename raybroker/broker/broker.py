@@ -16,6 +16,7 @@ from raybroker.admin.verbs import VERBS, implementations
 from raybroker.broker.broker_metrics import Measuring
 from raybroker.broker.broker_properties import Keep, Properties, keep_nothing
 from raybroker.broker.clients_inside import ClientsInside
+from raybroker.broker.connection_verbs import ConnectionVerbs
 from raybroker.broker.definition_transfer import OwnDefinitions, Transfer
 from raybroker.broker.destination_registry import Key, Registry
 from raybroker.broker.destinations import Destinations
@@ -145,6 +146,7 @@ class Broker:
             self, self.services, self.destinations, self.subscriptions, self.schedules, self.transactions,
             self.messages, self.templates, self.quotas, self.policies, self.properties, self.measuring, self.ending,
             transfer, self.health, Users(changing, self.services),
+            ConnectionVerbs(self.services.connections, self.services.end),
         )  # fmt: skip
 
     def _made_policies(self, saved: SavedPolicies | None, save: SavePolicies) -> Policies:

@@ -22,6 +22,7 @@ from raybroker.broker.cluster_connections import END, LIST, ClusterConnections
 from raybroker.broker.cluster_management import ClusterItself
 from raybroker.broker.cluster_pauses import Pausing
 from raybroker.broker.cluster_shell import Clustering
+from raybroker.broker.connection_verbs import ConnectionVerbs
 from raybroker.broker.definition_transfer import Brokers, Transfer
 from raybroker.broker.definitions import Definitions
 from raybroker.broker.destination_registry import Key
@@ -91,11 +92,12 @@ class ClusterBroker:
             local.policies, local, self, self._spread, lambda: clustering.member.agreed, self._propose,
         )  # fmt: skip
         self.health = ClusterHealth(self.admin)
+        connections = ClusterConnections(self)
         self._verbs = implementations(
             self._spread, self._definitions, self._itself, self.agents, pausing,
             ClusterProperties(local.properties, self), ClusterEnding(self), self.health,
             Transfer(local.own_definitions, self._defined, self._properties, self.admin, now_s, agents=True),
-            ClusterUsers(self), ClusterConnections(self),
+            ClusterUsers(self), ConnectionVerbs(connections.found, connections.end),
         )  # fmt: skip
         self.forwarding = Forwarding(local.name, local.registry, peers, self.live)
         local.transactions.elsewhere = self._host_elsewhere

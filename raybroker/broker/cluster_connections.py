@@ -1,4 +1,4 @@
-"""Clients of a whole cluster: listed once each, and ended wherever they are.
+"""Clients of a whole cluster: found once each, and ended wherever they are.
 
 A client outside belongs to the broker that it has logged in at.  One inside the Ray cluster has connections to hosts of
 any brokers: its row is put together from all of them, and it is ended at all of them.
@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from raybroker.hosting.host_port import Row
 from raybroker.model.errors import BrokerError, ConnectionLostError, RequestTimeoutError
 from raybroker.model.listing import Listing
-from raybroker.services.client_rows import Wanted, counted, ids_to_end, merged, require_ended, shown
+from raybroker.services.client_rows import Wanted, merged
 
 ASK_TIMEOUT_S: Final = 20.0
 """How long another broker may take."""
@@ -37,46 +37,12 @@ class Asker(Protocol):
 
 
 class ClusterConnections:
-    """Verbs about clients, for all brokers."""
+    """The steps of ``connection_verbs``, at all brokers."""
 
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
 
-    async def list_connections(
-        self, service: str | None = None, user: str | None = None, address: str | None = None,
-        client_id: str | None = None, destination: str | None = None, type: str | None = None,
-        consumer: int | str | None = None,
-    ) -> Listing:  # fmt: skip
-        found = await self._found(
-            Wanted.of(
-                service=service, user=user, address=address, client_id=client_id, destination=destination, type=type,
-                consumer=consumer,
-            )
-        )  # fmt: skip
-        return Listing(shown(found), found.missing)
-
-    async def destroy_connection(self, id: int | str, reason: str | None = None) -> None:
-        ended, missing = await self._end([str(id)], reason)
-        require_ended(str(id), ended, missing)
-
-    async def destroy_connections(
-        self, reason: str | None = None, service: str | None = None, user: str | None = None,
-        address: str | None = None, client_id: str | None = None, destination: str | None = None,
-        type: str | None = None, consumer: int | str | None = None,
-    ) -> int:  # fmt: skip
-        rows = await self._found(
-            Wanted.in_particular(
-                service=service, user=user, address=address, client_id=client_id, destination=destination, type=type,
-                consumer=consumer,
-            )
-        )  # fmt: skip
-        ended: list[str] = []
-        missing: dict[str, str] = {}
-        if ids := ids_to_end(rows):
-            ended, missing = await self._end(ids, reason)
-        return counted(ended, {**rows.missing, **missing})
-
-    async def _found(self, wanted: Wanted) -> Listing:
+    async def found(self, wanted: Wanted) -> Listing:
         """Clients that are wanted. A client inside is held against all arguments once its row is whole."""
         answers, missing = await self._asked(LIST, wanted.of_each)
         rows: list[Row] = []
@@ -89,7 +55,7 @@ class ClusterConnections:
             missing.update(answer.missing)
         return Listing([row for row in merged(rows) if wanted.fits(row)], missing)
 
-    async def _end(self, ids: list[str], reason: str | None) -> tuple[list[str], dict[str, str]]:
+    async def end(self, ids: list[str], reason: str | None) -> tuple[list[str], dict[str, str]]:
         """Those that were there, and who could not be asked."""
         answers, missing = await self._asked(END, {"ids": ids, "reason": reason})
         ended: set[str] = set()

@@ -13,7 +13,7 @@ from raybroker.model.names import check_destination_name, check_destination_type
 from raybroker.model.setting_services import INSIDE, SERVICE_KINDS
 from raybroker.security.access_rules import OPERATIONS, Request, User
 from raybroker.security.user_file import UserFile
-from raybroker.services.client_rows import Wanted, counted, ended_because, ids_to_end, is_inside, require_ended, shown
+from raybroker.services.client_rows import Wanted, ended_because, is_inside
 from raybroker.services.connection_services import ConnectionServices
 from raybroker.services.listener import Listener
 
@@ -88,19 +88,6 @@ class ServiceAdministration:
         except ConfigError as error:
             raise ConfigError(f"broker {self.broker}: {error}") from None
 
-    async def list_connections(
-        self, service: str | None = None, user: str | None = None, address: str | None = None,
-        client_id: str | None = None, destination: str | None = None, type: str | None = None,
-        consumer: int | str | None = None,
-    ) -> Listing:  # fmt: skip
-        rows = await self.connections(
-            Wanted.of(
-                service=service, user=user, address=address, client_id=client_id, destination=destination, type=type,
-                consumer=consumer,
-            )
-        )  # fmt: skip
-        return Listing(shown(rows), rows.missing)
-
     async def connections(self, wanted: Wanted) -> Listing:
         """Clients that are wanted, outside and inside; ``missing``: hosts whose clients inside are not known."""
         found: list[Row] = []
@@ -112,23 +99,6 @@ class ServiceAdministration:
             inside, missing = await self._inside.rows()
             found += [row for row in inside if wanted.fits(row)]
         return Listing(found, missing)
-
-    async def destroy_connection(self, id: int | str, reason: str | None = None) -> None:
-        ended, missing = await self.end([str(id)], reason)
-        require_ended(str(id), ended, missing)
-
-    async def destroy_connections(
-        self, reason: str | None = None, service: str | None = None, user: str | None = None,
-        address: str | None = None, client_id: str | None = None, destination: str | None = None,
-        type: str | None = None, consumer: int | str | None = None,
-    ) -> int:  # fmt: skip
-        wanted = Wanted.in_particular(
-            service=service, user=user, address=address, client_id=client_id, destination=destination, type=type,
-            consumer=consumer,
-        )  # fmt: skip
-        rows = await self.connections(wanted)
-        ended, missing = await self.end(ids_to_end(rows), reason)
-        return counted(ended, {**rows.missing, **missing})
 
     async def end(self, ids: Sequence[str], reason: str | None) -> tuple[list[str], dict[str, str]]:
         """End the connections of clients, outside and inside: those that were there, and the hosts that could not be

@@ -17,9 +17,9 @@ from raybroker.broker.broker import Broker
 from raybroker.broker.broker_metrics import Measuring
 from raybroker.broker.broker_properties import ClusterProperties, Properties
 from raybroker.broker.cluster_admin import ClusterAdmin
-from raybroker.broker.cluster_connections import ClusterConnections
 from raybroker.broker.cluster_management import ClusterItself
 from raybroker.broker.cluster_pauses import Pausing
+from raybroker.broker.connection_verbs import ConnectionVerbs
 from raybroker.broker.definition_transfer import Transfer
 from raybroker.broker.definitions import Definitions
 from raybroker.broker.destinations import Destinations
@@ -43,11 +43,11 @@ from tests.tidy.source import read, tree_of
 
 OF_BROKER = (
     Broker, ServiceAdministration, Destinations, Subscriptions, Schedules, Transactions, Messages, Templates, Quotas,
-    Policies, Properties, Measuring, Ending, Transfer, Health, Users,
+    Policies, Properties, Measuring, Ending, Transfer, Health, Users, ConnectionVerbs,
 )  # fmt: skip
 OF_CLUSTER = (
     ClusterAdmin, Definitions, ClusterItself, Agents, Pausing, ClusterProperties, ClusterEnding, ClusterHealth,
-    Transfer, ClusterUsers, ClusterConnections,
+    Transfer, ClusterUsers, ConnectionVerbs,
 )  # fmt: skip
 OF_HOST = (HostPort, HostService)
 CLUSTER_ALONE = frozenset({

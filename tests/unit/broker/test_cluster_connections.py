@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from raybroker.broker.cluster_connections import ClusterConnections
+from raybroker.broker.connection_verbs import ConnectionVerbs
 from raybroker.errors import BrokerGoneError, ConfigError, ConnectionLostError, InvalidDestinationError
 from raybroker.model.listing import Listing
 from raybroker.services.client_rows import inside_rows
@@ -47,11 +48,16 @@ class Brokers:
         return [row["id"] for row in rows if row["id"] in args["ids"]], {}
 
 
+def verbs(brokers: Brokers) -> ConnectionVerbs:
+    connections = ClusterConnections(brokers)
+    return ConnectionVerbs(connections.found, connections.end)
+
+
 def test_a_client_of_two_brokers_is_held_against_all_that_it_has() -> None:
     brokers = Brokers(
         b1=[connection("c", "b1", "orders")], b2=[connection("c", "b2", "news"), connection("d", "b2", "x")]
     )
-    found = ClusterConnections(brokers)
+    found = verbs(brokers)
     rows = asyncio.run(found.list_connections(destination="news"))
     assert [(row["id"], row["destinations"]) for row in rows] == [("c", ["queue news", "queue orders"])]
     assert [row["id"] for row in asyncio.run(found.list_connections())] == ["c", "d"]
@@ -61,18 +67,18 @@ def test_a_client_of_two_brokers_is_held_against_all_that_it_has() -> None:
 
 def test_nobody_is_told_anything_when_nothing_fits() -> None:
     brokers = Brokers(b1=[connection("c", "b1", "orders")])
-    assert asyncio.run(ClusterConnections(brokers).destroy_connections(user="eve")) == 0
+    assert asyncio.run(verbs(brokers).destroy_connections(user="eve")) == 0
     assert brokers.told == []
     with pytest.raises(ConfigError, match="say whose"):
-        asyncio.run(ClusterConnections(brokers).destroy_connections("why"))
+        asyncio.run(verbs(brokers).destroy_connections("why"))
     with pytest.raises(InvalidDestinationError, match="no connection 'x'"):
-        asyncio.run(ClusterConnections(brokers).destroy_connection("x"))
+        asyncio.run(verbs(brokers).destroy_connection("x"))
 
 
 def test_brokers_that_cannot_be_asked_are_named_and_the_others_are_told() -> None:
     brokers = Brokers(b1=[connection("c", "b1", "orders")], b2=BrokerGoneError("it hangs"), b3=[])
     brokers.down = ["b3"]
-    found = ClusterConnections(brokers)
+    found = verbs(brokers)
     rows = asyncio.run(found.list_connections())
     assert ([row["id"] for row in rows], rows.missing) == (["c"], {"b2": "it hangs", "b3": "it is down"})
     with pytest.raises(ConnectionLostError, match=r"b2 \(it hangs\); b3 \(it is down\)"):
@@ -84,4 +90,4 @@ def test_brokers_that_cannot_be_asked_are_named_and_the_others_are_told() -> Non
 
 def test_what_a_broker_refuses_is_raised() -> None:
     with pytest.raises(ConfigError, match="no such service"):
-        asyncio.run(ClusterConnections(Brokers(b1=ConfigError("no such service"))).list_connections("jmz"))
+        asyncio.run(verbs(Brokers(b1=ConfigError("no such service"))).list_connections("jmz"))
