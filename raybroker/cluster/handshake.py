@@ -32,6 +32,7 @@ class Peers:
 
     def tick(self) -> None:
         life = self._life
+        self._excuse(life.now_ms - self.next_ms())
         for moved in life.membership.tick(life.now_ms):
             self.tell(moved)
         for row in life.membership.rows():
@@ -42,6 +43,18 @@ class Peers:
                     self.greet(row.name)
         if life.now_ms >= self._beat_ms:
             self.beat()
+
+    def _excuse(self, late_ms: int) -> None:
+        """Where this broker stood still (a stopped process, a machine without memory), the others were not silent."""
+        life = self._life
+        if self._beat_ms == 0 or late_ms < life.settings.heartbeat_ms:
+            return
+        life.membership.excuse(late_ms, life.now_ms)
+        if late_ms >= life.settings.suspect_ms:
+            life.note(
+                f"broker {life.name} stood still for {late_ms} ms; the silence of others is not counted for that time",
+                warning=True,
+            )
 
     def next_ms(self) -> int:
         """When :meth:`tick` has something to do at the latest."""

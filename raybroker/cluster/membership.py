@@ -18,6 +18,8 @@ from raybroker.model.errors import StaleError
 HEARTBEAT_MS: Final = 500
 SUSPECT_MS: Final = 1000
 DOWN_MS: Final = 1500
+EXCUSES_MAX: Final = 3
+"""How often between two messages of a broker its silence is not counted because this broker itself stood still."""
 assert HEARTBEAT_MS < SUSPECT_MS < DOWN_MS
 
 
@@ -49,6 +51,7 @@ class BrokerRow:
     """One broker.  ``incarnation`` 0: never heard.  ``joined`` 0: not operating yet.  ``version``: its protocol.
 
     ``number``: how far its copy of the configuration record goes.  ``last_heard_ms``: on the clock of the view.
+    ``excused``: how often since then this broker itself stood still.
     """
 
     name: str
@@ -56,6 +59,7 @@ class BrokerRow:
     incarnation: int = 0
     joined: int = 0
     last_heard_ms: int = 0
+    excused: int = 0
     version: int = 0
     number: int = 0
 
@@ -127,7 +131,7 @@ class Membership:
             joined, operating = old.joined, True  # a message that was overtaken
         state = BrokerState.UP if operating else BrokerState.JOINING
         return self._put(replace(
-            old, state=state, incarnation=incarnation, joined=joined, last_heard_ms=now_ms,
+            old, state=state, incarnation=incarnation, joined=joined, last_heard_ms=now_ms, excused=0,
             version=version or (old.version if same else 0), number=number or (old.number if same else 0),
         ))  # fmt: skip
 
@@ -141,6 +145,17 @@ class Membership:
         """The changes of brokers that have been silent for too long."""
         found = (self._aged(row, now_ms - row.last_heard_ms) for row in list(self._rows.values()))
         return [moved for moved in found if moved is not None]
+
+    def excuse(self, late_ms: int, now_ms: int) -> None:
+        """This broker itself stood still for ``late_ms``: what the others said meanwhile may still be on its way.
+
+        Counts EXCUSES_MAX times for a broker between two of its messages, so that one that is lost is seen as lost by
+        a broker that is always late, too.
+        """
+        for row in list(self._rows.values()):
+            if row.name != self.me and row.state in HEARD and row.excused < EXCUSES_MAX:
+                heard_ms = min(row.last_heard_ms + late_ms, now_ms)
+                self._rows[row.name] = replace(row, last_heard_ms=heard_ms, excused=row.excused + 1)
 
     def _aged(self, row: BrokerRow, silent_ms: int) -> Moved | None:
         if row.name == self.me or row.state not in HEARD:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -104,6 +105,19 @@ def _created(connection: Any, name: str) -> bool:
 
 
 @both
+def test_brokers_that_stand_still_for_a_while_do_not_take_each_other_for_lost(rig: ClusterRig) -> None:
+    """As on a machine with too much to do: a process that could not run has not heard the others either."""
+    views = {name: broker.cluster.clustering.version for name, broker in rig.brokers.items()}
+
+    async def stand_still() -> None:
+        time.sleep(3 * rig.config["raybroker.cluster.down_ms"] / 1000)  # noqa: ASYNC251 - the loop shall stand still
+
+    for _ in range(2):
+        rig.io.run(stand_still())
+        rig.connect("b2").admin().create_destination("q", rig.name())
+    assert views == {name: broker.cluster.clustering.version for name, broker in rig.brokers.items()}
+
+
 def test_a_broker_that_was_away_catches_up_when_it_comes_back(rig: ClusterRig) -> None:  # K-11
     gone, kept = rig.name(), rig.name()
     admin = rig.connect("b1").admin()

@@ -8,6 +8,7 @@ from raybroker.cluster import compatibility
 from raybroker.cluster.events import Note
 from raybroker.cluster.handshake import Peers
 from raybroker.cluster.member_messages import Beat, Greet, Position, Refuse
+from raybroker.cluster.membership import BrokerState
 from raybroker.cluster.saved_record import life_frame, master_frame
 from raybroker.cluster.term import Leadership
 from tests.unit.cluster.parts import NOW, Parts, collector
@@ -47,6 +48,21 @@ def test_only_those_that_were_greeted_hear_that_we_live_once_a_beat() -> None:
         parts.greeted(name)
     assert [parts.tick(later_ms) for later_ms in (999, 1_000, 1_001)] == [[], [("b2", "Beat"), ("b3", "Beat")], []]
     assert parts.peers.next_ms() == NOW + 2_000
+
+
+def test_a_broker_that_stood_still_says_so_and_takes_nobody_for_lost() -> None:
+    parts = Greeting()
+    parts.tick(0)
+    parts.greeted("b2")
+    parts.tick(1_000)
+    parts.life.now_ms = NOW + 61_000  # It should have looked after another second.
+    parts.peers.tick()
+    notes = [action.text for action in parts.life.out if isinstance(action, Note)]
+    assert notes == ["broker b1 stood still for 59000 ms; the silence of others is not counted for that time"]
+    assert parts.life.membership.state("b2") is BrokerState.UP
+    for later_ms in (62_000, 63_000, 64_000):
+        parts.tick(later_ms)
+    assert parts.life.membership.state("b2") is BrokerState.SUSPECT, "silent for five seconds besides"
 
 
 def test_a_greeting_says_what_has_to_be_equal_and_that_there_is_a_table_but_not_which() -> None:

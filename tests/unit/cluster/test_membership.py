@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybroker.cluster.membership import DOWN_MS, HEARTBEAT_MS, NEXT, SUSPECT_MS, BrokerState, Membership
+from raybroker.cluster.membership import (
+    DOWN_MS,
+    EXCUSES_MAX,
+    HEARTBEAT_MS,
+    NEXT,
+    SUSPECT_MS,
+    BrokerState,
+    Membership,
+)  # fmt: skip
 from raybroker.model.errors import StaleError
 
 
@@ -37,6 +45,30 @@ def test_a_broker_that_was_silent_very_long_is_down_at_one_look() -> None:
     here.heard("b2", 1, 1000, joined=7, operating=True)
     (moved,) = here.tick(100_000)
     assert (moved.before, moved.after) == (BrokerState.UP, BrokerState.DOWN)
+
+
+def test_silence_while_this_broker_itself_stood_still_does_not_count() -> None:
+    here = view()
+    here.heard("b2", 1, 1000, joined=7, operating=True)
+    here.excuse(100_000, 101_100)
+    assert here.tick(101_000 + SUSPECT_MS - 1) == []
+    assert [moved.after for moved in here.tick(101_000 + SUSPECT_MS)] == [BrokerState.SUSPECT]
+    here.excuse(10_000_000, 120_000)
+    assert here.next_ms() == 120_000 + DOWN_MS, "nobody was heard in the future"
+
+
+def test_a_broker_that_always_stands_still_sees_in_the_end_that_another_is_lost() -> None:
+    here, now_ms = view(), 1000
+    for life in (1, 2):  # Who is heard is excused anew.
+        here.heard("b2", life, now_ms, joined=7, operating=True)
+        for _ in range(EXCUSES_MAX):
+            now_ms += DOWN_MS
+            here.excuse(DOWN_MS, now_ms)
+            assert here.tick(now_ms) == []
+    now_ms += DOWN_MS
+    here.excuse(DOWN_MS, now_ms)
+    (moved,) = here.tick(now_ms)
+    assert moved.after is BrokerState.DOWN
 
 
 def test_the_next_look_is_when_something_can_change() -> None:
