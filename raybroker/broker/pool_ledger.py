@@ -7,6 +7,9 @@ restarts or a destination with messages comes to the pool; then nothing is grant
 Messages may be lost, doubled and overtaken.  A host counts *versions*: it begins a new one whenever it gives room back,
 and says which lease it has then.  A grant belongs to a version, and the host drops those of an older one.  The ledger
 books a grant before it is sent, so that it knows at least as much to be leased as the host does.
+
+Versions grow over the processes of a host as well: each begins with the time at which it started.  Where that clock was
+set back, a process whose statement is refused learns which version is known, and begins a later one.
 """
 
 from __future__ import annotations
@@ -18,8 +21,6 @@ from raybroker.core.admission.pool_share import FIFO, PoolLimits, Room
 
 WAITS_MS: Final = 250
 """A host that waits for room and does not ask again within that time has lost its place before the others."""
-INCARNATIONS_MAX: Final = 16
-"""Ended incarnations of a host whose late statements are recognised."""
 
 
 class Grant(NamedTuple):
@@ -32,13 +33,11 @@ class Grant(NamedTuple):
 
 
 class _Lease:
-    __slots__ = ("incarnation", "past", "room", "version")
+    __slots__ = ("room", "version")
 
-    def __init__(self, incarnation: int, version: int, room: Room) -> None:
-        self.incarnation = incarnation
+    def __init__(self, version: int, room: Room) -> None:
         self.version = version
         self.room = room
-        self.past: list[int] = []
 
 
 class PoolLedger:
@@ -60,21 +59,18 @@ class PoolLedger:
         """Those of which it is not known what they may use: until it is, nothing is granted."""
         return [host for host in hosts if host not in self._leases or self._boundless(self._leases[host].room)]
 
-    def hear(self, host: str, incarnation: int, version: int, lease: Room) -> bool:
+    def hear(self, host: str, version: int, lease: Room) -> bool:
         """A host says what it had when a version began; whether the statement is of its latest one."""
         known = self._leases.get(host)
         if known is None:
-            self._leases[host] = _Lease(incarnation, version, lease)
-            return True
-        if incarnation != known.incarnation:
-            if incarnation in known.past:
-                return False
-            known.past = [*known.past[1 - INCARNATIONS_MAX :], known.incarnation]
-            known.incarnation, known.version, known.room = incarnation, version, lease
-            return True
+            known = self._leases[host] = _Lease(version, lease)
         if version > known.version:
             known.version, known.room = version, lease
         return version == known.version
+
+    def version(self, host: str) -> int:
+        """The latest of a host that was heard."""
+        return self._leases[host].version
 
     def grant(self, host: str, need: Room, hosts: int, now_ms: int, *, waits: bool, sure: bool = True) -> Grant:
         """Lease a host that was heard what it needs, and some ahead where there is much.

@@ -53,9 +53,10 @@ class BrokerPools:
         return system_limits(self._config) if pool == SYSTEM else self._quota(pool)
 
     async def lease(self, host: str, row: Row) -> Row:
-        """A host asks for more: ``row`` is pool, incarnation, version, lease, need and waiting of its share.
+        """A host asks for more: ``row`` is pool, version, lease, need and waiting of its share.
 
-        The answer: version; lease, -1 where there is no limit; ahead; short: the pool has no more now.
+        The answer: version; lease, -1 where there is no limit; ahead; short: the pool has no more now. A statement of
+        another version than the latest gets nothing but ``newest``, that version.
         """
         pool, version = str(row["pool"]), int(row["version"])
         limits = self.limits(pool)
@@ -65,9 +66,9 @@ class BrokerPools:
             return {"version": version, "lease": (0, 0) if gone else (-1, -1), "ahead": (0, 0), "short": gone}
         ledger = self._ledgers.setdefault(pool, PoolLedger(limits))
         ledger.limits = limits
-        said = int(row["incarnation"]), version, Room(*row["lease"])
-        if not ledger.hear(host, *said):
-            return {"version": version, "lease": (0, 0), "ahead": (0, 0), "short": False}
+        lease = Room(*row["lease"])
+        if not ledger.hear(host, version, lease):
+            return {"newest": ledger.version(host)}
         need, waits = Room(*row["need"]), bool(row["waiting"])
         keys = self._keys(host)
         ledger.retain(keys)
@@ -75,8 +76,8 @@ class BrokerPools:
         if grant.lacking != (0, 0) or ledger.unknown(keys):
             first = ledger.is_first(host, self._now_ms())
             await self._recall(pool, ledger, host, grant.lacking if first else Room(0, 0))
-            if not ledger.hear(host, *said):
-                return {"version": version, "lease": (0, 0), "ahead": (0, 0), "short": False}
+            if not ledger.hear(host, version, lease):
+                return {"newest": ledger.version(host)}
             sure = not ledger.unknown(keys)
             grant = ledger.grant(host, grant.lacking, len(keys), self._now_ms(), waits=waits, sure=sure)
         short = grant.lacking != (0, 0) and not ledger.unknown(keys)
@@ -114,4 +115,4 @@ class BrokerPools:
         if not said["waiting"]:
             ledger.waits_no_more(host.key)
         if said["known"]:
-            ledger.hear(host.key, int(said["incarnation"]), int(said["version"]), Room(*said["lease"]))
+            ledger.hear(host.key, int(said["version"]), Room(*said["lease"]))

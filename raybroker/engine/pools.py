@@ -30,6 +30,8 @@ from raybroker.model.settings import ConfigView
 SYSTEM: Final = "system"
 """The pool of the broker's own limits."""
 _QUOTA: Final = "quota:"
+VERSION_BITS: Final = 16
+"""A share can begin so many bits of versions in each millisecond."""
 TOLD_EVERY_MS: Final = 60_000
 """Least time between two lines about one pool that stays full."""
 
@@ -114,8 +116,9 @@ class Pools:
         """Pool of a quota → the destinations that are charged to it, by number."""
         self._refused: dict[str, int] = {}
         """Quota → messages that pools have refused that are no more."""
-        self._version = 0
-        """What the version of a new share begins above: the broker takes no statement of an older one."""
+        self._version = now_ms() << VERSION_BITS
+        """What the version of a new share begins above: the broker takes no statement of an older one, so that each
+        process of a host begins above those before it."""
 
     # ---- which destination is in which pool ------------------------------------------------------------------------
 
@@ -241,6 +244,13 @@ class Pools:
         share = self.shares.get(pool)
         if share is not None:
             share.granted(version, lease, ahead, short=short, now_ms=self._now_ms())
+            self._after(share)
+
+    def refused(self, pool: str, newest: int) -> None:
+        """The broker's answer to a question of an older version than the latest that it knows."""
+        share = self.shares.get(pool)
+        if share is not None:
+            share.surpass(newest)
             self._after(share)
 
     def unanswered(self, pool: str) -> None:

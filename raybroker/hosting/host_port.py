@@ -87,8 +87,8 @@ class HostPort(Protocol):
         ...
 
     async def recall(self, pool: str, owed: list[int]) -> Row:
-        """Give back what the host does not use of a pool: incarnation, version and lease of its share, how many
-        blocks are ``waiting``, and whether the pool is ``known`` there. ``owed``: messages and bytes to set aside for
+        """Give back what the host does not use of a pool: version and lease of its share, how many blocks
+        are ``waiting``, and whether the pool is ``known`` there. ``owed``: messages and bytes to set aside for
         other hosts where senders wait."""
         ...
 

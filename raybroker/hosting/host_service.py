@@ -287,8 +287,8 @@ class HostService(HostMessages):
         """A pool may be short here: ask the broker for more."""
         said, pool = share.ask(self.host.clock.now_ms()), share.name
         row = {
-            "pool": pool, "incarnation": self.host.incarnation, "version": said.version, "lease": tuple(said.lease),
-            "need": tuple(said.need), "waiting": said.waiting,
+            "pool": pool, "version": said.version, "lease": tuple(said.lease), "need": tuple(said.need),
+            "waiting": said.waiting,
         }  # fmt: skip
 
         async def ask() -> None:
@@ -298,6 +298,9 @@ class HostService(HostMessages):
             except (BrokerError, TimeoutError) as error:
                 LOG.info("the broker was not asked for room in pool %s: %s", pool, error)
                 self.host.pools.unanswered(pool)
+                return
+            if "newest" in answer:
+                self.host.pools.refused(pool, answer["newest"])
                 return
             self.host.pools.granted(
                 pool, answer["version"], Room(*answer["lease"]), Room(*answer["ahead"]), short=answer["short"]
@@ -420,7 +423,7 @@ class HostService(HostMessages):
         return {**self.host.state(), **disk, **slow}
 
     async def recall(self, pool: str, owed: list[int]) -> Row:
-        return {"incarnation": self.host.incarnation, **self.host.pools.recall(pool, Room(*owed))}
+        return self.host.pools.recall(pool, Room(*owed))
 
     async def define_quotas(self, quotas: Row) -> None:
         self.host.pools.define(quotas)

@@ -29,6 +29,8 @@ ANSWER_MS: Final = 5_000
 """So long a sender waits at most to learn whether the pool has room, beside its own send timeout."""
 OWED_MS: Final = 100
 """So long room is set aside for another host that waits, unless the broker says it again."""
+VERSIONS_AHEAD: Final = 1 << 16
+"""By so much a share surpasses the version of a process before it, which may have begun some more that nobody heard."""
 _NEVER: Final = -(1 << 62)
 
 
@@ -157,6 +159,14 @@ class PoolShare:
         """The broker could not be asked."""
         self.asking = False
         self._next_ask_ms = now_ms + RETRY_MS
+
+    def surpass(self, newest: int) -> None:
+        """The broker takes nothing but statements from ``newest`` on: begin a later version, if that is not this
+        share's own."""
+        self.asking = False
+        if newest > self.version:
+            self.version = newest + VERSIONS_AHEAD
+            self._new = True
 
     @property
     def whole(self) -> bool:

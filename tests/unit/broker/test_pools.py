@@ -26,7 +26,7 @@ class Host:
         if self.silent:
             raise ConnectionLostError("gone")
         self.share.surrender()
-        return {"incarnation": 1, "version": self.share.version, "lease": tuple(self.share.lease), "known": True,
+        return {"version": self.share.version, "lease": tuple(self.share.lease), "known": True,
                 "waiting": len(self.share.waiting)}  # fmt: skip
 
     async def ask(self, pools: BrokerPools, messages: int) -> bool:
@@ -34,7 +34,7 @@ class Host:
         if not self.share.fits(messages, 0):
             self.share.wait(Waiter(messages, 0, 0, 0, 1, None))
             said = self.share.ask(0)
-            row = said._asdict() | {"pool": "system", "incarnation": 1}
+            row = said._asdict() | {"pool": "system"}
             answer = await pools.lease(self.key, row)
             self.share.granted(
                 answer["version"], Room(*answer["lease"]), Room(*answer["ahead"]), short=answer["short"], now_ms=0
@@ -106,5 +106,21 @@ def test_without_limits_a_host_may_use_any_number() -> None:
         pools = BrokerPools(config, lambda: [one], list, lambda: 0)
         assert await one.ask(pools, 1_000)
         assert one.recalled == 0
+
+    asyncio.run(run())
+
+
+def test_a_host_whose_clock_was_set_back_asks_again_with_a_later_version() -> None:
+    async def run() -> None:
+        one = Host("a")
+        pools = pools_of(one)
+        row = one.share.ask(0)._asdict() | {"pool": "system"}
+        assert (await pools.lease("a", row | {"version": 1 << 40}))["lease"] == (10, -1), "of a process before it"
+        answer = await pools.lease("a", row)
+        assert answer == {"newest": 1 << 40}
+        one.share.surpass(answer["newest"])
+        assert one.share.version > 1 << 40
+        assert one.share.wants_more(0)
+        assert await one.ask(pools, 10)
 
     asyncio.run(run())
