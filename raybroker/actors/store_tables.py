@@ -23,7 +23,7 @@ from raybroker.store.sql.address import address_of, store_id
 from raybroker.store.sql.administration import StoreTables
 from raybroker.store.sql.database import Database
 from raybroker.store.sql.opening import holder_of, is_sql
-from raybroker.store.sql.schema import VERSION
+from raybroker.store.sql.schema import NEWEST, VERSION
 
 ADMIN_TIMEOUT_MS = 600_000
 """Longest time of a statement that an administrator waits for: all rows are counted, copied or removed in one."""
@@ -97,8 +97,8 @@ class StoreManager:
                 tables.recreate()
 
     def upgrade(self) -> list[str]:
-        """Bring the tables to this version; those that were not."""
-        return [tables.shown for tables in self._all if tables.upgrade()]
+        """Bring the tables to the newest version; those that were not."""
+        return [f"{tables.shown} to version {NEWEST}" for tables in self._all if tables.upgrade()]
 
     def query(self) -> list[dict[str, Any]]:
         """A row a broker: version, id, where, user, whether the tables are there and what is in them."""
@@ -191,11 +191,13 @@ def _described(tables: StoreTables) -> dict[str, Any]:
         "url": address.shown, "user": tables.database.user, "version": VERSION, "tables": "missing",
     }  # fmt: skip
     found = tables.versions()
-    others = sorted(found - {VERSION})
+    known = {version for version in found if VERSION <= version <= NEWEST}
+    others = sorted(found - known)
     if others:
         row["other_versions"] = ", ".join(map(str, others))
-    if VERSION not in found or others[-1:] > [VERSION]:
+    if VERSION not in found or others[-1:] > [NEWEST]:
         return row
+    row["version"] = max(known)
     hosts = tables.hosts()
     return {
         **row, "tables": "there", "bytes": tables.size_bytes(), "blocks": sum(host.blocks for host in hosts),

@@ -224,14 +224,19 @@ def upgrade(
     what: Annotated[str, _what(STORE)], config: ClusterFile = None, broker: OfBroker = None,
     cluster: Instance = None,
 ) -> None:  # fmt: skip
-    """Bring tables with messages that an older release made to the version of this one."""
+    """Bring tables with messages to the newest version that this release makes; releases before refuse them then.
+
+    Tables are of version 1, and of version 2 from the first message on that was compressed where it is stored
+    (raybroker.store.message_compression_enabled). Of use for tables in which a release before has compressed messages
+    without that version, and where brokers may not make tables.
+    """
     if what == SHARED_STORE:
         raise UsageError(
             f"dbmgr upgrade {what}: there is no store that brokers share, since none takes over another's messages:"
             " each has its own tables; raybroker dbmgr upgrade tbl brings them to this release"
         )
     _check(what, STORE)
-    for shown in _store(cluster, config, broker).upgrade() or ["nothing: the tables have the version of this release"]:
+    for shown in _store(cluster, config, broker).upgrade() or ["nothing: the tables have the newest version"]:
         output.say(f"upgraded {shown}")
 
 

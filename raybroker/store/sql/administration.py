@@ -13,8 +13,15 @@ from typing import Any, NamedTuple
 from raybroker.model.errors import ConfigError, IllegalStateError, StoreError
 from raybroker.store.sql.database import Database, size_bytes
 from raybroker.store.sql.lock import HostLock
-from raybroker.store.sql.registration import check_owner, create_tables, require_tables, versions
-from raybroker.store.sql.schema import NUMBER_MAX, PARTS, VERSION, key, table_name, tables_of
+from raybroker.store.sql.registration import (
+    check_owner,
+    create_tables,
+    mark_compressed,
+    remove_tables,
+    require_tables,
+    versions,
+)
+from raybroker.store.sql.schema import COMPRESSED, NEWEST, NUMBER_MAX, PARTS, VERSION, key, table_name, tables_of
 
 
 class HostState(NamedTuple):
@@ -66,7 +73,7 @@ class StoreTables:
     def create(self) -> None:
         """Make the tables, empty.  Raises IllegalStateError when they are there, or newer ones."""
         found = self.versions()
-        if VERSION in found or (found and max(found) > VERSION):
+        if VERSION in found or (found and max(found) > NEWEST):
             raise IllegalStateError(
                 f"there are tables {self.shown} already, of version {max(found)}; recreate them, or restore a backup"
             )
@@ -78,7 +85,7 @@ class StoreTables:
         self.require()
         names = self._host_names()
         with self.database.connected() as connection:
-            self.tables.metadata.drop_all(connection)
+            remove_tables(connection, self.tables)
         with self._session() as connection:
             for name in names:
                 self._lock(connection, name).remove()
@@ -92,7 +99,7 @@ class StoreTables:
     def replace(self, connection: Any) -> int:
         """Empty tables instead of those that there are, in the caller's transaction; their ``next_host``."""
         used = connection.scalar(self.database.sql.select(self.tables.store.c.next_host))
-        self.tables.metadata.drop_all(connection)
+        remove_tables(connection, self.tables)
         create_tables(self.database, connection, self.tables, self.cluster, self.broker, used)
         return int(used)
 
@@ -109,19 +116,23 @@ class StoreTables:
         return older
 
     def upgrade(self) -> bool:
-        """Bring tables of an older version to this one; false when they are of this version.
+        """Bring the tables to version NEWEST; false when they are of that version.  Hosts may have them open.
 
-        Raises ConfigError: no older version was ever released.
+        For tables in which a release before has compressed blocks without that version, and where the user of brokers
+        may not make tables.  Raises ConfigError for a version that no release has made.
         """
         found = self.versions()
-        if VERSION in found:
-            self.require()
+        if found and max(found) < VERSION:
+            raise ConfigError(
+                f"the tables {self.shown} are of version {max(found)}, which this release cannot bring to version"
+                f" {NEWEST}"
+            )
+        self.require()
+        if COMPRESSED in found:
             return False
-        if not found:
-            raise ConfigError(f"there are no tables {self.shown}: make them with raybroker dbmgr create tbl")
-        raise ConfigError(
-            f"the tables {self.shown} are of version {max(found)}, which this release cannot bring to version {VERSION}"
-        )
+        with self.database.connected() as connection:
+            mark_compressed(self.database, connection, self.tables)
+        return True
 
     def hosts(self) -> list[HostState]:
         """The hosts that have rows."""

@@ -8,7 +8,8 @@
       b   key, destination, ordinal, bytes, two checksums, length of the meta (``<QIQIIII``), meta, payload
       E   JSON: how many frames there are before; last, so that a file that was cut off is noticed
 
-The rows are those of one moment, also while the broker runs, and are read and written some at a time.
+The version is that of the tables, so that a release which cannot read them refuses their backup too.  The rows are
+those of one moment, also while the broker runs, and are read and written some at a time.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from zlib import crc32
 from raybroker.model.errors import ConfigError, StoreDamagedError, StoreError
 from raybroker.store.sql.administration import StoreTables
 from raybroker.store.sql.packing import signed, unsigned
-from raybroker.store.sql.registration import create_tables
-from raybroker.store.sql.schema import VERSION, Tables
+from raybroker.store.sql.registration import create_tables, mark_compressed, versions
+from raybroker.store.sql.schema import COMPRESSED, NEWEST, VERSION, Tables
 
 MAGIC: Final = b"RBSTOREB"
 ROWS: Final = 200
@@ -46,19 +47,20 @@ def save(tables: StoreTables, file: BinaryIO) -> tuple[int, int]:
     tables.require()
     counts = {b"h": 0, b"b": 0}
 
-    def counted() -> Iterator[bytes]:
+    def counted(connection: Any) -> Iterator[bytes]:
         number = 0
-        for frame in _frames(tables):
+        for frame in _frames(tables, connection):
             number += 1
             if frame[:1] in counts:
                 counts[frame[:1]] += 1
             yield frame
         yield b"E" + json.dumps({"frames": number}).encode()
 
-    file.write(_HEADER.pack(MAGIC, VERSION))
-    for frame in counted():
-        length = _LENGTH.pack(len(frame))
-        file.write(length + _CRC.pack(crc32(frame, crc32(length))) + frame)
+    with tables.database.connected(snapshot=True) as connection:
+        file.write(_HEADER.pack(MAGIC, max(versions(tables.database, connection, tables.tables))))
+        for frame in counted(connection):
+            length = _LENGTH.pack(len(frame))
+            file.write(length + _CRC.pack(crc32(frame, crc32(length))) + frame)
     return counts[b"h"], counts[b"b"]
 
 
@@ -70,6 +72,7 @@ def load(tables: StoreTables, path: Path) -> tuple[int, int]:
     """
     for _ in _read(path, tables):
         pass
+    version = _version(path)
     database, rows = tables.database, tables.tables
     there = VERSION in tables.versions()
     if there:
@@ -88,25 +91,25 @@ def load(tables: StoreTables, path: Path) -> tuple[int, int]:
                 highest = max(highest, *(row["id"] for row in values))
             blocks += len(values) if table is rows.block else 0
         connection.execute(database.sql.update(rows.store).values(next_host=highest + 1))
+        if version >= COMPRESSED:
+            mark_compressed(database, connection, rows)
     return hosts, blocks
 
 
-def _frames(tables: StoreTables) -> Iterator[bytes]:
-    database, rows = tables.database, tables.tables
-    select = database.sql.select
+def _frames(tables: StoreTables, connection: Any) -> Iterator[bytes]:
+    select, rows = tables.database.sql.select, tables.tables
     yield b"H" + json.dumps({"cluster": tables.cluster, "broker": tables.broker}).encode()
-    with database.connected(snapshot=True) as connection:
-        for row in connection.execute(select(rows.host).order_by(rows.host.c.id)).mappings().all():
-            yield b"h" + json.dumps(dict(row)).encode()
-        stream = connection.execution_options(yield_per=ROWS)
-        log, block = rows.log.c, rows.block.c
-        for row in stream.execute(select(log.id, log.before, log.first_block, log.body).order_by(log.id)):
-            yield b"l" + _LOG.pack(*row[:3]) + bytes(row.body)
-        for row in stream.execute(select(rows.block).order_by(block.id)):
-            meta = bytes(row.meta)
-            yield b"b" + _BLOCK.pack(
-                row.id, row.destination, unsigned(row.ordinal), row.nbytes, row.crc, row.row_crc, len(meta)
-            ) + meta + bytes(row.payload)  # fmt: skip
+    for row in connection.execute(select(rows.host).order_by(rows.host.c.id)).mappings().all():
+        yield b"h" + json.dumps(dict(row)).encode()
+    stream = connection.execution_options(yield_per=ROWS)
+    log, block = rows.log.c, rows.block.c
+    for row in stream.execute(select(log.id, log.before, log.first_block, log.body).order_by(log.id)):
+        yield b"l" + _LOG.pack(*row[:3]) + bytes(row.body)
+    for row in stream.execute(select(rows.block).order_by(block.id)):
+        meta = bytes(row.meta)
+        yield b"b" + _BLOCK.pack(
+            row.id, row.destination, unsigned(row.ordinal), row.nbytes, row.crc, row.row_crc, len(meta)
+        ) + meta + bytes(row.payload)  # fmt: skip
 
 
 def _rows(path: Path, tables: StoreTables, rows: Tables) -> Iterator[tuple[Any, dict[str, Any]]]:
@@ -153,12 +156,28 @@ def _read(path: Path, tables: StoreTables) -> Iterator[bytes]:
         raise StoreError(f"{path} cannot be read: {error}") from None
 
 
-def _checked(file: BinaryIO, path: Path, tables: StoreTables) -> Iterator[bytes]:
+def _version(path: Path) -> int:
+    """Raises StoreDamagedError, ConfigError, StoreError."""
+    try:
+        with path.open("rb") as file:
+            return _header(file, path)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error}") from None
+
+
+def _header(file: BinaryIO, path: Path) -> int:
+    """The version.  Raises StoreDamagedError, ConfigError."""
     head = file.read(_HEADER.size)
     if len(head) < _HEADER.size or head[:8] != MAGIC:
         raise StoreDamagedError(f"{path} is no backup of the tables of a store")
-    if (version := _HEADER.unpack(head)[1]) != VERSION:
-        raise ConfigError(f"{path} is of version {version}, and this release reads version {VERSION}")
+    version = int(_HEADER.unpack(head)[1])
+    if not VERSION <= version <= NEWEST:
+        raise ConfigError(f"{path} is of version {version}, and this release reads versions {VERSION} to {NEWEST}")
+    return version
+
+
+def _checked(file: BinaryIO, path: Path, tables: StoreTables) -> Iterator[bytes]:
+    _header(file, path)
     count, ended = 0, False
     while (frame := _frame(file, path)) is not None:
         if ended:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from raybroker.model.record import BLOCK, CHECKPOINT, NOTE, NOTE_BYTES_MAX, Entry
+from raybroker.model.record import BLOCK, CHECKPOINT, NOTE, NOTE_BYTES_MAX, Entry, PackedPayload
 
 _ITEM: Final = struct.Struct("<BII")
 _CRC: Final = struct.Struct("<I")
@@ -37,12 +37,14 @@ class BlockRow(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """``checkpoint``: size of the last one in the batch, -1 without one."""
+    """``checkpoint``: size of the last one in the batch, -1 without one.  ``compressed``: it has blocks that were
+    compressed where they are stored."""
 
     body: bytes
     blocks: list[BlockRow]
     checkpoint: int
     nbytes: int
+    compressed: bool
 
 
 class Item(NamedTuple):
@@ -73,7 +75,7 @@ def pack(entries: Sequence[Entry], number: int) -> Packed:
     body: list[bytes] = []
     blocks: list[BlockRow] = []
     crcs: list[bytes] = []
-    checkpoint, nbytes = -1, 0
+    checkpoint, nbytes, compressed = -1, 0, False
 
     def close_run() -> None:
         if crcs:
@@ -84,6 +86,7 @@ def pack(entries: Sequence[Entry], number: int) -> Packed:
     for kind, destination, ordinal, meta, payload in entries:
         nbytes += ENTRY_BYTES + len(meta)
         if kind == BLOCK:
+            compressed = compressed or type(payload) is PackedPayload
             data = bytes(payload[0]) if len(payload) == 1 else b"".join(payload)
             crc = crc32(data)
             of_row = row_crc(number, destination, ordinal, len(data), crc, meta)
@@ -100,7 +103,7 @@ def pack(entries: Sequence[Entry], number: int) -> Packed:
         close_run()
         body += (_ITEM.pack(kind, destination, len(meta)), meta)
     close_run()
-    return Packed(b"".join(body), blocks, checkpoint, nbytes)
+    return Packed(b"".join(body), blocks, checkpoint, nbytes, compressed)
 
 
 def unpack(body: bytes) -> Iterator[Item]:

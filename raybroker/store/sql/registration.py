@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from raybroker.model.errors import ConfigError, StoreDamagedError, StoreError
 from raybroker.store.sql.database import Database
-from raybroker.store.sql.schema import VERSION, Tables, version_of
+from raybroker.store.sql.schema import COMPRESSED, NEWEST, VERSION, Tables, version_of
 
 
 class Owner(NamedTuple):
@@ -45,14 +45,14 @@ def versions(database: Database, connection: Any, tables: Tables) -> set[int]:
 def require_tables(database: Database, connection: Any, tables: Tables) -> None:
     """Raises ConfigError when there are no tables, or of another version; StoreError."""
     found, shown = versions(database, connection, tables), f"{tables.names} at {database.shown}"
-    if found and max(found) > VERSION:
+    if found and max(found) > NEWEST:
         raise ConfigError(
-            f"the tables {shown} are of version {max(found)}, and this release reads version {VERSION}: use the release"
-            " that made them"
+            f"the tables {shown} are of version {max(found)}, and this release reads versions {VERSION} to {NEWEST}:"
+            " use the release that made them"
         )
     if VERSION in found:
         return
-    if found:
+    if found and max(found) < VERSION:
         raise ConfigError(f"the tables {shown} are of version {max(found)}: raybroker dbmgr upgrade tbl")
     raise ConfigError(f"there are no tables {shown}: make them with raybroker dbmgr create tbl")
 
@@ -69,6 +69,19 @@ def create_tables(
     connection.execute(
         database.sql.insert(tables.store).values(id=1, cluster=cluster, broker=broker, holder="", next_host=next_host)
     )
+
+
+def remove_tables(connection: Any, tables: Tables) -> None:
+    """Remove the tables with all rows, in the caller's transaction."""
+    tables.metadata.drop_all(connection)
+    tables.compressed.drop(connection, checkfirst=True)
+
+
+def mark_compressed(database: Database, connection: Any, tables: Tables) -> None:
+    """Make the version COMPRESSED, unless it is, in the caller's transaction: the one with the first such block."""
+    connection.execute(database.sql.update(tables.store).values(id=1))  # Hosts take turns.
+    if COMPRESSED not in versions(database, connection, tables):
+        tables.compressed.create(connection)
 
 
 def check_owner(database: Database, connection: Any, tables: Tables, cluster: str, broker: str) -> str:

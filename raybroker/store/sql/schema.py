@@ -10,6 +10,10 @@
 A ``log`` and a ``block`` have one number for their key, ``host << 40 | number``, so that the rows of a host are
 neighbours, in the order in which they were written, and go by ranges.  ``ordinal`` is a signed column with the same 64
 bits as the unsigned number.
+
+The version is the least that allows what is in the tables: an empty table ``raybroker2_block_S<id>`` beside the others
+says that blocks were compressed where they are stored.  A release that does not know the version refuses the tables by
+it, since it looks for names of newer tables before it reads any.
 """
 
 from __future__ import annotations
@@ -19,6 +23,10 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 VERSION: Final = 1
+"""In the names of all tables with rows."""
+COMPRESSED: Final = 2
+"""The version of tables that have had compressed blocks."""
+NEWEST: Final = COMPRESSED
 HOST_SHIFT: Final = 40
 NUMBER_MAX: Final = (1 << HOST_SHIFT) - 1
 PARTS: Final = ("store", "host", "log", "block")
@@ -26,7 +34,8 @@ PARTS: Final = ("store", "host", "log", "block")
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """``id``: what the names end in, see :mod:`raybroker.store.sql.address`."""
+    """``id``: what the names end in, see :mod:`raybroker.store.sql.address`.  ``compressed``, which is in metadata of
+    its own, is there when the version is COMPRESSED."""
 
     id: str
     metadata: Any
@@ -34,6 +43,7 @@ class Tables:
     host: Any
     log: Any
     block: Any
+    compressed: Any
 
     @property
     def names(self) -> str:
@@ -83,6 +93,7 @@ def tables_of(sql: Any, id: str) -> Tables:  # noqa: A002 - as in Tables
         table("block", identity(), number("destination"), number("ordinal"), number("nbytes"), number("crc"),
               number("row_crc"), sql.Column("meta", sql.LargeBinary, nullable=False),
               sql.Column("payload", sql.LargeBinary, nullable=False)),
+        sql.Table(table_name("block", id, COMPRESSED), sql.MetaData(), identity()),
     )  # fmt: skip
 
 

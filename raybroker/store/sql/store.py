@@ -25,8 +25,15 @@ from raybroker.store.sql.lock import HostLock
 from raybroker.store.sql.packing import Packed, chained, pack, signed
 from raybroker.store.sql.reclaim import Reclaimer
 from raybroker.store.sql.recovery import Recovery, place, place_parts
-from raybroker.store.sql.registration import Owner, create_tables, register, require_tables, versions
-from raybroker.store.sql.schema import key, statements_of, tables_of
+from raybroker.store.sql.registration import (
+    Owner,
+    create_tables,
+    mark_compressed,
+    register,
+    require_tables,
+    versions,
+)
+from raybroker.store.sql.schema import COMPRESSED, key, statements_of, tables_of
 
 SEGMENT_BYTES: Final = 64 << 20
 """A checkpoint is due after so many bytes."""
@@ -93,6 +100,7 @@ class SqlStore:
                 if not versions(database, connection, tables):
                     create_tables(database, connection, tables, owner.cluster, owner.broker)
         require_tables(database, self._reader, tables)
+        self._compressed = COMPRESSED in versions(database, self._reader, tables)
         if not self._host_lock.take():
             rows = tables.host.c
             with database.errors():
@@ -298,6 +306,8 @@ class SqlStore:
 
     def _write(self, connection: Any, packed: Packed) -> None:
         statements, head = self._statements, self._head
+        if packed.compressed and not self._compressed:
+            mark_compressed(self._database, connection, self._tables)  # First: its lock comes before those of hosts.
         number = self._batch + 1
         of_host = {
             "of_id": head.id, "of_incarnation": head.incarnation, "of_batch": self._batch, "batch": number,
@@ -319,6 +329,7 @@ class SqlStore:
 
     def _written(self, packed: Packed) -> None:
         """The batch is durable."""
+        self._compressed = self._compressed or packed.compressed
         self._batch += 1
         self._chain = chained(packed.body, self._chain)
         self._blocks += len(packed.blocks)

@@ -191,19 +191,33 @@ def test_tables_of_another_broker_or_version_are_refused_with_the_reason(
             refused()
     assert raybroker("dbmgr", "delete", "tbl", "--force", "--cluster", "other", *named.arguments).exit_code == 1
     with sqlite3.connect(named.file) as connection:
-        connection.execute("CREATE TABLE raybroker2_store_Smine_b1 (id INTEGER)")
-    with pytest.raises(ConfigError, match="are of version 2, and this release reads version 1"):
+        connection.execute("CREATE TABLE raybroker3_store_Smine_b1 (id INTEGER)")
+    with pytest.raises(ConfigError, match="are of version 3, and this release reads versions 1 to 2"):
         named.open()
-    assert raybroker.json("dbmgr", "query", *named.arguments)[0]["other_versions"] == "2"
+    assert raybroker.json("dbmgr", "query", *named.arguments)[0]["other_versions"] == "3"
+
+
+def test_tables_are_brought_to_the_newest_version(raybroker: Any, place: Place) -> None:
+    assert "upgraded" not in raybroker("dbmgr", "upgrade", "tbl", *place.arguments).output
+    raybroker.output("dbmgr", "create", "tbl", *place.arguments)
+    place.fill()
+    told = raybroker.output("dbmgr", "upgrade", "tbl", *place.arguments)
+    assert told.startswith("upgraded raybroker1_*_Sdefault_b1 at ")
+    assert told.endswith("to version 2\n")
+    assert raybroker.json("dbmgr", "query", *place.arguments)[0]["version"] == 2
+    assert "upgraded nothing" in raybroker.output("dbmgr", "upgrade", "tbl", *place.arguments)
+    store = place.open()
+    assert content(store)[1] == [b"zero", b"\0" * 3000]
+    store.close()
+    raybroker.output("dbmgr", "delete", "tbl", "--force", *place.arguments)
+    assert place.tables() == set()
 
 
 def test_tables_of_older_versions_go_by_their_own_verb(raybroker: Any, place: Place) -> None:
-    assert "upgraded nothing" not in raybroker("dbmgr", "upgrade", "tbl", *place.arguments).output
     raybroker.output("dbmgr", "create", "tbl", *place.arguments)
     with sqlite3.connect(place.file) as connection:
         connection.execute("CREATE TABLE raybroker0_log_Sdefault_b1 (id INTEGER)")
         connection.execute("CREATE TABLE raybroker0_log_Sdefault_b10 (id INTEGER)")
-    assert "upgraded nothing" in raybroker.output("dbmgr", "upgrade", "tbl", *place.arguments)
     assert "deleted version 0" in raybroker.output("dbmgr", "delete", "oldtbl", *place.arguments)
     assert "deleted nothing" in raybroker.output("dbmgr", "delete", "oldtbl", *place.arguments)
     assert place.tables() == {*TABLES, "raybroker0_log_Sdefault_b10"}
