@@ -34,7 +34,7 @@ from raybroker.model.setting import PortRange
 from raybroker.store.journal import Journal
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
-from raybroker.system.memory import keep_freed_memory
+from raybroker.system.memory import collect_seldom, keep_freed_memory
 from raybroker.transport.loops import new_event_loop
 
 TOKEN = bytes(32)
@@ -55,6 +55,7 @@ def host(pipe: Any, folder: str) -> None:
         await service.start(threaded=True)
         _, port = await service.listen("127.0.0.1", PortRange(0, 0))
         await service.create("queue", "q", {"consumerFlowLimit": -1}, False)
+        collect_seldom()
         pipe.send(port)
         await asyncio.get_running_loop().run_in_executor(None, pipe.recv)
         await service.close()

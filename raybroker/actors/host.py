@@ -48,7 +48,7 @@ from raybroker.store.sql.store import SqlStore
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
 from raybroker.system.failpoint import failpoint
-from raybroker.system.memory import keep_freed_memory
+from raybroker.system.memory import collect_seldom, keep_freed_memory
 from raybroker.system.priority import normal_priority, normal_priority_throughout
 from raybroker.transport.daemon_calls import in_daemon_thread
 from raybroker.transport.datagrams import Address
@@ -133,6 +133,7 @@ class DataPlane(threading.Thread):
             self.address = await self.service.listen(
                 self.ip, self.spec.config["raybroker.data.ports"], None if tls is None else tls.context
             )
+            collect_seldom()
             failpoint("host.serving")
         except UnreachableError as error:
             self.failure = error

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing as mp
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from raybroker.system.memory import give_back_memory
+from raybroker.system.memory import COLLECT_AFTER, collect_seldom, give_back_memory
 from raybroker.system.process_memory import (
     cgroup_limits,
     memory_limit_bytes,
@@ -59,3 +62,28 @@ def test_the_limits_of_all_groups_above_count(
     (tmp_path / "own").write_text(own)
     assert sorted(cgroup_limits(tmp_path / "fs", tmp_path / "own")) == limits
     assert list(cgroup_limits(tmp_path / "nothing", tmp_path / "missing")) == []
+
+
+def _collections(pipe: Any) -> None:
+    """In a process of its own: looks at young objects while 5,000 stay, and whether a later cycle is still found."""
+    collect_seldom()
+    looks: list[int] = []
+    gc.callbacks.append(lambda phase, info: looks.append(info["generation"]) if phase == "start" else None)
+    kept = [[number] for number in range(COLLECT_AFTER // 2)]
+    before = len(looks)
+    for _ in range(2 * COLLECT_AFTER):
+        cycle: list[Any] = []
+        cycle.append(cycle)
+    pipe.send((gc.get_freeze_count(), before, len(looks), len(kept)))
+
+
+def test_a_process_that_collects_seldom_keeps_what_is_there_out_of_it_and_still_finds_cycles() -> None:
+    mine, other = mp.Pipe()
+    process = mp.get_context("spawn").Process(target=_collections, args=(other,))
+    process.start()
+    assert mine.poll(60), "the process said nothing"
+    frozen, before, after, _ = mine.recv()
+    process.join(60)
+    assert frozen > 1_000, "modules are left out"
+    assert before == 0, "by default it would have looked seven times"
+    assert 1 <= after <= 3
