@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from raybroker.core import command as cmd
+from raybroker.core.blocks.block_entry import PLAIN
 from raybroker.core.destination import Destination
 from raybroker.core.unit_of_work import SINGLE
 from raybroker.engine.destination_registry import DestinationRegistry
@@ -11,6 +12,7 @@ from raybroker.engine.memory_protection import MemoryProtection
 from raybroker.engine.overrides import columns_of, overridden, overrides, parts_in
 from raybroker.engine.ports import Clock, Codec
 from raybroker.model.block import Block
+from raybroker.model.settings import DestinationAttributes
 from raybroker.model.units import default_unit
 
 
@@ -25,36 +27,56 @@ class BlockIntake:
         self._codec = codec
         self._now_ms = clock.now_ms
         self._memory = memory
+        self._attributes: DestinationAttributes | None = None
+        """Of the destination that got the latest block: mostly the next one's too."""
+        self._looks = True
+        """What :func:`looks_into` says of them."""
 
     def command(
         self, home: Destination, attachment: int, block: Block, *, floor: int, origin: tuple[str, str], txn: int,
         confirm: bool,
     ) -> tuple[cmd.Send, Block]:  # fmt: skip
         """The command for a block, and the block as its destination takes it; arguments as those of the command."""
-        codec, attributes, memory = self._codec, home.policy.attributes, self._memory
+        memory, attributes = self._memory, home.policy.attributes
         memory.left -= block.count
         memory.left_bytes -= block.nbytes
         if memory.left < 0 or memory.left_bytes < 0:
             memory.used_up(attachment)
-        heads = block.header_lengths() if attributes.maximumMessageSize >= 0 else None
-        if overrides(attributes):
-            block = overridden(attributes, block, self._now_ms())
-        if attributes.unitOfOrder:
-            block = codec.in_unit(block, default_unit(home.kind, home.name))
-        composes = attributes.unitOfWorkHandlingPolicy == SINGLE
-        parts = parts_in(codec, block, self._now_ms()) if composes else None
+        if attributes is not self._attributes:
+            self._attributes, self._looks = attributes, looks_into(attributes)
+        heads = parts = ids = None
+        if self._looks:
+            codec = self._codec
+            heads = block.header_lengths() if attributes.maximumMessageSize >= 0 else None
+            if overrides(attributes):
+                block = overridden(attributes, block, self._now_ms())
+            if attributes.unitOfOrder:
+                block = codec.in_unit(block, default_unit(home.kind, home.name))
+            if attributes.unitOfWorkHandlingPolicy == SINGLE:
+                parts = parts_in(codec, block, self._now_ms())
+            if attributes.duplicateWindowMs > 0:
+                ids = codec.dedup_ids(block)
+        simple = block.plain and not block.headers_bytes and parts is None
         command = cmd.Send(
             attachment, block.producer, block.first_seq, block.lengths,
-            persistent=block.persistent and self._definitions[home.number].owner is None,
-            floor=floor,
-            room=not block.persistent or self._has_room(block.nbytes),
-            columns=columns_of(codec, block, parts),
-            content=codec.content(block) if home.kind == "topic" or home.selective or txn else None,
-            origin=origin,
-            txn=txn,
-            dedup_ids=codec.dedup_ids(block) if attributes.duplicateWindowMs > 0 else None,
-            confirm=confirm,
+            block.persistent and self._definitions[home.number].owner is None,
+            floor,
+            not block.persistent or self._has_room(block.nbytes),
+            PLAIN if simple else columns_of(self._codec, block, parts),
+            self._codec.content(block) if txn or home.kind == "topic" or home.selective else None,
+            origin,
+            txn,
+            ids,
+            confirm,
             barred=memory.barred,
             heads=heads,
         )  # fmt: skip
         return command, block
+
+
+def looks_into(attributes: DestinationAttributes) -> bool:
+    """Whether a destination changes what arrives, or has to know more of it than sizes and columns."""
+    return (
+        overrides(attributes) or attributes.unitOfOrder or attributes.unitOfWorkHandlingPolicy == SINGLE
+        or attributes.maximumMessageSize >= 0 or attributes.duplicateWindowMs > 0
+    )  # fmt: skip

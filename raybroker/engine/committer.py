@@ -272,10 +272,11 @@ class ThreadCommitter:
             group, size = self._take()
             self._inline_run += 1
             self._inline_bytes += size
-        if self._commit(group, self._failed, self._full):
-            self._look_at_time()
-            self._committed.append((group, size))
-            self._finish()
+        if not self._commit(group, self._failed, self._full, size):
+            return
+        self._look_at_time()
+        self._committed.append((group, size))
+        self._finish()
 
     def _look_at_time(self) -> None:
         """One commit that took long is bad luck; a slow disk shows within three."""
@@ -301,7 +302,7 @@ class ThreadCommitter:
                 if not self._tidy_up():
                     return
                 continue
-            if not self._commit(group, self._post_failed, lambda reason: self._post(lambda: self._full(reason))):
+            if not self._commit(group, self._post_failed, lambda reason: self._post(lambda: self._full(reason)), size):
                 if self._dead:
                     return
                 self._wait_for_room()
@@ -372,7 +373,8 @@ class ThreadCommitter:
             self._wake.notify()
 
     def _commit(
-        self, group: list[Batch], failed: Callable[[BrokerError], object], full: Callable[[StoreFullError], object]
+        self, group: list[Batch], failed: Callable[[BrokerError], object], full: Callable[[StoreFullError], object],
+        size: int,
     ) -> bool:
         """False: it failed, or it found no room and waits again."""
         began = self.meter.began_ns = self._monotonic_ns()
@@ -395,7 +397,7 @@ class ThreadCommitter:
             self.meter.began_ns = 0
         if entries:  # What waits for nothing but its turn says nothing about the disk.
             self._last_ns = self._monotonic_ns() - began
-            self.meter.count(self._last_ns, sum([size for _, size, _ in group]), len(group))
+            self.meter.count(self._last_ns, size, len(group))
         return True
 
     def _die(self, error: Exception, failed: Callable[[BrokerError], object]) -> None:

@@ -245,7 +245,7 @@ class Executor:
         ordinal = outcome.accepted
         if ordinal is None:
             return outcome.records, False
-        held = home.block_index.held.get(ordinal)
+        held = dict.get(home.block_index.held, ordinal)  # New, so it is not packed.
         if held is not None and held.stored:
             crowded = self._cache.put(home.number, ordinal, block, stored=True)
         else:
@@ -255,9 +255,9 @@ class Executor:
             )
         self._kept(home, outcome, block)
         if len(outcome.records) == 1:
-            only = outcome.records[0]
-            if only.kind == BLOCK:
-                return (Entry(BLOCK, only.destination, ordinal, only.meta, self.payload(block)),), crowded
+            kind, destination, _, meta, _ = outcome.records[0]
+            if kind == BLOCK:
+                return (Entry(BLOCK, destination, ordinal, meta, self.payload(block)),), crowded
         return [
             Entry(BLOCK, e.destination, e.ordinal, e.meta, self.payload(block)) if e.kind == BLOCK else e
             for e in outcome.records

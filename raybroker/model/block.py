@@ -78,8 +78,8 @@ class Block:
 
     __slots__ = (
         "_body_offset", "_flags", "_head_offsets", "_lengths", "_offsets", "bodies_bytes", "count", "first_seq",
-        "front", "headers_bytes", "kind", "nbytes", "persistent", "plain", "priority", "producer", "timestamp_ms",
-        "uniform",
+        "front", "gaps", "headers_bytes", "kind", "nbytes", "persistent", "plain", "priority", "producer",
+        "timestamp_ms", "uniform",
     )  # fmt: skip
 
     def __init__(self, data: Buffer, elsewhere_bytes: int = 0) -> None:
@@ -98,9 +98,11 @@ class Block:
         if not 1 <= self.count <= BLOCK_MESSAGES_MAX:
             raise ProtocolError(f"a block of {self.count} messages; allowed are 1 to {BLOCK_MESSAGES_MAX}")
         self._flags = flags
+        self.gaps = flags & SEQS != 0
+        """The messages' sequence numbers need not follow each other: they were picked out of a larger block."""
         self.uniform = not flags & KINDS
         """All messages have the kind ``kind``."""
-        self.persistent = bool(flags & PERSISTENT)
+        self.persistent = flags & PERSISTENT != 0
         self.plain = self.priority == 4 and not flags & (PRIORITIES | EXPIRES | DELIVER_AT)
         """All messages have the usual priority, none expires and none is delivered later."""
         if self.first_seq + self.count > SEQ_MAX:
@@ -122,11 +124,6 @@ class Block:
     @property
     def view(self) -> memoryview:
         return self.front
-
-    @property
-    def gaps(self) -> bool:
-        """The messages' sequence numbers need not follow each other: they were picked out of a larger block."""
-        return bool(self._flags & SEQS)
 
     @property
     def lengths(self) -> tuple[int, ...]:

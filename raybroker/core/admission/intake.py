@@ -11,7 +11,7 @@ from raybroker.core import command as cmd
 from raybroker.core.admission.admission import DUPLICATE, Admission
 from raybroker.core.admission.producer_flow import producer_credit
 from raybroker.core.blocks import message_mask as pk
-from raybroker.core.blocks.block_entry import BlockEntry
+from raybroker.core.blocks.block_entry import PLAIN, BlockEntry
 from raybroker.core.blocks.block_index import BlockIndex
 from raybroker.core.counters import Counters
 from raybroker.core.delivery.dead_letters import Dead
@@ -73,7 +73,7 @@ def send(home: Taking, command: cmd.Send, out: Outcome) -> None:
         if row.code != DUPLICATE:
             home.counters.refuse(row.code, row.end - row.start, row.text)
     refused.sort()
-    sent = Sent(command.attachment, first, count, tuple(refused))
+    sent = Sent(command.attachment, first, count, tuple(refused) if refused else ())
     if command.persistent if command.confirm is None else command.confirm:
         if not command.txn:
             out.after_durable.append(sent)
@@ -104,7 +104,8 @@ def _accept(home: Taking, command: cmd.Send, mask: int, out: Outcome) -> None:
     if command.txn:  # Its messages count when it commits.
         _stage(home, command, block, mask, out)
         return
-    home.counters.take(mask.bit_count(), block.bytes_of(mask), moved=command.moved)
+    nbytes = command.sizes[0] if count == 1 else block.bytes_of(mask)  # A mask is not empty.
+    home.counters.take(mask.bit_count(), nbytes, moved=command.moved)
     if command.dedup_ids is not None:
         home.admission.take_ids(command.dedup_ids, mask, persistent=command.persistent)
     if command.persistent and command.attachment:
@@ -173,12 +174,14 @@ def store(
     txn: int,
 ) -> None:
     """Write the block down, if it is to survive a restart: it is persistent, and owed to somebody who does."""
-    everything, queues = block.everything, home.queues
+    if not block.persistent:
+        return
+    everything, queues, producers = block.everything, home.queues, home.admission.producers
     rows = {n: None if chosen == everything else chosen for n, chosen in claims.items() if queues[n].durable}
-    if not block.persistent or not rows:
+    if not rows:
         return
     block.stored = True
-    unwritten = home.admission.producers.unwritten.pop(producer, ())
+    unwritten = producers.unwritten.pop(producer, ()) if producers.unwritten else ()
     for some, _ in records.in_records(unwritten, ()) if unwritten else ():
         spans = [records.Span(a, b - 1) for a, b in some]
         home.current.record(records.encode(records.TAKEN, 0, spans, (), records.encode_number(producer)))
@@ -186,11 +189,16 @@ def store(
     missing = everything & ~mask
     if missing:
         home.current.record_rows(records.REFUSED, 0, [records.Row(ordinal, missing)])
-    meta = records.BlockMeta(
-        block.count, producer, first_seq, block.sizes, columns.priority, columns.priorities, columns.expires,
-        columns.deliver_at, txn, None if home.kind == "queue" else rows, columns.units, columns.works,
-    )  # fmt: skip
-    home.current.out.records.append(Entry(BLOCK, home.current.destination, ordinal, records.encode_block_meta(meta)))
+    sizes, count = block.sizes, block.count
+    if columns is PLAIN and not txn and home.kind == "queue" and type(sizes) is int:
+        data = records.encode_plain_meta(count, producer, first_seq, sizes)
+    else:
+        meta = records.BlockMeta(
+            count, producer, first_seq, sizes, columns.priority, columns.priorities, columns.expires,
+            columns.deliver_at, txn, None if home.kind == "queue" else rows, columns.units, columns.works,
+        )  # fmt: skip
+        data = records.encode_block_meta(meta)
+    home.current.out.records.append(Entry(BLOCK, home.current.destination, ordinal, data))
 
 
 def discard_excess(home: Taking) -> None:

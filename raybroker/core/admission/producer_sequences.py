@@ -69,6 +69,15 @@ class ProducerSequences:
         taken = self.taken.get(producer)
         if taken is None:
             taken = self.taken[producer] = []
+        if len(taken) == 1 and floor <= first == taken[0][1]:  # Behind the last one, and nothing in between: as usual.
+            if taken[0][0] < floor:
+                if floor < first:
+                    taken[0] = floor, first
+                else:
+                    taken.clear()
+                if producer in self.unwritten:
+                    ranges.drop_below(self.unwritten[producer], floor)
+            return [(first, end)], []
         if taken and taken[0][0] < floor:
             ranges.drop_below(taken, min(floor, first))
             if producer in self.unwritten:

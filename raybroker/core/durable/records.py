@@ -59,6 +59,8 @@ _HEAD: Final = struct.Struct("<BIII")
 _SPAN: Final = struct.Struct("<QQI")
 _PICK: Final = struct.Struct("<QIQ")
 _BLOCK: Final = struct.Struct("<BBIQQ")
+_PLAIN_BLOCK: Final = struct.Struct("<BBIQQI")
+"""_BLOCK and one size."""
 _ALONE: Final = struct.Struct("<BBIQQI")
 """A block meta with one size for all its messages, and nothing else."""
 _NUMBER: Final = struct.Struct("<Q")
@@ -180,6 +182,11 @@ def encode_block_meta(meta: BlockMeta) -> bytes:
         out.append(_encode_units(units))
     out[0] = _BLOCK.pack(flags, priority, count, producer, first_seq)
     return b"".join(out)
+
+
+def encode_plain_meta(count: int, producer: int, first_seq: int, size: int) -> bytes:
+    """What :func:`encode_block_meta` writes of a block with nothing but a size that all its messages have."""
+    return _PLAIN_BLOCK.pack(_UNIFORM_SIZES, 4, count, producer, first_seq, size)
 
 
 def decode_block_meta(meta: bytes) -> BlockMeta:

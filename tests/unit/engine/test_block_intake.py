@@ -45,6 +45,15 @@ def test_headers_are_measured_only_for_a_destination_that_limits_them_and_as_the
     assert world.command(limited, block)[0].heads == [0, 0], "the unit that the destination gives does not count"
 
 
+def test_what_a_destination_wants_is_its_own_whoever_got_the_block_before() -> None:
+    world, block = Intake(), made("a")
+    plain, limited = world.add(), world.add(name="limited", maximumMessageSize=100)
+    heads = [world.command(home, block)[0].heads for home in (plain, limited, plain, limited, limited, plain)]
+    assert heads == [None, [0], None, [0], [0], None]
+    limited.policy.update(plain.policy.attributes)
+    assert world.command(limited, block)[0].heads is None, "and it may change"
+
+
 def test_messages_of_a_temporary_destination_are_not_stored() -> None:
     world = Intake()
     assert world.command(world.add(owner="me"), made("a"))[0].persistent is False

@@ -142,3 +142,9 @@ def test_metas_of_messages_sent_alone_are_read_together() -> None:
         records.BlockMeta(1, 9, 1, 5, claims={1: None}),
     ):  # fmt: skip
         assert records.decode_alone(b"".join([*metas, records.encode_block_meta(other)]), len(metas) + 1) is None
+
+
+def test_a_plain_block_is_written_as_any_other() -> None:
+    for count, size in ((1, 0), (1, 1024), (1000, 7), (1, (1 << 32) - 1)):
+        plain = records.encode_plain_meta(count, 7, 1 << 60, size)
+        assert plain == records.encode_block_meta(BlockMeta(count, 7, 1 << 60, size))
