@@ -111,7 +111,7 @@ def test_collect_fills_a_lake_and_compact_puts_its_files_together(tmp_path: Path
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         url = f"http://127.0.0.1:{server.server_address[1]}/metrics"
-        made = run("collect", tmp_path, "--url", f"b1={url}", "--interval", "0.1", "--duration", "0.5")
+        made = run("collect", tmp_path, "--url", f"b1={url}", "--interval", "0.1", "--duration", "3")
         server.shutdown()
         thread.join()
     assert made.exit_code == 0, made.output

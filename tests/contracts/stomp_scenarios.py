@@ -77,9 +77,9 @@ def wrong_user(side: Side) -> str:
 
 @scenario("beats both ways, nothing lost", versions=LATER)
 def heart_beats(side: Side) -> str:
-    client = side.client(heartbeats=(500, 500))
+    client = side.client(heartbeats=(1000, 1000))
     theirs, wanted = client.seen.connected["heart-beat"].split(",")
-    time.sleep(3)
+    time.sleep(4)
     lost = client.seen.beats_lost + client.seen.disconnections
     both = "beats both ways" if theirs != "0" and wanted != "0" else f"{theirs},{wanted}"
     return f"{both}, {'nothing lost' if not lost and client.send(side.queue) == 'done' else 'lost'}"

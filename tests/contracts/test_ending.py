@@ -67,7 +67,7 @@ def test_consumers_finish_what_they_have_while_producers_wait(outside: Outside) 
 
 def test_who_waits_too_long_is_told_why(outside: Outside) -> None:
     ends = Ends(outside)
-    client = outside.connect("ann", imqAckTimeout=300)
+    client = outside.connect("ann", imqAckTimeout=300, **{"raybroker.reconnect.timeout_ms": 3000})
     producer = client.session().producer("orders")
     producer.send("in time")
     outside.admin.shutdown_broker()

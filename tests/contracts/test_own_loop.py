@@ -234,15 +234,15 @@ async def _producer(connection: aio.Connection) -> aio.Producer:
 
 def test_a_loop_that_was_busy_keeps_its_links(outside: Outside, run: Run) -> None:
     async def work() -> None:
-        more = {"imqPingInterval": 1, "imqPingAckTimeout": 500, "imqAbortOnPingAckTimeout": True}
+        more = {"imqPingInterval": 1, "imqPingAckTimeout": 2500, "imqAbortOnPingAckTimeout": True}
         events: list[Any] = []
         async with await connect(outside, **more) as connection:
             connection.on_event(events.append)
             session = await connection.session()
             producer, consumer = await session.producer("orders"), await session.consumer("orders")
-            for _ in range(3):
+            for _ in range(2):
                 await asyncio.sleep(1.02)  # A ping is on its way.
-                time.sleep(2.5)  # noqa: ASYNC251 - the application computes
+                time.sleep(3.5)  # noqa: ASYNC251 - the application computes
             await asyncio.sleep(0.3)
             assert await producer.send("still here")
             message = await consumer.receive(timeout=WAIT_S)

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 import stomp
 
+from raybroker.services.stomp.connection import GRACE, GRACE_S
 from tests.contracts.stomp_rig import StompRig, until
 
+CLIENT_BEAT_MS = 1000
 ALL = pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 LATER = pytest.mark.parametrize("version", ["1.1", "1.2"])
 
@@ -145,12 +147,15 @@ def test_special_headers(rig: StompRig, version: str) -> None:
 
 @LATER
 def test_heart_beats_keep_a_connection_and_a_silent_client_is_closed(rig: StompRig, version: str) -> None:
-    client, seen = rig.client(version, heartbeats=(200, 200))
+    client, seen = rig.client(version, heartbeats=(CLIENT_BEAT_MS, CLIENT_BEAT_MS // 2))
+    open_since = time.monotonic()
     deaf = rig.bare(version).login(**{"heart-beat": "100,100"})  # type: ignore[arg-type]
     data = b""
     while chunk := deaf.socket.recv(100):
         data += chunk
     assert set(data) == {0x0A}
+    # Longer than the broker waits for a client that it does not hear.
+    time.sleep(max(0.0, open_since + CLIENT_BEAT_MS / 1000 * GRACE + GRACE_S + 0.5 - time.monotonic()))
     assert (seen.beats_lost, seen.disconnections) == (0, 0)
     sent(client, "/queue/test", "alive")
 

@@ -16,7 +16,7 @@ from raybroker.services.arrivals import ARRIVING_OF_ADDRESS_MAX
 from raybroker.services.stomp.limits import HEAD_BYTES_UNKNOWN
 from raybroker.system.process_memory import resident_bytes
 from raybroker.wire.stomp.frame import Frame, encode
-from tests.contracts.stomp_rig import BODY_MAX, StompRig, until
+from tests.contracts.stomp_rig import BODY_MAX, WAIT_S, StompRig, until
 
 Q = "/queue/q"
 
@@ -156,12 +156,11 @@ def test_one_address_cannot_hold_all_places_of_those_who_have_not_logged_in(rig:
 
 
 def _is_refused(rig: StompRig) -> bool:
-    """Whether a new connection is closed at once."""
-    with socket.create_connection(("127.0.0.1", rig.port), timeout=0.2) as made:
+    """Whether a new connection is closed instead of let in."""
+    with socket.create_connection(("127.0.0.1", rig.port), timeout=WAIT_S) as made:
         try:
+            made.sendall(_LOGIN)
             return made.recv(1) == b""
-        except TimeoutError:
-            return False
         except ConnectionError:
             return True
 

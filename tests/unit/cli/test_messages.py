@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tests.contracts.handles import WAIT_S
+
 
 def bodies(broker: Any, queue: str = "a") -> list[Any]:
+    left = broker.admin().query_destination("queue", queue)["messages"]
     consumer = broker.session(ack="none").consumer(queue)
-    found = []
-    while message := consumer.receive(timeout=0.3):
-        found.append(message.body)
-    return found
+    return [consumer.receive(timeout=WAIT_S).body for _ in range(left)]
 
 
 def test_a_message_is_sent_and_received(raybroker: Any, broker: Any) -> None:

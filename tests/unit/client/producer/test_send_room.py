@@ -97,7 +97,7 @@ def test_a_thread_waits_until_there_is_room() -> None:
     thread.join(0.05)
     assert took == [], "nothing has left"
     rig.changed(held_bytes=40)
-    thread.join(5)
+    thread.join(30)
     assert took == [True]
     rig.changed()
     assert not rig.room.has_waiters, "nobody waits any more"
@@ -279,7 +279,7 @@ def test_nobody_waits_for_the_rate_of_a_producer_that_ends(end: str) -> None:
     with rig.lock:
         getattr(rig.room, end)(CLOSED)
     for thread in threads:
-        thread.join(5)
+        thread.join(30)
     assert faults == [CLOSED] * 3, "and the time for an answer has nothing to do with it"
     assert waiting.done()
     with pytest.raises(IllegalStateError, match="closed"):
@@ -298,5 +298,5 @@ def test_a_rate_that_is_over_lets_threads_go() -> None:
     while not rig.room._in_line:
         time.sleep(0.001)
     rig.signal(armed=False)
-    thread.join(5)
+    thread.join(30)
     assert took == [True]
