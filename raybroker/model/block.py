@@ -25,9 +25,9 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, compress, pairwise
-from operator import sub
+from operator import itemgetter, sub
 from typing import Final
 
 from raybroker.model.columns import (
@@ -63,6 +63,10 @@ BLOCK_BYTES_MAX: Final = 80 << 20
 PRIORITY_MAX: Final = 9
 HEAD_BYTES: Final = HEAD.size
 
+MOSTLY_ALONE: Final = 2
+"""Messages that are picked lie in more runs than this part of their number: then each is taken by itself."""
+
+_NUMBERS: Final = tuple(range(BLOCK_MESSAGES_MAX))
 _U64: Final = struct.Struct("<Q")
 _U32: Final = struct.Struct("<I")
 
@@ -275,6 +279,8 @@ class Block:
         low = mask & -mask
         if mask + low == 1 << end:
             return self.part(low.bit_length() - 1, end)
+        if (mask & ~(mask << 1)).bit_count() * MOSTLY_ALONE > mask.bit_count():
+            return self._pick_each(list(compress(_NUMBERS, selectors(mask))))
         view, count = self.view, self.count
         chosen = selectors(mask)
         runs = [match.span() for match in RUNS(chosen)]
@@ -294,6 +300,28 @@ class Block:
         offsets = self.offsets()
         bodies = b"".join([view[offsets[a] : offsets[b]] for a, b in runs])
         return (self._prefix(columns, headers, first_seq, len(bodies)), bodies)
+
+    def _pick_each(self, rows: list[int]) -> tuple[Buffer, ...]:
+        """:meth:`pick` of at least two messages of which most lie alone: what it costs depends on them, not on the
+        block."""
+        chosen = itemgetter(*rows)
+        columns: dict[int, Buffer] = {0: little(array("I", chosen(self.lengths)))}
+        for flag, (_, _, code) in LAYOUTS[self._flags].items():
+            if flag:
+                columns[flag] = array(code, chosen(self._column(flag).cast(code))).tobytes()
+        if self._flags & SEQS:
+            first_seq = self._rebase(columns)
+        else:
+            first_seq = self.first_seq + rows[0]
+            columns[SEQS] = little(array("I", [row - rows[0] for row in rows]))
+        heads = self.header_offsets()
+        headers: Sequence[Buffer] = () if heads is None else (b"".join(self._bounded_by(heads, chosen)),)
+        bodies = b"".join(self._bounded_by(self.offsets(), chosen))
+        return (self._prefix(columns, headers, first_seq, len(bodies)), bodies)
+
+    def _bounded_by(self, offsets: list[int], chosen: Callable[[list[int]], tuple[int, ...]]) -> Iterator[memoryview]:
+        """Some of the pieces that ``offsets`` bound."""
+        return map(self.front.__getitem__, map(slice, chosen(offsets), chosen(offsets[1:])))
 
     def with_overrides(
         self, *, now_ms: int, priority: int | None = None, persistent: bool | None = None, ttl_ms: int | None = None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from itertools import compress
 from typing import Final, NamedTuple
 
 from raybroker.core.blocks import message_mask as pk
@@ -95,10 +94,7 @@ class BlockEntry:
         """Body bytes of some of its messages."""
         if isinstance(self.sizes, int):
             return self.sizes * mask.bit_count()
-        side_by_side = pk.extent(mask) if mask else (0, 0)
-        if side_by_side is not None:
-            return sum(self.sizes[slice(*side_by_side)])
-        return sum(compress(self.sizes, map(int, bin(mask)[:1:-1])))
+        return sum(pk.chosen(self.sizes, mask))
 
     def expired(self, mask: int, now_ms: int) -> int:
         """Those of ``mask`` whose time is over."""
@@ -112,11 +108,8 @@ class BlockEntry:
         column = self.columns.priorities
         if column is None:
             return [(self.columns.priority, mask)]
-        found: dict[int, int] = {}
-        for index in pk.indexes(mask):
-            level = column[index]
-            found[level] = found.get(level, 0) | 1 << index
-        return sorted(found.items(), reverse=True)
+        found = ((level, mask & pk.of_value(column, level)) for level in sorted(set(column), reverse=True))
+        return [(level, chosen) for level, chosen in found if chosen]
 
     def by_birth(self, mask: int, now_ms: int) -> tuple[int, list[tuple[int, int]]]:
         """Those to be delivered now, and (time, messages) of those to be delivered later."""

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
+from itertools import count as numbers
 from typing import Final, TypeVar
+
+from raybroker.model.columns import selectors
 
 _BYTES_OF_LENGTH: Final = 2
 _T = TypeVar("_T")
@@ -54,10 +57,15 @@ def indexes(mask: int) -> list[int]:
     side_by_side = extent(mask) if mask else (0, 0)
     if side_by_side is not None:
         return list(range(*side_by_side))
-    return [i for i, bit in enumerate(bin(mask)[:1:-1]) if bit == "1"]
+    return list(compress(numbers(), selectors(mask)))
 
 
-_BITS: Final = bytes.maketrans(b"01", b"\0\1")
+_ZEROS: Final = b"0" * 256
+
+
+def of_value(column: bytes, value: int) -> int:
+    """Messages for which the column has that value."""
+    return int(column[::-1].translate(_ZEROS[:value] + b"1" + _ZEROS[value + 1 :]), 2)
 
 
 def chosen(items: Sequence[_T], mask: int) -> Iterator[_T]:
@@ -65,7 +73,7 @@ def chosen(items: Sequence[_T], mask: int) -> Iterator[_T]:
     side_by_side = extent(mask) if mask else (0, 0)
     if side_by_side is not None:
         return iter(items[side_by_side[0] : side_by_side[1]])
-    return compress(items, f"{mask:b}"[::-1].encode().translate(_BITS))
+    return compress(items, selectors(mask))
 
 
 def of_indexes(items: Iterable[int]) -> int:

@@ -64,3 +64,9 @@ def test_masks_are_read_as_they_were_packed(sets: list[set[int]], before: bytes)
 def test_the_mask_of_the_largest_block_fits_its_length() -> None:
     everything = pk.span(0, 1024)
     assert pk.unpack(pk.pack(everything), 0) == (everything, 130)
+
+
+@given(st.lists(st.integers(0, 255), min_size=1, max_size=80).map(bytes), st.integers(0, 255))
+def test_the_messages_of_a_value_are_where_the_column_has_it(column: bytes, value: int) -> None:
+    found = {index for index, other in enumerate(column) if other == value}
+    assert pk.of_value(column, value) == mask_of(found)
