@@ -45,6 +45,7 @@ def test_a_lake_of_real_brokers_becomes_a_report(spark: Any, tmp_path: Path) -> 
     assert hot["figures"]["destinations"][0]["destination"] == "orders"
 
 
+@pytest.mark.long
 def test_following_ends_with_ctrl_c_and_says_nothing_of_it(spark: Any, tmp_path: Path) -> None:
     """The signal goes to the whole group of processes, as a terminal sends it."""
     now = round(datetime.now(UTC).timestamp() * 1000)

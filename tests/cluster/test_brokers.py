@@ -223,6 +223,7 @@ def test_what_a_stopped_broker_stores_comes_when_it_is_back(three: Any, at: Any,
     until(lambda: "missed" in {row["name"] for row in at("b3").admin().list_destinations("queue")})
 
 
+@pytest.mark.long
 def test_a_cluster_that_is_stopped_and_started_has_its_messages(nodes: Nodes, tmp_path: Any) -> None:
     config = rays.small_store(tmp_path)
     for turn in range(2):

@@ -44,6 +44,7 @@ def test_what_was_imported_outlives_the_processes_that_hold_it(cluster: Any) -> 
         assert admin.import_definitions(WANTED)["steps"] == []
 
 
+@pytest.mark.long
 def test_a_cluster_is_started_with_definitions() -> None:
     with new_shell() as shell:
         (shell.folder / "some.toml").write_text(

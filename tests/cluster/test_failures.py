@@ -35,6 +35,7 @@ def test_kills_cost_no_message_and_are_noticed_and_taken_over(trial: Trial, tmp_
     assert len(trial.figures.returned) == 1
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_what_stops_and_goes_on_later_costs_no_message(trial: Trial, tmp_path: Path) -> None:
     go_through(trial, tmp_path, "paused", [("pauses", kind) for kind in ("host", "node")])

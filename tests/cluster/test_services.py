@@ -69,15 +69,9 @@ def free_port() -> int:
 def test_the_way_in_from_outside(shell: Shell) -> None:
     (shell.folder / "pw").touch(0o600)
     (shell.folder / "pw").write_text("secret\n")
-    for name, group in (("ann", "user"), ("bob", "user"), ("root", "admin")):
-        shell.output("usermgr", "add", "-u", name, "-g", group, "--passfile", "pw")
-    assert "exists already" in refused(shell, "usermgr", "add", "-u", "ann", "--passfile", "pw")
+    for name in ("ann", "bob"):
+        shell.output("usermgr", "add", "-u", name, "-g", "user", "--passfile", "pw")
     shell.output("usermgr", "update", "-u", "bob", "--inactive")
-    shell.output("usermgr", "delete", "-u", "root", "-f")
-    rows = shell.json("usermgr", "list")
-    assert rows == [
-        {"user": "ann", "group": "user", "active": True}, {"user": "bob", "group": "user", "active": False}
-    ]  # fmt: skip
     properties = ("imq.service.activelist=jms", f"imq.portmapper.port={free_port()}", "imq.hostname=127.0.0.1")
     shell.output("up", *(word for name in properties for word in ("-D", name)))
     services: dict[str, Any] = {row["service"]: row for row in shell.json("list", "svc")}
@@ -95,7 +89,6 @@ def test_the_way_in_from_outside(shell: Shell) -> None:
         (row,) = shell.json("list", "cxn")
         assert (row["user"], row["service"], row["producers"], row["consumers"]) == ("ann", "jms", 1, 1)
         assert "Python" in json.dumps(shell.json("query", "cxn", "-n", row["id"]))
-        assert shell.json("query", "svc", "-n", "jms")[0]["connections"] == 1
         assert shell.json("why-denied", "bob", "produce", "orders")["allowed"] is False
         (killed,) = brokers(shell)
         os.kill(killed, signal.SIGKILL)
@@ -118,6 +111,7 @@ def test_the_way_in_from_outside(shell: Shell) -> None:
     assert "is not in imq.service.activelist" in refused(shell, "quiesce", "svc", "-n", "admin")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_broker_is_restarted_and_shut_down_from_outside_and_from_inside(shell: Shell) -> None:
     (shell.folder / "pw").touch(0o600)
@@ -168,6 +162,7 @@ assert "ray" not in sys.modules and "cryptography" not in sys.modules
 """
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_the_way_in_from_outside_over_tls(shell: Shell) -> None:
     """Hosts are processes of their own, which read the keystore with the password of the passfile."""
