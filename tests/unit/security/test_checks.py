@@ -72,8 +72,15 @@ def test_all_addresses_together_have_a_bound_and_nothing_stays_of_who_was_refuse
 
 def test_closing_gives_up_those_that_wait() -> None:
     async def work(checks: Checks) -> None:
-        gate = threading.Event()
-        first, second = await begun(checks, "a", gate, 2)
+        gate, running = threading.Event(), threading.Event()
+
+        def wait() -> bool:
+            running.set()
+            return gate.wait(60)
+
+        first = asyncio.create_task(checks.run("a", wait))
+        assert await asyncio.to_thread(running.wait, 60), "a thread has it; only what none has is given up"
+        (second,) = await begun(checks, "a", gate, 1)
         checks.close()
         gate.set()
         assert await first
