@@ -34,7 +34,7 @@ class Timers(Protocol):
 class Linger:
     """The linger time of one producer, whose ``state`` is guarded by ``lock``; ``flush`` writes what is there."""
 
-    __slots__ = ("_flush", "_io", "_linger_s", "_lock", "_running", "_seq", "_state", "_transacted")
+    __slots__ = ("_flush", "_io", "_linger_s", "_lock", "_seq", "_state", "_transacted", "running")
 
     def __init__(
         self, state: ProducerState, lock: threading.Lock, flush: Callable[[], None], io: Timers, linger_s: float,
@@ -46,14 +46,15 @@ class Linger:
         self._io = io
         self._linger_s = linger_s
         self._transacted = transacted
-        self._running = False
+        self.running = False
+        """The time has begun, and is not over."""
         self._seq = 0
         """Of the next message, when the time was over the last time."""
 
     def begin(self) -> None:
         """A message is here; with the lock held, in any thread."""
-        if not self._running:
-            self._running = True
+        if not self.running:
+            self.running = True
             self._io.post(self._wait)
 
     def _wait(self) -> None:
@@ -67,6 +68,6 @@ class Linger:
             self._flush()
         with self._lock:
             before, self._seq = self._seq, self._state.next_seq
-            self._running = before != self._seq
-        if self._running:
+            self.running = before != self._seq
+        if self.running:
             self._wait()

@@ -74,7 +74,7 @@ class ProducerCore(Endpoint):
         self._owner: ProducerOwner[ProducerCore] = ProducerOwner()
         self._connection = connection
         self._io = connection.io
-        self._clock = connection.clock
+        self._clock, self._monotonic_ns = connection.clock, connection.clock.monotonic_ns
         self._transactions = transactions
         self.transacted = transactions is not None
         """Its messages belong to transactions."""
@@ -143,9 +143,10 @@ class ProducerCore(Endpoint):
                 settled=waiter is not None, block=block
             ):
                 return None
-            since_ns = 0 if waiter is None or urgent else self._clock.monotonic_ns()
-            sealed = len(state.ready)
-            seq = state.add(kind, data, header, shared, self._clock.now_ms(), waiter, since_ns)
+            since_ns, sealed = 0 if waiter is None or urgent else self._monotonic_ns(), len(state.ready)
+            seq = state.add_alike(kind, data, header, shared, waiter, since_ns)
+            if not seq:
+                seq = state.add(kind, data, header, shared, self._clock.now_ms(), waiter, since_ns)
             if urgent:
                 self._schedule()
             else:
@@ -155,7 +156,8 @@ class ProducerCore(Endpoint):
                     if not self._everything:
                         self._schedule()
                     return f"{self._id_prefix}{seq}"
-                self._linger.begin()
+                if not self._linger.running:
+                    self._linger.begin()
         return f"{self._id_prefix}{seq}"
 
     def put_many(

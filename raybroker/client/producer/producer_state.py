@@ -232,6 +232,33 @@ class ProducerState:
         self.held_bytes += size
         return seq
 
+    def add_alike(
+        self, kind: int, body: bytes, header: bytes, shared: Shared, waiter: Future[str] | None, since_ns: int
+    ) -> int:
+        """As :meth:`add`, for a message that goes into the open batch and has nothing that those before it have not:
+        then no time is needed. 0 for any other, with which nothing has happened."""
+        batch = self._open
+        if batch is None or shared is not batch.shared or batch._mixed or header or batch.headers is not None:
+            return 0
+        size, count = len(body) + MESSAGE_OVERHEAD_BYTES, batch.count
+        whole = batch.size + size
+        if whole > BLOCK_BYTES_TARGET or count == BLOCK_MESSAGES_MAX or count == self.credit:
+            return 0
+        if waiter is not None:
+            batch.indexes.append(count)
+            batch.waiters.append(waiter)
+            if since_ns:
+                batch.timed_ns.append(since_ns)
+                batch.timed.append(waiter)
+        batch.bodies.append(body)
+        batch.kinds.append(kind)
+        batch.count = count + 1
+        batch.size = whole
+        self.held_bytes += size
+        seq = self.next_seq
+        self.next_seq = seq + 1
+        return seq
+
     def add_many(
         self,
         kinds: bytes,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -78,6 +80,54 @@ def test_messages_with_and_without_a_timestamp_never_share_a_block() -> None:
     blocks = [Block(batch.data) for batch in drained(state)]
     assert [(block.count, block.timestamp_ms) for block in blocks] == [(1, 1000), (2, 0), (1, 1000)]
     assert blocks[1].expires_of(0) == 1010
+
+
+KINDS_OF_MESSAGES = (
+    PERSISTENT, Shared(True, 4), LOST, Shared(True, 7), Shared(True, 4, 1000), Shared(True, 4, stamped=False)
+)  # fmt: skip
+MESSAGES = st.tuples(
+    st.integers(0, 3), st.sampled_from((b"", b"a", b"bc", b"x" * (BLOCK_BYTES_TARGET // 3))),
+    st.sampled_from((b"", b"", b"", b"header")), st.sampled_from((PERSISTENT, PERSISTENT, *KINDS_OF_MESSAGES)),
+    st.sampled_from((None, 0, 5)),
+)  # fmt: skip
+
+
+@given(st.lists(MESSAGES, max_size=40), st.sampled_from((0, 0, 3)))
+def test_a_message_like_those_before_it_is_added_as_any_other(
+    rows: list[tuple[int, bytes, bytes, Shared, int | None]], credit: int
+) -> None:
+    states = ProducerState(7), ProducerState(7)
+    waiters: tuple[list[Future[str]], list[Future[str]]] = [], []
+    for number, (kind, body, header, shared, since) in enumerate(rows):
+        for state, known in zip(states, waiters, strict=True):
+            state.credit = credit
+            waiter = None if since is None else Future[str]()
+            if waiter is not None:
+                known.append(waiter)
+            since_ns = 0 if since is None else since * (number + 1)
+            seq = state.add_alike(kind, body, header, shared, waiter, since_ns) if state is states[1] else 0
+            if not seq:
+                seq = state.add(kind, body, header, shared, number, waiter, since_ns)
+            assert seq == number + 1
+        assert states[0].held_bytes == states[1].held_bytes
+        assert len(states[0].ready) == len(states[1].ready)
+    usual, quick = map(drained, states)
+    assert [batch.data for batch in usual] == [batch.data for batch in quick]
+    for one, other in zip(usual, quick, strict=True):
+        assert (one.indexes, one.timed_ns, one.size) == (other.indexes, other.timed_ns, other.size)
+        for mine, theirs in ((one.waiters, other.waiters), (one.timed, other.timed)):
+            assert [waiters[0].index(w) for w in mine] == [waiters[1].index(w) for w in theirs]
+
+
+def test_the_first_message_of_a_block_and_one_that_differs_are_none_like_those_before() -> None:
+    state = ProducerState(7)
+    assert state.add_alike(0, b"a", b"", PERSISTENT, None, 0) == 0
+    assert (state.held_bytes, state.next_seq) == (0, 1)
+    assert state.add(0, b"a", b"", PERSISTENT, 1, None) == 1
+    assert state.add_alike(1, b"b", b"", PERSISTENT, None, 0) == 2
+    for header, shared in ((b"header", PERSISTENT), (b"", Shared(True, 4)), (b"", LOST)):
+        assert state.add_alike(0, b"c", header, shared, None, 0) == 0
+    assert bodies_of(drained(state)) == [b"a", b"b"]
 
 
 def test_only_those_who_have_waited_long_enough_wait_no_longer() -> None:
