@@ -37,10 +37,10 @@ def _boot(job: Any, address: Address, folder: str, more: dict[str, str]) -> None
     job.ready()
 
 
-def _create(job: Any, address: Address, queue: str) -> None:
+def _create(job: Any, address: Address, queue: str, hosting: str) -> None:
     with connect(address) as connection:
         admin = connection.admin()
-        admin.create_destination("queue", queue, hosting="dedicated", consumerFlowLimit=-1)
+        admin.create_destination("queue", queue, hosting=hosting, consumerFlowLimit=-1)
         with connection.session().producer(queue) as producer:
             for _ in range(WARM_UPS):
                 producer.send_many(stream_of(65536, WARM_UP_BYTES // 65536))
@@ -127,9 +127,10 @@ def paced_consume(job: Any, address: Address, queue: str, pace: Pace) -> Any:
 
 
 class Raybroker(Peer):
-    """One broker in a Ray of its own; each queue in a dedicated host."""
+    """One broker in a Ray of its own; each queue in a dedicated host, unless ``hosting`` says otherwise."""
 
     name = OURS
+    hosting = "dedicated"
     produce, consume, blocking = produce, consume, blocking
     paced = (paced_produce, paced_consume)
 
@@ -155,7 +156,7 @@ class Raybroker(Peer):
 
     def settings(self) -> list[str]:
         return [
-            ", ".join(f"{name}={value}" for name, value in CONFIG.items()) + ", hosting=dedicated",
+            ", ".join(f"{name}={value}" for name, value in CONFIG.items()) + f", hosting={self.hosting}",
             f"send_many persistent; receive_many of at most {TAKE}, prefetch {PREFETCH}, client ack of each; warmed up",
         ]
 
@@ -175,7 +176,7 @@ class Raybroker(Peer):
         self.head.stop()
 
     def prepare(self, address: Address, queue: str) -> None:
-        self.run(_create, address, queue)
+        self.run(_create, address, queue, self.hosting)
 
     def run(self, work: Any, *args: Any) -> Any:
         """One worker alone; what its function returns."""

@@ -1,6 +1,7 @@
 """Sending over HTTP: messages one at a time and in arrays, by clients that keep their connection.
 
     python -m benchmarks.rest_cost
+    python -m benchmarks.rest_cost --hosting broker
     python -m benchmarks.rest_cost --loopback --memory --profile FILE
 
 A broker of a local Ray stores to a disk and has the services httpjms and jms, with ``--loopback`` one whose host is a
@@ -29,6 +30,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import raybroker as rb
+from raybroker.model.setting_table import HOSTINGS
 from raybroker.security.user_file import Entry, UserFile
 from raybroker.wire.scram import Verifier
 
@@ -173,7 +175,7 @@ def loopback(folder: Path, *, memory: bool, profile: str) -> Running:
     return Running(mapper, port, broker.pid, purge, end)
 
 
-def cluster(folder: Path, *, memory: bool) -> Running:
+def cluster(folder: Path, *, memory: bool, hosting: str) -> Running:
     """A broker of a local Ray."""
     config = {
         "imq.service.activelist": "jms,httpjms", "imq.hostname": "127.0.0.1", "imq.portmapper.port": 0,
@@ -183,7 +185,7 @@ def cluster(folder: Path, *, memory: bool) -> Running:
     running = rb.start(name=CLUSTER, config=config)
     connection = rb.connect(cluster=CLUSTER)
     admin = connection.admin()
-    admin.create_destination("queue", "q", maxNumMsgs=-1, maxTotalMsgBytes=-1)
+    admin.create_destination("queue", "q", maxNumMsgs=-1, maxTotalMsgBytes=-1, hosting=hosting)
     ports = {row["service"]: row["port"] for row in admin.list_services()}
     pid = running.pids()["broker"]
 
@@ -200,6 +202,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--dir", help="a folder on the disk to store on")
     parser.add_argument("--memory", action="store_true", help="store nothing: what the way costs without the disk")
+    parser.add_argument("--hosting", choices=HOSTINGS, default=HOSTINGS[0], help="where the queue is (dedicated)")
     parser.add_argument("--loopback", action="store_true", help="a host in the broker's process")
     parser.add_argument("--profile", default="", help="files for profiles of the broker's threads, with --loopback")
     parser.add_argument("--only", nargs="*", help="the beginnings of names of figures")
@@ -212,7 +215,7 @@ def main() -> None:
         if options.loopback:
             broker = loopback(folder, memory=options.memory, profile=options.profile)
         else:
-            broker = cluster(folder, memory=options.memory)
+            broker = cluster(folder, memory=options.memory, hosting=options.hosting)
         opened.callback(broker.end)
         port = broker.port
         native = opened.enter_context(rb.connect(f"mq://127.0.0.1:{broker.mapper}", username=USER, password=PASSWORD))

@@ -5,6 +5,7 @@ take turns, as :mod:`benchmarks.slices` says.  Both promise the same: a receipt 
 follows the sync to the disk.
 
     python -m benchmarks.stomp_ratios
+    python -m benchmarks.stomp_ratios --hosting broker --only blocking
     python -m benchmarks.stomp_ratios --slices 7 --seconds 3 --only blocking
 """
 
@@ -27,6 +28,7 @@ from benchmarks.peers.base import Peer
 from benchmarks.peers.ours_over_stomp import OursOverStomp
 from benchmarks.ratios import SLICES_MIN, as_json, print_tables, show, take
 from benchmarks.systems import RunningPeer, Sliced
+from raybroker.model.setting_table import HOSTINGS
 
 PEER: Final = ActiveMQ.name
 GOALS: Final = (
@@ -41,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the tables; 1 when a server is missing, or something failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.stomp_ratios")
     parser.add_argument("--only", nargs="+", choices=[goal.figure for goal in GOALS], help="some of the goals (all)")
+    parser.add_argument("--hosting", choices=HOSTINGS, default=HOSTINGS[0], help="where our queues are (dedicated)")
     parser.add_argument("--slices", type=int, default=SLICES_MIN, help=f"slices of each system ({SLICES_MIN})")
     parser.add_argument("--seconds", type=float, default=2.0, help="length of a slice (2)")
     parser.add_argument("--size", type=int, default=1024, help="bytes of a body")
@@ -50,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.slices < 1 or options.seconds <= 0:
         parser.error("--slices is at least 1, --seconds more than 0")
     goals = [goal for goal in GOALS if not options.only or goal.figure in options.only]
-    peers: list[Peer] = [OursOverStomp(), ActiveMQ()]
+    peers: list[Peer] = [OursOverStomp(options.hosting), ActiveMQ()]
     for peer in peers:
         if reason := peer.missing():
             print(f"{peer.name}: skipped, {reason}", file=sys.stderr)

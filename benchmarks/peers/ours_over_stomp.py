@@ -1,7 +1,7 @@
 """raybroker's service ``stomp`` through stomp.py: the functions that ActiveMQ is measured with, and a login.
 
-The broker and the queue's dedicated host are processes of a Ray of their own; each message is synced before its
-receipt.
+The broker and, unless the queue is in the broker's process, its host are processes of a Ray of their own; each message
+is synced before its receipt.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ def _port(job: Any, address: Address) -> int:
 
 
 class OursOverStomp(Raybroker):
-    """One broker, and each queue in a dedicated host."""
+    """One broker; ``hosting``: where each queue is."""
 
     produce, consume = activemq.produce, activemq.consume
     blocking, receipts = activemq.blocking, activemq.receipts
     warmup = 5000
 
-    def __init__(self) -> None:
+    def __init__(self, hosting: str = "dedicated") -> None:
+        self.hosting = hosting
         super().__init__(
             {"imq.service.activelist": "stomp", "imq.hostname": "127.0.0.1", "imq.portmapper.port": "0"}
         )
@@ -52,7 +53,8 @@ class OursOverStomp(Raybroker):
         return [*super().versions(), f"stomp.py {version('stomp.py')}"]
 
     def settings(self) -> list[str]:
-        return ["persistent:true, files synced before each receipt, service stomp with the login of a user, STOMP 1.1"]
+        promise = "persistent:true, files synced before each receipt"
+        return [f"{promise}, service stomp with the login of a user, STOMP 1.1, hosting={self.hosting}"]
 
     def start(self, folder: Path) -> Address:
         security = folder / "security"

@@ -9,6 +9,7 @@ but an import of messages then makes duplicates.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import shutil
@@ -24,6 +25,7 @@ from raybroker.actors.failpoints import arm_failpoints
 from raybroker.actors.forwarding_agents import RayHands
 from raybroker.actors.heartbeats import Signs
 from raybroker.actors.host import DestinationHost, HostSpec
+from raybroker.actors.host_in_broker import HOSTING, HostInBroker, HostsInBroker
 from raybroker.actors.join import opened, shared_table
 from raybroker.actors.observation import Observing
 from raybroker.actors.path_service import PathActor
@@ -43,7 +45,10 @@ from raybroker.cluster.member_messages import Envelope
 from raybroker.config import Config
 from raybroker.config.brokers import Plan
 from raybroker.config.live import LiveConfig
+from raybroker.logs.channels import directory_of
+from raybroker.logs.messages import MessagesLog
 from raybroker.model.errors import BrokerError, ConnectionLostError, RequestTimeoutError
+from raybroker.model.quota import Quota
 from raybroker.store import ownership
 from raybroker.store.catalogue import Catalogue
 from raybroker.store.record import RecordFile
@@ -116,7 +121,11 @@ class BrokerActor:
         self._node = runtime.node_id()
         self._config = LiveConfig(spec.config, saved.properties)
         self._spare = SpareHost(self._start_spare, self._end_host, partial(self._config.__getitem__, SPARE))
-        self._memory = BrokerMemory(self._config, self._processes, broker=spec.broker)
+        self._inside = HostsInBroker(self, self._told_to_hosts, self._messages_log)
+        self._memory = BrokerMemory(
+            self._config, self._processes, broker=spec.broker,
+            inside=lambda: {one.key: cast("HostPort", one) for one in self._inside.hosts if one.guests_in is not None},
+        )  # fmt: skip
         self._broker = Broker(
             self._config,
             make_host=self._make_host,
@@ -149,6 +158,7 @@ class BrokerActor:
         self._services = ServicesOfBroker(
             self._config, self._broker.services, AskedActor(self, self._broker.registry.has), self._peers,
             self._cluster, hosts=lambda: self._broker.registry.hosts, beside=self._directory.parent, given=self._given,
+            near=self._inside,
         )  # fmt: skip
         self._broker.ending.end = self._end
         self._tasks = [
@@ -262,7 +272,7 @@ class BrokerActor:
                 log.warning("broker %s has no mq.sys.dmq yet: %s", self._spec.broker, error)
         return self._broker
 
-    async def _ask_why(self, host: RemoteHost) -> None:
+    async def _ask_why(self, host: RemoteHost | HostInBroker) -> None:
         """A host that answers, and has not opened its store, says why; one that tries again by itself is waited for."""
         self._refusals.pop(host.spec.host, None)
         try:
@@ -301,12 +311,23 @@ class BrokerActor:
                 continue  # It is gone, or busy; the next sweep asks again.
             self._learnt[name] = incarnation
 
-    def _host(self, host: str, hosting: str) -> RemoteHost:
+    def _told_to_hosts(self) -> tuple[LiveConfig, dict[str, Quota], dict[str, Any]]:
+        """What a host in this process begins with; it has a configuration of its own, as those elsewhere have."""
+        saved = self._catalogue
+        return LiveConfig(self._spec.config, dict(saved.properties)), saved.quotas, saved.policies
+
+    def _messages_log(self, spec: HostSpec, config: LiveConfig) -> MessagesLog:
+        where = directory_of(config.__getitem__, self._directory, spec.broker, spec.host)
+        return MessagesLog(where, config.__getitem__)
+
+    def _host(self, host: str, hosting: str) -> RemoteHost | HostInBroker:
         spec = self._spec
         host_spec = HostSpec(
             spec.cluster, spec.broker, host, hosting, str(self._directory / "hosts" / host), self._catalogue.token,
             spec.config,
         )  # fmt: skip
+        if hosting == HOSTING:
+            return self._inside.host(host_spec)
         name = runtime.host_name(spec.cluster, spec.broker, host)
         return RemoteHost(runtime.create_actor(DestinationHost, host_spec, name=name, node=self._node), host_spec)
 
@@ -316,24 +337,30 @@ class BrokerActor:
 
     async def _start_spare(self) -> RemoteHost:
         host = await self._name_host("dedicated")
+        assert isinstance(host, RemoteHost)
         try:
-            return await self._answering(host)
+            await self._answering(host)
         except BrokerError:
             await self._end_host(host)
             raise
+        return host
 
-    async def _name_host(self, hosting: str) -> RemoteHost:
+    async def _name_host(self, hosting: str) -> RemoteHost | HostInBroker:
         """A host that may still be starting; the catalogue has it before it is there."""
         host = f"h{self._catalogue.next_id}"
         self._catalogue.next_id += 1
         self._catalogue.hosts[host] = hosting
         await self._save_catalogue()
         failpoint("host.named")
-        return await in_daemon_thread(self._host, host, hosting)
+        return await self._find_host(host, hosting)
 
-    async def _answering(self, made: RemoteHost) -> RemoteHost:
+    async def _find_host(self, host: str, hosting: str) -> RemoteHost | HostInBroker:
+        return self._host(host, hosting) if hosting == HOSTING else await in_daemon_thread(self._host, host, hosting)
+
+    async def _answering(self, made: RemoteHost | HostInBroker) -> RemoteHost | HostInBroker:
         _, _, pid, _ = await made.where(MAKE_TIMEOUT_S)
-        self._watch.made(made, pid)
+        if isinstance(made, RemoteHost):
+            self._watch.made(made, pid)
         failpoint("host.made")
         return made
 
@@ -392,11 +419,11 @@ class BrokerActor:
 
     async def placed(
         self, kind: str, name: str, create: bool, guest: bool = False
-    ) -> tuple[RemoteHost, str, dict[str, Any]]:
+    ) -> tuple[RemoteHost | HostInBroker, str, dict[str, Any]]:
         """(host, this broker, traits) of this broker's member of a destination; see ClusterBroker.locate."""
         await self._ready()
         host, traits = await self._cluster.locate(kind, name, create, guest)
-        assert isinstance(host, RemoteHost)
+        assert isinstance(host, RemoteHost | HostInBroker)
         return host, self._spec.broker, traits
 
     async def brokers(self) -> BrokerRows:
@@ -525,6 +552,10 @@ class BrokerActor:
         self._signs.close()
         for host, hosting in list(self._catalogue.hosts.items()):
             remote = self._host(host, hosting)
+            if isinstance(remote, HostInBroker):
+                with contextlib.suppress(BrokerError):
+                    await remote.stop()
+                continue
             try:
                 await runtime.call(remote.actor.stop)
             except BrokerError:

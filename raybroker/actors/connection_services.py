@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from raybroker.actors import runtime
+from raybroker.actors.host_in_broker import HostsInBroker
 from raybroker.broker.auditing import audit_of, security_directory
 from raybroker.broker.opening_services import open_services
 from raybroker.broker.outside import Asked, Hands
@@ -42,15 +43,16 @@ class Others(Protocol):
 
 class ServicesOfBroker:
     """``administration``: of the broker's services; ``hosts``: of the broker; ``beside``: the directory of the
-    cluster's stores; ``given``: properties that the configuration sets."""
+    cluster's stores; ``given``: properties that the configuration sets; ``near``: hosts in this process."""
 
     def __init__(
         self, config: ConfigView, administration: ServiceAdministration, asked: Asked, peers: Peers, others: Others,
-        *, hosts: Callable[[], Iterable[HostPort]], beside: Path, given: Callable[[], Row],
+        *, hosts: Callable[[], Iterable[HostPort]], beside: Path, given: Callable[[], Row], near: HostsInBroker,
     ) -> None:  # fmt: skip
         self._config = config
         self._administration = administration
         self._hosts = hosts
+        self._near = near
         self._asked = asked
         self._peers = peers
         self._others = others
@@ -74,7 +76,7 @@ class ServicesOfBroker:
                 security = security_directory(self._config, self._beside)
                 self._services = await open_services(
                     self._config, self._administration, self._asked, self._hosts, self._beside, given=self._given,
-                    hand=Hands(security), doors=self._doors, clock=clock,
+                    hand=Hands(security), doors=self._doors, clock=clock, near=self._near,
                 )  # fmt: skip
                 return
             except ConfigError as error:

@@ -83,11 +83,15 @@ class HostSpec:
 
 
 class DataPlane(threading.Thread):
-    """The thread with the data socket's loop. ``failure`` is set when the host could not start."""
+    """The thread with the data socket's loop. ``failure`` is set when the host could not start; ``loop``: one that
+    another thread runs, None: a new one, which :meth:`run` runs; ``life``: where the lives of messages are logged."""
+
+    process_of_its_own = True
+    """The process is the host's alone, and so are its figures."""
 
     def __init__(
         self, spec: HostSpec, config: LiveConfig, quotas: Mapping[str, Quota], policies: Mapping[str, Any], ip: str,
-        forgotten: Any,
+        forgotten: Any, loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:  # fmt: skip
         super().__init__(name="raybroker-data", daemon=True)
         self.spec = spec
@@ -95,7 +99,8 @@ class DataPlane(threading.Thread):
         self.quotas = quotas
         self.policies = policies
         self.ip = ip
-        self.loop = new_event_loop()
+        self.loop = loop or new_event_loop()
+        self.life: MessagesLog | None = None
         self.service: HostService | None = None
         self.address: tuple[str, int] | None = None
         self.tls: ServerTls | None = None
@@ -126,7 +131,10 @@ class DataPlane(threading.Thread):
                 lease=self._lease, quotas=self.quotas, policies=self.policies,
                 disk=Path(self.spec.directory) if isinstance(store, Journal) else None,
                 bodies=store.bodies if isinstance(store, Journal) else None,
+                process_of_its_own=self.process_of_its_own,
             )  # fmt: skip
+            if self.life is not None:
+                self.service.host.meters.life.sink = self.life
             await self.service.start(
                 threaded=not isinstance(store, MemoryStore), inline=isinstance(store, Journal)
             )
@@ -268,10 +276,10 @@ class DestinationHost:
         self._log.start()
         self._heartbeat_replies = HeartbeatReplies(spec.key, spec.token, os.getpid())
         self._plane = DataPlane(spec, config, quotas, policies, runtime.node_ip(), self._forgotten)
+        self._plane.life = MessagesLog(self._log.directory, config.__getitem__)
         self._plane.start()
         self._plane.ready.wait()
         if self._plane.service is not None:
-            self._plane.service.host.meters.life.sink = MessagesLog(self._log.directory, config.__getitem__)
             self._plane.service.more_metrics.append(lambda: {"log_records_total": dict(self._log.counts)})
 
     def _forgotten(self, type: str, name: str) -> None:

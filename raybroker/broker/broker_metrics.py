@@ -124,13 +124,17 @@ class Measuring:
             "destinations": {kind: kinds.count(kind) for kind in ("queue", "topic")},  # type: ignore[arg-type]
             "hosts": {
                 kind: sum(host.hosting == kind for host in self._registry.hosts) for kind in ("dedicated", "shared")
-            } | ({"spare": len(spares)} if spares else {}),
+            } | self._in_broker() | ({"spare": len(spares)} if spares else {}),
             "unreachable_hosts": silent,
         }
         for more in self.own:
             for key, value in more().items():
                 row[key] = totals.plus(row.get(key, 0), value) if isinstance(value, dict) else value
         return row
+
+    def _in_broker(self) -> dict[str, int]:
+        found = sum(host.hosting == "broker" for host in self._registry.hosts)
+        return {"broker": found} if found else {}
 
     # ---- as verbs
 

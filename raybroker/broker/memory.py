@@ -49,8 +49,9 @@ class Unguarded:
 
 
 class BrokerMemory:
-    """``processes``: host and its process id, of those that run on this machine.
+    """``processes``: host and its process id, of those that run on this machine as processes of their own.
 
+    inside     hosts in this process
     own_bytes  what this process uses: resident memory, and the part of it that is private
     """
 
@@ -62,12 +63,14 @@ class BrokerMemory:
         broker: str,
         own_bytes: Callable[[], tuple[int, int]] = own_bytes,
         private_of: Callable[[int], int] = private_bytes,
+        inside: Callable[[], Mapping[str, HostPort]] = dict,
     ) -> None:
         self.level = Level.GREEN
         self.used_bytes = self.limit_bytes = 0
         self._config = config
         self._processes = processes
         self._broker = broker
+        self._inside = inside
         self._own_bytes = own_bytes
         self._private_of = private_of
         self._told: dict[str, tuple[int, int]] = {}
@@ -86,10 +89,12 @@ class BrokerMemory:
         self.used_bytes, self.limit_bytes = resident + sum(private.values()), memory_limit(self._config)
         self._take(level_of(self.used_bytes, self.limit_bytes, levels_of(self._config), self.level))
         total = own + sum(private.values())
-        self._told = {key: told for key, told in self._told.items() if key in hosts}
-        await asyncio.gather(*(
-            self._tell(key, host, pid, total - private[key]) for key, (host, pid) in hosts.items()
-        ))  # fmt: skip
+        inside = self._inside()
+        self._told = {key: told for key, told in self._told.items() if key in hosts or key in inside}
+        await asyncio.gather(
+            *(self._tell(key, host, pid, total - private[key]) for key, (host, pid) in hosts.items()),
+            *(self._tell(key, host, 0, total - own) for key, host in inside.items()),
+        )
 
     async def _tell(self, key: str, host: HostPort, pid: int, elsewhere: int) -> None:
         known_pid, known = self._told.get(key, (0, 0))

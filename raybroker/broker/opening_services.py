@@ -29,7 +29,7 @@ from raybroker.services.listener import GatewayOpener
 from raybroker.system.clock import SystemClock
 
 if TYPE_CHECKING:
-    from raybroker.services.gateway import Gateway, MakeServer, Server
+    from raybroker.services.gateway import Gateway, MakeServer, Near, Server
 
 ALONE_VERSION: Final = 0
 """Of the view that a broker without others gives, which never changes."""
@@ -46,11 +46,12 @@ def controlled(config: ConfigView, service: str) -> bool:
 async def open_services(
     config: ConfigView, administration: ServiceAdministration, asked: Asked, hosts: Callable[[], Iterable[HostPort]],
     beside: Path | None, *, given: Callable[[], Row], hand: Hand, doors: Doors, clock: SystemClock,
+    near: Near | None = None,
 ) -> ConnectionServices:  # fmt: skip
     """Listen as the configuration says; raises ConfigError when that cannot be done.
 
     ``administration``: learns what runs; ``beside``: the directory of the cluster's stores, None where nothing is
-    stored.
+    stored; ``near``: hosts on whose loop gateways work.
     """
     directory = security_directory(config, beside)
     if directory is None:
@@ -69,7 +70,7 @@ async def open_services(
         config, ConnectionServices.active(config), users=users, directory=directory,
         ldap_password=passwords.get(LDAP) or "", now_s=lambda: clock.monotonic_ns() / 1e9,
     )  # fmt: skip
-    gateways = await _gateways(config, administration.broker, directory, clock.monotonic_ns)
+    gateways = await _gateways(config, administration.broker, directory, clock.monotonic_ns, near)
     services = ConnectionServices(
         config, Outside(asked, hosts, given, hand, doors), broker=administration.broker,
         version=metadata.version("raybroker"), users=users, authentication=authentication, audit=administration.audit,
@@ -88,7 +89,7 @@ async def open_services(
 
 
 async def _gateways(
-    config: ConfigView, broker: str, directory: Path, now_ns: Callable[[], int]
+    config: ConfigView, broker: str, directory: Path, now_ns: Callable[[], int], near: Near | None
 ) -> GatewayOpener | None:
     """What serves the active services of other protocols; None where there is none. Raises ConfigError."""
     protocols = {SERVICE_PROTOCOLS[name] for name in ConnectionServices.active(config)} - NATIVE
@@ -116,7 +117,7 @@ async def _gateways(
         servers["stomp"] = stomp_server(config, version, now_ns)
         if tls is not None:
             servers["stomps"] = stomp_server(config, version, now_ns, tls.context)
-    return Gateways(servers)
+    return Gateways(servers, near)
 
 
 def _of_kind(makers: Mapping[str, MakeServer], gateway: Gateway) -> Server:

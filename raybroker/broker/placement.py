@@ -148,16 +148,16 @@ class Placement:
         self._changing.pop(key, None)
 
     async def _host_for(self, hosting: str) -> HostPort:
-        """A host of its own, or the least busy one of the shared pool."""
+        """A host of its own, the one in the broker's process, or the least busy one of the shared pool."""
         if hosting == "dedicated":
             host = await self._make_host(hosting)
             await self._take(host)
             return host
         async with self._pool:
-            shared = [h for h in self._registry.hosts if h.hosting == "shared"]
-            if len(shared) < self._config["raybroker.hosting.shared.hosts"]:
+            pool = [h for h in self._registry.hosts if h.hosting == hosting]
+            if len(pool) < (1 if hosting == "broker" else self._config["raybroker.hosting.shared.hosts"]):
                 host = await self._make_host(hosting)
                 await self._take(host)
                 return host
         served = list(self._registry.where.values())
-        return min(shared, key=served.count)
+        return min(pool, key=served.count)

@@ -47,6 +47,7 @@ from raybroker.wire.native.connection import TOKEN_BYTES
 
 if TYPE_CHECKING:
     from raybroker.services.connection_services import ConnectionServices
+    from raybroker.services.gateway import Guests
 
 LOG: Final = logging.getLogger("raybroker.host")
 
@@ -56,6 +57,20 @@ class LocalHost(HostService):
 
     key = "loopback"
     hosting = "shared"
+
+
+class _Near:
+    """The one host, on whose loop the gateways of a loopback work."""
+
+    def __init__(self, host: LocalHost, io: IoThread) -> None:
+        self._host = host
+        self._io = io
+
+    def io(self) -> IoThread:
+        return self._io
+
+    def guests_of(self, key: str) -> Guests | None:
+        return self._host.guests_in if key == self._host.key else None
 
 
 class LoopbackDirectory:
@@ -141,6 +156,7 @@ class LoopbackDirectory:
                 config, self._broker.services, Alone(self._broker, self._broker.registry.has),
                 lambda: self._broker.registry.hosts, self._store, given=self._given,
                 hand=hand_within(security_directory(config, self._store)), doors=self._doors, clock=clock,
+                near=_Near(self._service, self._io),
             )  # fmt: skip
         self._io.settle(1)
 

@@ -22,7 +22,7 @@ class HostPort(Protocol):
 
     @property
     def hosting(self) -> str:
-        """"dedicated" or "shared"."""
+        """One of model.setting_table.HOSTINGS."""
         ...
 
     # ---- destinations

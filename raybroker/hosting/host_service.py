@@ -86,6 +86,7 @@ class HostService(HostMessages):
     paging  makes the files for bodies that are not stored and that memory has no room for; None: they stay in memory
     hosts   how many hosts share the memory
     quotas  those there are, until the broker says it; so with ``policies``
+    process_of_its_own  else the figures of the process are not the host's to tell
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class HostService(HostMessages):
         quotas: Mapping[str, Quota] | None = None,
         policies: Mapping[str, Row] | None = None,
         bodies: BodyStore | None = None,
+        process_of_its_own: bool = True,
     ) -> None:
         super().__init__()
         self._forgotten = forgotten
@@ -130,6 +132,7 @@ class HostService(HostMessages):
         self._upkeep = StoreAdministration(
             store, self.host.executor, self.host.registry, self.host.compression, self
         )
+        self._process_of_its_own = process_of_its_own
         self._lease = lease
         if lease is not None:
             self.host.pools.ask = self._ask_lease
@@ -477,7 +480,8 @@ class HostService(HostMessages):
             await asyncio.sleep(0)
         own = {
             **host.metrics.host_row(self._committer), **host.pools.metrics(), **self.service.metrics(),
-            **host.memory.figures(), **process.row("host", memory_limit(self._config)),
+            **host.memory.figures(),
+            **(process.row("host", memory_limit(self._config)) if self._process_of_its_own else {}),
             **(self._disk.figures() if self._disk is not None else {}),
             **({"store_slow": int(self._slow_store.slow)} if self._slow_store is not None else {}),
         }  # fmt: skip

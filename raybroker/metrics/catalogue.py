@@ -170,7 +170,7 @@ BROKERS: Final[tuple[Quantity, ...]] = (
     _gauge("start_time_seconds", "seconds", "When the broker started, since 1970."),
     _gauge("clock_seconds", "seconds", "The broker's clock when it was asked, since 1970."),
     _gauge("destinations", "", "Destinations; type: queue or topic.", "type"),
-    _gauge("hosts", "", "Processes for destinations; hosting: dedicated, shared, or spare for one that has none yet.",
+    _gauge("hosts", "", "Hosts of destinations; hosting: dedicated, shared, broker, or spare for one without any yet.",
            "hosting"),
     _gauge("unreachable_hosts", "", "Hosts that did not answer the last time they were asked."),
     _counter("host_restarts_total", "", "Processes of hosts that ended and were followed by another one."),

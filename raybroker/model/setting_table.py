@@ -35,6 +35,9 @@ from raybroker.model.setting_thresholds import THRESHOLDS
 from raybroker.model.setting_tls import TLS_SETTINGS
 from raybroker.model.sizes import KIB, MIB, SIZE_BYTES_MAX, UNLIMITED
 
+HOSTINGS: Final = ("dedicated", "shared", "broker")
+"""Where destinations are: the values of the attribute hosting."""
+
 LIMIT_BEHAVIORS: Final = ("REJECT_NEWEST", "FLOW_CONTROL", "REMOVE_OLDEST", "REMOVE_LOW_PRIORITY")
 EXPIRATION_POLICIES: Final = ("Default", "Discard", "Log", "Redirect")
 FLOW_LIMIT_HELP: Final = "-1 and 0 mean no limit (a consumer that pulls one at a time is prefetch=0 of the handle)."
@@ -148,11 +151,11 @@ BROKER: Final[tuple[Setting, ...]] = (
             "An open transaction that is older is rolled back: what it holds would be held for ever.",
             unit="ms", low=1000, high=INT_MAX, reload="live"),
     Setting("raybroker.hosting.default", "enum", "dedicated", "broker",
-            "Host of a destination that an administrator creates: its own actor, or one of the shared pool.",
-            choices=("dedicated", "shared")),
+            "Host of a destination that an administrator creates: as its attribute hosting says.",
+            choices=HOSTINGS),
     Setting("raybroker.hosting.autocreated", "enum", "shared", "broker",
-            "Host of an auto-created destination: a thousand of them must not be a thousand processes.",
-            choices=("dedicated", "shared")),
+            "Host of an auto-created destination, as its attribute hosting says: a thousand of them must not be a "
+            "thousand processes.", choices=HOSTINGS),
     Setting("raybroker.hosting.shared.hosts", "int", 1, "broker",
             "Host actors in the shared pool of one broker; each is one process with one journal.",
             unit="processes", low=1, high=256),
@@ -271,8 +274,11 @@ DESTINATION: Final[tuple[Setting, ...]] = (
             "Deliver to consumers on other brokers only while the producer's broker has none.",
             reload=_LIVE, only="queue"),
     Setting("hosting", "enum", "dedicated", "destination",
-            "The actor that carries it: its own, or one of the shared pool; chosen at creation.",
-            choices=("dedicated", "shared"), reload="fixed"),
+            "The process that carries it, chosen at creation. dedicated: one of its own; shared: one of a pool; "
+            "broker: that of the broker, on the loop of its gateways. A message that comes over STOMP or HTTP is "
+            "confirmed soonest by broker, which shares a processor core with all clients of these protocols and ends "
+            "with the broker's process; its stores are files or memory, not SQL.",
+            choices=HOSTINGS, reload="fixed"),
     Setting("useDMQ", "bool", True, "destination",
             "Move dead messages to mq.sys.dmq: expired ones, those over redeliveryLimit, and those that a full "
             "destination removes. false: they are discarded.", reload=_LIVE),

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 from raybroker.model.errors import ConfigError, InvalidDestinationError
 from raybroker.model.names import DEAD_MESSAGE_QUEUE, DestinationType, check_destination_name, check_quota_name
 from raybroker.model.setting import INT_MAX, Kind, PortRange, Reload, Scope, Setting, Value
+from raybroker.model.setting_store import SQL_STORES
 from raybroker.model.setting_table import ALL, INSTEAD, LATER
 from raybroker.model.sizes import MIB, UNLIMITED
 from raybroker.model.sort_keys import parse_sort_keys
@@ -207,7 +208,19 @@ def destination_attributes(
         base = replace(base, hosting=config["raybroker.hosting.default"])
         if type == "topic":
             base = replace(base, sharedConsumerFlowLimit=config["imq.admincreate.topic.sharedConsumerFlowLimit"])
-    return _overridden(base, overrides or {}, type, name)
+    found = _overridden(base, overrides or {}, type, name)
+    if config is not None:
+        _require_process(found.hosting, config)
+    return found
+
+
+def _require_process(hosting: str, config: ConfigView) -> None:
+    """A store in SQL ends its process while there is no database, which is not to be the broker's."""
+    if hosting == "broker" and config["imq.persist.store"] in SQL_STORES:
+        raise ConfigError(
+            f"hosting=broker is not for imq.persist.store={config['imq.persist.store']}: the broker's process would end"
+            " whenever its database cannot be reached; choose hosting=shared or dedicated"
+        )
 
 
 def updated_attributes(
@@ -231,7 +244,9 @@ def updated_attributes(
 
 
 def auto_created(config: ConfigView, type: DestinationType = "queue") -> DestinationAttributes:  # noqa: A002
-    """Attributes of a destination that is created because somebody opened it."""
+    """Attributes of a destination that is created because somebody opened it; raises ConfigError for a
+    raybroker.hosting.autocreated that is not for the store."""
+    _require_process(config["raybroker.hosting.autocreated"], config)
     shared = "imq.autocreate.destination."
     own = f"imq.autocreate.{type}."
     base = DestinationAttributes(

@@ -14,7 +14,11 @@ Gateways work in a thread with an event loop of its own in the broker's process,
 loop of a broker answers heartbeats, locates destinations and agrees with the other brokers; parsing the messages of a
 hundred clients there would make it late for that.  The thread's loop is also that of the connections behind it, so that
 a message changes threads nowhere on its way through the gateway.  Messages do not go through the broker's loop either:
-the socket to a host is handed to the host's process.
+the socket to a host in another process is handed to that process.
+
+The host of destinations with ``hosting=broker`` works on the loop of the gateways, and in a loopback they work on the
+loop of its host.  A client's connection to such a host has no socket: it joins the host's guests (:class:`Near`), with
+the secret that every guest shows, and what holds for guests holds for it.
 """
 
 from __future__ import annotations
@@ -38,6 +42,7 @@ from raybroker.client.connection.service_address import SERVICE, ServiceAddress
 from raybroker.client.connection.service_calls import ServiceCalls, Way, way_to
 from raybroker.model.errors import BrokerError
 from raybroker.services.arrivals import ITSELF, Origin
+from raybroker.services.listener import PAUSED
 from raybroker.transport.link import Link
 from raybroker.wire.native.preamble import preamble
 
@@ -53,18 +58,40 @@ thread."""
 Ended = Callable[[BrokerError], object]
 
 
+class Guests(Protocol):
+    """The guests of a host."""
+
+    def join(self, link: Link) -> None:
+        """Connect a client that works on the host's loop; it shows its secret then."""
+        ...
+
+
+class Near(Protocol):
+    """The hosts that work on the loop of the gateways."""
+
+    def io(self) -> IoThread:
+        """The thread of both; whoever asks does not end it."""
+        ...
+
+    def guests_of(self, key: str) -> Guests | None:
+        """On the loop: those of the host with this key; None when it is not one of them."""
+        ...
+
+
 class Gateway:
     """For the clients of one service: ``connect_as``. ``io``: the thread and loop of all gateways of the broker;
-    ``state()``: of the service."""
+    ``state()``: of the service; ``near``: hosts on that loop, None: there are none."""
 
     def __init__(
-        self, service: str, arrive: Arrive, io: IoThread, state: Callable[[], str] = lambda: "RUNNING"
-    ) -> None:
+        self, service: str, arrive: Arrive, io: IoThread, state: Callable[[], str] = lambda: "RUNNING",
+        near: Near | None = None,
+    ) -> None:  # fmt: skip
         self.service = service
         self.io = io
         self.state = state
         self.arrive = arrive
         self._arrive = arrive
+        self._near = near
         self._logging_in = asyncio.Semaphore(LOGINS_MAX)
 
     async def connect_as(
@@ -93,7 +120,7 @@ class Gateway:
         client: str = "", attributes: Mapping[str, object] | None = None, ended: Ended | None = None,
     ) -> ConnectionCore:  # fmt: skip
         """:meth:`connect_as` on the gateway's loop, for those who work there: the connection without its face."""
-        dialler = _Dialler(self._arrive, peer)
+        dialler = _Dialler(self._arrive, peer, self._guests_of)
         calls = ServiceCalls(
             (OWN,), Credentials(user, password, token=token, sends="always"), client_id=client_id, reach=dialler.reach,
             client=client or self.service, observer=_Observer(ended) if ended is not None else None,
@@ -103,11 +130,16 @@ class Gateway:
                 calls, {"raybroker.client.direct": False, **(attributes or {})}, client_id, user or None, self.io
             )
 
+    def _guests_of(self, key: str) -> Guests | None:
+        """Those of a host on this loop; a paused service takes no connections, which its listener says."""
+        return self._near.guests_of(key) if self._near is not None and self.state() != PAUSED else None
+
 
 class _Dialler:
-    """The way of one client to its own broker."""
+    """The way of one client to its own broker. ``guests_of``: of a host on this loop."""
 
-    def __init__(self, arrive: Arrive, peer: str) -> None:
+    def __init__(self, arrive: Arrive, peer: str, guests_of: Callable[[str], Guests | None]) -> None:
+        self._guests_of = guests_of
         self._arrive = arrive
         self._peer = peer
 
@@ -116,6 +148,10 @@ class _Dialler:
 
     async def dial(self, key: str, factory: Callable[[], Link]) -> object:
         link = factory()
+        guests = self._guests_of(key) if key else None
+        if guests is not None:
+            guests.join(link)
+            return link
         own, other = socket.socketpair()
         try:
             own.setblocking(False)
@@ -162,10 +198,12 @@ MakeServer = Callable[[Gateway], Server]
 
 
 class Gateways:
-    """All gateways of a broker. ``servers``: what makes the server of a protocol."""
+    """All gateways of a broker. ``servers``: what makes the server of a protocol; ``near``: hosts whose loop they
+    share, None: they have a loop of their own."""
 
-    def __init__(self, servers: Mapping[str, MakeServer]) -> None:
+    def __init__(self, servers: Mapping[str, MakeServer], near: Near | None = None) -> None:
         self._make = servers
+        self._near = near
         self._io: IoThread | None = None
         self._open: dict[str, Server] = {}
         """By service."""
@@ -175,8 +213,9 @@ class Gateways:
         state: Callable[[], str] = lambda: "RUNNING",
     ) -> None:  # fmt: skip
         """Serve a service at a socket that listens; its listener gets what ``arrive`` is given."""
-        io = self._io = self._io or IoThread("raybroker-gateways")
-        server = self._make[protocol](Gateway(service, arrive, io, state))
+        near = self._near
+        io = self._io = self._io or (near.io() if near is not None else IoThread("raybroker-gateways"))
+        server = self._make[protocol](Gateway(service, arrive, io, state, near))
         self._open[service] = server
         io.submit(server.start(bound)).add_done_callback(_log_failure)
 
@@ -194,7 +233,8 @@ class Gateways:
     def _close(self, io: IoThread) -> None:
         with contextlib.suppress(BrokerError, TimeoutError, RuntimeError, CancelledError):
             io.submit(self._close_all()).result(CLOSE_TIMEOUT_S)
-        end_thread(io)
+        if self._near is None:
+            end_thread(io)
 
     async def _close_all(self) -> None:
         for server in self._open.values():

@@ -8,6 +8,7 @@ the two without anybody in the middle.
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 from collections import Counter, OrderedDict
@@ -24,6 +25,7 @@ from raybroker.security.tls import ServerTls
 from raybroker.services.accepting import take_over
 from raybroker.services.arrivals import Arrivals
 from raybroker.services.native import TRAFFIC, NativeService, Traffic
+from raybroker.transport.link import Link, memory_pair
 
 EXPECTED_S: Final = 60.0
 """How long a secret is good for."""
@@ -107,11 +109,18 @@ class Guests:
             if protocol is None:
                 raise ProtocolError(f"there is no service {service!r:.40}")
             context = self._context(security) if protocol == TLS else None
-            link = self._service.accept(_Guest(self.redeem, self._access_of, self._audit_of, self._has_gone))
+            link = self._service.accept(self._guest())
             await take_over(lambda: link, taken, context, self._service.handshake_s)
         except (OSError, BrokerError) as error:
             taken.close()
             self._service.refused_at(peer, f"service {service}: {error}")
+
+    def join(self, link: Link) -> None:
+        """Connect a client that works on this loop, without a socket; it shows its secret as every guest does."""
+        memory_pair(asyncio.get_running_loop(), link, self._service.accept(self._guest()))
+
+    def _guest(self) -> _Guest:
+        return _Guest(self.redeem, self._access_of, self._audit_of, self._has_gone)
 
     def _context(self, security: Path | None) -> ssl.SSLContext:
         if security is None:

@@ -32,6 +32,7 @@ class Processes:
 
     def __init__(self) -> None:
         self.hosts: dict[str, tuple[Any, int]] = {}
+        self.inside: dict[str, Any] = {}
         self.private: dict[int, int] = {}
         self.config: Any = {
             "raybroker.memory.limit_bytes": 1000 * MIB, "imq.resource_state.threshold": "",
@@ -41,7 +42,7 @@ class Processes:
         }  # fmt: skip
         self.memory = BrokerMemory(
             self.config, lambda: self.hosts, broker="b1", own_bytes=lambda: (60 * MIB, 50 * MIB),
-            private_of=lambda pid: self.private[pid] * MIB,
+            private_of=lambda pid: self.private[pid] * MIB, inside=lambda: self.inside,
         )  # fmt: skip
 
     def host(self, key: str, pid: int, mib: int) -> Host:
@@ -67,6 +68,15 @@ def test_each_host_hears_what_the_others_use_and_only_when_it_has_changed() -> N
     world.private[12] = 210
     world.look()
     assert (one.told, other.told) == ([250, 260], [150])
+
+
+def test_a_host_in_the_brokers_process_hears_what_the_others_use_and_counts_once() -> None:
+    world = Processes()
+    one, near = world.host("h1", 11, 100), Host()
+    world.inside["h2"] = near
+    world.look()
+    assert (one.told, near.told) == ([50], [100])
+    assert world.memory.used_bytes == 160 * MIB
 
 
 def test_a_host_that_did_not_hear_is_told_again_and_so_is_its_successor() -> None:

@@ -322,3 +322,13 @@ def test_a_threshold_may_be_as_high_as_the_limit() -> None:
     with pytest.raises(ConfigError, match="maxNumMsgs is 9"):
         updated_attributes(found, {"maxNumMsgs": 9})
     assert updated_attributes(found, {"maxNumMsgs": 9, "messagesHigh": -1, "messagesLow": -1}).messagesHigh == -1
+
+
+def test_a_host_in_the_brokers_process_is_not_for_a_store_in_sql() -> None:
+    stored = Config.of({"imq.persist.store": "sql"})
+    with pytest.raises(ConfigError, match=r"hosting=broker is not for imq\.persist\.store=sql"):
+        destination_attributes({"hosting": "broker"}, stored)
+    with pytest.raises(ConfigError, match="choose hosting=shared or dedicated"):
+        auto_created(Config.of({"imq.persist.store": "jdbc", "raybroker.hosting.autocreated": "broker"}))
+    assert destination_attributes({"hosting": "broker"}, Config.of()).hosting == "broker"
+    assert destination_attributes({}, Config.of({"raybroker.hosting.default": "broker"})).hosting == "broker"
