@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from raybroker.hosting.host_port import Row
 from raybroker.logs.audit import Audit
@@ -12,10 +12,12 @@ from raybroker.model.listing import Listing
 from raybroker.model.names import check_destination_name, check_destination_type
 from raybroker.model.setting_services import INSIDE, SERVICE_KINDS
 from raybroker.security.access_rules import OPERATIONS, Request, User
-from raybroker.security.user_file import UserFile
 from raybroker.services.client_rows import Wanted, ended_because, is_inside
-from raybroker.services.connection_services import ConnectionServices
-from raybroker.services.listener import Listener
+
+if TYPE_CHECKING:  # A broker whose services do not listen has no use for what these import.
+    from raybroker.security.user_file import UserFile
+    from raybroker.services.connection_services import ConnectionServices
+    from raybroker.services.listener import Listener
 
 
 class Inside(Protocol):

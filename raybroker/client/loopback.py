@@ -31,23 +31,21 @@ from raybroker.hosting.host_service import HostService
 from raybroker.hosting.paging import directory_of
 from raybroker.model.errors import ConfigError, IllegalStateError, NoClusterError
 from raybroker.model.names import check_cluster_name
+from raybroker.model.setting_store import SQL_STORES
 from raybroker.model.settings import lookup
 from raybroker.store.catalogue import Catalogue
-from raybroker.store.journal import Journal
-from raybroker.store.journal.own_files import OwnFileOptions
 from raybroker.store.memory import MemoryStore
 from raybroker.store.paging import PagingFiles
-from raybroker.store.sql.address import URLS
-from raybroker.store.sql.opening import is_sql, open_store
-from raybroker.store.sql.store import SqlStore
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
 from raybroker.transport.link import Link, memory_pair
 from raybroker.wire.native.connection import TOKEN_BYTES
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # Imported where they are opened: most loopbacks have none of them.
     from raybroker.services.connection_services import ConnectionServices
     from raybroker.services.gateway import Guests
+    from raybroker.store.journal import Journal
+    from raybroker.store.sql.store import SqlStore
 
 LOG: Final = logging.getLogger("raybroker.host")
 
@@ -94,21 +92,14 @@ class LoopbackDirectory:
         store: Store
         bodies: BodyStore | None = None
         incarnation = 1
-        if sql := is_sql(self._config):
+        if sql := self._config["imq.persist.store"] in SQL_STORES:
             store = opened = await asyncio.to_thread(self._open_sql, clock)
             incarnation = opened.incarnation
         elif self._store is None:
             store = MemoryStore()
         else:
-            store = Journal(
-                self._store,
-                sync=self._config["imq.persist.file.sync.enabled"],
-                segment_bytes=self._config["raybroker.store.segment_bytes"],
-                own_files=OwnFileOptions.of(self._config),
-                monotonic_ns=clock.monotonic_ns,
-                entropy=entropy.token,
-            )
-            incarnation, bodies = store.incarnation, store.bodies
+            store = journal = self._open_journal(self._store, clock)
+            incarnation, bodies = journal.incarnation, journal.bodies
         kept = (Catalogue.load(self._store) if self._store is not None else None) or Catalogue(self._token)
         config = self._live = LiveConfig(self._config, kept.properties)
         pages = directory_of(config, self._store, f"{LocalHost.key}-{os.getpid()}-{entropy.token(4).hex()}")
@@ -160,8 +151,24 @@ class LoopbackDirectory:
             )  # fmt: skip
         self._io.settle(1)
 
+    def _open_journal(self, directory: Path, clock: SystemClock) -> Journal:
+        from raybroker.store.journal import Journal
+        from raybroker.store.journal.own_files import OwnFileOptions
+
+        return Journal(
+            directory,
+            sync=self._config["imq.persist.file.sync.enabled"],
+            segment_bytes=self._config["raybroker.store.segment_bytes"],
+            own_files=OwnFileOptions.of(self._config),
+            monotonic_ns=clock.monotonic_ns,
+            entropy=entropy.token,
+        )
+
     def _open_sql(self, clock: SystemClock) -> SqlStore:
         """Its messages are in a database: without a folder, in one that the properties name."""
+        from raybroker.store.sql.address import URLS
+        from raybroker.store.sql.opening import open_store
+
         if self._store is None and not any(self._config[url].strip() for url in URLS.values()):
             raise ConfigError(
                 f"imq.persist.store = {self._config['imq.persist.store']}: give the loopback a folder for a file of"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from raybroker.model.errors import StoreDamagedError, StoreError
-from raybroker.store.journal.fileio import FileIO
+from raybroker.store.fileio import FileIO
 
 _NAME = "catalogue.json"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from raybroker.model.errors import StoreError
-from raybroker.store.journal.fileio import FileIO
+from raybroker.store.fileio import FileIO
 
 NAME: Final = "owner"
 BYTES_MAX: Final = 4096

@@ -22,8 +22,8 @@ from zlib import crc32
 
 from raybroker.model.errors import StoreDamagedError, StoreError
 from raybroker.model.record import Buffer
-from raybroker.store.journal.fileio import FileIO, read_exact, write_all
-from raybroker.store.journal.locations import Locations, location, location_parts
+from raybroker.store.fileio import FileIO, read_exact, write_all
+from raybroker.store.locations import Locations, location, location_parts
 
 HEAD: Final = b"raybroker paging"
 """What a file begins with; so no block is at offset 0."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from raybroker.model.errors import IllegalStateError, StoreDamagedError, StoreError
-from raybroker.store.journal.fileio import FileIO, read_exact, write_all
+from raybroker.store.fileio import FileIO, read_exact, write_all
 
 MAGIC: Final = b"RBRECORD"
 VERSION: Final = 1

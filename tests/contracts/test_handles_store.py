@@ -14,11 +14,11 @@ import pytest
 
 import raybroker as rb
 from raybroker import aio
-from raybroker.client import loopback as loopback_module
 from raybroker.errors import BrokerError, QuotaExceededError, StoreError, StoreFullError
 from raybroker.model.record import Buffer
+from raybroker.store import journal as journal_package
+from raybroker.store.fileio import FileIO
 from raybroker.store.journal import Journal
-from raybroker.store.journal.fileio import FileIO
 from tests.contracts.handles import WAIT_S, bodies, state_of, take, until
 
 
@@ -163,7 +163,7 @@ class FailingIO(FileIO):
 def disk(monkeypatch: pytest.MonkeyPatch) -> FailingIO:
     """Every journal that is opened from now on is on this disk."""
     found = FailingIO()
-    monkeypatch.setattr(loopback_module, "Journal", partial(Journal, io=found))
+    monkeypatch.setattr(journal_package, "Journal", partial(Journal, io=found))
     return found
 
 

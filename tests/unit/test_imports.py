@@ -18,6 +18,11 @@ HEAVY = frozenset({
 BROKER = frozenset({"broker", "cluster", "core", "engine", "hosting", "metrics", "services", "store"})
 """Layers of a broker; a client of one has no use for them."""
 CLIENT = frozenset({"client"})
+OPENED = frozenset({
+    "raybroker.security.authentication", "raybroker.security.ldap_repository", "raybroker.services.connection_services",
+    "raybroker.store.journal", "raybroker.store.sql",
+})  # fmt: skip
+"""What a broker imports when it opens such a store, or services that listen."""
 
 LOOPBACK = """
 import raybroker as rb
@@ -29,11 +34,16 @@ with rb.loopback() as connection:
 """
 
 
-def imported(code: str) -> tuple[set[str], set[str]]:
-    """Heavy modules, and layers of raybroker, that a fresh interpreter has after it ran ``code``."""
+def modules_after(code: str) -> set[str]:
+    """What a fresh interpreter has imported after it ran ``code``."""
     show = f"{code}\nimport json, sys; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True)
-    modules = json.loads(done.stdout)
+    return set(json.loads(done.stdout))
+
+
+def imported(code: str) -> tuple[set[str], set[str]]:
+    """Heavy modules, and layers of raybroker, that a fresh interpreter has after it ran ``code``."""
+    modules = modules_after(code)
     layers = {name.split(".")[1] for name in modules if name.startswith("raybroker.")}
     return HEAVY.intersection(modules), layers
 
@@ -53,6 +63,12 @@ def test_a_loopback_with_a_message_needs_nothing_heavy() -> None:
     heavy, layers = imported(LOOPBACK)
     assert heavy == set()
     assert layers >= {"broker", "client", "core", "engine"}
+
+
+def test_a_loopback_in_memory_imports_no_other_store_and_nothing_that_listens() -> None:
+    modules = modules_after(LOOPBACK)
+    assert modules & OPENED == set()
+    assert len([name for name in modules if name.startswith("raybroker.")]) <= 430
 
 
 def test_a_hosts_process_imports_no_client_and_of_what_is_heavy_only_ray() -> None:

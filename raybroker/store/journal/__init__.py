@@ -1,6 +1,6 @@
 """The append-only journal; see ``journal`` for the store and ``verify`` for checking one offline."""
 
-from raybroker.store.journal.fileio import FileIO
+from raybroker.store.fileio import FileIO
 from raybroker.store.journal.journal import SEGMENT_BYTES, Journal
 from raybroker.store.journal.verify import Damage, Report, verify
 

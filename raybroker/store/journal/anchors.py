@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from raybroker.model.errors import StoreDamagedError, StoreFullError
-from raybroker.store.journal.fileio import FileIO, read_exact, write_all
+from raybroker.store.fileio import FileIO, read_exact, write_all
 from raybroker.store.journal.format import SECTOR_BYTES, FormatError
 
 MANIFEST_NAMES: Final = ("manifest.0", "manifest.1")

@@ -25,11 +25,10 @@ from raybroker.model.block import BLOCK_BYTES_MAX
 from raybroker.model.errors import StoreDamagedError, StoreError, StoreFullError
 from raybroker.model.large_block import LargeBlock
 from raybroker.model.record import CHECKPOINT, Entry, EntryRun, StoreStats
+from raybroker.store.fileio import FileIO, read_exact
 from raybroker.store.journal.anchors import MANIFEST_NAMES, MARK_NAME, Manifest, ManifestFiles, Mark, MarkFile
-from raybroker.store.journal.fileio import FileIO, read_exact
 from raybroker.store.journal.format import SECTOR_BYTES, SEGMENT_BYTES_MAX, Packed, pack_entries, padded
 from raybroker.store.journal.large_files import NewBody, StoredBody, has_large, keep_bodies, put_out
-from raybroker.store.journal.locations import Locations, location_parts
 from raybroker.store.journal.lockfile import LockFile
 from raybroker.store.journal.log import LogWriter
 from raybroker.store.journal.own_files import OwnFileOptions, OwnFiles, Reference
@@ -38,6 +37,7 @@ from raybroker.store.journal.recovery import Recovery, newest_manifest
 from raybroker.store.journal.reserve import RESERVE_FILES, CheckpointEstimate, Use
 from raybroker.store.journal.segment import Segment, SegmentFiles, slot_of
 from raybroker.store.journal.sizing import Sizing
+from raybroker.store.locations import Locations, location_parts
 
 SEGMENT_BYTES: Final = 64 << 20
 _STORE_ID_BYTES: Final = 16

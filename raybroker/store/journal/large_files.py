@@ -16,7 +16,7 @@ from zlib import crc32
 from raybroker.model.errors import StoreError, StoreFullError
 from raybroker.model.large_block import PIECE_BYTES, LargePayload, piece_bytes, pieces_of
 from raybroker.model.record import BLOCK, Entry
-from raybroker.store.journal.fileio import FileIO, write_all
+from raybroker.store.fileio import FileIO, write_all
 from raybroker.store.journal.format import OWN_FILE, Packed, pack_entries, with_flag
 from raybroker.store.journal.own_files import OwnFiles, Reference
 from raybroker.store.journal.reserve import FULL_ERRNOS

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from raybroker.model.errors import StoreError
-from raybroker.store.journal.fileio import FileIO, read_exact, write_all
+from raybroker.store.fileio import FileIO, read_exact, write_all
 
 LOCK_NAME: Final = "lock"
 _PID_BYTES: Final = 16

@@ -23,8 +23,8 @@ from zlib import crc32
 
 from raybroker.model.errors import StoreError
 from raybroker.model.record import Buffer
+from raybroker.store.fileio import FileIO, write_all
 from raybroker.store.journal.anchors import COMPRESSED, OWN_FILES, PLAIN, Manifest, ManifestFiles, Mark, MarkFile
-from raybroker.store.journal.fileio import FileIO, write_all
 from raybroker.store.journal.format import (
     SECTOR_BYTES,
     SEGMENT_BYTES_MAX,

@@ -33,7 +33,7 @@ from raybroker.model.large_block import PIECE_BYTES, piece_bytes, pieces_of
 from raybroker.model.record import Buffer
 from raybroker.model.settings import ConfigView
 from raybroker.model.sizes import MIB
-from raybroker.store.journal.fileio import FileIO, read_exact, write_all
+from raybroker.store.fileio import FileIO, read_exact, write_all
 from raybroker.store.journal.reserve import FULL_ERRNOS
 
 BODY_PREFIX: Final = "body-"

@@ -20,11 +20,11 @@ from typing import Final
 from raybroker.model.errors import StoreDamagedError, StoreFullError
 from raybroker.model.record import BLOCK, Entry
 from raybroker.store.journal.format import OWN_FILE, RELOCATED, pack_entries, with_flag
-from raybroker.store.journal.locations import location
 from raybroker.store.journal.log import LogWriter
 from raybroker.store.journal.recovery import Index, Recovery
 from raybroker.store.journal.reserve import Use
 from raybroker.store.journal.segment import Segment, SegmentFiles
+from raybroker.store.locations import location
 
 SLACK_SEGMENTS: Final = 4
 """Segments beyond twice the live data before anything is copied: copying a little garbage away is not worth it."""

@@ -28,8 +28,8 @@ from zlib import crc32
 
 from raybroker.model.errors import StoreDamagedError
 from raybroker.model.record import BLOCK, CHECKPOINT, Entry, EntryRun
+from raybroker.store.fileio import FileIO, read_exact
 from raybroker.store.journal.anchors import MANIFEST_NAMES, Manifest, ManifestFiles, Mark
-from raybroker.store.journal.fileio import FileIO, read_exact
 from raybroker.store.journal.format import (
     OWN_FILE,
     RELOCATED,
@@ -44,11 +44,11 @@ from raybroker.store.journal.format import (
     iter_summary,
     padded,
 )
-from raybroker.store.journal.locations import Locations, location, location_parts
 from raybroker.store.journal.own_files import Reference
 from raybroker.store.journal.scan import SegmentScan
 from raybroker.store.journal.segment import Segment, SegmentFiles
 from raybroker.store.journal.stretches import Gatherer, Stretch, gathered, summary_pieces
+from raybroker.store.locations import Locations, location, location_parts
 
 Index = dict[int, Locations]
 """By destination."""

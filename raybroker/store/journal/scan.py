@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 from zlib import crc32
 
-from raybroker.store.journal.fileio import FileIO, read_exact
+from raybroker.store.fileio import FileIO, read_exact
 from raybroker.store.journal.format import (
     BATCH_HEADER_BYTES,
     BATCH_MAGIC,

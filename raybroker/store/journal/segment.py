@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from raybroker.model.errors import StoreFullError
+from raybroker.store.fileio import FileIO, RoomIO, read_exact, write_all
 from raybroker.store.journal.anchors import SegmentRecord
-from raybroker.store.journal.fileio import FileIO, RoomIO, read_exact, write_all
 from raybroker.store.journal.format import (
     ROW_BYTES,
     SECTOR_BYTES,

@@ -13,6 +13,7 @@ from zlib import crc32
 
 from raybroker.model.errors import StoreDamagedError, StoreError
 from raybroker.model.record import BLOCK
+from raybroker.store.fileio import FileIO, read_exact
 from raybroker.store.journal.anchors import (
     MANIFEST_NAMES,
     MARK_NAME,
@@ -22,7 +23,6 @@ from raybroker.store.journal.anchors import (
     MarkFile,
     mark_bytes,
 )
-from raybroker.store.journal.fileio import FileIO, read_exact
 from raybroker.store.journal.format import OWN_FILE, SECTOR_BYTES, FormatError, Row, SegmentHeader, padded
 from raybroker.store.journal.lockfile import LOCK_NAME, LockFile
 from raybroker.store.journal.own_files import Reference, body_name

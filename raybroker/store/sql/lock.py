@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from raybroker.model.errors import StoreError
-from raybroker.store.journal.fileio import FileIO
+from raybroker.store.fileio import FileIO
 from raybroker.store.sql.database import Database
 
 _HOLDERS: Final = (

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from raybroker.model.errors import StoreDamagedError
 from raybroker.model.record import BLOCK, CHECKPOINT, Entry
-from raybroker.store.journal.locations import Locations, location, location_parts
+from raybroker.store.locations import Locations, location, location_parts
 from raybroker.store.sql.database import Database
 from raybroker.store.sql.packing import ENTRY_BYTES, Item, chained, row_crc, unpack, unsigned
 from raybroker.store.sql.registration import HostRow
@@ -28,7 +28,7 @@ Index = dict[int, Locations]
 
 
 def place(number: int, nbytes: int, crc: int) -> int:
-    """Where block ``number`` of a host is, in the form of ``journal.locations``."""
+    """Where block ``number`` of a host is, in the form of ``raybroker.store.locations``."""
     return location(number >> _LOW_BITS, number & _LOW | 1 << _LOW_BITS, nbytes, crc)
 
 

@@ -19,7 +19,7 @@ from zlib import crc32
 
 from raybroker.model.errors import StoreDamagedError, StoreError, StoreFullError
 from raybroker.model.record import Entry, EntryRun, StoreStats, in_runs
-from raybroker.store.journal.locations import Locations
+from raybroker.store.locations import Locations
 from raybroker.store.sql.database import Database
 from raybroker.store.sql.lock import HostLock
 from raybroker.store.sql.packing import Packed, chained, pack, signed

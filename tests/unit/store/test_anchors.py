@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raybroker.model.errors import StoreDamagedError
+from raybroker.store.fileio import FileIO
 from raybroker.store.journal.anchors import (
     COMPRESSED,
     MARK_NAME,
@@ -20,7 +21,6 @@ from raybroker.store.journal.anchors import (
     MarkFile,
     SegmentRecord,
 )
-from raybroker.store.journal.fileio import FileIO
 from raybroker.store.journal.format import FormatError
 
 STORE = bytes(range(16))

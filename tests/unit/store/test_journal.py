@@ -12,8 +12,8 @@ import pytest
 
 from raybroker.model.errors import StoreDamagedError, StoreError
 from raybroker.model.record import BLOCK, CHECKPOINT, NOTE, Entry
+from raybroker.store.fileio import write_all
 from raybroker.store.journal import FileIO, Journal, verify
-from raybroker.store.journal.fileio import write_all
 from raybroker.store.journal.reclaim import LastCheckpoint, dead_segments, sparsest_segment
 from raybroker.store.journal.segment import Segment
 from raybroker.store.memory import MemoryStore

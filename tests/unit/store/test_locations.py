@@ -7,7 +7,7 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybroker.store.journal.locations import PACKED_KEPT, PAGE, Locations, location, location_parts
+from raybroker.store.locations import PACKED_KEPT, PAGE, Locations, location, location_parts
 
 VALUES = st.tuples(
     st.integers(1, 2**32 - 1), st.integers(512, 2**32 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1)

@@ -15,7 +15,7 @@ import pytest
 
 from raybroker.model.errors import StoreDamagedError, StoreError
 from raybroker.model.record import Buffer
-from raybroker.store.journal.fileio import FileIO
+from raybroker.store.fileio import FileIO
 from raybroker.store.paging import OPEN_MAX, PagingFiles
 
 FILE_BYTES = 4096

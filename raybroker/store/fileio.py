@@ -1,4 +1,4 @@
-"""The system calls of the journal, all behind one small object, so that tests can fail, record and reorder them.
+"""The system calls of stores on files, all behind one small object, so that tests can fail, record and reorder them.
 
 Errors leave as OSError; the caller decides about their meaning.
 """
