@@ -141,7 +141,8 @@ class DataPlane(threading.Thread):
             self.address = await self.service.listen(
                 self.ip, self.spec.config["raybroker.data.ports"], None if tls is None else tls.context
             )
-            collect_seldom()
+            if self.process_of_its_own:
+                collect_seldom()
             failpoint("host.serving")
         except UnreachableError as error:
             self.failure = error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from pathlib import Path
@@ -94,6 +95,16 @@ def test_the_process_is_not_its_own_to_tell_of(run: Run) -> None:
     async def work(world: World) -> None:
         told = await world.host().metrics(None)
         assert not [name for name in told["host"] if name.startswith("process_")]
+
+    run(work)
+
+
+def test_the_garbage_collector_is_the_process_s_too(run: Run) -> None:
+    before = gc.get_threshold(), gc.get_freeze_count()
+
+    async def work(world: World) -> None:
+        await world.host().where()
+        assert (gc.get_threshold(), gc.get_freeze_count()) == before
 
     run(work)
 
