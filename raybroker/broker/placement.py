@@ -58,7 +58,8 @@ class Placement:
             self._registry.put(key, host, auto=row["auto_created"], owner=owner, attributes=row["traits"])
 
     async def _take(self, host: HostPort, *, new: bool = True) -> None:
-        self._registry.hosts.append(host)
+        if host not in self._registry.hosts:  # A loopback has one host, whatever kind is asked for.
+            self._registry.hosts.append(host)
         await self._greet(host, new)
 
     async def ready(self) -> None:

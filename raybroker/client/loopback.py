@@ -57,8 +57,13 @@ class LocalHost(HostService):
     hosting = "shared"
 
 
+_IN_BROKER: Final = "broker"
+_HOSTINGS: Final = ("raybroker.hosting.default", "raybroker.hosting.autocreated")
+"""A loopback has one host for all destinations; its gateways work on the host's loop where one of these says so."""
+
+
 class _Near:
-    """The one host, on whose loop the gateways of a loopback work."""
+    """The one host, on whose loop gateways work."""
 
     def __init__(self, host: LocalHost, io: IoThread) -> None:
         self._host = host
@@ -147,7 +152,7 @@ class LoopbackDirectory:
                 config, self._broker.services, Alone(self._broker, self._broker.registry.has),
                 lambda: self._broker.registry.hosts, self._store, given=self._given,
                 hand=hand_within(security_directory(config, self._store)), doors=self._doors, clock=clock,
-                near=_Near(self._service, self._io),
+                near=_Near(self._service, self._io) if _IN_BROKER in map(config.__getitem__, _HOSTINGS) else None,
             )  # fmt: skip
         self._io.settle(1)
 

@@ -16,9 +16,10 @@ hundred clients there would make it late for that.  The thread's loop is also th
 a message changes threads nowhere on its way through the gateway.  Messages do not go through the broker's loop either:
 the socket to a host in another process is handed to that process.
 
-The host of destinations with ``hosting=broker`` works on the loop of the gateways, and in a loopback they work on the
-loop of its host.  A client's connection to such a host has no socket: it joins the host's guests (:class:`Near`), with
-the secret that every guest shows, and what holds for guests holds for it.
+The host of destinations with ``hosting=broker`` works on the loop of the gateways; in a loopback they work on the loop
+of its one host where raybroker.hosting.default or autocreated is broker.  A client's connection to such a host has no
+socket: it joins the host's guests (:class:`Near`), with the secret that every guest shows, and what holds for guests
+holds for it.
 """
 
 from __future__ import annotations

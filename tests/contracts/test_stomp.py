@@ -20,10 +20,11 @@ ALL = pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 LATER = pytest.mark.parametrize("version", ["1.1", "1.2"])
 
 
-@pytest.fixture
-def rig(tmp_path: Path) -> Iterator[StompRig]:
+@pytest.fixture(params=["shared", "broker"])
+def rig(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[StompRig]:
+    """With gateways on a loop of their own, and on that of the host."""
     with ExitStack() as opened:
-        yield StompRig(tmp_path, opened)
+        yield StompRig(tmp_path, opened, **{"raybroker.hosting.autocreated": request.param})
 
 
 def sent(client: Any, destination: str, body: str | bytes, **headers: Any) -> None:
