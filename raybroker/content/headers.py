@@ -268,12 +268,14 @@ class BlockContent:
     Whoever made them is not trusted: a message whose headers do not decode has none.
     """
 
-    __slots__ = ("_block", "_fields", "_offsets", "_properties", "_together")
+    __slots__ = ("_block", "_encoded", "_fields", "_offsets", "_properties", "_together")
 
     def __init__(self, block: Block) -> None:
         self._block = block
         self._offsets = block.header_offsets()
         self._fields: dict[int, dict[str, Any]] = {}
+        self._encoded: bytes | None = None
+        """All headers as they came, once somebody has searched them."""
         self._together: list[dict[str, Any]] | None = None
         """The headers of all messages, once they were decoded together."""
         self._properties: list[dict[str, Any]] = []
@@ -317,6 +319,13 @@ class BlockContent:
             return self._together[index]
         found = self._fields.get(index)
         return self._decode(index) if found is None else found
+
+    def may_have(self, trace: bytes) -> bool:
+        """Whether the encoded headers have these bytes."""
+        if self._encoded is None:
+            offsets = self._offsets
+            self._encoded = b"" if offsets is None else bytes(self._block.front[offsets[0] : offsets[-1]])
+        return trace in self._encoded
 
     def dedup_ids(self) -> list[str | None] | None:
         """The deduplication id of each message; None when no message has one."""

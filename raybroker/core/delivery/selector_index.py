@@ -68,6 +68,9 @@ class RunContent:
     def header(self, index: int, name: str) -> Any:
         return self._priority if name == PRIORITY else None
 
+    def may_have(self, trace: bytes) -> bool:
+        return True
+
     def dedup_ids(self) -> None:
         return None
 

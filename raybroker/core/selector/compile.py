@@ -55,6 +55,9 @@ class _Nothing:
     def header(self, index: int, name: str) -> Any:
         return None
 
+    def may_have(self, trace: bytes) -> bool:
+        return True
+
     def dedup_ids(self) -> None:
         return None
 

@@ -26,6 +26,10 @@ class Content(Protocol):
         """
         ...
 
+    def may_have(self, trace: bytes) -> bool:
+        """Whether these bytes may stand in the encoded headers of the messages; see :mod:`.traces`."""
+        ...
+
     def dedup_ids(self) -> Sequence[str | None] | None:
         """The deduplication id of each message; None when no message has one."""
         ...

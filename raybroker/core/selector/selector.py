@@ -13,6 +13,7 @@ from raybroker.core.selector.content import Content
 from raybroker.core.selector.faults import Fault, refusal
 from raybroker.core.selector.names import KNOWN_OF_RUN, OF_DELIVERY, may_be_property
 from raybroker.core.selector.tokens import SELECTOR_CHARS_MAX
+from raybroker.core.selector.traces import Traces, traces
 
 SELECTOR_CACHE_MAX: Final = 128
 """Compiled selectors that are kept; the longest take about a mebibyte each.
@@ -33,15 +34,16 @@ class Selector:
     volatile          whether the answer may change when a message is delivered again
     """
 
-    __slots__ = ("_sieve", "identifiers", "known_of_run", "reads_properties", "text", "volatile")
+    __slots__ = ("_sieve", "_traces", "identifiers", "known_of_run", "reads_properties", "text", "volatile")
 
-    def __init__(self, text: str, identifiers: frozenset[str], passes: Sieve) -> None:
+    def __init__(self, text: str, identifiers: frozenset[str], passes: Sieve, needed: Traces = frozenset()) -> None:
         self.text = text
         self.identifiers = identifiers
         self.reads_properties = any(map(may_be_property, identifiers))
         self.known_of_run = identifiers <= KNOWN_OF_RUN
         self.volatile = not OF_DELIVERY.isdisjoint(identifiers)
         self._sieve = passes
+        self._traces = needed
 
     def __repr__(self) -> str:
         return f"Selector({self.text!r})"
@@ -54,6 +56,8 @@ class Selector:
         """Those of the messages ``mask`` that are wanted; ``attempts`` holds for all of them."""
         if mask.bit_count() == 1:
             return mask if self._sieve(content, attempts, [mask.bit_length() - 1]) else 0
+        if not all(map(content.may_have, self._traces)):
+            return 0
         rows = indexes(mask)
         wanted = self._sieve(content, attempts, rows)
         if len(wanted) == len(rows):
@@ -89,6 +93,6 @@ def compile_selector(text: str) -> Selector:
     try:
         tree = parse(text)
         check(tree)
-        return Selector(text, frozenset(names(tree)), sieve(tree))
+        return Selector(text, frozenset(names(tree)), sieve(tree), traces(tree))
     except Fault as fault:
         raise refusal(text, fault) from None

@@ -43,6 +43,9 @@ class Rows:
     def header(self, index: int, name: str) -> Any:
         return self.headers.get(name)
 
+    def may_have(self, trace: bytes) -> bool:
+        return True
+
     def dedup_ids(self) -> Sequence[str | None] | None:
         return self.ids
 

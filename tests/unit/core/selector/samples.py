@@ -27,6 +27,9 @@ class Messages:
         self.looks.append((index, name))
         return self.headers[index].get(name) if self.headers else None
 
+    def may_have(self, trace: bytes) -> bool:
+        return True
+
     def dedup_ids(self) -> None:
         return None
 
