@@ -89,9 +89,10 @@ def run(policy: str, seeds: range) -> Counter[str]:
 class Administrator:
     """Changes the limits of quotas, and which quota destinations refer to, while everything goes on."""
 
-    def __init__(self, world: World, seed: int) -> None:
+    def __init__(self, world: World, seed: int, most: int = MOST) -> None:
         self._world = world
         self._rng = Random(seed)
+        self._most = most
         self.changes: Counter[str] = Counter()
         world.loop.after(CHANGE_MS * MS, self._change)
 
@@ -106,7 +107,7 @@ class Administrator:
             world.loop.after(rng.randrange(2 * CHANGE_MS) * MS, self._change)
             if rng.random() < 0.5:
                 name = rng.choice(sorted(world.quotas))
-                most, before = rng.randint(0, MOST), int(str(world.quotas[name]["MessagesMaximum"]))
+                most, before = rng.randint(0, self._most), int(str(world.quotas[name]["MessagesMaximum"]))
                 world.quotas[name] = quota_of({"MessagesMaximum": most}, world.quotas[name])
                 self.changes["raised" if most > before else "lowered"] += 1
                 if world.running is not None:
@@ -126,13 +127,13 @@ class Administrator:
         self.changes["repointed"] += 1
 
 
-def run_quotas(policy: str, shared: bool, seeds: range) -> tuple[Counter[str], Counter[str]]:
-    """What happened in seeds with two small quotas that change, and the changes."""
+def run_quotas(policy: str, shared: bool, seeds: range, most: int = MOST) -> tuple[Counter[str], Counter[str]]:
+    """What happened in seeds with two small quotas that change between nothing and ``most``, and the changes."""
     seen, changes = Counter[str](), Counter[str]()
     for seed in seeds:
-        quota = {"MessagesMaximum": MOST, "Policy": policy, "Shared": shared}
+        quota = {"MessagesMaximum": most, "Policy": policy, "Shared": shared}
         world = World(seed, {}, {"one": quota, "other": quota})
-        administrator = Administrator(world, seed)
+        administrator = Administrator(world, seed, most)
         world.run()
         seen += world.watch.seen
         changes += administrator.changes
@@ -164,6 +165,36 @@ def test_who_waits_is_let_in_by_the_policy_whoever_dies_meanwhile(  # W-09, W-10
     run_quotas("Preemptive", shared, range(SEEDS))
     assert seen["overtook"]
     assert seen["let in past others"]
+
+
+@pytest.mark.parametrize("policy", ["FIFO", "Preemptive"])
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_a_limit_of_a_few_messages_is_reached_and_never_passed(
+    monkeypatch: pytest.MonkeyPatch, most: int, shared: bool, policy: str
+) -> None:
+    """Most blocks have no room at all by then: every send comes upon the limit, and senders die while they wait."""
+    order = watch_order(monkeypatch)
+    seen, changes = run_quotas(policy, shared, range(SEEDS), most)
+    assert all(seen[what] for what in ("pool full", "over a lowered limit", "sends that wait")), seen
+    assert all(changes[what] for what in ("raised", "lowered", "repointed")), changes
+    assert policy == "Preemptive" or not order["overtook"]
+
+
+def _fits_by(share: PoolShare, messages: int, nbytes: int, more: int) -> bool:
+    lease = share.lease
+    return lease.messages < 0 or share.used_messages + share._owed.messages + messages <= lease.messages + more
+
+
+@pytest.mark.parametrize("more", [1, -1], ids=["one too many is taken", "the last place stays empty"])
+@pytest.mark.parametrize("policy", ["FIFO", "Preemptive"])
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_limit_that_is_wrong_by_one_message_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, shared: bool, policy: str, more: int
+) -> None:
+    monkeypatch.setattr(PoolShare, "fits", lambda share, messages, nbytes: _fits_by(share, messages, nbytes, more))
+    with pytest.raises(AssertionError):
+        run_quotas(policy, shared, range(SEEDS), 2)
 
 
 @pytest.mark.parametrize("policy", ["FIFO", "Preemptive"])
