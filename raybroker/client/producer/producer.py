@@ -144,7 +144,7 @@ class ProducerCore(Endpoint):
             ):
                 return None
             since_ns, sealed = 0 if waiter is None or urgent else self._monotonic_ns(), len(state.ready)
-            seq = state.add_alike(kind, data, header, shared, waiter, since_ns)
+            seq = 0 if state.open is None else state.add_alike(kind, data, header, shared, waiter, since_ns)
             if not seq:
                 seq = state.add(kind, data, header, shared, self._clock.now_ms(), waiter, since_ns)
             if urgent:

@@ -176,14 +176,15 @@ class ProducerState:
     """
 
     __slots__ = (
-        "_broker", "_open", "_written", "answered", "credit", "held_bytes", "next_seq", "producer", "ready",
+        "_broker", "_written", "answered", "credit", "held_bytes", "next_seq", "open", "producer", "ready",
         "unsettled", "unsettled_bytes", "unsettled_messages",
     )  # fmt: skip
 
     def __init__(self, producer: int) -> None:
         self.producer = producer
         self.next_seq = 1
-        self._open: Batch | None = None
+        self.open: Batch | None = None
+        """Takes further messages."""
         self.ready: deque[Batch] = deque()
         """Sealed and not written to a connection."""
         self.unsettled: deque[Batch] = deque()
@@ -209,7 +210,7 @@ class ProducerState:
     ) -> int:  # fmt: skip
         """Accept one message; returns its sequence number. ``since_ns``: ``waiter`` waits from then (:meth:`late`)."""
         size = len(body) + len(header) + MESSAGE_OVERHEAD_BYTES
-        batch, seq = self._open, self.next_seq
+        batch, seq = self.open, self.next_seq
         if (
             batch is None
             or batch.size + size > BLOCK_BYTES_TARGET
@@ -219,7 +220,7 @@ class ProducerState:
         ):
             if batch is not None:
                 self.seal()
-            batch = self._open = Batch(seq, shared, now_ms)
+            batch = self.open = Batch(seq, shared, now_ms)
         if waiter is not None:
             batch.indexes.append(batch.count)
             batch.waiters.append(waiter)
@@ -237,7 +238,7 @@ class ProducerState:
     ) -> int:
         """As :meth:`add`, for a message that goes into the open batch and has nothing that those before it have not:
         then no time is needed. 0 for any other, with which nothing has happened."""
-        batch = self._open
+        batch = self.open
         if batch is None or shared is not batch.shared or batch._mixed or header or batch.headers is not None:
             return 0
         size, count = len(body) + MESSAGE_OVERHEAD_BYTES, batch.count
@@ -285,10 +286,10 @@ class ProducerState:
 
     def seal(self) -> None:
         """Close the open batch, if there is one."""
-        batch = self._open
+        batch = self.open
         if batch is not None:
             batch.encode(self.producer)
-            self._open = None
+            self.open = None
             self.ready.append(batch)
 
     def next_ready(self, window_bytes: int = 0) -> Batch | None:
@@ -324,7 +325,7 @@ class ProducerState:
         """As many messages are here as the credit allows to be under way."""
         if not self.credit:
             return False
-        waiting = sum(batch.count for batch in self.ready) + (self._open.count if self._open is not None else 0)
+        waiting = sum(batch.count for batch in self.ready) + (self.open.count if self.open is not None else 0)
         return self.unsettled_messages + waiting >= self.credit
 
     def forget_volatile(self) -> list[Batch]:
@@ -337,7 +338,7 @@ class ProducerState:
 
     def take_back(self, waiter: Future[str]) -> bool:
         """Give up the message that ``waiter`` waits for; False when it may have left, or is not alone in its block."""
-        if self._open is not None and any(other is waiter for other in self._open.waiters):
+        if self.open is not None and any(other is waiter for other in self.open.waiters):
             self.seal()
         for batch in list(islice(self.ready, self._written, None)):
             if batch.count == 1 and batch.waiters and batch.waiters[0] is waiter:
@@ -359,7 +360,7 @@ class ProducerState:
         The second is 0 when there is nobody else. Their messages stay.
         """
         gone, first = [], 0
-        for batch in (*self.unsettled, *self.ready, *([self._open] if self._open is not None else ())):
+        for batch in (*self.unsettled, *self.ready, *([self.open] if self.open is not None else ())):
             count = bisect_right(batch.timed_ns, until_ns)
             gone += batch.timed[:count]
             del batch.timed[:count], batch.timed_ns[:count]
@@ -374,7 +375,7 @@ class ProducerState:
             return self.unsettled[0].first_seq
         if self.ready:
             return self.ready[0].first_seq
-        return self._open.first_seq if self._open is not None else self.next_seq
+        return self.open.first_seq if self.open is not None else self.next_seq
 
     def settle(self, first_seq: int) -> Batch | None:
         """The broker settled the block that starts with ``first_seq``; None when it had been settled before."""
@@ -409,8 +410,8 @@ class ProducerState:
 
     def abandon(self) -> list[Batch]:
         """Give up everything; returns it so that those who wait can be told."""
-        batches = [*self.unsettled, *self.ready, *([self._open] if self._open is not None else ())]
-        self._open = None
+        batches = [*self.unsettled, *self.ready, *([self.open] if self.open is not None else ())]
+        self.open = None
         self._written = 0
         self.unsettled.clear()
         self.ready.clear()
