@@ -25,7 +25,7 @@ from raybroker.actors.failpoints import arm_failpoints
 from raybroker.actors.forwarding_agents import RayHands
 from raybroker.actors.heartbeats import Signs
 from raybroker.actors.host import DestinationHost, HostSpec
-from raybroker.actors.host_in_broker import HOSTING, HostInBroker, HostsInBroker
+from raybroker.actors.host_in_broker import HostInBroker, HostsInBroker
 from raybroker.actors.join import opened, shared_table
 from raybroker.actors.observation import Observing
 from raybroker.actors.path_service import PathActor
@@ -49,6 +49,7 @@ from raybroker.logs.channels import directory_of
 from raybroker.logs.messages import MessagesLog
 from raybroker.model.errors import BrokerError, ConnectionLostError, RequestTimeoutError
 from raybroker.model.quota import Quota
+from raybroker.model.setting_table import IN_BROKER
 from raybroker.store import ownership
 from raybroker.store.catalogue import Catalogue
 from raybroker.store.record import RecordFile
@@ -326,7 +327,7 @@ class BrokerActor:
             spec.cluster, spec.broker, host, hosting, str(self._directory / "hosts" / host), self._catalogue.token,
             spec.config,
         )  # fmt: skip
-        if hosting == HOSTING:
+        if hosting == IN_BROKER:
             return self._inside.host(host_spec)
         name = runtime.host_name(spec.cluster, spec.broker, host)
         return RemoteHost(runtime.create_actor(DestinationHost, host_spec, name=name, node=self._node), host_spec)
@@ -355,7 +356,7 @@ class BrokerActor:
         return await self._find_host(host, hosting)
 
     async def _find_host(self, host: str, hosting: str) -> RemoteHost | HostInBroker:
-        return self._host(host, hosting) if hosting == HOSTING else await in_daemon_thread(self._host, host, hosting)
+        return self._host(host, hosting) if hosting == IN_BROKER else await in_daemon_thread(self._host, host, hosting)
 
     async def _answering(self, made: RemoteHost | HostInBroker) -> RemoteHost | HostInBroker:
         _, _, pid, _ = await made.where(MAKE_TIMEOUT_S)

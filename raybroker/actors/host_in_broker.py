@@ -12,14 +12,14 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from functools import partial
 from typing import Any, Final, Protocol
 
 from raybroker.actors import runtime
 from raybroker.actors.host import SWITCH_S, DataPlane, HostSpec
+from raybroker.actors.remote import HostHandle
 from raybroker.client.connection.io_thread import IoThread
 from raybroker.config.live import LiveConfig
-from raybroker.hosting.host_port import HOST_METHODS, Row
+from raybroker.hosting.host_port import Row
 from raybroker.hosting.host_service import HostService
 from raybroker.logs.messages import MessagesLog
 from raybroker.model.errors import ConnectionLostError
@@ -28,7 +28,6 @@ from raybroker.services.guests import Guests
 from raybroker.system.memory import keep_freed_memory
 from raybroker.system.priority import normal_priority
 
-HOSTING: Final = "broker"
 THREAD: Final = "raybroker-gateways"
 
 
@@ -89,20 +88,12 @@ async def _in_time(work: Awaitable[Any]) -> Any:
         raise ConnectionLostError(f"no answer within {runtime.CALL_TIMEOUT_S:g} s") from None
 
 
-class HostInBroker:
-    """A hosting.host_port.HostPort; on the broker's loop, but for :attr:`guests_in`."""
+class HostInBroker(HostHandle):
+    """On the broker's loop, but for :attr:`guests_in`."""
 
     def __init__(self, spec: HostSpec, plane: _Plane) -> None:
-        self.spec = spec
+        super().__init__(spec)
         self._plane = plane
-
-    @property
-    def key(self) -> str:
-        return self.spec.key
-
-    @property
-    def hosting(self) -> str:
-        return self.spec.hosting
 
     @property
     def guests_in(self) -> Guests | None:
@@ -138,14 +129,8 @@ class HostInBroker:
             await _in_time(self._plane.on_loop((await self._service()).close()))
 
     async def ask(self, method: str, *args: Any) -> Any:
-        """Call one of the methods of hosting.host_port.HostPort by name."""
         service = await self._service()
         return await _in_time(self._plane.on_loop(getattr(service, method)(*args)))
-
-    def __getattr__(self, method: str) -> Callable[..., Awaitable[Any]]:
-        if method not in HOST_METHODS:
-            raise AttributeError(f"a host has no method {method!r}")
-        return partial(self.ask, method)
 
 
 class HostsInBroker:

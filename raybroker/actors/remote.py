@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -11,11 +12,10 @@ from raybroker.actors.host import HostSpec
 from raybroker.hosting.host_port import HOST_METHODS, Row
 
 
-class RemoteHost:
-    """``actor`` is the handle of a DestinationHost. Methods of HostPort take their arguments by position."""
+class HostHandle(ABC):
+    """A HostPort by names: its methods, with their arguments by position, are calls of :meth:`ask`."""
 
-    def __init__(self, actor: Any, spec: HostSpec) -> None:
-        self.actor = actor
+    def __init__(self, spec: HostSpec) -> None:
         self.spec = spec
 
     @property
@@ -26,6 +26,23 @@ class RemoteHost:
     def hosting(self) -> str:
         return self.spec.hosting
 
+    @abstractmethod
+    async def ask(self, method: str, *args: Any) -> Any:
+        """Call one of the methods of HostPort."""
+
+    def __getattr__(self, method: str) -> Callable[..., Awaitable[Any]]:
+        if method not in HOST_METHODS:
+            raise AttributeError(f"a host has no method {method!r}")
+        return partial(self.ask, method)
+
+
+class RemoteHost(HostHandle):
+    """``actor`` is the handle of a DestinationHost."""
+
+    def __init__(self, actor: Any, spec: HostSpec) -> None:
+        super().__init__(spec)
+        self.actor = actor
+
     async def where(self, timeout_s: float = runtime.CALL_TIMEOUT_S) -> tuple[str, int, int, bytes]:
         """(ip, port, process id, the certificate that it shows, b"" without TLS)."""
         found: tuple[str, int, int, bytes] = await runtime.call(self.actor.where, timeout_s=timeout_s)
@@ -34,7 +51,5 @@ class RemoteHost:
     async def state(self) -> Row:
         return await runtime.call(self.actor.state)
 
-    def __getattr__(self, method: str) -> Callable[..., Awaitable[Any]]:
-        if method not in HOST_METHODS:
-            raise AttributeError(f"a host has no method {method!r}")
-        return partial(runtime.call, self.actor.ask, method)
+    async def ask(self, method: str, *args: Any) -> Any:
+        return await runtime.call(self.actor.ask, method, *args)

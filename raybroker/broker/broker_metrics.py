@@ -19,6 +19,7 @@ from raybroker.metrics.snapshot import Snapshot
 from raybroker.model.errors import BrokerError
 from raybroker.model.listing import Listing
 from raybroker.model.names import is_metrics_topic
+from raybroker.model.setting_table import HOSTINGS
 from raybroker.model.settings import ConfigView
 
 OLDER_S: Final = 10.0
@@ -123,18 +124,14 @@ class Measuring:
             "clock_seconds": self._clock.now_ms() / 1000,
             "destinations": {kind: kinds.count(kind) for kind in ("queue", "topic")},  # type: ignore[arg-type]
             "hosts": {
-                kind: sum(host.hosting == kind for host in self._registry.hosts) for kind in ("dedicated", "shared")
-            } | self._in_broker() | ({"spare": len(spares)} if spares else {}),
+                kind: sum(host.hosting == kind for host in self._registry.hosts) for kind in HOSTINGS
+            } | ({"spare": len(spares)} if spares else {}),
             "unreachable_hosts": silent,
         }
         for more in self.own:
             for key, value in more().items():
                 row[key] = totals.plus(row.get(key, 0), value) if isinstance(value, dict) else value
         return row
-
-    def _in_broker(self) -> dict[str, int]:
-        found = sum(host.hosting == "broker" for host in self._registry.hosts)
-        return {"broker": found} if found else {}
 
     # ---- as verbs
 

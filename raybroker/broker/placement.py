@@ -14,6 +14,7 @@ from raybroker.broker.subscriptions import Subscriptions
 from raybroker.hosting.host_port import DropHost, HostPort, MakeHost, Row
 from raybroker.model.errors import BrokerError, InvalidDestinationError
 from raybroker.model.names import check_destination_type, is_reserved_name
+from raybroker.model.setting_table import IN_BROKER
 from raybroker.model.settings import ConfigView, dead_message_queue
 
 log = logging.getLogger("raybroker.broker")
@@ -156,7 +157,7 @@ class Placement:
             return host
         async with self._pool:
             pool = [h for h in self._registry.hosts if h.hosting == hosting]
-            if len(pool) < (1 if hosting == "broker" else self._config["raybroker.hosting.shared.hosts"]):
+            if len(pool) < (1 if hosting == IN_BROKER else self._config["raybroker.hosting.shared.hosts"]):
                 host = await self._make_host(hosting)
                 await self._take(host)
                 return host

@@ -32,6 +32,7 @@ from raybroker.hosting.paging import directory_of
 from raybroker.model.errors import ConfigError, IllegalStateError, NoClusterError
 from raybroker.model.names import check_cluster_name
 from raybroker.model.setting_store import SQL_STORES
+from raybroker.model.setting_table import IN_BROKER
 from raybroker.model.settings import lookup
 from raybroker.store.catalogue import Catalogue
 from raybroker.store.memory import MemoryStore
@@ -57,7 +58,6 @@ class LocalHost(HostService):
     hosting = "shared"
 
 
-_IN_BROKER: Final = "broker"
 _HOSTINGS: Final = ("raybroker.hosting.default", "raybroker.hosting.autocreated")
 """A loopback has one host for all destinations; its gateways work on the host's loop where one of these says so."""
 
@@ -152,7 +152,7 @@ class LoopbackDirectory:
                 config, self._broker.services, Alone(self._broker, self._broker.registry.has),
                 lambda: self._broker.registry.hosts, self._store, given=self._given,
                 hand=hand_within(security_directory(config, self._store)), doors=self._doors, clock=clock,
-                near=_Near(self._service, self._io) if _IN_BROKER in map(config.__getitem__, _HOSTINGS) else None,
+                near=_Near(self._service, self._io) if IN_BROKER in map(config.__getitem__, _HOSTINGS) else None,
             )  # fmt: skip
         self._io.settle(1)
 

@@ -35,7 +35,8 @@ from raybroker.model.setting_thresholds import THRESHOLDS
 from raybroker.model.setting_tls import TLS_SETTINGS
 from raybroker.model.sizes import KIB, MIB, SIZE_BYTES_MAX, UNLIMITED
 
-HOSTINGS: Final = ("dedicated", "shared", "broker")
+IN_BROKER: Final = "broker"
+HOSTINGS: Final = ("dedicated", "shared", IN_BROKER)
 """Where destinations are: the values of the attribute hosting."""
 
 LIMIT_BEHAVIORS: Final = ("REJECT_NEWEST", "FLOW_CONTROL", "REMOVE_OLDEST", "REMOVE_LOW_PRIORITY")

@@ -15,7 +15,7 @@ from raybroker.model.errors import ConfigError, InvalidDestinationError
 from raybroker.model.names import DEAD_MESSAGE_QUEUE, DestinationType, check_destination_name, check_quota_name
 from raybroker.model.setting import INT_MAX, Kind, PortRange, Reload, Scope, Setting, Value
 from raybroker.model.setting_store import SQL_STORES
-from raybroker.model.setting_table import ALL, INSTEAD, LATER
+from raybroker.model.setting_table import ALL, IN_BROKER, INSTEAD, LATER
 from raybroker.model.sizes import MIB, UNLIMITED
 from raybroker.model.sort_keys import parse_sort_keys
 
@@ -216,7 +216,7 @@ def destination_attributes(
 
 def _require_process(hosting: str, config: ConfigView) -> None:
     """A store in SQL ends its process while there is no database, which is not to be the broker's."""
-    if hosting == "broker" and config["imq.persist.store"] in SQL_STORES:
+    if hosting == IN_BROKER and config["imq.persist.store"] in SQL_STORES:
         raise ConfigError(
             f"hosting=broker is not for imq.persist.store={config['imq.persist.store']}: the broker's process would end"
             " whenever its database cannot be reached; choose hosting=shared or dedicated"

@@ -92,7 +92,7 @@ async def test_hosts_are_added_up() -> None:
     found = await world.measuring.snapshot()
     assert (found.own["connections"], found.own["process_threads"]) == (2, {"host": 6})
     assert found.types["queue"]["messages"] == 4
-    assert found.own["hosts"] == {"dedicated": 0, "shared": 2}
+    assert found.own["hosts"] == {"dedicated": 0, "shared": 2, "broker": 0}
 
 
 @looped
@@ -102,7 +102,7 @@ async def test_a_spare_host_counts_as_a_process_and_as_no_dedicated_host() -> No
     spare.hosting = "dedicated"
     world.spares = [spare]
     found = (await world.measuring.snapshot()).own
-    assert found["hosts"] == {"dedicated": 0, "shared": 1, "spare": 1}
+    assert found["hosts"] == {"dedicated": 0, "shared": 1, "broker": 0, "spare": 1}
     assert found["process_threads"] == {"host": 6}
 
 
