@@ -245,7 +245,7 @@ class Executor:
         ordinal = outcome.accepted
         if ordinal is None:
             return outcome.records, False
-        held = dict.get(home.block_index.held, ordinal)  # New, so it is not packed.
+        held = home.block_index.held.fresh(ordinal)
         if held is not None and held.stored:
             crowded = self._cache.put(home.number, ordinal, block, stored=True)
         else:

@@ -70,7 +70,7 @@ class Meters:
         if not self.timing or ordinal is None:
             return
         meter = self.destinations.get(home.number) or self.of(home)
-        held = dict.get(home.block_index.held, ordinal)  # New, so it is not packed.
+        held = home.block_index.held.fresh(ordinal)
         sizes = held.sizes if held is not None else block.bodies_bytes if block.count == 1 else block.lengths
         largest = sizes if isinstance(sizes, int) else max(sizes)
         if largest > meter.largest_bytes:

@@ -108,6 +108,9 @@ class HeldBlocks(dict[int, BlockEntry]):
 
     __slots__ = ("_oldest", "pages", "pages_count")
 
+    fresh = dict[int, BlockEntry].get
+    """The block of an ordinal unless it is packed, else None: for what has just been accepted, which never is."""
+
     def __init__(self) -> None:
         super().__init__()
         self.pages: dict[int, Page] = {}

@@ -30,7 +30,7 @@ class Home:
 
     def __init__(self, *outcomes: Outcome) -> None:
         self.outcomes = list(outcomes)
-        self.block_index = SimpleNamespace(held={1: SimpleNamespace(stored=True)})
+        self.block_index = SimpleNamespace(held=SimpleNamespace(fresh={1: SimpleNamespace(stored=True)}.get))
         self.stepped: list[int] = []
 
     def step(self, command: Any, *, now_ms: int) -> Outcome:

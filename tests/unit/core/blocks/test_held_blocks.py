@@ -144,3 +144,13 @@ def test_the_oldest_is_found_across_a_long_gap() -> None:
     assert held.oldest() == 100_000
     del held[100_000], held[200_000]
     assert held.oldest() is None
+
+
+def test_a_fresh_block_is_found_and_a_packed_one_is_not() -> None:
+    index = BlockIndex()
+    for _ in range(COLD):
+        index.accept(alone())
+    held = index.held
+    assert held.fresh(COLD) is held[COLD]
+    assert held.fresh(PAGE) is None and held.get(PAGE) is not None
+    assert held.fresh(COLD + 1) is None
