@@ -121,8 +121,9 @@ class DestinationVerbs:
         them), live_bytes (of messages that are there), garbage_bytes, ratio (live in percent of used),
         advice, segments, large_files and large_bytes (messages in files of their own), free_files and free_bytes (files
         kept for such messages), compressed_blocks and compression_saved_bytes (what
-        raybroker.store.message_compression_enabled has done since the host started), and ``destinations``: type, name,
-        blocks and bytes of each, the largest first.
+        raybroker.store.message_compression_enabled has done since the host started), not_compressed_because (why it
+        does nothing for a store in a database; "" otherwise), and ``destinations``: type, name, blocks and bytes of
+        each, the largest first.
         """
 
     @verb(By.ROWS)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from raybroker.engine.pager import PageFiles
+from raybroker.engine.ports import Notice
 from raybroker.model.block import Block
 from raybroker.model.large_block import LargePayload, payload_of
 from raybroker.model.record import Buffer, PackedPayload, Payload
@@ -31,17 +32,29 @@ class Writer(Protocol):
     payload: Callable[[Block], Payload]
 
 
+class PlainStore(Protocol):
+    """A store that may have to keep blocks as they came."""
+
+    def plain_because(self) -> str: ...
+
+
 class BlockCompression:
-    """Of one host.
+    """Of one host; ``report`` takes a line for the log.
 
     blocks       blocks that the store got compressed, since the start
     saved_bytes  how many bytes fewer it got
     """
 
-    def __init__(self, codec: Packing, config: ConfigView, writer: Writer, files: PageFiles | None) -> None:
+    def __init__(
+        self, codec: Packing, config: ConfigView, store: PlainStore, writer: Writer, files: PageFiles | None,
+        report: Callable[[str], None],
+    ) -> None:  # fmt: skip
         self.blocks = self.saved_bytes = 0
         self._packed = codec.packed
         self._config = config
+        self._store = store
+        self._report = report
+        self._reported = ""
         self._writer = writer
         self._files = files
         self.configure()
@@ -53,9 +66,26 @@ class BlockCompression:
 
     def configure(self) -> None:
         """The configuration may have changed."""
-        self._writer.payload = self._payload if self._config[STORE] else payload_of
+        self._choose()
         if self._files is not None:
             self._files.pack = self._packed if self._config[PAGING] else None
+
+    @property
+    def refused_because(self) -> str:
+        """Why the store gets no compressed blocks though it should, for people; "" when it does, or should not."""
+        return self._store.plain_because() if self._config[STORE] else ""
+
+    def tick(self) -> None:
+        """The store may have changed its mind; called about once a second."""
+        if self._config[STORE]:
+            self._choose()
+
+    def _choose(self) -> None:
+        because = self.refused_because
+        self._writer.payload = self._payload if self._config[STORE] and not because else payload_of
+        if because != self._reported:
+            self._reported = because
+            self._report(because or Notice("messages are compressed where they are stored from now on"))
 
     def _payload(self, block: Block) -> Payload:
         found = payload_of(block)
@@ -67,4 +97,4 @@ class BlockCompression:
             return (data,)
         self.blocks += 1
         self.saved_bytes += saved
-        return PackedPayload((data,))
+        return PackedPayload((data,), found)

@@ -131,7 +131,7 @@ class Host:
         self.watch = ConsumerWatch(self.attachments, self._observers)
         self._wakeups = Wakeups(alarm)
         self._compose_executor(bodies, worker)
-        self.compression = BlockCompression(codec, config, self.executor, paging)
+        self.compression = BlockCompression(codec, config, store, self.executor, paging, self.report)
         self._compose_pools()
         self._compose_memory(memory)
         self._compose_messages()
@@ -309,6 +309,7 @@ class Host:
         """Take counters and averages further; called about once a second."""
         self.meters.tick(self.registry.destinations.values())
         self.pools.tick()
+        self.compression.tick()
 
     def reconfigured(self) -> None:
         """The configuration has changed."""

@@ -115,6 +115,11 @@ class Store(Protocol):
         """Destination → (live blocks, bytes of their payloads), of those that have any."""
         ...
 
+    def plain_because(self) -> str:
+        """Why the store keeps blocks as they came and takes none that were compressed for it, for people; "" when it
+        takes them.  In any thread; may change."""
+        ...
+
     def has_room(self, nbytes: int) -> bool:
         """Whether a batch of about ``nbytes`` with a block would be taken now; False before the disk is full."""
         ...

@@ -188,7 +188,8 @@ class HostPort(Protocol):
 
     async def stored(self) -> list[Row]:
         """One row: reserved_bytes, used_bytes, live_bytes, garbage_bytes, ratio (percent), advice, segments,
-        compressed_blocks, compression_saved_bytes, and ``destinations``: rows of type, name, blocks, bytes."""
+        compressed_blocks, compression_saved_bytes, not_compressed_because, and ``destinations``: rows of type, name,
+        blocks, bytes."""
         ...
 
     async def compact(self, keys: Sequence[tuple[str, str]]) -> Row:

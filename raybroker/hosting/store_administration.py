@@ -51,7 +51,8 @@ class StoreAdministration:
         destinations.sort(key=lambda row: (-row["bytes"], row["name"], row["type"]))
         return {
             **figures(self._store.stats()), "compressed_blocks": self._compression.blocks,
-            "compression_saved_bytes": self._compression.saved_bytes, "destinations": destinations,
+            "compression_saved_bytes": self._compression.saved_bytes,
+            "not_compressed_because": self._compression.refused_because, "destinations": destinations,
         }  # fmt: skip
 
     async def compact(self, keys: Sequence[tuple[str, str]]) -> Row:

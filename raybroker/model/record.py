@@ -14,11 +14,19 @@ Buffer = bytes | bytearray | memoryview
 Payload = tuple[Buffer, ...]
 
 
-class PackedPayload(tuple[Buffer, ...]):
+class PackedPayload(tuple[Buffer, ...]):  # noqa: SLOT001 - a tuple has no room for slots that hold anything
     """The payload of a block that was compressed where it is kept: a store says in its format that it has such, so
-    that a release which cannot open them refuses it by name."""
+    that a release which cannot open them refuses it by name.
 
-    __slots__ = ()
+    ``plain``: the same block as it came, for a store that may not say so.
+    """
+
+    plain: Payload
+
+    def __new__(cls, packed: Payload, plain: Payload) -> PackedPayload:
+        made = super().__new__(cls, packed)
+        made.plain = plain
+        return made
 
 
 BLOCK: Final = 1

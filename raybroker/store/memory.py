@@ -127,6 +127,9 @@ class MemoryStore:
                 found[destination] = blocks + 1, nbytes + len(payload)
         return found
 
+    def plain_because(self) -> str:
+        return ""
+
     def has_room(self, nbytes: int) -> bool:
         """True: this store does not limit its memory."""
         return True

@@ -79,7 +79,7 @@ def plain(ordinal: int) -> Entry:
 
 
 def compressed(ordinal: int) -> Entry:
-    return Entry(BLOCK, 1, ordinal, b"", PackedPayload((BODY,)))
+    return Entry(BLOCK, 1, ordinal, b"", PackedPayload((BODY,), (bytes(100),)))
 
 
 def saved(rig: Rig, path: Path) -> int:

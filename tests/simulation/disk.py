@@ -151,6 +151,9 @@ class SimStore:
         self.disk.log = kept + log[cut:] + moved
         return False
 
+    def plain_because(self) -> str:
+        return ""
+
     def has_room(self, nbytes: int) -> bool:
         return self.roomy()
 

@@ -355,6 +355,9 @@ class Journal:
             found[destination] = blocks, nbytes + (self._own.usage(destination) if self._own else 0)
         return found
 
+    def plain_because(self) -> str:
+        return ""
+
     def has_room(self, nbytes: int) -> bool:
         """True when a batch of about ``nbytes`` with blocks would be taken now and leave the reserve whole."""
         needed = -(-nbytes // SECTOR_BYTES) * SECTOR_BYTES + SECTOR_BYTES

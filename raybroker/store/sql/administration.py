@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from raybroker.model.errors import ConfigError, IllegalStateError, StoreError
-from raybroker.store.sql.database import Database, size_bytes
+from raybroker.model.errors import ConfigError, IllegalStateError, StoreError, StoreFullError
+from raybroker.store.sql.database import Database, UnreachableError, size_bytes
 from raybroker.store.sql.lock import HostLock
 from raybroker.store.sql.registration import (
     check_owner,
@@ -130,8 +130,17 @@ class StoreTables:
         self.require()
         if COMPRESSED in found:
             return False
-        with self.database.connected() as connection:
-            mark_compressed(self.database, connection, self.tables)
+        try:
+            with self.database.connected() as connection:
+                mark_compressed(self.database, connection, self.tables)
+        except (StoreFullError, UnreachableError):
+            raise
+        except StoreError as error:
+            raise StoreError(
+                f"the tables {self.shown} stay of version {max(found)}: version {NEWEST} takes a table"
+                f" {self.tables.compressed.name}, which could not be made: {error}. Say it as a user who may make"
+                " tables there: the address of the database names the user, or imq.persist.jdbc.postgresql.user does"
+            ) from None
         return True
 
     def hosts(self) -> list[HostState]:

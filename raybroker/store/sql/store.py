@@ -18,22 +18,16 @@ from typing import Any, Final
 from zlib import crc32
 
 from raybroker.model.errors import StoreDamagedError, StoreError, StoreFullError
-from raybroker.model.record import Entry, EntryRun, StoreStats, in_runs
+from raybroker.model.record import Entry, EntryRun, PackedPayload, StoreStats, in_runs
 from raybroker.store.locations import Locations
+from raybroker.store.sql.compressed import CompressedBlocks
 from raybroker.store.sql.database import Database
 from raybroker.store.sql.lock import HostLock
 from raybroker.store.sql.packing import Packed, chained, pack, signed
 from raybroker.store.sql.reclaim import Reclaimer
 from raybroker.store.sql.recovery import Recovery, place, place_parts
-from raybroker.store.sql.registration import (
-    Owner,
-    create_tables,
-    mark_compressed,
-    register,
-    require_tables,
-    versions,
-)
-from raybroker.store.sql.schema import COMPRESSED, key, statements_of, tables_of
+from raybroker.store.sql.registration import Owner, create_tables, register, require_tables, versions
+from raybroker.store.sql.schema import key, statements_of, tables_of
 
 SEGMENT_BYTES: Final = 64 << 20
 """A checkpoint is due after so many bytes."""
@@ -86,6 +80,7 @@ class SqlStore:
         self._reader = database.connect(autocommit=True)
         self._writer: Any = None
         self._host_lock = HostLock(database, self._reader, id, host)
+        self._compressed = CompressedBlocks(database, self._tables, self.shown, monotonic_ns)
         try:
             self._writer = database.connect()
             self._open(owner, host, hosting)
@@ -100,7 +95,7 @@ class SqlStore:
                 if not versions(database, connection, tables):
                     create_tables(database, connection, tables, owner.cluster, owner.broker)
         require_tables(database, self._reader, tables)
-        self._compressed = COMPRESSED in versions(database, self._reader, tables)
+        self._compressed.look(self._reader)
         if not self._host_lock.take():
             rows = tables.host.c
             with database.errors():
@@ -165,6 +160,8 @@ class SqlStore:
         began = self._monotonic_ns()
         try:
             with self._database.transaction(self._writer) as connection:
+                if packed.compressed and not self._compressed.allow(connection):  # Its lock comes before hosts' locks.
+                    packed = pack([_plain(entry) for entry in entries], self._blocks + 1)
                 self._write(connection, packed)
                 if part is not None:
                     self._reclaimer.delete(connection, part)
@@ -181,6 +178,7 @@ class SqlStore:
             with self._lock:
                 self._reclaimer.supersede(covered, self._batch + 1)
         self._written(packed)
+        self._compressed.look_again(self._writer)
 
     def read(self, destination: int, ordinal: int) -> bytes:
         """The payload of a live block, verified.
@@ -272,6 +270,10 @@ class SqlStore:
                     found[destination] = known.usage()
         return found
 
+    def plain_because(self) -> str:
+        """Why the tables get no compressed blocks: the database's user may not make the table that says so."""
+        return self._compressed.because
+
     def has_room(self, nbytes: int) -> bool:
         """False while the database has no room for what is committed next."""
         return not self._full
@@ -306,8 +308,6 @@ class SqlStore:
 
     def _write(self, connection: Any, packed: Packed) -> None:
         statements, head = self._statements, self._head
-        if packed.compressed and not self._compressed:
-            mark_compressed(self._database, connection, self._tables)  # First: its lock comes before those of hosts.
         number = self._batch + 1
         of_host = {
             "of_id": head.id, "of_incarnation": head.incarnation, "of_batch": self._batch, "batch": number,
@@ -329,7 +329,8 @@ class SqlStore:
 
     def _written(self, packed: Packed) -> None:
         """The batch is durable."""
-        self._compressed = self._compressed or packed.compressed
+        if packed.compressed:
+            self._compressed.written()
         self._batch += 1
         self._chain = chained(packed.body, self._chain)
         self._blocks += len(packed.blocks)
@@ -390,3 +391,9 @@ class SqlStore:
             if connection is not None:
                 self._database.close(connection)
         self._host_lock.release()
+
+
+def _plain(entry: Entry) -> Entry:
+    """The same entry with the block as it came."""
+    payload = entry.payload
+    return entry._replace(payload=payload.plain) if type(payload) is PackedPayload else entry

@@ -9,6 +9,7 @@ from raybroker.content.packed_block import packed, unpacked
 from raybroker.engine.block_compression import PAGING, STORE, BlockCompression
 from raybroker.model.block import Block, encode_block
 from raybroker.model.large_block import LargeBlock, LargePayload, payload_of
+from raybroker.model.record import PackedPayload
 
 DATA = encode_block([b"text " * 500], producer=1, first_seq=1, timestamp_ms=0, persistent=True, kinds=1)
 
@@ -31,7 +32,10 @@ class Rig:
         self.writer: Any = SimpleNamespace(payload=None)
         self.files: Any = SimpleNamespace(pack=None, saved_bytes=0)
         codec: Any = SimpleNamespace(packed=packed)
-        self.part = BlockCompression(codec, self.config, self.writer, self.files)
+        self.because = ""
+        self.said: list[str] = []
+        store: Any = SimpleNamespace(plain_because=lambda: self.because)
+        self.part = BlockCompression(codec, self.config, store, self.writer, self.files, self.said.append)
 
 
 def test_off_the_store_gets_blocks_by_the_usual_way() -> None:
@@ -76,4 +80,36 @@ def test_a_host_without_paging_has_nothing_to_switch() -> None:
     writer: Any = SimpleNamespace(payload=None)
     config: Any = {STORE: False, PAGING: True}
     codec: Any = SimpleNamespace(packed=packed)
-    assert BlockCompression(codec, config, writer, None).paging_saved_bytes == 0
+    store: Any = SimpleNamespace(plain_because=lambda: "")
+    assert BlockCompression(codec, config, store, writer, None, print).paging_saved_bytes == 0
+
+
+def test_a_store_that_keeps_blocks_as_they_came_gets_them_so_and_the_log_hears_of_it_once() -> None:
+    rig = Rig(**{STORE: True})
+    rig.because = "no right"
+    assert type(rig.writer.payload(Block(DATA))) is PackedPayload, "until it is looked again"
+    rig.part.tick()
+    rig.part.tick()
+    assert rig.writer.payload is payload_of
+    assert (rig.said, rig.part.refused_because) == (["no right"], "no right")
+    rig.because = ""
+    rig.part.tick()
+    assert type(rig.writer.payload(Block(DATA))) is PackedPayload
+    assert rig.said == ["no right", "messages are compressed where they are stored from now on"]
+
+
+def test_a_store_that_keeps_blocks_as_they_came_is_no_matter_where_nobody_compresses() -> None:
+    rig = Rig()
+    rig.because = "no right"
+    rig.part.tick()
+    rig.part.configure()
+    assert (rig.said, rig.part.refused_because) == ([], "")
+    rig.config[STORE] = True
+    rig.part.configure()
+    assert (rig.said, rig.part.refused_because, rig.writer.payload) == (["no right"], "no right", payload_of)
+
+
+def test_what_is_compressed_keeps_what_it_is_made_of() -> None:
+    found = Rig(**{STORE: True}).writer.payload(Block(DATA))
+    assert type(found) is PackedPayload
+    assert b"".join(found.plain) == DATA

@@ -35,7 +35,7 @@ def plain(ordinal: int, nbytes: int = 100) -> Entry:
 
 
 def compressed(ordinal: int, nbytes: int = 100) -> Entry:
-    return Entry(BLOCK, 1, ordinal, b"", PackedPayload((COMPRESSED_BODY[:1], b"c" * (nbytes - 1))))
+    return Entry(BLOCK, 1, ordinal, b"", PackedPayload((COMPRESSED_BODY[:1], b"c" * (nbytes - 1)), (bytes(nbytes),)))
 
 
 def test_a_store_without_compressed_blocks_keeps_the_format_that_older_releases_read(tmp_path: Path) -> None:

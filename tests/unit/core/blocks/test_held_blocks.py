@@ -152,5 +152,6 @@ def test_a_fresh_block_is_found_and_a_packed_one_is_not() -> None:
         index.accept(alone())
     held = index.held
     assert held.fresh(COLD) is held[COLD]
-    assert held.fresh(PAGE) is None and held.get(PAGE) is not None
+    assert held.fresh(PAGE) is None
+    assert held.get(PAGE) is not None
     assert held.fresh(COLD + 1) is None
