@@ -7,7 +7,6 @@ A row has ``check`` (its name), ``of`` (what was looked at), ``grade`` and ``tex
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -100,6 +99,8 @@ def _reaches(name: str, value: float, limit: float) -> bool:
 
 
 def _numbers(what: str, known: tuple[str, ...], given: Mapping[str, object] | None) -> dict[str, float]:
+    import difflib
+
     found: dict[str, float] = {}
     for name, value in (given or {}).items():
         if name not in known:

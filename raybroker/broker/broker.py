@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.admin.verbs import VERBS, implementations
 from raybroker.broker.broker_metrics import Measuring
 from raybroker.broker.broker_properties import Keep, Properties, keep_nothing
 from raybroker.broker.clients_inside import ClientsInside
 from raybroker.broker.connection_verbs import ConnectionVerbs
-from raybroker.broker.definition_transfer import OwnDefinitions, Transfer
+from raybroker.broker.definitions_on_demand import DefinitionsOnDemand
 from raybroker.broker.destination_registry import Key, Registry
 from raybroker.broker.destinations import Destinations
 from raybroker.broker.ending import Ending
@@ -61,6 +62,9 @@ from raybroker.model.settings import ConfigView, auto_created, destination_attri
 from raybroker.model.sizes import UNLIMITED
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
+
+if TYPE_CHECKING:
+    from raybroker.broker.definition_transfer import OwnDefinitions, Transfer
 
 __all__ = ["Broker", "HostPort", "MakeHost", "DropHost"]
 
@@ -137,17 +141,28 @@ class Broker:
         self.health = Health(
             self._shown, lambda: self.registry.hosts, unasked, self.services, self.admin, broker=name
         )
-        self.own_definitions = own = OwnDefinitions(
-            changing, self.destinations.made, self.destinations.paused, lambda: self.registry.auto,
-            lambda verb: self.admin(verb, {}), broker=name,
-        )  # fmt: skip
-        transfer = Transfer(own, own.all, own.brokers, self.admin, now_s, agents=False)
         self._verbs = implementations(
             self, self.services, self.destinations, self.subscriptions, self.schedules, self.transactions,
             self.messages, self.templates, self.quotas, self.policies, self.properties, self.measuring, self.ending,
-            transfer, self.health, Users(changing, self.services),
+            DefinitionsOnDemand(self._transfer), self.health, Users(changing, self.services),
             ConnectionVerbs(self.services.connections, self.services.end),
         )  # fmt: skip
+
+    @cached_property
+    def own_definitions(self) -> OwnDefinitions:
+        """What there is here; imported with all that definitions are when it is asked for."""
+        from raybroker.broker.definition_transfer import OwnDefinitions
+
+        return OwnDefinitions(
+            live(self.config), self.destinations.made, self.destinations.paused, lambda: self.registry.auto,
+            lambda verb: self.admin(verb, {}), broker=self.name,
+        )  # fmt: skip
+
+    def _transfer(self) -> Transfer:
+        from raybroker.broker.definition_transfer import Transfer
+
+        own = self.own_definitions
+        return Transfer(own, own.all, own.brokers, self.admin, now_s, agents=False)
 
     def _made_policies(self, saved: SavedPolicies | None, save: SavePolicies) -> Policies:
         """Policies, which the destinations' traits and the quotas follow."""

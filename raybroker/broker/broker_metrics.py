@@ -7,7 +7,6 @@ so that many scrapers cost as much as one.
 from __future__ import annotations
 
 import asyncio
-import platform
 from collections.abc import Callable
 from typing import Final
 
@@ -21,6 +20,7 @@ from raybroker.model.listing import Listing
 from raybroker.model.names import is_metrics_topic
 from raybroker.model.setting_table import HOSTINGS
 from raybroker.model.settings import ConfigView
+from raybroker.system.interpreter import PYTHON
 
 OLDER_S: Final = 10.0
 """A host that is older than its broker by more than this has survived a restart of the broker."""
@@ -119,7 +119,7 @@ class Measuring:
         kinds = [kind for kind, name in self._registry.where if not is_metrics_topic(name)]
         row: Row = {
             **({key: value for key, value in of_hosts.items() if key not in IN_STORES} if silent else of_hosts),
-            "info": {(self.facts.get("version", ""), platform.python_version(), self.facts.get("ray", "")): 1},
+            "info": {(self.facts.get("version", ""), PYTHON, self.facts.get("ray", "")): 1},
             "start_time_seconds": self._start_ms / 1000,
             "clock_seconds": self._clock.now_ms() / 1000,
             "destinations": {kind: kinds.count(kind) for kind in ("queue", "topic")},  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from raybroker.broker import host_listing
 from raybroker.broker.destination_registry import DMQ, Key, Registry
@@ -16,7 +16,6 @@ from raybroker.broker.quotas import Quotas
 from raybroker.broker.record_application import PARTS, merged
 from raybroker.broker.templates import Templates
 from raybroker.hosting.host_port import HostPort, Row
-from raybroker.model.definitions import Pause
 from raybroker.model.errors import (
     BrokerError,
     ConfigError,
@@ -28,6 +27,9 @@ from raybroker.model.errors import (
 from raybroker.model.listing import Listing
 from raybroker.model.names import DEAD_MESSAGE_QUEUE, check_destination_name, check_destination_type, is_reserved_name
 from raybroker.model.settings import ConfigView, check_attribute_names, destination_attributes
+
+if TYPE_CHECKING:
+    from raybroker.model.definitions import Pause
 
 PAUSABLE: Final = ("producers", "consumers", "all", "insertion")
 """What of a destination can be paused."""

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from raybroker.admin.verb_types import UserChange
 from raybroker.hosting.host_port import Row
 from raybroker.model.errors import ConfigError
 from raybroker.model.listing import Listing
 from raybroker.model.settings import ConfigView
-from raybroker.model.user import user_of
-from raybroker.security.user_file import Entry, UserFile
+
+if TYPE_CHECKING:
+    from raybroker.security.user_file import UserFile
 
 REPOSITORY: Final = "imq.authentication.basic.user_repository"
 
@@ -49,6 +50,9 @@ class Users:
         ])  # fmt: skip
 
     async def set_user(self, name: str, verifier: str, group: str = "user", active: bool = True) -> UserChange:
+        from raybroker.model.user import user_of
+        from raybroker.security.user_file import Entry
+
         made = user_of(name, {"verifier": verifier, "group": group, "active": active})
         await self._changed(self._file().put, name, Entry(**made))
         return {"brokers": [self._broker], "down": []}

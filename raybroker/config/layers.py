@@ -20,7 +20,6 @@ our own properties may be left out: RAYBROKER_IMQ__MESSAGE__MAX_SIZE, RAYBROKER_
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -46,6 +45,8 @@ def file_layer(path: Path, what: str, *, never: str = "") -> list[Given]:
 
     Raises ConfigError when it cannot be read or is no TOML.
     """
+    import tomllib
+
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -14,9 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from raybroker.content.arrays import is_array
 from raybroker.content.codecs import inflate, unzstd
-from raybroker.content.msgpack_types import lone_array, pack_lone_array, packing, restored, restored_plain
 from raybroker.model.bounds import MESSAGE_BYTES_MAX
 from raybroker.model.errors import MessageFormatError
 from raybroker.model.record import Buffer
@@ -84,6 +82,8 @@ def encode_body(body: Any, *, exact: bool = False) -> tuple[int, bytes]:
 def _packed(body: Any, *, exact: bool) -> bytes:
     """A list, dict or what has to become an extension type, packed inside of a list, so that it is one level less deep
     than what can be read."""
+    from raybroker.content.msgpack_types import packing
+
     data: bytes = msgpack.packb([body], use_bin_type=True, strict_types=True, default=packing(exact=exact))
     return data[1:]
 
@@ -96,6 +96,9 @@ def _kind_of(body: Any) -> int:
 
 def _encode_other(body: Any, *, exact: bool) -> tuple[int, bytes]:
     """A body of a type that msgpack does not have."""
+    from raybroker.content.arrays import is_array
+    from raybroker.content.msgpack_types import pack_lone_array, packing
+
     if is_array(body):
         return OBJECT, pack_lone_array(body)
     plain = packing(exact=exact)(body)
@@ -122,6 +125,8 @@ def decode_body(kind: int, data: Buffer, most: int = MESSAGE_BYTES_MAX, *, typed
         if kind == TEXT:
             return str(data, "utf-8")
         if kind in BODY_TYPES and kind != PICKLE:
+            from raybroker.content.msgpack_types import lone_array, restored, restored_plain
+
             array = lone_array(data) if kind == OBJECT else None
             if array is not None:
                 return array

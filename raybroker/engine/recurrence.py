@@ -17,7 +17,6 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final, Protocol
-from zoneinfo import ZoneInfo
 
 from raybroker.model.errors import ConfigError
 
@@ -69,6 +68,8 @@ def recurrence(text: str, zone: str = "UTC") -> Recurrence:
 
 def time_zone(name: str) -> tzinfo:
     """A time zone by its name in the IANA database; raises ConfigError."""
+    from zoneinfo import ZoneInfo
+
     if _checked("timezone", name, ZONE_CHARS_MAX) == "UTC":
         return UTC
     try:

@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
-
 from raybroker.logs.files import RollingFile
 from raybroker.logs.lines import moment
 
@@ -84,6 +82,8 @@ class Audit:
         return self._refusals <= REFUSALS_PER_S
 
     def _write(self, now_s: float, event: str, result: str, fields: Mapping[str, str]) -> None:
+        import orjson
+
         assert self._file is not None
         row = {
             "time": moment(now_s, None).isoformat(timespec="milliseconds"), "audit": "AUDIT", **self._source,

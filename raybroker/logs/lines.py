@@ -9,9 +9,6 @@ import logging
 import re
 from datetime import UTC, datetime, tzinfo
 from typing import Any, Final
-from zoneinfo import ZoneInfo
-
-import orjson
 
 from raybroker.logs.categories import of_record
 from raybroker.model.errors import ConfigError
@@ -22,6 +19,8 @@ _STAMP: Final = re.compile(r'\[([^\] ]+)|\{"time":"([^"]+)"')
 
 def zone_of(text: str) -> tzinfo | None:
     """The time zone of ``imq.log.timezone``; None for the zone of the machine.  Raises ConfigError."""
+    from zoneinfo import ZoneInfo
+
     if text == "local":
         return None
     try:
@@ -68,6 +67,8 @@ class JsonFormat(logging.Formatter):
         self._source = source
 
     def format(self, record: logging.LogRecord) -> str:
+        import orjson
+
         code, text = _parts(record)
         row: dict[str, Any] = {
             "time": moment(record.created, self._zone).isoformat(timespec="milliseconds"),

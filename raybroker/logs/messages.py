@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
-
 from raybroker.logs.files import RollingFile
 from raybroker.logs.lines import moment, zone_of
 
@@ -22,6 +20,8 @@ class MessagesLog:
         self._file = RollingFile(directory / NAME, lambda: (get("raybroker.log.messages_bytes"), -1))
 
     def __call__(self, row: Mapping[str, Any]) -> None:
+        import orjson
+
         at = row["ms"] / 1000
         date = moment(at, self._zone).isoformat(timespec="milliseconds")
         line = orjson.dumps({"date": date, **row}, default=str, option=orjson.OPT_NON_STR_KEYS)

@@ -24,7 +24,6 @@ what was created automatically, and pauses of that.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
@@ -268,6 +267,8 @@ def definitions_of(
 
 
 def _check_header(given: Mapping[str, Any]) -> None:
+    import difflib
+
     header = given.get(HEADER)
     version = header.get("definitions") if isinstance(header, Mapping) else None
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:

@@ -5,7 +5,6 @@ An agent is defined by its name and attributes; this is where attributes are che
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -111,6 +110,8 @@ def forwarding(attributes: Mapping[str, object]) -> Forwarding:
 
     Numbers may be text, as the command line has them.
     """
+    import difflib
+
     names = {field.name for field in fields(Forwarding)}
     found: dict[str, Any] = {}
     for name, value in attributes.items():

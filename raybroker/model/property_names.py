@@ -7,7 +7,6 @@ start with JMS are headers; JMSX… and JMS_… are the properties that JMS and 
 
 from __future__ import annotations
 
-import unicodedata
 from typing import Final
 
 from raybroker.model.errors import MessageFormatError
@@ -27,6 +26,8 @@ _SHOWN_CHARS_MAX: Final = 80
 
 def stranger(name: str) -> int:
     """Position of the first character that no identifier of Java may have there; -1 when there is none."""
+    import unicodedata
+
     if name.isascii() and name.isidentifier():
         return -1
     for offset, char in enumerate(name):

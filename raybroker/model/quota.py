@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Final
 
@@ -39,6 +38,8 @@ def quota_of(given: Mapping[str, object], before: Mapping[str, object] | None = 
 
     Raises ConfigError for an unknown attribute, a value out of bounds, and a change of Shared.
     """
+    import difflib
+
     found: Quota = {name: setting.default for name, setting in ATTRIBUTES.items()}
     for name, value in {**(before or {}), **given}.items():
         setting = ATTRIBUTES.get(name)

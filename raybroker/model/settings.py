@@ -6,7 +6,6 @@ broker come from (files, environment, flags) is left to ``raybroker.config``.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Protocol
@@ -71,6 +70,8 @@ def lookup(name: str, scope: Scope) -> Setting:
 
 
 def _unknown_hint(name: str, scope: Scope) -> str:
+    import difflib
+
     for other, words in _SCOPE_WORDS.items():
         if (other, name) in SETTINGS:
             return f": it is {words}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from typing import Any, Final
@@ -53,6 +52,8 @@ def check_verifier(verifier: object) -> str:
 
 def user_of(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """verifier, group and active of a user, checked; raises ConfigError."""
+    import difflib
+
     check_name(name)
     known = ("verifier", *DEFAULTS)
     for key in fields:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import difflib
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -61,6 +60,8 @@ class Passwords:
 
 def read_passfile(path: Path) -> Passwords:
     """Raises ConfigError for a file that is missing, that others may read, or that has an unknown name; blocks."""
+    import difflib
+
     text = read_private(path, "passfile", FILE_BYTES_MAX).decode("utf-8", "replace")
     found: dict[str, str] = {}
     clear: list[str] = []

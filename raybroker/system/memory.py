@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 from typing import Final
 
@@ -23,6 +22,8 @@ def keep_freed_memory(keep_bytes: int = KEEP_BYTES) -> bool:
     By default glibc maps and unmaps every large buffer, and each fresh page costs a fault when bytes are received into
     it, which at hundreds of MB a second took a third of a host's time.
     """
+    import ctypes
+
     try:
         libc = ctypes.CDLL(None)
         told = libc.mallopt(_M_MMAP_THRESHOLD, 32 << 20) and libc.mallopt(_M_TRIM_THRESHOLD, keep_bytes)
@@ -43,6 +44,8 @@ def collect_seldom() -> None:
 
 def give_back_memory(*, thorough: bool) -> None:
     """Give freed memory back to the system, as far as the C library can; ``thorough``: collect garbage before."""
+    import ctypes
+
     if thorough:
         gc.collect()
     try:

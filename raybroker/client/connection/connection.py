@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import platform
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
@@ -45,11 +44,10 @@ from raybroker.model.names import check_client_id
 from raybroker.model.xid import Xid
 from raybroker.system.clock import SystemClock
 from raybroker.system.entropy import token
+from raybroker.system.interpreter import PLATFORM
 from raybroker.transport.direct import DirectSockets
 
 IDENTITY_BYTES: Final = 12
-PLATFORM: Final = f"Python {platform.python_version()} on {platform.system()}"
-"""What hosts are told, for listings of connections."""
 NOT_STARTED_S: Final = 1.0
 """Whoever waits for messages of a connection that was never started is warned after that time."""
 

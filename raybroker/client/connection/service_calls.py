@@ -7,7 +7,6 @@ the port of the same service, where their preamble says which host they are for.
 from __future__ import annotations
 
 import asyncio
-import platform
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -32,6 +31,7 @@ from raybroker.model.errors import (
     SecurityError,
 )
 from raybroker.model.listing import listed
+from raybroker.system.interpreter import PLATFORM
 from raybroker.transport.direct import DirectSockets
 from raybroker.transport.link import Link
 from raybroker.wire.native.connection import TOKEN_BYTES, preface
@@ -87,7 +87,7 @@ class ServiceCalls:
         self._credentials = credentials
         self._reach = reach or way_to
         self._observer = observer
-        self._client = {"platform": client or f"Python {platform.python_version()} on {platform.system()}"} | (
+        self._client = {"platform": client or PLATFORM} | (
             {"client_id": client_id} if client_id else {}
         )
         self._controls: dict[str, _Control] = {}

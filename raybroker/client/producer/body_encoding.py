@@ -6,7 +6,6 @@ consumer has to opt in.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +27,8 @@ def check_serializer(serializer: str | None) -> bool:
 
 def encode_any(body: Any) -> tuple[int, bytes]:
     """(kind, bytes) of a body; what would not come back as it is, is pickled."""
+    import pickle
+
     try:
         return encode_body(body, exact=True)
     except MessageFormatError:
@@ -38,6 +39,8 @@ def encode_any(body: Any) -> tuple[int, bytes]:
 
 
 def unpickle(data: Buffer, *, allowed: bool) -> Any:
+    import pickle
+
     if not allowed:
         raise MessageFormatError('a pickled body; make the consumer with serializer="pickle" if you trust its senders')
     try:

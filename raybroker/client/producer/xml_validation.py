@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -146,6 +145,8 @@ def _read_all(etree: Any, uris: Sequence[str]) -> Any:
     More than one are imported by a document made here; those of one namespace are included by one more, since a second
     import of a namespace is passed over.
     """
+    from html import escape
+
     made: dict[str, bytes] = {}
     failures: list[Exception] = []
 
@@ -188,5 +189,7 @@ def _read_all(etree: Any, uris: Sequence[str]) -> Any:
 
 
 def _joining(namespace: str, parts: Sequence[str]) -> bytes:
+    from html import escape
+
     target = f' targetNamespace="{escape(namespace)}"' if namespace else ""
     return f'<xs:schema xmlns:xs="{XSD}"{target}>{"".join(parts)}</xs:schema>'.encode()

@@ -20,8 +20,8 @@ Where JMS leaves something open, or a program in Python differs from one in Java
 * JMSXDeliveryCount and JMSRedelivered tell of the delivery that would come next; JMSRedelivered goes beyond JMS.
 """
 
+from raybroker.core.selector.limits import IN_LIST_MAX, NESTING_MAX, SELECTOR_CHARS_MAX
 from raybroker.core.selector.selector import SELECTOR_CACHE_MAX, Selector, compile_selector, normalised
-from raybroker.core.selector.tokens import IN_LIST_MAX, NESTING_MAX, SELECTOR_CHARS_MAX
 
 __all__ = [
     "IN_LIST_MAX",

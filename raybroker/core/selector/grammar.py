@@ -14,7 +14,8 @@ from lark.exceptions import UnexpectedToken
 from lark.lexer import Lexer
 
 from raybroker.core.selector.faults import Fault
-from raybroker.core.selector.tokens import IN_LIST_MAX, number_of, text_of, words
+from raybroker.core.selector.limits import IN_LIST_MAX
+from raybroker.core.selector.tokens import number_of, text_of, words
 from raybroker.core.selector.tree import (
     AllOf,
     AnyOf,

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from raybroker.core.blocks.message_mask import indexes, of_indexes
-from raybroker.core.selector.check import check, names
-from raybroker.core.selector.compile import Sieve, sieve
 from raybroker.core.selector.content import Content
 from raybroker.core.selector.faults import Fault, refusal
+from raybroker.core.selector.limits import SELECTOR_CHARS_MAX
 from raybroker.core.selector.names import KNOWN_OF_RUN, OF_DELIVERY, may_be_property
-from raybroker.core.selector.tokens import SELECTOR_CHARS_MAX
-from raybroker.core.selector.traces import Traces, traces
+
+if TYPE_CHECKING:
+    from raybroker.core.selector.compile import Sieve
+    from raybroker.core.selector.traces import Traces
 
 SELECTOR_CACHE_MAX: Final = 128
 """Compiled selectors that are kept; the longest take about a mebibyte each.
@@ -84,8 +85,11 @@ def compile_selector(text: str) -> Selector:
 
     Raises InvalidSelectorError, which says where the fault is, what was found there and what was expected.
     """
-    # The import of the parser takes 0.07 s, which a process without selectors does not spend.
+    # The import of the parser and of what comes after it takes 0.1 s, which a process without selectors does not spend.
+    from raybroker.core.selector.check import check, names
+    from raybroker.core.selector.compile import sieve
     from raybroker.core.selector.grammar import parse
+    from raybroker.core.selector.traces import traces
 
     if len(text) > SELECTOR_CHARS_MAX:
         fault = Fault(SELECTOR_CHARS_MAX, f"a selector of {len(text)} characters", f"at most {SELECTOR_CHARS_MAX}")

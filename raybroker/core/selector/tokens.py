@@ -8,18 +8,9 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from raybroker.core.selector.faults import Fault
+from raybroker.core.selector.limits import NESTING_MAX
 from raybroker.core.selector.names import check_name
 from raybroker.model.property_names import RESERVED_WORDS
-
-SELECTOR_CHARS_MAX: Final = 8_192
-"""Longest selector in characters: it is kept by every subscription and sent with every consumer.
-
-At the edge: a longer one is refused.
-"""
-NESTING_MAX: Final = 32
-"""Depth of nested parentheses: the parser is recursive.  At the edge: one more is refused."""
-IN_LIST_MAX: Final = 1_000
-"""Texts in the list of one IN.  At the edge: a longer list is refused."""
 
 LONG_END: Final = 1 << 63
 """The first integer that is too large for a literal, except as the digits of the smallest one."""

@@ -22,6 +22,7 @@ from raybroker.broker.cluster_pauses import Pausing
 from raybroker.broker.connection_verbs import ConnectionVerbs
 from raybroker.broker.definition_transfer import Transfer
 from raybroker.broker.definitions import Definitions
+from raybroker.broker.definitions_on_demand import DefinitionsOnDemand
 from raybroker.broker.destinations import Destinations
 from raybroker.broker.ending import ClusterEnding, Ending
 from raybroker.broker.forwarding_agents import Agents
@@ -43,7 +44,7 @@ from tests.tidy.source import read, tree_of
 
 OF_BROKER = (
     Broker, ServiceAdministration, Destinations, Subscriptions, Schedules, Transactions, Messages, Templates, Quotas,
-    Policies, Properties, Measuring, Ending, Transfer, Health, Users, ConnectionVerbs,
+    Policies, Properties, Measuring, Ending, DefinitionsOnDemand, Health, Users, ConnectionVerbs,
 )  # fmt: skip
 OF_CLUSTER = (
     ClusterAdmin, Definitions, ClusterItself, Agents, Pausing, ClusterProperties, ClusterEnding, ClusterHealth,

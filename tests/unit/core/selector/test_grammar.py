@@ -6,7 +6,7 @@ import pytest
 
 from raybroker.core.selector.faults import Fault
 from raybroker.core.selector.grammar import parse
-from raybroker.core.selector.tokens import IN_LIST_MAX
+from raybroker.core.selector.limits import IN_LIST_MAX
 from raybroker.core.selector.tree import (
     AllOf,
     AnyOf,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from raybroker.core.selector.faults import Fault
-from raybroker.core.selector.tokens import LONG_END, NESTING_MAX, Word, number_of, text_of, words
+from raybroker.core.selector.limits import NESTING_MAX
+from raybroker.core.selector.tokens import LONG_END, Word, number_of, text_of, words
 
 
 def kinds(text: str) -> list[tuple[str, str]]:
