@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 from typing import Any
 
+from raybroker.core.durable import records
 from raybroker.engine.committer import entry_bytes
 from raybroker.model.errors import BrokerError, StoreDamagedError, StoreError
 from raybroker.model.large_block import LargeBlock, LargePayload
-from raybroker.model.record import BLOCK, CHECKPOINT, NOTE_BYTES_MAX, Entry, EntryRun, StoreStats, in_runs
+from raybroker.model.record import BLOCK, CHECKPOINT, NOTE, NOTE_BYTES_MAX, Entry, EntryRun, StoreStats, in_runs
 from tests.simulation.events import Loop
 from tests.simulation.large import SimBody, StoredBody
 
@@ -206,12 +207,18 @@ class SimCommitter:
         self._told_until = 0
         self._dead = False
         self.deltas: list[Any] = []
+        self.leaving: dict[int, Any] = {}
+        """Destinations that are about to be destroyed → what that changes on disk, with the record that says so: who
+        waits for room in them is refused before."""
         self.overloaded = False
         self.pending_bytes = 0
 
     def submit(self, entries: Sequence[Entry], done: Callable[[], None]) -> None:
         if any(entry.kind == CHECKPOINT for entry in entries):
             self.deltas += self._snapshot()
+        for entry in entries if self.leaving else ():
+            if entry.kind == NOTE and records.kind_of(entry.meta) == records.GONE:
+                self.deltas.append(self.leaving.pop(entry.destination))
         batch = Batch(entries, self.deltas, done)
         self.deltas = []
         assert entries or not batch.deltas, "a change was decided and nothing of it was recorded"

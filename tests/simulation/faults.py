@@ -186,7 +186,7 @@ class Faults:
             self.note_destroyed(twin)
             delta = twin.delta.__class__(home.number)
             delta.add("gone")
-            world.committer.deltas.append(delta)
+            world.committer.leaving[home.number] = delta
             host.removal.destroy(name, _nothing, kind)
             return True
         return False

@@ -87,12 +87,19 @@ def run(policy: str, seeds: range) -> Counter[str]:
 
 
 class Administrator:
-    """Changes the limits of quotas, and which quota destinations refer to, while everything goes on."""
+    """Changes one limit of quotas, and which quota destinations refer to, while everything goes on.
 
-    def __init__(self, world: World, seed: int, most: int = MOST) -> None:
+    ``most``: it is between nothing and this; in the end ``enough``.
+    """
+
+    def __init__(
+        self, world: World, seed: int, most: int = MOST, limit: str = "MessagesMaximum", enough: int = MOST
+    ) -> None:
         self._world = world
         self._rng = Random(seed)
         self._most = most
+        self._limit = limit
+        self._enough = enough
         self.changes: Counter[str] = Counter()
         world.loop.after(CHANGE_MS * MS, self._change)
 
@@ -100,15 +107,15 @@ class Administrator:
         world, rng = self._world, self._rng
         if world.healing:
             for quota in world.quotas.values():
-                quota.update(quota_of({"MessagesMaximum": MOST}, quota))
+                quota.update(quota_of({self._limit: self._enough}, quota))
             if world.running is not None:
                 world.running.pools.define(world.quotas)
         else:
             world.loop.after(rng.randrange(2 * CHANGE_MS) * MS, self._change)
             if rng.random() < 0.5:
                 name = rng.choice(sorted(world.quotas))
-                most, before = rng.randint(0, self._most), int(str(world.quotas[name]["MessagesMaximum"]))
-                world.quotas[name] = quota_of({"MessagesMaximum": most}, world.quotas[name])
+                most, before = rng.randint(0, self._most), int(str(world.quotas[name][self._limit]))
+                world.quotas[name] = quota_of({self._limit: most}, world.quotas[name])
                 self.changes["raised" if most > before else "lowered"] += 1
                 if world.running is not None:
                     world.running.pools.define(world.quotas)

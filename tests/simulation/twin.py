@@ -49,8 +49,10 @@ class Twin:
         self.top: dict[int, int] = {}
         self.unwritten: dict[int, list[int]] = {}
         self.paused: dict[str, int] = {}
-        self.pool_used = 0
-        """Messages of its pool before the step."""
+        self.pool_used = 0, 0
+        """Messages and bytes of its pool before the step."""
+        self.turned_down: list[str] = []
+        """For each message that a limit refused in the step whose limit it was: "own" or "pool"."""
         self.values: list[int] = []
         """Which messages the host itself sends next: their values."""
         self.made: dict[int, int] = {}
@@ -155,6 +157,7 @@ class Twin:
         self.returned.clear()
         self.discarded, self.arrived, self.unseen, self.doomed, self._settled = [], [], [], {}, set()
         self.now = now_ms
+        self.turned_down = []
         self.damaged = (self.damaged or bool(out.damaged)) and not isinstance(command, cmd.Purge)
         effects: Effects = {}
         assert not any(isinstance(e, Released) for e in (*out.immediate[1:], *out.after_durable)), "released too late"

@@ -35,7 +35,8 @@ def send(twin: Twin, command: cmd.Send, out: Outcome) -> Effects:
         return {Sent: told}  # Its transaction is told, so that it does not commit without the message.
     count = len(command.sizes)
     values = twin.values if own else [value_of(command.producer, command.first_seq + i) for i in range(count)]
-    accepted, refused = _sort(twin, command, values, _without_room(twin, command, out))
+    accepted, refused, causes = _sort(twin, command, values)
+    twin.turned_down = list(causes.values())
     _accept(twin, command, values, accepted, out)
     gates = twin.gates
     gates.slow = gates.slow or (twin.home.attributes.limitBehavior == "FLOW_CONTROL" and bool(accepted) and twin.full())
@@ -50,30 +51,16 @@ def send(twin: Twin, command: cmd.Send, out: Outcome) -> Effects:
     assert (told.attachment, told.first_seq, told.messages) == (command.attachment, command.first_seq, count)
     found = [i for r in told.refused for i in range(r.start, r.end)]
     assert found == refused, f"{found} were refused, expected {refused}"
+    _check_causes(twin, told, causes)
     return {Sent: [told]}
 
 
-def _without_room(twin: Twin, command: cmd.Send, out: Outcome) -> set[int]:
-    """Which messages were refused for a pool, which a twin does not see; it has to be full, or others came first."""
-    account = twin.home.policy.account
-    if account is None:
-        return set()
-    rows = [row for e in (*out.immediate, *out.after_durable) if isinstance(e, Sent) for row in e.refused]
-    texts = ("imq.system", "quota '", command.turned_away or "quota '")
-    lacking = [row for row in rows if any(text in row.text for text in texts)]
-    found = {index for row in lacking for index in range(row.start, row.end)}
-    full = 0 <= account.share.limits.messages < twin.pool_used + len(command.sizes)
-    assert not found or command.turned_away or full, "there was room"
-    return found
-
-
-def _sort(
-    twin: Twin, command: cmd.Send, values: list[int], without_room: set[int]
-) -> tuple[list[int], list[int]]:  # fmt: skip
-    """Which messages are taken, and which are refused; the others are here already."""
-    limits = twin.home.attributes
+def _sort(twin: Twin, command: cmd.Send, values: list[int]) -> tuple[list[int], list[int], dict[int, str]]:
+    """Which messages are taken, which are refused, and whose limit refuses them: of the destination ("own") or of the
+    pool that it is charged to; the others are here already."""
+    limits, room = twin.home.attributes, _Room(twin, command)
     rejecting = limits.limitBehavior == "REJECT_NEWEST"
-    refused, accepted = [], []
+    refused, accepted, causes = [], [], dict[int, str]()
     checked = command.persistent and not command.txn and command.attachment > 0
     top = twin.top.get(command.producer, 0)
     count, held_bytes = twin.charged()
@@ -82,20 +69,53 @@ def _sort(
         value = values[index]
         if checked and value in twin.taken:
             continue
-        if (
-            (checked and value < top)
-            or (command.persistent and not command.room)
-            or paused
-            or index in without_room
-            or 0 <= limits.maxBytesPerMsg < size
-            or (rejecting and (0 <= limits.maxNumMsgs <= count or 0 <= limits.maxTotalMsgBytes <= held_bytes))
-        ):
+        if (checked and value < top) or (command.persistent and not command.room) or paused:
             refused.append(index)
+        elif room.turned_away:
+            refused.append(index)
+            causes[index] = "pool"
+        elif 0 <= limits.maxBytesPerMsg < size:
+            refused.append(index)
+        elif rejecting and (0 <= limits.maxNumMsgs <= count or 0 <= limits.maxTotalMsgBytes <= held_bytes):
+            refused.append(index)
+            causes[index] = "own"
+        elif not room.takes(size):
+            refused.append(index)
+            causes[index] = "pool"
         else:
             accepted.append(index)
             count += 1
             held_bytes += size
-    return accepted, refused
+    return accepted, refused, causes
+
+
+class _Room:
+    """What a pool has left for the messages of a block, one by one: a message that fills it exactly fits."""
+
+    def __init__(self, twin: Twin, command: cmd.Send) -> None:
+        account = twin.home.policy.account if command.attachment else None
+        self._limits = account.share.limits if account is not None else None
+        self._messages, self._bytes = twin.pool_used
+        self.turned_away = account is not None and bool(command.turned_away)
+
+    def takes(self, size: int) -> bool:
+        limits = self._limits
+        if limits is None:
+            return True
+        if 0 <= limits.messages < self._messages + 1 or 0 <= limits.bytes < self._bytes + size:
+            return False
+        self._messages += 1
+        self._bytes += size
+        return True
+
+
+def _check_causes(twin: Twin, told: Sent, causes: dict[int, str]) -> None:
+    """A refusal names the limit that it is for."""
+    for row in told.refused:
+        if row.code == "quota_exceeded" and "was refused when it came first" not in row.text:
+            own = "maxNumMsgs=" in row.text or "maxTotalMsgBytes=" in row.text
+            found = {causes.get(index, "neither") for index in range(row.start, row.end)}
+            assert found == {"own" if own else "pool"}, f"{found} limits refused, the text is {row.text!r}"
 
 
 def _accept(twin: Twin, command: cmd.Send, values: list[int], accepted: list[int], out: Outcome) -> None:

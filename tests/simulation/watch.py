@@ -138,7 +138,8 @@ class Watch:
             first = value_of(command.producer, command.first_seq)
             self.unawaited.update(range(first, first + len(command.sizes)))
         if home.policy.account is not None:
-            twin.pool_used = home.policy.account.share.used_messages
+            share = home.policy.account.share
+            twin.pool_used, refused_before = (share.used_messages, share.used_bytes), share.refused
         out = Destination.step(home, command, now_ms=now_ms)
         own = isinstance(command, cmd.Send) and not command.attachment
         if own:
@@ -152,7 +153,11 @@ class Watch:
             self.classes |= {new: self.classes[old] for old, new in self.codec.moved.items() if old in self.classes}
         twin.step(command, out, now_ms)
         if home.policy.account is not None:
-            self._check_pool(home.policy.account.share, command, twin.pool_used)
+            share, by_pool = home.policy.account.share, twin.turned_down.count("pool")
+            assert share.refused - refused_before == by_pool, "a message that has no room is counted once"
+            self.seen["refused by the pool"] += by_pool
+            self.seen["refused by the destination"] += twin.turned_down.count("own")
+            self._check_pool(share, command, twin.pool_used)
         if isinstance(command, cmd.SettleDeadLetters):
             assert not fates or fates <= self.codec.moved.keys(), "dead messages are forgotten and were not moved"
             self.codec.moved = {}
@@ -167,15 +172,17 @@ class Watch:
         self._log(home, twin)
         return out
 
-    def _check_pool(self, share: PoolShare, command: cmd.Command, before: int) -> None:
+    def _check_pool(self, share: PoolShare, command: cmd.Command, before: tuple[int, int]) -> None:
         """All destinations of a pool hold no more than it may, or than ``before``, after whatever a client has sent."""
         assert self.world.host is not None
         homes = self.world.host.registry.destinations.values()
-        accounts = ((home, home.policy.account) for home in homes)
-        held = sum(home.block_index.messages for home, one in accounts if one is not None and one.share is share)
+        accounts = ((home.block_index, home.policy.account) for home in homes)
+        mine = [index for index, one in accounts if one is not None and one.share is share]
+        held, held_bytes = sum(index.messages for index in mine), sum(index.bytes_held for index in mine)
         charged = all((home.policy.account is None) == (home.name == DMQ) for home in homes)
         assert charged, "a destination is not charged"
         assert held == share.used_messages, f"{held} messages are held, {share.used_messages} are charged"
+        assert held_bytes == share.used_bytes, f"{held_bytes} bytes are held, {share.used_bytes} are charged"
         for waiter in share.waiting:
             producer = waiter.what.attachment
             assert producer.number in self.world.host.attachments.by_number, "a block waits whose producer is gone"
@@ -183,10 +190,13 @@ class Watch:
             own = None if account is None else account.share
             assert own is share, "a block waits for room that its destination does not use"
         if isinstance(command, cmd.Send) and command.attachment:
-            most = share.limits.messages
-            assert held <= max(most, before), f"{held} messages are held of {most}"
+            most, most_bytes = share.limits.messages, share.limits.bytes
+            assert most < 0 or held <= max(most, before[0]), f"{held} messages are held of {most}"
+            assert most_bytes < 0 or held_bytes <= max(most_bytes, before[1]), f"{held_bytes} bytes of {most_bytes}"
             self.seen["pool full"] += held == most
-            self.seen["over a lowered limit"] += held > most
+            self.seen["bytes full"] += held_bytes == most_bytes > 0
+            self.seen["over a lowered limit"] += 0 <= most < held or 0 <= most_bytes < held_bytes
+            self.seen["larger than the pool"] += 0 < most_bytes < max(command.sizes)
             self.seen["sends that wait"] += bool(share.waiting)
 
     def _check_only(self, home: Destination, command: cmd.Send) -> None:

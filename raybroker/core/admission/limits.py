@@ -71,7 +71,7 @@ def admit(
         for index in range(start, end):
             reason = _reason(name, limits, held_messages, held_bytes, sizes[index])
             if reason is None and pool is not None and not pool.fits(charged + 1, charged_bytes + sizes[index]):
-                reason = "quota_exceeded", pool.refusal(charged + 1)
+                reason = "quota_exceeded", pool.refusal(charged + 1, sizes[index])
                 pool.refused += 1
             if reason is None:
                 held_messages += 1

@@ -232,9 +232,14 @@ class PoolShare:
             lease.bytes < 0 or self.used_bytes + owed.bytes + nbytes <= lease.bytes
         )
 
-    def refusal(self, messages: int = 1) -> str:
-        """Why so many more messages are not taken."""
+    def refusal(self, messages: int = 1, nbytes: int = 0) -> str:
+        """Why so many more messages are not taken. ``nbytes``: of one message, which may be larger than the pool."""
         limits, lease = self.limits, self.lease
+        if 0 < limits.bytes < nbytes:
+            return (
+                f"a message of {nbytes} bytes is larger than {limits.owner} allows to all together,"
+                f" {limits.bytes_name}={limits.bytes}; send it smaller or raise the limit"
+            )
         if self._new and not self.whole:
             return f"{limits.owner} has not said in time whether there is room within its limits; try again"
         if 0 <= lease.messages < self.used_messages + self._owed.messages + messages:

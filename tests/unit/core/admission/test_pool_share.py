@@ -64,6 +64,15 @@ def test_what_the_pool_refuses_does_not_count_for_the_limits_of_the_destination(
     assert taken == [(1, 2)]
 
 
+def test_a_message_that_is_larger_than_the_pool_is_told_so() -> None:
+    share = PoolShare("quota:x/", PoolLimits(5, 10, owner="quota 'x'", bytes_name="BytesMaximum"), alone=True)
+    assert not share.fits(1, 11)
+    assert "a message of 11 bytes is larger than quota 'x' allows" in share.refusal(1, 11)
+    assert "BytesMaximum=10; send it smaller or raise the limit" in share.refusal(1, 11)
+    share.charge(1, 1)
+    assert "has no room for the message within its BytesMaximum=10 bytes; consume some" in share.refusal(1, 10)
+
+
 def test_first_come_first_served_although_a_later_one_would_fit() -> None:
     share = share_of(5)
     share.charge(3, 0)
