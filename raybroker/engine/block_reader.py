@@ -6,6 +6,8 @@ other error of the store stops the host.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from raybroker.core import command as cmd
 from raybroker.core.destination import Destination
 from raybroker.core.selector.content import Content
@@ -20,7 +22,7 @@ from raybroker.model.large_block import LargeBlock
 
 
 class BlockReader:
-    """Reads blocks of existing destinations."""
+    """Reads blocks of existing destinations. ``halting``: is told which destination is about to be halted, and why."""
 
     def __init__(
         self,
@@ -29,12 +31,14 @@ class BlockReader:
         attachments: Attachments,
         cache: BlockCache,
         codec: Codec,
+        halting: Callable[[Destination, str], None],
     ) -> None:
         self._executor = executor
         self._registry = registry
         self._attachments = attachments
         self._cache = cache
         self._codec = codec
+        self._halting = halting
 
     def read(self, home: Destination, ordinal: int) -> Block | None:
         """The block; None when it cannot be read, and then its destination is halted or the host has stopped."""
@@ -74,6 +78,7 @@ class BlockReader:
         if home.number in self._registry.halted or not self._registry.has(home):
             return
         self._registry.halted[home.number] = error
+        self._halting(home, str(error))
         ended = self._attachments.end(home)
         for attachment in ended:
             attachment.peer.event("halted", {"handle": attachment.handle, "code": error.code, "text": str(error)})

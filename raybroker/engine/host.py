@@ -154,7 +154,10 @@ class Host:
             damaged=self._check_block, checkpoint=self._checkpoint,
             failed=self._tell_failure, report=self.report,
         )  # fmt: skip
-        self.blocks = BlockReader(self.executor, self.registry, self.attachments, self.cache, self.codec)
+        self.blocks = BlockReader(
+            self.executor, self.registry, self.attachments, self.cache, self.codec,
+            lambda home, why: self.pools.halted(home, why),  # Pools come after what reads.
+        )  # fmt: skip
         self._bodies = LargeBodies(self.registry, self.blocks, bodies, worker)
 
     def _compose_pools(self) -> None:

@@ -200,6 +200,12 @@ class Pools:
             self._release(home, account)
             self._blocked().serve(account.share)
 
+    def halted(self, home: Charged, why: str) -> None:
+        """It is about to be halted with its producers: none of them waits for room any longer. What it holds counts."""
+        account = home.policy.account
+        if account is not None:
+            self._blocked().turn_away(account.share, lambda one: one.home is home, why)
+
     def _release(self, home: Charged, account: Account) -> None:
         """Charge it to nothing; whoever waits for the room that this makes is still to be served."""
         self._observers.remove(home.number, self.look)

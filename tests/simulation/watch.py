@@ -179,7 +179,9 @@ class Watch:
         accounts = ((home.block_index, home.policy.account) for home in homes)
         mine = [index for index, one in accounts if one is not None and one.share is share]
         held, held_bytes = sum(index.messages for index in mine), sum(index.bytes_held for index in mine)
-        charged = all((home.policy.account is None) == (home.name == DMQ) for home in homes)
+        leaving = self.world.committer.leaving
+        staying = [home for home in homes if home.number not in leaving]
+        charged = all((home.policy.account is None) == (home.name == DMQ) for home in staying)
         assert charged, "a destination is not charged"
         assert held == share.used_messages, f"{held} messages are held, {share.used_messages} are charged"
         assert held_bytes == share.used_bytes, f"{held_bytes} bytes are held, {share.used_bytes} are charged"

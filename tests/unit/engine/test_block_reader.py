@@ -24,12 +24,15 @@ class Reading(Desk):
         self.large: LargeBlock | None = None
         self.failures: list[Exception] = []
         self.performed: list[cmd.Command] = []
+        self.halted: list[str] = []
         self.executor.fail = self.failures.append
         self.executor.perform = lambda home, command: self.performed.append(command)
         self.attachments = Attachments(1)
         self.home = self.add()
         cache: Any = SimpleNamespace(get=self._get)
-        self.reader = BlockReader(self.executor, self.registry, self.attachments, cache, self.codec)
+        self.reader = BlockReader(
+            self.executor, self.registry, self.attachments, cache, self.codec, lambda home, why: self.halted.append(why)
+        )
 
     def _get(self, number: int, ordinal: int) -> Any:
         if self.raises is not None:
@@ -96,6 +99,7 @@ def test_a_damaged_block_halts_its_destination_and_ends_who_uses_it_once() -> No
         assert world.reader.read(world.home, 3) is None
     told = {"handle": 11, "code": StoreDamagedError.code, "text": "block 3"}
     assert peer.take() == [("event", "halted", told)]
+    assert world.halted == [str(world.raises)], "whoever has to know is told, once"
     assert other.take() == []
     assert world.performed == [
         cmd.DetachConsumer(ended.number), cmd.DetachProducer(ended.number, forget=False),

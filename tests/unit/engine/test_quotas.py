@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from raybroker.core.admission.pool_share import WAITING_MAX
+from raybroker.model.errors import StoreDamagedError
 from raybroker.model.quota import quota_of
 from tests.unit.engine.rig import DMQ, Client, Rig
 
@@ -237,6 +238,26 @@ def test_another_quota_refuses_who_waits_and_charges_the_new_one(shared: bool, t
     assert client.refused() == []
     assert rig.held() == 3
     assert [row["quota"] for row in rig.host.pools.rows()] == ([to] if to else [])
+
+
+@pytest.mark.parametrize("policy", ["FIFO", "Preemptive"])
+def test_a_halted_destination_keeps_nobody_waiting_and_nobody_behind_them(policy: str) -> None:
+    rig, client, producer = full(2, Policy=policy)
+    rig.create("other", quota="small")
+    client.send(producer, "waits", txn=1)
+    assert client.unanswered("txn_commit", txn=1, key=b"k")
+    other = client.producer("other", number=8)
+    client.send(other, "waits behind it")
+    home = rig.host.registry.destinations["queue", "q"]
+    rig.host.blocks.halt(home, StoreDamagedError("block 1 of destination q is damaged"))
+    rig.sync()
+    (answer,) = client.peer.take("failed")
+    assert (answer[2], "block 1 of destination q is damaged" in answer[3]) == ("quota_exceeded", True)
+    (row,) = rig.host.pools.rows()
+    assert (row["waiting"], row["messages"]) == (1, 2), "what is held counts on"
+    rig.host.pools.define({"small": quota_of({"MessagesMaximum": 3, "Policy": policy})})
+    rig.sync()
+    assert row_of(rig, "small")["messages"] == 3
 
 
 def test_a_commit_fails_when_another_quota_refuses_several_sends_of_it() -> None:  # W-12
