@@ -156,7 +156,7 @@ class Host:
         )  # fmt: skip
         self.blocks = BlockReader(
             self.executor, self.registry, self.attachments, self.cache, self.codec,
-            lambda home, why: self.pools.halted(home, why),  # Pools come after what reads.
+            self._halting,
         )  # fmt: skip
         self._bodies = LargeBodies(self.registry, self.blocks, bodies, worker)
 
@@ -344,6 +344,9 @@ class Host:
         }
 
     # ---- internals -------------------------------------------------------------------------------------------------
+
+    def _halting(self, home: Destination, why: str) -> None:
+        self.pools.halted(home, why)
 
     def _checkpoint(self) -> Entry:
         registry = self.registry

@@ -63,6 +63,7 @@ def watch_order(
             entitled = [one for at, one in enumerate(before) if one.key not in {other.key for other in before[:at]}]
         if found is None:
             assert not any(share.fits(one.messages, one.bytes) for one in entitled), "who may come in waits on"
+            assert all(now_ms < one.deadline_ms for one in before), "somebody waits although the time for it is over"
         else:
             waiter, may = found
             assert may == any(one is waiter for one in entitled), (share.limits.policy, before, waiter)

@@ -108,6 +108,7 @@ BYTES: list[Any] = [
 def test_a_rule_of_bytes_that_is_wrong_is_noticed(
     monkeypatch: pytest.MonkeyPatch, wrong: dict[tuple[type, str], Callable[..., Any]], policy: str
 ) -> None:
+    watch_order(monkeypatch)
     vary_timeouts(monkeypatch)
     for (owner, name), instead in wrong.items():
         monkeypatch.setattr(owner, name, instead)
