@@ -27,6 +27,8 @@ CONFIG = {"imq.persist.store": "file", "imq.persist.file.sync.enabled": "true"}
 
 PACED_WINDOW = 50_000
 """Sends without an answer at a given rate: a second of the highest one."""
+PACED_ACK_WINDOW = 1_000
+"""Messages at a given rate whose acknowledgement is not confirmed yet."""
 
 
 def _boot(job: Any, address: Address, folder: str, more: dict[str, str]) -> None:
@@ -111,9 +113,9 @@ def paced_produce(job: Any, address: Address, queue: str, pace: Pace) -> None:
 
 
 def paced_consume(job: Any, address: Address, queue: str, pace: Pace) -> Any:
-    """receive_many of what is there, one client acknowledgement for it."""
+    """receive_many of what is there, acknowledged within a window: as the peers, it waits for no acknowledgement."""
     with connect(address) as connection:
-        session = connection.session(ack="client")
+        session = connection.session(ack="auto", ack_window=PACED_ACK_WINDOW)
         consumer = session.consumer(session.queue(queue), prefetch=PREFETCH)
         receiver = Receiver(pace, job.ready())
         while not receiver.over:
@@ -121,8 +123,6 @@ def paced_consume(job: Any, address: Address, queue: str, pace: Pace) -> Any:
             now = monotonic_ns()
             for message in messages:
                 receiver.take(message.body, now)
-            if messages:
-                messages[-1].acknowledge()
         return receiver.found()
 
 
