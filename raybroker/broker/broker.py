@@ -37,7 +37,6 @@ from raybroker.broker.quotas import Quotas
 from raybroker.broker.quotas import Save as SaveQuotas
 from raybroker.broker.quotas import Saved as SavedQuotas
 from raybroker.broker.quotas import keep_nothing as keep_no_quotas
-from raybroker.broker.record_application import Applying
 from raybroker.broker.schedules import Schedules
 from raybroker.broker.service_administration import ServiceAdministration
 from raybroker.broker.subscriptions import Subscriptions, new_identity
@@ -65,6 +64,7 @@ from raybroker.system.clock import SystemClock
 
 if TYPE_CHECKING:
     from raybroker.broker.definition_transfer import OwnDefinitions, Transfer
+    from raybroker.broker.record_application import Applying
 
 __all__ = ["Broker", "HostPort", "MakeHost", "DropHost"]
 
@@ -187,6 +187,8 @@ class Broker:
 
     def applying(self, brokers_changed: Callable[[], None]) -> Applying:
         """Carries out here what a configuration change record says."""
+        from raybroker.broker.record_application import Applying
+
         return Applying(
             self.registry, self.placement, self.subscriptions, self.templates, self.quotas, self.policies,
             self.locate, brokers_changed,

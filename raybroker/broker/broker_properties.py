@@ -9,7 +9,6 @@ from typing import Any, Final, Protocol
 
 from raybroker.admin.verb_types import PropertyChange
 from raybroker.broker.destination_registry import Registry
-from raybroker.cluster.compatibility import EQUAL
 from raybroker.config.live import LiveConfig, Saved
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import BrokerError, BrokerGoneError, ConfigError
@@ -119,6 +118,8 @@ class ClusterProperties:
         Raises BrokerGoneError when ``broker`` is not up, ConfigError also for a property that has to be the same on all
         brokers and ``broker``.  When a broker is lost meanwhile, the others have changed.
         """
+        from raybroker.cluster.compatibility import EQUAL
+
         up = self._asker.live()
         self._own.check(properties)
         if broker is None:

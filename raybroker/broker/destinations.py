@@ -13,7 +13,6 @@ from raybroker.broker.if_exists import create_or
 from raybroker.broker.memory import Guarded
 from raybroker.broker.placement import Placement
 from raybroker.broker.quotas import Quotas
-from raybroker.broker.record_application import PARTS, merged
 from raybroker.broker.templates import Templates
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import (
@@ -111,6 +110,8 @@ class Destinations:
         raise IllegalStateError(f"{key[0]} {name!r} is not orphaned")
 
     async def update_destination(self, type: str, name: str, changes: Row) -> None:
+        from raybroker.broker.record_application import merged
+
         key, host = self._known(type, name)
         if key in self._registry.orphans:
             raise IllegalStateError(f"{key[0]} {name!r} is orphaned: {HOW_TO_ADOPT}")
@@ -146,6 +147,8 @@ class Destinations:
 
     async def paused(self) -> list[Pause]:
         """What of destinations is paused until it is resumed. Raises as :meth:`made`."""
+        from raybroker.broker.record_application import PARTS
+
         registry, found = self._registry, []
         registry.require_all_asked("what is paused")
         for host in list(registry.hosts):

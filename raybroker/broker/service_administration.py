@@ -11,10 +11,10 @@ from raybroker.model.errors import ConfigError, InvalidDestinationError
 from raybroker.model.listing import Listing
 from raybroker.model.names import check_destination_name, check_destination_type
 from raybroker.model.setting_services import INSIDE, SERVICE_KINDS
-from raybroker.security.access_rules import OPERATIONS, Request, User
 from raybroker.services.client_rows import Wanted, ended_because, is_inside
 
 if TYPE_CHECKING:  # A broker whose services do not listen has no use for what these import.
+    from raybroker.security.access_rules import Request
     from raybroker.security.user_file import UserFile
     from raybroker.services.connection_services import ConnectionServices
     from raybroker.services.listener import Listener
@@ -131,6 +131,8 @@ class ServiceAdministration:
     async def why_denied(
         self, user: str, operation: str, destination: str | None = None, type: str = "queue", service: str = "jms"
     ) -> Row:
+        from raybroker.security.access_rules import Request, User
+
         services = self._running()
         entry = self.users.users().get(user) if self.users is not None else None
         if entry is None:
@@ -153,6 +155,8 @@ class ServiceAdministration:
 
 def _request(operation: str, destination: str | None, type: str) -> Request:
     """What the arguments mean; raises ConfigError."""
+    from raybroker.security.access_rules import OPERATIONS, Request
+
     kind = check_destination_type(type)
     if operation == "create":
         return Request(kind, "", "create")
@@ -166,6 +170,8 @@ def _request(operation: str, destination: str | None, type: str) -> Request:
 
 def _needed(services: ConnectionServices, connect: Request, wanted: Request) -> list[Request]:
     """The rights that a request takes, in the order in which they are asked for; what is wanted is the last."""
+    from raybroker.security.access_rules import Request
+
     found = [connect]
     if wanted.operation not in ("", "create") and services.would_create(wanted.resource, wanted.variant):
         found.append(Request(wanted.resource, "", "create"))

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.broker.auditing import audit_of, audited, security_directory
 from raybroker.broker.broker import Broker
-from raybroker.broker.database_passwords import store_password
 from raybroker.client.blocking.connection import Connection
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.directory import ALONE, Place, Subscription, View
@@ -36,7 +35,6 @@ from raybroker.model.setting_table import IN_BROKER
 from raybroker.model.settings import lookup
 from raybroker.store.catalogue import Catalogue
 from raybroker.store.memory import MemoryStore
-from raybroker.store.paging import PagingFiles
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
 from raybroker.transport.link import Link, memory_pair
@@ -46,6 +44,7 @@ if TYPE_CHECKING:  # Imported where they are opened: most loopbacks have none of
     from raybroker.services.connection_services import ConnectionServices
     from raybroker.services.gateway import Guests
     from raybroker.store.journal import Journal
+    from raybroker.store.paging import PagingFiles
     from raybroker.store.sql.store import SqlStore
 
 LOG: Final = logging.getLogger("raybroker.host")
@@ -74,6 +73,12 @@ class _Near:
 
     def guests_of(self, key: str) -> Guests | None:
         return self._host.guests_in if key == self._host.key else None
+
+
+def _paging_files(pages: Path, file_bytes: int, post: Callable[[Callable[[], None]], object]) -> PagingFiles:
+    from raybroker.store.paging import PagingFiles
+
+    return PagingFiles(pages, file_bytes, post)
 
 
 class LoopbackDirectory:
@@ -112,7 +117,7 @@ class LoopbackDirectory:
             store, clock, config, token=self._token, incarnation=incarnation, broker=LocalHost.key,
             forgotten=self._forget, lease=self._lease, quotas=kept.quotas, policies=kept.policies,
             disk=None if sql else self._store,
-            paging=partial(PagingFiles, pages, config["raybroker.paging.file_bytes"]) if pages is not None else None,
+            paging=partial(_paging_files, pages, config["raybroker.paging.file_bytes"]) if pages is not None else None,
             bodies=bodies,
         )  # fmt: skip
         await self._service.start(threaded=sql or self._store is not None, inline=not sql)
@@ -171,6 +176,7 @@ class LoopbackDirectory:
 
     def _open_sql(self, clock: SystemClock) -> SqlStore:
         """Its messages are in a database: without a folder, in one that the properties name."""
+        from raybroker.broker.database_passwords import store_password
         from raybroker.store.sql.address import URLS
         from raybroker.store.sql.opening import open_store
 

@@ -12,7 +12,6 @@ from raybroker.core.selector import normalised
 from raybroker.core.subscription import Subscription
 from raybroker.engine.attachments import Attachments
 from raybroker.engine.block_reader import BlockReader
-from raybroker.engine.browsing import Browser
 from raybroker.engine.destination_registry import DestinationRegistry
 from raybroker.engine.meters import Meters
 from raybroker.engine.overrides import effective_limit
@@ -134,6 +133,8 @@ class ConsumerRequests:
         session.peer.reply(request, {"live": live_units(home, names)})
 
     def _open_browser(self, session: Session, request: int, args: Arguments) -> None:
+        from raybroker.engine.browsing import Browser
+
         handle = session.new_handle(args)
         if kind_of(args) != "queue":
             raise InvalidDestinationError("topics cannot be browsed")

@@ -11,7 +11,6 @@ from raybroker.core.admission.producer_flow import producer_credit
 from raybroker.core.destination import Destination
 from raybroker.core.durable import records
 from raybroker.engine.attachments import Attachments
-from raybroker.engine.browsing import look
 from raybroker.engine.checkpoint import Definition
 from raybroker.engine.destination_installation import DestinationInstallation
 from raybroker.engine.destination_registry import DMQ, DestinationRegistry
@@ -127,6 +126,8 @@ class DestinationAdministration:
 
     def purge(self, name: str, done: Done, kind: str = "queue") -> None:
         """Discard the messages that wait; those with consumers stay theirs."""
+        from raybroker.engine.browsing import look
+
         self._executor.require_running()
         home = self._registry.named(kind, name)
         if self._meters.life.wanted(home):

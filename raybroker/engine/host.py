@@ -340,7 +340,7 @@ class Host:
             "paging_compression_saved_bytes": self.compression.paging_saved_bytes,
             **(self.pager.row() if self.pager is not None else {}),
             **self.memory.row(),
-            "store": {name: getattr(stats, name) for name in stats.__slots__},
+            "store": stats._asdict(),
         }
 
     # ---- internals -------------------------------------------------------------------------------------------------

@@ -6,8 +6,7 @@ A store, a clock and the peer of a connection are all that a host needs to carry
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from raybroker.core.outcome import Refused
 from raybroker.core.selector.content import Content
@@ -208,8 +207,7 @@ class Clock(Protocol):
     def monotonic_ns(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Death:
+class Death(NamedTuple):
     """Why messages are dead, for what is written on them.
 
     reason        OLDEST, LOW_PRIORITY, EXPIRED, UNDELIVERABLE or ERROR

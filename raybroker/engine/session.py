@@ -11,8 +11,7 @@ to the session as one table.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from raybroker.core import command as cmd
 from raybroker.core.delivery.window import CREDIT_MAX
@@ -20,7 +19,6 @@ from raybroker.core.outcome import Refused
 from raybroker.engine.attachments import Attachment, Attachments, Outbox
 from raybroker.engine.block_intake import BlockIntake
 from raybroker.engine.blocked_sends import Blocked, BlockedSends
-from raybroker.engine.browsing import Browser
 from raybroker.engine.client_effects import ClientEffects
 from raybroker.engine.executor import Executor
 from raybroker.engine.meters import Meters
@@ -36,6 +34,9 @@ from raybroker.model.errors import (
     TransactionRolledBackError,
 )
 from raybroker.model.large_block import LargeBlock, LargeBody
+
+if TYPE_CHECKING:
+    from raybroker.engine.browsing import Browser
 
 HANDLES_MAX: Final = 65_536
 """Producers, consumers and browsers on one connection to one host."""
@@ -55,8 +56,7 @@ class Bodies(Protocol):
     def left(self, session: ClientSession, /) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class SessionParts:
+class SessionParts(NamedTuple):
     """What the sessions of a host share.
 
     operations  name of a request → who carries it out

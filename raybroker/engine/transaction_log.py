@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from raybroker.model.errors import StoreDamagedError
 from raybroker.model.record import NOTE, Entry
@@ -24,8 +24,7 @@ FORGOTTEN: Final = "forgotten"
 HEURISTIC: Final = "heuristic"
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedRow:
+class PreparedRow(NamedTuple):
     """A transaction that waits for its decision; ``coordinator``: place of the host that decides it, "" for XA."""
 
     number: int
@@ -35,8 +34,7 @@ class PreparedRow:
     created_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class HeuristicRow:
+class HeuristicRow(NamedTuple):
     """A prepared XA branch that an administrator ended; ``created_ms``: when the branch began."""
 
     number: int

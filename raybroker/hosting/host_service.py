@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.config.live import live
 from raybroker.core.admission.pool_share import PoolShare, Room
@@ -43,14 +43,15 @@ from raybroker.model.names import check_destination_type, is_metrics_topic
 from raybroker.model.quota import Quota
 from raybroker.model.setting import PortRange
 from raybroker.model.settings import ConfigView, DestinationAttributes, destination_attributes
-from raybroker.model.xid import Xid
-from raybroker.security.tls import ServerTls
 from raybroker.services.clients_inside import ClientsInside
 from raybroker.services.guests import Guests
 from raybroker.services.native import NativeService
 from raybroker.services.socket_handing import SocketReceiver
 from raybroker.system import entropy
 from raybroker.system.disk_space import disk_space
+
+if TYPE_CHECKING:
+    from raybroker.security.tls import ServerTls
 
 LOG: Final = logging.getLogger("raybroker.host")
 TICK_S: Final = 1.0
@@ -77,6 +78,12 @@ LEASE_TIMEOUT_S: Final = 4.0
 """How long the broker may take to say whether a pool has room."""
 Forwarder = Callable[[str, str, bytes], Awaitable[None]]
 """Puts a block into (type, name), wherever that is; raises a BrokerError when it is not stored there."""
+
+
+def _tls(config: ConfigView, directory: Path) -> ServerTls:
+    from raybroker.security.tls import ServerTls
+
+    return ServerTls.of(config, directory)
 
 
 class HostService(HostMessages):
@@ -141,7 +148,7 @@ class HostService(HostMessages):
         self._asking: set[asyncio.Task[None]] = set()
         self.service = NativeService(self.host.open_session, clock, self._config, token=token)
         self.guests_in = Guests(
-            self.service, lambda: clock.monotonic_ns() / 1e9, lambda directory: ServerTls.of(self._config, directory),
+            self.service, lambda: clock.monotonic_ns() / 1e9, lambda directory: _tls(self._config, directory),
             lambda: clock.now_ms() / 1e3,
         )
         self.clients_inside = ClientsInside(self.service)
@@ -514,6 +521,8 @@ class HostService(HostMessages):
         await self.durable(lambda done: self.host.schedules.destroy(id, done))
 
     async def transactions(self) -> list[dict[str, Any]]:
+        from raybroker.model.xid import Xid
+
         rows = self.host.transactions.rows()
         for row in rows:
             row["xid"] = str(Xid.unpack(bytes.fromhex(row["key"]))) if row["kind"] == "xa" and row["key"] else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.content.bodies import PICKLE, decode_body
 from raybroker.content.headers import decode_header, message_id
@@ -13,7 +13,6 @@ from raybroker.core import command as cmd
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.destination import Destination
 from raybroker.core.selector import compile_selector, normalised
-from raybroker.engine.browsing import Seen, look
 from raybroker.engine.destination_registry import DMQ
 from raybroker.engine.host import Host
 from raybroker.engine.quarantine import Damaged
@@ -28,6 +27,9 @@ from raybroker.model.errors import (
     StoreError,
 )
 from raybroker.model.names import is_metrics_topic
+
+if TYPE_CHECKING:
+    from raybroker.engine.browsing import Seen
 
 MOVABLE: Final = ("waiting", "delayed", "hidden")
 ALL_STATES: Final = (*MOVABLE, "delivered")
@@ -233,6 +235,8 @@ class HostMessages(Durable):
         self, home: Destination, selector: str | None, ids: list[str] | None, states: tuple[str, ...]
     ) -> Iterator[tuple[Seen, Block]]:
         """What is in one of the states and matches, by block."""
+        from raybroker.engine.browsing import look
+
         text = normalised(selector)
         wanted = set(ids) if ids is not None else None
         chooses = compile_selector(text) if text is not None else None

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from raybroker.metrics.catalogue import QUANTITIES
-
 Row = dict[str, Any]
 Rows = dict[str, Row]
 """The rows of one host: "host" or a type of destinations → row."""
@@ -115,6 +113,8 @@ _FIRST: Final = "messages_in_total"
 
 
 def _own_counters(row: Row) -> Row:
+    from raybroker.metrics.catalogue import QUANTITIES
+
     return {
         key: value for key, value in row.items()
         if key in QUANTITIES and QUANTITIES[key].kind != "gauge" and key != "unit_messages_total"
@@ -123,11 +123,15 @@ def _own_counters(row: Row) -> Row:
 
 def without_gauges(row: Row) -> Row:
     """The row without its gauges, which would be wrong in a sum that lacks some hosts."""
+    from raybroker.metrics.catalogue import QUANTITIES
+
     return {key: value for key, value in row.items() if QUANTITIES[key].kind != "gauge"}
 
 
 def gauges(all_rows: list[Rows]) -> Rows:
     """The gauges of several hosts as those of the broker."""
+    from raybroker.metrics.catalogue import QUANTITIES
+
     total: Rows = {}
     for rows in all_rows:
         for part, row in rows.items():

@@ -7,15 +7,13 @@ numbers come in.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 Policy = Literal["Round-Robin", "Random"]
 POLICIES: Final[tuple[Policy, ...]] = ("Round-Robin", "Random")
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A member as a chooser sees it.
 
     broker     its name

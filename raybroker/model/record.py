@@ -7,7 +7,6 @@ freed), which are notes (they live until a checkpoint supersedes them) and which
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 Buffer = bytes | bytearray | memoryview
@@ -99,8 +98,7 @@ def in_runs(entries: Iterable[Entry]) -> Iterator[Entry | EntryRun]:
         yield EntryRun(destination, first, len(metas), b"".join(metas))
 
 
-@dataclass(frozen=True, slots=True)
-class StoreStats:
+class StoreStats(NamedTuple):
     """Statistics of a store; sizes in bytes, times in nanoseconds, counts since it was opened."""
 
     reserved_bytes: int = 0

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.model.errors import SecurityError
 from raybroker.model.names import is_reserved_name, is_temporary_name
-from raybroker.security.access_rules import Decision, Request, User
-from raybroker.security.rule_file import RuleFile
+
+if TYPE_CHECKING:
+    from raybroker.security.access_rules import Decision, Request, User
+    from raybroker.security.rule_file import RuleFile
 
 log = logging.getLogger("raybroker.security")
 
@@ -30,6 +32,8 @@ class Access:
 
     @classmethod
     def of(cls, source: str) -> Access:
+        from raybroker.security.rule_file import RuleFile
+
         return cls(RuleFile(Path(source)) if source else None)
 
     def decide(self, user: User, request: Request) -> Decision:
@@ -38,6 +42,8 @@ class Access:
         Temporary destinations are for everybody who knows their names, which cannot be guessed. Names that begin with
         mq. are the broker's: they need a rule of their own, those of ``*`` do not speak of them.
         """
+        from raybroker.security.access_rules import Decision
+
         if self._file is None:
             if request.resource == "connection" and request.variant == "ADMIN" and ADMIN_GROUP not in user.groups:
                 return Decision(False, "")
@@ -63,4 +69,6 @@ class Access:
 
 def user_of(claims: dict[str, Any]) -> User:
     """Who a connection service says that a client is."""
+    from raybroker.security.access_rules import User
+
     return User(str(claims["user"]), frozenset(claims["groups"]))

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from raybroker.model.errors import ConfigError, ConnectionLostError, InvalidDestinationError
 from raybroker.model.names import check_destination_type
 from raybroker.model.setting_services import INSIDE, SERVICE_KINDS
-from raybroker.security.access_rules import User
 from raybroker.services.native import TRAFFIC
+
+if TYPE_CHECKING:
+    from raybroker.security.access_rules import User
 
 Row = dict[str, Any]
 UNREACHED_SHOWN_MAX: Final = 10

@@ -14,18 +14,19 @@ import ssl
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.logs.audit import REFUSED, Audit
 from raybroker.model.errors import BrokerError, ConfigError, ProtocolError, SecurityError
 from raybroker.model.setting_services import SERVICE_PROTOCOLS, TLS
 from raybroker.security.access import ADMIN_GROUP, Access, user_of
-from raybroker.security.access_rules import Request
-from raybroker.security.tls import ServerTls
 from raybroker.services.accepting import take_over
 from raybroker.services.arrivals import Arrivals
 from raybroker.services.native import TRAFFIC, NativeService, Traffic
 from raybroker.transport.link import Link, memory_pair
+
+if TYPE_CHECKING:
+    from raybroker.security.tls import ServerTls
 
 EXPECTED_S: Final = 60.0
 """How long a secret is good for."""
@@ -201,6 +202,8 @@ class _Guest:
             raise
 
     def _check(self, op: str, args: dict[str, Any]) -> None:
+        from raybroker.security.access_rules import Request
+
         assert self.claims is not None
         user, access = user_of(self.claims), self._access_of(str(self.claims["rules"]))
         kind, name = str(args.get("type", "queue")), str(args.get("name", ""))

@@ -11,7 +11,6 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from raybroker.client.admin.admin import AsyncAdmin
 from raybroker.client.aio.handles import Browser, Consumer, Producer
 from raybroker.client.aio.listening import Listening
 from raybroker.client.aio.waiting import (
@@ -48,6 +47,7 @@ from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStat
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from raybroker.client.admin.admin import AsyncAdmin
     from raybroker.client.destinations import Destination
 
 __all__ = ["Browser", "Connection", "Consumer", "Producer", "Session", "XaConnection"]
@@ -105,6 +105,8 @@ class Connection(PicklableConnection):
 
     def admin(self) -> AsyncAdmin:
         """Administration: one method a verb of the command line; each method returns an awaitable."""
+        from raybroker.client.admin.admin import AsyncAdmin
+
         return AsyncAdmin(lambda verb, args: run(self._core.io, self._core.admin(verb, args)))
 
     def on_exception(self, handler: Callable[[BrokerError], object]) -> None:

@@ -12,7 +12,6 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from raybroker.client.admin.admin import Admin
 from raybroker.client.blocking.handles import Browser, Consumer, Producer
 from raybroker.client.blocking.listening import Listening
 from raybroker.client.blocking.waiting import (
@@ -49,6 +48,7 @@ from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStat
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from raybroker.client.admin.admin import Admin
     from raybroker.client.destinations import Destination
 
 __all__ = ["Browser", "Connection", "Consumer", "Producer", "Session", "XaConnection"]
@@ -106,6 +106,8 @@ class Connection(PicklableConnection):
 
     def admin(self) -> Admin:
         """Administration: one method a verb of the command line."""
+        from raybroker.client.admin.admin import Admin
+
         return Admin(lambda verb, args: run(self._core.io, self._core.admin(verb, args)))
 
     def on_exception(self, handler: Callable[[BrokerError], object]) -> None:

@@ -17,7 +17,7 @@ import logging
 import os
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from raybroker.client.connection.addresses import Attributes
 from raybroker.client.connection.attachments import Attachments
@@ -41,11 +41,13 @@ from raybroker.client.session.branch import Branch
 from raybroker.model.bounds import message_bytes_max
 from raybroker.model.errors import BrokerError, IllegalStateError, SecurityError
 from raybroker.model.names import check_client_id
-from raybroker.model.xid import Xid
 from raybroker.system.clock import SystemClock
 from raybroker.system.entropy import token
 from raybroker.system.interpreter import PLATFORM
 from raybroker.transport.direct import DirectSockets
+
+if TYPE_CHECKING:
+    from raybroker.model.xid import Xid
 
 IDENTITY_BYTES: Final = 12
 NOT_STARTED_S: Final = 1.0

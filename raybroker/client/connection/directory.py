@@ -31,8 +31,7 @@ class Place:
     traits: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerRow:
+class BrokerRow(NamedTuple):
     """One broker of the cluster. ``state``: UP, SUSPECT or DOWN; ``coordinator``: it keeps the order of consumers;
     ``node``: the Ray node that it is on."""
 
@@ -42,8 +41,7 @@ class BrokerRow:
     node: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):
     """The brokers of a cluster as one of them, ``home``, sees them; ``version`` differs when anything else does."""
 
     version: int

@@ -15,9 +15,8 @@ import inspect
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import raybroker.client
 from raybroker.client.consumer.message import Message
@@ -42,8 +41,7 @@ Types = tuple[type[BaseException], ...]
 Backoff = float | tuple[float, float] | None
 
 
-@dataclass(frozen=True)
-class Retries:
+class Retries(NamedTuple):
     """What a failed call means for its message.
 
     retry_on   only these exceptions are worth another attempt; empty: all are
@@ -150,8 +148,7 @@ def reason_of(error: BaseException) -> str:
     return describe(error, skip=skip)
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What becomes of messages whose call failed: dead at once, or tried again after ``delay_ms`` milliseconds."""
 
     rejects: bool

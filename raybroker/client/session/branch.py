@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.client.connection.channel import Channel
 from raybroker.client.destinations import Destination
 from raybroker.client.session.transaction import Transaction
-from raybroker.model.xid import Xid
+
+if TYPE_CHECKING:
+    from raybroker.model.xid import Xid
 
 ACTIVE: Final = "ACTIVE"
 SUSPENDED: Final = "SUSPENDED"

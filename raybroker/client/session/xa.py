@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.directory import Directory
@@ -55,7 +55,9 @@ from raybroker.model.errors import (
     XARolledBackError,
     XAStateError,
 )
-from raybroker.model.xid import Xid
+
+if TYPE_CHECKING:
+    from raybroker.model.xid import Xid
 
 T = TypeVar("T")
 TMNOFLAGS: Final = 0
@@ -351,6 +353,8 @@ class XaTransactions(SessionTransactions):
         return [row for row in await self._recoverable() if row["key"] == xid.pack().hex()]
 
     async def recover(self) -> list[Xid]:
+        from raybroker.model.xid import Xid
+
         return sorted({Xid.unpack(bytes.fromhex(row["key"])) for row in await self._recoverable()})
 
     async def forget(self, xid: Xid) -> None:
@@ -394,6 +398,8 @@ def _raise_heuristic(xid: Xid, commit: bool, outcomes: list[bool | None]) -> Non
 
 
 def check_xid(xid: object) -> None:
+    from raybroker.model.xid import Xid
+
     if not isinstance(xid, Xid):
         raise XAStateError(f"{xid!r} is no XID; make one with Xid(format_id, gtrid, bqual)", XAER_INVAL)
 
