@@ -105,10 +105,12 @@ class ClientEffects:
             attachment.peer.promoted(attachment.handle)
 
     def _gate(self, home: Destination, effect: Gate) -> None:
+        """What holds now: what a step changed that waited for the disk may have been changed back since."""
         attachment = self._live.get(effect.attachment)
         if attachment is not None:
-            state = (effect.state == "open" and self._holds(effect.attachment)) or effect.state
-            attachment.peer.gate(attachment.handle, state, effect.until_ms)
+            state, until_ms = home.admission.gate_state()
+            state = (state == "open" and self._holds(effect.attachment)) or state
+            attachment.peer.gate(attachment.handle, state, until_ms)
 
     def _withdrawn(self, home: Destination, effect: Withdrawn) -> None:
         """Drop waiting deliveries that are void, and tell the consumer of those that were sent."""

@@ -176,6 +176,14 @@ def test_what_a_limit_removes_without_a_dead_message_queue_leaves_the_quota(beha
     assert seen["refused by the pool"]
 
 
+def test_a_producer_goes_on_though_what_was_sent_back_had_filled_its_destination(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The message that filled it was gone before it was durable: the producer heard of room, and then of none."""
+    vary_timeouts(monkeypatch)
+    run_limited(SLOW, range(1176, 1177), quota=QUOTAS[0])
+
+
 _ADMIT, _REFUSAL = limits.admit, PoolShare.refusal
 
 

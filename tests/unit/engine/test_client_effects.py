@@ -90,7 +90,7 @@ def test_each_effect_is_told_with_the_handle_of_its_client() -> None:
     number, refused = world.one.number, (Refused(0, 1, "full", "no room"),)
     assert world.tell(Sent(number, 4, 2, refused)) == [("sent", HANDLE, 4, 2, refused)]
     assert world.tell(Acked(number, 9, 1)) == [("acked", 9, 1)]
-    assert world.tell(Gate(number, "slow", 7)) == [("gate", HANDLE, "slow", 7)]
+    assert world.tell(Gate(number, "open", 0)) == [("gate", HANDLE, "open", 0)]
     assert world.tell(Promoted(number)) == [("promoted", HANDLE)]
     assert world.tell(Drained(number, 3, 1)) == [("drained", HANDLE, number, 3)]
     assert world.tell(Ready(number, 1)) == [("ready", HANDLE, number)]
@@ -102,9 +102,21 @@ def test_a_producer_that_is_to_wait_is_not_told_to_go_on() -> None:
     number = world.one.number
     world.held.add(number)
     assert world.tell(Gate(number, "open", 0)) == [("gate", HANDLE, "low_memory", 0)]
+    world.home.policy.paused["production"] = 5
     assert world.tell(Gate(number, "paused", 5)) == [("gate", HANDLE, "paused", 5)]
+    world.home.policy.paused.clear()
     world.held.clear()
     assert world.tell(Gate(number, "open", 0)) == [("gate", HANDLE, "open", 0)]
+
+
+def test_a_producer_is_told_what_holds_now_though_the_change_has_waited_for_the_disk() -> None:
+    """Messages that are sent back fill a destination, and it has room again before they are durable."""
+    world = Telling()
+    number = world.one.number
+    assert world.tell(Gate(number, "open", 0)) == [("gate", HANDLE, "open", 0)]
+    assert world.tell(Gate(number, "slow", 0)) == [("gate", HANDLE, "open", 0)], "the older one comes last"
+    world.home.admission.slow = True
+    assert world.tell(Gate(number, "open", 0)) == [("gate", HANDLE, "slow", 0)]
 
 
 def test_every_effect_for_a_client_that_has_gone_is_dropped() -> None:
