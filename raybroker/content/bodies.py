@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import msgpack
@@ -79,12 +80,19 @@ def encode_body(body: Any, *, exact: bool = False) -> tuple[int, bytes]:
     ) from None
 
 
+@cache
+def _types() -> Any:
+    """The module of the extension types: imported with the first body that is neither text nor bytes nor a number."""
+    from raybroker.content import msgpack_types
+
+    return msgpack_types
+
+
 def _packed(body: Any, *, exact: bool) -> bytes:
     """A list, dict or what has to become an extension type, packed inside of a list, so that it is one level less deep
     than what can be read."""
-    from raybroker.content.msgpack_types import packing
-
-    data: bytes = msgpack.packb([body], use_bin_type=True, strict_types=True, default=packing(exact=exact))
+    default = _types().packing(exact=exact)
+    data: bytes = msgpack.packb([body], use_bin_type=True, strict_types=True, default=default)
     return data[1:]
 
 
@@ -96,12 +104,10 @@ def _kind_of(body: Any) -> int:
 
 def _encode_other(body: Any, *, exact: bool) -> tuple[int, bytes]:
     """A body of a type that msgpack does not have."""
-    from raybroker.content.arrays import is_array
-    from raybroker.content.msgpack_types import pack_lone_array, packing
-
-    if is_array(body):
-        return OBJECT, pack_lone_array(body)
-    plain = packing(exact=exact)(body)
+    types = _types()
+    if types.arrays.is_array(body):
+        return OBJECT, types.pack_lone_array(body)
+    plain = types.packing(exact=exact)(body)
     if type(plain) in (str, bytes, list, dict):
         return encode_body(plain, exact=exact)
     return OBJECT, _packed(plain, exact=exact)
@@ -125,12 +131,11 @@ def decode_body(kind: int, data: Buffer, most: int = MESSAGE_BYTES_MAX, *, typed
         if kind == TEXT:
             return str(data, "utf-8")
         if kind in BODY_TYPES and kind != PICKLE:
-            from raybroker.content.msgpack_types import lone_array, restored, restored_plain
-
-            array = lone_array(data) if kind == OBJECT else None
+            types = _types()
+            array = types.lone_array(data) if kind == OBJECT else None
             if array is not None:
                 return array
-            hook = restored if typed else restored_plain
+            hook = types.restored if typed else types.restored_plain
             body = msgpack.unpackb(data, raw=False, strict_map_key=False, ext_hook=hook)
             if (kind == MAP and type(body) is not dict) or (kind == STREAM and type(body) is not list):
                 raise ValueError(f"a {type(body).__name__} is no {BODY_TYPES[kind]}")
