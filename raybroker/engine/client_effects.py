@@ -37,6 +37,19 @@ class Usage(Protocol):
     def delivered(self, attachment: Attachment, ordinal: int, tag: int, mask: int, attempt: int) -> None: ...
 
 
+class GateKeeper(Protocol):
+    """What a destination's producers may do now, and until when."""
+
+    def gate_state(self) -> tuple[str, int]: ...
+
+
+class Gated(Protocol):
+    """A destination, as its gate is told of."""
+
+    @property
+    def admission(self) -> GateKeeper: ...
+
+
 class ClientEffects:
     """Carries out what a producer or consumer is told; an effect for an attachment that has ended is dropped.
 
@@ -104,7 +117,7 @@ class ClientEffects:
         if attachment is not None:
             attachment.peer.promoted(attachment.handle)
 
-    def _gate(self, home: Destination, effect: Gate) -> None:
+    def _gate(self, home: Gated, effect: Gate) -> None:
         """What holds now: what a step changed that waited for the disk may have been changed back since."""
         attachment = self._live.get(effect.attachment)
         if attachment is not None:
