@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.session.xa import Xid
 from raybroker.errors import TransactionRolledBackError
+from raybroker.model.xid import Xid
 from tests.contracts.conftest import ONE_FACE, MakeBroker, OneStore
 from tests.contracts.handles import LoopbackBroker, bodies, create, nothing, state_of, take, until
 
