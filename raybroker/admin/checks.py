@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from raybroker.model.errors import ConfigError
 from raybroker.model.listing import Row
+from raybroker.model.nearest import nearest
 
 
 class Grade(StrEnum):
@@ -99,13 +100,11 @@ def _reaches(name: str, value: float, limit: float) -> bool:
 
 
 def _numbers(what: str, known: tuple[str, ...], given: Mapping[str, object] | None) -> dict[str, float]:
-    import difflib
-
     found: dict[str, float] = {}
     for name, value in (given or {}).items():
         if name not in known:
-            near = difflib.get_close_matches(str(name), known, 1)
-            hint = f"did you mean {near[0]}? " if near else ""
+            near = nearest(str(name), known)
+            hint = f"did you mean {near}? " if near else ""
             raise ConfigError(f"{what}: there is no figure {str(name)!r:.80} here; {hint}there are {', '.join(known)}")
         try:
             number = float(str(value)) if not isinstance(value, bool) else math.nan

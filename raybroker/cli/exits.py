@@ -12,7 +12,6 @@ does not answer is critical, and what cannot be asked, a usage error too, is unk
 
 from __future__ import annotations
 
-import difflib
 import sys
 from enum import IntEnum
 from typing import Any, Final
@@ -23,6 +22,7 @@ from typer.core import TyperGroup
 from raybroker.admin.checks import EXIT_CODES, Grade
 from raybroker.cli import output
 from raybroker.model.errors import BrokerError, ConnectionLostError, NoClusterError, RequestTimeoutError
+from raybroker.model.nearest import nearest
 from raybroker.model.packages import how_to_install
 
 
@@ -88,9 +88,9 @@ class Commands(TyperGroup):
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             names = [name for name in self.list_commands(ctx) if not self.commands[name].hidden]
             meant = OTHER_WORDS.get(args[0].lower(), "")
-            near = [meant] if meant in names else difflib.get_close_matches(args[0], names, n=1)
+            near = meant if meant in names else nearest(args[0], names)
             path = f"{ctx.command_path.removeprefix('raybroker').strip()} {args[0]}".strip()
-            hint = f"did you mean {near[0]}? " if near else ""
+            hint = f"did you mean {near}? " if near else ""
             ctx.fail(f"there is no {path}; {hint}There are: {', '.join(names)}.")
         return super().resolve_command(ctx, args)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import difflib
 import json as json_library
 import sys
 from enum import StrEnum
@@ -19,6 +18,7 @@ from raybroker.cli.objects import Cluster, Json, Selector, duration_ms, properti
 from raybroker.cli.outside import way
 from raybroker.client.destinations import SYSTEM_TOPICS
 from raybroker.model.errors import InvalidDestinationError
+from raybroker.model.nearest import nearest
 from raybroker.model.wildcard import is_pattern
 
 PREFETCH_MAX: Final = 1000
@@ -170,8 +170,8 @@ def _require_there(admin: Any, kind: str, name: str) -> None:
         if name.startswith(SYSTEM_TOPICS):
             return
         there = [row["name"] for row in admin.list_destinations(kind)]
-        near = difflib.get_close_matches(name, there, n=1)
-        hint = f"; the nearest is {near[0]}" if near else ""
+        near = nearest(name, there)
+        hint = f"; the nearest is {near}" if near else ""
         raise InvalidDestinationError(f"there is no {kind} {name}{hint}; --create makes it") from None
 
 

@@ -38,6 +38,7 @@ from raybroker.model.names import (
     check_template_name,
     is_metrics_topic,
 )
+from raybroker.model.nearest import nearest
 from raybroker.model.policy import POLICIES_MAX, policy_of
 from raybroker.model.quota import ATTRIBUTES, quota_of
 from raybroker.model.setting import Value
@@ -267,8 +268,6 @@ def definitions_of(
 
 
 def _check_header(given: Mapping[str, Any]) -> None:
-    import difflib
-
     header = given.get(HEADER)
     version = header.get("definitions") if isinstance(header, Mapping) else None
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
@@ -283,7 +282,7 @@ def _check_header(given: Mapping[str, Any]) -> None:
     known = [HEADER, *SECTIONS]
     for section in given:
         if section not in known:
-            near = difflib.get_close_matches(str(section), known, n=1, cutoff=0.0)[0]
+            near = nearest(str(section), known, least=0.0)
             raise ConfigError(f"{section!r} is no part of definitions; the nearest is {near!r}")
 
 

@@ -17,6 +17,7 @@ from raybroker.model.names import (
     check_destination_name,
     is_temporary_name,
 )
+from raybroker.model.nearest import nearest
 from raybroker.model.setting import INT_MAX
 
 EXACTLY_ONCE: Final = "Exactly-once"
@@ -110,14 +111,12 @@ def forwarding(attributes: Mapping[str, object]) -> Forwarding:
 
     Numbers may be text, as the command line has them.
     """
-    import difflib
-
     names = {field.name for field in fields(Forwarding)}
     found: dict[str, Any] = {}
     for name, value in attributes.items():
         if name not in names:
-            near = difflib.get_close_matches(str(name), sorted(names), n=1, cutoff=0.0)
-            raise ConfigError(f"{name!r} is not an attribute of a forwarding agent; the nearest is {near[0]!r}")
+            near = nearest(str(name), sorted(names), least=0.0)
+            raise ConfigError(f"{name!r} is not an attribute of a forwarding agent; the nearest is {near!r}")
         if name in _CHOICES:
             found[name] = _chosen(name, value)
         elif name in _BOUNDS:

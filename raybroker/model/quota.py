@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from raybroker.model.errors import ConfigError
+from raybroker.model.nearest import nearest
 from raybroker.model.setting import INT_MAX, Setting, Value
 from raybroker.model.sizes import SIZE_BYTES_MAX, UNLIMITED
 
@@ -38,13 +39,11 @@ def quota_of(given: Mapping[str, object], before: Mapping[str, object] | None = 
 
     Raises ConfigError for an unknown attribute, a value out of bounds, and a change of Shared.
     """
-    import difflib
-
     found: Quota = {name: setting.default for name, setting in ATTRIBUTES.items()}
     for name, value in {**(before or {}), **given}.items():
         setting = ATTRIBUTES.get(name)
         if setting is None:
-            near = difflib.get_close_matches(name, ATTRIBUTES, n=1, cutoff=0.0)[0]
+            near = nearest(name, ATTRIBUTES, least=0.0)
             raise ConfigError(f"{name!r} is not an attribute of quotas; the nearest is {near!r}")
         unlimited = setting.unlimited and value in (LMAX, str(LMAX), "LMAX")
         parsed = UNLIMITED if unlimited else setting.parse(value)

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 from raybroker.model.errors import ConfigError, InvalidDestinationError
 from raybroker.model.names import DEAD_MESSAGE_QUEUE, DestinationType, check_destination_name, check_quota_name
+from raybroker.model.nearest import nearest
 from raybroker.model.setting import INT_MAX, Kind, PortRange, Reload, Scope, Setting, Value
 from raybroker.model.setting_store import SQL_STORES
 from raybroker.model.setting_table import ALL, IN_BROKER, INSTEAD, LATER
@@ -70,8 +71,6 @@ def lookup(name: str, scope: Scope) -> Setting:
 
 
 def _unknown_hint(name: str, scope: Scope) -> str:
-    import difflib
-
     for other, words in _SCOPE_WORDS.items():
         if (other, name) in SETTINGS:
             return f": it is {words}"
@@ -82,7 +81,7 @@ def _unknown_hint(name: str, scope: Scope) -> str:
     valid = {setting.name.lower(): setting.name for setting in settings_of(scope)}
     wanted = name.lower()
     near = [other for other in valid if len(wanted) >= PREFIX_CHARS_MIN and other.startswith(wanted)]
-    near = sorted(near, key=len)[:NEAREST_MAX] or difflib.get_close_matches(wanted, valid, n=1, cutoff=0.0)
+    near = sorted(near, key=len)[:NEAREST_MAX] or [nearest(wanted, valid, least=0.0)]
     shown = " or ".join(repr(valid[other]) for other in near)
     return f"; the nearest {'is' if len(near) == 1 else 'are'} {shown}"
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from raybroker.model.errors import ConfigError
+from raybroker.model.nearest import nearest
 
 GROUPS: Final = ("admin", "user", "anonymous")
 ANONYMOUS: Final = "anonymous"
@@ -52,13 +53,11 @@ def check_verifier(verifier: object) -> str:
 
 def user_of(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """verifier, group and active of a user, checked; raises ConfigError."""
-    import difflib
-
     check_name(name)
     known = ("verifier", *DEFAULTS)
     for key in fields:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
+            near = nearest(key, known, least=0.0)
             raise ConfigError(f"{key!r:.80} is no field of users; the nearest is {near!r}")
     made = {**DEFAULTS, **fields}
     if not isinstance(made["active"], bool):

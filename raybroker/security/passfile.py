@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from raybroker.model.errors import ConfigError
+from raybroker.model.nearest import nearest
 from raybroker.model.settings import ConfigView
 from raybroker.security.private_files import read_private
 
@@ -60,8 +61,6 @@ class Passwords:
 
 def read_passfile(path: Path) -> Passwords:
     """Raises ConfigError for a file that is missing, that others may read, or that has an unknown name; blocks."""
-    import difflib
-
     text = read_private(path, "passfile", FILE_BYTES_MAX).decode("utf-8", "replace")
     found: dict[str, str] = {}
     clear: list[str] = []
@@ -75,10 +74,10 @@ def read_passfile(path: Path) -> Passwords:
         if name.endswith(_SQLITE):
             raise ConfigError(f"passfile {path}, line {number}: {name}: a file of SQLite has no password")
         if name not in _NAMES:
-            near = difflib.get_close_matches(name, _NAMES, 1)
+            near = nearest(name, _NAMES)
             raise ConfigError(
                 f"passfile {path}, line {number}: there is no password {name!r:.80}"
-                + (f"; did you mean {near[0]}?" if near else f"; there are {', '.join(_NAMES)}")
+                + (f"; did you mean {near}?" if near else f"; there are {', '.join(_NAMES)}")
             )
         if name in found:
             raise ConfigError(f"passfile {path}, line {number}: {name} is there twice")

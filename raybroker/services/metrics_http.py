@@ -20,7 +20,6 @@ and ask as well where raybroker.metrics.probes is false.  With a context for TLS
 from __future__ import annotations
 
 import asyncio
-import difflib
 import gzip
 import json
 import logging
@@ -40,6 +39,7 @@ from raybroker.metrics.catalogue import TIERS, Tier
 from raybroker.metrics.exposition import content_type, page
 from raybroker.metrics.snapshot import Snapshot
 from raybroker.model.errors import BrokerError, ConfigError, SecurityError
+from raybroker.model.nearest import nearest
 from raybroker.model.setting import PortRange
 from raybroker.model.setting_listeners import UNREAD_S
 from raybroker.model.settings import ConfigView
@@ -326,9 +326,9 @@ def parameters(path: str, query: str) -> dict[str, list[str]]:
     given, known = parse_qs(query, keep_blank_values=True), PARAMETERS[path]
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
+            near = nearest(name, known)
             there = f"there are {', '.join(known)}" if known else "it takes none"
-            raise ConfigError(f"{path} has no parameter {name!r}; {f'did you mean {near[0]}?' if near else there}")
+            raise ConfigError(f"{path} has no parameter {name!r}; {f'did you mean {near}?' if near else there}")
     if len(given.get("names", ())) > 1:
         raise ConfigError("names is given twice; one pattern is taken, with * for any text")
     return given
