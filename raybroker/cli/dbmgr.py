@@ -229,7 +229,7 @@ def upgrade(
     Tables are of version 1, and of version 2 from the first message on that was compressed where it is stored
     (raybroker.store.message_compression_enabled). Of use for tables in which a release before has compressed messages
     without that version, and where the user of brokers may not make tables: these keep messages as they come until a
-    user who may has said this.
+    user who may has run this.
     """
     if what == SHARED_STORE:
         raise UsageError(

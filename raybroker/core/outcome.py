@@ -34,7 +34,10 @@ class Sent(NamedTuple):
 
 
 class Gate(NamedTuple):
-    """To a producer: "open", "slow" (the destination is full) or "paused"."""
+    """To a producer: "open", "slow" (the destination is full) or "paused", as it was decided.
+
+    It is told what holds when that reaches it, so that the last word is the true one in any order.
+    """
 
     attachment: int
     state: str

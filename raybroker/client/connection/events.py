@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from raybroker.client.connection.io_thread import IoThread
 from raybroker.client.destinations import Destination
@@ -49,7 +49,8 @@ class ConnectionEvent:
     attempt: int = 0
 
 
-class ConsumerEvent(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ConsumerEvent:
     """A destination has consumers, or has none any more (or does not exist)."""
 
     destination: Destination

@@ -138,7 +138,7 @@ class StoreTables:
         except StoreError as error:
             raise StoreError(
                 f"the tables {self.shown} stay of version {max(found)}: version {NEWEST} takes a table"
-                f" {self.tables.compressed.name}, which could not be made: {error}. Say it as a user who may make"
+                f" {self.tables.compressed.name}, which could not be made: {error}. Run it as a user who may make"
                 " tables there: the address of the database names the user, or imq.persist.jdbc.postgresql.user does"
             ) from None
         return True

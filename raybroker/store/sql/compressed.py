@@ -1,4 +1,4 @@
-"""Whether the tables may have compressed blocks: their version says so, and it is a table that has to be made.
+"""Compressed blocks in tables: their version says that there are such, and it is a table that has to be made.
 
 A database user who may use tables need not be one who may make them.  Then blocks are kept as they came, which every
 release reads: no message is refused for a means of saving space.  That is known when the store is opened, and where it
@@ -87,6 +87,6 @@ class CompressedBlocks:
         return (
             f"{self._shown} keeps messages as they come, not compressed, though"
             f" raybroker.store.message_compression_enabled is true: its tables have to be of version {COMPRESSED} for"
-            f" that, for which table {self._tables.compressed.name} is made, and {hinders}. Say raybroker dbmgr"
+            f" that, for which table {self._tables.compressed.name} is made, and {hinders}. Run raybroker dbmgr"
             " upgrade tbl as a user of the database who may make tables; messages are compressed within a minute then"
         )
