@@ -4,6 +4,10 @@ A request with a small body that came as a whole, or nearly at once, and that no
 before, is given to the application by a plain call (:data:`TakeAtOnce`). What the application does not take goes to its
 ASGI side, as if it had just come; so do all other requests. Bounds of connections, headers and answers are those of
 :mod:`raybroker.services.http_bounds`.
+
+A client that sends one request after another says the same before each body, but for its length. So a connection keeps
+the bytes of a few heads of requests that were taken (line and headers): bytes that begin with one of them, between two
+requests, mean what they meant before, and are not parsed again.
 """
 
 from __future__ import annotations
@@ -25,15 +29,74 @@ REST_S: Final = 0.05
 the ASGI side."""
 
 
-class Request(NamedTuple):
-    """One that has come. ``url``: path and query, as they came; ``headers``: each is there once; ``peer``: address and
-    port of the client."""
+HEADS_KNOWN_MAX: Final = 4
+"""Heads that a connection keeps, of at most HEAD_BYTES_KNOWN_MAX bytes and HEADERS_KNOWN_MAX headers each."""
+HEAD_BYTES_KNOWN_MAX: Final = 1024
+HEADERS_KNOWN_MAX: Final = 32
+LENGTH: Final = b"content-length"
+LENGTH_DIGITS_MAX: Final = 9
 
-    url: bytes
-    headers: Mapping[bytes, bytes]
+
+class Head:
+    """What comes before the body of a request, and who sends it; the same object for requests of a connection that have
+    the same head. ``url``: path and query, as they came; ``headers``: each is there once, without the length of the
+    body; ``peer``: address and port of the client; ``meaning``: what the application keeps with it, None at first."""
+
+    __slots__ = ("headers", "meaning", "peer", "scheme", "url")
+
+    def __init__(
+        self, url: bytes, headers: Mapping[bytes, bytes], scheme: str, peer: tuple[str, int] | None
+    ) -> None:
+        self.url = url
+        self.headers = headers
+        self.scheme = scheme
+        self.peer = peer
+        self.meaning: object = None
+
+
+class Request(NamedTuple):
+    """One that has come."""
+
+    head: Head
     body: bytes
-    scheme: str
-    peer: tuple[str, int] | None
+
+
+class KnownHead(NamedTuple):
+    """``before``: its bytes up to the length of the body, ``after``: those behind that."""
+
+    before: bytes
+    after: bytes
+    head: Head
+
+    def body_at(self, data: bytes) -> int:
+        """Where the body begins of a request that is all of ``data``; 0 when it has another head, or is not all."""
+        before, after, _ = self
+        if not data.startswith(before):
+            return 0
+        at = len(before)
+        stop = data.find(b"\r", at, at + LENGTH_DIGITS_MAX + 1)
+        if stop < 0 or not data.startswith(after, stop):
+            return 0
+        digits, begin = data[at:stop], stop + len(after)
+        return begin if digits.isdigit() and 0 < int(digits) == len(data) - begin <= BODY_BYTES_MAX else 0
+
+
+def head_in(data: bytes, head: Head) -> KnownHead | None:
+    """The head that a request begins with which is all of ``data``; None when it cannot be known again by its bytes."""
+    end = data.find(b"\r\n\r\n", 0, HEAD_BYTES_KNOWN_MAX) + 4
+    named = data[:end].lower().find(b"\r\n%b:" % LENGTH)
+    if end < 4 or named < 0 or len(head.headers) > HEADERS_KNOWN_MAX:
+        return None
+    at = named + len(LENGTH) + 3
+    while data[at : at + 1] == b" ":
+        at += 1
+    stop = at
+    while data[stop : stop + 1].isdigit():
+        stop += 1
+    if not data.startswith(b"\r", stop):
+        return None
+    known = KnownHead(data[:at], data[stop:end], head)
+    return known if known.body_at(data) == end else None
 
 
 class Answering(Protocol):
@@ -81,13 +144,11 @@ class Answer:
         transport = connection.transport
         if self.disconnected or transport.is_closing():
             return
-        dates = connection.server_state.default_headers
-        parts = [STATUS_LINE[status], *[b"%b: %b\r\n" % header for header in dates], headers]
-        if not self.keep_alive:
-            parts.append(b"connection: close\r\n")
-        parts += (b"\r\n", body)
-        transport.write(b"".join(parts))
-        if not self.keep_alive:
+        date = b"".join([b"%b: %b\r\n" % header for header in connection.server_state.default_headers])
+        if self.keep_alive:
+            transport.write(b"".join((STATUS_LINE[status], date, headers, b"\r\n", body)))
+        else:
+            transport.write(b"".join((STATUS_LINE[status], date, headers, b"connection: close\r\n\r\n", body)))
             transport.close()
         connection.answered()
 
@@ -111,10 +172,65 @@ class AtOnceProtocol(BoundedProtocol):
         self._rest_timer: asyncio.TimerHandle | None = None
         self._taken = False
         """The bytes at hand had a request that was taken."""
+        self._between = True
+        """The parser has seen nothing behind the end of a request that was taken, or nothing at all."""
+        self._known: list[KnownHead] = []
+        self._latest: Head | None = None
+        """Of the last request that was parsed and taken."""
         self._idle_since_s = 0.0
         """When the last answer was over."""
         self._idle_timer: asyncio.TimerHandle | None = None
         """One for many answers: it looks how long the connection has been idle."""
+
+    def data_received(self, data: bytes) -> None:
+        between = self._between
+        if between and self._known and self._take_known(data):
+            return
+        super().data_received(data)
+        if self._latest is not None:
+            if between:
+                self._know(data, self._latest)
+            self._latest = None
+
+    def _take_known(self, data: bytes) -> bool:
+        """A request with a head that was there before is taken: the parser, which is between two requests, need not
+        see it. False: nothing has happened."""
+        if self._refused or self._address is None or self._waits():
+            return False
+        for known in self._known:
+            at = known.body_at(data)
+            if at:
+                self._unset_keepalive_if_required()
+                self._silent_bytes = 0
+                self._headers_came()
+                return self._take(Request(known.head, data[at:]))
+        return False
+
+    def _know(self, data: bytes, head: Head) -> None:
+        known = head_in(data, head)
+        if known is not None:
+            self._known = [*self._known[1 - HEADS_KNOWN_MAX :], known]
+
+    def _waits(self) -> bool:
+        """Another request of the connection is to be answered first, or an answer to be read."""
+        cycle = self.cycle
+        return (
+            (cycle is not None and not cycle.response_complete) or bool(self.pipeline) or self.flow.write_paused
+        )
+
+    def _take(self, request: Request) -> bool:
+        before, answer = self.cycle, Answer(self)
+        self.cycle = answer  # type: ignore[assignment]
+        self.answers.add(answer)
+        if self.take_at_once(request, answer):
+            return True
+        self.answers.discard(answer)
+        self.cycle = before
+        return False
+
+    def on_message_begin(self) -> None:
+        self._between = False
+        super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         self._small = self._headers_of_small()
@@ -126,15 +242,14 @@ class AtOnceProtocol(BoundedProtocol):
 
     def _headers_of_small(self) -> dict[bytes, bytes] | None:
         """The headers of a request that may be answered at once."""
-        cycle, parser = self.cycle, self.parser
-        waits = (cycle is not None and not cycle.response_complete) or self.pipeline or self.flow.write_paused
-        if waits or self.expect_100_continue or parser.get_method() != b"POST":
+        parser = self.parser
+        if self._waits() or self.expect_100_continue or parser.get_method() != b"POST":
             return None
         if parser.get_http_version() != "1.1" or not parser.should_keep_alive() or parser.should_upgrade():
             return None
         headers = dict(self.headers)
-        length = headers.get(b"content-length", b"")
-        if len(headers) != len(self.headers) or not length.isdigit() or len(length) > 9:
+        length = headers.get(LENGTH, b"")
+        if len(headers) != len(self.headers) or not length.isdigit() or len(length) > LENGTH_DIGITS_MAX:
             return None
         return headers if 0 < int(length) <= BODY_BYTES_MAX and b"transfer-encoding" not in headers else None
 
@@ -149,15 +264,12 @@ class AtOnceProtocol(BoundedProtocol):
         if self._small is None:
             super().on_message_complete()
             return
-        headers, before, answer = self._small, self.cycle, Answer(self)
-        self.cycle = answer  # type: ignore[assignment]
-        self.answers.add(answer)
-        if self.take_at_once(Request(self.url, headers, self._body, self.scheme or "http", self.client), answer):
-            self._small, self._taken = None, True
+        headers = {name: value for name, value in self._small.items() if name != LENGTH}
+        head = Head(self.url, headers, self.scheme or "http", self.client)
+        if self._take(Request(head, self._body)):
+            self._small, self._taken, self._between, self._latest = None, True, True, head
             self._rest_came()
             return
-        self.answers.discard(answer)
-        self.cycle = before
         self._begin_task()
         super().on_message_complete()
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from raybroker.model.errors import BrokerError, SecurityError
-from raybroker.services.http_at_once import Answering, Request
+from raybroker.services.http_at_once import Answering, Head, Request
 from raybroker.services.rest import models
 from raybroker.services.rest.user_connection import STEP_TIMEOUT_S, UserConnection, no_answer
 from raybroker.services.web.application import answered_with, failed, opened_again
@@ -33,6 +33,8 @@ class Web(Protocol):
 
     def require_room(self) -> None: ...
 
+    def require_open(self) -> None: ...
+
     def asked_by(
         self, scheme: str, client: tuple[str, int] | None, authorization: str | None
     ) -> tuple[Credentials, str]: ...
@@ -45,6 +47,15 @@ Together = Callable[[Callable[[], bool]], bool]
 def alone(work: Callable[[], bool]) -> bool:
     """What is handed over leaves when it does."""
     return work()
+
+
+class _Asked(NamedTuple):
+    """What a head says: who asks, from which "address:port", and where the message goes. ``digest``: of his secret."""
+
+    given: Credentials
+    digest: bytes
+    peer: str
+    destination: str
 
 
 class _Sent:
@@ -83,21 +94,21 @@ class SendsAtOnce:
 
     def take(self, request: Request, answer: Answering) -> bool:
         """Send the message of a request, and answer it when it is stored. False: nothing has happened."""
-        headers = request.headers
-        destination = self._destination_at(request.url)
-        if destination is None or headers.get(b"content-type") != JSON_BYTES or b"content-encoding" in headers:
-            return False
+        head = request.head
+        asked = head.meaning
         try:
             self._web.require_room()
-            authorization = headers.get(b"authorization")
-            given, peer = self._web.asked_by(
-                request.scheme, request.peer, None if authorization is None else authorization.decode("latin-1")
-            )
+            if not isinstance(asked, _Asked):
+                asked = self._asked(head)
+                if asked is None:
+                    return False
+                head.meaning = asked
+            self._web.require_open()
             value = loaded(request.body)
             if not isinstance(value, dict):
                 return False
             message = models.message_of(value)
-            known = self._web.users.enter(given, peer)
+            known = self._web.users.enter(asked.given, asked.digest, asked.peer)
         except BrokerError:
             return False
         if known is None:
@@ -106,10 +117,22 @@ class SendsAtOnce:
             self._web.users.leave(known)
             return False
         loop = asyncio.get_running_loop()
-        sent = _Sent(known, answer, destination, len(request.body), loop.time() + self._timeout_s)
+        sent = _Sent(known, answer, asked.destination, len(request.body), loop.time() + self._timeout_s)
         self._web.requests += 1
         self._under_way[sent] = None
         return self._sent(sent, message, loop)
+
+    def _asked(self, head: Head) -> _Asked | None:
+        """None: it is for others. Raises what is wrong with it."""
+        headers = head.headers
+        destination = self._destination_at(head.url)
+        if destination is None or headers.get(b"content-type") != JSON_BYTES or b"content-encoding" in headers:
+            return None
+        authorization = headers.get(b"authorization")
+        given, peer = self._web.asked_by(
+            head.scheme, head.peer, None if authorization is None else authorization.decode("latin-1")
+        )
+        return _Asked(given, self._web.users.digest_of(given), peer, destination)
 
     def _sent(self, sent: _Sent, message: models.MessageIn, loop: asyncio.AbstractEventLoop) -> bool:
         def told(message_id: str, error: BaseException | None) -> None:

@@ -157,6 +157,7 @@ class WebApplication(Generic[U]):
             given, peer = self.asked_by(
                 str(request.scope["scheme"]), request.client, request.headers.get("authorization")
             )
+            self.require_open()
             async with self.users.of(given, peer) as user:
                 self.check_path(request.path_params)
                 request.state.query = route.asked(request)
@@ -175,13 +176,15 @@ class WebApplication(Generic[U]):
     def asked_by(
         self, scheme: str, client: tuple[str, int] | None, authorization: str | None
     ) -> tuple[Credentials, str]:
-        """Who asks, and from which "address:port"; raises what is wrong with that."""
+        """Who asks, and from which "address:port": the same for the same. Raises what is wrong with that."""
         host, port = client or ("", 0)
         self._require_private(scheme, host)
-        given = self.users.offer.given(authorization)
+        return self.users.offer.given(authorization), f"{host}:{port}"
+
+    def require_open(self) -> None:
+        """Raises ResourceAllocationError while the service is paused."""
         if self._state() == PAUSED:
             raise ResourceAllocationError("the service is paused; try later")
-        return given, f"{host}:{port}"
 
     def _require_private(self, scheme: str, address: str) -> None:
         """Raises RefusedError, 403, for a password that others could read on its way."""

@@ -113,9 +113,13 @@ class Users(Generic[U]):
         finally:
             self.leave(known)
 
-    def enter(self, given: Credentials, peer: str) -> Known[U] | None:
+    def digest_of(self, given: Credentials) -> bytes:
+        """Of his secret, for :meth:`enter`."""
+        return self._digests.of(given.secret)
+
+    def enter(self, given: Credentials, digest: bytes, peer: str) -> Known[U] | None:
         """A user who has a connection, which is in use until :meth:`leave`; None: :meth:`of` has to open it."""
-        known = self._known_as(given, self._digests.of(given.secret), peer)
+        known = self._known_as(given, digest, peer)
         if known is not None:
             known.requests += 1
         return known
@@ -143,7 +147,7 @@ class Users(Generic[U]):
         return known
 
     async def _find(self, given: Credentials, peer: str) -> Known[U]:
-        digest = self._digests.of(given.secret)
+        digest = self.digest_of(given)
         known = self._known_as(given, digest, peer)
         if known is not None:
             return known

@@ -96,6 +96,8 @@ class Native:
     def receive_data(self, data: bytes | bytearray | memoryview) -> list[Frame]:
         """Take what came; returns the frames it completed. Raises SecurityError or ProtocolError and is then closed."""
         size, end = len(data), self._end
+        if not end and type(data) is bytes and (whole := self._whole(data, size)) is not None:
+            return whole
         if self._frame is None and size <= len(self._scratch) - end:
             self._scratch[end : end + size] = data
             return self.received(size)
@@ -109,6 +111,23 @@ class Native:
             view = view[size:]
             frames += self.received(size)
         return frames
+
+    def _whole(self, data: bytes, size: int) -> list[Frame] | None:
+        """Bytes that are one small frame, and belong to it from now on; None: they are something else."""
+        if self._frame is not None or self._awaits_preface or self.closed:
+            return None
+        if not FRAME_HEAD.size < size <= SCRATCH_BYTES:
+            return None
+        length, kind = FRAME_HEAD.unpack_from(data)
+        decoder = self._decoders.get(kind)
+        most = self.frame_bytes_max if kind in MESSAGE_FRAMES else self.control_bytes_max
+        if 4 + length != size or decoder is None or length > most:
+            return None
+        try:
+            return list(decoder(memoryview(data)[FRAME_HEAD.size :]))
+        except ProtocolError:
+            self.closed = True
+            raise
 
     def buffer(self) -> memoryview:
         """The buffer for the next bytes; never empty. To be released, or not kept, before :meth:`received`."""

@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 
 from raybroker.services import http_at_once
-from raybroker.services.http_at_once import BODY_BYTES_MAX, Answering, Request
+from raybroker.services.http_at_once import (
+    BODY_BYTES_MAX,
+    HEAD_BYTES_KNOWN_MAX,
+    HEADERS_KNOWN_MAX,
+    HEADS_KNOWN_MAX,
+    Answering,
+    Head,
+    Request,
+    head_in,
+)
 from raybroker.services.http_bounds import Guard
 from raybroker.services.http_server import IDLE_TIMEOUT_S, HttpServer
 from tests.unit.services.web.rig import until
@@ -97,8 +106,8 @@ def test_small_requests_are_answered_one_after_another() -> None:
             assert answer.startswith(b"HTTP/1.1 201 Created\r\ndate: ")
             assert answer.endswith(b"\r\n" + HEADERS + b"\r\nok")
             request = rig.taken[number]
-            assert (request.url, request.body, request.scheme) == (b"/a%2Fb?c=d", body, "http")
-            assert (request.headers[b"x-a"], request.peer) == (b"b", writer.get_extra_info("sockname"))
+            assert (request.head.url, request.body, request.head.scheme) == (b"/a%2Fb?c=d", body, "http")
+            assert (request.head.headers[b"x-a"], request.head.peer) == (b"b", writer.get_extra_info("sockname"))
         writer.close()
 
     run(work)
@@ -318,3 +327,134 @@ def test_a_server_that_ends_waits_for_answers_to_come() -> None:
         writer.close()
 
     run(work)
+
+
+def known(rig: Rig) -> list[http_at_once.KnownHead]:
+    (connection,) = rig.connections()
+    found: list[http_at_once.KnownHead] = connection._known
+    return found
+
+
+def test_a_head_that_comes_again_is_the_same_object_whatever_the_length_of_its_body() -> None:
+    async def work(rig: Rig) -> None:
+        reader, writer = await rig.open()
+        bodies = [b"x", b"y" * 12, b"z" * BODY_BYTES_MAX, b"\r\n\r\n", b"12"]
+        for body in bodies:
+            writer.write(post(body, b"X-A: b\r\n", path=b"/b?c"))
+            await read(reader, b"ok")
+        assert [request.body for request in rig.taken] == bodies
+        assert len({id(request.head) for request in rig.taken}) == 1
+        assert rig.taken[-1].head.headers == {b"host": b"x", b"x-a": b"b"}
+        for number in range(2 * HEADS_KNOWN_MAX):
+            writer.write(post(b"%d" % number, path=b"/%d" % number))
+            await read(reader, b"ok")
+            assert (rig.taken[-1].head.url, len(known(rig))) == (b"/%d" % number, min(number + 2, HEADS_KNOWN_MAX))
+        writer.write(post(b"x" * (BODY_BYTES_MAX + 1)))
+        await read(reader, b"slow /a " + b"x" * (BODY_BYTES_MAX + 1))
+        writer.close()
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [post(b"four")[:-4], b"four"],
+        [post(b"four")[:-2], b"ur"],
+        [post(b"four")[:20], post(b"four")[20:]],
+        [b"\r\n", post(b"four")],
+        [b"\r\n" + post(b"four")],
+    ],
+)
+def test_a_known_head_may_come_in_pieces(parts: list[bytes]) -> None:
+    async def work(rig: Rig) -> None:
+        reader, writer = await rig.open()
+        for _ in range(3):
+            writer.write(post(b"first"))
+            await read(reader, b"ok")
+            for part in parts:
+                writer.write(part)
+                await writer.drain()
+                await asyncio.sleep(0.02)
+            await read(reader, b"ok")
+        assert [request.body for request in rig.taken] == [b"first", b"four"] * 3
+        assert (rig.begun, rig.refused) == (0, [])
+        writer.close()
+
+    run(work)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_what_looks_like_a_known_request_is_the_body_of_another_one(*, waits: bool) -> None:
+    async def work(rig: Rig) -> None:
+        reader, writer = await rig.open()
+        inner = post(b"inner")
+        writer.write(inner)
+        await read(reader, b"ok")
+        whole = post(inner, b"X: y\r\n" if waits else b"Expect: nothing\r\n", path=b"/outer")
+        if not waits:  # The application gets it as soon as its headers are there.
+            whole = whole.replace(b"POST", b"PUT", 1)
+        for part in (whole[: -len(inner)], inner):
+            writer.write(part)
+            await writer.drain()
+            await asyncio.sleep(0.02)
+        await read(reader, b"ok" if waits else b"slow /outer " + inner)
+        assert [request.body for request in rig.taken] == [b"inner", inner][: 1 + waits]
+        writer.write(b"PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % len(inner))
+        for part in (inner, b"\r\n0\r\n", b"X: y\r\n\r\n"):
+            await asyncio.sleep(0.02)
+            writer.write(part)
+        await read(reader, b"slow /a " + inner)
+        writer.write(inner)
+        await read(reader, b"ok")
+        assert len(rig.taken) == 2 + waits
+        writer.close()
+
+    run(work)
+
+
+def test_a_known_request_waits_for_those_before_it() -> None:
+    async def work(rig: Rig) -> None:
+        reader, writer = await rig.open()
+        writer.write(post(b"first"))
+        await read(reader, b"ok")
+        rig.held = []
+        writer.write(post(b"1"))
+        await until(lambda: bool(rig.held))
+        (connection,) = rig.connections()
+        writer.write(post(b"2"))
+        await until(lambda: bool(connection.pipeline))
+        rig.held[0].send(201, HEADERS, b"ok")
+        answer = await read(reader, b"slow /a 2")
+        assert answer.count(b"ok") == 1
+        rig.held = None
+        rig.takes = False
+        writer.write(post(b"4"))
+        await read(reader, b"slow /a 4")
+        rig.takes = True
+        writer.write(post(b"5") + post(b"6", b"X: y\r\n"))
+        await read(reader, b"ok")
+        await until(lambda: len(rig.taken) == 4)
+        assert [request.body for request in rig.taken] == [b"first", b"1", b"5", b"6"]
+        writer.close()
+
+    run(work)
+
+
+def test_heads_that_are_long_or_have_many_headers_or_are_not_all_there_are_not_kept() -> None:
+    head = Head(b"/a", {b"host": b"x"}, "http", None)
+    found = head_in(post(b"four"), head)
+    assert found is not None
+    assert found.body_at(post(b"twelve bytes")) == len(post(b"twelve bytes")) - 12
+    assert head_in(post(b"four").replace(b"Length: ", b"length:"), head) is not None
+    for wrong in (
+        post(b"four")[:-1], post(b"four") + b"x", b"\r\n\r\n" + post(b"four"),
+        post(b"four", b"X: " + b"y" * HEAD_BYTES_KNOWN_MAX), post(b"four").replace(b"\r\n", b"\n"),
+        post(b"four").replace(b": 4", b": +4"), b"four",
+    ):  # fmt: skip
+        assert head_in(wrong, head) is None, wrong
+        assert not found.body_at(wrong), wrong
+    for wrong in (b" 4", b"", b"0", b"4 ", b"\xb2", b"0000000004", b"1e1"):
+        assert not found.body_at(post(b"four").replace(b": 4", b": " + wrong)), wrong
+    many = {b"%d" % number: b"" for number in range(HEADERS_KNOWN_MAX + 1)}
+    assert head_in(post(b"four"), Head(b"/", many, "http", None)) is None

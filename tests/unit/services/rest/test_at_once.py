@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from raybroker.errors import BrokerError, DestinationPausedError, SecurityError
-from raybroker.services.http_at_once import Request
+from raybroker.services.http_at_once import Head, Request
 from raybroker.services.rest.application import Application, Terms
 from raybroker.services.rest.at_once import SendsAtOnce
 from raybroker.services.rest.user_connection import UserConnection
@@ -69,7 +69,7 @@ class Rig:
     ) -> bool:  # fmt: skip
         self.answer = Answer()
         data = body if isinstance(body, bytes) else json.dumps(body or {"body": "x"}).encode()
-        request = Request(url, {**HEADERS, **(more or {})}, data, scheme, (address, 9))
+        request = Request(Head(url, {**HEADERS, **(more or {})}, scheme, (address, 9)), data)
         return (self.application.at_once if way is None else way).take(request, self.answer)
 
     @property
@@ -199,5 +199,36 @@ def test_who_waits_too_long_is_told_that_nothing_is_known() -> None:
         rig.sent[-1][2]("id", None)
         assert rig.answer.status == 201
         way.close()
+
+    run(work)
+
+
+def test_what_is_known_of_a_head_does_not_outlast_its_user_or_the_state_of_the_service() -> None:
+    async def work(rig: Rig) -> None:
+        head = Head(b"/queues/q/messages", HEADERS, "http", ("127.0.0.1", 9))
+
+        def take() -> bool:
+            return rig.application.at_once.take(Request(head, b'{"body": 1}'), Answer())
+
+        assert take()
+        meant = head.meaning
+        assert take()
+        assert (head.meaning, rig.load["requests"]) == (meant, 2)
+        assert not take(), "there is no room for a third"
+        for row in rig.sent:
+            row[2]("id", None)
+        rig.state = "PAUSED"
+        assert not take()
+        rig.state = "RUNNING"
+        assert take()
+        rig.sent[-1][2]("id", None)
+        rig.broker.ended["ann"](BrokerError("closed by an administrator"))
+        assert not take()
+        other = Head(head.url, {**HEADERS, b"authorization": b"Basic " + base64.b64encode(b"ann:other")}, "http", None)
+        await rig.log_in()
+        for _ in range(2):
+            assert not rig.application.at_once.take(Request(other, b'{"body": 1}'), Answer())
+        assert take()
+        rig.sent[-1][2]("id", None)
 
     run(work)
