@@ -32,8 +32,9 @@ OPTIONS: Final = {
 _JAVA_OPTIONS: Final = "-XX:+UseSerialGC -XX:MetaspaceSize=256m"
 """Below that size of its classes Java would collect the whole heap several times while Spark starts."""
 _JAVA: Final = "spark.driver.extraJavaOptions"
-_BRIEF: Final = "-XX:TieredStopAtLevel=1"
-"""For dozens of short queries the optimizing compiler would take more time than it gives."""
+_BRIEF: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+"""For dozens of short queries the optimizing compiler would take more time than it gives. Without it Java reserves
+48 MiB for compiled code, not 240. A session of many jobs fills that, and its queries fail."""
 _LOGGING: Final = """status = ERROR
 appender.console.type = Console
 appender.console.name = console

@@ -383,6 +383,13 @@ def test_only_large_lakes_wait_for_the_optimizing_compiler(tmp_path: Path, monke
     assert ["TieredStopAtLevel=1" in options for options in said] == [True, False]
 
 
+def test_a_brief_session_has_as_much_room_for_compiled_code_as_any(spark: Any) -> None:
+    factory = spark._jvm.java.lang.management.ManagementFactory
+    assert "-XX:TieredStopAtLevel=1" in list(factory.getRuntimeMXBean().getInputArguments())
+    pools = [pool for pool in factory.getMemoryPoolMXBeans() if "Code" in pool.getName()]
+    assert sum(pool.getUsage().getMax() for pool in pools) >= 200 << 20
+
+
 def test_small_lakes_of_this_machine_are_asked_by_plainer_queries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
