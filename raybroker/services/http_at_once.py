@@ -55,14 +55,14 @@ class Head:
 
 
 class Request(NamedTuple):
-    """One that has come."""
+    """A request that has come as a whole; ``body``: all of its bytes."""
 
     head: Head
     body: bytes
 
 
 class KnownHead(NamedTuple):
-    """``before``: its bytes up to the length of the body, ``after``: those behind that."""
+    """A head and its bytes. ``before``: those up to the length of the body, ``after``: those behind that length."""
 
     before: bytes
     after: bytes
@@ -193,8 +193,8 @@ class AtOnceProtocol(BoundedProtocol):
             self._latest = None
 
     def _take_known(self, data: bytes) -> bool:
-        """A request with a head that was there before is taken: the parser, which is between two requests, need not
-        see it. False: nothing has happened."""
+        """Give a request whose head is known to the application, without the parser, which is between two requests.
+        False: it is not such a request, or was not taken, and is for the parser."""
         if self._refused or self._address is None or self._waits():
             return False
         for known in self._known:

@@ -113,7 +113,7 @@ class Native:
         return frames
 
     def _whole(self, data: bytes, size: int) -> list[Frame] | None:
-        """Bytes that are one small frame, and belong to it from now on; None: they are something else."""
+        """What is in ``data``, when that is exactly one small frame, which may keep it; None when it is not."""
         if self._frame is not None or self._awaits_preface or self.closed:
             return None
         if not FRAME_HEAD.size < size <= SCRATCH_BYTES:
