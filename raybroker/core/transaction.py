@@ -154,7 +154,7 @@ def _without_duplicates(home: Transacting, waiting: StagedBlock) -> StagedBlock:
         ids = content.dedup_ids() if content is not None else None
     if ids is None:
         return waiting
-    fresh = home.admission.leave_out_duplicates(ids, waiting.mask)
+    fresh = home.admission.leave_out_duplicates(ids, waiting.mask, persistent=waiting.persistent)
     home.admission.take_ids(ids, fresh, persistent=waiting.persistent)
     twice = waiting.mask & ~fresh
     if not twice:

@@ -141,3 +141,33 @@ def test_a_branch_that_is_committed_after_a_restart_leaves_out_what_was_confirme
         assert again.duplicates == 2
         assert sorted(bodies(list(connection.session().browser("orders")))) == ["b", "c", "first"]
         broker = store.crash()
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+@pytest.mark.parametrize("transacted", [False, True])
+def test_what_was_confirmed_is_stored_though_a_non_persistent_copy_came_first(
+    store: OneStore, kind: str, transacted: bool
+) -> None:
+    broker = store.open()
+    connection = broker.connect(client_id="reader")
+    create(connection, "orders", kind, duplicateWindowMs=60_000)
+    if kind == "topic":
+        connection.session().durable_consumer("topic:orders", "d").close()
+    session = connection.session(transacted=transacted)
+    producer = session.producer(f"{kind}:orders")
+    for body, persistent in (("non-persistent", False), ("persistent", True)):
+        producer.send(body, dedup_id="1", persistent=persistent)
+        if transacted:
+            session.commit()
+    producer.send("again", dedup_id="1")
+    if transacted:
+        session.commit()
+    assert producer.duplicates == 1
+    for _ in range(2):
+        broker = store.crash()
+        connection = broker.connect(client_id="reader")
+        session = connection.session(ack="client")
+        consumer = session.durable_consumer("topic:orders", "d") if kind == "topic" else session.consumer("orders")
+        assert bodies(take(consumer, 1)) == ["persistent"]
+        assert nothing(consumer, 0.01)
+        connection.session().producer(f"{kind}:orders").send("again", dedup_id="1")

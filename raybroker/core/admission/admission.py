@@ -161,7 +161,7 @@ class Admission:
         if ids is None or self._policy.attributes.duplicateWindowMs <= 0:
             return offered
         self.duplicates.forget(self._step.now_ms - self._policy.attributes.duplicateWindowMs)
-        fresh = self.duplicates.without_known(ids, offered)
+        fresh = self.duplicates.without_known(ids, offered, persistent=command.persistent)
         self._refuse_duplicates(ids, offered & ~fresh, refused)
         return fresh
 
@@ -213,18 +213,18 @@ class Admission:
         if self._policy.attributes.duplicateWindowMs <= 0:
             return
         taken = [(text, self._step.now_ms) for index in pk.indexes(mask) if (text := ids[index]) is not None]
-        self.duplicates.take(taken, self._policy.attributes.duplicateIdsMax)
+        self.duplicates.take(taken, self._policy.attributes.duplicateIdsMax, persistent=persistent)
         if persistent:
             for record in records.dedup_records(taken):
                 self._step.record(record)
 
-    def leave_out_duplicates(self, ids: Sequence[str | None], mask: int) -> int:
+    def leave_out_duplicates(self, ids: Sequence[str | None], mask: int, *, persistent: bool) -> int:
         """Which messages of a transaction that commits are none: their ids were taken since they were sent, or stand
         before them."""
         if self._policy.attributes.duplicateWindowMs <= 0:
             return mask
         self.duplicates.forget(self._step.now_ms - self._policy.attributes.duplicateWindowMs)
-        fresh = first_of_each(ids, self.duplicates.without_known(ids, mask))
+        fresh = first_of_each(ids, self.duplicates.without_known(ids, mask, persistent=persistent))
         self._counters.duplicates += (mask & ~fresh).bit_count()
         return fresh
 

@@ -5,6 +5,10 @@ first.
 
 An id is taken when its message is: when that is stored, or with the commit of its transaction.  An open or prepared
 transaction reserves nothing: another sender's message with the same id is stored, and the commit leaves its own out.
+
+An id stands for a later message as far as the one that took it lives: a non-persistent message, which a restart ends,
+is no reason to confirm a persistent one without storing it.  That one is taken as well, and is what the id stands for
+from then on.
 """
 
 from __future__ import annotations
@@ -15,28 +19,42 @@ from raybroker.core.blocks import message_mask as pk
 
 
 class Deduplication:
-    """``taken``: id → when, milliseconds, oldest first."""
+    """``taken``: id → when, milliseconds, oldest first.  ``volatile``: those that only non-persistent messages have."""
 
-    __slots__ = ("taken",)
+    __slots__ = ("taken", "volatile")
 
     def __init__(self) -> None:
         self.taken: dict[str, int] = {}
+        self.volatile: set[str] = set()
 
     def known(self, text: str | None) -> bool:
         return text is not None and text in self.taken
 
-    def without_known(self, ids: Sequence[str | None], mask: int) -> int:
-        """Those of ``mask`` whose ids are not in the window."""
+    def without_known(self, ids: Sequence[str | None], mask: int, *, persistent: bool) -> int:
+        """Those of ``mask`` whose ids are not in the window; ``persistent``: or only of messages that are not."""
         if not self.taken:
             return mask
-        return mask & ~pk.of_indexes(index for index in pk.indexes(mask) if ids[index] in self.taken)
+        known = pk.of_indexes(
+            index
+            for index in pk.indexes(mask)
+            if ids[index] in self.taken and not (persistent and ids[index] in self.volatile)
+        )
+        return mask & ~known
 
-    def take(self, ids: Iterable[tuple[str, int]], most: int) -> None:
+    def take(self, ids: Iterable[tuple[str, int]], most: int, *, persistent: bool) -> None:
         for text, at_ms in ids:
             self.taken.pop(text, None)
             self.taken[text] = at_ms
+            if not persistent:
+                self.volatile.add(text)
+            else:
+                self.volatile.discard(text)
         while len(self.taken) > most:
-            del self.taken[next(iter(self.taken))]
+            self._forget(next(iter(self.taken)))
+
+    def lasting(self) -> list[tuple[str, int]]:
+        """What a restart leaves of the window."""
+        return [row for row in self.taken.items() if row[0] not in self.volatile]
 
     def forget(self, before_ms: int) -> None:
         """Ids taken before that time are out of the window."""
@@ -44,7 +62,11 @@ class Deduplication:
             oldest = next(iter(self.taken))
             if self.taken[oldest] >= before_ms:
                 return
-            del self.taken[oldest]
+            self._forget(oldest)
+
+    def _forget(self, text: str) -> None:
+        del self.taken[text]
+        self.volatile.discard(text)
 
 
 def first_of_each(ids: Sequence[str | None], mask: int) -> int:

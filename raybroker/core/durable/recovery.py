@@ -317,7 +317,8 @@ class Recovery:
         home = KINDS[kind](self.number, name, attributes, reap_ms=reap_ms)
         home.current.now_ms = now_ms
         home.producers.taken = self.taken
-        home.duplicates.take(sorted(self.dedup, key=lambda row: row[1]), attributes.duplicateIdsMax)
+        known = sorted(self.dedup, key=lambda row: row[1])
+        home.duplicates.take(known, attributes.duplicateIdsMax, persistent=True)
         if isinstance(home, Topic):
             home.next_queue = self.next_queue
             for number, found in sorted(self.queues.items()):

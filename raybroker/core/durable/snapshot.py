@@ -54,7 +54,7 @@ def snapshot(home: Saving) -> bytes:
     parts = [HEAD.pack(home.block_index.next_ordinal, home.next_queue, 0)]
     rows = [(producer, a, b) for producer, taken in producers.taken.items() for a, b in taken]
     parts.append(section(b"".join(TAKEN.pack(*row) for row in rows)))
-    parts.append(section(records.encode_dedup(list(duplicates.taken.items()))))
+    parts.append(section(records.encode_dedup(duplicates.lasting())))
     for queue in home.queues.values():
         if queue.durable:
             parts.extend(section(record) for record in _queue(home, queue))

@@ -13,16 +13,16 @@ from tests.unit.core.homes import Home, of, refusals
 
 def test_the_oldest_ids_go_first() -> None:
     known = Deduplication()
-    known.take([("a", 1), ("b", 2), ("c", 3)], 2)
+    known.take([("a", 1), ("b", 2), ("c", 3)], 2, persistent=True)
     assert [known.known(text) for text in ("a", "b", "c", None)] == [False, True, True, False]
-    known.take([("b", 4)], 2)
-    known.take([("d", 5)], 2)
+    known.take([("b", 4)], 2, persistent=True)
+    known.take([("d", 5)], 2, persistent=True)
     assert list(known.taken) == ["b", "d"], "an id that is taken again counts from then on"
 
 
 def test_ids_leave_the_window() -> None:
     known = Deduplication()
-    known.take([("a", 1), ("b", 2)], 9)
+    known.take([("a", 1), ("b", 2)], 9, persistent=True)
     known.forget(2)
     assert list(known.taken) == ["b"], "the window includes its first moment"
     known.forget(3)
@@ -33,9 +33,9 @@ def test_of_messages_with_one_id_the_first_is_chosen_and_those_without_one_are()
     assert first_of_each(["a", None, "a", "b", None, "b"], 0b111111) == 0b011011
     assert first_of_each(["a", None, "a", "b", None, "b"], 0b110110) == 0b110110
     known = Deduplication()
-    assert known.without_known(["a", None], 0b11) == 0b11
-    known.take([("a", 1)], 9)
-    assert known.without_known(["a", None, "b", "a"], 0b0111) == 0b0110
+    assert known.without_known(["a", None], 0b11, persistent=True) == 0b11
+    known.take([("a", 1)], 9, persistent=True)
+    assert known.without_known(["a", None, "b", "a"], 0b0111, persistent=True) == 0b0110
 
 
 def test_an_id_is_taken_once_within_the_window() -> None:
@@ -99,6 +99,52 @@ def test_the_id_of_an_open_transaction_is_not_taken_before_its_commit() -> None:
     home.do(cmd.Decide(5, False))
     assert [r.code for r in refusals(home.send(producer, [1], dedup_ids=["a"]))] == ["duplicate"]
     assert (home.core.block_index.messages, home.core.block_index.bytes_held) == (1, 2)
+
+
+def test_ids_of_messages_that_a_restart_ends_leave_the_window_like_others() -> None:
+    known = Deduplication()
+    known.take([("a", 1), ("b", 2), ("c", 3)], 2, persistent=False)
+    known.take([("b", 4)], 2, persistent=True)
+    assert (list(known.taken), known.volatile, known.lasting()) == (["c", "b"], {"c"}, [("b", 4)])
+    known.forget(4)
+    assert (list(known.taken), known.volatile) == (["b"], set())
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+@pytest.mark.parametrize("second", ["sent", "committed", "prepared"])
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_persistent_message_is_stored_whose_id_only_a_non_persistent_one_has(
+    kind: str, second: str, checkpoint: bool
+) -> None:
+    home = Home(kind, duplicateWindowMs=1000)
+    if kind == "topic":
+        home.do(cmd.Subscribe(Subscription("c", "d", True)))
+    producer = home.producer()
+    home.send(producer, [1], persistent=False, dedup_ids=["a"])
+    assert [r.code for r in refusals(home.send(producer, [2], persistent=False, dedup_ids=["a"]))] == ["duplicate"]
+    outcomes = [home.send(producer, [4], dedup_ids=["a"], txn=5 * (second != "sent"))]
+    if second == "prepared":
+        home.do(cmd.Prepare(5))
+    if second != "sent":
+        outcomes.append(home.do(cmd.Decide(5, True)))
+    assert [r for out in outcomes for effect in of(out, Sent) for r in effect.refused] == []
+    assert home.core.block_index.bytes_held == 5
+    for persistent in (True, False):
+        again = home.send(producer, [1], persistent=persistent, dedup_ids=["a"])
+        assert [r.code for r in refusals(again)] == ["duplicate"], "the second copy is what the id stands for"
+    home = home.crash(checkpoint=checkpoint)
+    assert home.core.block_index.bytes_held == 4
+    out = home.send(home.producer(8), [1], producer=8, dedup_ids=["a"])
+    assert [r.code for r in refusals(out)] == ["duplicate"]
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_restart_forgets_the_id_of_a_message_that_it_ends(checkpoint: bool) -> None:
+    home = Home(duplicateWindowMs=1000)
+    home.send(home.producer(), [1], persistent=False, dedup_ids=["a"])
+    home = home.crash(checkpoint=checkpoint)
+    assert refusals(home.send(home.producer(8), [1], producer=8, dedup_ids=["a"])) == []
+    assert home.crash().core.block_index.messages == 1
 
 
 @pytest.mark.parametrize("kind", ["queue", "topic"])

@@ -60,7 +60,8 @@ def test_sequence_numbers_and_deduplication_ids_are_kept() -> None:
     home = Saved()
     for first, end in ((1, 4), (6, 9)):
         home.admission.producers.take(70, first, end)
-    home.admission.duplicates.take([("a", NOW)], 10)
+    home.admission.duplicates.take([("a", NOW)], 10, persistent=True)
+    home.admission.duplicates.take([("v", NOW)], 10, persistent=False)
     taken, ids, *_ = sections(snapshot(home), HEAD.size)
     assert list(TAKEN.iter_unpack(taken)) == [(70, 1, 4), (70, 6, 9)]
     assert records.decode_dedup(ids) == [("a", NOW)]
