@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from raybroker.core.admission.limits import Limits, limits_of
+from raybroker.core.admission.limits import REMOVING, Limits, limits_of
 from raybroker.core.admission.pool_share import Account
 from raybroker.core.delivery.batch_wait import batch_wait_ms
 from raybroker.model.settings import DestinationAttributes
-
-REMOVING: Final = {"REMOVE_OLDEST": "OLDEST", "REMOVE_LOW_PRIORITY": "LOW_PRIORITY"}
-"""limitBehavior → why messages are discarded."""
 
 
 class Policy:

@@ -132,6 +132,42 @@ def test_a_commit_removes_what_is_too_much_and_a_rollback_removes_nothing(
     assert bodies(list(session.browser(name))) == ["7", "8", "9"]
 
 
+@pytest.mark.parametrize("behaviour", ["REMOVE_OLDEST", "REMOVE_LOW_PRIORITY"])
+@pytest.mark.parametrize("way", ["send", "async", "many", "transaction", "topic", "policy"])
+def test_what_has_no_room_even_alone_is_refused_before_anything_is_removed(
+    broker: LoopbackBroker, behaviour: str, way: str
+) -> None:
+    """D-11, D-12: in whatever way it comes"""
+    connection = broker.connect()
+    name, limits = broker.name(), {"limitBehavior": behaviour, "maxTotalMsgBytes": 100}
+    kind = "topic" if way == "topic" else "queue"
+    create(connection, name, type=kind, **({} if way == "policy" else limits))
+    if way == "policy":
+        connection.admin().create_policy(broker.name(), name, **limits)
+    session = connection.session(transacted=way == "transaction")
+    target = session.topic(name) if kind == "topic" else session.queue(name)
+    consumer = session.consumer(target) if kind == "topic" else None
+    if consumer is None:
+        connection.session().producer(target).send_many([b"x" * 10] * 9)
+    else:
+        session.producer(target).send_many([b"x" * 10] * 9)
+    producer = session.producer(target)
+    with pytest.raises(MessageTooLargeError, match=r"110 bytes.*maxTotalMsgBytes=100"):
+        if way == "async":
+            producer.send_async(b"y" * 110).result(WAIT_S)
+        elif way == "many":
+            producer.send_many([b"y" * 110, b"z"])
+        else:
+            producer.send(b"y" * 110)
+            session.commit()
+    producer.send(b"y" * 110, persistent=False)
+    if way == "transaction":
+        session.rollback()
+    left = 9 + (way == "many")
+    until(lambda: state_of(connection, name, kind)["messages"] == left)
+    assert dead(connection) == []
+
+
 # ---- FLOW_CONTROL (D-10) ---------------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,9 @@ N held of maxNumMsgs N is full.  A message is admitted while the bytes held are 
 message may overshoot.  A message of exactly maxBytesPerMsg, which counts its body, is taken, and so is one of exactly
 maximumMessageSize, which counts body and headers and holds for what producers send.  The behaviour at the limit is
 REJECT_NEWEST: the arriving message is refused, and its producer told if it is persistent.
+
+Where others make room for an arriving message (REMOVE_OLDEST, REMOVE_LOW_PRIORITY), one that has no room even alone is
+refused before anything is removed for it: it is larger than maxTotalMsgBytes, or maxNumMsgs is 0.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ from raybroker.core.outcome import Refused
 from raybroker.model.errors import MessageTooLargeError
 from raybroker.model.settings import DestinationAttributes
 
+REMOVING: Final = {"REMOVE_OLDEST": "OLDEST", "REMOVE_LOW_PRIORITY": "LOW_PRIORITY"}
+"""limitBehavior → why messages are discarded."""
 _OUT_OF_ORDER: Final = (
     "the message was refused when it came first, and later ones of its producer were taken since; send it as a new"
     " message if it may come after them"
@@ -45,13 +50,17 @@ class Limits(NamedTuple):
 
 
 def limits_of(attributes: DestinationAttributes, host_bytes_max: int) -> Limits:
-    """The limits of a destination; of one message the smaller of its own and ``host_bytes_max``, bytes, -1 for none."""
-    rejecting = attributes.limitBehavior == "REJECT_NEWEST"
+    """The limits of a destination; of one message the smallest of its own, ``host_bytes_max``, bytes, -1 for none, and
+    what there may be of all together where others make room for it."""
+    behaviour, count, total = attributes.limitBehavior, attributes.maxNumMsgs, attributes.maxTotalMsgBytes
+    rejecting, removing = behaviour == "REJECT_NEWEST", behaviour in REMOVING
     most, source = attributes.maxBytesPerMsg, "maxBytesPerMsg"
     if host_bytes_max >= 0 and not 0 <= most <= host_bytes_max:
         most, source = host_bytes_max, "imq.message.max_size"
+    if removing and total >= 0 and not 0 <= most <= total:
+        most, source = total, "maxTotalMsgBytes"
     return Limits(
-        attributes.maxNumMsgs if rejecting else -1, attributes.maxTotalMsgBytes if rejecting else -1, most, source,
+        count if rejecting or (removing and count == 0) else -1, total if rejecting else -1, most, source,
         attributes.maximumMessageSize,
     )  # fmt: skip
 

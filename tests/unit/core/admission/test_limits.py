@@ -96,6 +96,22 @@ def test_the_smaller_of_the_two_limits_on_one_message_holds_and_is_named(
     assert limits_of(DestinationAttributes(maxBytesPerMsg=own), host)[2:4] == expected
 
 
+@pytest.mark.parametrize("behaviour", ["REMOVE_OLDEST", "REMOVE_LOW_PRIORITY"])
+def test_where_others_make_room_what_has_none_even_alone_is_refused(behaviour: str) -> None:
+    def of(**given: int) -> Limits:
+        return limits_of(DestinationAttributes(limitBehavior=behaviour, **given), -1)  # type: ignore[arg-type]
+
+    assert refused_of(of(maxTotalMsgBytes=10), 9, 9, [10, 11, 0]) == [1]
+    assert refused_of(of(maxTotalMsgBytes=10, maxBytesPerMsg=4), 0, 0, [4, 5]) == [1]
+    assert refused_of(of(maxTotalMsgBytes=4, maxBytesPerMsg=10), 0, 0, [4, 5]) == [1]
+    assert refused_of(of(maxTotalMsgBytes=0), 0, 0, [0, 1]) == [1]
+    assert refused_of(of(maxNumMsgs=0), 0, 0, [1]) == [0]
+    assert refused_of(of(maxNumMsgs=1), 1, 1, [1]) == []
+    assert "maxTotalMsgBytes=10 of destination q" in largest_exceeded("q", of(maxTotalMsgBytes=10), 11)
+    assert not of(maxTotalMsgBytes=10).take_all(0, 0, [11], 1)
+    assert not of(maxNumMsgs=0).take_all(0, 0, [1], 1)
+
+
 def test_a_message_too_large_for_the_host_is_refused_alone() -> None:
     limits = limits_of(DestinationAttributes(limitBehavior="FLOW_CONTROL", maxBytesPerMsg=-1), 10)
     admitted, refused = admit("q", limits, 0, 0, [10, 11, 10], [(0, 3)])
