@@ -220,8 +220,8 @@ DESTINATION: Final[tuple[Setting, ...]] = (
             "Most messages held; the next one triggers limitBehavior.",
             unit="messages", low=0, high=INT_MAX, unlimited=True, reload=_LIVE),
     Setting("maxTotalMsgBytes", "size", UNLIMITED, "destination",
-            "Most bytes of messages held; taken while less is held, so one message may overshoot. Where others make room "
-            "(REMOVE_OLDEST, REMOVE_LOW_PRIORITY) a message that is larger than this is refused.",
+            "Most bytes of messages held; taken while less is held, so one message may overshoot. Where others make "
+            "room (REMOVE_OLDEST, REMOVE_LOW_PRIORITY) a message that is larger than this is refused.",
             unit="bytes", low=0, high=SIZE_BYTES_MAX, unlimited=True, reload=_LIVE),
     Setting("maxBytesPerMsg", "size", UNLIMITED, "destination",
             "Largest body of a single message; imq.message.max_size of the broker holds as well.",

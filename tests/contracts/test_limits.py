@@ -152,7 +152,8 @@ def test_what_has_no_room_even_alone_is_refused_before_anything_is_removed(
     else:
         session.producer(target).send_many([b"x" * 10] * 9)
     producer = session.producer(target)
-    with pytest.raises(MessageTooLargeError, match=r"110 bytes.*maxTotalMsgBytes=100"):
+
+    def send() -> None:
         if way == "async":
             producer.send_async(b"y" * 110).result(WAIT_S)
         elif way == "many":
@@ -160,6 +161,9 @@ def test_what_has_no_room_even_alone_is_refused_before_anything_is_removed(
         else:
             producer.send(b"y" * 110)
             session.commit()
+
+    with pytest.raises(MessageTooLargeError, match=r"110 bytes.*maxTotalMsgBytes=100"):
+        send()
     producer.send(b"y" * 110, persistent=False)
     if way == "transaction":
         session.rollback()

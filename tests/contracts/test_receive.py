@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from raybroker.client.consumer.prefetch_buffer import PrefetchBuffer
 from raybroker.client.session import session as session_module
 from raybroker.errors import IllegalStateError, InvalidDestinationError
 from tests.contracts.handle_basics import held
@@ -101,6 +102,35 @@ def test_a_session_with_a_listener_or_a_closed_one_does_not_receive(broker: Loop
     session.close()
     with pytest.raises(IllegalStateError, match="closed"):
         session.receive(name)
+
+
+@pytest.mark.parametrize("ack", ["auto", "client", "dups_ok", "transacted"])
+def test_what_is_received_costs_the_same_however_many_consumers_a_session_has(
+    ack: str, broker: LoopbackBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Acknowledging looks through the consumers that gave something out, and through no others."""
+    connection, names = broker.connect(), [broker.name() for _ in range(40)]
+    session = connection.session(transacted=True) if ack == "transacted" else connection.session(ack=ack)
+    consumers = [session.consumer(name) for name in names]
+    connection.session().producer(names[0]).send_many(range(40))
+    looked_at: list[str] = []
+    settle = PrefetchBuffer.settle
+
+    def noting(buffer: PrefetchBuffer, up_to: int | None) -> Any:
+        looked_at.append(buffer.name)
+        return settle(buffer, up_to)
+
+    monkeypatch.setattr(PrefetchBuffer, "settle", noting)
+    for number in range(40):
+        message = consumers[0].receive(timeout=WAIT_S)
+        assert message.body == number
+        if ack == "client":
+            message.acknowledge()
+        elif ack == "transacted":
+            session.commit()
+    until(lambda: len(looked_at) >= (1 if ack == "dups_ok" else 39))
+    assert set(looked_at) == {names[0]}
+    session.close()
 
 
 # ---- consumers that nobody refers to ---------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ def _sort(twin: Twin, command: cmd.Send, values: list[int]) -> tuple[list[int], 
     """Which messages are taken, which are refused, and whose limit refuses them: of the destination ("own") or of the
     pool that it is charged to; the others are here already."""
     limits, room = twin.home.attributes, _Room(twin, command)
-    rejecting = limits.limitBehavior == "REJECT_NEWEST"
+    rejecting, removing = limits.limitBehavior == "REJECT_NEWEST", limits.limitBehavior.startswith("REMOVE_")
     refused, accepted, causes = [], [], dict[int, str]()
     checked = command.persistent and not command.txn and command.attachment > 0
     top = twin.top.get(command.producer, 0)
@@ -74,7 +74,7 @@ def _sort(twin: Twin, command: cmd.Send, values: list[int]) -> tuple[list[int], 
         elif room.turned_away:
             refused.append(index)
             causes[index] = "pool"
-        elif 0 <= limits.maxBytesPerMsg < size:
+        elif 0 <= limits.maxBytesPerMsg < size or (removing and 0 <= limits.maxTotalMsgBytes < size):
             refused.append(index)
         elif rejecting and (0 <= limits.maxNumMsgs <= count or 0 <= limits.maxTotalMsgBytes <= held_bytes):
             refused.append(index)

@@ -59,6 +59,7 @@ class ConsumerSession(BufferSession, MessageSession, Protocol):
     transactions: SessionTransactions | None
     in_hand: Message | None
     consumers: list[ConsumerCore]
+    leaving: dict[ConsumerCore, None]
 
     @property
     def connection(self) -> ConsumerConnection: ...
@@ -430,6 +431,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         if self.closed or self._let_go:
             return
         self._let_go = True
+        self.session.leaving[self] = None
         channel = self._reachable(self.epoch)
         if channel is not None:
             channel.link.write(wire.drain(self._handle, self.epoch, 0))  # Nothing more is to come.

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from array import array
 from collections import deque
 from concurrent.futures import Future
-from typing import Protocol
+from typing import Any, Protocol
 
 from raybroker.client.connection.connection_flow import ConnectionFlow
 from raybroker.client.connection.io_thread import IoThread
@@ -57,10 +57,13 @@ class BufferSession(Protocol):
 
     keeps_track  what is handed out is remembered until it is acknowledged
     holds_back   nothing is handed out while this is not 0
+    owing        the buffers that something was handed out from, in the order in which they began, and maybe some of
+                 which all is acknowledged by now: what to look through, however many consumers the session has
     """
 
     keeps_track: bool
     holds_back: int
+    owing: dict[Any, None]
 
     @property
     def connection(self) -> BufferConnection: ...
@@ -191,6 +194,8 @@ class PrefetchBuffer(ABC):
             if row is not None and row[1] + 1 == first and serial - row[2] == first - row[0]:
                 row[1] = last
             else:
+                if row is None:
+                    session.owing[self] = None
                 consumed.append([first, last, serial])
         if self._counts_buffered:
             self._connection.flow.handed_out(count)
@@ -314,6 +319,8 @@ class PrefetchBuffer(ABC):
                 ranges, self.consumed = [(first, last) for first, last, _ in self.consumed], []
             else:
                 ranges, self.consumed = unacknowledged_ranges.cut(self.consumed, up_to)
+            if not self.consumed:
+                self.session.owing.pop(self, None)
             if ranges:
                 self._settled_up_to = max(last for _, last in ranges)
                 if self._share is not None:

@@ -115,6 +115,10 @@ class SessionCore:
         self.finish = finish
         self.closed = False
         self.consumers: list[ConsumerCore] = []
+        self.owing: dict[ConsumerCore, None] = {}
+        """Those of which something is handed out and not acknowledged; see ``BufferSession``."""
+        self.leaving: dict[ConsumerCore, None] = {}
+        """Those that nobody refers to any more, and that are closed once what they gave out is settled."""
         self.producers: list[ProducerCore] = []
         self.unsettled = 0
         """Messages handed out since the last acknowledgement ("auto" and "dups_ok")."""
@@ -194,7 +198,7 @@ class SessionCore:
     def flush_lazily(self) -> None:
         """Acknowledge without asking for a confirmation; not what a listener has in hand."""
         self.unsettled = 0
-        for consumer in list(self.consumers) if not self.abandoned else ():
+        for consumer in list(self.owing) if not self.abandoned else ():
             epoch, ranges = consumer.settle(self._listened)
             if ranges:
                 consumer.acknowledge(epoch, ranges, None)
@@ -229,7 +233,7 @@ class SessionCore:
         """Acknowledge what was consumed, up to a serial if one is given; returns what to wait for."""
         self.unsettled = 0
         confirmations: Confirmations = []
-        for consumer in list(self.consumers):
+        for consumer in list(self.owing):
             epoch, ranges = consumer.settle(up_to)
             if ranges:
                 confirmed = Confirmation(consumer, epoch, ranges)
@@ -261,7 +265,7 @@ class SessionCore:
     def _acknowledge_marked(self, window: AcknowledgementWindow) -> None:
         """On the IO loop."""
         count, up_to = window.take()
-        for consumer in list(self.consumers):
+        for consumer in list(self.owing):
             epoch, ranges = consumer.settle(up_to)
             if ranges:
                 count -= size(ranges)
@@ -433,6 +437,8 @@ class SessionCore:
             self.transactions.lose("the connection to a consumer of it was lost")
 
     def forget(self, consumer: ConsumerCore) -> None:
+        self.owing.pop(consumer, None)
+        self.leaving.pop(consumer, None)
         if consumer in self.consumers:
             self.consumers.remove(consumer)
 

@@ -94,7 +94,12 @@ class TransactionConnection(Protocol):
 
 
 class TransactionSession(Protocol):
-    """What transactions need of their session. ``unsettled``: messages handed out since the last acknowledgement."""
+    """What transactions need of their session.
+
+    unsettled  messages handed out since the last acknowledgement
+    owing      consumers of which something is handed out and not acknowledged, and maybe some more
+    leaving    consumers that nobody refers to
+    """
 
     unsettled: int
 
@@ -102,7 +107,10 @@ class TransactionSession(Protocol):
     def connection(self) -> TransactionConnection: ...
 
     @property
-    def consumers(self) -> Sequence[TransactionConsumer]: ...
+    def owing(self) -> Collection[TransactionConsumer]: ...
+
+    @property
+    def leaving(self) -> Collection[TransactionConsumer]: ...
 
     @property
     def producers(self) -> Sequence[TransactionProducer]: ...
@@ -243,7 +251,7 @@ class SessionTransactions:
     def take_acks(self, transaction: Transaction) -> dict[Channel, Acks]:
         """Settle what was consumed: the acknowledgements of each connection."""
         found: dict[Channel, Acks] = {}
-        for consumer in list(self._session.consumers):
+        for consumer in list(self._session.owing):
             place = consumer.place
             epoch, ranges = consumer.settle(None)
             if ranges and place is not None:
@@ -341,7 +349,7 @@ class SessionTransactions:
     def _only_received(self, transaction: Transaction) -> set[Channel]:
         """Connections on which it has only received, and has not reported it; it has numbers there from now on."""
         found: set[Channel] = set()
-        for consumer in self._session.consumers if not transaction.lost and self.reports_received else ():
+        for consumer in list(self._session.owing) if not transaction.lost and self.reports_received else ():
             place = consumer.place
             if place is not None and place[0] not in transaction.numbers and consumer.received() is not None:
                 transaction.number_on(place[0], consumer.destination)
@@ -352,7 +360,7 @@ class SessionTransactions:
         """Producers that were closed meanwhile have told those who waited for their messages, and consumers that nobody
         refers to have nothing left to be acknowledged."""
         self._session.forget_closed_producers()
-        for consumer in list(self._session.consumers):
+        for consumer in list(self._session.leaving):
             consumer.close_if_settled()
 
     def report_received(self) -> bool:
@@ -361,7 +369,7 @@ class SessionTransactions:
         if transaction is None or transaction.lost or transaction.complete or not self.reports_received:
             return False
         rows: dict[Channel, list[list[int]]] = {}
-        for consumer in list(self._session.consumers):
+        for consumer in list(self._session.owing):
             place, found = consumer.place, consumer.received()
             if place is not None and found is not None:
                 channel, handle = place

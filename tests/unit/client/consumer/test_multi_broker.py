@@ -89,7 +89,8 @@ class World:
             io=SimpleNamespace(post=lambda call, *args: None),
         )  # fmt: skip
         self.session: Any = SimpleNamespace(
-            connection=self.connection, keeps_track=True, holds_back=False, forget=self.forgotten.append
+            connection=self.connection, keeps_track=True, holds_back=False, forget=self.forgotten.append, owing={},
+            leaving={},
         )
 
     def _end(self, consumer: Any, error: BrokerError) -> None:
