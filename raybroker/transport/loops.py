@@ -51,11 +51,11 @@ class PausableLoop(uvloop.Loop):
         """What the leader has scheduled."""
         self._foreign = foreign
         self._short_s = 0.0
-        """When the last of the short timers is over, by the loop's clock."""
+        """When the last of these timers is over, by the loop's clock."""
 
     @property
     def is_timed(self) -> bool:
-        """A short timer is not over yet."""
+        """A short timer is not over yet, or one that somebody waits for."""
         return self._short_s > self.time()
 
     def take_notes(self) -> None:
@@ -118,6 +118,12 @@ class PausableLoop(uvloop.Loop):
             self.noted = True
             self._short_s = max(self._short_s, self.time() + delay)
         return _call_later(self, delay, callback, *args, context=context)
+
+    def run_for(self, delay_s: float) -> None:
+        """Somebody waits for a timer of that length: until it is over the loop does not stand still."""
+        self.noted = True
+        self._short_s = max(self._short_s, self.time() + delay_s)
+
     def call_lazily(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> asyncio.TimerHandle:
         """:meth:`call_later` for what may be late by as long as the loop stands still."""
         return _call_later(self, delay_s, callback, *args)
@@ -137,6 +143,18 @@ class PausableLoop(uvloop.Loop):
     async def sock_connect(self, *args: Any, **options: Any) -> Any:
         self.noted = True
         return await super().sock_connect(*args, **options)
+
+
+async def sleep_waited_for(delay_s: float) -> None:
+    """``asyncio.sleep`` before something that threads may wait for, such as another attempt to reach a host.
+
+    Timers are no reason for a :class:`PausableLoop` to run: most of them are limits, which matter to nobody until they
+    are over.  A thread that led in its place would wait for this one in vain.
+    """
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, PausableLoop):
+        loop.run_for(delay_s)
+    await asyncio.sleep(delay_s)
 
 
 def _run_unless_cancelled(handle: asyncio.Handle) -> None:

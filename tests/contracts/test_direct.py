@@ -383,24 +383,49 @@ def test_a_link_that_is_lost_while_a_thread_waits_is_made_anew(make_broker: Make
 
 
 @pytest.mark.usefixtures("unlooked")
+def test_whoever_waits_for_a_handle_that_comes_back_after_a_pause_is_served(make_broker: MakeBroker) -> None:
+    """Links lost twice in a row are made anew after a pause, and the pause is a timer, which only the loop runs."""
+    broker = make_broker()
+    connection = broker.connect()
+    producer = connection.session().producer(broker.name())
+    io, channels = connection._core.io, connection._core.channels
+    for number in range(3):
+        producer.send(number)
+        drop_links(broker)
+        until(lambda: io.submit(asyncio.sleep(0, True)).result(WAIT_S) and not channels.open())
+    other = broker.connect().session().producer(broker.name())
+    for number in range(20):  # One call right after another: the IO thread would step aside for this thread.
+        other.send(number)
+    producer.send("after the pause")
+
+
+@pytest.mark.usefixtures("unlooked")
 def test_threads_of_every_kind_are_served_while_links_are_lost(make_broker: MakeBroker) -> None:
     """One sends, one receives and acknowledges, one commits what it received and sent on: each at a connection of its
     own, whose links are lost meanwhile."""
     broker = make_broker()
     name, onward = broker.name(), broker.name()
     sent: set[int] = set()
-    over = threading.Event()
+    got: set[int] = set()
+    over, sent_all, given_up = threading.Event(), threading.Event(), threading.Event()
+
+    def unfinished() -> bool:
+        """The last message may be sent after ``over``: until the sender has ended nobody else has."""
+        return not given_up.is_set() and (not sent_all.is_set() or len(sent) > len(got))
 
     def send() -> None:
-        producer = broker.connect().session().producer(name)
-        while not over.is_set():
-            producer.send(len(sent))
-            sent.add(len(sent))
+        try:
+            producer = broker.connect().session().producer(name)
+            while not over.is_set():
+                producer.send(len(sent))
+                sent.add(len(sent))
+        finally:
+            sent_all.set()
 
     def move() -> None:
         session = broker.connect().session(transacted=True)
         consumer, producer = session.consumer(name, prefetch=10), session.producer(onward)
-        while not over.is_set() or len(sent) > len(got):
+        while unfinished():
             try:
                 for message in consumer.receive_many(10, timeout=0.05):
                     producer.send(message.body)
@@ -408,24 +433,26 @@ def test_threads_of_every_kind_are_served_while_links_are_lost(make_broker: Make
             except rb.errors.BrokerError:
                 session.rollback()
 
-    got: set[int] = set()
-
     def receive() -> None:
         consumer = broker.connect().session().consumer(onward)
-        while not over.is_set() or len(sent) > len(got):
+        while unfinished():
             message = consumer.receive(timeout=0.05)
             if message is not None:
                 got.add(message.body)
 
     with ThreadPoolExecutor(3) as pool:
         working = [pool.submit(work) for work in (send, move, receive)]
-        for _ in range(5):
-            before = len(got)
-            assert until(lambda before=before: len(got) > before + 5)
-            drop_links(broker)
-        over.set()
-        for done in working:
-            done.result(WAIT_S)
+        try:
+            for _ in range(5):
+                before = len(got)
+                assert until(lambda before=before: len(got) > before + 5)
+                drop_links(broker)
+            over.set()
+            for done in working:
+                done.result(WAIT_S)
+        finally:
+            over.set()
+            given_up.set()
     assert got == sent
 
 

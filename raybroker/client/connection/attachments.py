@@ -21,6 +21,7 @@ from raybroker.client.connection.tasks import Tasks
 from raybroker.client.destinations import Destination
 from raybroker.model.errors import BrokerError, BrokerGoneError, ConnectionLostError, IllegalStateError
 from raybroker.model.names import home_of_temporary
+from raybroker.transport.loops import sleep_waited_for
 
 RECOVER_APART_S: Final = 0.2
 """Shortest time between two reattachments of a handle, so that a connection that dies at once is not made in a loop."""
@@ -120,7 +121,7 @@ class Attachments:
         loop = asyncio.get_running_loop()
         early_s = endpoint.recovered_at + RECOVER_APART_S - loop.time()
         if early_s > 0:
-            await asyncio.sleep(early_s)
+            await sleep_waited_for(early_s)
         if endpoint.has_ended():
             outage.left(endpoint)
             return

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol, TypeVar
 from raybroker.client.connection.directory import BrokerRow, Place, Subscription, View
 from raybroker.model.errors import BrokerError, BrokerGoneError, ConnectionLostError
 from raybroker.model.names import home_of_temporary
+from raybroker.transport.loops import sleep_waited_for
 
 T = TypeVar("T")
 READ_PATIENCE_S: Final = 10.0
@@ -222,7 +223,7 @@ class ClusterDirectory:
                 reads = verb.startswith(("list_", "query_", "browse_", "export_"))
                 if not reads or asyncio.get_running_loop().time() > deadline:
                     raise
-                await asyncio.sleep(RETRY_S)
+                await sleep_waited_for(RETRY_S)
 
     async def close(self) -> None:
         self._calls.close()

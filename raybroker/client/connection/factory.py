@@ -32,6 +32,7 @@ from raybroker.config import Config
 from raybroker.model.errors import ConfigError, NoClusterError
 from raybroker.model.settings import ConfigView, lookup
 from raybroker.system.clock import SystemClock
+from raybroker.transport.loops import sleep_waited_for
 
 SHORT: Final = {"trust": TRUST, "certificate": CERTIFICATE, "proxy": PROXY}
 """Short names of attributes: files, and the address of a proxy."""
@@ -202,7 +203,7 @@ def _directory(cluster: str, broker: str | None, config: Config, io: IoThread) -
         if pause:
             if clock.monotonic_ns() > until_ns:
                 break
-            io.run(asyncio.sleep(config["imqReconnectInterval"] / 1000))
+            io.run(sleep_waited_for(config["imqReconnectInterval"] / 1000))
         try:
             return ray_seam.find(cluster, name, addresses.names)
         except NoClusterError as error:

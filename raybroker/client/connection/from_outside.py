@@ -15,6 +15,7 @@ from raybroker.client.connection.service_calls import ServiceCalls
 from raybroker.client.connection.tasks import RETRY_FIRST_S
 from raybroker.config import Config
 from raybroker.model.errors import ConnectionLostError
+from raybroker.transport.loops import sleep_waited_for
 
 RETRY_LONGEST_S: Final = 1.0
 
@@ -50,5 +51,5 @@ async def settings_of_cluster(directory: Directory, timeout_s: float) -> dict[st
         except ConnectionLostError:
             if loop.time() + pause_s > deadline:
                 raise
-        await asyncio.sleep(pause_s)
+        await sleep_waited_for(pause_s)
         pause_s = min(pause_s * 2, RETRY_LONGEST_S)

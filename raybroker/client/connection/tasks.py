@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 from raybroker.client.connection.addresses import Attributes, reconnect_time
 from raybroker.client.connection.io_thread import log_failure
 from raybroker.model.errors import BrokerError, ConnectionLostError, NotOpenError
+from raybroker.transport.loops import sleep_waited_for
 
 T = TypeVar("T")
 RETRY_FIRST_S: Final = 0.02
@@ -52,7 +53,7 @@ class Tasks:
 
     async def pause(self) -> None:
         """As long as between two attempts to connect."""
-        await asyncio.sleep(self._interval_s)
+        await sleep_waited_for(self._interval_s)
 
     async def with_retry(
         self, what: str, work: Callable[[], Awaitable[T]], failed: Callable[[BrokerError], None] | None = None
@@ -78,7 +79,7 @@ class Tasks:
                         raise
                     raise ConnectionLostError(f"{what} cannot be reached; {over}: {error}") from None
             attempts += 1
-            await asyncio.sleep(pause_s)
+            await sleep_waited_for(pause_s)
             pause_s = min(pause_s * 2, self._interval_s)
 
     def close(self) -> None:

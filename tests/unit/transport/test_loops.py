@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from raybroker.transport.loops import READY_MAX, PausableLoop
+from raybroker.transport.loops import READY_MAX, SHORT_S, PausableLoop, sleep_waited_for
 
 
 @pytest.fixture
@@ -159,3 +159,18 @@ def test_a_short_timer_is_noted_unless_it_may_be_late(loop: PausableLoop) -> Non
     loop.call_later(0.05, lambda: None)
     assert loop.noted
     assert loop.is_timed
+
+
+def test_a_pause_that_somebody_waits_for_is_a_reason_to_run_however_long(led: PausableLoop) -> None:
+    led.call_later(60, lambda: None)
+    assert not led.noted
+    assert not led.is_timed
+    pause = led.create_task(sleep_waited_for(3 * SHORT_S))
+    led.run_ready()
+    assert led.noted
+    assert led.is_timed
+    led.leave()
+    led.take_no_notes()
+    _set_running_loop(None)
+    led.run_until_complete(pause)
+    assert not led.is_timed

@@ -107,6 +107,10 @@ class Waiting(RuleBasedStateMachine):
         self.woken = False
         """The IO thread is going to look because it was needed."""
         self.asked_aside = False
+        self.lost = False
+        """A link is lost, and what is waited for comes after work that only the event loop does."""
+        self.told = False
+        """Whoever leads has been told, and leaves next."""
 
     def _wake(self, needed: bool) -> None:
         self.woken = self.woken or needed
@@ -118,7 +122,7 @@ class Waiting(RuleBasedStateMachine):
             return
         if self.turns.lead(thread, self.now_ns):
             assert not self.leading
-            self.leading = thread
+            self.leading, self.told = thread, self.lost  # It finds the end of the link, or what the loop has noted.
         else:
             self._wake(self.turns.follow(thread))
             self.following.add(thread)
@@ -127,19 +131,31 @@ class Waiting(RuleBasedStateMachine):
     @rule(needs_loop=st.booleans(), gives_up=st.booleans())
     def leave(self, needs_loop: bool, gives_up: bool) -> None:
         thread, self.leading = self.leading, 0
-        self._wake(self.turns.left(self.now_ns, needs_loop=needs_loop))
-        if gives_up:
+        self._wake(self.turns.left(self.now_ns, needs_loop=needs_loop or self.lost))
+        self.told = False
+        if gives_up or self.lost:
             self._wake(self.turns.follow(thread))
             self.following.add(thread)
 
-    @precondition(lambda self: self.following and self.turns.owner is not Owner.NOBODY)
+    @rule()
+    def lose(self) -> None:
+        """The link of those who wait is lost. A leader reads its end; nobody else does while the loop stands still."""
+        self.lost = True
+        self.told = bool(self.leading)
+
+    @precondition(lambda self: self.lost and self.turns.owner is Owner.SERVER)
+    @rule()
+    def recover(self) -> None:
+        self.lost = False
+
+    @precondition(lambda self: self.following and self.turns.owner is not Owner.NOBODY and not self.lost)
     @rule(data=st.data())
     def answered(self, data: st.DataObject) -> None:
         thread = data.draw(st.sampled_from(sorted(self.following)))
         self.following.remove(thread)
         self.asked_aside |= self.turns.followed(thread, self.now_ns)
 
-    @precondition(lambda self: self.asked_aside and self.turns.owner is Owner.SERVER)
+    @precondition(lambda self: self.asked_aside and self.turns.owner is Owner.SERVER and not self.lost)
     @rule()
     def step_aside(self) -> None:
         self.asked_aside = False
@@ -161,6 +177,11 @@ class Waiting(RuleBasedStateMachine):
     def no_follower_is_left_alone(self) -> None:
         if self.following and self.turns.owner is Owner.NOBODY:
             assert self.woken
+
+    @invariant()
+    def whoever_waits_for_a_lost_link_gets_the_loop(self) -> None:
+        if self.lost and (self.following or self.leading):
+            assert self.told or self.woken or self.turns.owner is Owner.SERVER
 
     @invariant()
     def the_io_thread_comes_back(self) -> None:
