@@ -59,9 +59,12 @@ class Audit:
         """The audit log of a host, beside the broker's."""
         if not told:
             return cls.silent()
-        path = Path(str(told["path"]))
-        source = {"broker": str(told.get("broker", "")), "host": host}
-        return cls(path.with_name(f"{path.stem}-{host}{path.suffix}"), source, now_s, int(told["bytes"]))
+        path, broker = Path(str(told["path"])), str(told.get("broker", ""))
+        name = host.removeprefix(f"{broker}/").replace("/", "-")  # A host's key has its broker in front.
+        return cls(
+            path.with_name(f"{path.stem}-{name}{path.suffix}"), {"broker": broker, "host": host}, now_s,
+            int(told["bytes"]),
+        )  # fmt: skip
 
     def record(self, event: str, result: str = OK, **fields: str) -> None:
         """Write one line."""

@@ -90,6 +90,10 @@ class SecurityError(BrokerError):
     """Not authenticated, or not permitted."""
 
 
+class NotAdmittedError(SecurityError):
+    """The user is who he says, and may not connect to the service."""
+
+
 class ConnectionEndedError(SecurityError):
     """The broker's side, an administrator above all, has ended the connection for good; the text has the reason.
 

@@ -70,6 +70,10 @@ LISTENER_SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("raybroker.http.bodies_bytes_max", "size", 64 * MIB, "broker",
             "Bodies of all requests that are being handled; one more is answered 503.",
             unit="bytes", low=MIB, high=4096 * MIB),
+    Setting("raybroker.http.cors.origins", "string", "", "broker",
+            "Origins of other sites whose pages may use the services over HTTP, such as https://app.example, with "
+            "commas between: browsers let them read answers, and their changes are taken. Empty: no page of another "
+            "site may change anything, and browsers show it no answer."),
     Setting("raybroker.stomp.login_bytes_max", "size", 8 * KIB, "broker",
             "The frame CONNECT; a larger one is answered by ERROR.", unit="bytes", low=512, high=64 * KIB),
     Setting("raybroker.stomp.headers_bytes_max", "size", 64 * KIB, "broker",

@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from raybroker.model.errors import SecurityError
+from raybroker.model.errors import NotAdmittedError, SecurityError
 from raybroker.model.names import is_reserved_name, is_temporary_name
 
 if TYPE_CHECKING:
@@ -63,8 +63,9 @@ class Access:
                 "[B4051] user %r may not %s: %s", user.name, request,
                 f"rule {decision.rule!r}" if decision.rule else _NO_RULE,
             )  # fmt: skip
-            raise SecurityError(f"user {user.name!r} may not {request}; an administrator sees why in the log, or with"
-                                f" raybroker why-denied")
+            kind = NotAdmittedError if request.resource == "connection" else SecurityError
+            raise kind(f"user {user.name!r} may not {request}; an administrator sees why in the log, or with raybroker"
+                       " why-denied")
 
 
 def user_of(claims: dict[str, Any]) -> User:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, Protocol
 
-from raybroker.model.addresses import is_loopback
 from raybroker.model.errors import SecurityError
 from raybroker.security.access_rules import User
+from raybroker.system.own_address import is_own
 
 DIGEST: Final = "digest"
 BASIC: Final = "basic"
@@ -30,7 +30,7 @@ class Peer(NamedTuple):
     @property
     def secrets_are_safe(self) -> bool:
         """Whether nobody else can read what the client sends."""
-        return self.encrypted or is_loopback(self.address)
+        return self.encrypted or is_own(self.address)
 
 
 class Identity(NamedTuple):
@@ -76,7 +76,7 @@ def require_safe(peer: Peer, what: str, unencrypted: bool) -> None:
 def require_private(address: str, allowed: bool, secure: str) -> None:
     """Raises SecurityError for a client of a gateway that sends its password in clear from another machine, unless that
     is ``allowed``; ``secure``: the service with TLS that it can use."""
-    if not allowed and not is_loopback(address):
+    if not allowed and not is_own(address):
         raise SecurityError(
             f"a password would go over the network in clear: use the service {secure}, or set"
             f" {UNENCRYPTED}=true where the network is trusted"

@@ -15,6 +15,7 @@ read, nothing is read from it, so that it has no more pings answered than fit in
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import socket
 from collections import Counter, OrderedDict
@@ -24,6 +25,7 @@ from typing import Any, Final
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from raybroker.model.setting_listeners import UNREAD_S
+from raybroker.services.web.problems import CONTENT_TYPE, RefusedError, problem
 from raybroker.transport.unread import UnreadWatch
 
 CERTIFICATE: Final = "raybroker.certificate"
@@ -36,6 +38,9 @@ HEADERS_MAX: Final = 256
 PIPELINED_MAX: Final = 16
 CLOSE_TIMEOUT_S: Final = 5.0
 """For the last answer to be read."""
+VERSIONS: Final = ("1.1", "1.0")
+ONCE: Final = frozenset({b"host", b"authorization", b"content-type", b"origin", b"content-encoding"})
+"""Headers that a request has once at most."""
 
 
 
@@ -245,6 +250,17 @@ class BoundedProtocol(HttpToolsProtocol):
             self.headers.append((name, value))
 
     def _headers_ended(self) -> None:
+        """The line and the headers have come. What another server on the way could read in another way is refused."""
+        if self._heading:
+            version = self.parser.get_http_version()
+            if version not in VERSIONS:
+                self._stop(f"the version HTTP/{version:.8}; there are HTTP/1.1 and HTTP/1.0", 505)
+            names = [name for name, _ in self.headers if name in ONCE]
+            twice = next((name for name in names if names.count(name) > 1), None)
+            if twice is not None:
+                self._stop(f"it has the header {twice.decode()} twice", 400)
+            if b"host" not in names and version == VERSIONS[0]:
+                self._stop("it has no header host", 400)
         self._heading = False
         self._headers = self._head_bytes = self._silent_bytes = 0
 
@@ -281,10 +297,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def _refuse(self, why: str, status: int) -> None:
         """Say why, and end it."""
         self._refused = True
-        text = f"{why}\n".encode()
-        head = (
-            f"content-type: text/plain; charset=utf-8\r\ncontent-length: {len(text)}\r\nconnection: close\r\n\r\n"
-        )
+        text = json.dumps(problem(RefusedError(why, status))).encode()
+        head = f"content-type: {CONTENT_TYPE}\r\ncontent-length: {len(text)}\r\nconnection: close\r\n\r\n"
         if not self.transport.is_closing():
             self.transport.write(STATUS_LINE[status] + head.encode() + text)
             self.transport.close()

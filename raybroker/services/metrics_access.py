@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from raybroker.model.errors import BrokerError, ConfigError, SecurityError
+from raybroker.model.errors import BrokerError, ConfigError, NotAdmittedError, SecurityError
 from raybroker.model.settings import ConfigView
 from raybroker.security.access import ADMIN_GROUP
 from raybroker.security.basic import Basic
@@ -54,8 +54,8 @@ class MetricsAccess:
         self._basic = Basic(FileRepository(users), Lockout(now_s), self._checks, unencrypted=True)
 
     async def require(self, header: str | None, address: str, *, encrypted: bool = False) -> None:
-        """Raises SecurityError for whoever may not ask; ``header``: Authorization, ``address``: of the client, who has
-        come over TLS or not."""
+        """Raises SecurityError for whoever may not ask, NotAdmittedError when that is known without asking again who he
+        is; ``header``: Authorization, ``address``: of the client, who has come over TLS or not."""
         if header is None:
             raise SecurityError(ASKED)
         scheme, _, rest = header.partition(" ")
@@ -67,12 +67,15 @@ class MetricsAccess:
             given = who(header)
         except BrokerError as error:
             raise SecurityError(str(error)) from None
-        require_private(address, self._unencrypted or encrypted, f"token in {TOKEN_FILE}")
+        try:
+            require_private(address, self._unencrypted or encrypted, f"token in {TOKEN_FILE}")
+        except SecurityError as error:
+            raise NotAdmittedError(str(error)) from None
         exchange = self._basic.exchange(Peer(address))
         exchange.begin(given.user)
         identity, _ = await exchange.finish(given.password)
         if ADMIN_GROUP not in identity.user.groups:
-            raise SecurityError(f"user {given.user!r:.140} may not see metrics: that is for the group {ADMIN_GROUP}")
+            raise NotAdmittedError(f"user {given.user!r:.140} may not see metrics: that is for the group {ADMIN_GROUP}")
 
     def _is_token(self, shown: str) -> bool:
         """Compares in constant time; blocks for the disk."""

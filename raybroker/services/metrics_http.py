@@ -38,7 +38,7 @@ from raybroker.admin.checks import Grade, failing, row, worst
 from raybroker.metrics.catalogue import TIERS, Tier
 from raybroker.metrics.exposition import content_type, page
 from raybroker.metrics.snapshot import Snapshot
-from raybroker.model.errors import BrokerError, ConfigError, SecurityError
+from raybroker.model.errors import BrokerError, ConfigError, NotAdmittedError, SecurityError
 from raybroker.model.nearest import nearest
 from raybroker.model.setting import PortRange
 from raybroker.model.setting_listeners import UNREAD_S
@@ -252,8 +252,10 @@ class Endpoint:
             return await self._respond(request)
         except SecurityError as error:
             self._refusals.refused(request.client.host if request.client else "", f"metrics: {error}")
-            headers = {"WWW-Authenticate": REALM, "Cache-Control": "no-store"}
-            return _Answer(401, _TEXT, f"{error}\n".encode(), headers)
+            text = f"{error}\n".encode()
+            if isinstance(error, NotAdmittedError):
+                return _Answer(403, _TEXT, text, _FRESH)
+            return _Answer(401, _TEXT, text, {"WWW-Authenticate": REALM, **_FRESH})
         except ConfigError as error:
             return _Answer(400, _TEXT, f"{error}\n".encode())
         except (BrokerError, TimeoutError) as error:

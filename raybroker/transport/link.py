@@ -84,7 +84,10 @@ class Link(asyncio.BufferedProtocol):
         if transport.get_extra_info("ssl_object") is not None:
             return True
         name = transport.get_extra_info("peername")
-        return is_loopback(str(name[0])) if isinstance(name, tuple) and name else True  # A pipe, or a Unix socket.
+        if not (isinstance(name, tuple) and name):
+            return True  # A pipe, or a Unix socket.
+        own = transport.get_extra_info("sockname")
+        return is_loopback(str(name[0])) or (isinstance(own, tuple) and own[0] == name[0])
 
     # ---- called by the transport -----------------------------------------------------------------------------------
 

@@ -1,8 +1,4 @@
-"""The ASGI application: a request is one verb, carried out by the connection of who asks.
-
-A page of another site cannot have a browser change anything with the credentials that the browser keeps: browsers say
-where a page is from (Origin), and only this service's own address is taken.
-"""
+"""The ASGI application: a request is one verb, carried out by the connection of who asks."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import inspect
 import re
 from collections.abc import Callable
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -112,8 +107,6 @@ class Administration(WebApplication[Administrator]):
     async def _carry_out(
         self, work: Work, operation: Operation, request: Request, user: Administrator
     ) -> Response:
-        if request.method != "GET":
-            require_own_page(request)
         given = request.state.query if work.shape.query else await self._body(work.shape, request)
         try:
             args = work.shape.arguments(request.path_params, given)
@@ -153,10 +146,3 @@ def _missing(answer: Any) -> list[dict[str, Any]]:
         {"check": "answers", "of": name, "grade": "critical", "text": f"it has not answered: {why}"}
         for name, why in sorted(missing.items())
     ]
-
-
-def require_own_page(request: Request) -> None:
-    """Raises RefusedError, 403, for a page of another site."""
-    origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
-        raise RefusedError(f"a page of {origin!r:.200} may not ask for changes here", 403)

@@ -37,8 +37,10 @@ from raybroker.services.web.application import (
     WebApplication,
     answered,
     answered_with,
+    has_body,
     not_understood,
 )
+from raybroker.services.web.problems import RefusedError
 from raybroker.services.web.users import Users
 
 PLACES_KNOWN_MAX: Final = 1024
@@ -76,7 +78,13 @@ class Application(WebApplication[UserConnection]):
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application."""
         if scope["type"] == "websocket" and self._relay is not None and scope["path"] == NATIVE:
-            await self._relay.serve(WebSocket(scope, receive, send))
+            client = WebSocket(scope, receive, send)
+            try:  # A browser would show a certificate that stands for its user.
+                self._terms.origins.require("CONNECT", client.headers)
+            except RefusedError:
+                await client.close()
+                return
+            await self._relay.serve(client)
         else:
             await super().app(scope, receive, send)
 
@@ -124,7 +132,7 @@ class Application(WebApplication[UserConnection]):
         return answered({"ids": ids}, 201)
 
     async def _receive(self, request: Request, user: UserConnection) -> Response:
-        query, queue = request.state.query, request.path_params["name"]
+        query, queue = await self._options(request), request.path_params["name"]
         most = self._terms.receives_max
         if self._receives >= most:
             raise ResourceAllocationError(f"{most} requests wait for messages; try again, or wait shorter")
@@ -140,6 +148,17 @@ class Application(WebApplication[UserConnection]):
         except BrokerError:
             await user.give_up(queue, held)
             raise
+
+    async def _options(self, request: Request) -> dict[str, Any]:
+        """Of the query and of the body; raises MessageFormatError for one that is in both."""
+        query: dict[str, Any] = request.state.query
+        if not has_body(request) and "content-type" not in request.headers:
+            return query
+        async with self.bodies.json(request) as data:
+            given = models.parsed(models.RECEIVE, data) if data.strip() else {}
+        if twice := sorted(query.keys() & given.keys()):
+            raise MessageFormatError(f"{twice[0]} is in the query and in the body of the request; say it once")
+        return {**query, **given}
 
     async def _acknowledge(self, request: Request, user: UserConnection) -> Response:
         return await self._settle(request, user, models.ACKNOWLEDGE, "acknowledged")

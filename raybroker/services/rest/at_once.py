@@ -21,6 +21,8 @@ from raybroker.services.web.json_text import loaded, written
 from raybroker.services.web.users import Known, Users
 
 JSON_BYTES: Final = JSON.encode()
+_ELSEWHERE: Final = frozenset({b"content-encoding", b"origin", b"sec-fetch-site"})
+"""Headers of requests that are for the application: it refuses what is encoded, and pages of other sites."""
 CREATED: Final = b"cache-control: no-store\r\ncontent-length: %d\r\ncontent-type: application/json\r\n"
 
 
@@ -126,7 +128,7 @@ class SendsAtOnce:
         """None: it is for others. Raises what is wrong with it."""
         headers = head.headers
         destination = self._destination_at(head.url)
-        if destination is None or headers.get(b"content-type") != JSON_BYTES or b"content-encoding" in headers:
+        if destination is None or headers.get(b"content-type") != JSON_BYTES or not _ELSEWHERE.isdisjoint(headers):
             return None
         authorization = headers.get(b"authorization")
         given, peer = self._web.asked_by(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import re
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, NotRequired
@@ -199,6 +200,17 @@ class ReceiveQuery(TypedDict):
     ]]
 
 
+@with_config(extra="forbid", strict=True, title="Receive")
+class ReceiveIn(TypedDict):
+    """The same in a body."""
+
+    max: NotRequired[Annotated[int, Field(ge=1, le=RECEIVED_MAX, json_schema_extra={"default": 1})]]
+    wait_ms: NotRequired[Annotated[int, Field(ge=0, le=WAIT_MS_MAX, json_schema_extra={"default": 0})]]
+    lease_ms: NotRequired[
+        Annotated[int, Field(ge=LEASE_MS_MIN, le=LEASE_MS_MAX, json_schema_extra={"default": LEASE_MS})]
+    ]
+
+
 @with_config(extra="forbid")
 class BrowseQuery(TypedDict):
     """How many messages, and which."""
@@ -212,6 +224,7 @@ MESSAGES: Final = TypeAdapter(Annotated[list[MessageIn], Field(min_length=1, max
 SEND: Final = TypeAdapter(MessageIn | Annotated[list[MessageIn], Field(min_length=1, max_length=ARRAY_MAX)])
 ACKNOWLEDGE: Final = TypeAdapter(AcknowledgeIn)
 RELEASE: Final = TypeAdapter(ReleaseIn)
+RECEIVE: Final = TypeAdapter(ReceiveIn)
 
 
 def parsed(adapter: TypeAdapter[Any], data: bytes) -> Any:
@@ -236,7 +249,8 @@ def body_of(message: MessageIn) -> Any:
     if message.get("encoding") != "base64":
         return body
     if not isinstance(body, str):
-        raise MessageFormatError(f"body: with encoding base64 it is a text, not a {type(body).__name__}")
+        shown = json.dumps(body, ensure_ascii=False)
+        raise MessageFormatError(f"body: with encoding base64 it is a text, not {shown:.80}")
     try:
         return base64.b64decode(body, validate=True)
     except (binascii.Error, ValueError) as error:

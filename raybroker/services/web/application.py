@@ -21,6 +21,7 @@ from raybroker.services.web.bodies import BODIES_BYTES_MAX, BODY_TIMEOUT_S, JSON
 from raybroker.services.web.credentials import Credentials
 from raybroker.services.web.json_text import checked, written
 from raybroker.services.web.operations import About, Operation, description
+from raybroker.services.web.origins import Origins
 from raybroker.services.web.problems import CONTENT_TYPE, RefusedError, headers_of, problem, status_of
 from raybroker.services.web.routes import Routes
 from raybroker.services.web.users import Opened, Users
@@ -50,6 +51,7 @@ class Terms(NamedTuple):
     bodies_bytes_max: int = BODIES_BYTES_MAX
     body_timeout_s: float = BODY_TIMEOUT_S
     web_sockets_max: int = 2048
+    origins: Origins = Origins()
 
     @property
     def receives_max(self) -> int:
@@ -58,12 +60,13 @@ class Terms(NamedTuple):
 
 
 class _Route(NamedTuple):
-    """What a path has for a method. ``needed``: its query may not be empty."""
+    """What a path has for a method. ``needed``: its query may not be empty; ``body``: it may have one."""
 
     handler: Handler
     query: TypeAdapter[Any]
     needed: bool
     public: bool
+    body: bool
 
     def asked(self, request: Request) -> Any:
         """The query, checked; raises MessageFormatError."""
@@ -91,12 +94,14 @@ class WebApplication(Generic[U]):
         listed = list(operations)
         self._description = written(description(about, listed))
         self._routes: Routes[_Route] = Routes()
-        """Not HEAD: what GET does may change something."""
+        """HEAD is what GET is, without the body of the answer."""
         for operation in listed:
             needed = bool(operation.query.json_schema().get("required"))
             self._routes.add(
                 operation.method, operation.path,
-                _Route(self.handler(operation), operation.query, needed, operation.public),
+                _Route(
+                    self.handler(operation), operation.query, needed, operation.public, operation.body is not None
+                ),
             )  # fmt: skip
 
     def handler(self, operation: Operation) -> Handler:
@@ -115,6 +120,7 @@ class WebApplication(Generic[U]):
             return
         request = Request(scope, receive)
         answer = await self._respond(request)
+        answer.headers.update(self._terms.origins.told(request.headers))
         await answer(scope, receive, send)
 
     async def elsewhere(self, request: Request) -> Response | None:
@@ -126,12 +132,13 @@ class WebApplication(Generic[U]):
 
     async def _respond(self, request: Request) -> Response:
         try:
+            self._terms.origins.require(request.method, request.headers)
             methods, given = self._routes.find(request.scope["raw_path"])
             if not methods:
                 return await self.elsewhere(request) or self._nowhere(request)
-            found = methods.get(request.method)
+            found = methods.get("GET" if request.method == "HEAD" else request.method)
             if found is None:
-                return not_understood(request, ", ".join(sorted(methods)))
+                return self._no_such_method(request, sorted({*methods, *(("HEAD",) if "GET" in methods else ())}))
             request.scope["path_params"] = given
             return await self._answer(request, found)
         except BrokerError as error:
@@ -140,6 +147,11 @@ class WebApplication(Generic[U]):
             return Response(status_code=400)
         except Exception as error:  # noqa: BLE001 - whoever asks is told, and the log has the rest
             return answered_with(failed(error))
+
+    def _no_such_method(self, request: Request, allowed: list[str]) -> Response:
+        """405, or what a browser is told that asks before a page of another site does."""
+        asked = self._terms.origins.preflight(request.headers, allowed) if request.method == "OPTIONS" else None
+        return not_understood(request, ", ".join(allowed)) if asked is None else Response(None, 204, asked)
 
     def _nowhere(self, request: Request) -> Response:
         paths = self._routes.paths
@@ -160,6 +172,10 @@ class WebApplication(Generic[U]):
             self.require_open()
             async with self.users.of(given, peer) as user:
                 self.check_path(request.path_params)
+                if has_body(request) and not route.body:
+                    raise RefusedError(
+                        f"{request.method:.20} takes no body here; what it is asked goes into the query", 400
+                    )
                 request.state.query = route.asked(request)
                 try:
                     return await route.handler(request, user)
@@ -201,6 +217,11 @@ class WebApplication(Generic[U]):
 
     async def _openapi(self, request: Request, user: None) -> Response:
         return Response(self._description, media_type=JSON)
+
+
+def has_body(request: Request) -> bool:
+    """Whether a body comes with a request."""
+    return bool(request.headers.get("content-length", "0").strip("0")) or "transfer-encoding" in request.headers
 
 
 def opened_again(error: SecurityError) -> ResourceAllocationError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from typing import Any, Final, NotRequired
 
 import orjson
@@ -47,12 +48,33 @@ DIGITS: Final = BeforeValidator(_digits)
 """For whole numbers in a query, which come as text."""
 
 
+_MANY_DIGITS: Final = re.compile(rb"\d{19}")
+_TOKENS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|(-?\d[0-9.eE+-]*)', re.DOTALL)
+_WHOLE: Final = re.compile(rb"-?\d{1,20}")
+
+
 def loaded(data: bytes) -> Any:
-    """The value of a request's body; raises MessageFormatError."""
+    """The value of a request's body; raises MessageFormatError, also for a whole number that would lose digits."""
     try:
-        return orjson.loads(data)
+        value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise MessageFormatError(f"the body of the request is no JSON: {error}") from None
+    if _MANY_DIGITS.search(data) is not None:
+        _require_whole_numbers(data)
+    return value
+
+
+def _require_whole_numbers(data: bytes) -> None:
+    """Raises MessageFormatError for a whole number that is read as a float."""
+    for token in _TOKENS.finditer(data):
+        number = token[1]
+        if number is None or not number.removeprefix(b"-").isdigit():
+            continue
+        if _WHOLE.fullmatch(number) is None or not -(1 << 63) <= int(number) < 1 << 64:
+            raise MessageFormatError(
+                f"the whole number {number.decode():.40} of the request has more than 64 bits and would lose digits;"
+                " send it as a text"
+            )
 
 
 def checked(adapter: TypeAdapter[Any], value: Any, what: str) -> Any:

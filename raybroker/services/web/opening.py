@@ -16,6 +16,7 @@ from raybroker.services.http_server import HttpServer
 from raybroker.services.native import RefusalLog
 from raybroker.services.web.application import Terms, WebApplication
 from raybroker.services.web.credentials import Offer
+from raybroker.services.web.origins import PROPERTY, Origins
 from raybroker.services.web.users import Connect, Opened, Users
 from raybroker.system.clock import SystemClock
 
@@ -57,7 +58,7 @@ def terms_of(config: ConfigView, broker: str, version: str, *, secure: str, pull
         requests_max=config["raybroker.http.requests_max"],
         bodies_bytes_max=config["raybroker.http.bodies_bytes_max"],
         body_timeout_s=config["raybroker.http.body_timeout"],
-        web_sockets_max=config["raybroker.http.websockets_max"],
+        web_sockets_max=config["raybroker.http.websockets_max"], origins=Origins.of(config[PROPERTY]),
     )  # fmt: skip
 
 

@@ -64,7 +64,7 @@ TITLES: Final[Mapping[int, str]] = {
     405: "Not this method", 410: "It has ended", 408: "The request did not come in time", 409: "Not in this state",
     411: "The length of the body is missing", 413: "Too large", 415: "Not this type of body",
     429: "Too many failed logins", 431: "Headers too large", 500: "The broker failed",
-    501: "Not built", 503: "Not now", 504: "No answer in time", 507: "Full",
+    501: "Not built", 503: "Not now", 504: "No answer in time", 505: "Not this version of HTTP", 507: "Full",
 }  # fmt: skip
 
 

@@ -16,7 +16,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from raybroker.model.errors import BrokerError, IllegalStateError, ResourceAllocationError, SecurityError
+from raybroker.model.errors import (
+    BrokerError,
+    IllegalStateError,
+    NotAdmittedError,
+    ResourceAllocationError,
+    SecurityError,
+)
 from raybroker.services.web.credentials import Credentials, Digests, Offer
 
 LOG: Final = logging.getLogger("raybroker.services")
@@ -164,6 +170,8 @@ class Users(Generic[U]):
             task.add_done_callback(lambda done: self._opened(key, done))
         try:
             return await asyncio.shield(task)
+        except NotAdmittedError:
+            raise
         except SecurityError as error:
             raise self.offer.asked(str(error)) from None
         except IllegalStateError as error:  # The service is paused or quiesced.

@@ -46,16 +46,19 @@ def test_a_flood_of_refusals_is_counted_and_other_lines_are_written(tmp_path: Pa
     assert log.rows()[-1]["user"] == "eve"
 
 
-def test_a_host_writes_beside_its_broker_and_none_when_there_is_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("key", "file"), [
+    ("h1", "b1-h1.log"), ("b1/h1", "b1-h1.log"), ("b1/d-orders", "b1-d-orders.log"), ("b2/h1", "b1-b2-h1.log"),
+])  # fmt: skip
+def test_a_host_writes_beside_its_broker_and_none_when_there_is_none(tmp_path: Path, key: str, file: str) -> None:
     log = Log(tmp_path, bytes_max=65_536)
-    host = Audit.of_host(log.audit.told(), "h1", lambda: log.now_s)
+    host = Audit.of_host(log.audit.told(), key, lambda: log.now_s)
     host.record("denied", REFUSED, user="bob")
-    (row,) = [json.loads(line) for line in (tmp_path / "b1-h1.log").read_text().splitlines()]
-    assert (row["broker"], row["host"], row["user"], host.bytes_max) == ("b1", "h1", "bob", 65_536)
+    (row,) = [json.loads(line) for line in (tmp_path / file).read_text().splitlines()]
+    assert (row["broker"], row["host"], row["user"], host.bytes_max) == ("b1", key, "bob", 65_536)
     silent = Audit.of_host(Audit.silent().told(), "h1", lambda: log.now_s)
     silent.record("denied", REFUSED)
     silent.close()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["b1-h1.log"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [file]
 
 
 def test_verbs_are_shown_without_what_may_be_content_of_messages() -> None:
