@@ -39,6 +39,7 @@ from raybroker.broker.cluster_shell import Clustering
 from raybroker.broker.join_settings import settings_of
 from raybroker.broker.link_security import cluster_tls
 from raybroker.broker.memory import BrokerMemory
+from raybroker.broker.transactions import branch_states
 from raybroker.cluster.change_record import Change, RecordState
 from raybroker.cluster.member import Member
 from raybroker.cluster.member_messages import Envelope
@@ -491,6 +492,10 @@ class BrokerActor:
     async def changed(self, version: int, timeout_s: float) -> int:
         """Wait for another version, for a bounded time."""
         return await (await self._ready()).changed(version, timeout_s)
+
+    async def branch_states(self, key: bytes) -> list[str]:
+        """States of an XA branch on all hosts of the cluster."""
+        return branch_states(await self.carry_out("list_transactions", {}), key)
 
     async def settings(self) -> dict[str, Any]:
         """What was configured for clients of this cluster."""

@@ -26,6 +26,11 @@ PATIENCE_SWEEPS: Final = 15
 _ID = re.compile(r"(?:(?P<host>.+)[:@])?(?P<id>\d{1,20})", re.ASCII)
 
 
+def branch_states(rows: Listing, key: bytes) -> list[str]:
+    """States of an XA branch, one of each host that has it; ``rows`` as :meth:`Transactions.list_transactions`."""
+    return [row["state"] for row in rows if row["kind"] == "xa" and row["key"] == key.hex()]
+
+
 def _nowhere(key: str) -> HostElsewhere | None:
     """There is no other broker."""
     return None

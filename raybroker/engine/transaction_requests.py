@@ -34,7 +34,6 @@ class TransactionRequests:
             "txn_received": self._received,
             "txn_outcome": self._outcome,
             "txn_forget": self._forget,
-            "txn_known": self._known,
             "txn_recover": self._recover,
         }
 
@@ -130,11 +129,6 @@ class TransactionRequests:
 
     def _outcome(self, session: Session, request: int, args: Arguments) -> None:
         self._transactions.conclude(_key(args), lambda state: session.peer.reply(request, {"state": state}))
-
-    def _known(self, session: Session, request: int, args: Arguments) -> None:
-        transactions, key = self._transactions, _key(args)
-        found = transactions.find(key) or transactions.log.heuristic.get(key)
-        session.peer.reply(request, {"state": found.state if found is not None else None})
 
     def _forget(self, session: Session, request: int, args: Arguments) -> None:
         self._transactions.forget(_key(args), lambda: session.peer.reply(request, {}))

@@ -95,7 +95,7 @@ class Backend(Protocol):
 
 ASKED: Final = frozenset({
     "brokers", "brokers_changed", "members", "routes", "renew_routes", "release_routes", "create_temporary",
-    "destroy_temporary", "unsubscribe", "matching", "changed",
+    "destroy_temporary", "unsubscribe", "matching", "changed", "branch_states",
 })  # fmt: skip
 """What a client of a NORMAL service may ask without a right of its own."""
 

@@ -36,7 +36,7 @@ EXPECTED_MAX: Final = 16_384
 _FREE: Final = frozenset({
     "hello", "start", "stop", "close_producer", "close_consumer", "close_browser", "browse", "release", "schedule",
     "unwatch_consumers", "txn_begin", "txn_stage", "txn_commit", "txn_prepare", "txn_decide", "txn_rollback",
-    "txn_received", "txn_outcome", "txn_forget", "txn_known", "read_body", "drop_body", "body_piece",
+    "txn_received", "txn_outcome", "txn_forget", "read_body", "drop_body", "body_piece",
 })  # fmt: skip
 """Requests about what the connection has already, or by a name that cannot be guessed."""
 _RIGHTS: Final = {

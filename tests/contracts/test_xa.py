@@ -239,34 +239,68 @@ def test_an_unknown_branch_cannot_be_committed_or_rolled_back(broker: LoopbackBr
         assert caught.value.code == XAER_NOTA
 
 
+@pytest.mark.parametrize("seen", ["same host", "another host", "no host"])
 @pytest.mark.parametrize("prepared", [True, False])
-@pytest.mark.parametrize("seen", [True, False])
-def test_the_same_identifier_of_another_connection_is_refused_and_leaves_the_branch_alone(
-    broker: LoopbackBroker, prepared: bool, seen: bool
+def test_the_same_identifier_of_another_connection_is_refused_at_start_and_leaves_the_branch_alone(
+    broker: LoopbackBroker, prepared: bool, seen: str
 ) -> None:
-    """XAER_DUPID: at start where a host of the connection knows the branch, else at end"""
+    """XAER_DUPID, whatever hosts the other connection has spoken to"""
     connection, first, second = broker.connect(), broker.connect(xa=True), broker.connect(xa=True)
-    target = broker.name()
+    target, elsewhere = broker.name(), broker.name()
     session, other = first.session(), second.session()
     worked(session, target)
     if prepared:
         session.xa.prepare(XID)
-    producer = other.producer(target) if seen else None
-    if producer is None:
+    if seen != "no host":
+        other.producer(target if seen == "same host" else elsewhere)
+    with pytest.raises(XAError, match="there is a branch of that XID already") as refused:
         other.xa.start(XID)
-        other.producer(target).send("not mine")
-    with pytest.raises(XAError) as refused:
-        (other.xa.end if producer is None else other.xa.start)(XID)
     assert refused.value.code == XAER_DUPID
-    if producer is None:
-        with pytest.raises(XARolledBackError):
-            other.xa.prepare(XID)
+    other.xa.start(OTHER)  # The refused call changed nothing here.
+    other.xa.end(OTHER)
     if not prepared:
         session.xa.prepare(XID)
     session.xa.commit(XID)
     assert held(connection, target) == 1
     assert bodies(take(connection.session().consumer(target), 1)) == ["out"]
     assert states(connection) == []
+
+
+def test_an_identifier_that_two_started_before_either_worked_is_refused_at_the_end(broker: LoopbackBroker) -> None:
+    """XAER_DUPID: only the hosts know a branch, and they learn of it with its first work"""
+    connection, first, second = broker.connect(), broker.connect(xa=True), broker.connect(xa=True)
+    target = broker.name()
+    session, other = first.session(), second.session()
+    session.xa.start(XID)
+    other.xa.start(XID)
+    session.producer(target).send("out")
+    other.producer(target).send("not mine")
+    session.xa.end(XID)
+    with pytest.raises(XAError) as refused:
+        other.xa.end(XID)
+    assert refused.value.code == XAER_DUPID
+    with pytest.raises(XARolledBackError):
+        other.xa.prepare(XID)
+    session.xa.prepare(XID)
+    session.xa.commit(XID)
+    assert bodies(take(connection.session().consumer(target), 1)) == ["out"]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_branch_that_another_connection_settled_has_an_xa_code(broker: LoopbackBroker, commit: bool) -> None:
+    """XAER_NOTA, also when the other one has decided otherwise"""
+    first, second = broker.connect(xa=True), broker.connect(xa=True)
+    session, other = first.session(), second.session()
+    worked(session, broker.name())
+    session.xa.prepare(XID)
+    (other.xa.rollback if commit else other.xa.commit)(XID)
+    call = session.xa.commit if commit else session.xa.rollback
+    for _ in range(2):
+        with pytest.raises(XAError) as refused:
+            call(XID)
+        assert refused.value.code == XAER_NOTA
+    worked(session, broker.name())
+    session.xa.commit(XID, True)
 
 
 @pytest.mark.parametrize(

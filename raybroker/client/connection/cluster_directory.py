@@ -210,6 +210,10 @@ class ClusterDirectory:
 
     # ---- the rest --------------------------------------------------------------------------------------------------
 
+    async def branch_states(self, key: bytes) -> list[str]:
+        found: list[str] = await self._ask("branch_states", key)
+        return found
+
     async def settings(self) -> dict[str, Any]:
         found: dict[str, Any] = await self._ask("settings")
         return found

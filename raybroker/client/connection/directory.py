@@ -157,6 +157,10 @@ class Directory(Protocol):
         """
         ...
 
+    async def branch_states(self, key: bytes) -> list[str]:
+        """States of an XA branch, by its packed XID, one of each host of the cluster that has it and can be asked."""
+        ...
+
     async def settings(self) -> dict[str, Any]:
         """Factory attributes and limits that the cluster gives its clients."""
         ...

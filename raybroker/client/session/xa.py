@@ -15,8 +15,9 @@ is on every host that the session uses in it, and its key there is the packed XI
     PREPARED   commit, rollback              gone, or remembered as an administrator ended it
 
 Any other call raises XAStateError with the XID and its state and changes nothing.  A prepared branch outlives the
-connection: recover() names it on any other.  An XID that another connection has in use is refused with XAER_DUPID: by
-start() where a host of this connection knows it, else by end(); the other's branch is not touched.
+connection: recover() names it on any other.  An XID that another connection has in use is refused with XAER_DUPID by
+start(): every host of the cluster is asked.  Where both have started it before either did anything in it, or a host
+could not be asked, end() refuses it.  The other's branch is not touched.
 
 An administrator may commit or roll back a prepared branch in place of its manager.  That heuristic decision stays until
 forget(xid) on any connection: recover() names the branch, start(xid) is refused, and commit(xid) and rollback(xid)
@@ -29,7 +30,8 @@ connection, or a host that cannot be asked, is a ConnectionLostError, as everywh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from raybroker.client.connection.channel import Channel
@@ -49,6 +51,7 @@ from raybroker.model.errors import (
     BrokerError,
     ConnectionLostError,
     IllegalStateError,
+    InvalidDestinationError,
     TransactionInProgressError,
     TransactionRolledBackError,
     XAError,
@@ -236,15 +239,11 @@ class XaTransactions(SessionTransactions):
             await self._session.give_back()
 
     async def _refuse_known(self, xid: Xid) -> None:
-        """Raise XAER_DUPID when a host of this connection has the branch already; it is another connection's."""
-        channels = self._session.connection.channels.open()
-        for answer in await asyncio.gather(
-            *(c.call("txn_known", {"key": xid.pack()}) for c in channels), return_exceptions=True
-        ):
-            if not isinstance(answer, dict) or not answer.get("state"):
-                continue
+        """Raise XAER_DUPID when a host of the cluster has the branch already; it is another connection's."""
+        states = await self._session.connection.directory.branch_states(xid.pack())
+        if states:
             raise XAStateError(
-                f"start({xid}): there is a branch of that XID already, which is {answer['state']}", XAER_DUPID
+                f"start({xid}): there is a branch of that XID already, which is {states[0]}", XAER_DUPID
             )
 
     # ---- the manager's part ------------------------------------------------------------------------------------------
@@ -315,7 +314,12 @@ class XaTransactions(SessionTransactions):
                 answer = await there.call("txn_decide", args)
                 branch.heuristic.append((answer or {}).get("heuristic"))
 
-            await connection.tasks.with_retry(coordinator.name, decide)
+            with _told_otherwise(xid, commit=commit):
+                try:
+                    await connection.tasks.with_retry(coordinator.name, decide)
+                except IllegalStateError:
+                    self.branches.pop(xid, None)
+                    raise
             del branch.hosts[channel]
         del self.branches[xid]
         _raise_heuristic(xid, commit, branch.heuristic)
@@ -332,10 +336,11 @@ class XaTransactions(SessionTransactions):
         decided = any(row["state"] in HEURISTIC for row in rows)
         for row in rows:
             place = f"{row['host']}:{row['id']}"
-            if row["state"] == PREPARED and decided:  # All parts are remembered, so that the code stays the same.
-                await admin("commit_transaction" if commit else "rollback_transaction", {"id": place})
-            elif row["state"] == PREPARED:
-                await admin("decide_transaction", {"id": place, "commit": commit})
+            with _told_otherwise(xid, commit=commit):
+                if row["state"] == PREPARED and decided:  # All parts are remembered, so that the code stays the same.
+                    await admin("commit_transaction" if commit else "rollback_transaction", {"id": place})
+                elif row["state"] == PREPARED:
+                    await admin("decide_transaction", {"id": place, "commit": commit})
         _raise_heuristic(xid, commit, [HEURISTIC.get(row["state"]) for row in rows])
 
     async def _recoverable(self) -> list[dict[str, Any]]:
@@ -395,6 +400,18 @@ def _raise_heuristic(xid: Xid, commit: bool, outcomes: list[bool | None]) -> Non
         text, code = ("committed", XA_HEURCOM) if True in ended else ("rolled back", XA_HEURRB)
     verb = "commit" if commit else "rollback"
     raise XAError(f"{verb}({xid}): an administrator has decided: the branch was {text}; then call forget", code)
+
+
+@contextmanager
+def _told_otherwise(xid: Xid, *, commit: bool) -> Iterator[None]:
+    """A host that has no such prepared branch any more, because another connection has settled it, means XAER_NOTA."""
+    try:
+        yield
+    except (IllegalStateError, InvalidDestinationError) as error:
+        if isinstance(error, XAError):
+            raise
+        verb = "commit" if commit else "rollback"
+        raise XAStateError(f"{verb}({xid}): another connection has settled the branch: {error}", XAER_NOTA) from None
 
 
 def check_xid(xid: object) -> None:

@@ -145,6 +145,10 @@ class ScriptedDirectory:
         self.asked.append((verb, args))
         return self.rows
 
+    async def branch_states(self, key: bytes) -> list[str]:
+        self.asked.append(("branch_states", key))
+        return [row["state"] for row in self.rows if row["key"] == key.hex()]
+
     async def close(self) -> None:
         """Nothing is open."""
 

@@ -159,8 +159,6 @@ def test_a_decision_after_that_of_an_administrator_changes_nothing() -> None:
     world.transactions.log.heuristic[KEY] = HeuristicRow(9, KEY, False, 0)
     assert world.ask("txn_decide", commit=True) == {"heuristic": False}
     assert world.calls == [("decide", KEY, True)]
-    assert world.ask("txn_known") == {"state": "HEURISTICALLY_ROLLED_BACK"}
-    assert world.ask("txn_known", key=b"?") == {"state": None}
 
 
 def test_a_rollback_of_what_only_received_is_counted() -> None:
