@@ -59,6 +59,7 @@ from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
 from raybroker.system.failpoint import failpoint
 from raybroker.system.priority import normal_priority_throughout
+from raybroker.system.supervision import Supervisor
 from raybroker.transport.daemon_calls import in_daemon_thread
 from raybroker.wire.native.connection import TOKEN_BYTES
 
@@ -163,15 +164,18 @@ class BrokerActor:
             near=self._inside,
         )  # fmt: skip
         self._broker.ending.end = self._end
-        self._tasks = [
-            asyncio.get_running_loop().create_task(work) for work in (
-                self._sweep(), self._bootstrap(), watch.run(), self._observing.learn(),
-                self._signs.open(spec.config["raybroker.data.ports"]),
-                self._broker.publishing.run(), self._cluster.forwarding.run(),
-                self._cluster.agents.run(), self._memory.run(), self._services.run(),
-                self._broker.thresholds.run(),
-            )
-        ]  # fmt: skip
+        self._loops = loops = Supervisor(f"broker {spec.broker}")
+        for name, run in (
+            ("open transactions", self._sweep), ("host watch", watch.run),
+            ("brokers' endpoints", self._observing.learn),
+            ("metrics topics", self._broker.publishing.run), ("message forwarding", self._cluster.forwarding.run),
+            ("memory levels", self._memory.run), ("thresholds", self._broker.thresholds.run),
+        ):  # fmt: skip
+            loops.keep(name, run)
+        loops.attempt("forwarding agents", self._cluster.agents.run)  # It returns where agents do not run.
+        loops.attempt("bootstrap", self._bootstrap)
+        loops.attempt("connection services", self._services.run)
+        loops.once("signs of life", self._signs.open(spec.config["raybroker.data.ports"]))
 
     def _new_catalogue(self) -> Catalogue:
         """Of a broker that has none: a new one, or one whose tables in a database have outlived its machine."""
@@ -549,8 +553,7 @@ class BrokerActor:
 
     async def stop(self) -> None:
         """Stop every host cleanly; the caller then ends this actor."""
-        for task in self._tasks:
-            task.cancel()
+        self._loops.close()
         self._observing.stop()
         self._services.close()
         await self._spare.close()

@@ -15,6 +15,7 @@ from raybroker.broker.heartbeats import Beats
 from raybroker.cluster.member_messages import Beat, Envelope
 from raybroker.hosting.host_port import Row
 from raybroker.model.errors import BrokerError, BrokerGoneError, OrderError
+from raybroker.system.supervision import Supervisor
 from raybroker.transport.daemon_calls import in_daemon_thread
 
 OPEN_MAX: Final = 64
@@ -51,13 +52,14 @@ class Carrier:
         self._brokers = brokers
         self._beats = beats
         self._open: dict[str, set[asyncio.Task[None]]] = {}
+        self._loops = Supervisor("the membership")
 
     def __call__(self, to: str, envelope: Envelope) -> None:
         if isinstance(envelope.message, Beat) and self._beats.send(to, envelope):
             return
         tasks = self._open.setdefault(to, set())
         if len(tasks) < OPEN_MAX:
-            task = asyncio.get_running_loop().create_task(self._carry(to, envelope))
+            task = self._loops.once(f"an envelope for broker {to}", self._carry(to, envelope))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 

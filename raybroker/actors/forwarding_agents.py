@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from raybroker.client.forwarding.agent import ForwardingAgent
 from raybroker.hosting.host_port import Row
 from raybroker.model.errors import BrokerError, ConnectionLostError
 from raybroker.model.forwarding import Forwarding
+from raybroker.system.supervision import Supervisor
 from raybroker.transport.daemon_calls import in_daemon_thread
 
 RECONNECT_MS: Final = 5_000
@@ -38,8 +38,8 @@ class AgentActor:
             name, definition, lambda: connect(cluster=cluster, **attributes),
             lambda: connect_xa(cluster=definition.cluster, **attributes),
         )  # fmt: skip
-        self._thread = threading.Thread(target=self._agent.run, name="raybroker-agent", daemon=True)
-        self._thread.start()
+        self._loops = Supervisor(f"forwarding agent {name}")
+        self._thread = self._loops.thread("forwarding", self._agent.run, thread_name="raybroker-agent")
 
     async def row(self) -> Row:
         """State and counts since the actor started, and its process id."""

@@ -8,7 +8,6 @@ returned.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from raybroker.client.listener.instance import COUNTS, READY_S, Instance
 from raybroker.client.listener.listener import Listener
 from raybroker.client.listener.pool import STOP_TIMEOUT_S, Pool
 from raybroker.model.errors import BrokerError, NoClusterError
+from raybroker.system.supervision import Supervisor
 
 REPORT_S: Final = 5.0
 """How often an instance tells Ray's metrics what it has counted."""
@@ -35,7 +35,8 @@ class ConsumerActor:
             return connect(cluster=cluster, client_id=client_id)
 
         self._instance = Instance(listener, attach, lambda: os._exit(1))  # Ray starts it anew.
-        threading.Thread(target=self._report, name="raybroker-metrics", daemon=True).start()
+        self._loops = Supervisor(f"an instance of {listener.name}")
+        self._loops.thread("metrics for Ray", self._report, thread_name="raybroker-metrics")
 
     def ready(self) -> None:
         """Returns when it is attached; raises why it cannot be."""

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from raybroker.actors.remote import RemoteHost
 from raybroker.model.errors import BrokerError
+from raybroker.system.supervision import Supervisor
 
 ANSWER_WAIT_S: Final = 2.0
 """How long a spare may take to answer when it is taken; another host is started instead of one that does not."""
@@ -36,8 +37,7 @@ class SpareHost:
         self._end = end
         self._wanted = wanted
         self._starting: asyncio.Task[RemoteHost] | None = None
-        self._ending: set[asyncio.Task[None]] = set()
-        """What ends spares that nobody took after all; held so that it comes to its end."""
+        self._loops = Supervisor("the spare host")
 
     @property
     def hosts(self) -> list[RemoteHost]:
@@ -102,9 +102,7 @@ class SpareHost:
         if self._starting is None:
             self._starting = task
             return
-        ending = asyncio.create_task(self._end_started(task))
-        self._ending.add(ending)
-        ending.add_done_callback(self._ending.discard)
+        self._loops.once("a spare that nobody took ends", self._end_started(task))
 
     async def _end_started(self, task: asyncio.Task[RemoteHost]) -> None:
         try:

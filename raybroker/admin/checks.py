@@ -138,12 +138,29 @@ def of_broker(found: Row, hosts: Iterable[Row], limits: Limits) -> list[Row]:
         checks += [_memory(host, host["host"], limits) for host in rows if "memory_level" in host]
     for host in rows:
         checks += _disk(host, limits)
+    checks += _loops(found, rows)
     thresholds = found.get("thresholds") or {}
     if thresholds:
         over = thresholds.get("over") or []
         text = f"over its threshold of {' and '.join(over)}: producers are slowed" if over else "below its thresholds"
         checks.append(row("load", broker, Grade.WARNING if over else Grade.OK, f"broker {broker} is {text}"))
     return checks
+
+
+def _loops(found: Row, hosts: Iterable[Row]) -> list[Row]:
+    """A row a loop that has ended lately; a host in the broker's process says the same as the broker."""
+    broker = str(found["broker"])
+    own = [(broker, loop) for loop in found.get("loops") or ()]
+    told = {(loop["owner"], loop["loop"]) for _, loop in own}
+    of_hosts = [(str(host["host"]), loop) for host in hosts for loop in host.get("loops") or ()]
+    failing = own + [(host, loop) for host, loop in of_hosts if (loop["owner"], loop["loop"]) not in told]
+    if not failing:
+        return [row("loops", broker, Grade.OK, "all loops run")]
+    text = (
+        "{owner} is degraded: its loop {loop!r} ended {ago_s:g} s ago and is started again, {count} times so far:"
+        " {reason}; the log has the traceback"
+    )
+    return [row("loops", of, Grade.WARNING, text.format(**loop)) for of, loop in failing]
 
 
 def _memory(found: Row, of: str, limits: Limits) -> Row:

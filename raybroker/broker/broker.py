@@ -59,7 +59,7 @@ from raybroker.model.names import (
 )
 from raybroker.model.settings import ConfigView, auto_created, destination_attributes
 from raybroker.model.sizes import UNLIMITED
-from raybroker.system import entropy
+from raybroker.system import entropy, supervision
 from raybroker.system.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -334,4 +334,7 @@ class Broker:
 
     def _shown(self) -> Row:
         """What the broker says of itself, without its hosts."""
-        return {**self.ending.row(), **self.memory.row(), "thresholds": self.thresholds.row()}
+        return {
+            **self.ending.row(), **self.memory.row(), "thresholds": self.thresholds.row(),
+            "loops": supervision.failing(),
+        }  # fmt: skip

@@ -21,6 +21,7 @@ from raybroker.engine.ports import Clock
 from raybroker.model.errors import BrokerError, MasterUnavailableError, NotOpenError, StoreError
 from raybroker.system import entropy
 from raybroker.system.failpoint import failpoint
+from raybroker.system.supervision import Supervisor
 
 CHANGED_WAIT_S_MAX: Final = 20.0
 """Longest time that one question for changes of the view waits; below the time after which a call counts as lost."""
@@ -70,7 +71,7 @@ class Clustering:
         self._requests: dict[int, asyncio.Future[ev.Answer]] = {}
         self._next_request = 1
         self._writes: asyncio.Queue[ev.Persist] = asyncio.Queue()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._loops = Supervisor(f"the membership of broker {member.name}")
         self._timer: asyncio.TimerHandle | None = None
         self._leaving = False
         self._ended = False
@@ -78,7 +79,7 @@ class Clustering:
     # ---- life ------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self._spawn(self._write())
+        self._loops.attempt("the record's file", self._write)  # It returns when nothing can be written any more.
         self.feed(ev.Started())
 
     async def stop(self) -> None:
@@ -90,9 +91,7 @@ class Clustering:
         self._ended = True
         if self._timer is not None:
             self._timer.cancel()
-        for task in list(self._tasks):
-            task.cancel()
-        for task in list(self._tasks):
+        for task in self._loops.close():
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         await asyncio.to_thread(self._file.close)
@@ -101,9 +100,11 @@ class Clustering:
         """Tell the machine, and do what it wants."""
         if self._ended:
             return
-        for action in self.member.step(event, self._clock.now_ms()):
-            self._do(action)
-        self._set_timer()
+        try:
+            for action in self.member.step(event, self._clock.now_ms()):
+                self._do(action)
+        finally:  # Without a timer the machine would hear of the time no more.
+            self._set_timer()
 
     def receive(self, envelope: Envelope) -> None:
         self.feed(ev.Received(envelope))
@@ -116,9 +117,7 @@ class Clustering:
             self._timer = asyncio.get_running_loop().call_later(delay_s, self.feed, ev.Tick())
 
     def _spawn(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._loops.once("the record", work)
 
     # ---- what the machine wants ------------------------------------------------------------------------------------
 

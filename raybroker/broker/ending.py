@@ -17,6 +17,7 @@ from raybroker.broker.service_administration import ServiceAdministration
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import BrokerError, BrokerGoneError, NotSupportedError
 from raybroker.model.settings import ConfigView
+from raybroker.system.supervision import Supervisor
 
 LOOK_S: Final = 0.1
 """How often consumers are looked at while they finish."""
@@ -53,6 +54,7 @@ class Ending:
         self._started_ms = started_ms
         self._broker = broker
         self._task: asyncio.Task[None] | None = None
+        self._loops = Supervisor(f"broker {broker}")
         self._finishing = False
 
     def row(self) -> Row:
@@ -79,7 +81,7 @@ class Ending:
             self.state = state
             self._services.take_nobody_new()
             log.info("[B1047] broker %s is %s in %d s; no new clients are taken", self._broker, state, time_s)
-            self._task = asyncio.get_running_loop().create_task(self._run(self.end, time_s))
+            self._task = self._loops.once("the end", self._run(self.end, time_s))
         return {**self.row(), "time_s": time_s, "delivery_s": self._config["raybroker.shutdown.delivery"]}
 
     async def _run(self, end: End, time_s: int) -> None:

@@ -21,6 +21,7 @@ from raybroker.cluster.membership import HEARTBEAT_MS
 from raybroker.cluster.term import Leadership
 from raybroker.engine.ports import Clock
 from raybroker.model.errors import BrokerError
+from raybroker.system.supervision import Supervisor
 from raybroker.transport.datagrams import PAYLOAD_BYTES_MAX, Datagrams, Number
 
 UNANSWERED_MS: Final = HEARTBEAT_MS * 3 // 2
@@ -63,6 +64,7 @@ class Beats:
         self._learn = learn
         self._receive = receive
         self._ways: dict[str, _Way] = {}
+        self._loops = Supervisor("signs of life")
 
     def send(self, to: str, envelope: Envelope) -> bool:
         """Send a beat; False when it has to be carried in another way too."""
@@ -105,7 +107,7 @@ class Beats:
         """Find out where a broker listens, if that has not just been tried."""
         if way.asking is None and (way.asked_ms is None or now_ms - way.asked_ms >= LEARN_APART_MS):
             way.asked_ms = now_ms
-            way.asking = asyncio.get_running_loop().create_task(self._find(broker, way))
+            way.asking = self._loops.once(f"where broker {broker} listens", self._find(broker, way))
 
     async def _find(self, broker: str, way: _Way) -> None:
         try:
@@ -119,9 +121,7 @@ class Beats:
             way.open.clear()
 
     def close(self) -> None:
-        for way in self._ways.values():
-            if way.asking is not None:
-                way.asking.cancel()
+        self._loops.close()
 
 
 def encoded(envelope: Envelope, answer: Number) -> bytes:

@@ -20,7 +20,7 @@ from raybroker.metrics import messages
 from raybroker.metrics.block import Blocks, look
 from raybroker.metrics.snapshot import Snapshot
 from raybroker.model.block import encode_block
-from raybroker.model.errors import BrokerError
+from raybroker.model.errors import BrokerError, InvalidDestinationError
 from raybroker.model.names import is_metrics_topic
 from raybroker.model.settings import ConfigView
 from raybroker.system import entropy
@@ -64,24 +64,30 @@ class Publishing:
 
     async def publish(self) -> int:
         """Send to all metrics topics that have a subscriber; how many messages."""
-        wanted = []
-        for kind, name in self._registry.keys("topic"):
-            if is_metrics_topic(name):
-                row = await self._registry.where[kind, name].query(kind, name)
-                if row["subscriptions"]:
-                    wanted.append(name)
+        wanted = [name for _, name in self._registry.keys("topic") if is_metrics_topic(name)]
+        wanted = [name for name in wanted if await self._is_subscribed(name)]
         if not wanted:
             return 0
         detailed = any(name == messages.LIST or messages.wanted_destination(name) for name in wanted)
         snapshot = await self._measuring.snapshot("*" if detailed else None)
         return sum([await self._send(name, snapshot) for name in wanted])
 
+    async def _is_subscribed(self, name: str) -> bool:
+        host = self._registry.find("topic", name)
+        try:
+            return host is not None and bool((await host.query("topic", name))["subscriptions"])
+        except InvalidDestinationError:
+            return False  # It was reaped while others were asked.
+
     async def _send(self, name: str, snapshot: Snapshot) -> int:
         body = messages.body(name, snapshot)
         host = self._registry.find("topic", name)
         if body is None or host is None:
             return 0
-        await host.import_messages("topic", name, [self._block(name, body)])
+        try:
+            await host.import_messages("topic", name, [self._block(name, body)])
+        except InvalidDestinationError:
+            return 0  # It was reaped meanwhile.
         return 1
 
     def _block(self, name: str, body: dict[str, Any]) -> bytes:

@@ -14,8 +14,9 @@ from typing import Any, Final, Protocol
 
 from raybroker.cluster.unit_routing import UNITS_MAX, PathMap
 from raybroker.engine.ports import Clock
-from raybroker.model.errors import BrokerError, OrderError, StoreError
+from raybroker.model.errors import BrokerError, OrderError
 from raybroker.system.failpoint import failpoint
+from raybroker.system.supervision import Supervisor
 
 SWEEP_S: Final = 2.0
 """How often units without a producer are looked at."""
@@ -62,14 +63,14 @@ class PathService:
         self._bell = asyncio.Event()
         self._writing = False
         self._next = 0
-        self._tasks: list[asyncio.Task[None]] = []
+        self._loops = Supervisor("the path service")
 
     def start(self) -> None:
-        self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._sweep())]
+        self._loops.attempt("the log", self._write)  # It returns when nothing can be written any more.
+        self._loops.keep("units without a producer", self._sweep)
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
+        for task in self._loops.close():
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         await asyncio.to_thread(self._file.close)
@@ -132,7 +133,7 @@ class PathService:
                     await asyncio.to_thread(self._file.replace, self._map.snapshot())
                 else:
                     await asyncio.to_thread(self._file.append, [frame for frames, _ in waiting for frame in frames])
-            except StoreError as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, what was to be durable is not
                 self._failed(f"the path map cannot be written: {error}")
                 return
             failpoint("paths.written")

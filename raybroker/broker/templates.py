@@ -64,9 +64,12 @@ class Templates:
         """Change a template and the destinations that follow it; how many destinations were changed."""
         merged, follow = await self.following(name, changes)
         await self._replace({**self._templates, name: merged})
+        changed = 0
         for key, followed in follow:
-            await self._registry.where[key].update(*key, followed)
-        return len(follow)
+            if (host := self._registry.where.get(key)) is not None:  # Else it was destroyed meanwhile.
+                await host.update(*key, followed)
+                changed += 1
+        return changed
 
     async def following(self, name: str, changes: Row) -> tuple[Row, list[tuple[Key, Row]]]:
         """What a template becomes by ``changes``, and what of it each destination that follows it takes.
@@ -77,7 +80,9 @@ class Templates:
         parsed = self._parsed(changes)
         found: list[tuple[Key, Row]] = []
         for kind, destination in self._registry.keys(None):
-            host = self._registry.where[kind, destination]
+            host = self._registry.where.get((kind, destination))
+            if host is None:
+                continue  # It was destroyed while others were asked.
             now = (await host.query(kind, destination))["attributes"]
             if now.get("template") != name:
                 continue

@@ -38,6 +38,7 @@ from raybroker.store.catalogue import Catalogue
 from raybroker.store.memory import MemoryStore
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
+from raybroker.system.supervision import Supervisor
 from raybroker.transport.link import Link, memory_pair
 from raybroker.wire.native.connection import TOKEN_BYTES
 
@@ -95,7 +96,7 @@ class LoopbackDirectory:
         self._live: LiveConfig
         self._service: LocalHost
         self._broker: Broker
-        self._running: list[asyncio.Task[None]] = []
+        self._loops = Supervisor("the loopback broker")
         self._services: ConnectionServices | None = None
 
     async def start(self) -> None:
@@ -147,8 +148,8 @@ class LoopbackDirectory:
         )  # fmt: skip
         await self._broker.placement.adopt(host)
         await self._broker.placement.ready()
-        parts = self._broker.publishing, self._broker.thresholds
-        self._running = [asyncio.create_task(part.run()) for part in parts]
+        self._loops.keep("metrics topics", self._broker.publishing.run)
+        self._loops.keep("thresholds", self._broker.thresholds.run)
         self._broker.services.audit = audit_of(config, self._store, LocalHost.key, lambda: clock.now_ms() / 1e3)
         self._broker.services.audit.record("start")
         if config["imq.service.activelist"]:
@@ -267,8 +268,7 @@ class LoopbackDirectory:
         return await audited(self._broker.services.audit, self._broker.admin, verb, args)
 
     async def close(self) -> None:
-        for task in self._running:
-            task.cancel()
+        self._loops.close()
         self._broker.services.audit.record("stop")
         if self._services is not None:
             self._services.close()

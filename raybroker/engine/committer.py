@@ -210,7 +210,7 @@ class ThreadCommitter:
         self.overloaded = False
         self.pending_bytes = 0
         self.meter = CommitMeter()
-        self._thread = threading.Thread(target=self._run, name="raybroker-commit", daemon=True)
+        self._thread = threading.Thread(target=self._guarded, name="raybroker-commit", daemon=True)
         self._thread.start()
 
     def submit(self, entries: Sequence[Entry], done: Done) -> None:
@@ -285,6 +285,12 @@ class ThreadCommitter:
             self._inline_ns, self._not_quick = 0, INLINE_TRIAL_EVERY
 
     # ---- in the thread ---------------------------------------------------------------------------------------------
+
+    def _guarded(self) -> None:
+        try:
+            self._run()
+        except Exception as error:  # noqa: BLE001 - a thread that ends unseen would leave everybody waiting
+            self._die(error, self._post_failed)
 
     def _run(self) -> None:
         while True:

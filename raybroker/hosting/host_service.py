@@ -47,8 +47,9 @@ from raybroker.services.clients_inside import ClientsInside
 from raybroker.services.guests import Guests
 from raybroker.services.native import NativeService
 from raybroker.services.socket_handing import SocketReceiver
-from raybroker.system import entropy
+from raybroker.system import entropy, supervision
 from raybroker.system.disk_space import disk_space
+from raybroker.system.supervision import Supervisor
 
 if TYPE_CHECKING:
     from raybroker.security.tls import ServerTls
@@ -122,7 +123,6 @@ class HostService(HostMessages):
         self._forwarder = forwarder
         self._when_failed = failed
         self._config = live(config)
-        self._forwarding: set[asyncio.Task[None]] = set()
         self._alarm_at_ms = 0
         self._alarm: asyncio.TimerHandle | None = None
         self._hosts = hosts
@@ -145,7 +145,6 @@ class HostService(HostMessages):
             self.host.pools.ask = self._ask_lease
         self.host.pools.quotas = dict(quotas or {})
         self.host.policies.define(policies or {})
-        self._asking: set[asyncio.Task[None]] = set()
         self.service = NativeService(self.host.open_session, clock, self._config, token=token)
         self.guests_in = Guests(
             self.service, lambda: clock.monotonic_ns() / 1e9, lambda directory: _tls(self._config, directory),
@@ -159,7 +158,7 @@ class HostService(HostMessages):
         self._disk = None if disk is None else DiskAlarm(partial(disk_space, disk), self._config, str(disk), _report)
         self.more_metrics: list[Callable[[], Row]] = []
         """Rows of whoever runs the host."""
-        self._ticker: asyncio.Task[None] | None = None
+        self._loops = Supervisor(f"a host of broker {broker}" if broker else "a host")
         self._loop: asyncio.AbstractEventLoop
 
     async def start(self, *, threaded: bool, inline: bool = True) -> None:
@@ -189,7 +188,7 @@ class HostService(HostMessages):
             pager.relieved = self.service.relieved
         self.service.use(committer, *([pager] if pager is not None else []))
         self.host.start(committer)
-        self._ticker = asyncio.create_task(self._tick())
+        self._loops.keep("ticks", self._tick)
 
     async def listen(
         self, ip: str, ports: PortRange, tls: Callable[[], ssl.SSLContext] | None = None
@@ -198,12 +197,9 @@ class HostService(HostMessages):
 
     async def close(self) -> None:
         """Stop cleanly: connections end, what was submitted becomes durable, the store is closed."""
-        if self._ticker is not None:
-            self._ticker.cancel()
+        self._loops.close()
         if self._alarm is not None:
             self._alarm.cancel()
-        for task in [*self._forwarding, *self._asking]:
-            task.cancel()
         if self._receiver is not None:
             self._receiver.close()
         await self.service.close()
@@ -289,9 +285,7 @@ class HostService(HostMessages):
             else:
                 done(True)
 
-        task = asyncio.get_running_loop().create_task(send())
-        self._forwarding.add(task)
-        task.add_done_callback(self._forwarding.discard)
+        self._loops.once("dead messages go to another host", send())
 
     def _ask_lease(self, share: PoolShare) -> None:
         """A pool may be short here: ask the broker for more."""
@@ -316,9 +310,7 @@ class HostService(HostMessages):
                 pool, answer["version"], Room(*answer["lease"]), Room(*answer["ahead"]), short=answer["short"]
             )
 
-        task = asyncio.get_running_loop().create_task(ask())
-        self._asking.add(task)
-        task.add_done_callback(self._asking.discard)
+        self._loops.once("a lease of a pool", ask())
 
     # ---- what a broker asks: see hosting.host_port -------------------------------------------------------------------
 
@@ -430,7 +422,7 @@ class HostService(HostMessages):
     async def state(self) -> dict[str, Any]:
         disk = self._disk.row() if self._disk is not None else {}
         slow = {"disk_slow": self._slow_store.slow} if self._slow_store is not None else {}
-        return {**self.host.state(), **disk, **slow}
+        return {**self.host.state(), **disk, **slow, "loops": supervision.failing()}
 
     async def recall(self, pool: str, owed: list[int]) -> Row:
         return self.host.pools.recall(pool, Room(*owed))

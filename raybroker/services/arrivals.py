@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple
 
 from raybroker.model.setting_listeners import ARRIVING_MAX, ARRIVING_OF_ADDRESS_MAX
+from raybroker.system.supervision import Supervisor
 
 
 class Origin(NamedTuple):
@@ -31,6 +32,7 @@ class Arrivals:
     def __init__(self, most: int = ARRIVING_MAX, of_address: int = ARRIVING_OF_ADDRESS_MAX) -> None:
         self._most = most
         self._of_address = of_address
+        self._loops = Supervisor("clients that come in")
         self._tasks: set[asyncio.Task[None]] = set()
         self._by_address: Counter[str] = Counter()
 
@@ -44,7 +46,7 @@ class Arrivals:
                 del self._by_address[address]
             return False
         self._by_address[address] += 1
-        task = asyncio.get_running_loop().create_task(work())
+        task = self._loops.once(f"of {address}", work())
         self._tasks.add(task)
 
         def left(done: asyncio.Task[None]) -> None:

@@ -42,6 +42,7 @@ from raybroker.services.listener import PAUSED, QUIESCED, RUNNING, GatewayOpener
 from raybroker.services.native import TRAFFIC, RefusalLog
 from raybroker.services.port_mapper import PortMapper
 from raybroker.system import entropy
+from raybroker.system.supervision import Supervisor
 from raybroker.transport.ports import bound_socket
 from raybroker.wire.native.connection import TOKEN_BYTES
 from raybroker.wire.port_map import MAPPER, Door
@@ -130,7 +131,7 @@ class ConnectionServices:
         self.bounds = Bounds.of(config)
         self.address_max: int = config["raybroker.service.address_connections_max"]
         self.user_max: int = config["raybroker.service.user_connections_max"]
-        self._ending: set[asyncio.Task[None]] = set()
+        self._loops = Supervisor(f"the services of broker {broker}")
         self._tls: ServerTls | None = None
         self._probes: deque[str] = deque(maxlen=PROBES_KNOWN_MAX)
         self.life = entropy.token(2).hex()
@@ -423,9 +424,7 @@ class ConnectionServices:
 
     def end(self, control: Control, reason: str) -> None:
         """End a client's connections, soon."""
-        task = asyncio.get_running_loop().create_task(self._end(control, reason))
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        self._loops.once(f"the end of connection {control.id}", self._end(control, reason))
 
     async def _end(self, control: Control, reason: str) -> None:
         control.close(ConnectionEndedError.code, reason)

@@ -21,6 +21,7 @@ from raybroker.services.arrivals import Arrivals
 from raybroker.services.bounds import AS_SET, Bounds
 from raybroker.services.http_at_once import Answer, AtOnceProtocol, TakeAtOnce
 from raybroker.services.http_bounds import BoundedProtocol, Guard
+from raybroker.system.supervision import Supervisor
 
 IDLE_TIMEOUT_S: Final = 60
 TLS_TIMEOUT_S: Final = 10.0
@@ -50,7 +51,7 @@ class HttpServer:
         self._accepting: asyncio.Task[None] | None = None
         self._bounds = bounds
         self._arriving = Arrivals(bounds.arriving, bounds.arriving_of_address)
-        self._ticking: asyncio.Task[None] | None = None
+        self._loops = Supervisor("a server of HTTP")
         self._answers: set[Answer] = set()
         own: dict[str, Any] = {"guard": guard}
         if take_at_once is not None:
@@ -67,7 +68,7 @@ class HttpServer:
         """Accept connections of a socket that listens; it is the server's from now on."""
         self._config.load()
         self._accept(bound)
-        self._ticking = asyncio.get_running_loop().create_task(self._tick())
+        self._loops.keep("the header Date", self._tick)
 
     async def move(self, bound: socket.socket) -> None:
         """Accept connections of another socket, and of the one before no more; those that are there stay."""
@@ -79,7 +80,7 @@ class HttpServer:
     def _accept(self, bound: socket.socket) -> None:
         bound.setblocking(False)
         self._bound = bound
-        self._accepting = asyncio.get_running_loop().create_task(accepting(bound, self._arrived, self._bounds))
+        self._accepting = self._loops.keep("accepting", lambda: accepting(bound, self._arrived, self._bounds))
 
     def _arrived(self, taken: socket.socket, peer: str) -> None:
         address = peer.rpartition(":")[0]
@@ -113,10 +114,7 @@ class HttpServer:
 
     async def close(self) -> None:
         """End it, with what it has open."""
-        if self._ticking is not None:
-            self._ticking.cancel()
-        if self._accepting is not None:
-            self._accepting.cancel()
+        self._loops.close()
         if self._bound is not None:
             self._bound.close()
         self._arriving.cancel()

@@ -32,6 +32,7 @@ from raybroker.services.accepting import accepting, ended, exactly, first_byte, 
 from raybroker.services.arrivals import ITSELF, Arrivals, Origin
 from raybroker.services.bounds import Bounds
 from raybroker.services.control import Control
+from raybroker.system.supervision import Supervisor
 from raybroker.wire.native.preamble import HEAD_BYTES, key_length, key_of
 
 LOG: Final = logging.getLogger("raybroker.services")
@@ -134,6 +135,7 @@ class Listener:
         self._gateways = gateways
         self._tls = tls
         self._arriving = Arrivals(services.bounds.arriving, services.bounds.arriving_of_address)
+        self._loops = Supervisor(f"service {name}")
         self._accepting: asyncio.Task[None] | None = None
         self._open: set[Control] = set()
         """Control connections, also of clients that have not logged in."""
@@ -143,7 +145,7 @@ class Listener:
         self._bound.setblocking(False)
         loop = asyncio.get_running_loop()
         if self._gateways is None:
-            self._accepting = loop.create_task(accepting(self._bound, self._arrived, self._services.bounds))
+            self._accepting = self._accept(self._bound)
         else:
 
             def arrive(taken: socket.socket, peer: str, origin: Origin) -> None:
@@ -159,11 +161,13 @@ class Listener:
         if self._gateways is not None:
             await self._gateways.move(self.name, bound)
         else:
-            work = accepting(bound, self._arrived, self._services.bounds)
-            self._accepting = asyncio.get_running_loop().create_task(work)
+            self._accepting = self._accept(bound)
         self._bound, self.port = bound, bound.getsockname()[1]
         if accepting_before is not None:
             await ended(accepting_before, before, self._arrived, self._services.bounds)
+
+    def _accept(self, bound: socket.socket) -> asyncio.Task[None]:
+        return self._loops.keep("accepting", lambda: accepting(bound, self._arrived, self._services.bounds))
 
     def _arrived(self, taken: socket.socket, peer: str, origin: Origin = ITSELF) -> None:
         address = peer.rpartition(":")[0]
@@ -340,8 +344,8 @@ class Listener:
         }  # fmt: skip
 
     def close(self) -> None:
-        if self._accepting is not None:
-            self._accepting.cancel()
+        self._loops.close()
+        if self._gateways is None:
             self._bound.close()
         self._arriving.cancel()
         for control in list(self._open):

@@ -36,6 +36,7 @@ from raybroker.services.ended_clients import EndedClients
 from raybroker.services.secure_port import SecurePort
 from raybroker.services.turn import Turn
 from raybroker.services.unfinished import Unfinished
+from raybroker.system.supervision import Supervisor
 from raybroker.transport.link import Link
 from raybroker.transport.ports import bound_socket
 from raybroker.transport.unread import UnreadWatch
@@ -471,7 +472,7 @@ class NativeService:
         self._lost = [0, 0, 0]
         """Bytes in, packets out and bytes out of connections that have ended."""
         self._ping_s: int = config["imq.ping.interval"]
-        self._ping_task: asyncio.Task[None] | None = None
+        self._loops = Supervisor("the data socket")
 
     async def listen(
         self, ip: str, ports: PortRange, tls: Callable[[], ssl.SSLContext] | None = None
@@ -490,7 +491,7 @@ class NativeService:
             )
         self.address = host, port
         if self._ping_s > 0:
-            self._ping_task = asyncio.create_task(self._ping_all())
+            self._loops.keep("pings of clients", self._ping_all)
         return self.address
 
     def accept(self, guest: Guest | None = None) -> Link:
@@ -572,8 +573,7 @@ class NativeService:
 
     async def close(self) -> None:
         """Stop listening and end every connection."""
-        if self._ping_task is not None:
-            self._ping_task.cancel()
+        self._loops.close()
         if self._server is not None:
             self._server.close()
         for connection in list(self.connections):

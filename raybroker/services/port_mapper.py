@@ -14,6 +14,7 @@ from typing import Final
 
 from raybroker.services.accepting import accepting
 from raybroker.services.arrivals import Arrivals
+from raybroker.system.supervision import Supervisor
 from raybroker.wire.port_map import MAPPER, Door, port_map
 
 LOG: Final = logging.getLogger("raybroker.services")
@@ -36,14 +37,14 @@ class PortMapper:
         self._doors = doors
         self._refused = refused
         self._socket: socket.socket | None = None
-        self._accepting: asyncio.Task[None] | None = None
+        self._loops = Supervisor(f"the port mapper of broker {broker}")
         self._telling = Arrivals(most, of_address)
 
     def start(self, bound: socket.socket) -> None:
         """Answer at a socket that listens; it is the mapper's from now on."""
         bound.setblocking(False)
         self._socket, self.port = bound, bound.getsockname()[1]
-        self._accepting = asyncio.get_running_loop().create_task(accepting(bound, self._arrived))
+        self._loops.keep("accepting", lambda: accepting(bound, self._arrived))
 
     def _arrived(self, taken: socket.socket, peer: str) -> None:
         if not self._telling.start(peer.rpartition(":")[0], lambda: self._tell(taken)):
@@ -67,8 +68,7 @@ class PortMapper:
             taken.close()
 
     def close(self) -> None:
-        if self._accepting is not None:
-            self._accepting.cancel()
+        self._loops.close()
         self._telling.cancel()
         if self._socket is not None:
             self._socket.close()

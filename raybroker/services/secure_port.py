@@ -6,7 +6,6 @@ same time. Whoever is refused for that tries again.
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import ssl
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typing import Final
 
 from raybroker.services.accepting import accepting, take_over
 from raybroker.services.arrivals import Arrivals
+from raybroker.system.supervision import Supervisor
 from raybroker.transport.link import Link
 
 SHAKING_MAX: Final = 512
@@ -39,7 +39,8 @@ class SecurePort:
         self._handshake_s = handshake_s
         self._refused = refused
         self._arriving = Arrivals(SHAKING_MAX, SHAKING_MAX)
-        self._accepting = asyncio.get_running_loop().create_task(accepting(bound, self._arrived))
+        self._loops = Supervisor("the port of a host")
+        self._loops.keep("accepting", lambda: accepting(bound, self._arrived))
 
     def _arrived(self, taken: socket.socket, peer: str) -> None:
         if not self._arriving.start(peer.rpartition(":")[0], lambda: self._take(taken, peer)):
@@ -58,6 +59,6 @@ class SecurePort:
 
     def close(self) -> None:
         """Accept nothing any more; connections that have come in stay."""
-        self._accepting.cancel()
+        self._loops.close()
         self._arriving.cancel()
         self._bound.close()

@@ -19,7 +19,7 @@ class Ban(NamedTuple):
 BANS = (
     Ban(
         ("time", "datetime.datetime.now", "datetime.datetime.utcnow", "datetime.datetime.today", "datetime.date.today"),
-        ("system/clock.py", "bench/"),
+        ("system/clock.py", "system/supervision.py", "bench/"),
         "take a Clock (raybroker.system.clock), or `now` as an argument",
     ),
     Ban(
@@ -35,8 +35,8 @@ BANS = (
     Ban(
         ("asyncio", "uvloop"),
         (
-            "transport/", "client/", "actors/", "services/", "security/checks.py", "hosting/", "broker/", "aio.py",
-            "bench/",
+            "transport/", "client/", "actors/", "services/", "security/checks.py", "system/supervision.py", "hosting/",
+            "broker/", "aio.py", "bench/",
         ),
         "decide in a pure layer; the shells wait",
     ),

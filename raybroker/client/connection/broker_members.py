@@ -56,7 +56,7 @@ class BrokerMembers:
 
     def follow(self) -> None:
         """From now on join what comes, and whatever left."""
-        self._task = self._tasks.spawn(self._follow())
+        self._task = self._tasks.keep("members of a consumer", self._follow)
 
     def member_left(self) -> None:
         """A member is gone that may come back."""

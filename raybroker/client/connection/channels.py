@@ -63,8 +63,10 @@ class Channels:
                     channel.link.serve_directly(self._sockets)
                 self._channels[place.key] = channel
                 if self._pinger is None:
-                    work = keep_pinging(self.all, self._attributes, self._tasks, self._unanswered)
-                    self._pinger = self._tasks.spawn(work)
+                    self._pinger = self._tasks.keep(
+                        "pings of hosts",
+                        lambda: keep_pinging(self.all, self._attributes, self._tasks, self._unanswered),
+                    )
             return channel
 
     async def of(self, destination: Destination, broker: str | None = None) -> Channel:

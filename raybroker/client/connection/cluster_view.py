@@ -61,8 +61,8 @@ class ClusterView:
                 self._view = view
                 self._down_since = {row.name: 0.0 for row in view.members if row.state == DOWN}
                 if self._directory.home:
-                    self._tasks.spawn(self._follow())
-                    self._tasks.spawn(self._guard())
+                    self._tasks.keep("view of the brokers", self._follow)
+                    self._tasks.keep("guard of the home broker", self._guard)
         return self._view
 
     @property

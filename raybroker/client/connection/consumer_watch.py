@@ -101,7 +101,7 @@ class ConsumerWatch(Endpoint):
         """It cannot be watched now: it has no consumers until it can."""
         self._report(False)
         if not self._tasks.closed:
-            self._tasks.spawn(self._keep_looking())
+            self._tasks.keep("consumers of a destination", self._keep_looking)
 
     async def _keep_looking(self) -> None:
         while not self.closed:

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 from raybroker.client.connection.addresses import Attributes, reconnect_time
 from raybroker.client.connection.io_thread import log_failure
 from raybroker.model.errors import BrokerError, ConnectionLostError, NotOpenError
+from raybroker.system.supervision import Run, Supervisor
 from raybroker.transport.loops import sleep_waited_for
 
 T = TypeVar("T")
@@ -28,6 +29,11 @@ class Tasks:
         self._limits = reconnect_time(attributes)
         self._interval_s: float = attributes["imqReconnectInterval"] / 1000
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._loops = Supervisor("a connection")
+
+    def keep(self, name: str, run: Run) -> asyncio.Task[None]:
+        """Run a loop until the connection is closed; started again when it fails. It may return."""
+        return self._loops.attempt(name, run)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something until it ends or the connection is closed."""
@@ -85,5 +91,6 @@ class Tasks:
     def close(self) -> None:
         """Cancel everything that runs."""
         self.closed = True
+        self._loops.close()
         for task in list(self._tasks):
             task.cancel()

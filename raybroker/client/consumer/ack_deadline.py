@@ -36,5 +36,5 @@ class AckDeadline:
             self._timer = None
 
     def _due(self) -> None:
+        self.start()  # First: deadlines are kept from passing also when it fails once.
         self._extend()
-        self.start()

@@ -13,6 +13,7 @@ from raybroker.client.listener.autoscaling import LOOK_S, Autoscaler
 from raybroker.client.listener.instance import COUNTS, STOP_S
 from raybroker.client.listener.listener import Listener
 from raybroker.model.errors import BrokerError, ConfigError, IllegalStateError
+from raybroker.system.supervision import Supervisor
 
 INSTANCES_MAX: Final = 1000
 AT_A_TIME: Final = 16
@@ -56,6 +57,7 @@ class Pool:
         self._scaling = threading.Lock()
         self._over = threading.Event()
         self._autoscaling: threading.Thread | None = None
+        self._loops = Supervisor(f"the pool {listener.name}")
         self._pid = os.getpid()
 
     @property
@@ -132,6 +134,7 @@ class Pool:
         """Stop every instance after the call that runs; returns their last stats."""
         self._require_here()
         self._over.set()
+        self._loops.close()
         if self._autoscaling is not None and self._autoscaling is not threading.current_thread():
             self._autoscaling.join()
         with self._scaling:
@@ -157,10 +160,9 @@ class Pool:
 
     def follow(self, scaler: Autoscaler, look_s: float = LOOK_S) -> None:
         """Scale by backlog until the pool is stopped."""
-        self._autoscaling = threading.Thread(
-            target=self._follow, args=(scaler, look_s), name="raybroker-autoscaling", daemon=True
+        self._autoscaling = self._loops.thread(
+            "scaling by backlog", lambda: self._follow(scaler, look_s), thread_name="raybroker-autoscaling"
         )
-        self._autoscaling.start()
 
     def _follow(self, scaler: Autoscaler, look_s: float) -> None:
         told = ""

@@ -81,7 +81,7 @@ class MemberBalance(ProducerOwner[ProducerCore]):
         self._there = sorted(alive(await brokers.view()))
         work = (self._join(broker, create=True) for broker in self._there if broker not in self.members)
         await asyncio.gather(self._watch(*self.members), *work, return_exceptions=True)
-        self._keeping = self._connection.tasks.spawn(self._keep())
+        self._keeping = self._connection.tasks.keep("members of a producer", self._keep)
         self._brokers_changed(await brokers.view())
 
     # ---- any thread ------------------------------------------------------------------------------------------------

@@ -185,7 +185,7 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
             where.update(await directory.routes(kind, self.name, units[start : start + ASKED_MAX], self._owner))
         self._held.update(where)
         if self._renewing is None:
-            self._renewing = self._connection.tasks.spawn(self._renew())
+            self._renewing = self._connection.tasks.keep("leases of units of order", self._renew)
         return where
 
     async def _renew(self) -> None:

@@ -23,6 +23,7 @@ from raybroker.services.stomp.handles import BrokerConnection
 from raybroker.services.stomp.limits import Limits
 from raybroker.services.stomp.session import MakeSession, session_maker
 from raybroker.services.unfinished import Unfinished
+from raybroker.system.supervision import Supervisor
 from raybroker.wire.stomp.frame import Version
 
 LOG: Final = logging.getLogger("raybroker.services")
@@ -65,15 +66,14 @@ class StompServer:
         self._unknown: dict[StompConnection, str] = {}
         """Clients that have not logged in → address."""
         self._connections: set[StompConnection] = set()
-        self._arriving: set[asyncio.Task[None]] = set()
+        self._loops = Supervisor("a server of STOMP")
         self.unfinished: Unfinished[StompConnection] = Unfinished(
             limits.frames_bytes_max, self._give_up, "raybroker.stomp.frames_bytes_max"
         )
 
     async def start(self, bound: socket.socket) -> None:
         self._bound = bound
-        work = accepting(bound, self._arrived, self.limits.bounds)
-        self._accepting = asyncio.get_running_loop().create_task(work)
+        self._accepting = self._loops.keep("accepting", lambda: accepting(bound, self._arrived, self.limits.bounds))
 
     async def move(self, bound: socket.socket) -> None:
         before, task = self._bound, self._accepting
@@ -93,9 +93,7 @@ class StompServer:
         connection = StompConnection(self, peer)
         self._unknown[connection] = address
         self._connections.add(connection)
-        task = asyncio.get_running_loop().create_task(self._take(taken, connection))
-        self._arriving.add(task)
-        task.add_done_callback(self._arriving.discard)
+        self._loops.once("a client comes in", self._take(taken, connection))
 
     async def _take(self, taken: socket.socket, connection: StompConnection) -> None:
         try:
@@ -135,12 +133,9 @@ class StompServer:
 
     async def close(self) -> None:
         """Tell all clients, and end."""
-        if self._accepting is not None:
-            self._accepting.cancel()
+        self._loops.close()
         if self._bound is not None:
             self._bound.close()
-        for task in self._arriving:
-            task.cancel()
         connections = list(self._connections)
         for connection in connections:
             connection.end(ConnectionLostError("the broker shuts down"))

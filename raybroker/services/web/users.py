@@ -24,6 +24,7 @@ from raybroker.model.errors import (
     SecurityError,
 )
 from raybroker.services.web.credentials import Credentials, Digests, Offer
+from raybroker.system.supervision import Supervisor
 
 LOG: Final = logging.getLogger("raybroker.services")
 IDLE_S: Final = 60.0
@@ -99,6 +100,7 @@ class Users(Generic[U]):
         self._opening: dict[tuple[str, bytes, str], asyncio.Task[Known[U]]] = {}
         self._logins = asyncio.Semaphore(LOGINS_MAX)
         self._closing: set[asyncio.Task[None]] = set()
+        self._loops = Supervisor("the users of a service over HTTP")
         self._sweeping: asyncio.Task[None] | None = None
         self.closed = False
 
@@ -206,7 +208,7 @@ class Users(Generic[U]):
         self._drop(name)
         known = self._known[name] = Known(digest, opened, self._now_s())
         if self._sweeping is None:
-            self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
+            self._sweeping = self._loops.keep("idle connections", self._sweep)
         return known
 
     def _make_room(self) -> None:
@@ -257,8 +259,7 @@ class Users(Generic[U]):
     async def close(self) -> None:
         """End all of them; what they held goes back."""
         self.closed = True
-        if self._sweeping is not None:
-            self._sweeping.cancel()
+        self._loops.close()
         for task in self._opening.values():
             task.cancel()
         for name in list(self._known):

@@ -122,3 +122,29 @@ def test_templates_that_were_saved_are_there_again_and_a_failed_save_changes_not
         assert await broker.admin("list_templates", {}) == [{"name": "t", "attributes": {"maxNumMsgs": 5}}]
 
     run(work)
+
+
+def test_a_destination_that_goes_meanwhile_keeps_no_other_from_its_template() -> None:
+    async def work() -> None:
+        world = World()
+        await world.admin("create_template", name="fast", attributes={"maxNumMsgs": 5})
+        for name in ("a", "b", "c"):
+            await create(world, name, template="fast")
+        host, registry = world.made[0], world.broker.registry
+        asked, changed = host.query, host.update
+
+        async def query(type: str, name: str) -> dict[str, Any]:  # noqa: A002
+            if name == "a":
+                registry.drop(("queue", "b"))
+            found: dict[str, Any] = await asked(type, name)
+            return found
+
+        async def update(type: str, name: str, changes: dict[str, Any]) -> None:  # noqa: A002
+            registry.drop(("queue", "c"))
+            await changed(type, name, changes)
+
+        host.query, host.update = query, update  # type: ignore[method-assign]
+        assert await world.admin("update_template", name="fast", changes={"maxNumMsgs": 7}) == 1
+        assert host.served["queue", "a"]["attributes"]["maxNumMsgs"] == 7
+
+    run(work)

@@ -110,3 +110,24 @@ def test_a_task_that_fails_is_logged_unless_the_connection_is_closed(caplog: pyt
         assert caplog.text == ""
 
     run(work)
+
+
+def test_a_loop_that_fails_runs_again_until_the_connection_is_closed() -> None:
+    async def work() -> None:
+        some, runs, again = tasks(), 0, asyncio.Event()
+
+        async def loop() -> None:
+            nonlocal runs
+            runs += 1
+            if runs == 1:
+                raise KeyError("a fault")
+            again.set()
+            await asyncio.Event().wait()
+
+        kept = some.keep("view of the brokers", loop)
+        await again.wait()
+        some.close()
+        with pytest.raises(asyncio.CancelledError):
+            await kept
+
+    run(work)

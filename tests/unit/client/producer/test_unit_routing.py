@@ -89,7 +89,7 @@ class World:
         monkeypatch.setattr(unit_routing, "open_producer", open_producer)
         connection: Any = SimpleNamespace(
             io=SimpleNamespace(submit=lambda work: asyncio.run_coroutine_threadsafe(work, self.loop)),
-            tasks=SimpleNamespace(with_retry=with_retry, spawn=asyncio.ensure_future),
+            tasks=SimpleNamespace(with_retry=with_retry, keep=lambda name, run: asyncio.ensure_future(run())),
             brokers=SimpleNamespace(listeners=[], follow=lambda: None, view=self._view),
             directory=SimpleNamespace(home="b1", routes=self._routes, release_routes=self._release),
             attributes={"raybroker.path.lease_ms": 60_000}, forget_producer=self.forgotten.append,
