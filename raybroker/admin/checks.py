@@ -175,8 +175,11 @@ def _disk(host: Row, limits: Limits) -> list[Row]:
     found, of = [], str(host["host"])
     if host.get("disk_total_bytes"):
         free, total = host["disk_free_bytes"], host["disk_total_bytes"]
-        least = Grade.CRITICAL if free == 0 else Grade.WARNING if host.get("disk_low") else Grade.OK
-        text = f"{free} of {total} bytes of the disk are free" + (", which is low" if host.get("disk_low") else "")
+        text, least = f"{free} of {total} bytes of the disk are free", Grade.OK
+        if free == 0 or host.get("disk_critical"):
+            text, least = f"{text}: persistent messages are refused, or will be soon", Grade.CRITICAL
+        elif host.get("disk_low"):
+            text, least = f"{text}, which is low", Grade.WARNING
         found.append(limits.judged("disk_free_percent", round(100 * free / total, 1), of, text, "disk", least))
     if "disk_slow" in host:
         slow = bool(host["disk_slow"])

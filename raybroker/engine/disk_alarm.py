@@ -17,26 +17,33 @@ LOOK_TICKS: Final = 5
 """The disk is looked at every so many seconds."""
 END_PERCENT: Final = 110
 """The alarm ends when this part of what began it is free."""
+CRITICAL_PERCENT: Final = 10
+"""What is left is critical when it is less than this part of what began the alarm."""
 PERCENT: Final = "raybroker.store.low_free_percent"
 BYTES: Final = "raybroker.store.low_free_bytes"
 
 
 def is_low(free: int, total: int, percent: int, least_bytes: int, *, before: bool) -> bool:
     """Whether less than ``percent`` of ``total``, or than ``least_bytes``, is free; ``before``: it was low already."""
-    part = END_PERCENT if before else 100
+    return _is_less(free, total, percent, least_bytes, END_PERCENT if before else 100)
+
+
+def _is_less(free: int, total: int, percent: int, least_bytes: int, part: int) -> bool:
+    """Whether less is free than ``part``, in hundredths, of what is low."""
     return free * 100 * 100 < percent * part * total or free * 100 < least_bytes * part
 
 
 class DiskAlarm:
     """``space``: bytes that are free for the host, and bytes of the whole file system; raises OSError.
 
-    low  the alarm is on
+    low       the alarm is on
+    critical  there is so little left that persistent messages will be refused soon, or are already
     """
 
     def __init__(
         self, space: Callable[[], tuple[int, int]], config: ConfigView, where: str, report: Callable[[str], None]
     ) -> None:
-        self.low = False
+        self.low = self.critical = False
         self._space = space
         self._config = config
         self._where = where
@@ -56,6 +63,7 @@ class DiskAlarm:
             return  # The store itself says what is wrong with its disk.
         percent, least = self._config[PERCENT], self._config[BYTES]
         low = is_low(self._free_bytes, self._total_bytes, percent, least, before=self.low)
+        self.critical = _is_less(self._free_bytes, self._total_bytes, percent, least, CRITICAL_PERCENT)
         if low == self.low:
             return
         self.low = low
@@ -70,7 +78,10 @@ class DiskAlarm:
 
     def row(self) -> dict[str, Any]:
         """For administrators."""
-        return {"disk_low": self.low, "disk_free_bytes": self._free_bytes, "disk_total_bytes": self._total_bytes}
+        return {
+            "disk_low": self.low, "disk_critical": self.critical, "disk_free_bytes": self._free_bytes,
+            "disk_total_bytes": self._total_bytes,
+        }  # fmt: skip
 
     def figures(self) -> dict[str, Any]:
         """For metrics."""

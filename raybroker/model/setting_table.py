@@ -176,7 +176,8 @@ BROKER: Final[tuple[Setting, ...]] = (
             "WebLogic's StoreMessageCompressionEnabled.", reload="live"),
     Setting("raybroker.store.low_free_percent", "percent", 10, "broker",
             "The disk of a store is called nearly full, in the log, in metrics and by query bkr, when less of it is "
-            "free; 0: never. It is an alarm and refuses nothing.", unit="%", low=0, high=100, reload="live"),
+            "free; 0: never. It is an alarm and refuses nothing. For check bkr it is a warning, and less than a tenth "
+            "of it is critical.", unit="%", low=0, high=100, reload="live"),
     Setting("raybroker.store.low_free_bytes", "size", 0, "broker",
             "The same, when fewer bytes are free, whatever part of the disk that is.",
             unit="bytes", low=0, high=SIZE_BYTES_MAX, reload="live"),

@@ -39,6 +39,11 @@ class RoomIO:
         """How much of a file has a place on the disk."""
         return os.fstat(fd).st_blocks * 512
 
+    def free_bytes(self, path: Path) -> int:
+        """Free space of the file system for this user."""
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
+
     def punch(self, fd: int, start: int, end: int) -> bool:
         """Give the place of a stretch of a file back: it keeps its length and reads as zeros.  False: it cannot be."""
         return _punch(fd, start, end)
@@ -103,11 +108,6 @@ class FileIO(RoomIO):
 
     def rename(self, old: Path, new: Path) -> None:
         os.rename(old, new)
-
-    def free_bytes(self, path: Path) -> int:
-        """Free space of the file system for this user."""
-        found = os.statvfs(path)
-        return found.f_bavail * found.f_frsize
 
     def try_lock(self, fd: int) -> bool:
         """Take the exclusive flock; False if somebody else holds it.  The kernel drops it with the last descriptor."""

@@ -24,6 +24,10 @@ from raybroker.system.entropy import token
 SEGMENT_BYTES = 32 << 10
 COMPACT_EVERY = 17
 """An administrator asks for a compaction after so many operations."""
+EMPTY_EVERY = 23
+"""After so many operations everything is acknowledged, so that the active segment has nothing live in it."""
+IDLE_EVERY = 4
+"""After so many operations the host has a moment without work, in which it gives space back."""
 Live = dict[tuple[int, int], int]
 """(destination, ordinal) → payload bytes."""
 
@@ -47,8 +51,9 @@ def moody_clock() -> Iterator[int]:
 
 
 def open_journal(
-    directory: Path, io: FileIO | None = None, *, sync: bool = True, record_bytes: int = 2500
-) -> Journal:
+    directory: Path, io: FileIO | None = None, *, sync: bool = True, record_bytes: int = 2500,
+    segment_bytes: int = SEGMENT_BYTES,
+) -> Journal:  # fmt: skip
     """``record_bytes``: larger payloads have files of their own, which is about every tenth; -1: none has.
 
     Its clock makes it believe by turns that it is busy and that hardly anything happens.
@@ -58,7 +63,7 @@ def open_journal(
         monotonic_ns=moody_clock().__next__,
         entropy=token,
         sync=sync,
-        segment_bytes=SEGMENT_BYTES,
+        segment_bytes=segment_bytes,
         own_files=OwnFileOptions(record_bytes, pool_limit=4, clean_percent=50),
         io=io,
     )
@@ -113,6 +118,8 @@ class Model:
         acks = draw.sample(old, min(len(old), draw.choice((0, 1, 2, 3))))
         if len(self.live) > 80:
             acks = old[:20]
+        if number % EMPTY_EVERY == 0:
+            acks = sorted(self.live)
         return Operation(number, tuple(blocks), tuple(acks))
 
     def apply(self, operation: Operation) -> None:
@@ -184,7 +191,8 @@ class Host:
             self.journal.free(destination, [o for d, o in self._freed() if d == destination])
         if self.model.number % COMPACT_EVERY == 0 and not self.journal.compacting:
             self.journal.compact()
-        if self.journal.checkpoint_due():
+        idle = self.model.number % IDLE_EVERY < 2 and self.journal.checkpoint_helps()
+        if idle or self.journal.checkpoint_due():
             state = [self.model.number, [[d, o, n] for (d, o), n in operation_live.items()]]
             self.journal.commit([Entry(CHECKPOINT, 0, 0, json.dumps(state).encode())])
         self.journal.maintain(8 << 10)

@@ -84,8 +84,8 @@ class FullIO(UnsyncedIO):
 class Drainer:
     """A host as small as can be: blocks, acknowledgements one by one, a checkpoint when one is due or none fits."""
 
-    def __init__(self, directory: Path, io: FullIO) -> None:
-        self.journal = open_journal(directory, io)
+    def __init__(self, directory: Path, io: FullIO, **options: int) -> None:
+        self.journal = open_journal(directory, io, **options)
         self.live: set[int] = set()
         self.next = 0
         self.forced = 0
@@ -125,6 +125,14 @@ class Drainer:
             self._checkpoint()
         self.journal.free(1, [ordinal])
         self._checkpoint_if_due()
+
+    def rest(self) -> None:
+        """Some seconds without work."""
+        for _ in range(5):
+            if self.journal.checkpoint_helps():
+                self._checkpoint()
+            if self.journal.tidy_helps() or self.journal.maintain(8 << 10):
+                self.journal.maintain(8 << 10)
 
     def _checkpoint_if_due(self) -> None:
         if self.journal.checkpoint_due():
@@ -203,6 +211,88 @@ def test_a_store_opens_on_a_full_disk_and_says_that_it_only_drains(tmp_path: Pat
     assert journal.has_room(100), "as soon as there is space"
     journal.commit([Entry(BLOCK, 1, 2, b"", (b"x" * 100,))])
     journal.close()
+
+
+LARGE = {"segment_bytes": 4 << 20, "record_bytes": -1}
+"""A segment that is much larger than a file of the reserve, as by default."""
+BODY_BYTES = 20_000
+ALONE_BYTES = RESERVE_FILES * CheckpointEstimate(LARGE["segment_bytes"]).roomy_bytes() + (9 << 19)
+"""A disk that has room for a segment and the reserve, and not for another segment."""
+
+
+def send_all_that_fits(host: Drainer) -> int:
+    sent = 0
+    while host.send(BODY_BYTES):
+        sent += 1
+    return sent
+
+
+@pytest.mark.parametrize("reopened", [False, True], ids=["", "after a restart"])
+def test_a_full_disk_has_room_again_when_all_is_consumed_that_is_in_the_active_segment(
+    tmp_path: Path, reopened: bool
+) -> None:
+    io = FullIO(ALONE_BYTES)
+    host = Drainer(tmp_path / "store", io, **LARGE)
+    first = send_all_that_fits(host)
+    assert first > 100
+    for _ in range(3):
+        for ordinal in sorted(host.live):
+            host.acknowledge(ordinal)
+        if reopened:
+            host.journal.close()
+            host = Drainer(tmp_path / "store", io, **LARGE)
+        host.rest()
+        assert send_all_that_fits(host) > first // 2
+    host.journal.close()
+    assert verify(tmp_path / "store").sound
+
+
+def test_a_store_that_is_emptied_leaves_the_disk_to_others_though_nothing_is_sent(tmp_path: Path) -> None:
+    io = FullIO(2 * ALONE_BYTES)
+    idle, other = [Drainer(tmp_path / name, io, **LARGE) for name in ("a", "b")]
+    while sum(host.send(BODY_BYTES) for host in (idle, other)):
+        pass
+    stored = len(idle.live)
+    for ordinal in sorted(idle.live):
+        idle.acknowledge(ordinal)
+    idle.rest()
+    other.send(BODY_BYTES)
+    assert send_all_that_fits(other) > stored // 2
+    for host in (idle, other):
+        host.journal.close()
+        assert verify(host.journal.directory).sound
+
+
+class CountingIO(FullIO):
+    """``refused``: how often room was asked for that was not there."""
+
+    refused = 0
+
+    def fallocate(self, fd: int, nbytes: int) -> None:
+        try:
+            super().fallocate(fd, nbytes)
+        except OSError:
+            self.refused += 1
+            raise
+
+    def free_bytes(self, path: Path) -> int:
+        return self.room - self.used
+
+
+def test_acknowledgements_on_a_full_disk_do_not_ask_for_room_that_is_not_there(tmp_path: Path) -> None:
+    """A file system that allocates what it can, finds out that the rest is missing and undoes it takes milliseconds."""
+    io = CountingIO(ALONE_BYTES)
+    host = Drainer(tmp_path / "store", io, **LARGE)
+    while host.send(1000):
+        pass
+    io.others = io.room - io.used - 3 * SECTOR_BYTES
+    order, io.refused = sorted(host.live), 0
+    assert len(order) > 500
+    for ordinal in order[:500]:
+        host.acknowledge(ordinal)
+        host.journal.maintain(8 << 10)
+    assert io.refused < 10
+    host.journal.close()
 
 
 def test_the_reserve_grows_with_what_a_checkpoint_needs(tmp_path: Path) -> None:

@@ -98,6 +98,8 @@ class Journal:
         self._files = SegmentFiles(self._io, directory, segment_bytes, self._estimate.roomy_bytes())
         self._own = OwnFiles(self._io, directory, own_files, self._files.trim)
         self._refused = False
+        self._crowded = False
+        """The disk has not room for a segment, for whichever store; looked at about once a second."""
         self._manifests = ManifestFiles(self._io, directory)
         self._mark_file = MarkFile(self._io, directory)
         try:
@@ -293,9 +295,12 @@ class Journal:
         """True once the log has gone on to another segment since the last checkpoint.
 
         A checkpoint larger than a segment does not ask for the next one at once: twice its size has to be written.
-        On a full disk there is no such wait, because only a checkpoint frees segments.
+        On a full disk there is no such wait, because only a checkpoint frees segments, and the active one is freed too
+        once nothing in it is live.
         """
         if self._own_files_due or (self._refused and (self._own.freed_bytes > 0 or self._frees_segments())):
+            return True
+        if (self._refused or self._crowded) and self._emptied():
             return True
         if self._log.active.number == self._checkpoint.segment:
             return False
@@ -310,6 +315,8 @@ class Journal:
             s.room_end for s in list(self._log.segments.values())
             if not s.live_blocks and s.number < active and (s.number >= last.segment or s.freed_seq > last.seq)
         )  # fmt: skip
+        if self._emptied():
+            freed += self._log.active.room_end
         return freed > 2 * self._checkpoint_bytes
 
     def maintain(self, budget_bytes: int) -> bool:
@@ -320,14 +327,15 @@ class Journal:
             if self._reclaimer.step(self._checkpoint, budget_bytes):
                 self._work = True
                 return True
-        self._log.look()
+        self._log.look(crowded=self._crowded)
         if self._log.roomy:
             self._log.trim()
         return self._log.prepare(budget_bytes)
 
     def tidy_helps(self) -> bool:
         """True when ``maintain`` would give back room that the log does not need as it is used now; in any thread."""
-        self._log.look()
+        self._crowded = self._io.free_bytes(self.directory) < self._segment_bytes
+        self._log.look(crowded=self._crowded)
         return self._ready and self._log.roomy
 
     def compact(self) -> None:
@@ -428,6 +436,8 @@ class Journal:
             self._grow_reserve()
         if packed.checkpoint and self._compaction_asked:
             self._begin_compaction()
+        elif packed.checkpoint and self._emptied():
+            self._leave_active()
         try:
             return self._log.append(packed, use)
         except StoreFullError:
@@ -486,12 +496,26 @@ class Journal:
 
     def _begin_compaction(self) -> None:
         """The checkpoint that comes goes into a new segment, so that all before it can be reclaimed."""
-        with suppress(StoreFullError):  # Then the newest segment is left as it is.
-            if self._log.active.data_end > SECTOR_BYTES:
-                self._log.go_on()
+        if self._log.active.data_end > SECTOR_BYTES:
+            self._leave_active()
         self._reclaimer.compact_before = self._log.active.number
         self._compaction_asked = False
         self._work = True
+
+    def _emptied(self) -> bool:
+        """Whether nothing in the active segment is live, and a checkpoint in another one would free a step of room.
+        Not without a checkpoint in it already: so a busy log does not go from segment to segment."""
+        active = self._log.active
+        return (
+            not active.live_blocks
+            and active.number == self._checkpoint.segment
+            and active.data_end > self._sizing.least_bytes + 2 * self._checkpoint_bytes
+        )
+
+    def _leave_active(self) -> None:
+        """What comes goes into a new segment, so that the active one can be reclaimed."""
+        with suppress(StoreFullError):  # Then it is left as it is.
+            self._log.go_on()
 
     def _grow_reserve(self) -> bool:
         """Make the reserve as large as the next checkpoint may need it; False if there is no room for that."""

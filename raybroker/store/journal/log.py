@@ -42,6 +42,9 @@ from raybroker.store.journal.sizing import Sizing
 _MANIFEST_SPARE_ROWS = 8
 _SEGMENT_LEAST_BYTES = 8 * SECTOR_BYTES
 """Room that a segment is begun with, if there is no more."""
+_SCANTY_SHIFT = 4
+"""Where the disk has not a step of room, that part of the least one is taken ahead, so that not every acknowledgement
+asks for its own sector."""
 
 
 class LogWriter:
@@ -228,9 +231,9 @@ class LogWriter:
         self._sizing.calm()
         self.trim()
 
-    def look(self) -> None:
-        """See what time it is; for :attr:`roomy`."""
-        self._sizing.look(self._monotonic_ns())
+    def look(self, *, crowded: bool) -> None:
+        """See what time it is, and whether others need the room of the disk; for :attr:`roomy`."""
+        self._sizing.look(self._monotonic_ns(), crowded=crowded)
 
     @property
     def roomy(self) -> bool:
@@ -260,7 +263,7 @@ class LogWriter:
             if end == active.size_bytes:
                 return self._files.prepare(step, budget_bytes)
             part = min(end + budget_bytes, end + step, active.size_bytes)
-            if not self._files.fill(active.slot, end, part):
+            if self._files.short_of(part - end) or not self._files.fill(active.slot, end, part):
                 return False
             active.room_end = part
             return (part - active.used_end) * 2 < step
@@ -302,7 +305,10 @@ class LogWriter:
         if end > active.size_bytes:
             return False
         try:
-            for room in (min(end + self._step(), active.size_bytes), end):
+            steps = (self._step(), self._sizing.least_bytes >> _SCANTY_SHIFT, 0)
+            for room in [min(padded(end + step), active.size_bytes) for step in steps]:
+                if room > end and self._files.short_of(room - active.room_end):
+                    continue
                 if self._files.extend(active.slot, room):
                     active.room_end = room
                     return True

@@ -177,6 +177,8 @@ class SegmentFiles:
         self.reserve_bytes = reserve_bytes
         """Wanted size of a file of the reserve; smaller files are kept while there is no room for that."""
         self._reserve_least = reserve_bytes
+        self._short = False
+        """The disk had not the room that was asked for last."""
 
     def path(self, slot: int) -> Path:
         return self._directory / segment_name(slot)
@@ -286,6 +288,7 @@ class SegmentFiles:
         except OSError as error:
             if error.errno not in FULL_ERRNOS:
                 raise
+            self._short = True
             self._sizes[slot] = self._io.size(fd)  # Part of it may have been allocated.
             self._punch(fd, before, min(room_end, self._sizes[slot]))
             return False
@@ -294,6 +297,12 @@ class SegmentFiles:
         self._rooms[slot] = max(before, room_end)
         self._sizes[slot] = max(self._sizes[slot], room_end)
         return True
+
+    def short_of(self, nbytes: int) -> bool:
+        """Whether the disk, which had no room before, still has not so much: to ask it costs nothing, and a file
+        system that tries to allocate what it has not takes milliseconds to find out and to undo it."""
+        self._short = self._short and self._room_io.free_bytes(self._directory) < nbytes
+        return self._short
 
     def fill(self, slot: int, start: int, end: int) -> bool:
         """Allocate a stretch behind the room of a file and write zeros to it, durably: later syncs of what is written
@@ -338,6 +347,9 @@ class SegmentFiles:
             self._remove(self.free.pop())
 
     def _fill_reserve(self) -> bool:
+        missing = self.missing_bytes(self.reserve_bytes)
+        if missing and self.short_of(missing):
+            return False
         for slot in self.reserve:
             if self._rooms[slot] < self.reserve_bytes and not self.extend(slot, self.reserve_bytes):
                 return False
@@ -375,6 +387,8 @@ class SegmentFiles:
 
     def prepare(self, room: int, budget_bytes: int) -> bool:
         """Have a free file with so much room, writing at most ``budget_bytes``; True if more is to do."""
+        if self.short_of(budget_bytes):
+            return False
         if not self.free:
             try:
                 self.free.append(self._create(self._segment_bytes, 0))
@@ -457,7 +471,8 @@ class SegmentFiles:
             if room:
                 self._io.fallocate(fd, room)
             self._io.fsync_dir(self._directory)
-        except OSError:
+        except OSError as error:
+            self._short = self._short or error.errno in FULL_ERRNOS
             self._io.close(fd)
             self._io.unlink(path)
             raise

@@ -5,7 +5,7 @@ cheaper, and whoever waits for it should not wait for the file system.  A step i
 written lately, so that room which is not used stays a small part of what is.
 
 A *busy* log uses its segment files again as they are, with all the room that they have.  One that is not keeps the
-least step and gives everything else back to the file system.
+least step and gives everything else back to the file system, and so does every log on a disk that is nearly full.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Sizing:
     ``written`` is counted up by whoever writes.
     """
 
-    __slots__ = ("_before", "_began_ns", "_windows", "least_bytes", "segment_bytes", "written")
+    __slots__ = ("_before", "_began_ns", "_crowded", "_windows", "least_bytes", "segment_bytes", "written")
 
     def __init__(self, segment_bytes: int) -> None:
         self.segment_bytes = segment_bytes
@@ -38,9 +38,11 @@ class Sizing:
         self._before = 0
         self._began_ns = -1
         self._windows = 0
+        self._crowded = False
 
-    def look(self, now_ns: int) -> None:
-        """The time is now; a window that is over becomes the one before."""
+    def look(self, now_ns: int, *, crowded: bool = False) -> None:
+        """The time is now; a window that is over becomes the one before.  ``crowded``: the disk is nearly full."""
+        self._crowded = crowded
         if self._began_ns < 0:
             self._began_ns = now_ns
         elif now_ns - self._began_ns >= WINDOW_NS:
@@ -54,8 +56,9 @@ class Sizing:
 
     @property
     def busy(self) -> bool:
-        """Also within the first two windows: what was before is not known."""
-        return self._windows < 2 or self.lately >= self.segment_bytes >> BUSY_SHIFT
+        """Also within the first two windows: what was before is not known.  Never on a crowded disk, where room that
+        one log keeps may be what another one lacks."""
+        return not self._crowded and (self._windows < 2 or self.lately >= self.segment_bytes >> BUSY_SHIFT)
 
     def calm(self) -> None:
         """Nothing is to be written for a while: an administrator says so."""

@@ -66,6 +66,7 @@ def test_a_broker_that_is_well_is_ok() -> None:
         ({"host": {"failure": "gone"}}, "hosts", "critical"),
         ({"host": {"disk_low": True}}, "disk", "warning"),
         ({"host": {"disk_free_bytes": 0}}, "disk", "critical"),
+        ({"host": {"disk_low": True, "disk_critical": True}}, "disk", "critical"),
         ({"host": {"disk_slow": True}}, "disk_speed", "warning"),
         ({"thresholds": {"messages": 9, "bytes": 1, "over": ["messages"]}}, "load", "warning"),
         ({"thresholds": {"messages": 9, "bytes": 1, "over": []}}, "load", "ok"),

@@ -47,11 +47,25 @@ def test_it_is_told_when_it_begins_and_when_it_ends() -> None:
         " are refused: free space, or have messages consumed"
     )
     assert disk.told(50) == disk.told(109) == []
-    assert disk.alarm.row() == {"disk_low": True, "disk_free_bytes": 109 * MIB, "disk_total_bytes": 1000 * MIB}
+    assert disk.alarm.row() == {
+        "disk_low": True, "disk_critical": False, "disk_free_bytes": 109 * MIB, "disk_total_bytes": 1000 * MIB,
+    }  # fmt: skip
     assert disk.alarm.figures() == {"disk_low": 1, "disk_free_bytes": 109 * MIB}
     (line,) = disk.told(110)
     assert isinstance(line, Notice)
     assert line.startswith("[B1159] the disk has room again: 110 of 1000 MiB are free")
+
+
+def test_it_is_critical_from_a_tenth_of_what_is_low() -> None:
+    disk = Disk()
+    found = {}
+    for free in (10, 9, 10):
+        disk.told(free)
+        found[free] = disk.alarm.critical
+    assert found == {10: False, 9: True}
+    disk = Disk(percent=0, least=500)
+    disk.told(49)
+    assert disk.alarm.critical
 
 
 def test_a_change_of_the_properties_holds_at_the_next_look() -> None:
