@@ -161,7 +161,7 @@ class BrokerActor:
         self._services = ServicesOfBroker(
             self._config, self._broker.services, AskedActor(self, self._broker.registry.has), self._peers,
             self._cluster, hosts=lambda: self._broker.registry.hosts, beside=self._directory.parent, given=self._given,
-            near=self._inside,
+            near=self._inside, node_ip=runtime.node_ip,
         )  # fmt: skip
         self._broker.ending.end = self._end
         self._loops = loops = Supervisor(f"broker {spec.broker}")

@@ -6,10 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from raybroker.actors import runtime
-from raybroker.actors.host_in_broker import HostsInBroker
 from raybroker.broker.auditing import audit_of, security_directory
 from raybroker.broker.opening_services import open_services
 from raybroker.broker.outside import Asked, Hands
@@ -17,10 +15,14 @@ from raybroker.broker.remote_broker import Peers
 from raybroker.broker.service_administration import ServiceAdministration
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import BrokerError, ConfigError
+from raybroker.model.setting_services import address_property
 from raybroker.model.settings import ConfigView
 from raybroker.services.connection_services import ConnectionServices
 from raybroker.system.clock import SystemClock
 from raybroker.wire.port_map import MAPPER
+
+if TYPE_CHECKING:
+    from raybroker.services.gateway import Near
 
 PATIENCE_S: Final = 30.0
 """How long a port may be taken: the broker's predecessor may not have ended yet."""
@@ -33,6 +35,11 @@ log = logging.getLogger("raybroker.services")
 
 BrokerDoors = dict[str, tuple[str, dict[str, int]]]
 """Broker → (address, service → port)."""
+OwnDoors = tuple[str, str, dict[str, int]]
+"""(address for clients, address that the service SERVICE listens at, service → port)."""
+SERVICE: Final = "jms"
+"""Gateways of other brokers come in by it, as clients from outside do."""
+ALL_ADDRESSES: Final = frozenset({"", "0.0.0.0", "::"})
 
 
 class Others(Protocol):
@@ -43,11 +50,13 @@ class Others(Protocol):
 
 class ServicesOfBroker:
     """``administration``: of the broker's services; ``hosts``: of the broker; ``beside``: the directory of the
-    cluster's stores; ``given``: properties that the configuration sets; ``near``: hosts in this process."""
+    cluster's stores; ``given``: properties that the configuration sets; ``near``: hosts in this process, on whose loop
+    gateways work; ``node_ip()``: the address of this node."""
 
     def __init__(
         self, config: ConfigView, administration: ServiceAdministration, asked: Asked, peers: Peers, others: Others,
-        *, hosts: Callable[[], Iterable[HostPort]], beside: Path, given: Callable[[], Row], near: HostsInBroker,
+        *, hosts: Callable[[], Iterable[HostPort]], beside: Path, given: Callable[[], Row], near: Near | None,
+        node_ip: Callable[[], str],
     ) -> None:  # fmt: skip
         self._config = config
         self._administration = administration
@@ -58,6 +67,7 @@ class ServicesOfBroker:
         self._others = others
         self._beside = beside
         self._given = given
+        self._node_ip = node_ip
         self._services: ConnectionServices | None = None
 
     async def run(self) -> None:
@@ -86,15 +96,22 @@ class ServicesOfBroker:
                     return
             await asyncio.sleep(RETRY_S)
 
-    def own(self) -> tuple[str, dict[str, int]]:
-        """Where this broker's services and port mapper are."""
+    def own(self) -> OwnDoors:
+        """Where this broker's services and port mapper are; without ports where it has none."""
         if self._services is None:
-            return "", {}
-        address = self._config["raybroker.service.advertised"] or runtime.node_ip()
+            return "", "", {}
         ports = {name: listener.port for name, listener in self._services.listeners.items()}
-        return address, {**ports, MAPPER: self._services.port}
+        ports[MAPPER] = self._services.port
+        advertised = self._config["raybroker.service.advertised"] or self._listens_at("imq.portmapper.hostname")
+        return advertised, self._listens_at(address_property(SERVICE, "hostname")), ports
 
-    async def _doors(self) -> BrokerDoors:
+    def _listens_at(self, own: str) -> str:
+        """By the property of one service, or that of all of them: all addresses of a machine have one in the Ray
+        cluster."""
+        named = self._config[own] or self._config["imq.hostname"]
+        return self._node_ip() if named in ALL_ADDRESSES else named
+
+    async def _doors(self, *, inside: bool) -> BrokerDoors:
         """Of all brokers that answer in time."""
         others = [name for name in self._others.live() if name != self._administration.broker]
         answers = await asyncio.gather(
@@ -106,8 +123,11 @@ class ServicesOfBroker:
                 continue
             if isinstance(answer, BaseException):
                 raise answer
-            if answer[1]:
-                found[name] = answer
+            advertised, listens_at, ports = answer
+            if inside and SERVICE in ports:
+                found[name] = listens_at, {SERVICE: ports[SERVICE]}
+            elif ports and not inside:
+                found[name] = advertised, ports
         return found
 
     def close(self) -> None:

@@ -32,7 +32,15 @@ class Asked(Protocol):
     async def admin(self, verb: str, args: Row) -> Any: ...
 
 
-Doors = Callable[[], Awaitable[dict[str, tuple[str, dict[str, int]]]]]
+BrokerDoors = dict[str, tuple[str, dict[str, int]]]
+
+
+class Doors(Protocol):
+    """Where the services of the other brokers are; ``inside``: for gateways."""
+
+    async def __call__(self, *, inside: bool) -> BrokerDoors: ...
+
+
 Hand = Callable[[HostPort, socket.socket, str], Awaitable[None]]
 
 
@@ -101,8 +109,8 @@ class Outside:
         for host in self._hosts():
             await host.pause_guests(service, paused)
 
-    async def doors(self) -> dict[str, tuple[str, dict[str, int]]]:
-        return await self._doors()
+    async def doors(self, *, inside: bool) -> BrokerDoors:
+        return await self._doors(inside=inside)
 
     def settings(self) -> Row:
         """Attributes of connections alone: what else is configured is nobody's business outside."""

@@ -196,7 +196,7 @@ class LoopbackDirectory:
     def _given(self) -> dict[str, Any]:
         return {**{name: value for name, value, _ in self._config.given}, **self._live.changed}
 
-    async def _doors(self) -> dict[str, tuple[str, dict[str, int]]]:
+    async def _doors(self, *, inside: bool) -> dict[str, tuple[str, dict[str, int]]]:
         """No other broker has services."""
         return {}
 

@@ -64,7 +64,9 @@ SERVICE_SETTINGS: Final[tuple[Setting, ...]] = (
             "by the system.", unit="connections", low=1, high=65_535),
     Setting("raybroker.service.advertised", "string", "", "broker",
             "Name or address by which clients outside reach this broker's services, which other brokers tell their "
-            "clients; empty: that of the machine in the Ray cluster."),
+            "clients; empty: the address that the port mapper listens at, and where that is all of the machine's the "
+            "one that it has in the Ray cluster. The gateways of other brokers (STOMP, HTTP) do not go by it: they "
+            "come to the address that the service jms listens at."),
     Setting("raybroker.shutdown.delivery", "seconds", 10, "broker",
             "How long consumers have to acknowledge what they were given before a broker that is shut down by "
             "raybroker shutdown bkr or restart bkr ends.", unit="s", low=0, high=3600, reload="live"),

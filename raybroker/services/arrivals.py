@@ -16,14 +16,17 @@ class Origin(NamedTuple):
 
     encrypted    nobody can read what it sends on its way to the gateway, or the gateway has looked at that itself
     certificate  the client's own, which TLS has verified
+    gateway      it is a gateway that logs in for its client
     """
 
     encrypted: bool = True
     certificate: bytes | None = None
+    gateway: bool = False
 
 
 ITSELF: Final = Origin()
-"""Of clients that no gateway passes on, and of gateways that log in for their clients."""
+"""Of clients that no gateway passes on."""
+GATEWAY: Final = Origin(gateway=True)
 
 
 class Arrivals:

@@ -89,8 +89,9 @@ class Backend(Protocol):
         """Attributes of connections that were configured for the cluster."""
         ...
 
-    async def doors(self) -> dict[str, tuple[str, dict[str, int]]]:
-        """Broker → (address, service → port), of those that have services."""
+    async def doors(self, *, inside: bool) -> dict[str, tuple[str, dict[str, int]]]:
+        """Broker → (address, service → port), of those that have services. ``inside``: for gateways, which reach them
+        at the addresses that they listen at."""
         ...
 
 
@@ -229,9 +230,9 @@ class ConnectionServices:
     async def hand(self, key: str, given: socket.socket, service: str) -> None:
         await self._backend.hand(key, given, service)
 
-    async def told(self) -> Row:
+    async def told(self, *, inside: bool) -> Row:
         """What every client is told that has logged in."""
-        return {"settings": self._backend.settings(), "doors": await self._backend.doors()}
+        return {"settings": self._backend.settings(), "doors": await self._backend.doors(inside=inside)}
 
     def certified(self, certificate: bytes) -> User:
         """The user that a client's certificate stands for; raises SecurityError."""
@@ -246,11 +247,13 @@ class ConnectionServices:
 
     # ---- what clients ask ------------------------------------------------------------------------------------------
 
-    async def ask_admin(self, method: str, args: list[Any]) -> Any:
-        """Of a client of an ADMIN service."""
+    async def ask_admin(self, method: str, args: list[Any], *, inside: bool = False) -> Any:
+        """Of a client of an ADMIN service. ``inside``: it is a gateway's."""
         if method == "admin":
             verb, given = args
             return plain(await self._backend.admin(str(verb), dict(given)))
+        if method == "doors":
+            return await self._backend.doors(inside=inside)
         if method in ("brokers", "brokers_changed", "settings"):
             return self._backend.settings() if method == "settings" else await self._backend.ask(method, args)
         raise NotSupportedError(f"an admin service carries administration alone, not {method}; connect to jms")
@@ -272,6 +275,8 @@ class ConnectionServices:
             await self._require_unsubscribe(self.access(service), user, *args)
         if method == "settings":
             return self._backend.settings()
+        if method == "doors":
+            return await self._backend.doors(inside=control.origin.gateway)
         if method == "admin":
             raise SecurityError("administration goes through an admin service: mq://host:port/admin")
         if method not in ASKED:

@@ -8,7 +8,8 @@ rules, bounds, listing, pausing and closing of connections, redelivery, transact
 The way to the broker is a pair of connected sockets within the process: one end goes to the service's listener as if it
 had been accepted.  No port is opened for it, so that nobody else can use it, and ``peer`` is the address of the client
 itself, which lock-out and listings go by.  Destinations of other brokers of a cluster are reached as from outside,
-through their service ``jms``, where they have it.
+through their service ``jms``, where they have it, at the address that it listens at; a broker that is lost is left out
+until it is back, and its clients do not notice more of that than native ones do.
 
 Gateways work in a thread with an event loop of its own in the broker's process, one for all gateways of a broker.  The
 loop of a broker answers heartbeats, locates destinations and agrees with the other brokers; parsing the messages of a
@@ -41,8 +42,8 @@ from raybroker.client.connection.io_thread import IoThread, end_thread
 from raybroker.client.connection.logging_in import Credentials
 from raybroker.client.connection.service_address import SERVICE, ServiceAddress
 from raybroker.client.connection.service_calls import ServiceCalls, Way, way_to
-from raybroker.model.errors import BrokerError
-from raybroker.services.arrivals import ITSELF, Origin
+from raybroker.model.errors import BrokerError, SecurityError
+from raybroker.services.arrivals import GATEWAY, Origin
 from raybroker.services.listener import PAUSED
 from raybroker.transport.link import Link
 from raybroker.wire.native.preamble import preamble
@@ -122,10 +123,13 @@ class Gateway:
     ) -> ConnectionCore:  # fmt: skip
         """:meth:`connect_as` on the gateway's loop, for those who work there: the connection without its face."""
         dialler = _Dialler(self._arrive, peer, self._guests_of)
+        observer = _Observer(ended) if ended is not None else None
         calls = ServiceCalls(
             (OWN,), Credentials(user, password, token=token, sends="always"), client_id=client_id, reach=dialler.reach,
-            client=client or self.service, observer=_Observer(ended) if ended is not None else None,
+            client=client or self.service, observer=observer,
         )  # fmt: skip
+        if observer is not None:
+            observer.calls = calls
         async with self._logging_in:
             return await connected(
                 calls, {"raybroker.client.direct": False, **(attributes or {})}, client_id, user or None, self.io
@@ -157,7 +161,7 @@ class _Dialler:
         try:
             own.setblocking(False)
             other.setblocking(False)
-            self._arrive(other, self._peer, ITSELF)
+            self._arrive(other, self._peer, GATEWAY)
             await asyncio.get_running_loop().create_unix_connection(lambda: link, sock=own)
         except BaseException:
             own.close()
@@ -167,16 +171,19 @@ class _Dialler:
 
 
 class _Observer:
-    """Tells how a control connection ends."""
+    """Tells how a client's connection ends: with the control connection to the own broker, or by another one's
+    administrator. That of another broker which is lost is opened again when it is needed."""
 
     def __init__(self, ended: Ended) -> None:
+        self.calls: ServiceCalls
         self._ended = ended
 
     def channel_closing(self, channel: Channel) -> None:
         """The end follows."""
 
     def channel_lost(self, channel: Channel) -> None:
-        self._ended(channel.why())
+        if channel is self.calls.first or isinstance(channel.reason, SecurityError):
+            self._ended(channel.why())
 
 
 class Server(Protocol):

@@ -73,16 +73,16 @@ class Services(Protocol):
 
     async def hand(self, key: str, given: socket.socket, service: str) -> None: ...
 
-    async def told(self) -> Row:
-        """What every client is told that has logged in."""
+    async def told(self, *, inside: bool) -> Row:
+        """What every client is told that has logged in; ``inside``: a gateway that does so for its client."""
         ...
 
     async def ask(self, service: str, control: Control, method: str, args: list[Any]) -> Any:
         """Of a client of a NORMAL service."""
         ...
 
-    async def ask_admin(self, method: str, args: list[Any]) -> Any:
-        """Of a client of an ADMIN service."""
+    async def ask_admin(self, method: str, args: list[Any], *, inside: bool = False) -> Any:
+        """Of a client of an ADMIN service. ``inside``: it is a gateway's."""
         ...
 
     def end(self, control: Control, reason: str) -> None:
@@ -275,7 +275,8 @@ class Listener:
             control.expire(identity.until_s - services.now_s(), lambda: self._expired(control))
         LOG.info("[B1065] user %r connected to service %s from %s", user.name, self.name, control.peer)
         self._audit("login", control)
-        return {"broker": services.broker, "kind": self.kind, "connection": control.id, **await services.told()}
+        return {"broker": services.broker, "kind": self.kind, "connection": control.id,
+                **await services.told(inside=control.origin.gateway)}  # fmt: skip
 
     async def ask(self, control: Control, method: str, args: list[Any]) -> Any:
         if self.kind == "ADMIN":
@@ -289,7 +290,7 @@ class Listener:
     async def _ask_admin(self, control: Control, method: str, args: list[Any]) -> Any:
         """Changes are written to the audit log, with how they went."""
         if method != "admin" or not changes(str(args[0])):
-            return await self._services.ask_admin(method, args)
+            return await self._services.ask_admin(method, args, inside=control.origin.gateway)
         what = shown(str(args[0]), dict(args[1]))
         try:
             answer = await self._services.ask_admin(method, args)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from raybroker.actors.connection_services import ServicesOfBroker
 from raybroker.actors.join import shared_table
 from raybroker.broker.broker import Broker
 from raybroker.broker.cluster_broker import ClusterBroker
@@ -40,6 +41,8 @@ from raybroker.transport.link import Link, memory_pair
 from raybroker.wire.native.connection import TOKEN_BYTES
 
 _numbers = itertools.count(1)
+NODE_IP = "127.0.0.2"
+"""The machine's address in the cluster: services listen there as well where they listen everywhere."""
 FAST = {
     "raybroker.cluster.heartbeat_ms": 50, "raybroker.cluster.suspect_ms": 150, "raybroker.cluster.down_ms": 400,
     "raybroker.cluster.master_retry_ms": 50, "raybroker.cluster.table_poll_ms": 1000,
@@ -67,20 +70,13 @@ class RigBroker:
         self.cluster: ClusterBroker
         self.config: LiveConfig
 
-    async def start(self) -> None:
+    async def start(self, host: RigHost | None = None) -> None:
+        """``host``: one that has outlived the process of the broker before."""
         rig, clock = self.rig, SystemClock()
         config = self.config = LiveConfig(rig.config, rig.changed.get(self.name))
         directory = rig.directory / self.name
-        journal = Journal(
-            directory / "h1", sync=False, segment_bytes=config["raybroker.store.segment_bytes"],
-            monotonic_ns=clock.monotonic_ns, entropy=entropy.token,
-        )  # fmt: skip
-        host = self.host = RigHost(
-            journal, clock, config, token=self.token, incarnation=journal.incarnation, broker=self.name,
-            forgotten=self._forgotten, quotas=rig.quotas.get(self.name), policies=rig.policies.get(self.name),
-        )  # fmt: skip
-        host.key = f"{self.name}/h1"
-        await host.start(threaded=True)
+        self.host = host = host or await self._make_host(directory, clock)
+        self.token = host.service.token
 
         async def make_host(hosting: str) -> RigHost:
             return host
@@ -118,6 +114,26 @@ class RigBroker:
         clustering.start()
         self._bootstrap = asyncio.get_running_loop().create_task(self.cluster.bootstrap())
         self._forwarding = asyncio.get_running_loop().create_task(self.cluster.forwarding.run())
+        self.services = ServicesOfBroker(
+            config, self.local.services, RigAsked(self), RigPeers(rig, self.name), self.cluster,
+            hosts=lambda: self.local.registry.hosts, beside=rig.directory, given=dict, near=None,
+            node_ip=lambda: NODE_IP,
+        )  # fmt: skip
+        await self.services.run()
+
+    async def _make_host(self, directory: Path, clock: SystemClock) -> RigHost:
+        rig, config = self.rig, self.config
+        journal = Journal(
+            directory / "h1", sync=False, segment_bytes=config["raybroker.store.segment_bytes"],
+            monotonic_ns=clock.monotonic_ns, entropy=entropy.token,
+        )  # fmt: skip
+        host = RigHost(
+            journal, clock, config, token=self.token, incarnation=journal.incarnation, broker=self.name,
+            forgotten=self._forgotten, quotas=rig.quotas.get(self.name), policies=rig.policies.get(self.name),
+        )  # fmt: skip
+        host.key = f"{self.name}/h1"
+        await host.start(threaded=True)
+        return host
 
     def _forgotten(self, kind: str, name: str) -> None:
         self.local.placement.forget(kind, name)
@@ -133,15 +149,26 @@ class RigBroker:
         if target is not None:
             asyncio.get_running_loop().call_soon(target.cluster.receive, envelope)
 
-    async def stop(self, *, kill: bool) -> None:
-        for connection in list(self.host.service.connections):
-            connection.link.abort()
+    async def stop(self, *, kill: bool, with_host: bool = True) -> None:
+        if with_host:
+            for connection in list(self.host.service.connections):
+                connection.link.abort()
         if kill:
             self.cluster.clustering._ended = True  # No goodbye to the others.
+            self._cut_off()
+        self.services.close()
         self._bootstrap.cancel()
         self._forwarding.cancel()
         await self.cluster.clustering.stop()
-        await self.host.close()
+        if with_host:
+            await self.host.close()
+
+    def _cut_off(self) -> None:
+        """Clients of the services are told nothing."""
+        services = self.local.services.services
+        for listener in services.listeners.values() if services is not None else ():
+            for control in list(listener._open):
+                control.link.abort()
 
 
 class RigPeers:
@@ -153,7 +180,29 @@ class RigPeers:
         target = self._rig.reachable(self._me, broker)
         if target is None:
             raise BrokerGoneError(f"broker {broker} does not answer")
-        return await target.cluster.peer(method, args)
+        return target.services.own() if method == "doors" else await target.cluster.peer(method, args)
+
+
+class RigAsked:
+    """A broker, as its connection services ask it."""
+
+    def __init__(self, broker: RigBroker) -> None:
+        self._broker = broker
+        self.exists = broker.local.registry.has
+
+    async def placed(self, kind: str, name: str, create: bool, guest: bool) -> tuple[Any, str, Any]:
+        host, traits = await self._broker.cluster.locate(kind, name, create, guest)
+        return host, self._broker.name, traits
+
+    async def ask(self, method: str, args: list[Any]) -> Any:
+        cluster = self._broker.cluster
+        if method == "subscribe":
+            return await cluster.subscribe(**args[0])
+        own = getattr(cluster, method, None)
+        return await (own if own is not None else getattr(cluster.local, method))(*args)
+
+    async def admin(self, verb: str, args: Any) -> Any:
+        return await self._broker.cluster.admin(verb, args)
 
 
 class RigCalls:
@@ -250,11 +299,12 @@ class ClusterRig:
 
     # ---- brokers that come and go ----------------------------------------------------------------------------------
 
-    def start(self, name: str) -> RigBroker:
+    def start(self, name: str, host: RigHost | None = None) -> RigBroker:
+        """``host``: what :meth:`kill_process` left."""
         broker = RigBroker(self, name)
 
         async def work() -> None:
-            await broker.start()
+            await broker.start(host)
             self.brokers[name] = broker
 
         self.io.run(work())
@@ -268,6 +318,12 @@ class ClusterRig:
     def kill(self, name: str) -> None:
         """Without a word to anybody."""
         self.io.run(self.brokers.pop(name).stop(kill=True))
+
+    def kill_process(self, name: str) -> RigHost:
+        """The broker's process without a word to anybody; its host goes on."""
+        broker = self.brokers.pop(name)
+        self.io.run(broker.stop(kill=True, with_host=False))
+        return broker.host
 
     def cut(self, *groups: Iterable[str]) -> None:
         """Brokers of different groups do not reach each other any more."""

@@ -13,7 +13,7 @@ import pytest
 import stomp
 
 from raybroker.services.stomp.connection import GRACE, GRACE_S
-from tests.contracts.stomp_rig import StompRig, until
+from tests.contracts.stomp_rig import Bare, StompRig, until
 
 CLIENT_BEAT_MS = 1000
 ALL = pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
@@ -372,3 +372,29 @@ def test_clients_are_told_when_the_broker_shuts_down(tmp_path: Path) -> None:
         frame = client.receive()
         assert frame is None or (frame.command == "ERROR" and "shuts down" in frame.headers["message"])
         assert frame is None or client.receive() is None
+
+
+def test_a_late_ack_on_the_next_connection_settles_nothing(rig: StompRig) -> None:
+    """It names a message of the connection before, and not the one that has come in its place."""
+    sender = rig.user()
+    for body in (b"first", b"second"):
+        sender.done("SEND", {"destination": "/queue/q"}, body)
+
+    def subscribed() -> tuple[Bare, Any]:
+        client = rig.user()
+        client.send("SUBSCRIBE", {"destination": "/queue/q", "id": 1, "ack": "client-individual"})
+        return client, client.expect("MESSAGE")
+
+    before, old = subscribed()
+    before.expect("MESSAGE")
+    before.close()
+    sender.done("SEND", {"destination": "/queue/q", "priority": 9}, b"in its place")
+    until(lambda: rig.admin.query_destination("queue", "q")["active_consumers"] == 0)
+    after, new = subscribed()
+    assert (old.body, new.body) == (b"first", b"in its place")
+    after.send("ACK", {"id": old.headers["ack"], "receipt": "r"})
+    *_, last = iter(after.receive, None)
+    assert (last.command, last.headers["receipt-id"]) == ("ERROR", "r")
+    assert "no header id of a message that came on this connection" in last.headers["message"]
+    until(lambda: rig.admin.query_destination("queue", "q")["active_consumers"] == 0)
+    assert rig.admin.query_destination("queue", "q")["messages"] == 3

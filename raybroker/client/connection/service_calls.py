@@ -2,12 +2,16 @@
 
 One control connection for each broker that is asked, opened when it is needed; it logs in once. Sockets to hosts go to
 the port of the same service, where their preamble says which host they are for.
+
+Where the services of the other brokers are is told with each login. A broker that was restarted may be elsewhere then,
+and one that came later was not named: when a broker cannot be reached where it was, the others are asked again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -42,6 +46,8 @@ LOGIN_TIMEOUT_S: Final = 30.0
 """The proof of a password takes some tenths of a second, and more on a busy machine."""
 CALL_TIMEOUT_S: Final = 90.0
 """Longer than the broker waits for anything."""
+TOLD_TIMEOUT_S: Final = 5.0
+"""A broker asks the others before it tells where their services are, and waits for each of them for two seconds."""
 
 
 DialKey = Callable[[str, Callable[[], Link]], Awaitable[object]]
@@ -73,7 +79,7 @@ class ServiceCalls:
     """``addresses``: those to try, in this order. On the IO loop, but for the constructor.
 
     reach     the way to a service
-    observer  is told how control connections end
+    observer  is told how control connections end; ``first`` is the one that has logged in first
     user      None: the client's certificate says who it is
     client    what the client is, for listings of connections; None: a program of this Python
     """
@@ -90,10 +96,14 @@ class ServiceCalls:
         self._client = {"platform": client or PLATFORM} | (
             {"client_id": client_id} if client_id else {}
         )
+        self.first: Channel | None = None
         self._controls: dict[str, _Control] = {}
-        self._opening = asyncio.Lock()
+        self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """One a broker: who asks one that answers does not wait for another one."""
         self._doors: dict[str, ServiceAddress] = {}
         """Broker → where it is asked for its service: a broker that was restarted may have other ports."""
+        self._named: set[str] = set()
+        """Brokers that are where the application has said: it may know a better way than the brokers do."""
         self._service = addresses[0].service
         self._sockets: DirectSockets | None = None
         self._closed = False
@@ -127,6 +137,8 @@ class ServiceCalls:
                 continue
             broker = str(control.told["broker"])
             self._doors[broker] = address
+            self._named.add(broker)
+            self.first = control.channel
             self._keep(broker, control)
             return broker
         if refused is not None:
@@ -140,9 +152,17 @@ class ServiceCalls:
         self._controls[broker] = control
         if self._sockets is not None:
             control.channel.link.serve_directly(self._sockets)
-        for other, (host, ports) in dict(control.told["doors"]).items():
-            if other not in self._doors and self._service in ports:
-                self._doors[other] = ServiceAddress(str(host), int(ports[MAPPER]), self._service, True)
+        for other, address in self._addresses(control.told["doors"]).items():
+            if other not in self._named:
+                self._doors[other] = address
+
+    def _addresses(self, doors: Any) -> dict[str, ServiceAddress]:
+        """Broker → where its service is, as a broker tells: by its port mapper, or without one by its own port."""
+        return {
+            str(broker): ServiceAddress(str(host), int(ports.get(MAPPER) or ports[self._service]), self._service,
+                                        MAPPER in ports)
+            for broker, (host, ports) in dict(doors).items() if self._service in ports
+        }  # fmt: skip
 
     async def _open(self, way: Way) -> _Control:
         """Connect and log in."""
@@ -170,23 +190,60 @@ class ServiceCalls:
             return known
         if known is not None and isinstance(known.channel.reason, SecurityError):
             raise known.channel.reason  # An administrator has closed the connection: it stays so.
-        async with self._opening:
+        async with self._opening[broker]:
             self._require_open()
             known = self._controls.get(broker)
             if known is not None and not known.channel.lost:
                 return known
-            address = self._doors.get(broker)
-            if address is None:
-                raise BrokerGoneError(f"broker {broker} has no service {self._service} that is known here")
-            try:
-                made = await self._open(await self._reach(address))
-            except (OSError, TimeoutError, ConnectionLostError, NoClusterError, ProtocolError) as error:
-                raise BrokerGoneError(f"broker {broker} does not answer: {str(error) or 'no answer in time'}") from None
+            made = await self._reopen(broker)
             if self._closed:
                 made.channel.close()
             self._require_open()
             self._keep(broker, made)
             return made
+
+    async def _reopen(self, broker: str) -> _Control:
+        """Raises BrokerGoneError when it is neither where it was, nor where the others say that it is now."""
+        address = self._doors.get(broker)
+        fault = BrokerGoneError(f"broker {broker} has no service {self._service} that is known here")
+        if address is not None:
+            try:
+                return await self._open_at(broker, address)
+            except BrokerGoneError as error:
+                fault = error
+        told = await self._told_of(broker)
+        if told is None or told == address:
+            raise fault
+        made = await self._open_at(broker, told)
+        self._doors[broker] = told
+        self._named.discard(broker)
+        return made
+
+    async def _open_at(self, broker: str, address: ServiceAddress) -> _Control:
+        """Raises BrokerGoneError when that broker is not there."""
+        try:
+            made = await self._open(await self._reach(address))
+        except (OSError, TimeoutError, ConnectionLostError, NoClusterError, ProtocolError) as error:
+            raise BrokerGoneError(f"broker {broker} does not answer: {str(error) or 'no answer in time'}") from None
+        found = str(made.told["broker"])
+        if found != broker:  # Ports and addresses go to others when a broker has ended.
+            made.channel.close()
+            raise BrokerGoneError(f"broker {broker} is not at {address}, where broker {found} answers")
+        return made
+
+    async def _told_of(self, broker: str) -> ServiceAddress | None:
+        """Where its service is now, by the first of the other brokers that knows it; None: nobody does."""
+        for other, control in list(self._controls.items()):
+            if other == broker or control.channel.lost:
+                continue
+            try:
+                async with asyncio.timeout(TOLD_TIMEOUT_S):
+                    doors = await control.channel.call("ask", {"method": "doors", "args": []})
+            except (BrokerError, TimeoutError):
+                continue
+            if (found := self._addresses(doors).get(broker)) is not None:
+                return found
+        return None
 
     def _require_open(self) -> None:
         """A call may be under way when the connection is closed: it must not open it again."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from raybroker.client.connection.addresses import Attributes, reconnect_time
 from raybroker.client.connection.broker_members import BrokerMembers, Key
@@ -38,6 +38,10 @@ from raybroker.client.destinations import Destination
 from raybroker.client.producer.unit_routing import ONLY_HERE
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError, LocalDestinationError
 from raybroker.system.entropy import token
+
+ELSEWHERE_S: Final = 1.0
+"""How long the opening waits for the members on other brokers than the first: one that cannot be reached yet joins
+later, and what the others have is not kept waiting for it."""
 
 
 class MultiBrokerConnection(ConsumerConnection, Protocol):
@@ -158,9 +162,15 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
         """Members on the other brokers; one that cannot be opened now is tried again while its broker is there."""
         view = await self._connection.brokers.view()
         others = [self._members_on(name) for name in alive(view) if name not in self._brokers]
-        await asyncio.gather(*(members.begin() for members in others), return_exceptions=True)
-        for members in others:
-            members.follow()
+        spawn = self._connection.tasks.spawn
+        joining = [spawn(self._begin_and_follow(members)) for members in others]
+        if joining:
+            await asyncio.wait(joining, timeout=ELSEWHERE_S)
+
+    async def _begin_and_follow(self, members: BrokerMembers) -> None:
+        with contextlib.suppress(BrokerError):
+            await members.begin()
+        members.follow()
 
     def _members_on(self, broker: str) -> BrokerMembers:
         found = self._brokers.get(broker)

@@ -27,6 +27,8 @@ Where it differs from ActiveMQ, and why; ``python -m tests.contracts.stomp_parit
   with the first NACK, which is ``requeue:false`` here.
 * ACK in a transaction that is aborted: the message is unacknowledged as before, and may be acknowledged again; so in
   ActiveMQ. A COMMIT that acknowledges a message that went back meanwhile is an ERROR and nothing of it happens.
+* ACK of a message whose broker was lost, in a cluster: the session goes on, and the message comes again, flagged; that
+  is an ERROR only for a frame that asks for a RECEIPT, and for a COMMIT, which would otherwise say what is not so.
 * A body with a content type that is text (or with a charset that is known) is a text message, whatever
   content-length says; without a content type it is ActiveMQ's rule: with content-length bytes, without it a text.
 * A map, list or other value of a native producer arrives as JSON; ActiveMQ asks for a transformation.

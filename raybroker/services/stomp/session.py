@@ -17,7 +17,7 @@ from functools import lru_cache, partial
 from typing import Any, Final, Protocol
 
 from raybroker.client.connection.connection import ConnectionCore
-from raybroker.client.consumer.acknowledgement_answers import Confirmation, Confirmations
+from raybroker.client.consumer.acknowledgement_answers import Confirmations
 from raybroker.client.consumer.subscriptions import make_temporary, unsubscribe
 from raybroker.client.destinations import Destination, Queue, Topic
 from raybroker.client.producer.at_once import Waiter
@@ -26,7 +26,13 @@ from raybroker.client.producer.unnamed import AnyProducer, UnnamedProducer
 from raybroker.client.session import opening
 from raybroker.client.session.joint_transaction import JointTransactions
 from raybroker.client.session.session import TRANSACTED, SessionCore
-from raybroker.model.errors import BrokerError, NotSupportedError, ProtocolError, ResourceAllocationError
+from raybroker.model.errors import (
+    BrokerError,
+    ConnectionLostError,
+    NotSupportedError,
+    ProtocolError,
+    ResourceAllocationError,
+)
 from raybroker.model.names import is_temporary_name
 from raybroker.services.stomp.destinations import Target, Temporaries, target
 from raybroker.services.stomp.handles import BrokerConnection
@@ -38,8 +44,9 @@ from raybroker.services.stomp.limits import (
     SUBSCRIPTIONS_MAX,
     TRANSACTIONS_MAX,
 )
-from raybroker.services.stomp.subscription import AUTO, MODES, Out, Subscription
+from raybroker.services.stomp.subscription import AUTO, MODES, Answers, Out, Subscription
 from raybroker.services.stomp.transaction import StompTransaction
+from raybroker.system import entropy
 from raybroker.wire.stomp.frame import Frame, Version
 
 LOG: Final = logging.getLogger("raybroker.services")
@@ -53,8 +60,11 @@ REFUSED: Final = ("browser", "activemq.", "sub-dest")
 IDLE_TRANSACTIONS_MAX: Final = 4
 """Sessions of ended transactions that the next ones use."""
 CLOSE_TIMEOUT_S: Final = 5.0
-ACK_CHARS_MAX: Final = 40
-"""Of the header ack, which is two numbers."""
+KEY_BYTES: Final = 6
+"""Of what makes the header ack one of this connection: an ACK that comes late, on the next connection of its client,
+must not be taken for one of another message."""
+SERIAL_CHARS_MAX: Final = 20
+"""Of the number at the end of it."""
 
 
 PLAIN_KNOWN_MAX: Final = 1024
@@ -99,9 +109,9 @@ class StompSession:
         self._version = version
         self._temporaries = Temporaries()
         self._subscriptions: dict[str, Subscription] = {}
-        self._by_number: dict[int, Subscription] = {}
-        self._numbers = itertools.count(1)
-        self._delivering: dict[int, asyncio.Task[None]] = {}
+        self._by_key: dict[str, Subscription] = {}
+        self._keys = (f"{entropy.token(KEY_BYTES).hex()}-{number}" for number in itertools.count(1))
+        self._delivering: dict[str, asyncio.Task[None]] = {}
         self._transactions: dict[str, StompTransaction] = {}
         self._idle: list[StompTransaction] = []
         self._plain = self._session()
@@ -284,14 +294,14 @@ class StompSession:
             session, destination, headers.get("selector"), prefetch, None, no_local, None, None, name=durable or shared,
             durable=durable is not None, shared=shared is not None,
         )  # fmt: skip
-        number_ = next(self._numbers)
+        key = next(self._keys)
         made = Subscription(
-            name, number_, ack, session, consumer, version=self._version, text_of=self._temporaries.text_of,
+            name, key, ack, session, consumer, version=self._version, text_of=self._temporaries.text_of,
             durable=durable, kind=destination.kind,
         )  # fmt: skip
-        self._subscriptions[name] = self._by_number[number_] = made
+        self._subscriptions[name] = self._by_key[key] = made
         self._client.receipt(frame)  # Before the first message.
-        task = self._delivering[number_] = asyncio.get_running_loop().create_task(made.deliver(self._client))
+        task = self._delivering[key] = asyncio.get_running_loop().create_task(made.deliver(self._client))
         task.add_done_callback(self._delivered)
         return False
 
@@ -315,8 +325,8 @@ class StompSession:
         return True
 
     async def _end(self, subscription: Subscription) -> None:
-        del self._by_number[subscription.number]
-        task = self._delivering.pop(subscription.number)
+        del self._by_key[subscription.key]
+        task = self._delivering.pop(subscription.key)
         task.cancel()
         await asyncio.wait([task])
         if subscription.ack == AUTO:
@@ -331,12 +341,14 @@ class StompSession:
         headers = frame.headers
         if self._version == "1.2":
             text = headers.get("id", "")
-            first, _, second = text.partition("-")
-            if first.isdecimal() and second.isdecimal() and len(text) <= ACK_CHARS_MAX:
-                subscription = self._by_number.get(int(first))
-                if subscription is not None:
-                    return subscription, int(second)
-            raise ProtocolError(f"{frame.command} has no header id of a message: {text!r:.80}")
+            key, _, digits = text.rpartition("-")
+            subscription = self._by_key.get(key)
+            if subscription is not None and digits.isascii() and digits.isdecimal() and len(digits) <= SERIAL_CHARS_MAX:
+                return subscription, int(digits)
+            raise ProtocolError(
+                f"{frame.command} has no header id of a message that came on this connection: {text!r:.80}; what was"
+                " not acknowledged on another one comes again, with another id"
+            )
         message_id = headers.get("message-id", "")
         name = headers.get("subscription")
         if name is None and self._version != "1.0":
@@ -371,11 +383,12 @@ class StompSession:
             return True
         return self._await(frame, subscription.refuse(messages, dead=dead))
 
-    def _await(self, frame: Frame, confirmations: Confirmations) -> bool:
+    def _await(self, frame: Frame, answers: Answers) -> bool:
         """Answer once all are confirmed."""
+        confirmations, lost = answers
         waiting = len(confirmations)
         if not waiting:
-            return True
+            return self._settled_as_asked(frame, lost)
 
         def confirmed(_: Future[int]) -> None:
             nonlocal waiting
@@ -384,14 +397,27 @@ class StompSession:
                 return
             self._settle()
             faults = [fault for one in confirmations if (fault := one.verdict()) is not None]
-            if faults:
-                self._client.fail(faults[0], frame)
-            else:
-                self._client.receipt(frame)
+            faults.sort(key=lambda fault: isinstance(fault, ConnectionLostError))
+            try:
+                if self._settled_as_asked(frame, next(iter(faults), lost)):
+                    self._client.receipt(frame)
+            except BrokerError as error:
+                self._client.fail(error, frame)
 
         self._unsettled += 1
         for one in confirmations:
             one.add_done_callback(confirmed)
+        return False
+
+    def _settled_as_asked(self, frame: Frame, fault: BrokerError | None) -> bool:
+        """True when there is no fault; raises one that the client has to know. A message whose broker was lost comes
+        again, flagged, as to every client: that ends the connection of one alone who waits for a RECEIPT, because
+        STOMP has no other word for it than ERROR."""
+        if fault is None:
+            return True
+        if not isinstance(fault, ConnectionLostError) or "receipt" in frame.headers:
+            raise fault
+        LOG.info("[B1092] %s of a STOMP client: %s", frame.command, fault)
         return False
 
     # ---- transactions ------------------------------------------------------------------------------------------------
@@ -430,9 +456,9 @@ class StompSession:
 
     async def _commit(self, frame: Frame) -> bool:
         transaction = self._ended(frame)
-        confirmations: list[Confirmation] = await transaction.commit()
+        answers = await transaction.commit()
         self._reuse(transaction)
-        return self._await(frame, confirmations)
+        return self._await(frame, answers)
 
     async def _abort(self, frame: Frame) -> bool:
         transaction = self._ended(frame)

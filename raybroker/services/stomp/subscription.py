@@ -11,11 +11,11 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from raybroker.client.consumer.acknowledgement_answers import Confirmations
 from raybroker.client.session.opening import AnyConsumer
-from raybroker.model.errors import MessageFormatError, ProtocolError
+from raybroker.model.errors import ConnectionLostError, MessageFormatError, ProtocolError
 from raybroker.services.received_message import ReceivedMessage
 from raybroker.services.stomp.handles import ReceivingSession
 from raybroker.services.stomp.headers import CONTENT_TYPE, MessageFacts, body_bytes, message_headers, property_name
@@ -43,16 +43,24 @@ class Out(Protocol):
         ...
 
 
+class Answers(NamedTuple):
+    """What the broker says to an ACK or NACK. ``waiting``: what it has not said yet; ``lost``: of a message that went
+    back when its broker was lost."""
+
+    waiting: Confirmations
+    lost: ConnectionLostError | None = None
+
+
 class Subscription:
-    """``name``: the header subscription; ``number``: unique on the connection; ``text_of``: destinations as the client
-    writes them; ``kind``: queue or topic."""
+    """``name``: the header subscription; ``key``: names it to ACK frames, and no other subscription of any connection;
+    ``text_of``: destinations as the client writes them; ``kind``: queue or topic."""
 
     def __init__(
-        self, name: str, number: int, ack: str, session: ReceivingSession, consumer: AnyConsumer, *, version: Version,
+        self, name: str, key: str, ack: str, session: ReceivingSession, consumer: AnyConsumer, *, version: Version,
         text_of: Callable[[str, str], str], durable: str | None, kind: str,
     ) -> None:  # fmt: skip
         self.name = name
-        self.number = number
+        self.key = key
         self.ack = ack
         self.durable = durable
         """The name of its durable subscription."""
@@ -112,7 +120,7 @@ class Subscription:
             message.expiration, message.priority, message.persistent, message.delivery_count, message.unit_of_order,
         )  # fmt: skip
         headers = message_headers(
-            facts, self.name, f"{self.number}-{serial}", with_ack=self.ack != AUTO and self._version == "1.2"
+            facts, self.name, f"{self.key}-{serial}", with_ack=self.ack != AUTO and self._version == "1.2"
         )
         headers.setdefault(CONTENT_TYPE, content_type)
         if self.ack != AUTO:
@@ -135,14 +143,14 @@ class Subscription:
         messages up to it. Raises ProtocolError when there is none."""
         if serial not in self._unacknowledged:
             raise ProtocolError(
-                f"no message {self.number}-{serial} of subscription {self.name!r:.80} waits for an acknowledgement"
+                f"no message {self.key}-{serial} of subscription {self.name!r:.80} waits for an acknowledgement"
             )
         serials = [serial]
         if self.ack == CLIENT:
             serials = sorted(one for one in self._unacknowledged if one <= serial)
         found = {one: self._unacknowledged.pop(one) for one in serials}
         for one, message in found.items():
-            known = message.id or f"{self.number}-{one}"
+            known = message.id or f"{self.key}-{one}"
             if self._by_id.get(known) == one:
                 del self._by_id[known]
         return found
@@ -152,22 +160,33 @@ class Subscription:
         self.lent -= len(messages)
         for serial, message in messages.items():
             self._unacknowledged[serial] = message
-            self._by_id[message.id or f"{self.number}-{serial}"] = serial
+            self._by_id[message.id or f"{self.key}-{serial}"] = serial
 
-    def acknowledge(self, messages: dict[int, ReceivedMessage]) -> Confirmations:
-        """Returns what to wait for. Raises for a message that went back."""
-        found: Confirmations = []
+    def acknowledge(self, messages: dict[int, ReceivedMessage]) -> Answers:
+        """Raises for a message that went back otherwise than with its connection."""
         if self.ack == CLIENT and not self.lent:
-            return found + self.session.acknowledge(messages[max(messages)])
-        for message in messages.values():
-            found += self.session.acknowledge_one(message)
-        return found
+            try:
+                return Answers(self.session.acknowledge(messages[max(messages)]))
+            except ConnectionLostError:
+                pass  # The last of them is lost; those before it may be of other brokers, and are settled one by one.
+        return self._each(messages, self.session.acknowledge_one)
 
-    def refuse(self, messages: dict[int, ReceivedMessage], *, dead: bool) -> Confirmations:
+    def refuse(self, messages: dict[int, ReceivedMessage], *, dead: bool) -> Answers:
         """NACK: they come again, and are dead when they came too often, or at once."""
-        found: Confirmations = []
+        outcome = "reject" if dead else "fail"
+        return self._each(
+            messages, lambda message: self.session.settle_as(message, outcome, None, "NACK of a STOMP client")
+        )
+
+    def _each(
+        self, messages: dict[int, ReceivedMessage], settle: Callable[[ReceivedMessage], Confirmations]
+    ) -> Answers:
+        found = Answers([])
         for message in messages.values():
-            found += self.session.settle_as(message, "reject" if dead else "fail", None, "NACK of a STOMP client")
+            try:
+                found.waiting.extend(settle(message))
+            except ConnectionLostError as error:
+                found = found._replace(lost=error)
         return found
 
     async def close(self) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from raybroker.client.consumer.acknowledgement_answers import Confirmations
 from raybroker.client.producer.unnamed import UnnamedProducer
 from raybroker.model.errors import ResourceAllocationError
 from raybroker.services.received_message import ReceivedMessage
 from raybroker.services.stomp.handles import Transactions
 from raybroker.services.stomp.limits import TRANSACTION_FRAMES_MAX
-from raybroker.services.stomp.subscription import Subscription
+from raybroker.services.stomp.subscription import Answers, Subscription
 
 
 class StompTransaction:
@@ -43,18 +42,18 @@ class StompTransaction:
         subscription.lent += len(messages)
         self._refused.append((subscription, messages, dead))
 
-    async def commit(self) -> list[Any]:
-        """Raises when it was rolled back. Returns confirmations of its NACK frames, which have no part in it."""
+    async def commit(self) -> Answers:
+        """Raises when it was rolled back. Returns the answers to its NACK frames, which have no part in it."""
         for subscription, messages in self._acknowledged:
             subscription.lent -= len(messages)
             self._transactions.join(list(messages.values()))
         await self._transactions.commit()
-        found: list[Any] = []
+        found: Confirmations = []
         for subscription, messages, dead in self._refused:
             subscription.lent -= len(messages)
-            found += subscription.refuse(messages, dead=dead)
+            found += subscription.refuse(messages, dead=dead).waiting
         self._clear()
-        return found
+        return Answers(found)
 
     async def abort(self) -> None:
         """What it sent is destroyed; what it acknowledged is unacknowledged as before."""

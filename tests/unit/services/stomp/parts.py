@@ -123,6 +123,6 @@ def subscription(
     ack: str, *messages: Any, version: Version = "1.2", session: Session | None = None, number: int = 1
 ) -> Subscription:
     return Subscription(
-        "s", number, ack, session or Session(), Consumer(*messages), version=version,  # type: ignore[arg-type]
+        "s", str(number), ack, session or Session(), Consumer(*messages), version=version,  # type: ignore[arg-type]
         text_of=lambda kind, name: f"/{kind}/{name}", durable=None, kind="queue",
     )  # fmt: skip
