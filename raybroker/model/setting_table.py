@@ -59,8 +59,11 @@ BROKER: Final[tuple[Setting, ...]] = (
             "Who goes first of the senders that wait for room within imq.system.max_count and max_size. FIFO: the one "
             "that came first, and who would fit waits behind it. Preemptive: whoever fits.",
             choices=("FIFO", "Preemptive"), reload="live"),
-    Setting("imq.ping.interval", "seconds", 120, "broker",
-            "How often the broker pings a silent client to find dead connections; 0 and -1 switch it off.",
+    Setting("imq.ping.interval", "seconds", 15, "broker",
+            "How often the broker pings its clients. One from which nothing has come between two pings is lost: "
+            "a process that hangs or is stopped is noticed after 15 to 30 s, and its messages come again elsewhere, "
+            "flagged. MQ's default is 120. Raise it for clients that may stand still for longer and are to keep their "
+            "messages. 0 and -1 switch it off.",
             unit="s", low=0, high=86400, unlimited=True),
     Setting("imq.persist.file.sync.enabled", "bool", True, "broker",
             "Force every store operation to the device before it is acknowledged. MQ's default is false and can "

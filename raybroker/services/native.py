@@ -51,6 +51,10 @@ REFUSALS_TOLD_EVERY_S: Final = 60.0
 """Least time between two lines about connections that were refused; the one that comes tells how many there were."""
 END_TIMEOUT_S: Final = 5.0
 """How long a client may take to read why it is ended."""
+LATE_S: Final = 0.5
+"""A loop that is later than this was busy, or the process was stopped: answers to pings have come and are not read."""
+READ_S: Final = 0.5
+"""Time to read them."""
 BACKLOG: Final = 512
 """Connections the system may hold that are not accepted yet."""
 
@@ -288,7 +292,8 @@ class Connection:
             self._heard = True
             return
         if not self._heard:
-            self.link.close(ProtocolError("no answer to a ping"))
+            self.link.close(ProtocolError("it has not answered a ping within imq.ping.interval"))
+            self.link.abort()  # What waits to be sent would never go, and what the client holds would wait as long.
             return
         self._heard = False
         self.measure()
@@ -473,6 +478,7 @@ class NativeService:
         """Bytes in, packets out and bytes out of connections that have ended."""
         self._ping_s: int = config["imq.ping.interval"]
         self._loops = Supervisor("the data socket")
+        self._pings = False
 
     async def listen(
         self, ip: str, ports: PortRange, tls: Callable[[], ssl.SSLContext] | None = None
@@ -490,8 +496,6 @@ class NativeService:
                 bound, tls, self.accept, handshake_s=self.handshake_s, refused=self.refused_at
             )
         self.address = host, port
-        if self._ping_s > 0:
-            self._loops.keep("pings of clients", self._ping_all)
         return self.address
 
     def accept(self, guest: Guest | None = None) -> Link:
@@ -517,6 +521,9 @@ class NativeService:
     def opened(self, connection: Connection) -> None:
         self.connections.add(connection)
         self.opened_count += 1
+        if not self._pings and self._ping_s > 0 and connection.link.has_socket:
+            self._pings = True
+            self._loops.keep("pings of clients", self._ping_all)
         if len(self.connections) > self.connections_max:
             limit = f"raybroker.connections_max={self.connections_max}"
             self.refused(connection, f"{limit} connections are open; close some or raise it")
@@ -566,8 +573,12 @@ class NativeService:
         }
 
     async def _ping_all(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
+            due_s = loop.time() + self._ping_s
             await asyncio.sleep(self._ping_s)
+            if loop.time() - due_s > LATE_S:
+                await asyncio.sleep(READ_S)
             for connection in list(self.connections):
                 connection.ping()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 import sys
@@ -120,6 +121,36 @@ def test_the_same_handles_work_from_outside(outside: Outside) -> None:
     replier.start()
     assert session.request(session.queue("ask"), 21, timeout=20).body == 42
     replier.join()
+
+
+HOLDS = """
+import sys, time
+import raybroker as rb
+client = rb.connect(sys.argv[1], username="ann", password="secret")
+client.start()
+consumer = client.session(ack="client").consumer("orders")
+print(consumer.receive(30).body, flush=True)
+time.sleep(600)
+"""
+
+
+def test_what_a_stopped_client_holds_comes_again_elsewhere_flagged(tmp_path: Path) -> None:
+    """Its process is stopped (SIGSTOP): its machine is there and its connections are open, and it says nothing."""
+    with ExitStack() as opened:
+        outside = Outside(tmp_path, opened, **{"imq.ping.interval": 1})
+        session = outside.inside.session()
+        outside.inside.start()
+        session.producer("orders").send_many(range(50))
+        with subprocess.Popen([sys.executable, "-c", HOLDS, outside.url()], stdout=subprocess.PIPE) as client:
+            try:
+                assert client.stdout is not None
+                assert client.stdout.readline().strip() == b"0"
+                client.send_signal(signal.SIGSTOP)
+                messages = [session.receive("orders", timeout=60) for _ in range(50)]
+                assert [message.body for message in messages] == list(range(50))
+                assert messages[0].redelivered
+            finally:
+                client.kill()
 
 
 def test_a_durable_subscription_is_its_client_ids(outside: Outside) -> None:

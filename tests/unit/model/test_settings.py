@@ -35,7 +35,6 @@ SEEDS_DEFAULTS: dict[Scope, dict[str, str]] = {
         "imq.autocreate.destination.isLocalOnly": "false", "imq.autocreate.queue.maxNumBackupConsumers": "0",
         "imq.autocreate.queue.consumerFlowLimit": "1000",
         "imq.autocreate.queue.localDeliveryPreferred": "false", "imq.autocreate.reaptime": "120",
-        "imq.ping.interval": "120",
         "imq.autocreate.topic": "true", "imq.autocreate.topic.consumerFlowLimit": "1000",
         "imq.autocreate.topic.sharedConsumerFlowLimit": "5", "imq.admincreate.topic.sharedConsumerFlowLimit": "5",
         "imq.autocreate.destination.useDMQ": "true", "imq.message.expiration.interval": "60",
@@ -64,7 +63,7 @@ SEEDS_DEFAULTS: dict[Scope, dict[str, str]] = {
 }  # fmt: skip
 DIFFERENT_ON_PURPOSE = {
     "imq.persist.file.sync.enabled": "true", "imq.autocreate.queue.maxNumActiveConsumers": "-1",
-    "redeliveryLimit": "20", "expirationPolicy": "Default",
+    "redeliveryLimit": "20", "expirationPolicy": "Default", "imq.ping.interval": "15",
     "imqConnectionFlowCount": "0", "imqReconnectEnabled": "true", "imqReconnectAttempts": "-1",
 }  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
@@ -12,15 +13,17 @@ import pytest
 from raybroker.model.block import encode_block
 from raybroker.model.setting import PortRange
 from raybroker.services.native import RefusalLog
+from raybroker.transport.loops import new_event_loop
 from raybroker.wire.native import frames as wire
-from raybroker.wire.native.connection import PREFACE_BYTES, preface
+from raybroker.wire.native.connection import PREFACE_BYTES, Native, preface
 from tests.fuzz.rig import QUEUE, TOKEN, Rig, consumer_args, send
 
 OPENING = wire.call(1, "hello", {"started": True})
 
 
 def in_rig(
-    work: Callable[[Rig], Coroutine[Any, Any, None]], properties: dict[str, object] | None = None
+    work: Callable[[Rig], Coroutine[Any, Any, None]], properties: dict[str, object] | None = None,
+    loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> None:
     """Run ``work`` in a loop of its own; an exception that nobody looked at fails the test too."""
     unseen: list[str] = []
@@ -30,7 +33,8 @@ def in_rig(
         async with Rig(properties) as rig:
             await work(rig)
 
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(main())
     assert unseen == []
 
 
@@ -101,6 +105,66 @@ def test_who_says_nothing_from_one_ping_to_the_next_is_lost() -> None:
         assert rig.serves()
 
     in_rig(work)
+
+
+def test_who_is_silent_and_reads_nothing_is_lost_with_what_waits_for_it() -> None:
+    """A process that is stopped: its machine takes bytes until its buffers are full, and then the rest waits here."""
+
+    async def work(rig: Rig) -> None:
+        address = await rig.service.listen("127.0.0.1", PortRange(0, 0))
+        sender = rig.guest()
+        sender.feed(OPENING)
+        sender.feed(wire.call(2, "open_producer", {"handle": 1, "name": QUEUE, "type": "queue", "producer": 9}))
+        _, writer = await asyncio.open_connection(*address, limit=1)
+        writer.write(preface(TOKEN) + OPENING + wire.call(2, "open_consumer", consumer_args(limit=10_000)))
+        connections = rig.service.service.connections
+        await until(lambda: any(one.consumer_keys() for one in connections))
+        [stopped] = [one for one in connections if one.consumer_keys()]
+        seq = 1
+        while not stopped.link.unsent_bytes:
+            sender.feed(send(1, producer=9, first_seq=seq, bodies=(bytes(256 << 10),)))
+            seq += 1
+            await asyncio.sleep(0)
+        await until(lambda: stopped.link.lost)
+        assert rig.serves()
+        writer.transport.abort()
+
+    in_rig(work, {"imq.ping.interval": 1})
+
+
+class Honest(asyncio.Protocol):
+    """A client in the loop of its host. It answers each ping, and then the loop stands still for longer than a ping is
+    waited for."""
+
+    def __init__(self) -> None:
+        self.pings = 0
+        self.lost = False
+        self._machine = Native(token=None)
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        transport.write(preface(TOKEN) + OPENING)
+
+    def data_received(self, data: bytes) -> None:
+        for frame in self._machine.receive_data(data):
+            if isinstance(frame, wire.Ping):
+                self.pings += 1
+                self._transport.write(wire.pong(frame.nonce))
+                time.sleep(2)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
+
+
+def test_whoever_answered_while_the_host_itself_stood_still_is_not_taken_for_silent() -> None:
+    async def work(rig: Rig) -> None:
+        address = await rig.service.listen("127.0.0.1", PortRange(0, 0))
+        transport, client = await asyncio.get_running_loop().create_connection(Honest, *address)
+        await until(lambda: client.pings == 3 or client.lost, 60)
+        assert not client.lost
+        transport.close()
+
+    in_rig(work, {"imq.ping.interval": 1}, new_event_loop)
 
 
 def test_more_connections_than_allowed_are_closed_at_once_and_those_that_are_there_stay() -> None:
