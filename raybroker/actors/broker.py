@@ -517,6 +517,10 @@ class BrokerActor:
         await self._ready()
         return await self._cluster.admin(verb, args)
 
+    async def plan(self) -> Plan:
+        """The brokers of the cluster as this one was started with them."""
+        return self._spec.plan
+
     async def explain(self) -> list[tuple[str, Any, str]]:
         """Each property with its value and where it came from."""
         return self._config.explained(self._spec.config.explain())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -166,8 +167,13 @@ def start(
     plan = plan_of(chosen, brokers)
     beside = store_directory(chosen, name, plan.names[0]).parent
     shared_table(plan, chosen, beside)  # What is wrong with it is said here, and not by an actor that does not start.
+    if only is not None and only not in plan.brokers and there:
+        plan = _plan_that_runs(name, next(iter(there)))
     if only is not None and only not in plan.brokers:
-        raise ConfigError(f"broker {only!r} is none of the brokers {', '.join(plan.names)}")
+        raise ConfigError(
+            f"broker {only!r} is none of the brokers {', '.join(plan.names)}; say how many there are (--brokers N), or"
+            " which (imq.cluster.brokerlist)"
+        )
     places = {only: runtime.node_id()} if only is not None else place(plan, chosen, name, there)
     if set(places) - set(there):
         check_table(plan, chosen, beside)
@@ -202,6 +208,14 @@ def _announce(name: str, broker: str, brokers: list[str]) -> None:
     if set(brokers) - set(known):
         wanted = list(dict.fromkeys([*known, *brokers]))
         runtime.call_blocking(actor.admin, "reload_cluster", {"brokers": wanted})
+
+
+def _plan_that_runs(name: str, broker: str) -> Plan:
+    """The plan of a cluster that runs, with the brokers that its record has besides."""
+    actor: Any = runtime.find_actor(runtime.broker_name(name, broker))
+    plan: Plan = runtime.call_blocking(actor.plan)
+    known = [str(row["broker"]) for row in runtime.call_blocking(actor.admin, "list_brokers", {})]
+    return replace(plan, brokers={**dict.fromkeys(known, ""), **plan.brokers})
 
 
 def _make(name: str, plan: Plan, config: Config, broker: str, node: str) -> Any:

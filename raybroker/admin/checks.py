@@ -38,7 +38,10 @@ OF_DESTINATION: Final = (
 DEFAULTS: Final = {"clients_percent": (90.0, 100.0), "certificate_days": (30.0, 7.0)}
 """Figure → thresholds of those who give none."""
 _LEVELS: Final = {"GREEN": Grade.OK, "YELLOW": Grade.WARNING, "ORANGE": Grade.WARNING, "RED": Grade.CRITICAL}
-_MEMBERS: Final = {"UP": Grade.OK, "SUSPECT": Grade.WARNING, "JOINING": Grade.WARNING}
+_MEMBERS: Final = {
+    "UP": Grade.OK, "SUSPECT": Grade.WARNING, "JOINING": Grade.WARNING, "LEFT": Grade.WARNING,
+}  # fmt: skip
+"""One that was stopped on purpose is no fault, but what it stores waits there; others are critical."""
 READY: Final = frozenset({"broker", "open", "hosts", "services"})
 """Checks of a broker that say whether clients can use it now."""
 
@@ -190,12 +193,10 @@ def _disk(host: Row, limits: Limits) -> list[Row]:
 
 def of_cluster(cluster: Row) -> list[Row]:
     """``cluster``: as query_cluster has it."""
-    members = [row_ for row_ in cluster["brokers"] if row_["state"] != "LEFT"]
     checks = [
-        row("members", other["broker"], _MEMBERS.get(other["state"], Grade.CRITICAL),
-            f"broker {other['broker']} is {other['state']}")
-        for other in members
-    ]  # fmt: skip
+        row("members", other["broker"], _MEMBERS.get(other["state"], Grade.CRITICAL), _member_text(other))
+        for other in cluster["brokers"]
+    ]
     broker = str(cluster["broker"])
     lost = str(cluster["state"]) == "MASTER_LOST"
     if lost:
@@ -214,12 +215,20 @@ def of_cluster(cluster: Row) -> list[Row]:
     return checks
 
 
+def _member_text(member: Row) -> str:
+    text = f"broker {member['broker']} is {member['state']}"
+    return f"{text}: {member['reason']}" if member.get("reason") else text
+
+
 def of_destination(found: Row, oldest_s: float | None, limits: Limits) -> list[Row]:
     """``found``: as query_destination has it; ``oldest_s``: None where that is not known."""
     of = f"{found['type']} {found['name']}"
     state = str(found["state"])
     grades = {"RUNNING": Grade.OK, "HALTED": Grade.CRITICAL, "UNKNOWN": Grade.CRITICAL}
     checks = [row("state", of, grades.get(state, Grade.WARNING), f"{of} is {state}")]
+    for broker, why in sorted((found.get("missing") or {}).items()):
+        text = f"what {of} has at broker {broker} waits there and is not counted: {why}"
+        checks.append(row("members", of, Grade.WARNING, text))
     if "messages" not in found:
         return checks
     figures = {

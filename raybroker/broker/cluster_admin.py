@@ -62,6 +62,10 @@ class Asker(Protocol):
         """All brokers of the cluster, up or not."""
         ...
 
+    def absent(self) -> dict[str, str]:
+        """Brokers of the cluster that cannot be asked → why."""
+        ...
+
     async def verb_at(self, broker: str, verb: str, args: Row, timeout_s: float) -> Any:
         """A verb of one broker's own."""
         ...
@@ -122,8 +126,7 @@ class ClusterAdmin:
         found: list[Answer] = []
         errors: list[BaseException] = []
         results = await self._asked(verb, args)
-        up = {broker for broker, _ in results}
-        missing = {broker: "it is down" for broker in self._asker.known() if broker not in up}
+        missing = self._asker.absent()
         for broker, result in results:
             if isinstance(result, ConnectionLostError | RequestTimeoutError):
                 missing[broker] = str(result)
@@ -172,8 +175,11 @@ class ClusterAdmin:
     # ---- destinations
 
     async def query_destination(self, type: str, name: str) -> Row:
-        """One row for all members: counts added up, and ``members`` with the row of each broker."""
-        return self._merged(await self.everywhere("query_destination", {"type": type, "name": name}))
+        """One row for all members: counts added up, and ``members`` with the row of each broker; ``missing``: brokers
+        whose members are not counted → why, where there are any."""
+        row = self._merged(await self.everywhere("query_destination", {"type": type, "name": name}))
+        missing = self._asker.absent()
+        return {**row, "missing": missing} if missing else row
 
     async def list_destinations(self, type: str | None = None, temporary: bool = False) -> Listing:
         found: dict[tuple[str, str], list[Answer]] = {}

@@ -144,7 +144,11 @@ class ClusterBroker:
 
     def known(self) -> list[str]:
         """All brokers of the cluster, up or not."""
-        return [row.name for row in self.clustering.member.membership.rows() if row.state != "LEFT"]
+        return list(self.clustering.member.membership)
+
+    def absent(self) -> dict[str, str]:
+        """Brokers of the cluster that cannot be asked → why."""
+        return self._itself.absent()
 
     async def everywhere(self, verb: str, args: Row) -> list[tuple[str, Row]]:
         """See ClusterAdmin."""
@@ -267,6 +271,7 @@ class ClusterBroker:
             "import": self._import,
             "units": self._units_live,
             "reached": self._reached,
+            "why": self._why_closed,
             "properties": self._own_properties,
             "change_master": self._itself.change_master,
             "consumers": self.forwarding.consumers,
@@ -343,6 +348,10 @@ class ClusterBroker:
         args = {"number": number}
         work = (self._peers.ask(name, "reached", args, timeout_s=REACH_TIMEOUT_S) for name in others)
         await asyncio.gather(*work, return_exceptions=True)
+
+    async def _why_closed(self) -> str:
+        """Why this broker takes no clients; "" when it does."""
+        return "" if self.clustering.member.opened else self.clustering.member.refusal
 
     async def _reached(self, number: int) -> bool:
         return await self.clustering.reached(number, REACH_TIMEOUT_S)

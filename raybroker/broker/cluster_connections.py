@@ -27,8 +27,8 @@ class Asker(Protocol):
         """The brokers that are up, this one first."""
         ...
 
-    def known(self) -> list[str]:
-        """All brokers of the cluster, up or not."""
+    def absent(self) -> dict[str, str]:
+        """Brokers of the cluster that cannot be asked → why."""
         ...
 
     async def ask_at(self, broker: str, method: str, args: Row, timeout_s: float) -> Any:
@@ -74,7 +74,7 @@ class ClusterConnections:
         brokers = self._asker.live()
         work = (self._asker.ask_at(broker, method, args, ASK_TIMEOUT_S) for broker in brokers)
         answers = list(zip(brokers, await asyncio.gather(*work, return_exceptions=True), strict=True))
-        missing = {broker: "it is down" for broker in self._asker.known() if broker not in brokers}
+        missing = self._asker.absent()
         lost = (ConnectionLostError, RequestTimeoutError)
         missing |= {broker: str(answer) for broker, answer in answers if isinstance(answer, lost)}
         return answers, missing

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 from raybroker.admin.verb_types import MasterChange
 from raybroker.broker.cluster_shell import Clustering
 from raybroker.cluster.backup import dump
 from raybroker.cluster.change_record import Change
 from raybroker.cluster.events import Brokers
+from raybroker.cluster.membership import BrokerState
 from raybroker.hosting.host_port import Row
 from raybroker.model.errors import ConfigError
 from raybroker.model.names import check_broker_name
+
+WHY_TIMEOUT_S: Final = 2.0
+"""How long a broker that is not up may take to say why."""
+_ABSENT: Final = {
+    BrokerState.LEFT: "it was stopped",
+    BrokerState.JOINING: "it has started and takes no clients yet",
+}  # fmt: skip
 
 
 class ClusterItself:
@@ -35,15 +44,35 @@ class ClusterItself:
         name = self._clustering.member.name
         return [name, *(other for other in self._clustering.member.membership.live() if other != name)]
 
+    def absent(self) -> dict[str, str]:
+        """Brokers of the cluster that cannot be asked → why.  One that was stopped has what it stores, and is one of
+        them until the list of brokers goes without it."""
+        rows, up = self._clustering.member.membership.rows(), self.live()
+        return {row.name: _ABSENT.get(row.state, "it is down") for row in rows if row.name not in up}
+
     async def list_brokers(self) -> list[Row]:
-        """One row a broker: broker, state, coordinator, master, node, and how far its copy of the record goes."""
+        """One row a broker: broker, state, coordinator, master, node, how far its copy of the record goes, and
+        ``reason``: why it is not up, "" for one that is."""
         member, nodes = self._clustering.member, self._nodes()
         coordinator = member.membership.coordinator()
+        reasons = await self._reasons()
         return [
             {"broker": row.name, "state": str(row.state), "seat": row.name == coordinator,
-             "master": row.name == member.claim.master, "node": nodes.get(row.name, ""), "record": row.number}
+             "master": row.name == member.claim.master, "node": nodes.get(row.name, ""), "record": row.number,
+             "reason": reasons.get(row.name, "")}
             for row in member.membership.rows()
         ]  # fmt: skip
+
+    async def _reasons(self) -> dict[str, str]:
+        """Why brokers are not up, in the words of those that answer."""
+        absent = self.absent()
+        asked = [name for name in absent if name != self._clustering.member.name]
+        answers = await asyncio.gather(*(self._why(name) for name in asked), return_exceptions=True)
+        told = {name: str(answer) for name, answer in zip(asked, answers, strict=True) if isinstance(answer, str)}
+        return {name: told.get(name) or why for name, why in absent.items()}
+
+    async def _why(self, broker: str) -> Any:
+        return await asyncio.wait_for(self._ask(broker, "why", {}), WHY_TIMEOUT_S)
 
     async def query_cluster(self) -> Row:
         """The cluster as this broker sees it: state, master, term, and the configuration change record."""

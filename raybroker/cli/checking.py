@@ -44,7 +44,7 @@ def _option(name: str, short: str, figures: Sequence[str]) -> Any:
 @command("check", "bkr", epilog=EXITS)
 def check_bkr(
     admin: Admin,
-    broker: Broker = None,
+    only: Broker = None,
     warn: Annotated[list[str] | None, _option("warn", "-w", OF_BROKER)] = None,
     critical: Annotated[list[str] | None, _option("critical", "-c", OF_BROKER)] = None,
     json: Json = False,
@@ -53,8 +53,11 @@ def check_bkr(
 
     All of the cluster, or one: raybroker check bkr -b b2 -w disk_free_percent=20
     """
-    rows = admin.check_broker(*_thresholds(warn, critical))
-    _end([found for found in _with_missing(rows) if broker in (None, found.get("broker"))], json=json)
+    rows = _with_missing(admin.check_broker(*_thresholds(warn, critical)))
+    brokers = {str(found["broker"]) for found in rows}
+    if only is not None and only not in brokers:
+        raise UsageError(f"-b {only}: there is no such broker in the cluster; it has {', '.join(sorted(brokers))}")
+    _end([found for found in rows if only in (None, found["broker"])], json=json)
 
 
 @command("check", "cls", epilog=EXITS)

@@ -118,14 +118,17 @@ def brokers(cluster: str) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"broker": name, "cluster": cluster, "state": "UNKNOWN", "address": runtime.address()}
         try:
             row |= runtime.call_blocking(_actor(cluster, name).ready)
-            others = runtime.call_blocking(_actor(cluster, name).brokers)[2]
+            others = runtime.call_blocking(_actor(cluster, name).admin, "list_brokers", {})
         except BrokerError as error:
-            row["refusal"] = str(error)
+            row["refusal"] = row.get("refusal") or str(error)
             others = ()
         found[name] = row
-        for other, state, *_ in others:
-            if other not in names:
-                found[other] = {"broker": other, "cluster": cluster, "state": state, "address": runtime.address()}
+        for other in others:
+            if other["broker"] not in names:
+                found[other["broker"]] = {
+                    "broker": other["broker"], "cluster": cluster, "state": "DOWN", "refusal": other["reason"],
+                    "address": runtime.address(),
+                }  # fmt: skip
     return [found[name] for name in sorted(found)]
 
 

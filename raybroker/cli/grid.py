@@ -14,7 +14,7 @@ from raybroker.cli import connecting, output
 from raybroker.cli.answers import show_list, show_one, things, without
 from raybroker.cli.checks import attributes_help, checked_attributes, checked_name
 from raybroker.cli.command import command
-from raybroker.cli.exits import UsageError, end_of_list
+from raybroker.cli.exits import Exit, UsageError, end_of_list
 from raybroker.cli.groups import groups
 from raybroker.cli.objects import (
     AnyType,
@@ -46,6 +46,8 @@ CONSUMER_COLUMNS: Final = {
     "id": "id", "destination": "destination", "active": "active", "flow": "flow", "limit": "limit",
     "granted": "granted", "unacknowledged": "unacked", "sent": "sent",
 }  # fmt: skip
+NOT_UP: Final = frozenset({"DOWN", "LEFT", "UNKNOWN", "FAILED", "STOPPED"})
+"""States of a broker that is not there, or does nothing: what it stores waits."""
 BROKER_COLUMNS: Final = {
     "broker": "broker", "cluster": "cluster", "state": "state", "role": "master", "pid": "pid", "address": "ray",
 }  # fmt: skip
@@ -278,13 +280,23 @@ def query_con(
 
 @groups["list"].command("bkr")
 def list_bkr(cluster: Cluster = "default", json: Json = False) -> None:
-    """List the brokers of the cluster: state, whether it is the master, node, process."""
+    """List the brokers of the cluster: state, whether it is the master, node, process.
+
+    Those that are not up are named on standard error with the reason, and the exit status is 3.
+    """
+    rows = connecting.brokers(cluster)
     show_list(
-        connecting.brokers(cluster), BROKER_COLUMNS, empty="no brokers", json=json,
+        rows, BROKER_COLUMNS, empty="no brokers", json=json,
         shown=lambda row: {
             **row, "pid": str(row.get("pid", "-")), "role": "yes" if row.get("is_master") else "-"
         },
     )  # fmt: skip
+    absent = [row for row in rows if row["state"] in NOT_UP]
+    for row in absent:
+        why = row.get("refusal") or row.get("reason")
+        output.error(f"broker {row['broker']} is {row['state']}" + (f": {why}" if why else ""))
+    if absent:
+        raise typer.Exit(Exit.UNREACHABLE)
 
 
 @command("query", "bkr")

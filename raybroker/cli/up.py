@@ -13,7 +13,7 @@ from raybroker.cli import connecting, definition_file, output
 from raybroker.cli.definitions import carry_out, show
 from raybroker.cli.exits import Exit, UsageError
 from raybroker.config import Config, instance_of, places
-from raybroker.config.brokers import plan_of
+from raybroker.config.brokers import LIST, plan_of
 from raybroker.config.layers import flag_layer
 from raybroker.model.errors import ConfigError, NoClusterError
 from raybroker.model.names import check_cluster_name
@@ -145,7 +145,8 @@ def _check(chosen: Config, brokers: int | None, broker: str | None, port: int | 
     plan = plan_of(chosen, brokers)
     if port is not None and not chosen["imq.service.activelist"].strip():
         raise ConfigError(f"--port {port}: no service listens; name some with -D imq.service.activelist=jms,admin")
-    if broker is not None and broker not in plan.brokers:
+    named = brokers is not None or bool(chosen[LIST])  # Otherwise a cluster that runs may know it.
+    if broker is not None and broker not in plan.brokers and named:
         raise ConfigError(f"--broker {broker}: it is none of the brokers {', '.join(plan.names)}")
 
 

@@ -213,8 +213,16 @@ def test_one_broker_is_stopped_and_comes_back(shell: Shell) -> None:  # K-19, A-
     nobody = shell.run("down", "--broker", "b9")
     assert (nobody.returncode, "b1, b2" in nobody.stderr) == (2, True)
     assert shell.output("down", "--broker", "b2") == "broker b2 of cluster default is down\n"
-    assert {row["broker"]: row["state"] for row in shell.json("list", "bkr")} == {"b1": "OPERATING", "b2": "DOWN"}
+    listed = shell.run("list", "bkr", "--json")
+    assert {row["broker"]: row["state"] for row in json.loads(listed.stdout)} == {"b1": "OPERATING", "b2": "DOWN"}
+    assert (listed.returncode, listed.stderr) == (3, "raybroker: broker b2 is DOWN: it was stopped\n")
+    health = shell.run("check", "cls")
+    assert (health.returncode, "broker b2 is LEFT: it was stopped" in health.stdout) == (1, True)
+    of_one = shell.run("check", "bkr", "-b", "b2")
+    assert (of_one.returncode, "it was stopped" in of_one.stdout) == (2, True)
     last = shell.run("down", "--broker", "b1")
     assert (last.returncode, "the last one" in last.stderr) == (2, True)
-    assert "brokers b1, b2," in shell.output("up", "--brokers", "2", "--broker", "b2")
+    assert "none of the brokers b1, b2;" in shell.run("up", "--broker", "b9").stderr
+    assert "brokers b1, b2," in shell.output("up", "--broker", "b2")
+    assert shell.run("list", "bkr").returncode == 0
     shell.output("down")

@@ -248,6 +248,27 @@ def test_a_list_names_a_broker_that_is_down_and_a_whole_one_names_nothing(rig: C
     until(lambda: admin.list_destinations().missing == {"b3": "it is down"})
 
 
+def test_a_broker_that_was_stopped_is_told_wherever_its_messages_are_not_counted(rig: ClusterRig) -> None:
+    admin, name = rig.connect("b1").admin(), rig.name()
+    admin.create_destination("queue", name)
+    rig.connect("b3").session().producer(name).send("it waits")
+    until(lambda: admin.query_destination("queue", name)["messages"] == 1)
+    assert {row["grade"] for row in admin.check_cluster()} == {"ok"}
+    rig.stop("b3")
+    missing = {"b3": "it was stopped"}
+    until(lambda: admin.list_destinations().missing == missing)
+    assert [getattr(admin, verb)().missing for verb in LISTS] == [missing] * len(LISTS)
+    assert admin.query_destination("queue", name)["missing"] == missing
+    assert {row["broker"]: row["reason"] for row in admin.list_brokers() if row["reason"]} == missing
+    told = [row for row in [*admin.check_cluster(), *admin.check_destination("queue", name)] if row["grade"] != "ok"]
+    assert [(row["check"], row["grade"]) for row in told] == [("members", "warning"), ("members", "warning")]
+    assert all("b3" in row["text"] and "it was stopped" in row["text"] for row in told)
+    assert admin.check_broker().missing == missing
+    rig.start("b3")
+    until(lambda: admin.query_destination("queue", name).get("missing") is None)
+    assert admin.query_destination("queue", name)["messages"] == 1
+
+
 def test_what_is_not_found_is_unknown_while_a_host_is_silent(silent: ClusterRig) -> None:
     admin = silent.connect("b1", raybroker__reconnect__timeout_ms=500).admin()
     with ThreadPoolExecutor(3) as at_once:

@@ -90,7 +90,10 @@ def find(cluster: str, broker: str | None, addresses: Sequence[str] = ()) -> Clu
             f" start one with rb.start({cluster!r}) or: raybroker up --name {cluster}"
         )
     if broker is not None and broker not in brokers:
-        raise NoClusterError(f"cluster {cluster!r} has no broker {broker!r}; it has {', '.join(brokers)}")
+        raise NoClusterError(
+            f"no broker {broker!r} of cluster {cluster!r} runs now; those that do are {', '.join(brokers)}"
+            " (raybroker list bkr shows all, and why one does not run)"
+        )
     pinned = broker is not None and not addresses
     return ClusterDirectory(calls, broker or _nearest(ray, cluster, brokers), pinned=pinned)
 

@@ -84,9 +84,9 @@ def test_what_is_wrong_with_a_broker_has_its_grade(changed: dict[str, Any], chec
     ("changed", "check", "grade"),
     [
         ({}, "members", "ok"),
-        ({"brokers": [{"broker": "b2", "state": "DOWN"}]}, "members", "critical"),
+        ({"brokers": [{"broker": "b2", "state": "DOWN", "reason": "its disk is full"}]}, "members", "critical"),
         ({"brokers": [{"broker": "b2", "state": "SUSPECT"}]}, "members", "warning"),
-        ({"brokers": [{"broker": "b1", "state": "UP"}, {"broker": "b2", "state": "LEFT"}]}, "members", "ok"),
+        ({"brokers": [{"broker": "b1", "state": "UP"}, {"broker": "b2", "state": "LEFT"}]}, "members", "warning"),
         ({"state": "MASTER_LOST"}, "master", "critical"),
         ({"operating": False, "refusal": "it waits"}, "master", "critical"),
         ({"master": None}, "master", "ok"),

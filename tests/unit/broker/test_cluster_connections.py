@@ -35,8 +35,8 @@ class Brokers:
     def live(self) -> list[str]:
         return [broker for broker in self.rows if broker not in self.down]
 
-    def known(self) -> list[str]:
-        return list(self.rows)
+    def absent(self) -> dict[str, str]:
+        return dict.fromkeys(self.down, "it is down")
 
     async def ask_at(self, broker: str, method: str, args: dict[str, Any], timeout_s: float) -> Any:
         rows = self.rows[broker]

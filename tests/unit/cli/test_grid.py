@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -158,11 +159,15 @@ def test_explain_shows_values_and_origins(raybroker: Any, monkeypatch: pytest.Mo
 def test_brokers_are_listed(raybroker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [
         {"broker": "b1", "cluster": "c", "state": "OPERATING", "address": "1.2.3.4:5", "pid": 12345, "is_master": True},
-        {"broker": "b2", "cluster": "c", "state": "DOWN", "address": "1.2.3.4:5"},
+        {"broker": "b2", "cluster": "c", "state": "DOWN", "address": "1.2.3.4:5", "refusal": "it was stopped"},
     ]
     monkeypatch.setattr(connecting, "brokers", lambda cluster: rows)
-    assert raybroker.json("list", "bkr") == rows
-    first, second = (line.split() for line in raybroker.output("list", "bkr").splitlines()[1:])
+    listed = raybroker("list", "bkr", "--json")
+    assert json.loads(listed.stdout) == rows
+    result = raybroker("list", "bkr")
+    assert (listed.exit_code, result.exit_code) == (3, 3), "one of them is down"
+    assert result.stderr == "raybroker: broker b2 is DOWN: it was stopped\n"
+    first, second = (line.split() for line in result.stdout.splitlines()[1:])
     assert first == ["b1", "c", "OPERATING", "yes", "12345", "1.2.3.4:5"]
     assert second == ["b2", "c", "DOWN", "-", "-", "1.2.3.4:5"]
 
