@@ -97,7 +97,10 @@ class Measuring:
         own = self._own(rows.get("host", {}), hosts, spares, len(silent) + len(self._registry.unasked))
         now_ns = self._clock.monotonic_ns()
         own["collection_seconds"] = (now_ns - began_ns) / 1e9
-        snapshot = Snapshot(self.cluster, self.broker, own, types, destinations[: self._most])
+        snapshot = Snapshot(
+            self.cluster, self.broker, totals.shown(own), {kind: totals.shown(row) for kind, row in types.items()},
+            [totals.shown(row) for row in destinations[: self._most]],
+        )
         self._cached = {key: value for key, value in self._cached.items() if now_ns - value[0] < self._cache_ns}
         self._cached[names] = (now_ns, snapshot)
         return snapshot

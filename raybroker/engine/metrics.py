@@ -33,6 +33,8 @@ Row = dict[str, Value]
 MAXIMA: Final = frozenset({"oldest_message_age_seconds", "quota_used_ratio"})
 """The largest of the destinations stands for all of them; everything else is added up."""
 KINDS: Final = ("queue", "topic")
+MS: Final = h.PARTS // 1000
+"""Times are counted in nanoseconds, as the sums of histograms are."""
 GAUGES: Final = (
     "messages", "message_bytes", "waiting_messages", "unacknowledged_messages", "delayed_messages", "pending_messages",
     "oldest_message_age_seconds", "producers", "consumers", "idle_consumers", "full_consumers", "subscriptions",
@@ -135,8 +137,8 @@ class MetricRows:
         counters = home.counters
         row: Row = {key: getattr(counters, name) for key, name in COUNTERS.items()}
         slow_ms = counters.slow_ms + (self._clock.now_ms() - counters.slow_since_ms if home.admission.slow else 0)
-        row["flow_control_seconds_total"] = slow_ms / 1000
-        row["threshold_seconds_total"] = {of: ms / 1000 for of, ms in self._meters.thresholds.total_ms(home).items()}
+        row["flow_control_seconds_total"] = slow_ms * MS
+        row["threshold_seconds_total"] = {of: ms * MS for of, ms in self._meters.thresholds.total_ms(home).items()}
         meter = self._meters.destinations.get(home.number)
         if meter is not None:
             row["delivered_messages_total"] = {"local": meter.delivered_local, "remote": meter.delivered_remote}
@@ -225,7 +227,7 @@ class MetricRows:
             "store_live_bytes": stats.live_bytes,
             "store_segments": stats.segments,
             "fsyncs_total": stats.syncs,
-            "fsync_seconds_total": stats.sync_ns * NS,
+            "fsync_seconds_total": stats.sync_ns,
             "fsync_max_seconds": stats.sync_ns_max * NS,
             "block_cache_bytes": self._cache.kept_bytes,
             "block_cache_limit_bytes": self._cache.budget_bytes,

@@ -463,9 +463,7 @@ class HostService(HostMessages):
 
     async def metrics(self, names: str | None) -> Row:
         """See HostPort.metrics. Yields to the loop between parts, so that messages do not wait for it."""
-        host, total = self.host, metrics.Sum()
-        for kind, row in host.meters.gone.items():
-            total.add(kind, row)
+        host, counted = self.host, []
         # Metrics messages are not counted: their traffic is the broker's own.
         homes = [home for home in list(host.registry.destinations.values()) if not is_metrics_topic(home.name)]
         rows: list[Row] = []
@@ -473,10 +471,17 @@ class HostService(HostMessages):
         disk = {"disk_reserved": stats.reserved_bytes, "disk_used": stats.used_bytes} if stats.segments else {}
         for start in range(0, len(homes), METRICS_STEP):
             for home in homes[start : start + METRICS_STEP]:
-                total.add(home.kind, {**host.metrics.totals(home), **host.metrics.gauges(home)})
+                counted.append((home, {**host.metrics.totals(home), **host.metrics.gauges(home)}))
                 if names is not None and fnmatchcase(home.name, names) and home.number in host.registry.definitions:
                     rows.append({**host.metrics.destination_row(home), **disk})
             await asyncio.sleep(0)
+        # What was destroyed meanwhile is among the counts of what is gone, and nowhere else.
+        total, there = metrics.Sum(), {home.number for home in host.registry.destinations.values()}
+        for kind, row in host.meters.gone.items():
+            total.add(kind, row)
+        for home, row in counted:
+            if home.number in there:
+                total.add(home.kind, row)
         own = {
             **host.metrics.host_row(self._committer), **host.pools.metrics(), **self.service.metrics(),
             **host.memory.figures(),

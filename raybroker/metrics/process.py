@@ -6,6 +6,8 @@ import os
 import threading
 from typing import Any, Final
 
+from raybroker.model.histogram import PARTS
+
 COLLECTED: Final = {
     "process_resident_memory_bytes": "process_resident_bytes",
     "process_cpu_seconds_total": "process_cpu_seconds_total",
@@ -22,6 +24,11 @@ def threads() -> int:
         return threading.active_count()
 
 
+def _value(name: str, value: float) -> float:
+    """Times are counted in PARTS, see model.histogram."""
+    return round(value * PARTS) if name.endswith("_seconds_total") else value
+
+
 def row(role: str, memory_limit_bytes: int) -> dict[str, Any]:
     """The rows of one process; ``role``: broker or host; ``memory_limit_bytes``: what all processes of the broker may
     use. A figure that the system does not tell is left out."""
@@ -29,7 +36,7 @@ def row(role: str, memory_limit_bytes: int) -> dict[str, Any]:
 
     samples = [sample for family in PROCESS_COLLECTOR.collect() for sample in family.samples]
     return {
-        **{COLLECTED[sample.name]: {role: sample.value} for sample in samples if sample.name in COLLECTED},
+        **{COLLECTED[one.name]: {role: _value(one.name, one.value)} for one in samples if one.name in COLLECTED},
         "process_threads": {role: threads()},
         "memory_limit_bytes": memory_limit_bytes,
     }

@@ -9,7 +9,10 @@ start of this broker are left out, so that the counters of a broker begin at zer
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, Final, NamedTuple
+
+from raybroker.model.histogram import PARTS
 
 Row = dict[str, Any]
 Rows = dict[str, Row]
@@ -27,8 +30,8 @@ def plus(value: Any, other: Any, sign: int = 1) -> Any:
         left, right = value or {}, other or {}
         return {key: plus(left.get(key, 0), right.get(key, 0), sign) for key in {**left, **right}}
     if isinstance(value, tuple) or isinstance(other, tuple):
-        counts, total = value or ([0] * len(other[0]), 0.0)
-        more, extra = other or ([0] * len(counts), 0.0)
+        counts, total = value or ([0] * len(other[0]), 0)
+        more, extra = other or ([0] * len(counts), 0)
         return ([a + sign * b for a, b in zip(counts, more, strict=True)], total + sign * extra)
     return value + sign * other
 
@@ -119,6 +122,29 @@ def _own_counters(row: Row) -> Row:
         key: value for key, value in row.items()
         if key in QUANTITIES and QUANTITIES[key].kind != "gauge" and key != "unit_messages_total"
     }  # fmt: skip
+
+
+def shown(row: Row) -> Row:
+    """The row with its times and the sums of its histograms as numbers of their units; until then they are counted in
+    whole PARTS, see model.histogram."""
+    return {**row, **{key: _in_units(row[key]) for key in _in_parts() & row.keys()}}
+
+
+def _in_units(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {label: one / PARTS for label, one in value.items()}
+    return (value[0], value[1] / PARTS) if isinstance(value, tuple) else value / PARTS
+
+
+@cache
+def _in_parts() -> frozenset[str]:
+    """The keys of the rows' values that hosts count in PARTS."""
+    from raybroker.metrics.catalogue import QUANTITIES
+
+    return frozenset(
+        key for key, quantity in QUANTITIES.items()
+        if quantity.kind == "histogram" or (quantity.kind == "counter" and quantity.unit == "seconds")
+    )  # fmt: skip
 
 
 def without_gauges(row: Row) -> Row:

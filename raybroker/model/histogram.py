@@ -23,8 +23,11 @@ BATCH_BYTES: Final = (1024.0, 4096.0, 16384.0, 65536.0, 262144.0, 1048576.0, 419
 RATIO: Final = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 """Upper edges for a part of a whole."""
 
-Row = tuple[list[int], float]
-"""Observations by bucket, the last one without an upper edge, and the sum of what was observed."""
+PARTS: Final = 1_000_000_000
+"""A sum that only grows is counted in billionths, nanoseconds if it is a time: whole numbers, which add up to the same
+in whatever order. A sum of fractions falls by its last digit now and then, which looks like a restart."""
+Row = tuple[list[int], int]
+"""Observations by bucket, the last one without an upper edge, and the sum of what was observed, in PARTS."""
 
 
 class Histogram:
@@ -35,12 +38,13 @@ class Histogram:
     def __init__(self, edges: Sequence[float]) -> None:
         self.edges = edges
         self.counts = [0] * (len(edges) + 1)
-        self.total = 0.0
+        self.total = 0
+        """In PARTS."""
 
     def observe(self, value: float, count: int = 1) -> None:
         """``count`` times ``value``."""
         self.counts[bisect_left(self.edges, value)] += count
-        self.total += value * count
+        self.total += round(value * PARTS) * count
 
     def observe_all(self, values: Iterable[float]) -> None:
         """Each of these once: for many at a time, which costs much less than one at a time."""
@@ -51,7 +55,7 @@ class Histogram:
             self.counts[bucket] += upto - below
             below = upto
         self.counts[-1] += len(ascending) - below
-        self.total += sum(ascending)
+        self.total += round(sum(ascending) * PARTS)
 
     @property
     def count(self) -> int:

@@ -13,6 +13,7 @@ from raybroker.engine.counter_baselines import CounterBaselines
 from raybroker.engine.meters import Meters
 from raybroker.engine.metrics import COUNTERS, GAUGES, MetricRows, Sum, quota_used
 from raybroker.engine.observers import Observers
+from raybroker.model.histogram import PARTS
 from raybroker.model.record import StoreStats
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import RecordingPeer
@@ -70,7 +71,7 @@ def test_what_only_grows_is_counted_with_the_time_it_was_slow() -> None:
     assert (row["messages_in_total"], row["message_in_bytes_total"], row["flow_control_seconds_total"]) == (0, 0, 0.0)
     assert row["moved_in_messages_total"] == 2, "the host itself sent them"
     home.counters.slow_ms, home.admission.slow, home.counters.slow_since_ms = 500, True, world.clock.ms - 1_500
-    assert world.metrics.totals(home)["flow_control_seconds_total"] == 2.0
+    assert world.metrics.totals(home)["flow_control_seconds_total"] == 2 * PARTS
 
 
 def test_a_row_of_a_destination_says_which_one_and_its_limits() -> None:

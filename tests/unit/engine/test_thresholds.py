@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from raybroker.engine.ports import Notice
 from raybroker.engine.thresholds import held_of
+from raybroker.model.histogram import PARTS
 from tests.unit.engine.rig import Client, Rig
 
 
@@ -43,7 +44,8 @@ class Filled:
 
     @property
     def seconds(self) -> Any:
-        return self.rig.host.metrics.totals(self.rig.home())["threshold_seconds_total"]
+        held = self.rig.host.metrics.totals(self.rig.home())["threshold_seconds_total"]
+        return {of: ns / PARTS for of, ns in held.items()}
 
 
 def test_above_high_it_is_over_and_below_low_not_any_more() -> None:
@@ -93,7 +95,7 @@ def test_what_a_restart_finds_is_over_from_there_on() -> None:
     rig = queue.rig.restart()
     rig.clock.ms += 250
     assert rig.host.metrics.gauges(rig.home())["over_threshold"]["messages"] == 1
-    assert rig.host.metrics.totals(rig.home())["threshold_seconds_total"]["messages"] == 0.25
+    assert rig.host.metrics.totals(rig.home())["threshold_seconds_total"]["messages"] == 0.25 * PARTS
 
 
 def test_the_log_hears_of_it_once_a_second_at_most_and_the_last_is_true() -> None:
@@ -123,7 +125,7 @@ def test_what_a_destroyed_destination_was_over_stays_in_the_sums() -> None:
     queue.rig.clock.ms += 1500
     queue.rig.host.removal.destroy("q", lambda: None)
     queue.rig.sync()
-    assert queue.rig.host.meters.gone["queue"]["threshold_seconds_total"] == {"messages": 1.5, "bytes": 0}
+    assert queue.rig.host.meters.gone["queue"]["threshold_seconds_total"] == {"messages": 1.5 * PARTS, "bytes": 0}
     assert "over_threshold" not in queue.rig.host.meters.gone["queue"]
 
 
