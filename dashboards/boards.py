@@ -96,7 +96,8 @@ OVERVIEW = Board(
         )),
         Row("Processes", (
             panel("Resident memory", (total("process_resident_bytes", "broker, process"), "{{broker}} {{process}}"),
-                  unit="bytes", stacked=True),
+                  unit="bytes", stacked=True,
+                  note="Pages that processes share count in each: Memory that counts has what levels go by."),
             panel("Processors", (rate("process_cpu_seconds_total", "broker, process"), "{{broker}} {{process}}"),
                   unit="short", note="Processors in use: 1 is one of them, all the time."),
             panel("Versions", f"raybroker_info{{{B}}}", kind="table", width=4),
@@ -386,7 +387,7 @@ CLIENTS = Board(
             panel("Threads", (total("process_threads", "broker, process"), "{{broker}} {{process}}")),
             panel("Open files", (total("process_open_files", "broker, process"), "{{broker}} {{process}}")),
             panel("Memory", (OF_LIMIT, "{{broker}}"), unit="percentunit",
-                  note="Resident memory of a broker and its hosts by what the machine allows."),
+                  note="What a broker and its hosts use of raybroker.memory.limit_bytes, or of what the machine allows."),
             by_broker("Hosts", total("hosts", "broker")),
             panel("Clocks", (CLOCKS, "{{broker}}"), unit="s", least=None, note="Against the clock of Prometheus."),
             panel("Collecting metrics", (f"max by (broker) (raybroker_collection_seconds{{{B}}})", "{{broker}}"),

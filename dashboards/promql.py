@@ -54,7 +54,7 @@ DRY: Final = (
 AGAIN: Final = f"{rate('redelivered_messages_total', 'type')} / ({rate('delivered_messages_total', 'type')} > 0)"
 IN_FLIGHT: Final = f"{mean('round_trip_seconds', 'cluster')} / on (cluster) {mean('service_seconds', 'cluster')}"
 WIRE: Final = f"{rate('packet_in_bytes_total', 'cluster')} / ({rate('message_in_bytes_total', 'cluster')} > 0)"
-OF_LIMIT: Final = f"{total('process_resident_bytes')} / on (broker) {most('memory_limit_bytes', 'broker', B)}"
+OF_LIMIT: Final = f"{most('memory_used_bytes', 'broker', B)} / on (broker) {most('memory_limit_bytes', 'broker', B)}"
 ARRIVALS: Final = (
     f"{rate('messages_in_total')} / ignoring (broker) group_left sum(rate(raybroker_messages_in_total{{{B}}}{R}))"
 )

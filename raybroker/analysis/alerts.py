@@ -30,7 +30,7 @@ CHANGES_MAX: Final = 1_000
 """So many changes of one batch and broker are told one by one; the rest are counted."""
 WANTED: Final = (
     names.DEAD, names.REFUSED, names.HELD_BACK, names.QUOTA_USED, names.WAITING, names.CONSUMERS, names.OLDEST_AGE,
-    names.FULL, names.RESIDENT, names.MEMORY_LIMIT,
+    names.FULL, names.MEMORY_USED, names.RESIDENT, names.MEMORY_LIMIT,
     names.STORE_OVERLOADED, names.UNREACHABLE, names.HALTED,
 )  # fmt: skip
 """The metrics that alerts need; a stream reads no others."""
@@ -167,7 +167,8 @@ class Watch:
                 continue
             of = current.setdefault((named.get("destination", ""), named.get("type", "")), {})
             old = of.get(one.metric, (0.0, 0.0))
-            of[one.metric] = (old[0] + one.value, old[1] + rose)
+            value = max(old[0], one.value) if one.metric == names.MEMORY_USED else old[0] + one.value
+            of[one.metric] = (value, old[1] + rose)
         found: dict[Key, _Raised] = {}
         for (destination, _), values in current.items():
             subject = f"{destination} on {name}" if destination else name
@@ -275,7 +276,8 @@ def _old_messages(values: Values) -> _Raised | None:
 
 def _memory(values: Values) -> _Raised | None:
     limit = _value(values, names.MEMORY_LIMIT)
-    used = _value(values, names.RESIDENT) / limit if limit else 0.0
+    held = names.MEMORY_USED if names.MEMORY_USED in values else names.RESIDENT  # Old releases have no other.
+    used = _value(values, held) / limit if limit else 0.0
     return _Raised("critical", f"{percent(used)} of the memory are used") if used >= MEMORY_PART else None
 
 

@@ -76,9 +76,9 @@ def broker_body(snapshot: Snapshot) -> Row:
 
 
 def runtime_body(snapshot: Snapshot) -> Row:
-    """Table M-B: resident memory of the broker and its hosts, and their limit."""
+    """Table M-B: the memory that counts against the limit, as the memory levels and query_broker have it."""
     most = int(snapshot.own.get("memory_limit_bytes", 0))
-    used = int(sum(snapshot.own.get("process_resident_bytes", {}).values()))
+    used = int(max(snapshot.own.get("memory_used_bytes", {}).values(), default=0))
     return {"totalMemory": used, "freeMemory": max(most - used, 0), "maxMemory": most}
 
 

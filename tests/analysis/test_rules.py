@@ -151,8 +151,8 @@ def test_states_of_destinations_and_brokers_are_told() -> None:
     changed = watch.step([
         sample(0, names.HELD_BACK, 1, **at), sample(0, names.QUOTA_USED, 0.95, **at), sample(0, names.WAITING, 4, **at),
         sample(0, names.CONSUMERS, 0, state="active", **at), sample(0, names.CONSUMERS, 3, state="backup", **at),
-        sample(0, names.OLDEST_AGE, 4000, **at), sample(0, names.RESIDENT, 60, process="host"),
-        sample(0, names.RESIDENT, 35, process="broker"), sample(0, names.MEMORY_LIMIT, 100),
+        sample(0, names.OLDEST_AGE, 4000, **at), sample(0, names.MEMORY_USED, 92, process="host"),
+        sample(0, names.MEMORY_USED, 95, process="broker"), sample(0, names.MEMORY_LIMIT, 100),
         sample(0, names.UNREACHABLE, 1), sample(0, names.STORE_OVERLOADED, 1), sample(0, names.HALTED, 1, **at),
     ])  # fmt: skip
     assert sorted(name for _, name, _ in told(list(changed))) == [
@@ -160,6 +160,16 @@ def test_states_of_destinations_and_brokers_are_told() -> None:
         "slow disk",
     ]  # fmt: skip
     assert len(watch.up) == 8
+
+
+@pytest.mark.parametrize("used", [None, 40.0])
+def test_memory_is_what_counts_against_the_limit_and_resident_where_nothing_else_is_known(used: float | None) -> None:
+    counted = [] if used is None else [sample(0, names.MEMORY_USED, used, process=one) for one in ("broker", "host")]
+    changed = Watch().step([
+        *counted, sample(0, names.RESIDENT, 60, process="host"), sample(0, names.RESIDENT, 60, process="broker"),
+        sample(0, names.MEMORY_LIMIT, 100),
+    ])  # fmt: skip
+    assert [alert.name for alert in changed] == (["memory"] if used is None else [])
 
 
 def test_a_series_that_is_gone_no_longer_raises_and_late_samples_change_nothing() -> None:

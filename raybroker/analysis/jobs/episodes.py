@@ -16,16 +16,19 @@ MEMORY: Final = {"red": 95.0, "orange": 65.0, "yellow": 45.0}
 """Harm of memory that is short, by level."""
 SHOWN: Final = 30
 USED: Final = (
-    f"try_divide(sum(if(metric = '{names.RESIDENT}', high, 0)), max(if(metric = '{names.MEMORY_LIMIT}', high, null)))"
+    f"try_divide(coalesce(max(if(metric = '{names.MEMORY_USED}', high, null)),"
+    f" sum(if(metric = '{names.RESIDENT}', high, 0))), max(if(metric = '{names.MEMORY_LIMIT}', high, null)))"
 )
-"""SQL: the used part of a broker's memory."""
+"""SQL: the used part of a broker's memory, as its levels have it; lakes of old releases have resident memory alone."""
+OF_MEMORY: Final = (names.MEMORY_USED, names.RESIDENT, names.MEMORY_LIMIT)
+"""The metrics that USED needs."""
 
 
 def when_was_it_tight(tables: Tables) -> Answer:
     """Steps in which something was tight, those next to each other together."""
     steps = held_back_steps(tables.counters(names.FLOW_SECONDS), tables.gauges(names.HELD_BACK))
     flow = tables.rows(islands(steps, "broker, destination, type", "sum(held) held_s", tables.step_ms))
-    used = memory_used(tables.gauges(names.RESIDENT, names.MEMORY_LIMIT))
+    used = memory_used(tables.gauges(*OF_MEMORY))
     memory = _memory(tables, used)
     answer = Answer("when_was_it_tight", "When were producers held back, and when was memory short?", "")
     held = sum(row["held_s"] for row in flow)

@@ -11,11 +11,11 @@ from typing import Any, Final
 from raybroker.analysis import names
 from raybroker.analysis.answer import Answer, Finding, Lines, Table, due, duration, number, percent
 from raybroker.analysis.frames import query, spread_rates, with_holes
-from raybroker.analysis.jobs.episodes import USED
+from raybroker.analysis.jobs.episodes import OF_MEMORY, USED
 from raybroker.analysis.tables import Tables
 
 COUNTERS: Final = (names.BROKER_CPU, names.BROKER_IN)
-GAUGES: Final = (names.RESIDENT, names.MEMORY_LIMIT, names.QUOTA_USED, names.STORE_LIVE)
+GAUGES: Final = (*OF_MEMORY, names.QUOTA_USED, names.STORE_LIVE)
 DAY_S: Final = 86_400.0
 DAYS_MIN: Final = 3
 TELL_DAYS: Final = 0.25
@@ -72,7 +72,7 @@ def trends(counters: Any, gauges: Any, *, by_day: bool) -> Any:
     quantities = f"""
         select 'memory' what, 'part' unit, broker subject, ts,
                {USED} value
-        from {{gauges}} where metric in ('{names.RESIDENT}', '{names.MEMORY_LIMIT}') group by broker, ts
+        from {{gauges}} where metric in {OF_MEMORY} group by broker, ts
         union all
         select 'quota', 'part', concat(destination, ' on ', broker), ts, max(high) from {{gauges}}
         where metric = '{names.QUOTA_USED}' group by destination, broker, ts

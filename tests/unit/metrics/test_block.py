@@ -13,7 +13,7 @@ def snapshot(count: int, threads: int) -> Snapshot:
         "connections": 4, "destinations": {"queue": 2, "topic": 1}, "packets_in_total": 3 * count,
         "packets_out_total": 2 * count, "packet_in_bytes_total": 300 * count, "packet_out_bytes_total": 200 * count,
         "process_threads": {"broker": threads}, "process_resident_bytes": {"host": 60, "broker": 40},
-        "memory_limit_bytes": 1000,
+        "memory_limit_bytes": 1000, "memory_used_bytes": {"host": 68, "broker": 70},
     }  # fmt: skip
     sums = {"messages_in_total": count, "messages_out_total": count // 2, "message_in_bytes_total": 10 * count,
             "message_out_bytes_total": 5 * count}  # fmt: skip
@@ -22,7 +22,7 @@ def snapshot(count: int, threads: int) -> Snapshot:
 
 def test_a_sample_is_five_lines() -> None:
     assert Blocks().text(look(snapshot(100, 8), 5.0)).splitlines() == [
-        "Connections: 4    Memory: 100 used, 900 free    Threads: 8 (8-8)",
+        "Connections: 4    Memory: 70 used, 930 free    Threads: 8 (8-8)",
         "      In: 100 msgs (1000 bytes)  300 pkts (30000 bytes)",
         "     Out: 50 msgs (500 bytes)  200 pkts (20000 bytes)",
         " Rate In: 0 msgs/s (0 bytes/s)  0 pkts/s (0 bytes/s)",
