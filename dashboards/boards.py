@@ -387,7 +387,7 @@ CLIENTS = Board(
             panel("Threads", (total("process_threads", "broker, process"), "{{broker}} {{process}}")),
             panel("Open files", (total("process_open_files", "broker, process"), "{{broker}} {{process}}")),
             panel("Memory", (OF_LIMIT, "{{broker}}"), unit="percentunit",
-                  note="What a broker and its hosts use of raybroker.memory.limit_bytes, or of what the machine allows."),
+                  note="What a broker and its hosts use of the memory that they may use."),
             by_broker("Hosts", total("hosts", "broker")),
             panel("Clocks", (CLOCKS, "{{broker}}"), unit="s", least=None, note="Against the clock of Prometheus."),
             panel("Collecting metrics", (f"max by (broker) (raybroker_collection_seconds{{{B}}})", "{{broker}}"),

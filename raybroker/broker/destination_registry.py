@@ -12,10 +12,11 @@ from raybroker.model.names import (
     DEAD_MESSAGE_QUEUE,
     DestinationType,
     check_destination_type,
+    check_topic_pattern,
     is_destination_type,
     is_metrics_topic,
 )
-from raybroker.model.wildcard import check_pattern, matching
+from raybroker.model.wildcard import matching
 from raybroker.system import entropy
 
 Key = tuple[DestinationType, str]
@@ -126,7 +127,7 @@ class Registry:
 
         Metrics topics have no wildcards: whoever wants one names it.
         """
-        check_pattern(pattern)
+        check_topic_pattern(pattern)
         names = (name for kind, name in self.where if kind == "topic" and not is_metrics_topic(name))
         return self.version, matching(pattern, names)
 

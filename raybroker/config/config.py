@@ -19,6 +19,7 @@ from typing import Any, Final
 from raybroker.config.layers import Given, common_file, environment_layer, file_layer, flag_layer, state_home
 from raybroker.model.errors import ConfigError
 from raybroker.model.names import check_broker_name, check_cluster_name
+from raybroker.model.setting_memory import check_memory_levels
 from raybroker.model.setting_thresholds import check_system_thresholds
 from raybroker.model.settings import SETTINGS, Scope, Setting, Value, lookup, settings_of
 
@@ -111,6 +112,7 @@ class Config:
                 raise ConfigError(f"{origin}: {error}") from None
         config = replace(self, given=tuple((name, *found) for name, found in given.items()))
         check_system_thresholds(config.__getitem__)
+        check_memory_levels(config.__getitem__)
         return config
 
 

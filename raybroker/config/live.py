@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from raybroker.model.errors import ConfigError
+from raybroker.model.setting_memory import check_memory_levels
 from raybroker.model.setting_thresholds import check_system_thresholds
 from raybroker.model.settings import SETTINGS, ConfigView, Setting, Value, lookup, settings_of
 
@@ -55,6 +56,7 @@ class LiveConfig:
             if value != self.base[name]:
                 changed[name] = value
         check_system_thresholds(lambda name: changed.get(name, self.base[name]))
+        check_memory_levels(lambda name: changed.get(name, self.base[name]))
         return changed
 
     def saved(self, changed: Mapping[str, Value]) -> Saved:

@@ -16,7 +16,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from raybroker.model.settings import ConfigView, lookup
+from raybroker.model.setting_memory import by_level
+from raybroker.model.settings import ConfigView
 
 FALL_PERCENT: Final = 95
 """A level is left when less than this part of its threshold is used."""
@@ -72,16 +73,5 @@ def actions_at(level: Level, levels: Levels) -> Actions:
 
 
 def levels_of(config: ConfigView) -> Levels:
-    """What a configuration says: imq.resource_state.threshold and .count for all levels at once, and the properties of
-    single levels, which win where they are not at their defaults."""
-    return Levels(_by_level(config, "threshold"), _by_level(config, "count"))
-
-
-def _by_level(config: ConfigView, what: str) -> tuple[int, ...]:
-    together = config[f"imq.resource_state.{what}"]
-    found = []
-    for level, part in zip(Level, together.split("/") if together else [""] * len(Level), strict=True):
-        name = f"imq.{level.name.lower()}.{what}"
-        value = config[name]
-        found.append(int(part) if part and value == lookup(name, "broker").default else int(value))
-    return tuple(found)
+    """What a configuration says."""
+    return Levels(by_level(config.__getitem__, "threshold"), by_level(config.__getitem__, "count"))

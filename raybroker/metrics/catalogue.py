@@ -244,8 +244,9 @@ BROKERS: Final[tuple[Quantity, ...]] = (
              "Bytes that paging files did not get because of raybroker.paging.message_compression_enabled."),
     _counter("paged_in_messages_total", "messages", "Messages whose bodies were read from paging files."),
     _counter("paged_in_bytes_total", "bytes", "Bytes that were read from paging files."),
-    _gauge("process_resident_bytes", "bytes", "Resident memory, pages that processes share counted in each; memory_used_bytes is what counts against the "
-           "limit; process: broker or host.", "process"),
+    _gauge("process_resident_bytes", "bytes",
+           "Resident memory, where pages that processes share count in each; memory_used_bytes is what counts against "
+           "the limit; process: broker or host.", "process"),
     _counter("process_cpu_seconds_total", "seconds", "CPU time; process: broker or host.", "process"),
     _gauge("process_threads", "", "Threads; process: broker or host.", "process"),
     _gauge("process_open_files", "", "Open file descriptors; process: broker or host.", "process"),

@@ -75,7 +75,7 @@ def check_destination_name(name: object, *, allow_reserved: bool = False, allow_
             f"at most {DESTINATION_NAME_BYTES_MAX} bytes are allowed: shorten it"
         )
     if allow_wildcards and is_pattern(name):
-        return check_pattern(name)
+        return check_topic_pattern(name)
     if not _DESTINATION.fullmatch(name):
         raise InvalidDestinationError(f"destination name {_shown(name)} {_destination_fault(name)}")
     if name.startswith(RESERVED_PREFIX) and not allow_reserved:
@@ -84,6 +84,21 @@ def check_destination_name(name: object, *, allow_reserved: bool = False, allow_
             "which is reserved for the broker's own destinations: choose another prefix"
         )
     return name
+
+
+def check_topic_pattern(pattern: str) -> str:
+    """A pattern to subscribe or publish to, unchanged; raises InvalidDestinationError, also for one of the broker's own
+    topics, of which none would match."""
+    if pattern.startswith(METRICS_PREFIX):
+        raise InvalidDestinationError(
+            f"topic pattern {_shown(pattern)}: metrics topics have no patterns; subscribe to each by its name, as to"
+            f" {METRICS_PREFIX}broker, {METRICS_PREFIX}jvm or {METRICS_PREFIX}destination.queue.NAME"
+        )
+    if pattern.startswith(RESERVED_PREFIX):
+        raise InvalidDestinationError(
+            f"topic pattern {_shown(pattern)}: the broker's own topics, {RESERVED_PREFIX}…, have no patterns"
+        )
+    return check_pattern(pattern)
 
 
 def _destination_fault(name: str) -> str:

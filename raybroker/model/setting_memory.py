@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, Final, Literal
 
+from raybroker.model.errors import ConfigError
 from raybroker.model.setting import INT_MAX, Setting
 from raybroker.model.sizes import MIB, SIZE_BYTES_MAX, UNLIMITED
 
@@ -42,3 +45,29 @@ MEMORY: Final[tuple[Setting, ...]] = (
             "The counts of green, yellow, orange and red at once. That of a single level wins, unless it has its "
             "default. 0 at green and yellow counts as 1.", low=0, high=INT_MAX, example="5000/500/50/0", reload="live"),
 )  # fmt: skip
+
+LEVELS: Final = ("green", "yellow", "orange", "red")
+_DEFAULTS: Final = {setting.name: setting.default for setting in MEMORY}
+
+
+def by_level(value_of: Callable[[str], Any], what: Literal["threshold", "count"]) -> tuple[int, ...]:
+    """Of green, yellow, orange and red: imq.resource_state.… for all levels at once, and the properties of single
+    levels, which win where they are not at their defaults."""
+    together: str = value_of(f"imq.resource_state.{what}")
+    found = []
+    for level, part in zip(LEVELS, together.split("/") if together else [""] * len(LEVELS), strict=True):
+        name = f"imq.{level}.{what}"
+        value = int(value_of(name))
+        found.append(int(part) if part and value == _DEFAULTS[name] else value)
+    return tuple(found)
+
+
+def check_memory_levels(value_of: Callable[[str], Any]) -> None:
+    """Raises ConfigError where a level begins above the next one, which would never be at its own turn."""
+    thresholds = by_level(value_of, "threshold")
+    for (level, low), (next_level, high) in pairwise(zip(LEVELS, thresholds, strict=True)):
+        if low > high:
+            raise ConfigError(
+                f"imq.{level}.threshold = {low} is more than imq.{next_level}.threshold = {high}: {level} comes before"
+                f" {next_level}; lower one or raise the other"
+            )

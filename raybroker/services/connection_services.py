@@ -332,7 +332,10 @@ class ConnectionServices:
         """All services, active or not."""
         found = {name: listener.row() for name, listener in self.listeners.items()}
         absent = {"port": 0, "state": UNKNOWN, "connections": 0, "connections_max": 0, "accepted": 0, "refused": 0}
-        mapper = {**absent, "service": MAPPER, "kind": "PORTMAPPER", "protocol": "tcp", "port": self._mapper.port}
+        mapper = {
+            **absent, "service": MAPPER, "kind": "PORTMAPPER", "protocol": "tcp", "port": self._mapper.port,
+            "accepted": self._mapper.accepted, "refused": self._mapper.refused_count,
+        }  # fmt: skip
         return [{**mapper, "state": RUNNING if self._mapper.port else UNKNOWN}] + [
             found.get(name) or {"service": name, "kind": kind, "protocol": SERVICE_PROTOCOLS[name], **absent}
             for name, kind in SERVICE_KINDS.items()

@@ -25,13 +25,15 @@ SAID_BYTES_MAX: Final = 4096
 
 class PortMapper:
     """``doors``: the services and their ports now; ``refused``: is told of an address that is not answered, and why;
-    ``most``: connections at once, ``of_address``: of one address. ``port``: its own; 0 before it listens."""
+    ``most``: connections at once, ``of_address``: of one address. ``port``: its own; 0 before it listens. ``accepted``:
+    connections so far; ``refused_count``: those of them that were not answered."""
 
     def __init__(
         self, broker: str, version: str, doors: Callable[[], list[Door]], refused: Callable[[str, str], None], *,
         most: int, of_address: int,
     ) -> None:  # fmt: skip
         self.port = 0
+        self.accepted = self.refused_count = 0
         self._broker = broker
         self._version = version
         self._doors = doors
@@ -47,8 +49,10 @@ class PortMapper:
         self._loops.keep("accepting", lambda: accepting(bound, self._arrived))
 
     def _arrived(self, taken: socket.socket, peer: str) -> None:
+        self.accepted += 1
         if not self._telling.start(peer.rpartition(":")[0], lambda: self._tell(taken)):
             taken.close()
+            self.refused_count += 1
             self._refused(peer, f"the port mapper answers {len(self._telling)} connections already")
 
     async def _tell(self, taken: socket.socket) -> None:

@@ -291,6 +291,8 @@ def test_the_port_mapper_tells_its_map_to_anybody(outside: Outside) -> None:
     assert {name: door.port for name, door in read_map(text).items()} == {
         name: port for name, port in outside.ports.items() if port
     }
+    accepted = {row["service"]: row["accepted"] for row in outside.admin.list_services()}
+    assert accepted["portmapper"] >= 1
 
 
 def free_port() -> int:

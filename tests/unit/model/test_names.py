@@ -15,6 +15,7 @@ from raybroker.model.names import (
     check_destination_name,
     check_destination_type,
     check_template_name,
+    check_topic_pattern,
     home_of_temporary,
     is_reserved_name,
     is_temporary_name,
@@ -55,6 +56,18 @@ def test_a_bad_destination_name_is_refused_with_its_rule(name: str, rule: str) -
         check_destination_name(name)
     assert rule in str(caught.value)
     assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("pattern", "why"),
+    [("mq.metrics.*", "subscribe to each by its name"), ("mq.metrics.destination.queue.>", "have no patterns"),
+     ("mq.**", "have no patterns"), ("mq.temp.t.b1.*", "have no patterns"), ("small.>", "leave the dot out")],
+)  # fmt: skip
+def test_a_pattern_that_matches_nothing_ever_is_refused(pattern: str, why: str) -> None:
+    with pytest.raises(InvalidDestinationError, match=why):
+        check_topic_pattern(pattern)
+    with pytest.raises(InvalidDestinationError, match=why):
+        check_destination_name(pattern, allow_reserved=True, allow_wildcards=True)
 
 
 def test_a_name_that_is_no_text_is_refused() -> None:

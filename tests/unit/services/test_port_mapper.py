@@ -25,6 +25,7 @@ def test_the_map_is_told_and_more_than_may_ask_at_once_are_not() -> None:
         reader, _ = await asyncio.open_connection("127.0.0.1", mapper.port)  # The two have not ended.
         assert await reader.read() == b""
         assert refused == ["the port mapper answers 2 connections already"]
+        assert (mapper.accepted, mapper.refused_count) == (3, 1)
         for _, writer in ends:
             writer.close()
         mapper.close()
