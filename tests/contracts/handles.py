@@ -230,10 +230,11 @@ class Blocking:
             yield self._wrapped(item)
 
     def __enter__(self) -> Blocking:
+        self._call(self.inner.__aenter__, (), {})
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, *why: object) -> None:
+        self._call(self.inner.__aexit__, why, {})
 
     def __len__(self) -> int:
         return len(self.inner)

@@ -151,7 +151,7 @@ def test_a_consumer_for_each_message_gets_all_of_them_in_order(
         found[-1].acknowledge()
     elif ack == "transacted":
         session.commit()
-    elif ack == "auto":
+    else:
         assert session.receive(name, timeout=0.01) is None
         session.close()
     until(lambda: consumers_of(connection, name) == [])

@@ -26,7 +26,7 @@ from raybroker.client.aio.waiting import (
     settle,
 )
 from raybroker.client.arguments import check_arguments
-from raybroker.client.connection.closing import collected, noted_on, raise_first
+from raybroker.client.connection.closing import Deadline, collected, noted_on, raise_first
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.events import ConnectionEvent, ConsumerEvent
 from raybroker.client.connection.unreferenced import Handles
@@ -158,9 +158,10 @@ class Connection(PicklableConnection):
         faults: list[BrokerError] = []
         if any(session._listening is not None for session in self._sessions):
             self._core.wait_no_longer(IllegalStateError("the connection is being closed; the message was not sent"))
+        deadline = opening.closing_deadline(self._core)
         for session in list(self._sessions):
             with collected(faults):
-                await session.close()
+                await session._close(deadline)
         with collected(faults):
             await run(self._core.io, self._core.close())
         raise_first(faults)
@@ -216,6 +217,8 @@ class Session(Unpicklable):
         self._listening: Listening | None = None
         self.closed = False
         self._replier: Producer | None = None
+        if mode == "dups_ok":
+            core.spare_in_hand()
         core.connection.used = True
         core.connection.sessions.append(core)
 
@@ -463,6 +466,9 @@ class Session(Unpicklable):
         Everything is closed; then the first error is raised, such as that of :meth:`Producer.close`.
         """
         self._core.connection.io.require_usable()
+        await self._close(opening.closing_deadline(self._core.connection))
+
+    async def _close(self, deadline: Deadline) -> None:
         if self.closed:
             return
         require_may_end("close()", self._core.connection, self._core)
@@ -491,7 +497,7 @@ class Session(Unpicklable):
                 await browser.close()
         for producer in list(self._producers):
             with contextlib.suppress(ConnectionLostError), collected(faults):
-                await producer.close()
+                await producer._close(deadline)
         await all_done(self._core.connection.io, self._producers.closing())
         if self._core.mode == "dups_ok":
             self._core.connection.io.post(self._core.flush_lazily)
@@ -557,23 +563,27 @@ class Session(Unpicklable):
             self._listening = Listening(self)
         self._listening.work()
 
-    async def _come_back(self, wanted: int = 1) -> None:
+    async def _come_back(self, wanted: int = 1, *, in_hand: bool = True) -> None:
         """The application asks for more: what "auto" handed out before is acknowledged, and confirmed.
 
         With an acknowledgement window it waits until ``wanted`` more messages have room in it, 0: until all is
-        confirmed. Raises what became of acknowledgements before.
+        confirmed. ``in_hand`` False: the application is not done with what it was given last. Raises what became of
+        acknowledgements before.
         """
         core = self._core
         window = self._window
         if window is not None:
-            if core.comes_back:
+            if core.comes_back and in_hand:
                 core.before_more()
             room = window.room(wanted)
             if room is not None:
                 await result(core.connection.io, room)
             window.check()
+        elif core.mode == "dups_ok":
+            if in_hand:
+                core.waits()
         elif core.comes_back and core.unsettled:
             about_to_wait(core.connection.io)
-            for confirmation in core.before_more():
+            for confirmation in core.before_more() if in_hand else core.settle_done():
                 with contextlib.suppress(ConnectionLostError):  # What is not acknowledged comes again, flagged.
                     await result(core.connection.io, confirmation)

@@ -19,7 +19,7 @@ from raybroker.client.aio.waiting import (
 )
 from raybroker.client.arguments import check_arguments, check_timeout
 from raybroker.client.connection.callbacks import Callbacks
-from raybroker.client.connection.closing import collected, raise_first
+from raybroker.client.connection.closing import AGAIN_S, Deadline, collected, noted_on, raise_first
 from raybroker.client.connection.unreferenced import Handles
 from raybroker.client.consumer.acknowledgement_window import AcknowledgementWindow
 from raybroker.client.consumer.browser import BrowserCore, require_open
@@ -39,11 +39,20 @@ from raybroker.client.session.opening import (
     check_window,
     closed_consumer,
     closed_while_full,
-    closing_s,
+    closing_deadline,
+    let_consumer_go,
     own_or_named,
 )
 from raybroker.client.session.session import SessionCore
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError
+
+
+class Calls(Protocol):
+    """The calls of a session's listeners, as a handle sees them."""
+
+    def calls(self, consumer: AnyConsumer, /) -> bool: ...
+
+    async def call_of(self, consumer: AnyConsumer, /) -> None: ...
 
 
 class HandleSession(Protocol):
@@ -59,11 +68,11 @@ class HandleSession(Protocol):
     def connection(self) -> PicklableConnection: ...
 
     @property
-    def _listening(self) -> object: ...
+    def _listening(self) -> Calls | None: ...
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any: ...
 
-    async def _come_back(self, wanted: int = 1) -> None: ...
+    async def _come_back(self, wanted: int = 1, *, in_hand: bool = True) -> None: ...
 
     def _require_no_listener(self) -> None: ...
 
@@ -296,23 +305,30 @@ class Producer(ProducerBase, HeaderHints):
         lost, and its futures say so.
         """
         self._core._connection.io.require_usable()
-        if self._core.closed:
+        await self._close(closing_deadline(self._core._connection))
+
+    async def _close(self, deadline: Deadline) -> None:
+        core = self._core
+        if core.closed:
             return
         given_up = False
-        for settled in self._core.settled_futures():
-            while not given_up and not settled.done():
-                in_time = await done_within(self._core._connection.io, settled, closing_s(self._core))
-                given_up = not in_time and self._core.throttled
-        await self.session._run(self._core.close())
+        for settled in core.settled_futures():
+            while not (given_up or settled.done()):
+                in_time = await done_within(core._connection.io, settled, deadline.left_s)
+                given_up = not in_time and core.throttled
+                if not (in_time or given_up):
+                    await done_within(core._connection.io, settled, AGAIN_S)
+        await self.session._run(core.close())
         self.session._producers.remove(self)
         if given_up:
-            raise closed_while_full(self._core)
+            raise closed_while_full(core)
 
     async def __aenter__(self) -> Producer:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        with noted_on(error):
+            await self.close()
 
 
 class Consumer(Unpicklable):
@@ -339,6 +355,7 @@ class Consumer(Unpicklable):
             await session._come_back()
         message = core.take_one()
         if message is None:  # "take_one" is looked up on every pass: joining a broker replaces it.
+            session._core.waits()
             message = await arrival(core, lambda: core.take_one(), timeout)  # noqa: PLW0108
         return message
 
@@ -361,15 +378,16 @@ class Consumer(Unpicklable):
         if core.closed:
             raise closed_consumer(core)
         await self.session._come_back(max)
-        found = core.take(max)
-        if not found:
-            found = await arrival(core, lambda: core.take(max), timeout) or []
-        return found
+        return await self._follow(max, timeout)
 
-    async def _follow(self, most: int, timeout: float) -> list[Message]:
-        """Up to ``most`` messages that come after those that the application is about to get."""
-        core = self._core
-        return core.take(most) or await arrival(core, lambda: core.take(most), timeout) or []
+    async def _follow(self, most: int, timeout: float | None) -> list[Message]:
+        """Up to ``most`` messages, together with those that the application is about to get."""
+        core, owner = self._core, self.session._core
+        owner.in_batch = True
+        try:
+            return core.take(most) or await arrival(core, lambda: core.take(most), timeout) or []
+        finally:
+            owner.in_batch = False
 
     async def on_message(
         self, listener: Callable[[Message], object], *, retry_on: Types | type[BaseException] = (),
@@ -410,23 +428,38 @@ class Consumer(Unpicklable):
         return self._core.info()
 
     async def close(self) -> None:
-        """Detach: what is not acknowledged goes back to the destination.
+        """Detach: what is not acknowledged goes back to the destination. In "auto" and "dups_ok" sessions what was
+        received is acknowledged first; not so when an exception leaves the ``async with`` of the consumer.
 
+        Waits for a call of its listener that runs; closed by that call, it ends once the call has returned.
         With an ``ack_window`` it waits until all is confirmed, closes, and raises the first failure.
         """
-        self._core._connection.io.require_usable()
-        if self._core.closed:
+        await self._close(in_hand=True)
+
+    async def _close(self, *, in_hand: bool) -> None:
+        """``in_hand``: the application is done with what it was given last."""
+        core, session = self._core, self.session
+        core._connection.io.require_usable()
+        if core.closed:
             return
+        if session._listening is not None:
+            core.listener = None
+            if session._listening.calls(core):
+                session._consumers.discard(self)
+                await session._run(let_consumer_go(core))
+                return
+            await session._listening.call_of(core)
+            in_hand = False  # What was called is settled, and another consumer's call may run.
         faults: list[BrokerError] = []
-        if self.session._window is not None:
+        if session._core.mode in ("auto", "dups_ok"):
             with collected(faults):
-                await self.session._come_back(0)
-        elif self.session._core.mode == "auto":
-            await self.session._come_back()
-        self._core.shut()
+                await session._come_back(0, in_hand=in_hand)
+            if session._core.mode == "dups_ok":
+                core._connection.io.post(session._core.flush_lazily)
+        core.shut()
         with contextlib.suppress(ConnectionLostError):
-            await self.session._run(self._core.close())
-        self.session._consumers.discard(self)
+            await session._run(core.close())
+        session._consumers.discard(self)
         raise_first(faults)
 
     def _closed(self) -> bool:
@@ -452,8 +485,9 @@ class Consumer(Unpicklable):
     async def __aenter__(self) -> Consumer:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        with noted_on(error):
+            await self._close(in_hand=error is None)
 
 
 class Browser(Unpicklable):
@@ -508,5 +542,6 @@ class Browser(Unpicklable):
     async def __aenter__(self) -> Browser:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        with noted_on(error):
+            await self.close()

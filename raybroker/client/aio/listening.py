@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import Future
 from typing import Protocol
 
 from raybroker.client.aio.handles import Consumer, HandleSession
 from raybroker.client.aio.serving import Serving
-from raybroker.client.aio.waiting import run
+from raybroker.client.aio.waiting import result, run
+from raybroker.client.connection.io_thread import fulfil
 from raybroker.client.consumer.message import Message
 from raybroker.client.listener.batching import Batching
 from raybroker.client.listener.handler import Handler, give_up, judge
-from raybroker.client.listener.in_call import in_call
+from raybroker.client.listener.in_call import in_call, is_in_call
+from raybroker.client.session.opening import AnyConsumer
 from raybroker.model.errors import BrokerError, ConnectionLostError
 
 log = logging.getLogger("raybroker.listener")
@@ -34,6 +37,10 @@ class Listening:
         self._batching: Batching | None = None
         if self._core.transactions is not None:
             self._batching = Batching(self._core.connection.attributes["maxMessagesInTransaction"])
+        self._called: AnyConsumer | None = None
+        """The consumer whose next message is handed to its listener."""
+        self._awaited: list[Future[None]] = []
+        """Of those who wait for the end of that."""
         self._serving = Serving()
         self._core.listen(self._serving.wake)
         self._serving.begin(self._serve)
@@ -41,6 +48,20 @@ class Listening:
     def work(self) -> None:
         """Something may have come."""
         self._serving.wake()
+
+    def calls(self, consumer: AnyConsumer) -> bool:
+        """Whether what runs here is a call of that consumer's listener."""
+        return self._called is consumer and is_in_call(self._core)
+
+    async def call_of(self, consumer: AnyConsumer) -> None:
+        """Wait for the call of a consumer's listener that runs, if one does, unless this is inside of a call."""
+        if self._called is not consumer or is_in_call(self._core):
+            return
+        ended: Future[None] = Future()
+        self._awaited.append(ended)
+        if self._called is not consumer:
+            fulfil(ended, None)
+        await result(self._core.connection.io, ended)
 
     async def stop(self) -> None:
         """End after the call that runs; the session says that it is closed."""
@@ -62,6 +83,17 @@ class Listening:
     async def _serve_one(self, consumer: Consumer) -> bool:
         """Hand one message to the listener; False when there is none."""
         core = consumer._core
+        self._called = core  # Before the look at its listener: who closes it takes that away, and then looks here.
+        try:
+            return await self._serve_next(core)
+        finally:
+            self._called = None
+            if core.listener is None and self._core.mode == "dups_ok":  # The call has closed it, and this ends it.
+                self._core.connection.io.post(self._core.flush_lazily)
+            while self._awaited:
+                fulfil(self._awaited.pop(), None)
+
+    async def _serve_next(self, core: AnyConsumer) -> bool:
         handler = core.listener
         if not isinstance(handler, Handler) or core.closed:
             return False

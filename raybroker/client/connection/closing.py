@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from raybroker.model.errors import BrokerError
+
+AGAIN_S: Final = 1.0
+"""How often to look, after the deadline, whether a destination that still has to answer says that it is full."""
+
+
+class Deadline:
+    """When closing gives up on destinations that are full: one for everything that is closed together.
+
+    limit_s  raybroker.reconnect.timeout_ms, in seconds
+    """
+
+    def __init__(self, monotonic_ns: Callable[[], int], limit_s: float) -> None:
+        self._now_ns = monotonic_ns
+        self._until_ns = monotonic_ns() + int(limit_s * 1e9)
+
+    @property
+    def left_s(self) -> float:
+        """What is left of the time; 0 when it is over."""
+        return max(self._until_ns - self._now_ns(), 0) / 1e9
 
 
 @contextmanager

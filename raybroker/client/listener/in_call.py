@@ -50,6 +50,12 @@ def in_call(session: OfConnection) -> Iterator[None]:
         _call.reset(before)
 
 
+def is_in_call(session: OfConnection) -> bool:
+    """What runs here is a call of a listener of the session."""
+    call = _call.get()
+    return call is not None and call.runs and call.session is session
+
+
 def require_may_end(what: str, connection: Attributes, session: OfConnection | None = None) -> None:
     """Raises IllegalStateError when a listener of the session, or without one of the connection, calls ``what``, and
     AllowCloseInOnMessage is false. Other sessions may be closed."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol
 
+from raybroker.client.connection.closing import noted_on
 from raybroker.client.listener.autoscaling import LOOK_S, Autoscaler
 from raybroker.client.listener.instance import COUNTS, STOP_S
 from raybroker.client.listener.listener import Listener
@@ -153,8 +154,9 @@ class Pool:
     def __enter__(self) -> Pool:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        with noted_on(error):
+            self.stop()
 
     # ---- scaling by backlog ----------------------------------------------------------------------------------------
 

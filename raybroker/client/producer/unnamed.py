@@ -33,7 +33,6 @@ class UnnamedProducer:
 
     name = "(named by each send)"
     destination = None
-    throttled = False
 
     def __init__(
         self, connection: BalanceConnection, shared: Shared,
@@ -89,6 +88,11 @@ class UnnamedProducer:
                 self._refused += producer.refused
                 self._connection.tasks.spawn(self._let_go(producer))
             return opened
+
+    @property
+    def throttled(self) -> bool:
+        """As ProducerCore, of any destination."""
+        return any(producer.throttled for producer in self._all())
 
     @property
     def duplicates(self) -> int:

@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from raybroker.client.arguments import check_arguments, check_names
+from raybroker.client.connection.addresses import Attributes
+from raybroker.client.connection.closing import AGAIN_S, Deadline
 from raybroker.client.consumer.browser import BrowserCore, check_browsable
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.consumer_options import consumer_options
@@ -34,6 +36,7 @@ from raybroker.client.producer.unnamed import AnyProducer, OwnProducer, UnnamedP
 from raybroker.client.session.session import SessionCore
 from raybroker.model.errors import BrokerError, IllegalStateError, RequestTimeoutError
 from raybroker.model.names import is_temporary_name
+from raybroker.system.clock import SystemClock
 
 AnyConsumer = ConsumerCore | MultiBrokerConsumer
 BATCH_LINGER_S: Final = 0.005
@@ -160,13 +163,15 @@ async def let_go(core: OwnProducer) -> None:
     """
     if core.closed:
         return
+    deadline = closing_deadline(core._connection)
     with contextlib.suppress(BrokerError):
         for settled in core.settled_futures():
             waiting = asyncio.wrap_future(settled)
             while not waiting.done():
-                await asyncio.wait([waiting], timeout=closing_s(core))
-                if core.throttled or core._connection.tasks.closed:
+                await asyncio.wait([waiting], timeout=deadline.left_s)
+                if waiting.done() or core.throttled or core._connection.tasks.closed:
                     break
+                await asyncio.wait([waiting], timeout=AGAIN_S)
         await core.close()
 
 
@@ -201,14 +206,26 @@ def closed_consumer(core: AnyConsumer) -> IllegalStateError:
     return IllegalStateError(f"the consumer of {core.name} is closed")
 
 
-def closing_s(core: OwnProducer) -> float:
-    """How long closing a producer waits for a destination that is full, seconds."""
-    return float(core._connection.attributes["raybroker.reconnect.timeout_ms"] / 1000)
+class ClosingConnection(Protocol):
+    """A connection, as far as closing needs it."""
+
+    attributes: Attributes
+    clock: SystemClock
+
+
+def closing_s(connection: ClosingConnection) -> float:
+    """How long closing waits for destinations that are full, seconds."""
+    return float(connection.attributes["raybroker.reconnect.timeout_ms"] / 1000)
+
+
+def closing_deadline(connection: ClosingConnection) -> Deadline:
+    """Of what is closed from now on."""
+    return Deadline(connection.clock.monotonic_ns, closing_s(connection))
 
 
 def closed_while_full(core: OwnProducer) -> IllegalStateError:
     return IllegalStateError(
-        f"the producer was closed while {core.name} was full for {closing_s(core):g} s"
+        f"the producer was closed while {core.name} was full for {closing_s(core._connection):g} s"
         " (raybroker.reconnect.timeout_ms); what it had not taken by then is lost, and those futures say so"
     )
 

@@ -129,8 +129,10 @@ class SessionCore:
         self._window = window
         self.in_hand: Message | None = None
         """What a listener is called with at the moment."""
-        self._listened: int | None = None
-        """With listeners: serial of the last message whose call has ended."""
+        self._done: int | None = None
+        """Serial of the last message that the application is done with; None: of all that were handed out."""
+        self.in_batch = False
+        """With "dups_ok": what is handed out now, the application gets together with what it has in hand."""
         self.holds_back = 0
         """Messages of units of order that are being given back: until that is done nothing is handed out."""
         self._wake: Callable[[], None] | None = None
@@ -161,6 +163,8 @@ class SessionCore:
         self._serial += count
         self.unsettled += count
         if self.mode == "dups_ok":
+            if self._done is not None and not self.in_batch:
+                self._done = serial - 1
             if self.unsettled >= DUPS_OK_MESSAGES:
                 self.connection.io.post(self.flush_lazily)
             elif not self._lazy:
@@ -189,6 +193,15 @@ class SessionCore:
 
         self.connection.io.loop.call_later(DUPS_OK_S, over)
 
+    def spare_in_hand(self) -> None:
+        """From now on lazy acknowledgements leave out what the application has in hand, until it comes back."""
+        self._done = self._serial
+
+    def waits(self) -> None:
+        """The application waits for more, and nothing is here: it is done with what it has."""
+        if self._done is not None and self.mode == "dups_ok" and not self.abandoned:
+            self._done = self._serial
+
     def leave_in_hand(self) -> None:
         """The application failed: what it received and did not acknowledge itself is given back when it closes."""
         if self.mode in ("auto", "dups_ok"):
@@ -196,13 +209,13 @@ class SessionCore:
             self.abandoned = True
 
     def flush_lazily(self) -> None:
-        """Acknowledge without asking for a confirmation; not what a listener has in hand."""
+        """Acknowledge without asking for a confirmation; not what the application has in hand."""
         self.unsettled = 0
         for consumer in list(self.owing) if not self.abandoned else ():
-            epoch, ranges = consumer.settle(self._listened)
+            epoch, ranges = consumer.settle(self._done)
             if ranges:
                 consumer.acknowledge(epoch, ranges, None)
-        if self._listened is not None and self._listened < self._serial and not self._lazy:
+        if self._done is not None and self._done < self._serial and not self._lazy:
             self._lazy = True
             self._arm()
 
@@ -214,7 +227,7 @@ class SessionCore:
     def hear(self, wake: Callable[[], None]) -> None:
         """:meth:`listen` for those who take messages on the IO loop, whichever thread serves it."""
         self._wake = wake
-        self._listened = self._serial
+        self._done = self._serial
 
     def listen_no_more(self) -> None:
         """The thread or task that called listeners has ended."""
@@ -227,11 +240,23 @@ class SessionCore:
 
     def call_ended(self) -> None:
         """A listener has returned, or what it had in hand has its end otherwise."""
-        self._listened = self._serial
+        self._done = self._serial
+
+    @property
+    def has_listeners(self) -> bool:
+        """Messages go to listeners."""
+        return self._wake is not None
 
     def settle(self, up_to: int | None = None) -> Confirmations:
         """Acknowledge what was consumed, up to a serial if one is given; returns what to wait for."""
         self.unsettled = 0
+        return self._settle(up_to)
+
+    def settle_done(self) -> Confirmations:
+        """With listeners: acknowledge what was received before there were any; what a call has in hand is its own."""
+        return self._settle(self._done) if self.mode == "auto" and self.has_listeners and not self.abandoned else []
+
+    def _settle(self, up_to: int | None) -> Confirmations:
         confirmations: Confirmations = []
         for consumer in list(self.owing):
             epoch, ranges = consumer.settle(up_to)
@@ -251,6 +276,8 @@ class SessionCore:
             self._acknowledge_in_window(self._window)
         elif self.mode == "auto":
             return self.settle()
+        elif self.mode == "dups_ok":
+            self.waits()
         elif self.transactions is not None:
             self.transactions.require_open()
         return []
