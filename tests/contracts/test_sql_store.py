@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -329,3 +330,110 @@ def test_the_locks_of_postgresql_keep_a_second_process_out_until_they_are_reset(
             producer.send("late")
         assert bodies(take(again.session().consumer("orders"), 1)) == ["one"]
     connection.close()
+
+
+# ---- a connection that is cut, and a database that goes away -----------------------------------------------------------
+
+
+def cut_connections(database: Database) -> int:
+    """End every session of a store, as an administrator of the database does; how many there were."""
+    with database.connected() as connection:
+        found = connection.exec_driver_sql(
+            "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity"
+            " WHERE application_name = 'raybroker' AND pid <> pg_backend_pid()"
+        )
+        return int(found.scalar())
+
+
+@pytest.mark.xdist_group("postgres")
+def test_connections_that_are_cut_are_made_anew_and_nobody_notices(server: postgres.Server) -> None:
+    properties = {**on_server(server, "cut"), "raybroker.memory.block_cache_bytes": 0}
+    database = Database(address_of(Config.of(properties), Path()))
+    over = threading.Event()
+
+    def cut() -> None:
+        while not over.wait(0.3):
+            cut_connections(database)
+
+    with rb.loopback(properties=properties) as connection:
+        session = connection.session()
+        producer = session.producer("orders")
+        producer.send("first")
+        assert cut_connections(database) >= 2
+        producer.send("second")
+        assert bodies(take(session.consumer("orders"), 2)) == ["first", "second"]
+        cutting = threading.Thread(target=cut)
+        cutting.start()
+        try:
+            for number in range(100):
+                producer.send(number)
+                time.sleep(0.01)
+        finally:
+            over.set()
+            cutting.join()
+        assert cut_connections(database)
+        assert bodies(take(session.consumer("orders"), 100)) == list(range(100))
+
+
+@pytest.mark.xdist_group("postgres")
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_commit_whose_connection_is_cut_is_there_once(server: postgres.Server, committed: bool) -> None:
+    """The store cannot know whether the database has committed: it asks."""
+    from raybroker.model.record import BLOCK, NOTE, Entry
+
+    properties, clock = on_server(server, f"once{committed:d}"), SystemClock()
+    database = Database(address_of(Config.of(properties), Path()))
+
+    def store() -> SqlStore:
+        return opening.open_store(
+            Config.of(properties), Path(), cluster="loopback", broker="loopback", host="h1", hosting="", holder="",
+            monotonic_ns=clock.monotonic_ns, sleep=clock.sleep, report=print,
+        )  # fmt: skip
+
+    first = store()
+    list(first.recover())
+    first.commit([Entry(BLOCK, 1, 0, b"meta", (b"payload 0",))])
+
+    cuts: list[int] = []
+
+    def at_commit(connection: Any) -> None:
+        if not cuts:
+            if committed:
+                connection.connection.dbapi_connection.commit()
+            cuts.append(cut_connections(database))
+
+    first._database.sql.event.listen(first._database._engine, "commit", at_commit)
+    first.commit([Entry(BLOCK, 1, 1, b"meta", (b"payload 1",)), Entry(NOTE, 1, 0, b"note")])
+    assert cuts == [2]
+    first.commit([Entry(BLOCK, 1, 2, b"meta", (b"payload 2",))])
+    assert [first.read(1, ordinal) for ordinal in range(3)] == [b"payload 0", b"payload 1", b"payload 2"]
+    first.close()
+    again = store()
+    assert [(entry.kind, entry.ordinal) for entry in again.recover()] == [(BLOCK, 0), (BLOCK, 1), (NOTE, 0), (BLOCK, 2)]
+    again.close()
+
+
+@pytest.mark.xdist_group("postgres")
+def test_a_store_whose_lock_was_reset_does_not_come_back(server: postgres.Server) -> None:
+    properties = on_server(server, "fenced")
+    database = Database(address_of(Config.of(properties), Path()))
+    with rb.loopback(properties=properties) as connection:
+        admin = connection.admin()
+        assert StoreTables(database, "fenced_loopback", "loopback", "loopback").reset_lock() == ["loopback"]
+        until(lambda: "lock was reset" in str(admin.check_broker()))
+
+
+@pytest.mark.xdist_group("postgres")
+def test_a_database_that_goes_away_is_missed_by_whoever_writes_nothing(server: postgres.Server) -> None:
+    properties = on_server(server, "missed")
+    with rb.loopback(properties=properties) as connection:
+        connection.session().producer("orders").send("one")
+        admin = connection.admin()
+        assert {row["grade"] for row in admin.check_broker()} <= {"OK", "ok"}
+        server.stop()
+        try:
+            until(lambda: "failed and was stopped" in str(admin.check_broker()))
+        finally:
+            server.start()
+    with rb.loopback(properties=properties) as connection:
+        assert bodies(take(connection.session().consumer("orders"), 1)) == ["one"]

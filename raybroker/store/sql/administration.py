@@ -192,21 +192,18 @@ class StoreTables:
         """
         self.require()
         sql, tables = self.database.sql, self.tables
-        open_: list[str] = []
-        with self._session() as connection:
-            for name in self._host_names():
-                lock = self._lock(connection, name)
-                if not lock.held():
-                    continue
-                if self.database.sqlite:
-                    raise StoreError(f"host {name} of {self.shown} is open in a process that runs; stop it first")
+        with self._session() as session:
+            locks = [(name, self._lock(session, name)) for name in self._host_names()]
+            held = [(name, lock) for name, lock in locks if lock.held()]
+            if held and self.database.sqlite:
+                raise StoreError(f"host {held[0][0]} of {self.shown} is open in a process that runs; stop it first")
+            with self.database.connected() as connection:  # First: whoever loses its session would come back otherwise.
+                connection.execute(sql.update(tables.store).values(holder=""))
+                rows = tables.host
+                connection.execute(sql.update(rows).values(incarnation=rows.c.incarnation + 1, owner=""))
+            for _, lock in held:
                 lock.break_()
-                open_.append(name)
-        with self.database.connected() as connection:
-            connection.execute(sql.update(tables.store).values(holder=""))
-            rows = tables.host
-            connection.execute(sql.update(rows).values(incarnation=rows.c.incarnation + 1, owner=""))
-        return open_
+        return [name for name, _ in held]
 
     def remove_host(self, name: str) -> None:
         """Remove what a host has stored, which is over."""

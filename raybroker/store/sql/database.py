@@ -19,6 +19,8 @@ from raybroker.store.sql.address import DRIVERS, URLS, Address, sqlalchemy_of
 SQLITE_FULL: Final = 13
 DISK_FULL: Final = "53100"
 """PostgreSQL's state of an error for which there is no room on the disk."""
+GONE: Final = ("57P01", "57P02", "57P03")
+"""Of a server that is being shut down, has crashed, or is not ready yet; so is every state of the class 08."""
 KEEPALIVE_S: Final = 5
 KEEPALIVE_COUNT: Final = 3
 """PostgreSQL gives a lost machine's locks up after KEEPALIVE_S * (1 + KEEPALIVE_COUNT)."""
@@ -74,7 +76,7 @@ class Database:
             yield
         except self.sql.exc.SQLAlchemyError as error:
             kind: type[StoreError] = StoreFullError if _is_full(error) else StoreError
-            if getattr(error, "connection_invalidated", False):
+            if getattr(error, "connection_invalidated", False) or _is_gone(error):
                 kind = UnreachableError
             raise kind(f"the database {self.shown} says: {text_of(error)}") from None
 
@@ -102,6 +104,12 @@ class Database:
         """Close a connection; one that is broken is given up."""
         with suppress(self.sql.exc.SQLAlchemyError):
             connection.close()
+
+    def abandon(self, connection: Any) -> None:
+        """Give up a connection that was cut, without a word to the database."""
+        with suppress(self.sql.exc.SQLAlchemyError):
+            connection.invalidate()
+        self.close(connection)
 
     def exists(self) -> bool:
         """False where SQLite's file is missing, which connecting would make."""
@@ -215,6 +223,11 @@ def size_bytes(path: Path) -> int:
 def _is_full(error: Exception) -> bool:
     found = getattr(error, "orig", None)
     return getattr(found, "sqlite_errorcode", None) == SQLITE_FULL or getattr(found, "sqlstate", None) == DISK_FULL
+
+
+def _is_gone(error: Exception) -> bool:
+    state = str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
+    return state in GONE or state.startswith("08")
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:

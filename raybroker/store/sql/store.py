@@ -4,8 +4,9 @@ A commit is one transaction: the host's row (which also shows that nobody else h
 the log, and the rows of its blocks, inserted together.  Blocks that were freed before a checkpoint, and the log before
 it, are deleted by ranges: in ``maintain``, and in commits when many wait.
 
-After any error of the database but for a lack of room the store is dead: what became of the transaction is learnt by
-opening the store again.  Threads: ``commit``, ``maintain`` and ``close`` belong to one thread; the rest to any.
+A connection that was cut is made anew, once: the host's row says whether the transaction under way was committed.  After
+any other error of the database but for a lack of room, and when it cannot be reached, the store is dead: what became of
+the transaction is learnt by opening the store again.  A store that is not written to looks after its database.  Threads: ``commit``, ``maintain`` and ``close`` belong to one thread; the rest to any.
 """
 
 from __future__ import annotations
@@ -21,16 +22,19 @@ from raybroker.model.errors import StoreDamagedError, StoreError, StoreFullError
 from raybroker.model.record import Entry, EntryRun, PackedPayload, StoreStats, in_runs
 from raybroker.store.locations import Locations
 from raybroker.store.sql.compressed import CompressedBlocks
-from raybroker.store.sql.database import Database
+from raybroker.store.sql.database import Database, UnreachableError
 from raybroker.store.sql.lock import HostLock
 from raybroker.store.sql.packing import Packed, chained, pack, signed
-from raybroker.store.sql.reclaim import Reclaimer
+from raybroker.store.sql.reclaim import Part, Reclaimer
 from raybroker.store.sql.recovery import Recovery, place, place_parts
 from raybroker.store.sql.registration import Owner, create_tables, register, require_tables, versions
 from raybroker.store.sql.schema import key, statements_of, tables_of
 
 SEGMENT_BYTES: Final = 64 << 20
 """A checkpoint is due after so many bytes."""
+ELSEWHERE: Final = "another process has opened it since, or its lock was reset"
+LOOK_NS: Final = 2_000_000_000
+"""So long after the last word of a database its store looks whether it is there."""
 PRESSURE_ROWS: Final = 20_000
 """When more rows than that are dead, commits delete some: the committing thread has no idle moment."""
 
@@ -77,6 +81,9 @@ class SqlStore:
         self._compaction = Compaction.NONE
         self._commits = self._sync_ns = self._sync_ns_last = self._sync_ns_max = 0
         self.shown = f"the store of host {host} in {self._tables.names} at {database.shown}"
+        self._seen_ns = monotonic_ns()
+        """When the database answered last."""
+        self._lock_of = (id, host)
         self._reader = database.connect(autocommit=True)
         self._writer: Any = None
         self._host_lock = HostLock(database, self._reader, id, host)
@@ -159,12 +166,11 @@ class SqlStore:
         covered = self._reclaimer.freed() if packed.checkpoint >= 0 else None
         began = self._monotonic_ns()
         try:
-            with self._database.transaction(self._writer) as connection:
-                if packed.compressed and not self._compressed.allow(connection):  # Its lock comes before hosts' locks.
-                    packed = pack([_plain(entry) for entry in entries], self._blocks + 1)
-                self._write(connection, packed)
-                if part is not None:
-                    self._reclaimer.delete(connection, part)
+            try:
+                packed = self._transact(entries, packed, part)
+            except UnreachableError:
+                self._write_anew()
+                packed = self._transact(entries, packed, part, again=True)
         except StoreFullError:
             self._full = True
             raise
@@ -232,21 +238,31 @@ class SqlStore:
         return False
 
     def tidy_helps(self) -> bool:
-        return False
+        """Whether it is time to look after the database; a file of SQLite is there as long as the host is."""
+        return not self._database.sqlite and self._ready and self._monotonic_ns() - self._seen_ns > LOOK_NS
 
     def maintain(self, budget_bytes: int) -> bool:
-        """Delete rows that nobody needs, a part at a time; True when more are left."""
+        """Delete rows that nobody needs, a part at a time; True when more are left.
+
+        Raises StoreError when the database does not answer: the store is dead.
+        """
         self._check()
         part = self._reclaimer.part()
         if part is None:
+            if self.tidy_helps():
+                self._look()
             return self._vacuum(budget_bytes) if self._compaction is Compaction.BEGUN else False
         try:
-            with self._database.transaction(self._writer) as connection:
-                self._reclaimer.delete(connection, part)
+            try:
+                self._delete(part)
+            except UnreachableError:
+                self._write_anew()
+                self._delete(part)
         except StoreFullError:
             return False
         except BaseException as error:  # noqa: BLE001 - whatever it is, nothing may be acknowledged after it
             raise self._died(error) from None
+        self._seen_ns = self._monotonic_ns()
         self._stored_bytes -= self._reclaimer.done(part)
         return self._reclaimer.rows > 0 or self._compaction is Compaction.BEGUN
 
@@ -306,6 +322,77 @@ class SqlStore:
 
     # ---- inside
 
+    def _transact(
+        self, entries: Sequence[Entry], packed: Packed, part: Part | None, *, again: bool = False
+    ) -> Packed:
+        """One batch as one transaction; what was written. ``again``: it may have been committed already."""
+        with self._database.transaction(self._writer) as connection:
+            if packed.compressed and not self._compressed.allow(connection):  # Its lock comes before hosts' locks.
+                packed = pack([_plain(entry) for entry in entries], self._blocks + 1)
+            if again and self._is_written(connection, packed):
+                return packed
+            self._write(connection, packed)
+            if part is not None:
+                self._reclaimer.delete(connection, part)
+        return packed
+
+    def _is_written(self, connection: Any, packed: Packed) -> bool:
+        """Whether the batch is in the tables. Waits for the end of a transaction whose connection was cut, and keeps
+        others from beginning."""
+        sql, rows, head = self._database.sql, self._tables.host.c, self._head
+        found = connection.execute(
+            sql.select(rows.incarnation, rows.batch, rows.chain).where(rows.id == head.id).with_for_update()
+        ).one_or_none()
+        return found is not None and tuple(found) == (
+            head.incarnation, self._batch + 1, chained(packed.body, self._chain)
+        )  # fmt: skip
+
+    def _delete(self, part: Part) -> None:
+        with self._database.transaction(self._writer) as connection:
+            self._reclaimer.delete(connection, part)
+
+    def _write_anew(self) -> None:
+        """The connection that writes was cut. Raises UnreachableError."""
+        self._database.abandon(self._writer)
+        self._writer = self._database.connect()
+
+    def _read_anew(self) -> None:
+        """The connection that reads was cut, and the host's lock went with it. Raises UnreachableError, and StoreError
+        when another process has the lock."""
+        self._database.abandon(self._reader)
+        self._reader = self._database.connect(autocommit=True)
+        self._host_lock = HostLock(self._database, self._reader, *self._lock_of)
+        self._check_incarnation()
+        if not self._host_lock.take():
+            raise StoreError(ELSEWHERE)
+        self._check_incarnation()
+
+    def _check_incarnation(self) -> None:
+        rows, head = self._tables.host.c, self._head
+        with self._database.errors():
+            found = self._reader.scalar(self._database.sql.select(rows.incarnation).where(rows.id == head.id))
+        if found != head.incarnation:
+            raise StoreError(ELSEWHERE)
+
+    def _look(self) -> None:
+        """Ask the database for an answer on both connections."""
+        one = self._database.sql.text("SELECT 1")
+        try:
+            with self._reading:
+                try:
+                    with self._database.errors():
+                        self._reader.scalar(one)
+                except UnreachableError:
+                    self._read_anew()
+            try:
+                with self._database.transaction(self._writer) as connection:
+                    connection.scalar(one)
+            except UnreachableError:
+                self._write_anew()
+        except BaseException as error:  # noqa: BLE001 - whatever it is, nothing may be acknowledged after it
+            raise self._died(error) from None
+        self._seen_ns = self._monotonic_ns()
+
     def _write(self, connection: Any, packed: Packed) -> None:
         statements, head = self._statements, self._head
         number = self._batch + 1
@@ -315,7 +402,7 @@ class SqlStore:
             "checkpoint": number if packed.checkpoint >= 0 else self._checkpoint,
         }  # fmt: skip
         if connection.execute(statements.host, of_host).rowcount != 1:
-            raise StoreError("another process has opened it since")
+            raise StoreError(ELSEWHERE)
         connection.execute(statements.log, {
             "id": key(head.id, number), "before": self._chain, "first_block": self._blocks + 1, "body": packed.body,
         })  # fmt: skip
@@ -352,10 +439,18 @@ class SqlStore:
             self._since_checkpoint += packed.nbytes
 
     def _payload(self, number: int) -> bytes | None:
-        with self._reading, self._database.errors():
+        with self._reading:
+            try:
+                return self._fetched(number)
+            except UnreachableError:
+                self._read_anew()
+                return self._fetched(number)
+
+    def _fetched(self, number: int) -> bytes | None:
+        with self._database.errors():
             found = self._reader.scalar(self._statements.payload, {"of_id": key(self._head.id, number)})
             self._reader.commit()
-            return None if found is None else bytes(found)
+        return None if found is None else bytes(found)
 
     def _vacuum(self, budget_bytes: int) -> bool:
         """The last step of a compaction; True when it is not done yet.  No row depends on it: an error ends it."""
@@ -367,6 +462,7 @@ class SqlStore:
         return more
 
     def _measure(self, took_ns: int) -> None:
+        self._seen_ns = self._monotonic_ns()
         self._commits += 1
         self._sync_ns += took_ns
         self._sync_ns_last = took_ns
