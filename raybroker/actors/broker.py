@@ -24,7 +24,7 @@ from raybroker.actors.connection_services import AskedActor, ServicesOfBroker
 from raybroker.actors.failpoints import arm_failpoints
 from raybroker.actors.forwarding_agents import RayHands
 from raybroker.actors.heartbeats import Signs
-from raybroker.actors.host import DestinationHost, HostSpec
+from raybroker.actors.host import DatabaseAwaitedError, DestinationHost, HostSpec
 from raybroker.actors.host_in_broker import HostInBroker, HostsInBroker
 from raybroker.actors.join import opened, shared_table
 from raybroker.actors.observation import Observing
@@ -65,6 +65,8 @@ from raybroker.wire.native.connection import TOKEN_BYTES
 
 MAKE_TIMEOUT_S: Final = 120.0
 """How long a new host may take to start; on a busy machine a process of Ray takes half a minute."""
+DATABASE_LOOK_S: Final = 0.5
+"""How often a new host that waits for its database is asked whether it serves."""
 SWEEP_S: Final = 2.0
 """How often the broker looks for transactions that dead clients left open."""
 
@@ -364,11 +366,23 @@ class BrokerActor:
         return self._host(host, hosting) if hosting == IN_BROKER else await in_daemon_thread(self._host, host, hosting)
 
     async def _answering(self, made: RemoteHost | HostInBroker) -> RemoteHost | HostInBroker:
-        _, _, pid, _ = await made.where(MAKE_TIMEOUT_S)
+        pid = await self._serving(made)
         if isinstance(made, RemoteHost):
             self._watch.made(made, pid)
         failpoint("host.made")
         return made
+
+    async def _serving(self, made: RemoteHost | HostInBroker) -> int:
+        """The process of a host, once it serves; a database that cannot be reached is waited for."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + MAKE_TIMEOUT_S
+        while True:
+            try:
+                return (await made.where(MAKE_TIMEOUT_S))[2]
+            except DatabaseAwaitedError:
+                if loop.time() > until_s:
+                    raise
+            await asyncio.sleep(DATABASE_LOOK_S)
 
     async def _save(self, field: str, value: dict[str, Any]) -> None:
         before = getattr(self._catalogue, field)

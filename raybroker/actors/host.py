@@ -65,6 +65,12 @@ EXIT_FAILED: Final = 3
 log = logging.getLogger("raybroker.host")
 
 
+class DatabaseAwaitedError(ConnectionLostError):
+    """The host cannot reach its database, and tries again: so does whoever wants something of it."""
+
+    code = ConnectionLostError.code
+
+
 @dataclass(frozen=True)
 class HostSpec:
     """Everything a host needs to start again from nothing but its store."""
@@ -143,9 +149,9 @@ class DataPlane(threading.Thread):
             )
             if self.process_of_its_own:
                 collect_seldom()
+            self.failure = None
             failpoint("host.serving")
         except UnreachableError as error:
-            self.failure = error
             self._failed(error)  # The next process of this host tries again.
         except BrokerError as error:
             self.failure = error
@@ -153,6 +159,13 @@ class DataPlane(threading.Thread):
             self.failure = StoreError(f"host {self.spec.key} could not start: {error!r}")
         finally:
             self.ready.set()
+
+    def _awaits_database(self, line: str) -> None:
+        """The database cannot be reached. Whoever asks is told so, and to ask again: so it is between two lives of a
+        host. Called in another thread."""
+        log.warning("host %s: %s", self.spec.key, line)
+        self.failure = DatabaseAwaitedError(f"host {self.spec.key} waits for its database: {line}")
+        self.ready.set()
 
     def _keystore(self) -> ServerTls | None:
         return cluster_tls(self.spec.config, Path(self.spec.directory).parent.parent.parent)
@@ -210,7 +223,7 @@ class DataPlane(threading.Thread):
         return open_store(
             spec.config, Path(spec.directory).parent.parent, cluster=spec.cluster, broker=spec.broker, host=spec.host,
             hosting=spec.hosting, holder=holder_of(spec.token), monotonic_ns=clock.monotonic_ns, sleep=clock.sleep,
-            report=lambda line: log.warning("host %s: %s", spec.key, line),
+            report=self._awaits_database,
             password=store_password(spec.config, Path(spec.directory).parent.parent.parent),
         )  # fmt: skip
 
@@ -238,8 +251,12 @@ class DataPlane(threading.Thread):
         return answer
 
     def _failed(self, error: BrokerError) -> None:
-        """Fail stop: the process ends at once, and the restarted one trusts nothing but the files."""
+        """Fail stop: the process ends at once, and the restarted one trusts nothing but the files. Until it has ended
+        clients are told to come again, and not why: they would take that for the end of their handles."""
         log.critical("host %s stops: %s", self.spec.key, error)
+        self.failure = ConnectionLostError(f"host {self.spec.key} has stopped, and starts again: {error}")
+        if self.service is not None:
+            self.service.service.stop_listening()
         self.loop.call_later(0.2, os._exit, EXIT_FAILED)
 
     async def on_loop(self, work: Coroutine[Any, Any, Any]) -> Any:

@@ -42,7 +42,8 @@ STORE: Final[tuple[Setting, ...]] = (
             "How often a host that starts tries again to reach its database, before its process ends and another one "
             "begins anew. 0: not at all.", unit="times", low=0, high=100_000, unlimited=True),
     Setting("imq.persist.jdbc.connection.retry.delay", "millis", 5000, "broker",
-            "How long it waits between two attempts.", unit="ms", low=10, high=600_000),
+            "Longest time between two attempts; the first ones follow each other sooner.",
+            unit="ms", low=10, high=600_000),
     Setting("raybroker.store.database_timeout_ms", "millis", 10_000, "broker",
             "Longest time of one statement of a store in a database, waiting for locks included. What takes longer "
             "counts as failed: the host stops, and starts again from what was committed.",

@@ -582,6 +582,11 @@ class NativeService:
             for connection in list(self.connections):
                 connection.ping()
 
+    def stop_listening(self) -> None:
+        """Whoever comes from now on is refused by the system."""
+        if self._server is not None:
+            self._server.close()
+
     async def close(self) -> None:
         """Stop listening and end every connection."""
         self._loops.close()

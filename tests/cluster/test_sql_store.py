@@ -16,7 +16,7 @@ from raybroker.config import Config
 from raybroker.errors import BrokerError, ConfigError
 from tests.cluster import rays
 from tests.contracts import postgres
-from tests.contracts.handles import bodies, until
+from tests.contracts.handles import bodies, take, until
 
 CLUSTER = "tables"
 QUEUE = "orders"
@@ -83,3 +83,31 @@ def test_nothing_is_lost_with_a_host_or_with_the_database(
         before = stored()
         connection.admin().destroy_destination("queue", QUEUE)
         until(lambda: len(stored()) < len(before), "the rows of its host are removed")
+
+
+@pytest.mark.parametrize("hosting", ["dedicated", "shared"])
+def test_open_handles_outlive_a_database_that_is_away_for_three_seconds(
+    cluster: Any, server: postgres.Server, hosting: str
+) -> None:
+    """As they do the end of a host: sends wait, nobody gets an error, and nothing that was confirmed is lost."""
+    name = f"away.{hosting}"
+    with rb.connect(cluster=CLUSTER, **{"raybroker.reconnect.timeout_ms": 90_000}) as connection:
+        admin, session = connection.admin(), connection.session()
+        admin.create_destination("queue", name, hosting=hosting)
+        producer, consumer = session.producer(name), session.consumer(name)
+        got: list[Any] = []
+        for number in range(20):
+            producer.send(number)
+        got += bodies(take(consumer, 20))
+        server.stop()
+        starting = threading.Timer(3, server.start)
+        starting.start()
+        waiting = [producer.send_async(number) for number in range(20, 40)]
+        until(lambda: "waits for its database" in str(admin.check_broker()), timeout_s=RECOVERED_S)
+        producer.send(40)
+        assert all(future.result(RECOVERED_S) for future in waiting)
+        starting.join()
+        until(lambda: got.extend(bodies(consumer.receive_many(100, timeout=1))) or 40 in got, timeout_s=RECOVERED_S)
+        assert sorted(set(got)) == list(range(41))
+        consumer.close()
+        until(lambda: all(row["grade"] == "ok" for row in admin.check_broker() if row["check"] == "hosts"))

@@ -332,7 +332,7 @@ def test_the_locks_of_postgresql_keep_a_second_process_out_until_they_are_reset(
     connection.close()
 
 
-# ---- a connection that is cut, and a database that goes away -----------------------------------------------------------
+# ---- a connection that is cut, and a database that goes away ---------------------------------------------------------
 
 
 def cut_connections(database: Database) -> int:

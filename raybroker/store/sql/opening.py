@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from raybroker.model.setting_store import SQL_STORES
 from raybroker.model.settings import ConfigView
@@ -14,6 +15,9 @@ from raybroker.store.sql.address import address_of, store_id
 from raybroker.store.sql.database import Database, UnreachableError
 from raybroker.store.sql.registration import Owner
 from raybroker.store.sql.store import SqlStore
+
+PAUSE_FIRST_S: Final = 0.25
+"""Before the second attempt to reach the database."""
 
 
 def is_sql(config: ConfigView) -> bool:
@@ -40,7 +44,8 @@ def open_store(
     report: Callable[[str], None],
     password: str | None = None,
 ) -> SqlStore:
-    """The store of one host; blocks, and ``sleep`` s seconds between attempts to reach the database.
+    """The store of one host; blocks, and ``sleep`` s seconds between attempts to reach the database: first for a short
+    time, as after a restart of it, then for up to imq.persist.jdbc.connection.retry.delay.
 
     directory  of the broker, for a file of its own
     password   of the database's user, where a file of passwords has it
@@ -55,7 +60,7 @@ def open_store(
     owner = Owner(cluster, broker, holder, f"{os.getpid()} on {socket.gethostname()}")
     most: int = config["imq.persist.jdbc.connection.retry.max"]
     delay_s: float = config["imq.persist.jdbc.connection.retry.delay"] / 1000
-    failed = 0
+    failed, pause_s = 0, min(PAUSE_FIRST_S, delay_s)
     while True:
         try:
             return SqlStore(
@@ -66,6 +71,7 @@ def open_store(
             if 0 <= most <= failed:
                 raise
             if not failed:
-                report(f"{error}; trying again every {delay_s:g} s")
+                report(f"{error}; trying again at least every {delay_s:g} s")
             failed += 1
-            sleep(delay_s)
+            sleep(pause_s)
+            pause_s = min(2 * pause_s, delay_s)

@@ -4,9 +4,10 @@ A commit is one transaction: the host's row (which also shows that nobody else h
 the log, and the rows of its blocks, inserted together.  Blocks that were freed before a checkpoint, and the log before
 it, are deleted by ranges: in ``maintain``, and in commits when many wait.
 
-A connection that was cut is made anew, once: the host's row says whether the transaction under way was committed.  After
-any other error of the database but for a lack of room, and when it cannot be reached, the store is dead: what became of
-the transaction is learnt by opening the store again.  A store that is not written to looks after its database.  Threads: ``commit``, ``maintain`` and ``close`` belong to one thread; the rest to any.
+A connection that was cut is made anew, once: the host's row says whether the transaction under way was committed.
+After any other error of the database but for a lack of room, and when it cannot be reached, the store is dead: what
+became of the transaction is learnt by opening the store again.  A store that nothing is written to asks its database
+for an answer now and then.  Threads: ``commit``, ``maintain`` and ``close`` belong to one thread; the rest to any.
 """
 
 from __future__ import annotations
