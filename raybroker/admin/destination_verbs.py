@@ -217,7 +217,11 @@ class DestinationVerbs:
     ) -> int:  # fmt: skip
         """Move messages to another destination, by default of the same type, with their ids; how many.
 
-        Not one step: a failure in between leaves duplicates, never a loss. Raises as :meth:`delete_messages`.
+        They keep their count of deliveries: what was delivered before comes with ``redelivered`` True. The target is
+        filled up to its limits, under FLOW_CONTROL as under REJECT_NEWEST; where it removes, by REMOVE_OLDEST or
+        REMOVE_LOW_PRIORITY, it takes all of them and removes what is too much. Not one step: a failure in between
+        leaves duplicates, never a loss. Raises as :meth:`delete_messages`, and ResourceAllocationError when the target
+        does not take all of them: it says how many were moved, and why the others stay.
         """
 
     @verb(By.TOTAL)
@@ -229,7 +233,8 @@ class DestinationVerbs:
         One that died in a subscription of a topic goes back to that alone. One whose destination or subscription is
         gone, or whose subscription does not select it any more, stays and does not count; the broker logs that.
         Messages that were delivered before come with ``redelivered`` True: ``delivery_count`` goes on, while failures
-        are counted anew for redeliveryLimit. They have their unit of order and their expiration again.
+        are counted anew for redeliveryLimit. They have their unit of order and their expiration again. Limits count as
+        for :meth:`move_messages`, and raise as there.
         """
 
     @verb(By.TOTAL, host=True)
@@ -250,4 +255,9 @@ class DestinationVerbs:
 
     @verb(By.BROKER)
     def import_messages(self, /, type: Type, name: Name, blocks: Blocks) -> int:
-        """Put exported messages into a destination, with their ids; how many. SecurityError for metrics topics."""
+        """Put exported messages into a destination, with their ids; how many.
+
+        All of them or none: ResourceAllocationError when they do not fit within the destination's limits, under
+        FLOW_CONTROL as under REJECT_NEWEST; where it removes it takes them and removes what is too much. What was
+        delivered before it was exported comes with ``redelivered`` True. SecurityError for metrics topics.
+        """

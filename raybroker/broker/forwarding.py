@@ -3,7 +3,9 @@
 A queue with forwardDelay is looked at every second.  When its member here has had messages and no consumer for so long,
 its messages are handed over to members that have consumers, some at a time, each in one transaction of both hosts (see
 engine.transfer): none is lost or duplicated.  Messages of units of order stay, since their unit is here; so does what a
-consumer-paused member has, and nothing goes to a member that takes no messages now.
+consumer-paused member has, and nothing goes to a member that takes no messages now.  A member whose limits leave less
+room than is handed over at a time is offered fewer messages, so that it is filled up, under FLOW_CONTROL as under
+REJECT_NEWEST.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from raybroker.broker.destination_registry import Key, Registry
 from raybroker.broker.remote_broker import Peers
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.balancing import Chooser
-from raybroker.model.errors import BrokerError
+from raybroker.model.errors import BrokerError, ResourceAllocationError
 from raybroker.model.names import check_destination_type
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
@@ -27,6 +29,8 @@ LOOK_S: Final = 1.0
 MESSAGES_MAX: Final = 1000
 BYTES_MAX: Final = 4 << 20
 """What is handed over at a time."""
+FEWER: Final = 4
+"""A hand-over that has no room as a whole is tried again with so many times fewer messages."""
 PARTS_MAX: Final = 100
 """Hand-overs of one queue in one look; then others have their turn."""
 ASK_TIMEOUT_S: Final = 5.0
@@ -135,16 +139,27 @@ class Forwarding:
                 return
             broker = to[chooser.choose([0] * len(to))]
             try:
-                if not await self._hand_over(key, host, broker):
+                if not await self._fill(key, host, broker):
                     return
             except BrokerError as error:
                 log.info("broker %s does not take messages of %s %s now: %s", broker, *key, error)
                 to.remove(broker)
 
-    async def _hand_over(self, key: Key, host: HostPort, broker: str) -> int:
+    async def _fill(self, key: Key, host: HostPort, broker: str) -> int:
+        """Hand over as many messages as have room there, up to a bound; how many."""
+        most = MESSAGES_MAX
+        while True:
+            try:
+                return await self._hand_over(key, host, broker, most)
+            except ResourceAllocationError:
+                if most == 1:
+                    raise
+                most = max(most // FEWER, 1)
+
+    async def _hand_over(self, key: Key, host: HostPort, broker: str, most: int) -> int:
         """How many messages; raises what keeps the other broker from taking them, and then they are here again."""
         txn = entropy.token(KEY_BYTES).hex()
-        blocks = await host.set_aside(*key, txn, MESSAGES_MAX, BYTES_MAX)
+        blocks = await host.set_aside(*key, txn, most, BYTES_MAX)
         if not blocks:
             return 0
         args = {"type": key[0], "name": key[1], "txn": txn}

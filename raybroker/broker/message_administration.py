@@ -2,11 +2,14 @@
 
 A destination's messages may be moved or deleted only while its consumers are paused; those of mq.sys.dmq always.  What
 moves between hosts is copied first and deleted then, so that a failure in between leaves duplicates and loses nothing.
+
+What is moved or sent back keeps its count of deliveries, and fills its target up to the limits.  What the target does
+not take stays, and ResourceAllocationError says how many were moved and why the others were not.  An import is taken as
+a whole or refused.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Final
 
@@ -17,7 +20,7 @@ from raybroker.content.headers import message_id
 from raybroker.core.blocks import message_mask as pk
 from raybroker.hosting.host_port import HostPort
 from raybroker.model.block import Block
-from raybroker.model.errors import ConfigError, IllegalStateError, InvalidDestinationError
+from raybroker.model.errors import ConfigError, IllegalStateError, InvalidDestinationError, ResourceAllocationError
 from raybroker.model.names import (
     DEAD_MESSAGE_QUEUE,
     check_destination_type,
@@ -46,7 +49,8 @@ class Messages:
     ) -> int:  # fmt: skip
         """Move messages to another destination, by default of the same type, with their ids; how many.
 
-        Raises IllegalStateError unless consumers are paused or it is mq.sys.dmq.
+        Raises IllegalStateError unless consumers are paused or it is mq.sys.dmq, and ResourceAllocationError when the
+        target does not take all of them.
         """
         host, kind = self._at(type, name)
         require_no_metrics_topic(target_type or kind, target)
@@ -54,11 +58,14 @@ class Messages:
         if (kind, name) == (target_kind, target):
             raise InvalidDestinationError(f"{kind} {name!r} is where the messages are already; name another target")
         if host is target_host:
-            return await host.move_messages(kind, name, selector, ids, target_kind, target)
-        await _require_movable(host, kind, name)
-        wanted = None if ids is None else set(ids)
-        chosen = [row["id"] async for row in _rows(host, kind, name, selector) if wanted is None or row["id"] in wanted]
-        return await _transfer(host, (kind, name), chosen, target_host, (target_kind, target))
+            moved, why = await host.move_messages(kind, name, selector, ids, target_kind, target)
+        else:
+            await _require_movable(host, kind, name)
+            wanted = None if ids is None else set(ids)
+            rows = _rows(host, kind, name, selector)
+            chosen = [row["id"] async for row in rows if wanted is None or row["id"] in wanted]
+            moved, why = await _transfer(host, (kind, name), chosen, target_host, (target_kind, target))
+        return _all_of(moved, why, f"{kind} {name}", f"were moved to {target_kind} {target}")
 
     async def retry_messages(
         self, type: str = "queue", name: str = DEAD_MESSAGE_QUEUE, selector: str | None = None,
@@ -67,7 +74,8 @@ class Messages:
         """Send dead messages back to where each died, as new messages; how many.
 
         One that died in a subscription of a topic goes to that alone. One whose destination or subscription does not
-        exist any more stays and does not count. Raises IllegalStateError and ResourceAllocationError.
+        exist any more stays and does not count. Raises IllegalStateError, and ResourceAllocationError when a
+        destination does not take all of its own; the others are sent back all the same.
         """
         host, kind = self._at(type, name)
         await _require_movable(host, kind, name)
@@ -85,17 +93,22 @@ class Messages:
                 here.append(row["id"])
             elif target is not None:
                 elsewhere.setdefault(origin, []).append(row["id"])
-        count = 0
+        count, refused = 0, ""
         for some in _parts(here, IDS_AT_A_TIME):
-            count += await host.move_messages(kind, name, None, list(some), None, None)
+            moved, why = await host.move_messages(kind, name, None, list(some), None, None)
+            count, refused = count + moved, refused or why
         for origin, chosen in elsewhere.items():
             target = self._registry.find(*origin)
             if target is not None:
-                count += await _send_back(host, (kind, name), chosen, target, origin)
-        return count
+                moved, why = await _send_back(host, (kind, name), chosen, target, origin)
+                count, refused = count + moved, refused or why
+        return _all_of(count, refused, f"{kind} {name}", "were sent back to where they died")
 
     async def import_messages(self, type: str, name: str, blocks: list[bytes]) -> int:
-        """Put exported messages into a destination, with their ids; how many. SecurityError for metrics topics."""
+        """Put exported messages into a destination, with their ids; how many. SecurityError for metrics topics.
+
+        ResourceAllocationError when they do not all fit: then none is taken.
+        """
         require_no_metrics_topic(type, name)
         size = sum(map(len, blocks))
         if size > IMPORT_BYTES_MAX:
@@ -143,21 +156,28 @@ async def _exported(host: HostPort, source: tuple[str, str], ids: Sequence[str])
 
 async def _transfer(
     host: HostPort, source: tuple[str, str], ids: Sequence[str], target_host: HostPort, target: tuple[str, str]
-) -> int:
-    """Copy messages to another host, then delete them here, a few at a time; how many."""
-    moved = 0
+) -> tuple[int, str]:
+    """Copy messages to another host, then delete them here, a few at a time, as far as they are taken; how many, and
+    why the others are not."""
+    moved, refused = 0, ""
     for some in _parts(ids, IDS_AT_A_TIME):
-        async for blocks in _exported(host, source, some):
-            await target_host.import_messages(*target, blocks)
-        moved += await host.delete_messages(*source, None, list(some))
-    return moved
+        taken: list[str] = []
+        async for data in _exported(host, source, some):
+            for block in map(Block, data):
+                mask, why = await _put(target_host, target, block)
+                taken += [message_id(block.producer, block.seq_of(index)) for index in pk.indexes(mask)]
+                refused = refused or why
+        moved += await host.delete_messages(*source, None, taken) if taken else 0
+        if refused and not taken:
+            break  # It is full, and not one message too large among others.
+    return moved, refused
 
 
 async def _send_back(
     host: HostPort, source: tuple[str, str], ids: Sequence[str], target_host: HostPort, target: tuple[str, str]
-) -> int:
+) -> tuple[int, str]:
     """As :func:`_transfer`, with dead messages that live again; those whose subscription is gone stay."""
-    moved, clock = 0, SystemClock()
+    moved, refused, clock = 0, "", SystemClock()
     producer, next_seq = int.from_bytes(entropy.token(8), "little"), 1
     for some in _parts(ids, IDS_AT_A_TIME):
         sent: list[str] = []
@@ -167,11 +187,41 @@ async def _send_back(
                 revived = revive_block(block, every, producer=producer, first_seq=next_seq, now_ms=clock.now_ms())
                 next_seq += block.count
                 for _, _, subscription, mask, data in revived:
-                    with contextlib.suppress(InvalidDestinationError):
-                        await target_host.import_messages(*target, [data], subscription)
-                        sent += [message_id(block.producer, block.seq_of(at)) for at in pk.indexes(mask)]
+                    taken, why = await _put(target_host, target, Block(data), subscription)
+                    at = [index for here, index in enumerate(pk.indexes(mask)) if taken >> here & 1]
+                    sent += [message_id(block.producer, block.seq_of(index)) for index in at]
+                    refused = refused or why
         moved += await host.delete_messages(*source, None, sent) if sent else 0
-    return moved
+    return moved, refused
+
+
+async def _put(host: HostPort, target: tuple[str, str], block: Block, subscription: str = "") -> tuple[int, str]:
+    """Which messages of a block are taken, one by one where not all of them are, and why the first of the others is
+    not; "" also when their subscription is gone."""
+    every = pk.span(0, block.count)
+    try:
+        await host.import_messages(*target, [bytes(block.view)], subscription)
+    except InvalidDestinationError:
+        if not subscription:
+            raise
+        return 0, ""
+    except ResourceAllocationError as error:
+        taken, refused = 0, str(error)
+        for index in pk.indexes(every if block.count > 1 else 0):
+            some, _ = await _put(host, target, Block(b"".join(block.pick(1 << index))), subscription)
+            taken |= some << index
+        return taken, refused
+    return every, ""
+
+
+def _all_of(count: int, why: str, source: str, what: str) -> int:
+    """How many, when all that were chosen are where they were to go."""
+    if why:
+        raise ResourceAllocationError(
+            f"{'1 message' if count == 1 else f'{count} messages'} of {source} {what}; the others stay in {source}:"
+            f" {why}"
+        )
+    return count
 
 
 def _quoted(text: str) -> str:

@@ -13,6 +13,8 @@ class Policy:
 
     message_bytes_max  largest message that the host takes; -1: the attribute alone holds
     limits             what arriving messages are held against
+    own_limits         what the host's own sends are held against: nobody waits for them to fit, so that FLOW_CONTROL
+                       keeps them out of a full destination as REJECT_NEWEST does
     removing           why messages are discarded when a limit is exceeded; None: none are
     rollbacks_max      after so many failures a message is dead, whatever redeliveryLimit says; 0: it alone
                        counts
@@ -22,11 +24,13 @@ class Policy:
     """
 
     __slots__ = (
-        "account", "attributes", "batch_wait_ms", "limits", "message_bytes_max", "paused", "removing", "rollbacks_max",
+        "account", "attributes", "batch_wait_ms", "limits", "message_bytes_max", "own_limits", "paused", "removing",
+        "rollbacks_max",
     )  # fmt: skip
 
     attributes: DestinationAttributes
     limits: Limits
+    own_limits: Limits
     removing: str | None
 
     def __init__(self, attributes: DestinationAttributes) -> None:
@@ -39,7 +43,11 @@ class Policy:
     def update(self, attributes: DestinationAttributes) -> None:
         """New attributes hold from now on."""
         self.attributes = attributes
-        self.limits = limits_of(attributes, self.message_bytes_max)
+        self.limits = self.own_limits = limits_of(attributes, self.message_bytes_max)
+        if attributes.limitBehavior == "FLOW_CONTROL":
+            self.own_limits = self.limits._replace(
+                messages_max=attributes.maxNumMsgs, bytes_max=attributes.maxTotalMsgBytes
+            )
         self.removing = REMOVING.get(attributes.limitBehavior)
         self.batch_wait_ms = batch_wait_ms(attributes)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from raybroker.core import command as cmd
 from raybroker.core.destination import Destination
@@ -29,6 +29,7 @@ from raybroker.model.large_block import payload_of
 from raybroker.model.record import BLOCK, NOTE, Entry, Payload
 
 Done = Callable[[], None]
+DISK_FULL: Final = "the store's disk is full; consume messages or free space"
 
 
 class Step(NamedTuple):

@@ -2,23 +2,33 @@
 
 They go and come in one batch: a crash neither doubles nor loses them.  Only what was waiting when its turn came is
 moved, and counts: a consumer may have taken others since they were chosen.
+
+A target is filled up to its limits: under REJECT_NEWEST and FLOW_CONTROL, or with a full pool, the rest stays where it
+is, and the reason is told; under REMOVE_OLDEST and REMOVE_LOW_PRIORITY all of it goes, and the target discards.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from raybroker.core import command as cmd
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.destination import Destination
 from raybroker.engine.destination_registry import DestinationRegistry
-from raybroker.engine.executor import Executor, Step, unawaited
+from raybroker.engine.executor import DISK_FULL, Executor, Step, unawaited
 from raybroker.engine.own_sends import OwnSends
 from raybroker.engine.ports import Clock, Codec
 from raybroker.engine.subscription_keys import queue_with
 from raybroker.model.block import Block
-from raybroker.model.errors import ResourceAllocationError
+
+
+class Moved(NamedTuple):
+    """How many messages were moved, and why the first that was not was refused; "" when none was."""
+
+    messages: int
+    why: str = ""
 
 
 class MessageMoves:
@@ -40,17 +50,17 @@ class MessageMoves:
         self._clock = clock
         self._report = report
 
-    def revive(self, home: Destination, ordinal: int, mask: int, block: Block) -> int:
-        """Send dead messages of a block back to the destination, or the one subscription, where each died; how many.
+    def revive(self, home: Destination, ordinal: int, mask: int, block: Block) -> Moved:
+        """Send dead messages of a block back to the destination, or the one subscription, where each died.
 
         One whose destination or subscription is gone stays, and so does one that its subscription does not select any
-        more. Raises ResourceAllocationError as :meth:`move`.
+        more; neither counts as refused.
         """
         identity, first_seq = self._own.identity, self._own.take_seqs(mask.bit_count())
         parts = self._codec.revived(
             block, mask, producer=identity, first_seq=first_seq, now_ms=self._clock.now_ms()
         )  # fmt: skip
-        moved = 0
+        moved, refused = 0, ""
         for kind, name, subscription, some, data in parts:
             target, new, chosen, queue = self._registry.destinations.get((kind, name)), Block(data), some, None
             if target is None:
@@ -64,8 +74,10 @@ class MessageMoves:
                         f" {subscription} of {kind} {name}, which is gone or does not select them any more"
                     )
                 new, chosen = _of(new, some, wanted)
-            moved += self.move(home, ordinal, chosen, target, new, queue) if chosen else 0
-        return moved
+            if chosen:
+                count, why = self.move(home, ordinal, chosen, target, new, queue)
+                moved, refused = moved + count, refused or why
+        return Moved(moved, refused)
 
     def wanted_of(self, target: Destination, key: str, block: Block) -> tuple[DeliveryQueue | None, int]:
         """The delivery queue with that key, and which messages of a block it gets."""
@@ -78,17 +90,18 @@ class MessageMoves:
     def move(
         self, home: Destination, ordinal: int, mask: int, target: Destination, block: Block,
         queue: DeliveryQueue | None = None,
-    ) -> int:  # fmt: skip
-        """Put ``block`` into ``target``, or one ``queue`` of it, in place of messages of ``home`` that wait; how many.
+    ) -> Moved:  # fmt: skip
+        """Put ``block`` into ``target``, or one ``queue`` of it, in place of messages of ``home`` that wait, as far as
+        the target takes them.
 
-        ``block`` has a message for each of ``mask``. Raises ResourceAllocationError when they are not taken.
+        ``block`` has a message for each of ``mask``.
         """
-        if not target.admission.would_take(block.lengths, home.policy.account):
-            raise ResourceAllocationError(
-                f"{target.kind} {target.name} does not take more messages now; the rest was not moved"
-            )
+        fitting, why = target.admission.fitting(block.lengths, home.policy.account)
+        if not fitting:
+            return Moved(0, why)
         if not self._executor.has_room(block.nbytes):
-            raise ResourceAllocationError("the store's disk is full; free space there; the rest was not moved")
+            return Moved(0, DISK_FULL)
+        block, mask = _of(block, mask, fitting)
         self._executor.perform(home, cmd.Remove({ordinal: mask}, aside=True))
         found = [(one.number, one.dead_letters.masks) for one in home.queues.values()]
         rows = [(number, masks[ordinal] & mask) for number, masks in found if ordinal in masks]
@@ -96,12 +109,12 @@ class MessageMoves:
         for _, some in rows:
             taken |= some
         if not taken:
-            return 0
+            return Moved(0, why)
         block, _ = _of(block, mask, _at(mask, taken))
         only = queue.number if queue is not None else None
         gone = [Step(home, cmd.SettleDeadLetters(number, ordinal, some, dead=False)) for number, some in rows if some]
         self._executor.perform_all([self._own.step(target, block, only=only), *gone], (), unawaited)
-        return taken.bit_count()
+        return Moved(taken.bit_count(), why)
 
 
 def _at(mask: int, chosen: int) -> int:

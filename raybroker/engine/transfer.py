@@ -24,7 +24,7 @@ from raybroker.core.destination import Destination
 from raybroker.engine import transaction_log
 from raybroker.engine.block_cache import BlockCache
 from raybroker.engine.destination_registry import DestinationRegistry
-from raybroker.engine.executor import Done, Executor, Step, unawaited
+from raybroker.engine.executor import DISK_FULL, Done, Executor, Step, unawaited
 from raybroker.engine.own_sends import OwnSends
 from raybroker.engine.ports import Clock, Codec
 from raybroker.engine.transactions import Transactions
@@ -137,7 +137,10 @@ class Transfer:
         sizes = [size for block in blocks for size in block.lengths]
         nbytes = sum(block.nbytes for block in blocks)
         if not home.admission.would_take(sizes) or not self._executor.has_room(nbytes):
-            raise ResourceAllocationError(f"{home.kind} {home.name} does not take {len(sizes)} more messages now")
+            why = home.admission.fitting(sizes)[1] or DISK_FULL
+            raise ResourceAllocationError(
+                f"{home.kind} {home.name} does not take {len(sizes)} more messages now: {why}"
+            )
         transaction = self._transactions.begin(None, key)
         transaction.homes[home] = None
         for block in blocks:

@@ -162,7 +162,9 @@ class HostPort(Protocol):
     async def move_messages(
         self, type: str, name: str, selector: str | None, ids: list[str] | None,  # noqa: A002
         target_type: str | None, target: str | None,
-    ) -> int: ...  # fmt: skip
+    ) -> tuple[int, str]:  # fmt: skip
+        """How many were moved, and why others that were chosen were not; "" when all were."""
+        ...
 
     async def export_messages(
         self, type: str, name: str, selector: str | None, start: Any, max_bytes: int  # noqa: A002

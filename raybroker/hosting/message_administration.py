@@ -14,7 +14,9 @@ from raybroker.core.blocks import message_mask as pk
 from raybroker.core.destination import Destination
 from raybroker.core.selector import compile_selector, normalised
 from raybroker.engine.destination_registry import DMQ
+from raybroker.engine.executor import DISK_FULL
 from raybroker.engine.host import Host
+from raybroker.engine.message_moves import Moved
 from raybroker.engine.quarantine import Damaged
 from raybroker.hosting.durable import Durable
 from raybroker.model.block import Block
@@ -38,6 +40,8 @@ ALL_STATES: Final = (*MOVABLE, "delivered")
 ROOM_ASKS_MAX: Final = 100
 ROOM_ASK_S: Final = 0.01
 """How often it is looked, and with which pauses, whether the broker has leased the host more of a pool."""
+LEASES_MAX: Final = 10
+"""How often messages that found no room in a pool are tried again after the broker has leased the host more of it."""
 LOOK_STEP: Final = 32
 """Blocks that are read for damage before messages get a turn."""
 
@@ -83,20 +87,47 @@ class HostMessages(Durable):
     async def move_messages(
         self, type: str, name: str, selector: str | None, ids: list[str] | None,  # noqa: A002
         target_type: str | None, target: str | None,
-    ) -> int:  # fmt: skip
+    ) -> tuple[int, str]:  # fmt: skip
         """To a destination of this host, with their ids, or back to where dead ones died (no target)."""
         home = self.host.registry.find(type, name)
         _require_movable(home)
-        moved = 0
-        for seen, block in list(self._chosen(home, selector, ids, MOVABLE)):
-            if target is None:
-                moved += self.host.moves.revive(home, seen.ordinal, seen.mask, block)
-            else:
-                there = self.host.registry.find(target_type or type, target)
-                picked = Block(b"".join(block.pick(seen.mask)))
-                moved += self.host.moves.move(home, seen.ordinal, seen.mask, there, picked)
+        to = None if target is None else self.host.registry.find(target_type or type, target)
+        moved, refused = self._move(home, selector, ids, to)
+        for _ in range(LEASES_MAX):
+            if not refused or not await self._leased():
+                break
+            more, refused = self._move(home, selector, ids, to)
+            moved += more
         await self._barrier()
-        return moved
+        return moved, refused
+
+    def _move(self, home: Destination, selector: str | None, ids: list[str] | None, to: Destination | None) -> Moved:
+        """As :meth:`move_messages`, as far as there is room now."""
+        moved, refused = 0, ""
+        for seen, block in list(self._chosen(home, selector, ids, MOVABLE)):
+            if to is None:
+                count, why = self.host.moves.revive(home, seen.ordinal, seen.mask, block)
+            else:
+                picked = Block(self._copied(block, seen))
+                count, why = self.host.moves.move(home, seen.ordinal, seen.mask, to, picked)
+            moved, refused = moved + count, refused or why
+        return Moved(moved, refused)
+
+    async def _leased(self) -> bool:
+        """Whether the broker was asked for more of the pools that were too small, and has answered."""
+        shares = list(self.host.pools.shares.values())
+        for share in shares:
+            self.host.pools.ask_if_wanted(share)
+        asked = [share for share in shares if share.asking]
+        for _ in range(ROOM_ASKS_MAX if asked else 0):
+            await asyncio.sleep(ROOM_ASK_S)
+            if not any(share.asking for share in asked):
+                return True
+        return False
+
+    def _copied(self, block: Block, seen: Seen) -> bytes:
+        """Chosen messages of a block as another destination gets them: delivered as often as here."""
+        return self.host.codec.delivered(b"".join(block.pick(seen.mask)), seen.attempts)
 
     async def export_messages(
         self, type: str, name: str, selector: str | None, start: Any, max_bytes: int  # noqa: A002
@@ -112,7 +143,7 @@ class HostMessages(Durable):
             if size >= max_bytes:
                 return {"blocks": blocks, "next": max(before, first)}
             mask = seen.mask & ~pk.lowest(seen.mask, max(first - before, 0)) if first > before else seen.mask
-            blocks.append(b"".join(block.pick(mask)))
+            blocks.append(self._copied(block, seen._replace(mask=mask)))
             size += len(blocks[-1])
         return {"blocks": blocks, "next": None}
 
@@ -130,9 +161,12 @@ class HostMessages(Durable):
         found = [_exported(index, data) for index, data in enumerate(blocks)]
         sizes = [size for block in found for size in block.lengths]
         if sizes and not home.admission.would_take(sizes) and not await self._room_for(home, sizes):
-            raise ResourceAllocationError(f"{type} {name} does not take {len(sizes)} more messages now")
+            raise ResourceAllocationError(
+                f"{type} {name} does not take {len(sizes)} more messages now, so that it gets none of them:"
+                f" {home.admission.fitting(sizes)[1]}"
+            )
         if not self.host.executor.has_room(sum(block.nbytes for block in found)):
-            raise ResourceAllocationError("the store's disk is full; consume messages or free space")
+            raise ResourceAllocationError(DISK_FULL)
         only = None
         for block in found if subscription else ():
             queue, wanted = self.host.moves.wanted_of(home, subscription, block)

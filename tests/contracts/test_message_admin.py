@@ -16,7 +16,7 @@ from raybroker.errors import (
 )
 from tests.contracts.conftest import OneStore
 from tests.contracts.handle_basics import held
-from tests.contracts.handles import LoopbackBroker, bodies, create, nothing, state_of, take
+from tests.contracts.handles import LoopbackBroker, bodies, create, nothing, state_of, take, until
 
 
 def filled(broker: LoopbackBroker, connection: Any, count: int = 6, **attributes: Any) -> tuple[str, list[str]]:
@@ -56,6 +56,33 @@ def test_messages_move_with_their_ids_and_headers(broker: LoopbackBroker) -> Non
     assert held(connection, name) == 4
     assert connection.admin().move_messages("queue", name, target) == 4
     assert held(connection, name) == 0
+
+
+@pytest.mark.parametrize("way", ["move", "import", "move to a topic", "out of the dead message queue"])
+def test_what_was_delivered_before_stays_redelivered_with_its_count(broker: LoopbackBroker, way: str) -> None:
+    """W-129: whoever trusts the flag does not handle it twice unknowingly"""
+    connection = broker.connect(client_id=broker.name())
+    admin, session = connection.admin(), connection.session(ack="client")
+    name, target = create(connection, broker.name()), broker.name()
+    kind, dying = "topic" if way.endswith("topic") else "queue", way.startswith("out")
+    create(connection, target, kind)
+    session.producer(name).send_many(["tried", "fresh"])
+    consumer = session.consumer(name, prefetch=1)
+    for again in (True, False):
+        (message,) = take(consumer, 1)
+        assert message.body == "tried"
+        message.fail() if again or not dying else message.reject("it is wrong")
+    consumer.close()
+    source = "mq.sys.dmq" if dying else name
+    until(lambda: held(connection, source) == 1 + (not dying))
+    admin.pause_destination("queue", name, "consumers")
+    reader = session.durable_consumer(f"topic:{target}", "d") if kind == "topic" else session.consumer(target)
+    if way == "import":
+        admin.import_messages("queue", target, admin.export_messages("queue", source)["blocks"])
+    else:
+        admin.move_messages("queue", source, target, target_type=kind)
+    found = [(m.body, m.redelivered, m.delivery_count) for m in take(reader, 1 + (not dying))]
+    assert found == [("tried", True, 3), ("fresh", False, 1)][: 1 + (not dying)]
 
 
 def test_what_a_consumer_holds_is_neither_moved_nor_deleted(broker: LoopbackBroker) -> None:

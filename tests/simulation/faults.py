@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from raybroker.core.topic import Topic
 from raybroker.engine.browsing import look
 from raybroker.engine.host import Host
-from raybroker.model.errors import IllegalStateError, ResourceAllocationError, StoreDamagedError, StoreError
+from raybroker.model.errors import IllegalStateError, StoreDamagedError, StoreError
 from tests.simulation.plan import DMQ, MS, HomePlan
 from tests.simulation.twin import Twin
 
@@ -91,11 +91,11 @@ class Faults:
                 continue
             try:
                 block = host.cache.get(home.number, seen.ordinal)
-                with contextlib.suppress(ResourceAllocationError):
-                    before = world.watch.seen["sent back"]
-                    count = host.moves.revive(home, seen.ordinal, mask, block)
-                    assert count == world.watch.seen["sent back"] - before, f"{count} are said to be sent back"
-                    self.counts["retry"] = self.counts.get("retry", 0) + count
+                before = world.watch.seen["sent back"]
+                count, why = host.moves.revive(home, seen.ordinal, mask, block)
+                assert count == world.watch.seen["sent back"] - before, f"{count} are said to be sent back"
+                assert not why or count < mask.bit_count(), f"all are sent back, and not because {why}"
+                self.counts["retry"] = self.counts.get("retry", 0) + count
             except StoreDamagedError as error:
                 host.blocks.halt(home, error)
             except StoreError:

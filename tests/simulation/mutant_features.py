@@ -8,10 +8,12 @@ from raybroker.core import command as cmd
 from raybroker.core import destination, transaction
 from raybroker.core.admission import intake
 from raybroker.core.admission.admission import Admission
+from raybroker.core.blocks import message_mask as pk
 from raybroker.core.blocks.block_entry import BlockEntry
 from raybroker.core.delivery import consumer_commands, delivery_queue
 from raybroker.core.delivery.backlog import Backlog
 from raybroker.core.delivery.decided import Failed
+from raybroker.core.delivery.delayed import Delayed
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.destination import Destination
 from raybroker.core.expiry import ExpiryScan
@@ -175,6 +177,27 @@ def wrong_one_discarded(patch: Patch) -> None:
         return self.remove({last.ordinal: last.mask})[0]
 
     patch.set(Backlog, "take_to_remove", take)
+
+
+@mutant("what rests or is hidden is discarded like what waits")
+def resting_not_discarded(patch: Patch) -> None:
+    patch.set(
+        DeliveryQueue, "take_to_remove",
+        lambda self, room, *, lowest_priority: self.pending.take_to_remove(room, lowest_priority=lowest_priority),
+    )  # fmt: skip
+
+
+@mutant("of what rests the oldest is discarded first")
+def newest_resting_discarded(patch: Patch) -> None:
+    def oldest(self: Delayed, *, by_priority: bool) -> Any:
+        return max((run for _, run in self.runs()), key=lambda run: run.ordinal, default=None)
+
+    def take(self: Delayed, room: int) -> Any:
+        found = oldest(self, by_priority=False)
+        return self.remove({found.ordinal: pk.lowest(found.mask, room)})[0]
+
+    patch.set(Delayed, "oldest", oldest)
+    patch.set(Delayed, "take_oldest", take)
 
 
 @mutant("what is too much is discarded")

@@ -17,7 +17,7 @@ from raybroker.core.durable.records import REJECTED
 from raybroker.core.outcome import Acked, DeadLetter, Deliver, Drained, Gate, Outcome, Promoted, Released, Retire, Sent
 from tests.simulation.ondisk import INDEX_BITS, Delta, Message, OnDisk
 from tests.simulation.twin_draining import check_draining
-from tests.simulation.twin_state import Gates, Holder, Item, Staged, TwinDeliveryQueue
+from tests.simulation.twin_state import Gates, Holder, Item, Staged, TwinDeliveryQueue, Waiting
 from tests.simulation.twin_units import add, came_back, can_go, check_withdrawn, deliverable, for_him, remove
 
 Effects = dict[type, list[Any]]
@@ -307,6 +307,7 @@ class Twin:
 
     def _deaths(self, effects: list[DeadLetter], deliveries: list[Deliver]) -> None:
         removed: dict[int, list[tuple[int, int, int]]] = {}
+        aside: dict[int, list[tuple[int, int, int]]] = {}
         for effect in effects:
             queue = self.queues.get(effect.queue)
             if queue is None:
@@ -314,21 +315,21 @@ class Twin:
             for index in pk.indexes(effect.mask):
                 key = effect.ordinal << INDEX_BITS | index
                 assert key in queue.items, f"{_text(key)} dies and is not held"
-                row = queue.row(key)
+                row, rested = queue.row(key), key in queue.delayed or key in queue.hidden
                 self._check_death(queue, key, effect)
                 assert key not in queue.dying, f"{_text(key)} dies twice"
                 queue.dying[key] = effect.reason
                 if self.home.kind == "topic" and effect.reason not in ("UNDELIVERABLE", "ERROR"):
                     self.told.add(key)
                 if effect.reason in LIMITS:
-                    removed.setdefault(queue.number, []).append(row)
+                    (aside if rested else removed).setdefault(queue.number, []).append(row)
         handed = {(e.attachment, e.ordinal << INDEX_BITS | i) for e in deliveries for i in pk.indexes(e.mask)}
         self._told_already(handed)
         assert not self.doomed, f"these should be dead: {self.doomed}"
-        if removed:
+        if removed or aside:
             others = [self.messages[e.ordinal << INDEX_BITS | i].size for e in effects if e.reason not in LIMITS
                       for i in pk.indexes(e.mask)]  # fmt: skip
-            self._check_removed(removed, others)
+            self._check_removed(removed, aside, others)
 
     def _check_death(self, queue: TwinDeliveryQueue, key: int, effect: DeadLetter) -> None:
         item, reason = queue.items[key], effect.reason
@@ -360,8 +361,11 @@ class Twin:
                     )
                     self.discard(queue, key)
 
-    def _check_removed(self, removed: dict[int, list[tuple[int, int, int]]], others: list[int]) -> None:
-        """The limits made these go: the first blocks, and no more messages than necessary."""
+    def _check_removed(
+        self, removed: dict[int, list[Waiting]], aside: dict[int, list[Waiting]], others: list[int]
+    ) -> None:
+        """The limits made these go, ``removed`` of what waited and ``aside`` of what rested or was hidden: the first
+        blocks, and no more messages than necessary."""
         limits = self.home.attributes
         low = limits.limitBehavior == "REMOVE_LOW_PRIORITY"
 
@@ -377,9 +381,15 @@ class Twin:
             units = False
             plain = not waiting or min(order(row) for row in queue.waiting) >= max(map(order, rows))
             assert plain or min(waiting) >= last, "a message was discarded before an older one"
+        every = {n: [*removed.get(n, ()), *aside.get(n, ())] for n in {*removed, *aside}}
+        for number, rows in every.items():
+            queue = self.queues[number]
+            left = [queue.row(key) for key in (*queue.delayed, *queue.hidden)]
+            ages = [[(-row[0] * low, row[2] >> INDEX_BITS) for row in some] for some in (rows, left)]
+            assert not left or max(ages[0]) <= min(ages[1]), "a message was discarded before an older one that rests"
         count, held_bytes = self.settled()
         count, held_bytes = count + len(others), held_bytes + sum(others)
-        biggest = max(self.messages[row[2]].size for rows in removed.values() for row in rows)
+        biggest = max(self.messages[row[2]].size for rows in every.values() for row in rows)
         assert (
             0 <= limits.maxNumMsgs < count + 1 or 0 <= limits.maxTotalMsgBytes < held_bytes + biggest
         ), "more was discarded than necessary"
@@ -389,8 +399,8 @@ class Twin:
         limits = self.home.attributes
         if limits.limitBehavior.startswith("REMOVE"):
             too_many = 0 <= limits.maxNumMsgs < self.settled()[0]
-            waiting = any(queue.waiting for queue in self.queues.values())
-            assert not (too_many and waiting), f"{len(self.messages)} messages are held, {limits.maxNumMsgs} may be"
+            free = any(queue.waiting or queue.delayed or queue.hidden for queue in self.queues.values())
+            assert not (too_many and free), f"{len(self.messages)} messages are held, {limits.maxNumMsgs} may be"
 
     # ---- the rest --------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,8 @@
 In this order: a retry of what was taken already is not taken again (exactly, by sequence number), nor is an id of the
 deduplication window; what exceeds the largest message, or the limits under REJECT_NEWEST, is refused, as is what has no
 room in the pool that the destination is charged to; the rest is taken.  What the host itself sends is not held against
-the pool here: it asks ``would_take`` before.  Under FLOW_CONTROL a full destination tells producers to wait.
+the pool here: it asks before, by ``fitting``, what of it would be taken.  Under FLOW_CONTROL a full destination tells
+producers to wait; the host, which cannot wait, sends it nothing more.
 """
 
 from __future__ import annotations
@@ -170,16 +171,43 @@ class Admission:
         refused += [Refused(index, index + 1, DUPLICATE, ids[index] or "") for index in pk.indexes(mask)]
 
     def would_take(self, sizes: Sequence[int], source: Account | None = None) -> bool:
-        """Whether messages of these sizes would all be taken now. ``source``: what they are charged to until then; in
-        the same pool they need no more room."""
-        if self._paused() is not None:
-            return False
+        """Whether messages of these sizes would all be taken now; see :meth:`fitting`."""
+        return not self.fitting(sizes, source)[1]
+
+    def fitting(self, sizes: Sequence[int], source: Account | None = None) -> tuple[int, str]:
+        """Which messages of these sizes would be taken now if the host itself sent them, and why the first of the
+        others would not; "" when all would be.
+
+        ``source``: what they are charged to until then; in the same pool they need no more room.
+        """
+        paused, count = self._paused(), len(sizes)
+        if paused is not None or not count:
+            return 0, paused or ""
+        admitted, refused = pk.span(0, count), list[Refused]()
+        own, charged = self._policy.own_limits, self._charged()
+        if not own.take_all(*charged, sizes, count):
+            some, refused = limits.admit(self._name, own, *charged, sizes, [(0, count)])
+            admitted = pk.of_ranges(some)
         account = self._policy.account
-        held = account is not None and (source is None or source.share is not account.share)
-        if account is not None and held and not account.share.fits(len(sizes), sum(sizes)):
-            account.share.want(len(sizes), sum(sizes))
-            return False
-        return not limits.admit(self._name, self._policy.limits, *self._charged(), sizes, [(0, len(sizes))])[1]
+        if account is None or (source is not None and source.share is account.share):
+            return admitted, refused[0].text if refused else ""
+        return self._fitting_pool(account, sizes, admitted, refused[0].text if refused else "")
+
+    def _fitting_pool(self, account: Account, sizes: Sequence[int], admitted: int, why: str) -> tuple[int, str]:
+        """Those of ``admitted`` that have room in the pool too; the broker is asked for what lacks."""
+        share, chosen = account.share, list(pk.chosen(sizes, admitted))
+        if share.fits(len(chosen), sum(chosen)):
+            return admitted, why
+        share.want(len(chosen), sum(chosen))
+        taken = messages = nbytes = 0
+        for index in pk.indexes(admitted):
+            if share.fits(messages + 1, nbytes + sizes[index]):
+                taken |= 1 << index
+                messages += 1
+                nbytes += sizes[index]
+            else:
+                why = why or share.refusal(messages + 1, sizes[index])
+        return taken, why
 
     def too_large(self, size: int, head: int) -> str:
         """Why a message of this size, body and headers, is not taken however much room there is; "" when it is."""

@@ -204,7 +204,8 @@ def store(
 def discard_excess(home: Taking) -> None:
     """Discard what waits, in every delivery queue that has it, until the limits hold or nothing waits.
 
-    What open transactions have sent counts from their commits on.
+    What rests until a time, or is hidden, counts for the limits and is discarded like what consumers could have.  What
+    open transactions have sent counts from their commits on.
     """
     if home.policy.removing is not None:
         _discard(home, home.policy.removing)
@@ -216,11 +217,11 @@ def _excess(home: Taking) -> int:
 
 
 def _discard(home: Taking, reason: str) -> None:
-    queues = sorted(home.queues.values(), key=lambda queue: -queue.pending.count)
+    queues = sorted(home.queues.values(), key=lambda queue: -queue.removable)
     comment = f"limitBehavior {home.policy.attributes.limitBehavior}"
     for queue in queues:
         while excess := _excess(home):
-            runs = queue.pending.take_to_remove(excess, lowest_priority=reason == "LOW_PRIORITY")
+            runs = queue.take_to_remove(excess, lowest_priority=reason == "LOW_PRIORITY")
             if not runs:
                 break
             for run in runs:

@@ -327,14 +327,18 @@ class Backlog:
 
     def take_to_remove(self, room: int, *, lowest_priority: bool) -> Run | None:
         """The run to discard first: the oldest, or the oldest of the lowest priority."""
-        if not self.buckets:
-            return None
-        if lowest_priority:
+        candidates = self._to_remove(lowest_priority)
+        return self._take_first(candidates, room) if candidates else None
+
+    def next_to_remove(self, *, lowest_priority: bool) -> Run | None:
+        """The run with which :meth:`take_to_remove` would begin."""
+        return min((bucket.head() for bucket in self._to_remove(lowest_priority)), key=position, default=None)
+
+    def _to_remove(self, lowest_priority: bool) -> list[Bucket]:
+        if lowest_priority and self.buckets:
             lowest = min(bucket.priority for bucket in self.buckets.values())
-            candidates = [bucket for bucket in self.buckets.values() if bucket.priority == lowest]
-        else:
-            candidates = list(self.buckets.values())
-        return self._take_first(candidates, room)
+            return [bucket for bucket in self.buckets.values() if bucket.priority == lowest]
+        return list(self.buckets.values())
 
     def _drop(self, bucket: Bucket) -> None:
         del self.buckets[bucket.priority, bucket.signature]

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from raybroker.core.blocks import message_mask as pk
 from raybroker.core.blocks.block_index import BlockIndex
 from raybroker.core.delivery.batch_wait import BatchWait
 from raybroker.core.delivery.consumers import Consumer, Consumers, Delivery
 from raybroker.core.delivery.dead_letters import Dead, DeadLetters
 from raybroker.core.delivery.decided import Dispatched, Failed
-from raybroker.core.delivery.delayed import Delayed
+from raybroker.core.delivery.delayed import Age, Delayed, age_of
 from raybroker.core.delivery.dispatch_gate import DispatchGate
 from raybroker.core.delivery.pending import Pending
 from raybroker.core.delivery.plain import PlainPending
@@ -364,9 +365,9 @@ class DeliveryQueue:
         parts = self.parts.clear() if self.parts is not None else ()
         return [*self.pending.clear(), *self.delayed.clear(), *hidden, *parts]
 
-    def remove(self, chosen: Mapping[int, int]) -> list[Run]:
-        """Take out these messages as far as they are with nobody."""
-        removed = self.pending.remove(chosen)
+    def remove(self, chosen: Mapping[int, int], *, waiting: bool = True) -> list[Run]:
+        """Take out these messages as far as they are with nobody; not ``waiting``: and rest or are hidden."""
+        removed = self.pending.remove(chosen) if waiting else []
         waited = len(removed)
         removed += self.delayed.remove(chosen)
         if self.hidden:
@@ -383,6 +384,36 @@ class DeliveryQueue:
         for run in removed[waited:]:
             self.pending.forget(run.ordinal, run.mask)
         return removed
+
+    @property
+    def removable(self) -> int:
+        """Messages that are with nobody, parts of units of work left out."""
+        return self.pending.count + self.delayed.count + sum([run.count for run, _ in self.hidden])
+
+    def take_to_remove(self, room: int, *, lowest_priority: bool) -> list[Run]:
+        """Take out up to ``room`` messages of those to discard first, of one block: the oldest, or the oldest of the
+        lowest priority, whether they wait, rest or are hidden.
+
+        What has not appeared yet is as old as its block: it came before what was sent since, wherever it will stand.
+        """
+        def age(run: Run) -> Age:
+            return age_of(run, by_priority=lowest_priority)
+
+        found, resting = None, self.delayed.oldest(by_priority=lowest_priority)
+        hidden = [run for run, _ in self.hidden]
+        if self.parts is not None:
+            hidden += self.parts.runs()
+        if resting is not None or hidden:
+            found = min(hidden if resting is None else [*hidden, resting], key=age)
+            first = self.pending.next_to_remove(lowest_priority=lowest_priority)
+            found = None if first is not None and age(first) <= age(found) else found
+        if found is None:
+            return self.pending.take_to_remove(room, lowest_priority=lowest_priority)
+        if found is resting:
+            run = self.delayed.take_oldest(room)
+            self.pending.forget(run.ordinal, run.mask)
+            return [run]
+        return self.remove({found.ordinal: pk.lowest(found.mask, room)}, waiting=False)
 
     def remove_over(self) -> list[Dead]:
         """After a restart: take out those whose end was decided before, without waiting for a consumer."""

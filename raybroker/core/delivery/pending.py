@@ -91,6 +91,9 @@ class Pending(Protocol):
     def remove(self, chosen: Mapping[int, int]) -> list[Run]:
         """Take out messages, given as block → mask; returns those that were here."""
 
+    def next_to_remove(self, *, lowest_priority: bool) -> Run | None:
+        """The run with which :meth:`take_to_remove` would begin."""
+
     def take_to_remove(self, room: int, *, lowest_priority: bool) -> list[Run]:
         """Take out up to ``room`` messages of those to discard first: of one block."""
 

@@ -109,6 +109,9 @@ class PlainPending:
     def remove(self, chosen: Mapping[int, int]) -> list[Run]:
         return self.backlog.remove(chosen)
 
+    def next_to_remove(self, *, lowest_priority: bool) -> Run | None:
+        return self.backlog.next_to_remove(lowest_priority=lowest_priority)
+
     def take_to_remove(self, room: int, *, lowest_priority: bool) -> list[Run]:
         run = self.backlog.take_to_remove(room, lowest_priority=lowest_priority)
         return [] if run is None else [run]

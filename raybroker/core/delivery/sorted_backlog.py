@@ -192,14 +192,18 @@ class SortedBacklog:
 
     def take_to_remove(self, room: int, *, lowest_priority: bool) -> Run | None:
         """The run to discard first, as in Backlog. Looks at every message."""
-        def rank(run: Run) -> tuple[int, int, int]:
-            return run.priority if lowest_priority else 0, run.arrival, run.mask & -run.mask
-
-        found = min(self._all(), key=rank, default=None)
+        found = self.next_to_remove(lowest_priority=lowest_priority)
         if found is None:
             return None
         (run,) = self.remove({found.ordinal: pk.lowest(found.mask, room)})
         return run
+
+    def next_to_remove(self, *, lowest_priority: bool) -> Run | None:
+        """The run with which :meth:`take_to_remove` would begin. Looks at every message."""
+        def rank(run: Run) -> tuple[int, int, int]:
+            return run.priority if lowest_priority else 0, run.arrival, run.mask & -run.mask
+
+        return min(self._all(), key=rank, default=None)
 
     def remove(self, chosen: Mapping[int, int]) -> list[Run]:
         """Take messages out, given as block → mask; returns those that were here. Looks at every message."""

@@ -316,18 +316,24 @@ class UnitState:
         self.behind -= sum(run.count for run in removed)
         return heads + removed + self.unopened.remove(chosen)
 
+    def next_to_remove(self, *, lowest_priority: bool) -> Run | None:
+        runs = self._oldest(lowest_priority)
+        return runs[0] if runs else None
+
     def take_to_remove(self, room: int, *, lowest_priority: bool) -> list[Run]:
+        mask, runs = 0, self._oldest(lowest_priority)
+        for run in runs:
+            mask |= run.mask
+        return self.remove({runs[0].ordinal: pk.lowest(mask, room)}) if runs else []
+
+    def _oldest(self, lowest_priority: bool) -> list[Run]:
+        """What waits of the oldest block, or of the oldest one of the lowest priority."""
         runs = [*self.plain.backlog.runs(), *self.own_runs()]
-        if not runs:
-            return []
-        if lowest_priority:
+        if lowest_priority and runs:
             lowest = min(run.priority for run in runs)
             runs = [run for run in runs if run.priority == lowest]
-        oldest = min(run.ordinal for run in runs)
-        mask = 0
-        for run in runs:
-            mask |= run.mask if run.ordinal == oldest else 0
-        return self.remove({oldest: pk.lowest(mask, room)})
+        oldest = min((run.ordinal for run in runs), default=0)
+        return sorted((run for run in runs if run.ordinal == oldest), key=lambda run: run.mask & -run.mask)
 
     def _heads_gone(self, runs: Iterable[Run]) -> None:
         """Messages were removed from the buckets for good."""

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from raybroker.content.headers import message_id
 from raybroker.errors import ConfigError, ConnectionLostError, IllegalStateError, InvalidDestinationError
-from tests.unit.broker.worlds import DMQ, FakeHost, World, served
+from tests.unit.broker.worlds import DMQ, FakeHost, World, block_of, served
 
 
 def run(work: Any) -> None:
@@ -370,8 +371,8 @@ def test_what_a_host_has_for_another_one_is_handed_on() -> None:
         world = World()
         host = FakeHost("h1", served=[served("queue", "a")])
         await world.broker.placement.adopt(host)
-        await world.broker.forward("queue", "a", b"ID:1")
-        assert [row["id"] for row in host.held["queue", "a"]] == ["ID:1"]
+        await world.broker.forward("queue", "a", block_of(message_id(7, 1)))
+        assert [row["id"] for row in host.held["queue", "a"]] == [message_id(7, 1)]
         with pytest.raises(InvalidDestinationError):
             await world.broker.forward("queue", "b", b"ID:1")
         host.mute = True

@@ -10,9 +10,15 @@ import pytest
 from raybroker.admin.verb_types import BROWSE_MAX, EXPORT_BYTES_MAX
 from raybroker.content.death_records import ORIGIN, SUBSCRIPTION
 from raybroker.content.headers import BlockContent, message_id, pack_fields
-from raybroker.errors import ConfigError, ConnectionLostError, IllegalStateError, InvalidDestinationError
+from raybroker.errors import (
+    ConfigError,
+    ConnectionLostError,
+    IllegalStateError,
+    InvalidDestinationError,
+    ResourceAllocationError,
+)
 from raybroker.model.block import Block, encode_block
-from tests.unit.broker.worlds import DMQ, FakeHost, World, message, served
+from tests.unit.broker.worlds import DMQ, FakeHost, World, block_of, message, served
 
 A, B = ("queue", "a"), ("queue", "b")
 
@@ -26,6 +32,11 @@ async def two_hosts() -> tuple[World, FakeHost, FakeHost]:
     return world, one, two
 
 
+def nth(number: int) -> str:
+    """The id of a message."""
+    return message_id(7, number)
+
+
 def run(work: Any) -> None:
     asyncio.run(work())
 
@@ -37,11 +48,11 @@ def ids(host: FakeHost, key: tuple[str, str]) -> list[str]:
 def test_browsing_gives_pages_and_takes_nothing() -> None:
     async def work() -> None:
         world, one, _ = await two_hosts()
-        one.held[A] = [message("ID:1"), message("ID:2"), message("ID:3")]
+        one.held[A] = [message(nth(1)), message(nth(2)), message(nth(3))]
         page = await world.admin("browse_messages", type="q", name="a")
-        assert [row["id"] for row in page["messages"]] == ["ID:1", "ID:2"]
+        assert [row["id"] for row in page["messages"]] == [nth(1), nth(2)]
         page = await world.admin("browse_messages", type="q", name="a", start=page["next"])
-        assert ([row["id"] for row in page["messages"]], page["next"]) == (["ID:3"], None)
+        assert ([row["id"] for row in page["messages"]], page["next"]) == ([nth(3)], None)
         for args, why in (({"max": 0}, "max=0"), ({"max": BROWSE_MAX + 1}, "a whole number from 1 to"),
                           ({"body_bytes_max": -1}, "body_bytes_max")):  # fmt: skip
             with pytest.raises(ConfigError, match=why):
@@ -56,11 +67,11 @@ def test_on_one_host_the_host_deletes_and_moves() -> None:
     async def work() -> None:
         world, one, _ = await two_hosts()
         assert await world.admin("delete_messages", type="queue", name="a", selector="x = 1") == 0
-        assert await world.admin("move_messages", type="queue", name="a", target="mq.sys.dmq", ids=["ID:1"]) == 1
+        assert await world.admin("move_messages", type="queue", name="a", target="mq.sys.dmq", ids=[nth(1)]) == 1
         assert await world.admin("move_messages", type="queue", name="a", target="a", target_type="t") == 7
         assert one.calls == [
             ("delete", "queue", "a", "x = 1", None),
-            ("move", "queue", "a", None, ["ID:1"], "queue", "mq.sys.dmq"),
+            ("move", "queue", "a", None, [nth(1)], "queue", "mq.sys.dmq"),
             ("move", "queue", "a", None, None, "topic", "a"),
         ]
         for target in ("a", "c"):
@@ -73,16 +84,16 @@ def test_on_one_host_the_host_deletes_and_moves() -> None:
 def test_between_hosts_only_what_nobody_has_moves_and_only_from_a_paused_destination() -> None:
     async def work() -> None:
         world, one, two = await two_hosts()
-        one.held[A] = [message("ID:1"), message("ID:2", "delivered"), message("ID:3", "delayed"),
-                       message("ID:4", "uncommitted"), message("ID:5")]  # fmt: skip
+        one.held[A] = [message(nth(1)), message(nth(2), "delivered"), message(nth(3), "delayed"),
+                       message(nth(4), "uncommitted"), message(nth(5))]  # fmt: skip
         with pytest.raises(IllegalStateError, match="RUNNING; pause its consumers"):
             await world.admin("move_messages", type="queue", name="a", target="b")
         one.served[A]["state"] = "CONSUMERS_PAUSED"
-        assert await world.admin("move_messages", type="queue", name="a", target="b", ids=["ID:3", "ID:4", "ID:9"]) == 1
-        assert ids(two, B) == ["ID:3"]
+        assert await world.admin("move_messages", type="queue", name="a", target="b", ids=[nth(3), nth(4), nth(9)]) == 1
+        assert ids(two, B) == [nth(3)]
         assert await world.admin("move_messages", type="queue", name="a", target="b") == 2
-        assert ids(two, B) == ["ID:3", "ID:1", "ID:5"]
-        assert ids(one, A) == ["ID:2", "ID:4"]
+        assert ids(two, B) == [nth(3), nth(1), nth(5)]
+        assert ids(one, A) == [nth(2), nth(4)]
 
     run(work)
 
@@ -90,9 +101,9 @@ def test_between_hosts_only_what_nobody_has_moves_and_only_from_a_paused_destina
 def test_dead_messages_move_without_a_pause_and_many_in_parts() -> None:
     async def work() -> None:
         world, one, two = await two_hosts()
-        one.held[DMQ] = [message(f"ID:{n:03}") for n in range(120)]
+        one.held[DMQ] = [message(nth(n)) for n in range(120)]
         assert await world.admin("move_messages", type="queue", name="mq.sys.dmq", target="b") == 120
-        assert sorted(ids(two, B)) == [f"ID:{n:03}" for n in range(120)]
+        assert ids(two, B) == [nth(n) for n in range(120)]
         assert one.held[DMQ] == []
         assert len([call for call in one.calls if call[0] == "delete"]) == 3
 
@@ -102,11 +113,35 @@ def test_dead_messages_move_without_a_pause_and_many_in_parts() -> None:
 def test_what_could_not_be_copied_is_not_deleted() -> None:
     async def work() -> None:
         world, one, two = await two_hosts()
-        one.held[DMQ] = [message("ID:1")]
+        one.held[DMQ] = [message(nth(1))]
         two.mute = True
         with pytest.raises(ConnectionLostError):
             await world.admin("move_messages", type="queue", name="mq.sys.dmq", target="b")
-        assert ids(one, DMQ) == ["ID:1"]
+        assert ids(one, DMQ) == [nth(1)]
+
+    run(work)
+
+
+def test_another_host_is_filled_up_and_the_rest_stays_with_the_reason() -> None:
+    async def work() -> None:
+        world, one, two = await two_hosts()
+        one.held[DMQ] = [message(nth(n)) for n in range(120)]
+        two.full, two.room = "queue b holds its maxNumMsgs", 53
+        with pytest.raises(ResourceAllocationError, match=r"^53 messages of queue mq\.sys\.dmq were moved to queue b; "
+                           r"the others stay in queue mq\.sys\.dmq: queue b holds its maxNumMsgs$"):  # fmt: skip
+            await world.admin("move_messages", type="queue", name="mq.sys.dmq", target="b")
+        assert ids(two, B) == [nth(n) for n in range(53)]
+        assert ids(one, DMQ) == [nth(n) for n in range(53, 120)]
+
+    run(work)
+
+
+def test_what_a_host_moves_by_itself_says_as_well_what_stays() -> None:
+    async def work() -> None:
+        world, one, _ = await two_hosts()
+        one.full = "queue c is full"
+        with pytest.raises(ResourceAllocationError, match=r"^1 message .* stay in queue a: queue c is full$"):
+            await world.admin("move_messages", type="queue", name="a", target="a", target_type="t", ids=[nth(1)])
 
     run(work)
 
@@ -114,11 +149,11 @@ def test_what_could_not_be_copied_is_not_deleted() -> None:
 def test_export_and_import_go_to_the_host_in_bounded_pages() -> None:
     async def work() -> None:
         world, one, two = await two_hosts()
-        one.held[A] = [message("ID:1"), message("ID:2")]
+        one.held[A] = [message(nth(1)), message(nth(2))]
         page = await world.admin("export_messages", type="queue", name="a")
-        assert (page["blocks"], page["next"]) == ([b"ID:1"], 1)
+        assert (page["blocks"], page["next"]) == ([block_of(nth(1))], 1)
         assert await world.admin("import_messages", type="queue", name="b", blocks=page["blocks"]) == 1
-        assert ids(two, B) == ["ID:1"]
+        assert ids(two, B) == [nth(1)]
         with pytest.raises(ConfigError, match="max_bytes"):
             await world.admin("export_messages", type="queue", name="a", max_bytes=EXPORT_BYTES_MAX + 1)
 
@@ -132,7 +167,7 @@ def dead(number: int, origin: str, subscription: str = "") -> tuple[dict[str, An
         [b"body"], producer=7, first_seq=number, timestamp_ms=1, persistent=True, kinds=0,
         headers=[pack_fields({"p": properties})],
     )  # fmt: skip
-    return {**message(message_id(7, number)), "properties": properties}, block
+    return {**message(nth(number)), "properties": properties}, block
 
 
 def test_dead_messages_go_back_to_where_they_came_from_whichever_host_that_is_on() -> None:  # B15
@@ -144,13 +179,13 @@ def test_dead_messages_go_back_to_where_they_came_from_whichever_host_that_is_on
         one.encoded = {row["id"]: block for row, block in made}
         assert await world.admin("retry_messages") == 4
         assert [call for call in one.calls if call[0] == "move"] == [
-            ("move", *DMQ, None, [message_id(7, 0), message_id(7, 2)], None, None)
+            ("move", *DMQ, None, [nth(0), nth(2)], None, None)
         ]
         blocks = [Block(data) for data in two.imported]
         assert [BlockContent(block).properties(0) for block in blocks] == [{"n": 1}, {"n": 5}]
         assert len({(block.producer, block.first_seq) for block in blocks}) == 2
         assert blocks[0].producer != 7
-        assert [row["id"] for row in one.held[DMQ]] == [message_id(7, number) for number in (0, 2, 3, 4)]
+        assert [row["id"] for row in one.held[DMQ]] == [nth(number) for number in (0, 2, 3, 4)]
 
     run(work)
 
@@ -166,7 +201,22 @@ def test_a_dead_message_whose_subscription_is_gone_stays_where_it_is() -> None:
         two.subscriptions_gone = {"gone"}
         assert await world.admin("retry_messages") == 1
         assert [BlockContent(Block(data)).properties(0) for data in two.imported] == [{"n": 0}]
-        assert [row["id"] for row in one.held[DMQ]] == [message_id(7, 1)]
+        assert [row["id"] for row in one.held[DMQ]] == [nth(1)]
+
+    run(work)
+
+
+def test_dead_messages_that_do_not_fit_stay_and_the_others_go_back() -> None:
+    async def work() -> None:
+        world, one, two = await two_hosts()
+        made = [dead(number, "queue:b") for number in range(3)] + [dead(3, "queue:a")]
+        one.held[DMQ] = [row for row, _ in made]
+        one.encoded = {row["id"]: block for row, block in made}
+        two.full, two.room = "queue b is full", 2
+        with pytest.raises(ResourceAllocationError, match=r"^3 messages .* were sent back .*: queue b is full$"):
+            await world.admin("retry_messages")
+        assert [row["id"] for row in one.held[DMQ]] == [nth(2), nth(3)], "a fake moves nothing"
+        assert len(two.imported) == 2
 
     run(work)
 
@@ -175,8 +225,8 @@ def test_retry_takes_what_is_named() -> None:
     async def work() -> None:
         world, one, _ = await two_hosts()
         one.held[DMQ] = [dead(number, "queue:a")[0] for number in range(3)]
-        assert await world.admin("retry_messages", ids=[message_id(7, 1), "ID:009"]) == 1
-        assert one.calls == [("move", *DMQ, None, [message_id(7, 1)], None, None)]
+        assert await world.admin("retry_messages", ids=[nth(1), nth(9)]) == 1
+        assert one.calls == [("move", *DMQ, None, [nth(1)], None, None)]
         with pytest.raises(IllegalStateError, match="pause its consumers"):
             await world.admin("retry_messages", type="queue", name="b")
 

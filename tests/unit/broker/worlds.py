@@ -9,7 +9,16 @@ from typing import Any
 from raybroker.broker.broker import Broker
 from raybroker.config import Config
 from raybroker.config.live import LiveConfig
-from raybroker.errors import BrokerError, ConnectionLostError, IllegalStateError, InvalidDestinationError, StoreError
+from raybroker.content.headers import message_id
+from raybroker.errors import (
+    BrokerError,
+    ConnectionLostError,
+    IllegalStateError,
+    InvalidDestinationError,
+    ResourceAllocationError,
+    StoreError,
+)
+from raybroker.model.block import Block, encode_block
 
 Row = dict[str, Any]
 DMQ = ("queue", "mq.sys.dmq")
@@ -22,6 +31,8 @@ class FakeHost:
         self.key = key
         self.hosting = hosting
         self.mute = False
+        self.full = ""
+        """Why it moves no more messages, and takes none from other hosts."""
         self.dies = False
         """It dies once, after it did what it is asked and before it answers."""
         self.refusal: BrokerError | None = None
@@ -37,6 +48,8 @@ class FakeHost:
         self.held: dict[tuple[str, str], list[Row]] = {}
         self.encoded: dict[str, bytes] = {}
         self.imported: list[bytes] = []
+        self.room = 0
+        """When it is full: so many blocks are taken all in all."""
         self.subscriptions_gone: set[str] = set()
 
     def _ask(self) -> None:
@@ -176,28 +189,43 @@ class FakeHost:
     async def move_messages(
         self, type: str, name: str, selector: str | None, ids: list[str] | None,  # noqa: A002
         target_type: str | None, target: str | None,
-    ) -> int:  # fmt: skip
+    ) -> tuple[int, str]:  # fmt: skip
         self.calls.append(("move", type, name, selector, ids, target_type, target))
-        return len(ids) if ids is not None else 7
+        return (len(ids) if ids is not None else 7), self.full
 
     async def export_messages(self, type: str, name: str, selector: str | None, start: Any, max_bytes: int) -> Row:  # noqa: A002
         named = [row["id"] for row in self.held.get((type, name), []) if selector is None or row["id"] in selector]
         at = start or 0
-        blocks = [self.encoded.get(named[at], named[at].encode())] if named else []
+        blocks = [self.encoded.get(named[at]) or block_of(named[at])] if named else []
         return {"blocks": blocks, "next": at + 1 if at + 1 < len(named) else None}
 
     async def import_messages(self, type: str, name: str, blocks: list[bytes], subscription: str = "") -> int:  # noqa: A002
         self._ask()
+        if self.full and len(self.imported) + len(blocks) > self.room:
+            raise ResourceAllocationError(self.full)
         if subscription in self.subscriptions_gone:
             raise InvalidDestinationError("the subscription is gone")
         self.imported += blocks
-        self.held.setdefault((type, name), []).extend(message(block.decode("latin-1")) for block in blocks)
+        self.held.setdefault((type, name), []).extend(message(id_of(block)) for block in blocks)
         return len(blocks)
 
 
 def served(type: str, name: str, *, auto: bool = False, temporary: bool = False) -> Row:  # noqa: A002
     return {"type": type, "name": name, "auto_created": auto, "temporary": temporary, "traits": {},
             "paused": {}}
+
+
+def block_of(id: str) -> bytes:  # noqa: A002
+    """A message with that id, encoded."""
+    producer, _, seq = id.removeprefix("ID:").partition("-")
+    return encode_block(
+        [b"x"], producer=int(producer, 16), first_seq=int(seq), timestamp_ms=1, persistent=True, kinds=0
+    )  # fmt: skip
+
+
+def id_of(data: bytes) -> str:
+    block = Block(data)
+    return message_id(block.producer, block.first_seq)
 
 
 def message(id: str, state: str = "waiting", **fields: Any) -> Row:  # noqa: A002

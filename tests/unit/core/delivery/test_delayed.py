@@ -52,3 +52,65 @@ def test_clearing_gives_everything_in_order() -> None:
     assert table.clear() == [run(2), run(1)]
     assert not table
     assert table.count == 0
+
+
+class Twin:
+    """Messages one by one, as (time, number, run)."""
+
+    def __init__(self) -> None:
+        self.table = Delayed()
+        self.rows: list[tuple[int, int, Run]] = []
+
+    def add(self, due_ms: int, mask: int, priority: int) -> None:
+        number = len(self.rows) + 1
+        added = Run(number, number, mask, 0, 0, priority)
+        self.table.add(due_ms, added)
+        self.rows += [(due_ms, number, added._replace(mask=1 << bit)) for bit in range(3) if mask >> bit & 1]
+
+    def take(self, room: int, by_priority: bool) -> None:
+        found = self.table.oldest(by_priority=by_priority)
+        if found is None:
+            assert not self.rows
+            return
+        taken = self.table.take_oldest(room)
+        rows = sorted(self.rows, key=lambda row: (row[2].priority if by_priority else 0, row[1], row[2].mask))
+        first = [row for row in rows if row[1] == rows[0][1]]
+        assert found.mask == sum(row[2].mask for row in first)
+        assert taken.mask == sum(row[2].mask for row in first[:room])
+        self.rows = [row for row in self.rows if row not in first[:room]]
+
+    def remove(self, number: int, mask: int) -> None:
+        gone = [row for row in self.rows if row[1] == number and row[2].mask & mask]
+        assert sum(one.mask.bit_count() for one in self.table.remove({number: mask})) == len(gone)
+        self.rows = [row for row in self.rows if row not in gone]
+
+    def due(self, now_ms: int) -> None:
+        assert sum(one.mask.bit_count() for one in self.table.due(now_ms)) == sum(r[0] <= now_ms for r in self.rows)
+        self.rows = [row for row in self.rows if row[0] > now_ms]
+
+
+@given(st.lists(st.one_of(
+    st.tuples(st.just("add"), st.integers(0, 9), st.integers(1, 7), st.integers(0, 2)),
+    st.tuples(st.just("take"), st.integers(1, 3), st.booleans()),
+    st.tuples(st.just("remove"), st.integers(1, 9), st.integers(1, 7)), st.tuples(st.just("due"), st.integers(0, 9)),
+), max_size=40))  # fmt: skip
+def test_what_came_first_is_found_whatever_was_taken_out_before(steps: list[tuple[str, int, int, int]]) -> None:
+    twin = Twin()
+    for step, *args in steps:
+        getattr(twin, step)(*args)
+        left = [(due_ms, one.ordinal, bit) for due_ms, one in twin.table.runs() for bit in range(3)
+                if one.mask >> bit & 1]  # fmt: skip
+        assert sorted(left) == sorted((row[0], row[1], row[2].mask.bit_length() - 1) for row in twin.rows)
+        assert (twin.table.count, bool(twin.table)) == (len(twin.rows), bool(twin.rows))
+        assert twin.table.next_ms == min((row[0] for row in twin.rows), default=None)
+
+
+def test_places_of_what_is_gone_do_not_pile_up_until_their_time() -> None:
+    table = Delayed()
+    for ordinal in range(1000):
+        table.add(1_000_000 + ordinal, run(ordinal + 1))
+        if ordinal >= 10:
+            assert table.oldest(by_priority=False) == run(ordinal - 9)
+            table.take_oldest(1)
+    assert table.count == 10
+    assert len(table._heap) <= 20

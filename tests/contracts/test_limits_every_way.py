@@ -1,0 +1,301 @@
+"""Limits hold whichever way messages come in: each way, with each behaviour at the limit and each kind of limit.
+
+Eight messages of ten bytes are to come into a queue that may hold three.  Under REJECT_NEWEST what clients send to the
+full queue is refused, and what administrators and the broker itself would put there stays where it is, under
+FLOW_CONTROL as well.  A queue that removes (REMOVE_OLDEST, REMOVE_LOW_PRIORITY) ends up with the three newest.  How
+FLOW_CONTROL makes clients wait is in ``test_limits.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+
+import raybroker as rb
+from raybroker.errors import BrokerError, ResourceAllocationError
+from tests.contracts.cluster_rig import ClusterRig
+from tests.contracts.handles import take
+from tests.contracts.stomp_rig import Bare
+from tests.contracts.test_services import Outside, until
+
+SENT: Final = 8
+ROOM: Final = 3
+BODIES: Final = [f"message {n:02}" for n in range(SENT)]
+REMOVING: Final = ("REMOVE_OLDEST", "REMOVE_LOW_PRIORITY")
+BEHAVIOURS: Final = ("REJECT_NEWEST", "FLOW_CONTROL", *REMOVING)
+LIMITS: Final = ("count", "bytes", "policy", "quota")
+DELAY_MS: Final = 300
+DMQ: Final = "mq.sys.dmq"
+_numbers = count(1)
+
+
+class Limited(Outside):
+    """A broker with a way in of each kind, and one queue that is limited in one way."""
+
+    def __init__(self, folder: Path, opened: ExitStack) -> None:
+        services = "jms,admin,httpjms,stomp"
+        super().__init__(folder, opened, **{"imq.service.activelist": services})
+        self.client = self.connect(SendTimeout=200)
+        self.patient = self.connect()
+        self.queue = ""
+
+    def make(self) -> None:
+        self.queue = f"limited{next(_numbers)}"
+        self.admin.create_destination("queue", self.queue)
+
+    def limit(self, behaviour: str, limit: str) -> None:
+        """From now on the queue may hold so many messages."""
+        own: dict[str, object] = {"limitBehavior": behaviour}
+        if limit == "quota":
+            self.admin.create_quota(self.queue, MessagesMaximum=ROOM)
+            own["quota"] = self.queue
+        elif limit == "bytes":
+            own["maxTotalMsgBytes"] = ROOM * len(BODIES[0])
+        else:
+            own["maxNumMsgs"] = ROOM
+        if limit == "policy":
+            self.admin.create_policy(self.queue, self.queue, **own)
+        else:
+            self.admin.update_destination("queue", self.queue, **own)
+
+    def held(self, name: str = "") -> int:
+        return int(self.admin.query_destination("queue", name or self.queue)["messages"])
+
+    def source(self, **attributes: object) -> str:
+        """Another queue, with the messages in it."""
+        name = f"{self.queue}source"
+        self.admin.create_destination("queue", name, **attributes)
+        self.patient.session().producer(name).send_many(BODIES)
+        return name
+
+
+def alone(send: Callable[[str], object]) -> None:
+    """Send them one by one; whoever is refused or waits too long goes on with the next."""
+    for body in BODIES:
+        with contextlib.suppress(BrokerError):
+            send(body)
+
+
+def sent(limited: Limited) -> None:
+    alone(limited.client.session().producer(limited.queue).send)
+
+
+def sent_async(limited: Limited) -> None:
+    producer = limited.client.session().producer(limited.queue)
+    alone(lambda body: producer.send_async(body).result(20))
+
+
+def sent_many(limited: Limited) -> None:
+    producer = limited.client.session().producer(limited.queue)
+    alone(lambda body: producer.send_many([body]))
+
+
+def sent_without_waiting(limited: Limited) -> None:
+    alone(limited.client.session().producer(limited.queue, persistent=False).send)
+
+
+def committed(limited: Limited) -> None:
+    session = limited.client.session(transacted=True)
+    producer = session.producer(limited.queue)
+
+    def unit(body: str) -> None:
+        try:
+            producer.send(body)
+            session.commit()
+        except BrokerError:
+            session.rollback()
+
+    alone(unit)
+
+
+def committed_xa(limited: Limited) -> None:
+    connection = rb.connect_xa(limited.url(), username="ann", password="secret", SendTimeout=200)
+    limited._opened.callback(connection.close)
+    connection.start()
+    session = connection.session()
+    producer = session.producer(limited.queue)
+
+    def unit(body: str) -> None:
+        xid = rb.Xid(1, body.encode(), limited.queue.encode())
+        session.xa.start(xid)
+        try:
+            producer.send(body)
+        finally:
+            session.xa.end(xid)
+            session.xa.prepare(xid)
+            session.xa.commit(xid)
+
+    alone(unit)
+
+
+def delayed(limited: Limited) -> None:
+    producer = limited.client.session().producer(limited.queue, delivery_delay_ms=DELAY_MS)
+    alone(producer.send)
+    until(lambda: limited.held() <= ROOM)
+    assert limited.held() == ROOM, "what is not to be seen yet counts"
+    until(lambda: limited.admin.query_destination("queue", limited.queue)["waiting"] == ROOM)
+
+
+def scheduled(limited: Limited) -> None:
+    producer = limited.client.session().producer(limited.queue)
+    alone(lambda body: producer.send(body, schedule="@every 1s", repeat=1))
+    time.sleep(1.3)
+    for row in limited.admin.list_schedules():
+        limited.admin.destroy_schedule(row["id"])
+
+
+def moved(limited: Limited) -> None:
+    source = limited.source()
+    limited.admin.pause_destination("queue", source, "consumers")
+    tell(limited, source, lambda: limited.admin.move_messages("queue", source, limited.queue))
+
+
+def tell(limited: Limited, source: str, move: Callable[[], int]) -> None:
+    """What is moved and what stays are all, and it is said how many were moved."""
+    try:
+        assert move() == SENT
+    except ResourceAllocationError as error:
+        found = str(error)
+        assert found.startswith(f"{ROOM} messages of queue {source} were "), found
+        assert f"the others stay in queue {source}: " in found
+        assert f"{ROOM} messages" in found or f"={ROOM * len(BODIES[0])} bytes" in found
+        assert limited.held(source) == SENT - ROOM
+    else:
+        assert limited.held(source) == (0 if source != DMQ else SENT - ROOM), "what is removed is dead"
+
+
+def imported(limited: Limited) -> None:
+    blocks = limited.admin.export_messages("queue", limited.source())["blocks"]
+    assert len(blocks) == 1
+    try:
+        assert limited.admin.import_messages("queue", limited.queue, blocks) == SENT
+    except ResourceAllocationError:
+        assert limited.held() == 0
+        some = f"{limited.queue}some"
+        limited.admin.create_destination("queue", some)
+        limited.patient.session().producer(some).send_many(BODIES[:ROOM])
+        limited.admin.import_messages("queue", limited.queue, limited.admin.export_messages("queue", some)["blocks"])
+        with pytest.raises(ResourceAllocationError, match="gets none"):
+            limited.admin.import_messages("queue", limited.queue, blocks)
+
+
+def retried(limited: Limited) -> None:
+    tell(limited, DMQ, limited.admin.retry_messages)
+
+
+def died(limited: Limited) -> None:
+    source = limited.source(errorDestination=limited.queue)
+    session = limited.patient.session(ack="client")
+    for message in take(session.consumer(source), SENT):
+        message.reject("it is wrong")
+    session.close()
+    until(lambda: limited.held() == ROOM)
+    removing = limited.admin.query_destination("queue", limited.queue)["effective"]["limitBehavior"] in REMOVING
+    assert limited.held(source) == (0 if removing else SENT - ROOM)
+
+
+def by_rest(limited: Limited) -> None:
+    with httpx.Client(base_url=f"http://127.0.0.1:{limited.ports['httpjms']}", auth=("ann", "secret")) as client:
+        for body in BODIES:
+            try:
+                client.post(f"/queues/{limited.queue}/messages", json={"body": body}, timeout=3).raise_for_status()
+            except httpx.HTTPError:
+                return
+
+
+def by_stomp(limited: Limited) -> None:
+    client = Bare(limited.ports["stomp"])
+    client.login("ann")
+    client.socket.settimeout(3)
+    try:
+        for body in BODIES:
+            client.send("SEND", {"destination": f"/queue/{limited.queue}", "receipt": body}, body.encode())
+            if (frame := client.receive()) is None or frame.command != "RECEIPT":
+                return
+    except TimeoutError:
+        return
+    finally:
+        client.close()
+
+
+CLIENTS: Final = {
+    "send": sent, "async": sent_async, "many": sent_many, "non-persistent": sent_without_waiting,
+    "transaction": committed, "xa": committed_xa, "delayed": delayed, "rest": by_rest, "stomp": by_stomp,
+}  # fmt: skip
+BROKERS: Final = {"scheduled": scheduled, "moved": moved, "imported": imported, "retried": retried, "died": died}
+WAYS: Final = {**CLIENTS, **BROKERS}
+TABLE: Final = [
+    (limit, behaviour, way)
+    for limit in LIMITS for behaviour in BEHAVIOURS for way in WAYS
+    if behaviour != "FLOW_CONTROL" or way in BROKERS
+    if limit != "quota" or (behaviour == "REJECT_NEWEST" and way != "non-persistent")
+]  # fmt: skip
+"""A quota refuses, whatever the queue does at its own limits; what is not persistent does not wait for its room."""
+
+
+
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Limited]:
+    with ExitStack() as opened:
+        yield Limited(tmp_path_factory.mktemp("limited"), opened)
+
+
+@pytest.mark.parametrize(("limit", "behaviour", "way"), TABLE)
+def test_no_way_in_goes_beyond_the_limit(limited: Limited, limit: str, behaviour: str, way: str) -> None:
+    """D-09 … D-13, W-05"""
+    limited.make()
+    if way == "retried":
+        session = limited.patient.session(ack="client")
+        limited.patient.session().producer(limited.queue).send_many(BODIES)
+        for message in take(session.consumer(limited.queue), SENT):
+            message.reject("it is wrong")
+        session.close()
+        until(lambda: limited.held(DMQ) == SENT)
+    limited.limit(behaviour, limit)
+    WAYS[way](limited)
+    until(lambda: limited.held() == ROOM)
+    bodies = [message.body for message in limited.patient.session().browser(limited.queue)]
+    found = [body.decode() if isinstance(body, bytes) else body for body in bodies]
+    if behaviour not in REMOVING:
+        assert sorted(found) == BODIES[:ROOM]
+    elif way != "scheduled":
+        assert found == BODIES[-ROOM:]
+    limited.admin.purge_destination("queue", DMQ)
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+@pytest.mark.parametrize("limit", ["count", "bytes"])
+def test_forwarding_fills_another_member_up_and_keeps_the_rest(tmp_path: Path, limit: str, behaviour: str) -> None:
+    """W-115"""
+    with ClusterRig(tmp_path, 2, raybroker__store__segment_bytes="1m") as rig:
+        admin = rig.connect("b1").admin()
+        admin.create_destination("queue", "shared", distributed=True, forwardDelay=0)
+        with rig.connect("b1", pinned=True) as connection:
+            connection.session().producer("shared").send_many(BODIES)
+        most = {"maxNumMsgs": ROOM} if limit == "count" else {"maxTotalMsgBytes": ROOM * len(BODIES[0])}
+        admin.update_destination("queue", "shared", limitBehavior=behaviour, **most)
+        consumer = rig.connect("b2").session(ack="client").consumer("shared", prefetch=1)
+
+        def members() -> list[int]:
+            return [row["messages"] for row in admin.query_destination("queue", "shared")["members"]]
+
+        rig.io.run(rig.brokers["b1"].cluster.forwarding.look())
+        if behaviour in REMOVING:
+            until(lambda: members()[0] == 0)
+            assert members()[1] <= ROOM + 1, "the one that the consumer has is not removed"
+            return
+        assert members() == [SENT - ROOM, ROOM]
+        got = 0
+        while got < SENT:
+            for message in consumer.receive_many(SENT, timeout=20):
+                message.acknowledge()
+                got += 1
+        assert members() == [0, 0]
