@@ -24,8 +24,6 @@ from raybroker.model.large_block import LargeBlock
 
 BROWSE_MESSAGES_MAX: Final = 10_000
 """Messages that a browser gets at a time."""
-BROWSE_BYTES_MAX: Final = 8 << 20
-"""Bodies that it gets at a time, unless one message alone has more: the next request brings the others."""
 UNITS_MAX: Final = 10_000
 """Units of order that can be asked about at a time."""
 NAME_CHARS_MAX: Final = 255
@@ -185,7 +183,7 @@ def _browse(session: Session, request: int, args: Arguments) -> None:
     browser = session.browsers.get(int(args["handle"]))
     if browser is None:
         raise IllegalStateError("the browser is closed")
-    tag, size = 1, 0
+    tag = 1
     for seen, block in browser.next(min(max(int(args["max"]), 1), BROWSE_MESSAGES_MAX)):
         handle = int(args["handle"])
         if type(block) is LargeBlock:
@@ -193,9 +191,6 @@ def _browse(session: Session, request: int, args: Arguments) -> None:
         else:
             session.peer.deliver(handle, 0, tag, seen.attempts, block.pick(seen.mask))
         tag += seen.mask.bit_count()
-        size += sum(block.lengths)
-        if size >= BROWSE_BYTES_MAX:
-            break
     session.peer.reply(request, {"more": browser.more})
 
 

@@ -1,0 +1,161 @@
+"""The verdict on what threads wrote down: pure, so that a test can show that it notices what it should.
+
+A note is a tuple ``(at_ns, kind, ids, details)``; ``at_ns`` is of the machine's monotonic clock, which all processes of
+a run share. Kinds:
+
+    send, sent, refused          ids were asked for; are confirmed; are certainly not there
+    got                          ids were handed to the application; ``flags``: redelivered of each; ``began_ns``
+    settle, settled              an acknowledgement or a commit of ids began; was confirmed
+    unsettled                    it is certain that ids were not acknowledged: the attempt was refused as a whole
+    purge, moved, moves          a purge began; a move ended well; a move began, which may leave two when it never ends
+    killed                       the process was killed; what was not persistent may be gone
+    left, count                  ids that were drained at the end, by queue; what the broker said it held there
+    late, raw                    a call that took too long; an exception that is no BrokerError
+
+Others only tell whoever reads them what led to a fault.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+
+class Note(NamedTuple):
+    at_ns: int
+    kind: str
+    ids: list[int]
+    details: dict[str, Any]
+
+
+@dataclass
+class Life:
+    """What is known of one message."""
+
+    asked: int = 0
+    refused: int = 0
+    confirmed_persistent: bool = False
+    confirmed_volatile: bool = False
+    settled_ns: int | None = None
+    trying: bool = False
+    """An acknowledgement began, and nobody knows what became of it."""
+    may_be_gone: bool = False
+    kinds: int = 0
+    """1: asked to be persistent, 2: not to be, 3: both, with one deduplication id, and then there may be two."""
+    short: bool = False
+    """It expires within the run. It counts as held until the broker comes across it."""
+    first_got_ns: int | None = None
+    left: int = 0
+
+
+@dataclass
+class Verdict:
+    """``faults``: what must not be, in words. The other fields say how much was looked at."""
+
+    faults: list[str] = field(default_factory=list)
+    messages: int = 0
+    settled: int = 0
+    received: int = 0
+    left: int = 0
+    unknown: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.messages} messages, {self.received} received, {self.settled} settled, {self.left} left,"
+            f" {self.unknown} unknown; faults {len(self.faults)}"
+        )
+
+
+def judge(notes: Iterable[Note]) -> Verdict:
+    """Read notes of all processes of a run, in any order."""
+    lives: dict[int, Life] = {}
+    verdict = Verdict()
+    killed = False
+    open_moves = 0
+    counts: dict[str, int] = {}
+    drained: Counter[str] = Counter()
+    ordered = sorted(notes, key=lambda note: note.at_ns)
+    for note in ordered:
+        open_moves += (note.kind == "moves") - (note.kind == "moved")
+    two_copies = open_moves > 0
+
+    def doubled(life: Life) -> bool:
+        """There may be two of it: a move was cut short, or one of two with the same id was not persistent."""
+        return two_copies or life.kinds == 3
+
+    for at_ns, kind, ids, details in ordered:
+        found = [lives.setdefault(number, Life()) for number in ids]
+        if kind == "send":
+            for life in found:
+                life.asked += 1
+                life.kinds |= 1 if details.get("persistent", True) else 2
+                if details.get("short"):
+                    life.may_be_gone = life.short = True
+        elif kind == "sent":
+            for life in found:
+                life.confirmed_persistent |= bool(details["persistent"])
+                life.confirmed_volatile |= not details["persistent"]
+        elif kind == "refused":
+            for life in found:
+                life.refused += 1
+        elif kind == "got":
+            verdict.received += len(ids)
+            for number, life, flagged in zip(ids, found, details["flags"], strict=True):
+                if life.settled_ns is not None and details["began_ns"] > life.settled_ns and not doubled(life):
+                    verdict.faults.append(f"{number} was acknowledged, and came again")
+                elif life.first_got_ns is not None and not flagged and not doubled(life):
+                    verdict.faults.append(f"{number} came a second time without redelivered")
+                if life.first_got_ns is None:
+                    life.first_got_ns = at_ns
+        elif kind == "settle":
+            for life in found:
+                life.trying = True
+        elif kind == "settled":
+            for life in found:
+                life.settled_ns = life.settled_ns or at_ns
+        elif kind == "unsettled":
+            for life in found:
+                life.trying = False
+        elif kind == "purge":
+            for life in lives.values():
+                life.may_be_gone = True
+        elif kind == "killed":
+            killed = True
+            for life in lives.values():
+                life.may_be_gone |= not life.confirmed_persistent
+        elif kind == "left":
+            drained[details["queue"]] += len(ids)
+            for life in found:
+                life.left += 1
+        elif kind == "count":
+            counts[details["queue"]] = details["messages"]
+        elif kind in ("late", "raw"):
+            verdict.faults.append(f"{kind}: {details['text']}")
+    _faults_at_the_end(lives, verdict, killed=killed, doubled=doubled)
+    expired = sum(life.short for life in lives.values())
+    for queue, messages in counts.items():
+        if not 0 <= messages - drained[queue] <= expired:
+            verdict.faults.append(f"{queue} held {messages} messages by its count, and {drained[queue]} came")
+    return verdict
+
+
+def _faults_at_the_end(
+    lives: dict[int, Life], verdict: Verdict, *, killed: bool, doubled: Callable[[Life], bool]
+) -> None:
+    verdict.messages = len(lives)
+    for number, life in sorted(lives.items()):
+        verdict.settled += life.settled_ns is not None
+        verdict.left += life.left
+        certain = life.confirmed_persistent or (life.confirmed_volatile and not killed)
+        known = life.settled_ns is None and not life.trying and not life.may_be_gone
+        verdict.unknown += not known and life.settled_ns is None
+        if certain and known and not life.left:
+            verdict.faults.append(f"{number} was confirmed and is lost")
+        if life.left > 1 and not doubled(life):
+            verdict.faults.append(f"{number} is there {life.left} times at the end")
+        if life.left and life.settled_ns is not None and not doubled(life):
+            verdict.faults.append(f"{number} was acknowledged, and is there at the end")
+        if (life.left or life.first_got_ns is not None) and life.refused == life.asked:
+            verdict.faults.append(f"{number} was refused, and is there")

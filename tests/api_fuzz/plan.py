@@ -1,0 +1,56 @@
+"""What a seed draws before anything runs."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+THREADS: Final = 4
+CALLS: Final = 60
+"""Calls of one thread in one round."""
+QUEUES: Final = ("a", "b", "c")
+"""Where everything is tried."""
+UNIQUE: Final = "d"
+"""Where all messages with a deduplication id go: elsewhere the same id is another message."""
+FORWARDED: Final = "f"
+TARGET: Final = "g"
+"""A forwarding agent takes what is in the one to the other, exactly once."""
+LIMITS: Final = ("FLOW_CONTROL", "REJECT_NEWEST", "REMOVE_OLDEST", "REMOVE_LOW_PRIORITY")
+
+
+@dataclass
+class Round:
+    """``kill_after_s``: the process is killed so long after its threads have begun; None: it comes to its end."""
+
+    kill_after_s: float | None
+
+
+@dataclass
+class Plan:
+    """``queues``: name → attributes. ``face``: how clients reach the broker, as tests/contracts/handles.py has it."""
+
+    seed: int
+    face: str = "blocking"
+    queues: dict[str, dict[str, Any]] = field(default_factory=dict)
+    rounds: list[Round] = field(default_factory=list)
+
+
+def plan_of(seed: int, *, kills: bool) -> Plan:
+    """The plan of a seed; ``kills``: the store outlives its process."""
+    draw = random.Random(seed)
+    plan = Plan(seed, draw.choice(("blocking", "sockets", "direct")))
+    for name in QUEUES:
+        attributes: dict[str, Any] = {
+            "duplicateWindowMs": draw.choice((0, 600_000)),
+            "consumerFlowLimit": draw.choice((1, 3, 100, 1000)),
+        }
+        if draw.random() < 0.3:
+            attributes |= {"maxNumMsgs": draw.choice((3, 20, 100)), "limitBehavior": draw.choice(LIMITS)}
+        if draw.random() < 0.2:
+            attributes["redeliveryLimit"] = draw.choice((1, 3))
+        plan.queues[name] = attributes
+    for _ in range(draw.choice((1, 2, 3)) if kills else 0):
+        plan.rounds.append(Round(draw.uniform(0.05, 2.0) if draw.random() < 0.8 else None))
+    plan.rounds.append(Round(None))
+    return plan

@@ -1,0 +1,83 @@
+"""The oracle notices what it should, and no seed of the API's fuzzer has faults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.api_fuzz.__main__ import run
+from tests.api_fuzz.oracle import Note, judge
+
+
+def notes(*rows: tuple[Any, ...]) -> list[Note]:
+    return [Note(at, kind, list(ids), dict(details)) for at, (kind, ids, details) in enumerate(rows, 1)]
+
+
+SENT = (("send", [1], {"persistent": True}), ("sent", [1], {"persistent": True}))
+GOT = ("got", [1], {"flags": [False], "began_ns": 100})
+AGAIN = ("got", [1], {"flags": [True], "began_ns": 100})
+ACKNOWLEDGED = (("settle", [1], {}), ("settled", [1], {}))
+LEFT = ("left", [1], {"queue": "a"})
+
+SOUND: dict[str, list[tuple[Any, ...]]] = {
+    "left at the end": [*SENT, LEFT],
+    "received and acknowledged": [*SENT, GOT, *ACKNOWLEDGED],
+    "received, flagged when it comes again": [*SENT, GOT, AGAIN, *ACKNOWLEDGED],
+    "an acknowledgement that nobody heard of": [*SENT, GOT, ("settle", [1], {})],
+    "refused": [SENT[0], ("refused", [1], {})],
+    "unknown, and there": [SENT[0], LEFT],
+    "unknown, and gone": [SENT[0]],
+    "purged": [*SENT, ("purge", [], {})],
+    "expired, and counted until the broker comes across it": [
+        ("send", [1], {"persistent": True, "short": True}), SENT[1], ("count", [], {"queue": "a", "messages": 1}),
+    ],
+    "not persistent, and gone with its process": [
+        ("send", [1], {"persistent": False}), ("sent", [1], {"persistent": False}), ("killed", [], {}),
+    ],
+    "two copies of a move that was cut short": [*SENT, ("moves", [], {}), LEFT, LEFT],
+    "counted as it came": [*SENT, ("count", [], {"queue": "a", "messages": 1}), LEFT],
+}  # fmt: skip
+
+FAULTS: dict[str, tuple[list[tuple[Any, ...]], str]] = {
+    "lost": ([*SENT], "1 was confirmed and is lost"),
+    "lost though received": ([*SENT, GOT], "confirmed and is lost"),
+    "lost with a process that was killed": ([*SENT, ("killed", [], {})], "confirmed and is lost"),
+    "lost after an acknowledgement that was refused": (
+        [*SENT, GOT, ("settle", [1], {}), ("unsettled", [1], {})], "confirmed and is lost",
+    ),
+    "there twice": ([*SENT, LEFT, LEFT], "there 2 times"),
+    "two copies though the move ended": ([*SENT, ("moves", [], {}), ("moved", [], {}), LEFT, LEFT], "there 2 times"),
+    "acknowledged, and there": ([*SENT, GOT, *ACKNOWLEDGED, LEFT], "acknowledged, and is there at the end"),
+    "acknowledged, and received": ([*SENT, GOT, *ACKNOWLEDGED, AGAIN], "acknowledged, and came again"),
+    "without a flag": ([*SENT, GOT, GOT, LEFT], "a second time without redelivered"),
+    "refused, and there": ([SENT[0], ("refused", [1], {}), LEFT], "refused, and is there"),
+    "counted and not there": ([("count", [], {"queue": "a", "messages": 1})], "held 1 messages by its count, and 0"),
+    "there and not counted": (
+        [*SENT, ("count", [], {"queue": "a", "messages": 0}), LEFT], "held 0 messages by its count, and 1",
+    ),
+    "late": ([("late", [], {"text": "close() took 9 s"})], "late: close"),
+    "raw": ([("raw", [], {"text": "TypeError"})], "raw: TypeError"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", SOUND)
+def test_a_sound_run_has_no_faults(what: str) -> None:
+    assert judge(notes(*SOUND[what])).faults == []
+
+
+@pytest.mark.parametrize("what", FAULTS)
+def test_the_oracle_notices(what: str) -> None:
+    rows, text = FAULTS[what]
+    faults = judge(notes(*rows)).faults
+    assert len(faults) == 1
+    assert text in faults[0]
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("store", ["memory", "file", "sql"])
+def test_no_seed_has_faults(store: str, sweep_seconds: float) -> None:
+    _, verdict = run(store, seconds=sweep_seconds)
+    assert not verdict.faults, "\n".join(verdict.faults)
+    assert verdict.received
+    assert verdict.settled
