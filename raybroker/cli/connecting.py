@@ -12,16 +12,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
+from raybroker.cli import output
 from raybroker.cli.exits import UsageError
 from raybroker.cli.outside import Way, way
-from raybroker.cli.patience import patience
+from raybroker.cli.patience import Patience, patience
 from raybroker.client.admin.admin import Admin
 from raybroker.config import places
-from raybroker.model.errors import BrokerError, NoClusterError
+from raybroker.model.errors import BrokerError, NoClusterError, RequestTimeoutError
+from raybroker.system.clock import SystemClock
 
 HOW_TO_START = "start one with: raybroker up"
+AGAIN_S: Final = 0.2
+"""Before a login that was too slow is tried again."""
 
 
 def find_ray(cluster: str) -> places.Place | None:
@@ -63,12 +67,22 @@ def connect(cluster: str, broker: str | None = None) -> Any:
 
 
 def _connect_outside(through: Way, service: str, broker: str | None) -> Any:
-    """Through the service of a broker; Ray is not imported."""
+    """Through the service of a broker; Ray is not imported. A login that was too slow is tried again for as long as the
+    command waits for its first answer: nothing was asked for yet."""
     if broker is not None:
         raise UsageError(f"broker {broker}: with -b host:port the address says which broker is meant")
     from raybroker.client.connection.factory import connect as connect_to
 
-    return connect_to(through.url(service), **{**through.attributes, **through.secret})
+    clock, waiting = SystemClock(), patience.get() or Patience()
+    until_ns = clock.monotonic_ns() + round(waiting.first_s * 1e9)
+    while True:
+        try:
+            return connect_to(through.url(service), **{**through.attributes, **through.secret})
+        except RequestTimeoutError as error:
+            if clock.monotonic_ns() > until_ns:
+                raise
+            output.error(f"{error}; trying again")
+        clock.sleep(AGAIN_S)
 
 
 @contextmanager

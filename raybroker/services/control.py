@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from raybroker.model.errors import BrokerError, NotSupportedError, ProtocolError, SecurityError
+from raybroker.model.errors import BrokerError, NotSupportedError, ProtocolError, RequestTimeoutError, SecurityError
 from raybroker.model.setting_listeners import UNREAD_S
 from raybroker.security.access_rules import User
 from raybroker.security.mechanism import DIGEST, Exchange, Identity
@@ -37,6 +37,10 @@ REQUESTS_UNKNOWN_MAX: Final = 16
 FRAME_BYTES_KNOWN: Final = 1 << 20
 CLOSE_TIMEOUT_S: Final = 5.0
 """How long a client may take to read why it is closed."""
+LATE_S: Final = 0.5
+"""A loop that is later than this was busy, and has not read yet what came meanwhile."""
+READ_S: Final = 0.5
+"""Time to read it."""
 ASKED_MAX: Final = 256
 """Requests of one client that are being answered."""
 OPEN_TOKEN: Final = bytes(TOKEN_BYTES)
@@ -111,7 +115,7 @@ class Control:
     def _made(self, link: Link) -> None:
         self._certificate = self.origin.certificate or link.peer_certificate
         self._watch.start()
-        self._deadline = asyncio.get_running_loop().call_later(self._first_s, self._too_slow)
+        self._expect(self._first_s)
 
     def _read_on(self) -> None:
         self.link.resume_reading()
@@ -121,9 +125,16 @@ class Control:
         self.why = self.why or why
         self.link.abort()
 
-    def _too_slow(self) -> None:
+    def _too_slow(self, seconds: float, due_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        if loop.time() - due_s > LATE_S:  # The loop was busy: what the client has sent in time is not read yet.
+            self._deadline = loop.call_later(READ_S, self._too_slow, seconds, loop.time() + READ_S)
+            return
         self._door.refused(self.peer, "it has not logged in in time")
-        self.link.abort()
+        if self._requests:  # A stranger who has asked for nothing learns nothing.
+            self.close(RequestTimeoutError.code, f"a step of the login took longer than {seconds:g} s: it was too slow")
+        else:
+            self.link.abort()
 
     def _frames(self, frames: list[wire.Frame]) -> None:
         for frame in frames:
@@ -246,7 +257,10 @@ class Control:
         """The time for the next step; 0: there is none."""
         if self._deadline is not None:
             self._deadline.cancel()
-        self._deadline = asyncio.get_running_loop().call_later(seconds, self._too_slow) if seconds else None
+        self._deadline = None
+        if seconds:
+            loop = asyncio.get_running_loop()
+            self._deadline = loop.call_later(seconds, self._too_slow, seconds, loop.time() + seconds)
 
     def expire(self, seconds: float, ended: Callable[[], None]) -> None:
         """Call ``ended`` after that time, unless the client has gone."""

@@ -14,7 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from raybroker.cli.main import app
-from raybroker.errors import ConnectionEndedError
+from raybroker.errors import ConnectionEndedError, RequestTimeoutError
+from raybroker.wire.scram import ScramClient
 from tests.contracts.test_services import Outside, until
 
 PASSWORD = "secret"
@@ -48,6 +49,29 @@ def outside(tmp_path: Path) -> Iterator[Outside]:
 @pytest.fixture
 def shell(outside: Outside, tmp_path: Path) -> Shell:
     return Shell(outside, tmp_path)
+
+
+def test_a_login_that_is_too_slow_is_tried_again(
+    outside: Outside, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine that is busy for a while: nothing was asked for yet, so that it may be tried again."""
+    final, slow = ScramClient.final, [True, True]
+
+    def at_last(self: ScramClient, challenge: str) -> str:
+        if slow:
+            slow.pop()
+            raise RequestTimeoutError("a step of the login took longer than 1 s: it was too slow")
+        return final(self, challenge)
+
+    monkeypatch.setattr(ScramClient, "final", at_last)
+    done = shell.run("root", "list", "svc", "-rtm", "30")
+    assert done.exit_code == 0, done.stderr
+    assert done.stderr.count("it was too slow); try again; trying again") == 2
+    slow[:] = [True] * 1000
+    done = shell.run("root", "list", "svc", "-rtm", "0.5", "-rtr", "1")
+    assert done.exit_code == 3
+    assert "too slow" in done.stderr
+    assert len(slow) > 900
 
 
 def test_an_administrator_works_from_outside(outside: Outside, shell: Shell) -> None:

@@ -22,6 +22,7 @@ from raybroker.errors import (
     InvalidDestinationError,
     NoClusterError,
     NotSupportedError,
+    RequestTimeoutError,
     ResourceAllocationError,
     SecurityError,
 )
@@ -30,7 +31,7 @@ from raybroker.services.arrivals import ARRIVING_OF_ADDRESS_MAX
 from raybroker.wire.native.connection import preface
 from raybroker.wire.native.preamble import preamble
 from raybroker.wire.port_map import read_map
-from raybroker.wire.scram import Verifier
+from raybroker.wire.scram import ScramClient, Verifier
 
 RULES = """version=JMQFileAccessControlModel/100
 connection.NORMAL.allow.user=*
@@ -121,6 +122,24 @@ def test_the_same_handles_work_from_outside(outside: Outside) -> None:
     replier.start()
     assert session.request(session.queue("ask"), 21, timeout=20).body == 42
     replier.join()
+
+
+def test_a_login_that_is_too_slow_is_refused_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client needs longer for its proof than the service waits for it."""
+    final = ScramClient.final
+
+    def slowly(self: ScramClient, challenge: str) -> str:
+        time.sleep(2.5)
+        return final(self, challenge)
+
+    with ExitStack() as opened:
+        outside = Outside(tmp_path, opened, **{"imq.authentication.client.response.timeout": 1})
+        with monkeypatch.context() as patched:
+            patched.setattr(ScramClient, "final", slowly)
+            with pytest.raises(RequestTimeoutError, match="took longer than 1 s: it was too slow") as caught:
+                outside.connect()
+        assert caught.value.retryable
+        outside.connect().close()
 
 
 HOLDS = """

@@ -31,6 +31,7 @@ from raybroker.model.errors import (
     NoClusterError,
     NotSupportedError,
     ProtocolError,
+    RequestTimeoutError,
     ResourceAllocationError,
     SecurityError,
 )
@@ -120,11 +121,12 @@ class ServiceCalls:
     async def begin(self) -> str:
         """Log in at the first address that answers; the name of the broker there.
 
-        Raises NoClusterError when none answers, what one has said that takes no clients now, and SecurityError or
-        ConfigError at once: with the next broker it would be the same.
+        Raises NoClusterError when none answers, what one has said that takes no clients now, RequestTimeoutError when
+        one was too slow, and SecurityError or ConfigError at once: with the next broker it would be the same.
         """
         faults: list[str] = []
         refused: BrokerError | None = None
+        slow = False
         for address in self.addresses:
             try:
                 control = await self._open(await self._reach(address))
@@ -133,6 +135,7 @@ class ServiceCalls:
             except (OSError, TimeoutError, BrokerError) as error:
                 if isinstance(error, IllegalStateError | ResourceAllocationError | NotSupportedError):
                     refused = error
+                slow = slow or isinstance(error, RequestTimeoutError)
                 faults.append(f"{address}: {str(error) or 'no answer in time'}")
                 continue
             broker = str(control.told["broker"])
@@ -143,6 +146,10 @@ class ServiceCalls:
             return broker
         if refused is not None:
             raise refused
+        if slow:
+            raise RequestTimeoutError(
+                f"a connection service was too slow, or this machine is ({'; '.join(faults)}); try again"
+            )
         raise NoClusterError(f"no connection service answers ({'; '.join(faults)}); is it in imq.service.activelist?")
 
     def _keep(self, broker: str, control: _Control) -> None:
@@ -172,9 +179,10 @@ class ServiceCalls:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await place.dial(lambda: channel.link)
             channel.link.write(preface(place.token))
-            async with asyncio.timeout(LOGIN_TIMEOUT_S):
-                told = await self._credentials.log_in(channel, self._client)
+            told = await self._log_in(channel)
         except ConnectionLostError as error:
+            if isinstance(channel.reason, RequestTimeoutError):  # The service itself has said that it took too long.
+                raise channel.reason from None
             if channel.reason is None and way.hint:
                 raise ConnectionLostError(f"{error} ({way.hint})") from None
             raise
@@ -183,6 +191,14 @@ class ServiceCalls:
             raise
         channel.observer = self._observer
         return _Control(channel, way, told)
+
+    async def _log_in(self, channel: Channel) -> dict[str, Any]:
+        """Raises RequestTimeoutError when it takes too long."""
+        try:
+            async with asyncio.timeout(LOGIN_TIMEOUT_S):
+                return await self._credentials.log_in(channel, self._client)
+        except TimeoutError:
+            raise RequestTimeoutError(f"the login was not over in {LOGIN_TIMEOUT_S:g} s") from None
 
     async def _control(self, broker: str) -> _Control:
         known = self._controls.get(broker)
@@ -223,7 +239,9 @@ class ServiceCalls:
         """Raises BrokerGoneError when that broker is not there."""
         try:
             made = await self._open(await self._reach(address))
-        except (OSError, TimeoutError, ConnectionLostError, NoClusterError, ProtocolError) as error:
+        except (
+            OSError, TimeoutError, ConnectionLostError, NoClusterError, ProtocolError, RequestTimeoutError
+        ) as error:
             raise BrokerGoneError(f"broker {broker} does not answer: {str(error) or 'no answer in time'}") from None
         found = str(made.told["broker"])
         if found != broker:  # Ports and addresses go to others when a broker has ended.
