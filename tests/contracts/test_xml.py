@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+import socket
 import sys
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from raybroker.errors import BrokerError, ConfigError, MessageFormatError
 from tests.contracts.handles import LoopbackBroker, bodies, create, cut, nothing, take
+from tests.contracts.stomp_socket import StompSocket
+from tests.contracts.test_services import Outside
 
 XSD = "http://www.w3.org/2001/XMLSchema"
 SCHEMA = f'<xs:schema xmlns:xs="{XSD}"><xs:element name="order" type="xs:int"/></xs:schema>'
@@ -116,3 +122,38 @@ def test_a_missing_library_is_told_when_the_producer_is_made(
 def test_a_value_that_is_neither_true_nor_false_is_refused(broker: LoopbackBroker, value: object) -> None:
     with pytest.raises(BrokerError, match="validateXMLSchemaEnabled"):
         create(broker.connect(), broker.name(), validateXMLSchemaEnabled=value)
+
+
+ENTITIES = (
+    '<!DOCTYPE order [<!ENTITY x SYSTEM "file:///etc/hostname">]><order>&x;</order>',
+    '<?xml version="1.0"?><!DOCTYPE order [<!ELEMENT order ANY><!ENTITY x SYSTEM "http://127.0.0.1:9/">]><order>&x;</order>',
+    '<!DOCTYPE order [<!ENTITY a "1"><!ENTITY b "&a;&a;&a;">]><order>&b;</order>',
+)
+
+
+@pytest.mark.parametrize("text", ENTITIES)
+def test_a_text_with_entities_is_its_senders_error_whatever_way_it_comes(
+    tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ExitStack() as opened:
+        outside = Outside(tmp_path, opened, **{"imq.service.activelist": "jms,httpjms,stomp"})
+        attributes = {"validateXMLSchemaEnabled": True, "XMLSchemaURIList": written(tmp_path)}
+        outside.admin.create_destination("queue", "orders", **attributes)
+        with caplog.at_level(logging.WARNING):
+            for connection in (outside.inside, outside.connect()):
+                producer = connection.session().producer("orders")
+                with pytest.raises(MessageFormatError, match="and entities are not read"):
+                    producer.send(text)
+                producer.send(GOOD)
+            url = f"http://127.0.0.1:{outside.ports['httpjms']}/queues/orders/messages"
+            for body in ({"body": text}, [{"body": GOOD}, {"body": text}]):
+                answer = httpx.post(url, json=body, auth=("ann", "secret"), timeout=30)
+                told = answer.json()["detail"]
+                assert (answer.status_code, "entities are not read" in told) == (400, True), told
+            made = socket.create_connection(("127.0.0.1", outside.ports["stomp"]), timeout=20)
+            with closing(StompSocket(made)) as client:
+                headers = {"destination": "/queue/orders", "content-type": "text/plain", "receipt": "r"}
+                error = client.login().refused("SEND", headers, text.encode())
+            assert error.headers["error-code"] == MessageFormatError.code, error
+        assert "Traceback" not in caplog.text
+        assert outside.admin.query_destination("queue", "orders")["messages"] == 2

@@ -93,8 +93,14 @@ class Validator:
             rules = root.getroottree().docinfo.internalDTD
             if rules is None or next(rules.iterelements(), None) is None:
                 return ""
-        if rules.validate(root.getroottree()):
-            return ""
+        try:
+            if rules.validate(root.getroottree()):
+                return ""
+        except self._etree.LxmlError as error:  # The library does not validate what was not read.
+            entity = next(root.iter(self._etree.Entity), None)
+            return f"it refers to the entity {entity.text:.80}, and entities are not read" if entity is not None else (
+                f"it cannot be validated: {error}"
+            )
         first = rules.error_log[0]
         return f"line {first.line}: {first.message}"
 
