@@ -16,8 +16,8 @@ import msgpack
 
 from raybroker.model.block import Block
 from raybroker.model.bounds import MESSAGE_HEADERS_BYTES_MAX
-from raybroker.model.errors import MessageFormatError, MessageTooLargeError, ProtocolError
-from raybroker.model.property_names import check_property_name
+from raybroker.model.errors import MessageFormatError, MessageTooLargeError, ProtocolError, SecurityError
+from raybroker.model.property_names import SENDER_NAMES, check_property_name
 from raybroker.model.record import Buffer
 from raybroker.model.units import GROUP_PROPERTY, UNIT_CHARS_MAX, UNIT_PROPERTY, is_unit_name
 
@@ -173,6 +173,25 @@ def check_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
                 " put anything else into the body"
             )
     return properties if type(properties) is dict else dict(properties)
+
+
+_SENDER_BYTES: Final = tuple(name.encode() for name in sorted(SENDER_NAMES))
+
+
+def require_no_sender(block: Block) -> None:
+    """Raises SecurityError for messages whose properties say who has sent them: their sender has made them by himself,
+    since :func:`check_properties` takes none such."""
+    offsets = block.header_offsets()
+    if offsets is None:
+        return
+    headers = bytes(block.front[offsets[0] : offsets[-1]])
+    if not any(name in headers for name in _SENDER_BYTES):
+        return
+    for index in range(block.count):
+        header = block.header(index)
+        named = SENDER_NAMES & unpack_fields(header).get("p", {}).keys() if header is not None else ()
+        if named:
+            raise SecurityError(f"a message has the property {min(named)}, by which no sender may say who it is")
 
 
 _NO_FIELDS: Final[dict[str, Any]] = {}

@@ -96,9 +96,7 @@ class ConsumerRequests:
         owner, broker, consumer = _name(args, "owner"), _name(args, "home"), _name(args, "consumer")
 
         home = self._registry.find(kind_of(args), args["name"])
-        temporary = self._registry.definition(home).owner
-        if temporary is not None and temporary != session.connection:
-            raise InvalidDestinationError(f"{home.name} is temporary: only the connection that made it may consume")
+        self._require_own(session, home, "consume")
         subscription = _subscription(session, home, args)
         shared = subscription is not None and subscription.shared
         attributes = home.attributes
@@ -139,10 +137,17 @@ class ConsumerRequests:
         if kind_of(args) != "queue":
             raise InvalidDestinationError("topics cannot be browsed")
         home = self._registry.named("queue", args["name"])
+        self._require_own(session, home, "browse")
         browser = session.browsers[handle] = Browser(
             home, selector_of(args), ("waiting",), self._registry, self._blocks, self._codec, self._now_ms
         )
         session.peer.reply(request, {"messages": browser.messages})
+
+    def _require_own(self, session: Session, home: Destination, what: str) -> None:
+        """Raises InvalidDestinationError for a temporary destination that another connection has made."""
+        temporary = self._registry.definition(home).owner
+        if temporary is not None and temporary != session.connection:
+            raise InvalidDestinationError(f"{home.name} is temporary: only the connection that made it may {what}")
 
 
 def _subscription(session: Session, home: Destination, args: Arguments) -> Subscription | None:

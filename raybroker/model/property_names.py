@@ -17,6 +17,9 @@ RESERVED_WORDS: Final = frozenset({
 })  # fmt: skip
 """Words of the selector language."""
 
+SENDER_NAMES: Final = frozenset({"JMSXUserID", "JMSXAppID"})
+"""Properties by which a provider says who has sent a message: no sender may say that of itself."""
+
 _START: Final = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "Sc", "Pc"})
 _PART: Final = _START | {"Nd", "Mn", "Mc", "Cf", "Cc"}
 """Categories of Java's identifier characters; a selector takes of the control characters only those that are no
@@ -54,6 +57,10 @@ def check_property_name(name: object) -> str:
         )
     if name.isascii() and name.upper() in RESERVED_WORDS:
         raise MessageFormatError(f"property name {shown} is a word of the selector language; choose another name")
+    if name in SENDER_NAMES:
+        raise MessageFormatError(
+            f"property name {shown} says who has sent a message, which no sender may say; choose another name"
+        )
     if is_header_name(name):
         raise MessageFormatError(
             f"property name {shown} is that of a header; set it with the argument of send() for it, such as"

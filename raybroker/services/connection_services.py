@@ -17,6 +17,7 @@ from raybroker.logs.audit import Audit
 from raybroker.model.errors import (
     ConfigError,
     ConnectionEndedError,
+    InvalidClientIDError,
     InvalidDestinationError,
     NotSupportedError,
     ProtocolError,
@@ -233,6 +234,25 @@ class ConnectionServices:
     async def told(self, *, inside: bool) -> Row:
         """What every client is told that has logged in."""
         return {"settings": self._backend.settings(), "doors": await self._backend.doors(inside=inside)}
+
+    def require_client_id(self, control: Control) -> None:
+        """Raises InvalidClientIDError when another client of this broker's services has its client id. Hosts look
+        again, at clients of other brokers and within the Ray cluster too, once it uses one."""
+        told = control.client
+        client_id = told.get("client_id")
+        if not client_id or "unrestricted" in told or self._config["ClientIdPolicy"] == "Unrestricted":
+            return
+        for listener in self.listeners.values():
+            for other in listener.clients:
+                known = other.client
+                if (
+                    known.get("client_id") == client_id and "unrestricted" not in known
+                    and known.get("instance") != told.get("instance")
+                ):
+                    raise InvalidClientIDError(
+                        f"client id {client_id!r} is in use by another connection; close that one, choose another id,"
+                        " or allow it with ClientIdPolicy=Unrestricted"
+                    )
 
     def certified(self, certificate: bytes) -> User:
         """The user that a client's certificate stands for; raises SecurityError."""

@@ -86,7 +86,8 @@ class Control:
         self.id = id
         self.user: User | None = None
         self.client: dict[str, Any] = {}
-        """What the client says of itself: client_id, platform."""
+        """What the client says of itself: client_id, platform; of one with a client id also ``instance``, the same for
+        all of its control connections, and whether others may have that id (``unrestricted``)."""
         self.peer = peer
         self._door = door
         self.origin = origin
@@ -286,4 +287,4 @@ class Control:
         self.link.close()
 
 
-_TOLD: Final = frozenset({"client_id", "platform"})
+_TOLD: Final = frozenset({"client_id", "platform", "instance", "unrestricted"})

@@ -16,7 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from raybroker.content.headers import require_no_sender
 from raybroker.logs.audit import REFUSED, Audit
+from raybroker.model.block import Block
 from raybroker.model.errors import BrokerError, ConfigError, ProtocolError, SecurityError
 from raybroker.model.setting_services import SERVICE_PROTOCOLS, TLS
 from raybroker.security.access import ADMIN_GROUP, Access, user_of
@@ -189,6 +191,8 @@ class _Guest:
 
     def check(self, op: str, args: dict[str, Any]) -> None:
         assert self.claims is not None
+        if op == "schedule":
+            require_no_sender(Block(bytes(args["message"])))
         if op in _FREE:
             return
         try:

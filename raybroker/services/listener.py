@@ -19,6 +19,7 @@ from raybroker.logs.audit import REFUSED, Audit, changes, shown
 from raybroker.model.errors import (
     BrokerError,
     IllegalStateError,
+    InvalidClientIDError,
     ProtocolError,
     ResourceAllocationError,
     SecurityError,
@@ -38,6 +39,9 @@ from raybroker.wire.native.preamble import HEAD_BYTES, key_length, key_of
 LOG: Final = logging.getLogger("raybroker.services")
 TLS_HANDSHAKE: Final = 0x16
 """The first byte of a client that begins with TLS; a preamble begins with another one."""
+CLIENT_ID_WAIT_S: Final = 0.4
+"""How long a client waits for the end of the one before with the same client id."""
+CLIENT_ID_TRIES: Final = 10
 RUNNING: Final = "RUNNING"
 PAUSED: Final = "PAUSED"
 QUIESCED: Final = "QUIESCED"
@@ -87,6 +91,10 @@ class Services(Protocol):
 
     def end(self, control: Control, reason: str) -> None:
         """End a client's connections, soon."""
+        ...
+
+    def require_client_id(self, control: Control) -> None:
+        """Raises InvalidClientIDError when another client of a service has its client id."""
         ...
 
 
@@ -262,7 +270,9 @@ class Listener:
     async def admitted(self, control: Control, identity: Identity) -> Row:
         services, user = self._services, identity.user
         services.access(self.name).require(user, Request("connection", self.kind, ""))
+        await self._client_id_is_free(control)
         self._require_open(control)
+        services.require_client_id(control)
         of_user = sum(client.user is not None and client.user.name == user.name for client in self.clients)
         if 0 <= services.user_max <= of_user:
             raise ResourceAllocationError(
@@ -277,6 +287,16 @@ class Listener:
         self._audit("login", control)
         return {"broker": services.broker, "kind": self.kind, "connection": control.id,
                 **await services.told(inside=control.origin.gateway)}  # fmt: skip
+
+    async def _client_id_is_free(self, control: Control) -> None:
+        """Wait a while for the end of another client with its client id: it may have come again at once."""
+        for _ in range(CLIENT_ID_TRIES):
+            try:
+                self._services.require_client_id(control)
+            except InvalidClientIDError:
+                await asyncio.sleep(CLIENT_ID_WAIT_S / CLIENT_ID_TRIES)
+            else:
+                return
 
     async def ask(self, control: Control, method: str, args: list[Any]) -> Any:
         if self.kind == "ADMIN":

@@ -15,6 +15,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
+from raybroker.content.headers import require_no_sender
 from raybroker.engine.ports import Clock, Committer, Peer, Refused
 from raybroker.engine.session import Session
 from raybroker.model import histogram
@@ -177,6 +178,8 @@ class Connection:
                         self._came(frame.block)
                     session.send(frame.handle, frame.floor, frame.block, frame.txn)
                 elif isinstance(frame, wire.SendLarge):
+                    if guest is not None:
+                        self._require_no_sender(frame.block)
                     session.send_large(frame.handle, frame.floor, frame.body, frame.block, frame.txn)
                 elif isinstance(frame, wire.Settle):
                     session.settle(*frame)
@@ -185,12 +188,8 @@ class Connection:
                 elif isinstance(frame, wire.Extend):
                     session.extend(*frame)
                 elif isinstance(frame, wire.Call):
-                    if guest is not None:
-                        try:
-                            guest.check(frame.op, frame.args)
-                        except BrokerError as error:
-                            self.failed(frame.request, error.code, str(error))
-                            continue
+                    if guest is not None and not self._allowed(guest, frame):
+                        continue
                     if frame.op == "hello":
                         self._require_welcome(frame)
                         self._meter_max = _flow_count(frame.args)
@@ -217,6 +216,21 @@ class Connection:
         for part in service.bounded:
             if part.overloaded:
                 service.hold(self)
+
+    def _allowed(self, guest: Guest, frame: wire.Call) -> bool:
+        """Whether a guest may ask that; one that may not is told, and so is one for whom that cannot be found out."""
+        try:
+            guest.check(frame.op, frame.args)
+        except BrokerError as error:
+            self.failed(frame.request, error.code, str(error))
+        except (LookupError, TypeError, ValueError, OverflowError) as error:
+            self.failed(frame.request, ProtocolError.code, f"request {frame.op!r:.40} is malformed: {error!r:.200}")
+        except Exception as error:  # a client that is told nothing comes again and again
+            LOG.exception("whether %s may ask for %s could not be found out", self.peer, frame.op)
+            self.failed(frame.request, BrokerError.code, f"the broker failed: {error!r:.200}")
+        else:
+            return True
+        return False
 
     def _require_welcome(self, hello: wire.Call) -> None:
         """Raises ConnectionEndedError for a client that an administrator has ended, and tells it so."""
@@ -260,8 +274,18 @@ class Connection:
 
     def _came(self, block: Block) -> None:
         """A guest has sent messages."""
+        if block.headers_bytes:
+            self._require_no_sender(block)
         self._carried[0] += block.count
         self._carried[2] += len(block.view)
+
+    def _require_no_sender(self, block: Block) -> None:
+        """End a guest that has made messages that nobody may send; raises SecurityError."""
+        try:
+            require_no_sender(block)
+        except SecurityError as error:
+            self.end(str(error))  # Without the reason it would come again, and send them again.
+            raise
 
     def traffic(self) -> Traffic:
         """What it has carried, of a guest."""

@@ -161,7 +161,8 @@ def _outside(
         reach = TlsWays(own, connect).reach
     if addresses[0].secure or addresses[0].web:
         attributes = {**attributes, "raybroker.client.direct": False}  # The IO thread has what TLS and WebSockets keep.
-    calls = ServiceCalls(addresses, credentials, client_id=chosen, reach=reach)
+    unrestricted = own["ClientIdPolicy"] == "Unrestricted"
+    calls = ServiceCalls(addresses, credentials, client_id=chosen, reach=reach, unrestricted=unrestricted)
     reopen = partial(_reopen_outside, dict(attributes), url, who)
     return io.run(connected(calls, attributes, client_id, who.username, io, reopen=reopen))
 

@@ -28,6 +28,7 @@ from raybroker.model.errors import (
     ConfigError,
     ConnectionLostError,
     IllegalStateError,
+    InvalidClientIDError,
     NoClusterError,
     NotSupportedError,
     ProtocolError,
@@ -36,6 +37,7 @@ from raybroker.model.errors import (
     SecurityError,
 )
 from raybroker.model.listing import listed
+from raybroker.system.entropy import token as random_bytes
 from raybroker.system.interpreter import PLATFORM
 from raybroker.transport.direct import DirectSockets
 from raybroker.transport.link import Link
@@ -45,6 +47,7 @@ from raybroker.wire.port_map import MAPPER
 
 LOGIN_TIMEOUT_S: Final = 30.0
 """The proof of a password takes some tenths of a second, and more on a busy machine."""
+INSTANCE_BYTES: Final = 8
 CALL_TIMEOUT_S: Final = 90.0
 """Longer than the broker waits for anything."""
 TOLD_TIMEOUT_S: Final = 5.0
@@ -81,23 +84,24 @@ class ServiceCalls:
 
     reach     the way to a service
     observer  is told how control connections end; ``first`` is the one that has logged in first
-    user      None: the client's certificate says who it is
     client    what the client is, for listings of connections; None: a program of this Python
+    unrestricted  other connections may have its client id (ClientIdPolicy)
     """
 
     def __init__(
         self, addresses: Sequence[ServiceAddress], credentials: Credentials, *, client_id: str | None = None,
         reach: Reach | None = None, observer: Observer | None = None,
-        client: str | None = None,
+        client: str | None = None, unrestricted: bool = False,
     ) -> None:  # fmt: skip
         self.addresses = tuple(addresses)
         self._credentials = credentials
         self._reach = reach or way_to
         self._observer = observer
-        self._client = {"platform": client or PLATFORM} | (
-            {"client_id": client_id} if client_id else {}
-        )
         self.first: Channel | None = None
+        self._client = {"platform": client or PLATFORM}
+        if client_id:  # It logs in again after an end, with the same instance.
+            self._client |= {"client_id": client_id, "instance": random_bytes(INSTANCE_BYTES).hex()}
+            self._client |= {"unrestricted": "true"} if unrestricted else {}
         self._controls: dict[str, _Control] = {}
         self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         """One a broker: who asks one that answers does not wait for another one."""
@@ -130,7 +134,7 @@ class ServiceCalls:
         for address in self.addresses:
             try:
                 control = await self._open(await self._reach(address))
-            except (SecurityError, ConfigError):
+            except (SecurityError, ConfigError, InvalidClientIDError):
                 raise
             except (OSError, TimeoutError, BrokerError) as error:
                 if isinstance(error, IllegalStateError | ResourceAllocationError | NotSupportedError):
