@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -100,6 +101,13 @@ class LoopbackDirectory:
         self._services: ConnectionServices | None = None
 
     async def start(self) -> None:
+        """Raises what keeps it from starting; then nothing of it is left, above all no lock on the store."""
+        async with AsyncExitStack() as undo:
+            await self._start(undo)
+            undo.pop_all()
+
+    async def _start(self, undo: AsyncExitStack) -> None:
+        """``undo``: what is to be done when it fails."""
         clock = SystemClock()
         store: Store
         bodies: BodyStore | None = None
@@ -112,6 +120,7 @@ class LoopbackDirectory:
         else:
             store = journal = self._open_journal(self._store, clock)
             incarnation, bodies = journal.incarnation, journal.bodies
+        undo.callback(store.close)
         kept = (Catalogue.load(self._store) if self._store is not None else None) or Catalogue(self._token)
         config = self._live = LiveConfig(self._config, kept.properties)
         pages = directory_of(config, self._store, f"{LocalHost.key}-{os.getpid()}-{entropy.token(4).hex()}")
@@ -123,6 +132,8 @@ class LoopbackDirectory:
             bodies=bodies,
         )  # fmt: skip
         await self._service.start(threaded=sql or self._store is not None, inline=not sql)
+        undo.pop_all()
+        undo.push_async_callback(self._service.close)  # With its store.
         host = self._service
 
         async def make_host(hosting: str) -> LocalHost:
@@ -148,9 +159,11 @@ class LoopbackDirectory:
         )  # fmt: skip
         await self._broker.placement.adopt(host)
         await self._broker.placement.ready()
+        undo.callback(self._loops.close)
         self._loops.keep("metrics topics", self._broker.publishing.run)
         self._loops.keep("thresholds", self._broker.thresholds.run)
         self._broker.services.audit = audit_of(config, self._store, LocalHost.key, lambda: clock.now_ms() / 1e3)
+        undo.callback(self._broker.services.audit.close)
         self._broker.services.audit.record("start")
         if config["imq.service.activelist"]:
             from raybroker.broker.opening_services import Alone, hand_within, open_services
