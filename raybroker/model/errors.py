@@ -109,6 +109,10 @@ class ResourceAllocationError(BrokerError):
     retryable = True
 
 
+class LoginLimitError(ResourceAllocationError):
+    """Too many logins of an address have failed, or wait: nothing was looked at, and later it will be."""
+
+
 class QuotaExceededError(ResourceAllocationError):
     """The destination or the broker holds as many messages or bytes as it may."""
 

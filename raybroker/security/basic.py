@@ -50,6 +50,8 @@ class BasicExchange(CountedExchange):
                 raise RefusedError(f"sent a password of {len(final)} characters")
             user = await self._checks.run(self._address, self._repository.check, self.name, final)
         except RefusedError as refused:
+            self.require_unlocked()
             raise self.wrong(str(refused)) from None
+        self.require_unlocked()
         self.right()
         return Identity(user), ""

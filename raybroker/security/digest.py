@@ -57,6 +57,7 @@ class DigestExchange(CountedExchange):
         )  # fmt: skip
 
     async def finish(self, final: str) -> tuple[Identity, str]:
+        self.require_unlocked()
         entry = self._users.get(self.name)
         try:
             signature = self._scram.finish(final)

@@ -32,6 +32,7 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
+from functools import partial
 from typing import Any, Final, Protocol
 
 from raybroker.client.aio.connection import Connection
@@ -43,14 +44,16 @@ from raybroker.client.connection.logging_in import Credentials
 from raybroker.client.connection.service_address import SERVICE, ServiceAddress
 from raybroker.client.connection.service_calls import ServiceCalls, Way, way_to
 from raybroker.model.errors import BrokerError, SecurityError
+from raybroker.security.checks import Checks
 from raybroker.services.arrivals import GATEWAY, Origin
 from raybroker.services.listener import PAUSED
+from raybroker.services.login_turns import LoginTurns
 from raybroker.transport.link import Link
 from raybroker.wire.native.preamble import preamble
 
 LOG: Final = logging.getLogger("raybroker.services")
-LOGINS_MAX: Final = 16
-"""Clients of one gateway that log in at the same time; the others wait for their turn."""
+PROVING_THREADS: Final = 2
+"""Threads in which passwords are proved, of a lower priority than messages."""
 CLOSE_TIMEOUT_S: Final = 5.0
 OWN: Final = ServiceAddress("this process", 0, SERVICE, False)
 
@@ -82,11 +85,12 @@ class Near(Protocol):
 
 class Gateway:
     """For the clients of one service: ``connect_as``. ``io``: the thread and loop of all gateways of the broker;
-    ``state()``: of the service; ``near``: hosts on that loop, None: there are none."""
+    ``state()``: of the service; ``near``: hosts on that loop, None: there are none;
+    ``checks``: where passwords are proved, None: in any thread."""
 
     def __init__(
         self, service: str, arrive: Arrive, io: IoThread, state: Callable[[], str] = lambda: "RUNNING",
-        near: Near | None = None,
+        near: Near | None = None, checks: Checks | None = None,
     ) -> None:  # fmt: skip
         self.service = service
         self.io = io
@@ -94,7 +98,8 @@ class Gateway:
         self.arrive = arrive
         self._arrive = arrive
         self._near = near
-        self._logging_in = asyncio.Semaphore(LOGINS_MAX)
+        self._turns = LoginTurns()
+        self._checks = checks
 
     async def connect_as(
         self, user: str, password: str, *, token: str | None = None, peer: str, client_id: str | None = None,
@@ -124,13 +129,16 @@ class Gateway:
         """:meth:`connect_as` on the gateway's loop, for those who work there: the connection without its face."""
         dialler = _Dialler(self._arrive, peer, self._guests_of)
         observer = _Observer(ended) if ended is not None else None
+        address = peer.rpartition(":")[0]
+        proving = partial(self._checks.run, address) if self._checks is not None else None
+        credentials = Credentials(user, password, token=token, sends="always", proving=proving)
         calls = ServiceCalls(
-            (OWN,), Credentials(user, password, token=token, sends="always"), client_id=client_id, reach=dialler.reach,
+            (OWN,), credentials, client_id=client_id, reach=dialler.reach,
             client=client or self.service, observer=observer,
         )  # fmt: skip
         if observer is not None:
             observer.calls = calls
-        async with self._logging_in:
+        async with self._turns.of(user or str(token), address):
             return await connected(
                 calls, {"raybroker.client.direct": False, **(attributes or {})}, client_id, user or None, self.io
             )
@@ -213,6 +221,7 @@ class Gateways:
         self._make = servers
         self._near = near
         self._io: IoThread | None = None
+        self._checks = Checks(PROVING_THREADS)
         self._open: dict[str, Server] = {}
         """By service."""
 
@@ -223,7 +232,7 @@ class Gateways:
         """Serve a service at a socket that listens; its listener gets what ``arrive`` is given."""
         near = self._near
         io = self._io = self._io or (near.io() if near is not None else IoThread("raybroker-gateways"))
-        server = self._make[protocol](Gateway(service, arrive, io, state, near))
+        server = self._make[protocol](Gateway(service, arrive, io, state, near, self._checks))
         self._open[service] = server
         io.submit(server.start(bound)).add_done_callback(_log_failure)
 
@@ -234,6 +243,7 @@ class Gateways:
 
     def close(self) -> None:
         """End them; does not wait for it."""
+        self._checks.close()
         if self._io is not None:
             io, self._io = self._io, None
             threading.Thread(target=self._close, args=(io,), name="raybroker-gateways-end", daemon=True).start()

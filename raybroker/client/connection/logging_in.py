@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from raybroker.client.connection.channel import Channel
@@ -16,6 +16,7 @@ BASIC: Final = "basic"
 TOKEN: Final = "token"
 SENDS: Final = "raybroker.client.send_secrets"
 Token = str | Callable[[], str]
+Proving = Callable[..., Awaitable[Any]]
 
 
 class Credentials:
@@ -23,16 +24,19 @@ class Credentials:
 
     token   of an identity provider, or a function that gets one for each login
     sends   when a password or a token is sent as it is: private (encrypted, or within the machine), always, never
+    proving calls what takes time, beside the loop; None: in any thread
     """
 
     def __init__(
-        self, user: str = "", password: str = "", *, token: Token | None = None, sends: str = "private"
-    ) -> None:
+        self, user: str = "", password: str = "", *, token: Token | None = None, sends: str = "private",
+        proving: Proving | None = None,
+    ) -> None:  # fmt: skip
         self.user = user
         self._password = password
         self._token = token
         self._sends = sends
         self._certified = False
+        self._proving = proving or asyncio.to_thread
 
     @classmethod
     def of_certificate(cls) -> Credentials:
@@ -65,7 +69,7 @@ class Credentials:
     async def _by_digest(self, channel: Channel, client: dict[str, str]) -> dict[str, Any]:
         scram = ScramClient(self.user, self._password, random_bytes(NONCE_BYTES).hex())
         challenge = await channel.call("login", {"mechanism": DIGEST, "first": scram.first(), "client": client})
-        final = await asyncio.to_thread(scram.final, str(challenge))
+        final: str = await self._proving(scram.final, str(challenge))
         told = _checked(await channel.call("proof", {"final": final}))
         scram.check(str(told["signature"]))
         return told

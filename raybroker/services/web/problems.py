@@ -13,6 +13,7 @@ from raybroker.model.errors import (
     IllegalStateError,
     InvalidDestinationError,
     InvalidSelectorError,
+    LoginLimitError,
     MasterUnavailableError,
     MemoryLowError,
     MessageFormatError,
@@ -45,6 +46,7 @@ STATUSES: Final[tuple[tuple[type[BrokerError], int], ...]] = (
     (NotSupportedError, 501),
     (QuotaExceededError, 507),
     (StoreFullError, 507),
+    (LoginLimitError, 429),
     (MemoryLowError, 503),
     (DestinationPausedError, 503),
     (ResourceAllocationError, 503),
@@ -63,7 +65,7 @@ TITLES: Final[Mapping[int, str]] = {
     400: "The request is malformed", 401: "Who are you", 403: "Not permitted", 404: "There is no such thing",
     405: "Not this method", 410: "It has ended", 408: "The request did not come in time", 409: "Not in this state",
     411: "The length of the body is missing", 413: "Too large", 415: "Not this type of body",
-    429: "Too many failed logins", 431: "Headers too large", 500: "The broker failed",
+    429: "Too many logins", 431: "Headers too large", 500: "The broker failed",
     501: "Not built", 503: "Not now", 504: "No answer in time", 505: "Not this version of HTTP", 507: "Full",
 }  # fmt: skip
 
@@ -102,6 +104,6 @@ def problem(error: BrokerError) -> dict[str, Any]:
 def headers_of(error: BrokerError) -> dict[str, str]:
     """Headers that go with it."""
     found = dict(error.headers) if isinstance(error, RefusedError) else {}
-    if status_of(error) == 503:
+    if status_of(error) in (429, 503):
         found.setdefault("Retry-After", "1")
     return found

@@ -3,8 +3,8 @@
 A connection is kept while its user has requests or holds something, and IDLE_S longer. The password of a request is
 compared with the one that was proved; it is proved again every RECHECK_S, so that a user who was made inactive, or has
 another password, loses his connection. A token is a user of its own: another token of the same user has another
-connection. At most ``most`` connections, LOGINS_MAX logins at once and LOGINS_WAITING_MAX more that wait,
-LOGINS_OF_ADDRESS_MAX of them from one address.
+connection. At most ``most`` connections, and LOGINS_MAX logins that are under way, LOGINS_OF_ADDRESS_MAX of them from
+one address; how many of them are checked at once is the gateway's business.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from raybroker.model.errors import (
     BrokerError,
     IllegalStateError,
+    LoginLimitError,
     NotAdmittedError,
     ResourceAllocationError,
     SecurityError,
@@ -30,8 +31,7 @@ LOG: Final = logging.getLogger("raybroker.services")
 IDLE_S: Final = 60.0
 RECHECK_S: Final = 30.0
 SWEEP_S: Final = 5.0
-LOGINS_MAX: Final = 4
-LOGINS_WAITING_MAX: Final = 64
+LOGINS_MAX: Final = 256
 LOGINS_OF_ADDRESS_MAX: Final = 16
 """Logins from one address that are under way or wait, so that wrong ones from there keep nobody else waiting."""
 LOGIN_TIMEOUT_S: Final = 30.0
@@ -98,7 +98,6 @@ class Users(Generic[U]):
         self._digests = Digests()
         self._known: dict[str, Known[U]] = {}
         self._opening: dict[tuple[str, bytes, str], asyncio.Task[Known[U]]] = {}
-        self._logins = asyncio.Semaphore(LOGINS_MAX)
         self._closing: set[asyncio.Task[None]] = set()
         self._loops = Supervisor("the users of a service over HTTP")
         self._sweeping: asyncio.Task[None] | None = None
@@ -163,11 +162,11 @@ class Users(Generic[U]):
         key = (name, digest, peer.rpartition(":")[0])
         task = self._opening.get(key)
         if task is None:
-            if len(self._opening) >= LOGINS_MAX + LOGINS_WAITING_MAX:
-                raise ResourceAllocationError(f"{len(self._opening)} users are logging in; try again")
+            if len(self._opening) >= LOGINS_MAX:
+                raise LoginLimitError(f"{len(self._opening)} users are logging in; try again")
             of_address = sum(opening[2] == key[2] for opening in self._opening)
             if of_address >= LOGINS_OF_ADDRESS_MAX:
-                raise ResourceAllocationError(f"{of_address} users of {key[2]} are logging in; try again")
+                raise LoginLimitError(f"{of_address} users of {key[2]} are logging in; try again")
             task = self._opening[key] = asyncio.get_running_loop().create_task(self._open(name, given, digest, peer))
             task.add_done_callback(lambda done: self._opened(key, done))
         try:
@@ -198,10 +197,9 @@ class Users(Generic[U]):
         return opened
 
     async def _open(self, name: str, given: Credentials, digest: bytes, peer: str) -> Known[U]:
-        async with self._logins:
-            if name not in self._known and len(self._known) >= self._most:
-                self._make_room()
-            opened = await self._log_in(given, peer)
+        if name not in self._known and len(self._known) >= self._most:
+            self._make_room()
+        opened = await self._log_in(given, peer)
         if self.closed:
             await opened.close()
             raise ResourceAllocationError("the service ends")
@@ -227,8 +225,7 @@ class Users(Generic[U]):
     async def _recheck(self, name: str, given: Credentials, known: Known[U], peer: str) -> None:
         """Prove the secret again: it may have been changed since."""
         try:
-            async with self._logins:
-                proof = await self._log_in(given, peer)
+            proof = await self._log_in(given, peer)
             await proof.close()
             known.proved_s = self._now_s()
         except SecurityError as error:
