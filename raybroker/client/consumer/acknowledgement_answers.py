@@ -45,6 +45,18 @@ class Confirmation(Future[int]):
         return error
 
 
+class Faulty(Confirmation):
+    """Stands among the answers for what could not be asked for at all."""
+
+    def __init__(self, fault: BrokerError) -> None:
+        Future.__init__(self)
+        self._fault = fault
+        self.set_result(0)
+
+    def verdict(self) -> BrokerError | None:
+        return self._fault
+
+
 Confirmations = list[Confirmation]
 
 

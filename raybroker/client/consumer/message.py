@@ -36,7 +36,7 @@ class MessageSession(Protocol):
 
     def acknowledge_one(self, message: Message, /) -> Any: ...
 
-    def acknowledge(self, up_to: Message | None, /) -> Any: ...
+    def acknowledge_up_to(self, message: Message, /) -> Any: ...
 
     def settle_as(self, message: Message, outcome: str, delay_ms: int | None, reason: str, /) -> Any: ...
 
@@ -300,6 +300,9 @@ class Message:
         acknowledged already is no error. This and the others raise, and change nothing, when the message went back:
         ConnectionLostError when the connection to its broker was lost, and IllegalStateError after ``recover``, after
         the ack deadline, and when its consumer, session or connection is closed.
+
+        Of messages that it covers some may have gone back, since their ack deadline has passed, their connection was
+        lost or their consumer was closed: the others are acknowledged, and the same errors name those, once.
         """
         return self._delivery.consumer.session.acknowledge_by_policy(self)
 
@@ -308,8 +311,9 @@ class Message:
         return self._delivery.consumer.session.acknowledge_one(self)
 
     def acknowledge_up_to(self) -> Any:
-        """Acknowledge what the session consumed up to and including this message."""
-        return self._delivery.consumer.session.acknowledge(self)
+        """Acknowledge what the session consumed up to and including this message; raises as :meth:`acknowledge` for
+        what went back of that."""
+        return self._delivery.consumer.session.acknowledge_up_to(self)
 
     def reject(self, reason: str | BaseException | None = None) -> Any:
         """It can never be processed: it is dead at once, and not delivered again.

@@ -19,6 +19,7 @@ from raybroker.client.consumer.flow_control import CreditFlow, PrefetchFlow
 from raybroker.client.consumer.message import Delivery, Message, Receiver
 from raybroker.client.consumer.notifier import Notifier
 from raybroker.client.consumer.returned_deliveries import WITHDRAWN, ReturnedDeliveries
+from raybroker.client.consumer.uncovered import UncoveredDeliveries
 from raybroker.model.block import Block
 from raybroker.model.errors import BrokerError
 from raybroker.system.clock import SystemClock
@@ -59,11 +60,13 @@ class BufferSession(Protocol):
     holds_back   nothing is handed out while this is not 0
     owing        the buffers that something was handed out from, in the order in which they began, and maybe some of
                  which all is acknowledged by now: what to look through, however many consumers the session has
+    uncovered    what went back, for the session's next acknowledgement to tell
     """
 
     keeps_track: bool
     holds_back: int
     owing: dict[Any, None]
+    uncovered: UncoveredDeliveries
 
     @property
     def connection(self) -> BufferConnection: ...
@@ -261,6 +264,7 @@ class PrefetchBuffer(ABC):
                 waiting += len(void)
                 self._void(index, delivery, start, before | void)
             self.returned.add(self.epoch, unacknowledged_ranges.common(self.consumed, ranges), why)
+            self.session.uncovered.add(self, self.name, self.epoch, self.consumed, ranges, why)
             held = unacknowledged_ranges.cut_ranges(self.consumed, ranges)
             ask = self._flow.consumed(waiting) if waiting else 0
             if self._share is not None:
@@ -382,6 +386,7 @@ class PrefetchBuffer(ABC):
         self._deliveries.clear()
         self._at = 0
         self.returned.add(self.epoch, self.consumed, why)
+        self.session.uncovered.add(self, self.name, self.epoch, self.consumed, None, why)
         self.consumed.clear()
         self.owing = -1
 

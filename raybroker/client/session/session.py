@@ -16,12 +16,13 @@ from typing import Any, Final, Protocol, TypeVar
 
 from raybroker.client.arguments import check_arguments
 from raybroker.client.connection.connection import ConnectionCore
-from raybroker.client.consumer.acknowledgement_answers import Confirmation, Confirmations
+from raybroker.client.consumer.acknowledgement_answers import Confirmation, Confirmations, Faulty
 from raybroker.client.consumer.acknowledgement_window import AcknowledgementWindow
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.message import Message, Reply
 from raybroker.client.consumer.returned_deliveries import not_settled
 from raybroker.client.consumer.unacknowledged_ranges import size
+from raybroker.client.consumer.uncovered import UncoveredDeliveries
 from raybroker.client.destinations import Destination
 from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.session.transaction import SessionTransactions
@@ -131,6 +132,8 @@ class SessionCore:
         """What a listener is called with at the moment."""
         self._done: int | None = None
         """Serial of the last message that the application is done with; None: of all that were handed out."""
+        self.uncovered = UncoveredDeliveries()
+        """What was handed out and went back, for the next acknowledgement to tell."""
         self.in_batch = False
         """With "dups_ok": what is handed out now, the application gets together with what it has in hand."""
         self.holds_back = 0
@@ -320,14 +323,30 @@ class SessionCore:
         """What ``message.acknowledge()`` means: all that was consumed, or with acknowledgePolicy=Previous up to this
         message."""
         if self._to_previous:
-            return self.acknowledge(message)
+            return self.acknowledge_up_to(message)
         self.require_open()
         if self.mode != "client":
             return self.finish([])
         consumer = message._delivery.consumer
         if not isinstance(consumer, ConsumerCore) or consumer.returned.rows:
-            self._require_here(message, "acknowledge()")
-        return self.finish(self.settle())
+            self._require_here(message, "acknowledge()", covers=True)
+        return self.finish(self.settle() + self._uncovered("acknowledge()"))
+
+    def _uncovered(self, what: str, up_to: int | None = None) -> Confirmations:
+        """Stands for what an acknowledgement covers, up to a serial if one is given, and went back before."""
+        fault = self.uncovered.fault(what, up_to)
+        return [Faulty(fault)] if fault is not None else []
+
+    def acknowledge_up_to(self, message: Message) -> Any:
+        """All that the session has consumed up to a message; raises for what of it went back before."""
+        self.require_open()
+        if self.mode != "client":
+            return self.finish([])
+        serial = _receiver(message).serial_of(message)
+        if serial is None:
+            self._require_here(message, "the acknowledgement")
+            return self.finish([])
+        return self.finish(self.settle(serial) + self._uncovered("the acknowledgement", serial))
 
     def acknowledge(self, up_to: Message | None) -> Any:
         """All that the session has consumed, or up to a message; ignored in other modes than "client"."""
@@ -354,11 +373,17 @@ class SessionCore:
         consumer.acknowledge(message._delivery.epoch, ranges, confirmed)
         return self.finish([confirmed])
 
-    def _require_here(self, message: Message, what: str) -> None:
-        """Raises when a message went back unsettled: ``what`` would do nothing for it."""
-        why = _receiver(message).why_returned(message)
+    def _require_here(self, message: Message, what: str, *, covers: bool = False) -> None:
+        """Raises when a message went back unsettled: ``what`` would do nothing for it, and when it ``covers`` others
+        for those that went back too."""
+        consumer = _receiver(message)
+        why = consumer.why_returned(message)
         if why is not None:
-            raise not_settled(what, why)
+            self.uncovered.told(consumer, message._delivery.epoch, message.tag)
+            error = not_settled(what, why)
+            if covers and (others := self.uncovered.others()):
+                error.add_note(f"so did: {others}")
+            raise error
 
     def settle_as(self, message: Message, outcome: str, delay_ms: int | None = None, reason: str = "") -> Any:
         """End one message otherwise than by acknowledging it: "reject", "release" or "fail".
@@ -431,6 +456,7 @@ class SessionCore:
         One whose connection is lost has given it back by that. Raises the first other error, after all of them.
         """
         self.unsettled = 0
+        self.uncovered.forget()
         fault: BrokerError | None = None
         for consumer in list(self.consumers):
             try:
