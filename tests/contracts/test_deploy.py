@@ -97,6 +97,19 @@ def test_coroutines_run_concurrently_up_to_the_limit_and_are_awaited(connection:
         until(lambda: pool.totals()["messages"] == 20)  # Counted once the acknowledgement is confirmed.
 
 
+def test_the_loop_of_coroutines_is_closed_when_the_pool_has_stopped(connection: Any) -> None:
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    @rb.listener(queue="work")
+    async def handle(message: Any) -> None:
+        loops.append(asyncio.get_running_loop())
+
+    connection.session().producer("work").send("x")
+    with deploy(connection, handle):
+        until(lambda: loops)
+    until(loops[0].is_closed)
+
+
 def test_a_batch_that_fails_is_tried_again_one_by_one_and_the_bad_message_is_rejected(connection: Any) -> None:
     calls: list[list[int]] = []
 

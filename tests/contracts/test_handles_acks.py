@@ -288,6 +288,18 @@ def test_a_session_with_a_listener_cannot_receive_as_well(broker: LoopbackBroker
             call()
 
 
+def test_a_listener_gets_what_the_session_itself_had_waiting(broker: LoopbackBroker) -> None:
+    connection, name = broker.connect(), broker.name()
+    session, recorder = connection.session(), Recorder()
+    session.producer(name).send_many(range(10))
+    assert session.receive(name, timeout=WAIT_S).body == 0
+    session.consumer(name).on_message(recorder)
+    session.producer(name).send_many(range(10, 20))
+    until(lambda: sorted(body for body, _ in recorder.seen) == list(range(1, 20)))
+    until(lambda: held(connection, name) == 0)
+    assert len(consumers_of(connection, name)) == 1
+
+
 @pytest.mark.parametrize("prefetch", [0, 1, 2])
 def test_a_listener_gets_its_messages_with_every_prefetch(broker: LoopbackBroker, prefetch: int) -> None:
     connection, name = broker.connect(), broker.name()

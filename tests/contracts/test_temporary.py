@@ -94,6 +94,23 @@ def test_a_temporary_destination_is_deleted_only_when_nobody_consumes(broker: Lo
         session.producer(temporary).send("x")
 
 
+@pytest.mark.parametrize("ack", ["auto", "client"])
+@pytest.mark.parametrize("how", ["receive", "receive_many"])
+def test_consumers_that_a_session_keeps_by_itself_end_with_a_temporary_destination(
+    how: str, ack: str, broker: LoopbackBroker
+) -> None:
+    session = broker.connect().session(ack=ack)
+    temporary = session.temporary_queue()
+    session.producer(temporary).send_many(range(3))
+    if how == "receive":
+        assert session.receive(temporary, timeout=WAIT_S).body == 0
+    else:
+        assert bodies(session.receive_many(temporary, 2, timeout=WAIT_S)) == [0, 1]
+    temporary.delete()
+    with pytest.raises(InvalidDestinationError):
+        session.receive(temporary, timeout=0.01)
+
+
 def test_temporary_destinations_are_not_there_after_a_restart(store: OneStore) -> None:
     """D-23: not stored"""
     session = store.open().connect().session()

@@ -33,7 +33,7 @@ from raybroker.client.connection.unreferenced import Handles
 from raybroker.client.consumer.acknowledgement_window import AcknowledgementWindow
 from raybroker.client.consumer.lost_consumers import ConsumerHandles
 from raybroker.client.consumer.message import Message
-from raybroker.client.consumer.subscriptions import unsubscribe
+from raybroker.client.consumer.subscriptions import delete_temporary, unsubscribe
 from raybroker.client.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic, destination_of
 from raybroker.client.listener.in_call import require_may_end
 from raybroker.client.pickled import PicklableConnection, Unpicklable
@@ -235,13 +235,13 @@ class Session(Unpicklable):
     async def temporary_queue(self) -> TemporaryQueue:
         """A new queue, for answers; it ends with ``delete()`` or with the connection."""
         self._require_open()
-        found: TemporaryQueue = await self._run(opening.temporary_queue(self._core, self._run))
+        found: TemporaryQueue = await self._run(opening.temporary_queue(self._core, self._delete))
         return found
 
     async def temporary_topic(self) -> TemporaryTopic:
         """A new topic that ends with ``delete()`` or with the connection."""
         self._require_open()
-        found: TemporaryTopic = await self._run(opening.temporary_topic(self._core, self._run))
+        found: TemporaryTopic = await self._run(opening.temporary_topic(self._core, self._delete))
         return found
 
     # ---- producers and consumers -----------------------------------------------------------------------------------
@@ -546,6 +546,19 @@ class Session(Unpicklable):
             self._replier = await self.producer()
         return await self._replier.send(body, destination=target, **options)
 
+    async def _delete(self, destination: Destination) -> None:
+        """End a temporary destination, and the consumers on it that :meth:`receive` keeps."""
+        for session in list(self.connection._sessions):
+            await session._let_receiver_go(destination)
+        await self._run(delete_temporary(self._core.connection, destination))
+
+    async def _let_receiver_go(self, destination: Destination) -> None:
+        """Close the consumer that :meth:`receive` keeps for a destination, unless somebody waits there."""
+        kept = self._received.get(destination)
+        if kept is not None and not kept._core._notifier.has_waiters:
+            del self._received[destination]
+            await kept.close()
+
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return run(self._core.connection.io, work)
 
@@ -561,6 +574,9 @@ class Session(Unpicklable):
     def _listen(self) -> None:
         if self._listening is None:
             self._listening = Listening(self)
+            for kept in self._received.values():  # They are not received from any more, and have a share in what comes.
+                self._core.connection.io.post(kept._core.let_go)
+            self._received.clear()
         self._listening.work()
 
     async def _come_back(self, wanted: int = 1, *, in_hand: bool = True) -> None:

@@ -70,7 +70,19 @@ class Listening:
         self._serving.ended()
         self._core.listen_no_more()
 
+    @property
+    def _ends(self) -> bool:
+        """The process ends, and its connections have ended: what is in hand comes again, and nobody is to be told."""
+        return bool(self._core.connection.io.unusable)
+
     def _serve(self) -> None:
+        try:
+            self._serve_all()
+        except BaseException:
+            if not self._ends:
+                raise
+
+    def _serve_all(self) -> None:
         session = self._session
         while not session.closed:
             self._serving.woken()
@@ -101,6 +113,8 @@ class Listening:
         try:
             message = core.take_one()
         except BrokerError as error:
+            if self._ends:
+                raise
             log.error("the listener of %s is called no more: %s", core.name, error)
             core.listener = None
             return False
@@ -145,10 +159,14 @@ class Listening:
 
     def _uncertain(self, error: BrokerError) -> None:
         """Report that messages of a listener are not acknowledged: they come again, or their outcome is unknown."""
+        if self._ends:
+            raise error
         log.warning("what a listener had done with was not acknowledged: %s", error)
         self._core.connection.events.post_failure(error)
 
     def _failed(self, handler: Handler, message: Message, error: BaseException) -> None:
+        if self._ends:
+            raise ConnectionLostError(self._core.connection.io.unusable) from error
         verdict = judge(self._core, handler.retries, handler.function, message, error)
         batched = self._batching is not None and self._batching.calls > 0
         if self._batching is not None:

@@ -25,9 +25,11 @@ class Serving:
         """Run ``serve()`` in the thread."""
 
         def whole() -> None:
-            serve()
-            if self._runner is not None:
-                self._runner.close()
+            try:
+                serve()
+            finally:
+                if self._runner is not None:
+                    self._runner.close()
 
         self._thread = threading.Thread(target=whole, name="raybroker-session", daemon=True)
         self._thread.start()

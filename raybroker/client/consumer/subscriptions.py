@@ -120,12 +120,18 @@ async def make_temporary(session: SessionCore, kind: type[Queue] | type[Topic]) 
 
 
 async def delete_temporary(connection: ConnectionCore, destination: Destination) -> None:
-    """End a temporary destination of this connection; raises IllegalStateError while a consumer is open on it."""
+    """End a temporary destination of this connection; raises IllegalStateError while a consumer is open on it.
+
+    Consumers that nobody refers to, and that are there for what they gave out, end with it.
+    """
     if destination not in connection.temporaries:
         return
-    for session in connection.sessions:
-        if any(consumer.destination == destination for consumer in session.consumers):
-            raise IllegalStateError(f"{destination.text} is in use: close its consumers first")
+    there = [one for session in connection.sessions for one in session.consumers if one.destination == destination]
+    if not all(consumer.has_ended() for consumer in there):
+        raise IllegalStateError(f"{destination.text} is in use: close its consumers first")
+    for consumer in there:
+        consumer.shut()
+        await consumer.close()
     await connection.directory.destroy_temporary(destination.kind, destination.name, connection.identity)
     connection.temporaries.discard(destination)
 

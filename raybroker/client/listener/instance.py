@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
+from raybroker.client.connection.io_thread import ending
 from raybroker.client.listener.batching import Batching
 from raybroker.client.listener.handler import Verdict, give_up, judge, reason_of, report, require_result
 from raybroker.client.listener.listener import Listener
@@ -73,8 +74,8 @@ class Instance:
         """Run a coroutine on the event loop of the instance; returns when it has ended."""
         with self._lock:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name="raybroker-listener-loop", daemon=True).start()
+                self._loop = loop = asyncio.new_event_loop()
+                threading.Thread(target=_run_loop, args=(loop,), name="raybroker-listener-loop", daemon=True).start()
         done: Future[None] = asyncio.run_coroutine_threadsafe(_awaited(result), self._loop)
         done.result()
 
@@ -161,11 +162,15 @@ class _Worker:
                     while not stopping.is_set():
                         step()
                 except BrokerError as error:
+                    if ending():  # What is in hand comes again, and nobody is to be told.
+                        return
                     self._lost(error)
                     stopping.wait(pause_s)
                     pause_s = min(pause_s * 2, PAUSE_LONGEST_S)
             self._leave()
         except BaseException as error:  # noqa: BLE001 - a thread that ends without a word would be a pool that is dead
+            if ending():
+                return
             self._set("stopped")
             self._instance.failed(error)
 
@@ -245,12 +250,16 @@ class _Worker:
         batching.alone = max(batching.alone - 1, 0)
         try:
             self._call(messages if self._listener.batch > 1 else messages[0])
-        except BaseException as error:  # noqa: BLE001 - whatever ends a call is its messages' failure
+        except BaseException as error:  # Whatever ends a call is its messages' failure.
+            if ending():
+                raise
             self._failed(messages, error)
             return
         try:
             messages[-1].acknowledge()
         except (ConnectionLostError, IllegalStateError) as error:  # They come again.
+            if ending():
+                raise
             self._instance.last_error = repr(error)
             log.warning("what the listener %s had done with was not acknowledged: %s", self._listener.name, error)
             return
@@ -273,7 +282,9 @@ class _Worker:
         self.counts["redelivered"] += message.redelivered
         try:
             self._call(message)
-        except BaseException as error:  # noqa: BLE001 - as above
+        except BaseException as error:  # As above.
+            if ending():
+                raise
             batched = batching.calls > 0
             verdict = self._judged(message, error)
             batching.failed(in_call=not verdict.rejects)
@@ -287,6 +298,8 @@ class _Worker:
         try:
             self._session.commit()
         except BrokerError as error:
+            if ending():
+                raise
             self._instance.last_error = repr(error)
             self._batching.failed(in_call=False)
             log.warning("the transaction of the listener %s was not committed: %s", self._listener.name, error)
@@ -318,6 +331,12 @@ class _Worker:
     def _give_up(self, message: Message, verdict: Verdict, *, batched: bool = False) -> None:
         core = self._session._core
         core.connection.io.run(give_up(core, message, verdict, batched=batched))
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Until it is stopped; what calls have left behind there is cancelled then."""
+    with asyncio.Runner(loop_factory=lambda: loop):
+        loop.run_forever()
 
 
 async def _awaited(result: Awaitable[object]) -> None:

@@ -17,7 +17,6 @@ from raybroker.client.consumer.consumer_options import consumer_options
 from raybroker.client.consumer.multi_broker import MultiBrokerConsumer
 from raybroker.client.consumer.subscriptions import (
     SHARING,
-    delete_temporary,
     make_temporary,
     open_consumer,
     shared_by_policy,
@@ -184,15 +183,13 @@ def browser(core: SessionCore, destination: object, selector: str | None, serial
     return BrowserCore(core.connection, looking, found, selector or None, unpickles=check_serializer(serializer))
 
 
-async def temporary_queue(core: SessionCore, run: Callable[[Any], Any]) -> TemporaryQueue:
-    """``run(work)`` is how the face waits for work on the IO loop."""
-    name = await make_temporary(core, Queue)
-    return TemporaryQueue(name, core.connection, lambda it: run(delete_temporary(core.connection, it)))
+async def temporary_queue(core: SessionCore, delete: Callable[[Any], Any]) -> TemporaryQueue:
+    """``delete(destination)`` is how the face ends it."""
+    return TemporaryQueue(await make_temporary(core, Queue), core.connection, delete)
 
 
-async def temporary_topic(core: SessionCore, run: Callable[[Any], Any]) -> TemporaryTopic:
-    name = await make_temporary(core, Topic)
-    return TemporaryTopic(name, core.connection, lambda it: run(delete_temporary(core.connection, it)))
+async def temporary_topic(core: SessionCore, delete: Callable[[Any], Any]) -> TemporaryTopic:
+    return TemporaryTopic(await make_temporary(core, Topic), core.connection, delete)
 
 
 async def let_consumer_go(core: AnyConsumer) -> None:
