@@ -7,6 +7,7 @@ from collections.abc import Callable
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.destination import Destination
 from raybroker.core.outcome import DeadLetter
+from raybroker.engine.counted_lines import CountedLines
 from raybroker.engine.life_cycle import LifeCycle
 from raybroker.engine.ports import Codec, Governed, Named
 from raybroker.model.block import Block
@@ -15,13 +16,19 @@ from raybroker.model.settings import ConfigView
 
 
 class DeadLetterLog:
-    """``life``: the log of messages' lives; ``report``: takes a line for the log of the host."""
+    """``life``: the log of messages' lives; ``report``: takes a line for the log of the host.
 
-    def __init__(self, codec: Codec, config: ConfigView, life: LifeCycle, report: Callable[[str], None]) -> None:
+    ``lines``: takes those that many messages have in common.
+    """
+
+    def __init__(
+        self, codec: Codec, config: ConfigView, life: LifeCycle, report: Callable[[str], None], lines: CountedLines
+    ) -> None:
         self._codec = codec
         self._config = config
         self._life = life
         self._report = report
+        self._lines = lines
 
     def died(self, home: Destination, effect: DeadLetter, block: Block) -> None:
         """Messages of a block have died: told once, also when no target takes them yet."""
@@ -29,9 +36,15 @@ class DeadLetterLog:
         if self._life.wanted(home):
             self._life.died(home, effect, block)
 
-    def refused(self, home: Named, why: str) -> None:
-        """Dead messages of a destination stay there for now."""
-        self._report(f"dead messages of {home.kind} {home.name} cannot be moved: {why}")
+    def refused(self, home: Named, count: int, why: str, *, kept: bool) -> None:
+        """So many dead messages of a destination cannot be moved: they stay there for now, or are dropped."""
+        where, end = f"{home.kind} {home.name}", "kept, and offered again" if kept else "dropped"
+
+        def text(count: int) -> str:
+            what = "1 dead message" if count == 1 else f"{count} dead messages"
+            return f"[B2175] {what} of {where} cannot be moved: {why}; {end}"
+
+        self._lines.note((home.kind, home.name, why, kept), count, text)
 
     def _tell(self, home: Governed, effect: DeadLetter, block: Block) -> None:
         logging = effect.reason == "EXPIRED" and home.attributes.expirationPolicy == "Log"

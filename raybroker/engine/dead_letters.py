@@ -61,14 +61,19 @@ class DeadLetters:
             if target is None:
                 self._moves.settle(home, part)
             else:
-                self._moves.send(home, part, block, target, partial(self._refused, home), truncate=truncate)
+                refused = partial(self._refused, home, again=again)
+                self._moves.send(home, part, block, target, refused, truncate=truncate)
 
-    def _refused(self, home: Destination, effect: DeadLetter, why: str) -> None:
-        """The error destination is full or missing: what is persistent stays, and is offered again."""
+    def _refused(self, home: Destination, effect: DeadLetter, why: str, *, again: bool) -> None:
+        """The error destination is full or missing: what is persistent stays, and is offered again.
+
+        ``again``: it was refused before, and the log has heard of it.
+        """
         block = home.block_index.held.get(effect.ordinal)
         if block is None:
             return
-        self._log.refused(home, why)
+        if not again:
+            self._log.refused(home, effect.mask.bit_count(), why, kept=block.persistent)
         if block.persistent:
             self._not_taken.add((home, effect))
         else:

@@ -28,6 +28,7 @@ from raybroker.engine.client_effects import ClientEffects
 from raybroker.engine.connection_requests import ConnectionRequests
 from raybroker.engine.consumer_requests import ConsumerRequests
 from raybroker.engine.consumer_watch import ConsumerWatch
+from raybroker.engine.counted_lines import CountedLines
 from raybroker.engine.counter_baselines import CounterBaselines
 from raybroker.engine.dead_letter_log import DeadLetterLog
 from raybroker.engine.dead_letter_moves import DeadLetterMoves
@@ -115,6 +116,7 @@ class Host:
         self.codec = codec
         self.incarnation = incarnation
         self.report = report or _unheard
+        self._lines = CountedLines(lambda: clock.monotonic_ns() // 1_000_000, self.report)
         self._broker = broker
         self._forward = forward
         self._idle = idle
@@ -186,7 +188,7 @@ class Host:
         self.dead_letters = DeadLetters(
             executor, registry, self.blocks, DeadLetterPolicy(codec, self.config),
             DeadLetterMoves(executor, registry, own, self._death_records, self._forward),
-            DeadLetterLog(codec, self.config, self.meters.life, self.report), dead,
+            DeadLetterLog(codec, self.config, self.meters.life, self.report, self._lines), dead,
         )  # fmt: skip
         full: Retries[tuple[Destination, Compose]] = Retries(self._wakeups, clock.now_ms)
         self.composition = MessageComposition(
@@ -306,6 +308,7 @@ class Host:
         self._blocked.tick(now_ms)
         for part in (self.dead_letters, self.schedules, self.transfer, self.composition, self.memory):
             part.tick(now_ms)
+        self._lines.tick()
         self._wakeups.remind()
 
     def count(self) -> None:

@@ -49,11 +49,13 @@ class MessageMoves:
         self._codec = codec
         self._clock = clock
         self._report = report
+        self._left: dict[tuple[Destination, str], int] = {}
+        """Dead messages that stay: where they are, and where they died."""
 
     def revive(self, home: Destination, ordinal: int, mask: int, block: Block) -> Moved:
         """Send dead messages of a block back to the destination, or the one subscription, where each died.
 
-        One whose destination or subscription is gone stays, and so does one that its subscription does not select any
+        When all blocks have had their turn, :meth:`tell_left` is to be called. One whose destination or subscription is gone stays, and so does one that its subscription does not select any
         more; neither counts as refused.
         """
         identity, first_seq = self._own.identity, self._own.take_seqs(mask.bit_count())
@@ -67,17 +69,23 @@ class MessageMoves:
                 continue
             if subscription:
                 queue, wanted = self.wanted_of(target, subscription, new)
-                left = new.count - wanted.bit_count()
-                if left:
-                    self._report(
-                        f"[B2166] {left} dead messages stay in {home.kind} {home.name}: they died in subscription"
-                        f" {subscription} of {kind} {name}, which is gone or does not select them any more"
-                    )
+                if left := new.count - wanted.bit_count():
+                    where = home, f"subscription {subscription} of {kind} {name}"
+                    self._left[where] = self._left.get(where, 0) + left
                 new, chosen = _of(new, some, wanted)
             if chosen:
                 count, why = self.move(home, ordinal, chosen, target, new, queue)
                 moved, refused = moved + count, refused or why
         return Moved(moved, refused)
+
+    def tell_left(self) -> None:
+        """Tell the log of dead messages that nobody gets any more: one line with a count for each subscription."""
+        left, self._left = self._left, {}
+        for (home, where), count in left.items():
+            self._report(
+                f"[B2166] {count} dead messages stay in {home.kind} {home.name}: they died in {where}, which is gone or"
+                " does not select them any more"
+            )
 
     def wanted_of(self, target: Destination, key: str, block: Block) -> tuple[DeliveryQueue | None, int]:
         """The delivery queue with that key, and which messages of a block it gets."""

@@ -107,6 +107,7 @@ class HostMessages(Durable):
                 picked = Block(self._copied(block, seen))
                 count, why = self.host.moves.move(home, seen.ordinal, seen.mask, to, picked)
             moved, refused = moved + count, refused or why
+        self.host.moves.tell_left()
         return Moved(moved, refused)
 
     async def _leased(self) -> bool:

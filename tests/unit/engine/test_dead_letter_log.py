@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from raybroker.core.outcome import DeadLetter
+from raybroker.engine.counted_lines import CountedLines
 from raybroker.engine.dead_letter_log import DeadLetterLog
 from raybroker.model.settings import destination_attributes
 
@@ -31,7 +32,9 @@ class Log:
         self.home: Any = SimpleNamespace(
             kind="queue", name="q", attributes=destination_attributes(attributes, type="queue")
         )
-        self.log = DeadLetterLog(codec, config, life, self.lines.append)
+        self.now_ms = 1000
+        self.counted = CountedLines(lambda: self.now_ms, self.lines.append)
+        self.log = DeadLetterLog(codec, config, life, self.lines.append, self.counted)
 
     def died(self, reason: str, comment: str = "") -> list[str]:
         block: Any = None
@@ -66,7 +69,13 @@ def test_the_log_of_lives_hears_when_it_wants_to() -> None:
         assert log.lives == (["EXPIRED"] if wanted else [])
 
 
-def test_messages_that_stay_are_told_with_the_cause() -> None:
+def test_messages_that_stay_are_told_with_the_cause_and_their_number() -> None:
     log = Log()
-    log.log.refused(log.home, "queue e does not exist")
-    assert log.lines == ["dead messages of queue q cannot be moved: queue e does not exist"]
+    for _ in range(10_000):
+        log.log.refused(log.home, 2, "queue e does not exist", kept=True)
+    log.log.refused(log.home, 1, "queue e does not exist", kept=False)
+    log.counted.tick()
+    assert log.lines == [
+        "[B2175] 20000 dead messages of queue q cannot be moved: queue e does not exist; kept, and offered again",
+        "[B2175] 1 dead message of queue q cannot be moved: queue e does not exist; dropped",
+    ]

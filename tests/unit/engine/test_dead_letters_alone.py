@@ -42,8 +42,8 @@ class Dying(Desk):
     def died(self, home: Any, effect: DeadLetter, block: Any) -> None:
         self.told.append(effect.reason)
 
-    def refused(self, home: Any, why: str) -> None:
-        self.told.append(why)
+    def refused(self, home: Any, count: int, why: str, *, kept: bool) -> None:
+        self.told += [why] * count
 
     def die(self, *bodies: str, reason: str = "ERROR", persistent: bool = True) -> None:
         ordinal, mask = self.put(self.home, *bodies, persistent=persistent), (1 << len(bodies)) - 1
