@@ -137,7 +137,7 @@ def declared_in(*classes: type) -> dict[str, Verb[..., Any]]:
 
 def _listed(value: Any) -> Any:
     """An iterable such as a set or a generator as a list, which can be sent; anything else as it is."""
-    plain = isinstance(value, str | bytes | Mapping | list) or not hasattr(value, "__iter__")
+    plain = isinstance(value, str | bytes | Mapping | list) or not isinstance(value, Iterable)
     return value if plain else list(value)
 
 

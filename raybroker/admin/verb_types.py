@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final, TypedDict
 
-from raybroker.model.argument import TRUTH, Argument, many, mapping, text, truth, whole
+from raybroker.model.argument import TRUTH, Argument, each, named, text, truth, whole
 from raybroker.model.errors import InvalidDestinationError, InvalidSelectorError
 from raybroker.model.listing import Row
 from raybroker.model.policy import APPLY_TO
@@ -38,14 +38,19 @@ Name = Annotated[str, Argument(_text, "a text, the name of one", InvalidDestinat
 Id = Annotated[int | str, Argument(lambda value: _id(value) or _text(value), "an id, as the list shows it")]
 Text = Annotated[str, Argument(_text, "a text")]
 Selector = Annotated[str | None, Argument(text(0, _TEXT_MAX), "a text", InvalidSelectorError).or_none()]
-Attributes = Annotated[Any, Argument(mapping, "a mapping of attributes to values")]
-Properties = Annotated[Mapping[str, object], Argument(mapping, "a mapping of properties to values")]
-Names = Annotated[Iterable[str], Argument(many, "a list of names")]
-Ids = Annotated[Iterable[str] | None, Argument(many, "a list of message ids").or_none()]
-Blocks = Annotated[Iterable[bytes], Argument(many, "the blocks that export_messages gave")]
+Attributes = Annotated[Any, Argument(named, "a mapping of attributes to values")]
+Properties = Annotated[Mapping[str, object], Argument(named, "a mapping of properties to values")]
+Names = Annotated[Iterable[str], Argument(each(_text), "a list of names")]
+Ids = Annotated[Iterable[str] | None, Argument(each(_text), "a list of message ids").or_none()]
+Blocks = Annotated[
+    Iterable[bytes],
+    Argument(
+        each(lambda item: isinstance(item, bytes | bytearray | memoryview)), "the blocks that export_messages gave"
+    ),
+]
 Pattern = Annotated[str, Argument(text(1, _TEXT_MAX), "a text such as 'orders*'")]
 NamePattern = Annotated[str, Argument(text(1, _TEXT_MAX), "a pattern of names such as 'orders>'")]
-Definitions = Annotated[Mapping[str, Any], Argument(mapping, "a mapping, as export_definitions answers it")]
+Definitions = Annotated[Mapping[str, Any], Argument(named, "a mapping, as export_definitions answers it")]
 ApplyTo = Annotated[str, Argument(lambda value: value in APPLY_TO, " or ".join(map(repr, APPLY_TO)))]
 Priority = Annotated[int, Argument(whole(0, INT_MAX), f"a whole number from 0 to {INT_MAX}")]
 Truth = Annotated[bool, Argument(truth, TRUTH)]
@@ -72,7 +77,7 @@ Reason = Annotated[
     ).or_none(),
 ]
 Thresholds = Annotated[
-    Mapping[str, object] | None, Argument(mapping, "a mapping of figures to numbers, as messages=1000").or_none()
+    Mapping[str, object] | None, Argument(named, "a mapping of figures to numbers, as messages=1000").or_none()
 ]
 Start = Annotated[Any, "the next of the page before, whatever that is"]
 

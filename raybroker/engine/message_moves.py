@@ -55,8 +55,8 @@ class MessageMoves:
     def revive(self, home: Destination, ordinal: int, mask: int, block: Block) -> Moved:
         """Send dead messages of a block back to the destination, or the one subscription, where each died.
 
-        When all blocks have had their turn, :meth:`tell_left` is to be called. One whose destination or subscription is gone stays, and so does one that its subscription does not select any
-        more; neither counts as refused.
+        When all blocks have had their turn, :meth:`tell_left` is to be called.  One whose destination or subscription
+        is gone stays, and so does one that its subscription does not select any more; neither counts as refused.
         """
         identity, first_seq = self._own.identity, self._own.take_seqs(mask.bit_count())
         parts = self._codec.revived(

@@ -19,6 +19,7 @@ from raybroker.engine.host import Host
 from raybroker.engine.message_moves import Moved
 from raybroker.engine.quarantine import Damaged
 from raybroker.hosting.durable import Durable
+from raybroker.model.argument import Argument, or_none, whole
 from raybroker.model.block import Block
 from raybroker.model.errors import (
     IllegalStateError,
@@ -29,6 +30,7 @@ from raybroker.model.errors import (
     StoreError,
 )
 from raybroker.model.names import is_metrics_topic
+from raybroker.model.setting import INT_MAX
 
 if TYPE_CHECKING:
     from raybroker.engine.browsing import Seen
@@ -40,6 +42,8 @@ ROOM_ASK_S: Final = 0.01
 """How often it is looked, and with which pauses, whether the broker has leased the host more of a pool."""
 LEASES_MAX: Final = 10
 """How often messages that found no room in a pool are tried again after the broker has leased the host more of it."""
+START: Final = Argument(or_none(whole(0, INT_MAX)), "the next of the page before, or None")
+START_DIGITS_MAX: Final = 18
 LOOK_STEP: Final = 32
 """Blocks that are read for damage before messages get a turn."""
 
@@ -54,7 +58,7 @@ class HostMessages(Durable):
     ) -> dict[str, Any]:
         """One page: ``start`` is how many matching messages to leave out. Damaged ones are left out too."""
         home = self.host.registry.named(type, name)
-        first = int(start or 0)
+        first = _first(start)
         rows: list[dict[str, Any]] = []
         at = 0
         for seen, block in self._chosen(home, selector, None, ALL_STATES):
@@ -131,7 +135,7 @@ class HostMessages(Durable):
     ) -> dict[str, Any]:
         """Blocks of about ``max_bytes``; ``start`` is how many messages to leave out. Damaged ones are left out too."""
         home = self.host.registry.named(type, name)
-        first, at, size = int(start or 0), 0, 0
+        first, at, size = _first(start), 0, 0
         blocks: list[bytes] = []
         for seen, block in self._chosen(home, selector, None, ALL_STATES):
             before, at = at, at + seen.mask.bit_count()
@@ -290,6 +294,13 @@ class HostMessages(Durable):
     async def _barrier(self) -> None:
         """Wait until everything done so far is durable."""
         await self.durable(lambda done: self.host.executor.append([], done))
+
+
+def _first(start: Any) -> int:
+    """How many messages to leave out, as the page before has said it."""
+    if isinstance(start, str) and start.isascii() and start.isdigit():
+        start = int(start[:START_DIGITS_MAX])
+    return int(START.check("start", start) or 0)
 
 
 def _exported(index: int, data: bytes) -> Block:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from raybroker.model.errors import BrokerError, ConfigError
@@ -70,6 +70,16 @@ def mapping(value: Any) -> bool:
     return isinstance(value, Mapping)
 
 
+def named(value: Any) -> bool:
+    """A mapping whose keys are texts."""
+    return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
+
+
+def each(fits: Fits) -> Fits:
+    """Several, each of which fits: a list, tuple or set, which can be gone through more than once."""
+    return lambda value: many(value) and all(fits(item) for item in value)
+
+
 def many(value: Any) -> bool:
     """Something to iterate over that is not one text."""
-    return not isinstance(value, str | bytes | Mapping) and hasattr(value, "__iter__")
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)

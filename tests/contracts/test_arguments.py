@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
+from raybroker.admin.verb import declared_in
+from raybroker.admin.verbs import AdminVerbs
 from raybroker.errors import BrokerError, ConfigError, MessageFormatError
+from tests.contracts.conftest import ONE_FACE
 from tests.contracts.handles import WAIT_S, LoopbackBroker, state_of
 
 NEITHER_TRUE_NOR_FALSE = ("no", 1, 0, "", [])
@@ -117,6 +122,32 @@ def test_a_bad_argument_of_administration_is_refused(broker: LoopbackBroker, ver
     admin = broker.connect().admin()
     with pytest.raises(BrokerError, match=r"=.*; it is "):
         getattr(admin, verb)(*args)
+
+
+WRONG: Final = (
+    object(), [object()], [1], (b"x",), {1: 2}, {None}, b"x", 1.5, math.nan, -1, 1 << 70, "\ud800", "x" * 70_000, [[]],
+    "", {"x": object()}, True, [None, "x"], "x y\n", iter([1]), range,
+)  # fmt: skip
+RIGHT: Final = {"type": "queue", "name": "q", "target": "q2", "blocks": [], "which": "all", "attributes": {}}
+"""Of arguments without a default; the others are a text."""
+VERBS: Final = [
+    (name, argument)
+    for name, verb in declared_in(AdminVerbs).items() for argument, kind in verb.signature.parameters.items()
+    if kind.kind not in (kind.VAR_KEYWORD, kind.VAR_POSITIONAL) and not name.startswith(("shutdown", "restart"))
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("verb", "argument"), VERBS)
+@ONE_FACE
+def test_whatever_an_argument_of_administration_is_nothing_raw_is_raised(
+    broker: LoopbackBroker, verb: str, argument: str
+) -> None:
+    admin = broker.connect().admin()
+    parameters = inspect.signature(getattr(admin, verb)).parameters
+    needed = {name: RIGHT.get(name, "x") for name, kind in parameters.items() if kind.default is kind.empty}
+    for value in WRONG:
+        with contextlib.suppress(BrokerError):
+            getattr(admin, verb)(**{**needed, argument: value})
 
 
 def test_jmsxgroupid_is_the_unit_of_order_of_a_message_and_selects_it(broker: LoopbackBroker) -> None:
