@@ -112,7 +112,7 @@ def test_acknowledging_what_a_halted_destination_has_taken_back_raises(store: Pa
     consumer = session.consumer("q", prefetch=DAMAGED + 5)
     first = consumer.receive(timeout=WAIT_S)
     received(consumer)
-    with pytest.raises(IllegalStateError):
+    with pytest.raises(IllegalStateError, match=r"its consumer has ended: .* are damaged"):
         first.acknowledge()
     connection.close()
 

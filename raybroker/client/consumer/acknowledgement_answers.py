@@ -14,7 +14,10 @@ OVERDUE = "its ack deadline (ack_timeout_ms) was over, or it was taken back othe
 
 
 class Settler(Protocol):
-    """A consumer whose deliveries an answer is about."""
+    """A consumer whose deliveries an answer is about; ``failure``: why its host has ended it, if it has."""
+
+    @property
+    def failure(self) -> BrokerError | None: ...
 
     def went_back(self, epoch: int, ranges: unacknowledged_ranges.Ranges, why: str, /) -> None: ...
 
@@ -33,15 +36,16 @@ class Confirmation(Future[int]):
         error = self.exception()
         if error is not None and not isinstance(error, BrokerError):
             raise error
-        unknown = 0 if error is not None else self.result()
+        unknown, failure = 0 if error is not None else self.result(), self._consumer.failure
+        why = OVERDUE if failure is None else f"its consumer has ended: {failure}"
         if unknown:
             count = unacknowledged_ranges.size(self._ranges)
             what = "the message" if count == 1 else f"{unknown} of {count} messages"
             error = IllegalStateError(
-                f"{what} could not be settled: the broker had taken it back before, because {OVERDUE}"
+                f"{what} could not be settled: the broker had taken it back before, because {why}"
             )
         if error is not None:
-            self._consumer.went_back(self._epoch, self._ranges, OVERDUE if unknown else UNCONFIRMED)
+            self._consumer.went_back(self._epoch, self._ranges, why if unknown else UNCONFIRMED)
         return error
 
 

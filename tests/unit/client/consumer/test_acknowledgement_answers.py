@@ -8,10 +8,12 @@ import pytest
 
 from raybroker.client.consumer.acknowledgement_answers import OVERDUE, Confirmation, check
 from raybroker.client.consumer.returned_deliveries import UNCONFIRMED
-from raybroker.model.errors import ConnectionLostError, IllegalStateError
+from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError, StoreDamagedError
 
 
 class Consumer:
+    failure: BrokerError | None = None
+
     def __init__(self) -> None:
         self.back: list[tuple[Any, ...]] = []
 
@@ -43,6 +45,16 @@ def test_deliveries_that_the_broker_had_taken_back_are_an_error(
     with pytest.raises(IllegalStateError, match=f"^{text} not be settled: .*ack deadline"):
         check([one])
     assert consumer.back == [(5, ranges, OVERDUE)]
+
+
+def test_what_a_consumer_that_has_ended_cannot_settle_is_for_that_reason() -> None:
+    consumer = Consumer()
+    consumer.failure = StoreDamagedError("block 7 is damaged")
+    one = confirmation(consumer, (1, 1))
+    one.set_result(1)
+    with pytest.raises(IllegalStateError, match=r"because its consumer has ended: block 7 is damaged$"):
+        check([one])
+    assert consumer.back == [(5, [(1, 1)], "its consumer has ended: block 7 is damaged")]
 
 
 def test_of_several_faults_the_first_is_raised_and_every_consumer_is_told() -> None:

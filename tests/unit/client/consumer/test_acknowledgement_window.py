@@ -16,6 +16,8 @@ from raybroker.errors import BrokerError, ConnectionLostError, IllegalStateError
 
 
 class Consumer:
+    failure: BrokerError | None = None
+
     def __init__(self) -> None:
         self.back: list[Any] = []
 
