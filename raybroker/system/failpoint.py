@@ -1,12 +1,14 @@
-"""Failpoints: named steps at which a test may end the process, to prove that a crash right there does no harm.
+"""Failpoints: named steps at which a test may end the process or have an error, to prove that this does no harm there.
 
 They are armed by RB_FAILPOINT in the environment of a process: ``[role@]step:n:kill``, or ``@file`` with such a text in
 the file.  A process whose role matches (b1, b1/h1, paths; * and ? as in file names) gets SIGKILL when it reaches the
-step for the n-th time.  A file is removed first, so that it works once; it may be written at any time.
+step for the n-th time; with ``fail`` in place of ``kill`` the step has an error of input and output, as that of a disk.
+A file is removed first, so that it works once; it may be written at any time.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from dataclasses import dataclass, field
@@ -29,11 +31,13 @@ class _Armed:
             text = file.read_text() if file is not None else self.text
         except OSError:
             return
-        role, wanted, number = _parsed(text)
+        role, wanted, number, action = _parsed(text)
         if wanted != step or not fnmatchcase(self.role, role):
             return
         count = self.reached[text, step] = self.reached.get((text, step), 0) + 1
         if count == number and _removed(file):
+            if action == "fail":
+                raise OSError(errno.EIO, f"{os.strerror(errno.EIO)} (failpoint {step})")
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -53,19 +57,19 @@ def armed() -> bool:
 
 
 def failpoint(step: str) -> None:
-    """Mark a step; an armed process may end here."""
+    """Mark a step; an armed process may end here, or have an OSError."""
     if _armed is not None:
         _armed.at(step)
 
 
-def _parsed(text: str) -> tuple[str, str, int]:
-    """Role, step and number of a text; raises ConfigError."""
+def _parsed(text: str) -> tuple[str, str, int, str]:
+    """Role, step, number and action of a text; raises ConfigError."""
     where, _, rest = text.strip().partition(":")
     number, _, action = rest.partition(":")
     role, at, step = where.rpartition("@")
-    if not step or not number.isdecimal() or action != "kill":
-        raise ConfigError(f"RB_FAILPOINT is [role@]step:number:kill, not {text!r}")
-    return role if at else "*", step, int(number)
+    if not step or not number.isdecimal() or action not in ("kill", "fail"):
+        raise ConfigError(f"RB_FAILPOINT is [role@]step:number:kill, or fail at its end, not {text!r}")
+    return role if at else "*", step, int(number), action
 
 
 def _removed(file: Path | None) -> bool:

@@ -41,6 +41,16 @@ def test_the_nth_time_at_the_step_is_the_last(text: str, turns: int) -> None:
     assert ended("b1/h1", text) == (0 if turns == 4 else -signal.SIGKILL, turns)
 
 
+def test_a_step_may_fail_as_a_disk_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failpoint, "_armed", None)
+    failpoint.arm("b1/h1", "b1/h1@second:2:fail")
+    for step in ("first", "second", "first"):
+        failpoint.failpoint(step)
+    with pytest.raises(OSError, match="failpoint second"):
+        failpoint.failpoint("second")
+    failpoint.failpoint("second")
+
+
 def test_a_file_works_once(tmp_path: Path) -> None:
     file = tmp_path / "failpoint"
     assert ended("b1", f"@{file}") == (0, 4)
