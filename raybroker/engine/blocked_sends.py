@@ -19,7 +19,7 @@ from raybroker.core.outcome import Outcome, Refused
 from raybroker.engine.attachments import Attachment, Attachments
 from raybroker.engine.executor import Executor
 from raybroker.engine.ports import Peer
-from raybroker.engine.wakeups import Wakeups
+from raybroker.engine.wakeups import Durations
 from raybroker.model.block import Block
 from raybroker.model.errors import InvalidDestinationError
 
@@ -61,13 +61,13 @@ class BlockedSends:
     """Of one host. ``ask``: called with a share that may need more of its pool."""
 
     def __init__(
-        self, executor: Executor, attachments: Attachments, wakeups: Wakeups, now_ms: Callable[[], int],
+        self, executor: Executor, attachments: Attachments, durations: Durations,
         ask: Callable[[PoolShare], None],
     ) -> None:  # fmt: skip
         self._executor = executor
         self._live = attachments.by_number
-        self._wakeups = wakeups
-        self._now_ms = now_ms
+        self._durations = durations
+        self._now_ms = durations.now_ms
         self._ask = ask
         self._shares: dict[PoolShare, int] = {}
         """Those where somebody waits → when time alone may change something."""
@@ -99,13 +99,13 @@ class BlockedSends:
             self._due.add(share)
             self._executor.later(partial(self._serve, share))
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self) -> None:
         """End the waiting of those whose time is over."""
         for share, due_ms in list(self._shares.items()):
-            if due_ms <= now_ms:
+            if due_ms <= self._now_ms():
                 self.serve(share)
             else:
-                self._wakeups.wake(0, due_ms)
+                self._durations.wake(due_ms)
 
     def _serve(self, share: PoolShare) -> None:
         self._due.discard(share)
@@ -115,7 +115,7 @@ class BlockedSends:
         if share.waiting:
             self._ask(share)
             due_ms = self._shares[share] = share.due_ms(self._now_ms())
-            self._wakeups.wake(0, due_ms)
+            self._durations.wake(due_ms)
         else:
             self._shares.pop(share, None)
 

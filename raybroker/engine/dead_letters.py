@@ -79,7 +79,7 @@ class DeadLetters:
         else:
             self._moves.settle(home, effect)
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self) -> None:
         """Offer again what was not taken."""
-        for home, effect in self._not_taken.due(now_ms):
+        for home, effect in self._not_taken.due():
             self.move(home, effect, again=True)

@@ -67,7 +67,7 @@ from raybroker.engine.temporary_destinations import TemporaryDestinations
 from raybroker.engine.transaction_requests import TransactionRequests
 from raybroker.engine.transactions import Transactions
 from raybroker.engine.transfer import Transfer
-from raybroker.engine.wakeups import Retries, Wakeups
+from raybroker.engine.wakeups import Durations, Retries, Wakeups
 from raybroker.engine.watch_requests import WatchRequests
 from raybroker.model.errors import BrokerError
 from raybroker.model.record import NOTE, Entry
@@ -116,7 +116,6 @@ class Host:
         self.codec = codec
         self.incarnation = incarnation
         self.report = report or _unheard
-        self._lines = CountedLines(lambda: clock.monotonic_ns() // 1_000_000, self.report)
         self._broker = broker
         self._forward = forward
         self._idle = idle
@@ -132,6 +131,8 @@ class Host:
         self._observers = Observers()
         self.watch = ConsumerWatch(self.attachments, self._observers)
         self._wakeups = Wakeups(alarm)
+        self._durations = Durations(self._wakeups, clock)
+        self._lines = CountedLines(self._durations.now_ms, self.report)
         self._compose_executor(bodies, worker)
         self.compression = BlockCompression(codec, config, store, self.executor, paging, self.report)
         self._compose_pools()
@@ -164,11 +165,12 @@ class Host:
 
     def _compose_pools(self) -> None:
         """What holds messages against limits that destinations share."""
-        now_ms, homes = self.clock.now_ms, self.registry.destinations
-        self.pools = Pools(self.config, homes.values, self._observers, lambda: self._blocked, now_ms, self.report)
-        self._blocked = BlockedSends(
-            self.executor, self.attachments, self._wakeups, now_ms, self.pools.ask_if_wanted
+        homes = self.registry.destinations
+        self.pools = Pools(
+            self.config, homes.values, self._observers, lambda: self._blocked, self._durations, self.clock.now_ms(),
+            self.report,
         )  # fmt: skip
+        self._blocked = BlockedSends(self.executor, self.attachments, self._durations, self.pools.ask_if_wanted)
 
     def _compose_memory(self, memory: Memory | None) -> None:
         """What guards the memory."""
@@ -183,14 +185,14 @@ class Host:
     def _compose_messages(self) -> None:
         """What puts messages into destinations and takes them out, and who carries out which effect."""
         executor, registry, own, codec, clock = self.executor, self.registry, self.own, self.codec, self.clock
-        dead: Retries[tuple[Destination, DeadLetter]] = Retries(self._wakeups, clock.now_ms)
+        dead: Retries[tuple[Destination, DeadLetter]] = Retries(self._durations)
         self._death_records = DeathRecords(own, codec, clock, self._broker)
         self.dead_letters = DeadLetters(
             executor, registry, self.blocks, DeadLetterPolicy(codec, self.config),
             DeadLetterMoves(executor, registry, own, self._death_records, self._forward),
             DeadLetterLog(codec, self.config, self.meters.life, self.report, self._lines), dead,
         )  # fmt: skip
-        full: Retries[tuple[Destination, Compose]] = Retries(self._wakeups, clock.now_ms)
+        full: Retries[tuple[Destination, Compose]] = Retries(self._durations)
         self.composition = MessageComposition(
             executor, registry, self.blocks, own, codec, full, self.dead_letters.move
         )  # fmt: skip
@@ -305,8 +307,10 @@ class Host:
             self.administration.forget_dormant(number)
         self.temporary.tick(now_ms)
         self.transactions.tick(now_ms)
-        self._blocked.tick(now_ms)
-        for part in (self.dead_letters, self.schedules, self.transfer, self.composition, self.memory):
+        self._blocked.tick()
+        self.dead_letters.tick()
+        self.composition.tick()
+        for part in (self.schedules, self.transfer, self.memory):
             part.tick(now_ms)
         self._lines.tick()
         self._wakeups.remind()

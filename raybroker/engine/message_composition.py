@@ -72,7 +72,7 @@ class MessageComposition:
         else:
             self._full.add((home, effect))
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self) -> None:
         """Try again what there was no room for."""
-        for home, effect in self._full.due(now_ms):
+        for home, effect in self._full.due():
             self._compose(home, effect)

@@ -23,6 +23,7 @@ from raybroker.engine.blocked_sends import DESTROYED, REPOINTED, BlockedSends
 from raybroker.engine.destination_registry import DMQ
 from raybroker.engine.observers import Observers
 from raybroker.engine.ports import Notice
+from raybroker.engine.wakeups import Durations
 from raybroker.model.names import is_metrics_topic
 from raybroker.model.quota import Quota
 from raybroker.model.settings import ConfigView
@@ -100,8 +101,9 @@ class Pools:
 
     def __init__(
         self, config: ConfigView, homes: Callable[[], Iterable[Charged]], observers: Observers,
-        blocked: Callable[[], BlockedSends], now_ms: Callable[[], int], report: Callable[[str], None],
+        blocked: Callable[[], BlockedSends], durations: Durations, started_ms: int, report: Callable[[str], None],
     ) -> None:  # fmt: skip
+        """``started_ms``: later than that of the process before, for the versions of shares."""
         self.shares: dict[str, PoolShare] = {}
         self.ask: Callable[[PoolShare], None] | None = None
         self.quotas: Mapping[str, Quota] = {}
@@ -109,14 +111,14 @@ class Pools:
         self._homes = homes
         self._observers = observers
         self._blocked = blocked
-        self._now_ms = now_ms
+        self.now_ms = durations.now_ms
         self._report = report
         self._told: dict[str, _Told] = {}
         self._charged: dict[str, dict[int, Charged]] = {}
         """Pool of a quota → the destinations that are charged to it, by number."""
         self._refused: dict[str, int] = {}
         """Quota → messages that pools have refused that are no more."""
-        self._version = now_ms() << VERSION_BITS
+        self._version = started_ms << VERSION_BITS
         """What the version of a new share begins above: the broker takes no statement of an older one, so that each
         process of a host begins above those before it."""
 
@@ -242,14 +244,14 @@ class Pools:
             self.ask_if_wanted(account.share)
 
     def ask_if_wanted(self, share: PoolShare) -> None:
-        if self.ask is not None and share.wants_more(self._now_ms()):
+        if self.ask is not None and share.wants_more(self.now_ms()):
             self.ask(share)
 
     def granted(self, pool: str, version: int, lease: Room, ahead: Room, *, short: bool) -> None:
         """The broker's answer."""
         share = self.shares.get(pool)
         if share is not None:
-            share.granted(version, lease, ahead, short=short, now_ms=self._now_ms())
+            share.granted(version, lease, ahead, short=short, now_ms=self.now_ms())
             self._after(share)
 
     def refused(self, pool: str, newest: int) -> None:
@@ -262,7 +264,7 @@ class Pools:
     def unanswered(self, pool: str) -> None:
         share = self.shares.get(pool)
         if share is not None:
-            share.unanswered(self._now_ms())
+            share.unanswered(self.now_ms())
             self._blocked().serve(share)
 
     def recall(self, pool: str, owed: Room) -> dict[str, Any]:
@@ -272,7 +274,7 @@ class Pools:
             known = _quota_of(pool) != ""
             return {"version": self._version, "lease": (0, 0), "waiting": 0, "known": known}
         share.surrender()
-        share.set_aside(owed, self._now_ms())
+        share.set_aside(owed, self.now_ms())
         self._blocked().serve(share)
         return {"version": share.version, "lease": tuple(share.lease), "waiting": len(share.waiting), "known": True}
 
@@ -290,7 +292,7 @@ class Pools:
             if told is None and not share.refused:
                 continue
             told = self._told.setdefault(name, _Told())
-            now_ms, more = self._now_ms(), share.refused - told.refused
+            now_ms, more = self.now_ms(), share.refused - told.refused
             if more and now_ms - told.at_ms >= TOLD_EVERY_MS:
                 told.at_ms, told.refused, told.full = now_ms, share.refused, True
                 count = "1 message was" if more == 1 else f"{more} messages were"

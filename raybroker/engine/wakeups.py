@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
+from raybroker.engine.ports import Clock
+
 Item = TypeVar("Item")
 AGAIN_MS: Final = 5_000
 """How long to wait before something is tried again that was not taken."""
@@ -41,25 +43,40 @@ class Wakeups:
             self._alarm(min(self._at.values()))
 
 
+class Durations:
+    """Time that is measured, for what the host itself waits for: it goes on evenly when the machine's clock is set, and
+    begins anew with the process.  Nothing of it is written down."""
+
+    def __init__(self, wakeups: Wakeups, clock: Clock) -> None:
+        self._wakeups = wakeups
+        self._clock = clock
+
+    def now_ms(self) -> int:
+        return self._clock.monotonic_ns() // 1_000_000
+
+    def wake(self, at_ms: int) -> None:
+        """The host is to look again then, by this time."""
+        self._wakeups.wake(0, self._clock.now_ms() + max(at_ms - self.now_ms(), 0))
+
+
 class Retries(Generic[Item]):
     """What was not taken, and is to be tried again some seconds after the first of it came."""
 
-    def __init__(self, wakeups: Wakeups, now_ms: Callable[[], int]) -> None:
+    def __init__(self, durations: Durations) -> None:
         self.waiting: list[Item] = []
-        self._wakeups = wakeups
-        self._now_ms = now_ms
-        self._again_at_ms = 0
+        self._durations = durations
+        self._again_at_ms: int | None = None
 
     def add(self, item: Item) -> None:
         self.waiting.append(item)
-        if not self._again_at_ms:
-            self._again_at_ms = self._now_ms() + AGAIN_MS
-            self._wakeups.wake(0, self._again_at_ms)
+        if self._again_at_ms is None:
+            self._again_at_ms = self._durations.now_ms() + AGAIN_MS
+            self._durations.wake(self._again_at_ms)
 
-    def due(self, now_ms: int) -> list[Item]:
+    def due(self) -> list[Item]:
         """Everything that waits, if its time has come."""
-        if not self._again_at_ms or now_ms < self._again_at_ms:
+        if self._again_at_ms is None or self._durations.now_ms() < self._again_at_ms:
             return []
-        self._again_at_ms = 0
+        self._again_at_ms = None
         waiting, self.waiting = self.waiting, []
         return waiting

@@ -22,11 +22,14 @@ DMQ = "mq.sys.dmq"
 
 
 class Clock:
+    """``stepped_ms``: by so much the clock of the machine was set."""
+
     def __init__(self) -> None:
         self.ms = 1_000_000
+        self.stepped_ms = 0
 
     def now_ms(self) -> int:
-        return self.ms
+        return self.ms + self.stepped_ms
 
     def monotonic_ns(self) -> int:
         return self.ms * 1_000_000

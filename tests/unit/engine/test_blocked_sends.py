@@ -49,6 +49,21 @@ def test_of_a_block_that_waited_in_vain_what_fits_is_taken() -> None:
     assert rig.bodies("q") == ["a", "b"]
 
 
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_send_waits_as_long_as_it_may_when_the_clock_is_set(hours: int) -> None:
+    rig = Rig(imq__system__max_count=2)
+    rig.create()
+    client = Client(rig)
+    handle = client.handle()
+    client.ok("open_producer", handle=handle, name="q", type="queue", producer=7, send_timeout_ms=1000)
+    client.send(handle, "a", "b", "c")
+    rig.clock.stepped_ms = hours * 3_600_000
+    rig.tick(900)
+    assert client.refused() == []
+    rig.tick(100)
+    assert client.refused() == ["quota_exceeded"]
+
+
 def test_all_destinations_are_charged_together_but_the_dead_message_queue() -> None:
     rig = Rig(imq__system__max_size=3)
     for name in ("q", "other", DMQ):

@@ -8,7 +8,7 @@ import pytest
 
 from raybroker.core.outcome import DeadLetter
 from raybroker.engine.dead_letters import DeadLetters
-from raybroker.engine.wakeups import AGAIN_MS, Retries, Wakeups
+from raybroker.engine.wakeups import AGAIN_MS, Durations, Retries, Wakeups
 from tests.unit.engine.parts import Desk
 
 
@@ -24,7 +24,7 @@ class Dying(Desk):
         self.told: list[str] = []
         self.sent: list[tuple[str, int, bool]] = []
         self.settled: list[int] = []
-        retries: Retries[Any] = Retries(Wakeups(), self.clock.now_ms)
+        retries: Retries[Any] = Retries(Durations(Wakeups(), self.clock))
         me: Any = self
         self.dead = DeadLetters(self.executor, self.registry, self.executor, me, me, me, retries)
 
@@ -70,10 +70,12 @@ def test_what_is_not_taken_is_offered_again_and_told_once() -> None:
     world.takes = False
     world.die("a")
     assert world.told == ["ERROR", "it is full"]
-    world.dead.tick(world.clock.ms + AGAIN_MS - 1)
+    world.clock.ms += AGAIN_MS - 1
+    world.dead.tick()
     assert len(world.sent) == 1
     world.takes = True
-    world.dead.tick(world.clock.ms + AGAIN_MS)
+    world.clock.ms += AGAIN_MS
+    world.dead.tick()
     assert world.sent == [("e", 1, False)] * 2
     assert world.told == ["ERROR", "it is full"], "its death is not news"
 
@@ -83,7 +85,8 @@ def test_a_volatile_message_that_is_not_taken_is_gone() -> None:
     world.takes = False
     world.die("a", persistent=False)
     assert world.settled == [1]
-    world.dead.tick(world.clock.ms + AGAIN_MS)
+    world.clock.ms += AGAIN_MS
+    world.dead.tick()
     assert len(world.sent) == 1
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from raybroker.core.outcome import Compose, DeadLetter
 from raybroker.engine.message_composition import MessageComposition
 from raybroker.engine.overrides import columns_of, parts_in
-from raybroker.engine.wakeups import AGAIN_MS, Retries, Wakeups
+from raybroker.engine.wakeups import AGAIN_MS, Durations, Retries, Wakeups
 from raybroker.model.errors import MessageTooLargeError
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import text_of
@@ -21,7 +21,7 @@ class Composing(Desk):
         super().__init__()
         self.home = self.add(**SINGLE)
         self.dead: list[DeadLetter] = []
-        self.full: Retries[Any] = Retries(Wakeups(), self.clock.now_ms)
+        self.full: Retries[Any] = Retries(Durations(Wakeups(), self.clock))
         self.composition = self.part(self.codec)
 
     def part(self, codec: Any) -> MessageComposition:
@@ -60,9 +60,11 @@ def test_without_room_it_is_tried_again() -> None:
     world.composition.completed(world.home, effect)
     assert world.waiting() == []
     world.executor.room = True
-    world.composition.tick(world.clock.ms + AGAIN_MS - 1)
+    world.clock.ms += AGAIN_MS - 1
+    world.composition.tick()
     assert world.waiting() == []
-    world.composition.tick(world.clock.ms + AGAIN_MS)
+    world.clock.ms += AGAIN_MS
+    world.composition.tick()
     assert world.waiting() == ["[u1+u2]"]
 
 

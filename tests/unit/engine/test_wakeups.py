@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from raybroker.engine.wakeups import AGAIN_MS, Retries, Wakeups
+import pytest
+
+from raybroker.engine.wakeups import AGAIN_MS, Durations, Retries, Wakeups
+from tests.unit.engine.rig import Clock
 
 
 def test_the_earliest_time_of_a_destination_counts() -> None:
@@ -35,13 +38,31 @@ def test_a_forgotten_one_does_not_wake_and_the_rest_is_asked_for_again() -> None
 
 def test_what_was_not_taken_comes_back_together() -> None:
     alarms: list[int] = []
-    now = [1000]
-    retries: Retries[str] = Retries(Wakeups(alarms.append), lambda: now[0])
-    assert retries.due(10**9) == []
+    clock = Clock()
+    retries: Retries[str] = Retries(Durations(Wakeups(alarms.append), clock))
+    assert retries.due() == []
     retries.add("a")
-    now[0] += 10
+    clock.ms += 10
     retries.add("b")
-    assert alarms == [1000 + AGAIN_MS]
-    assert retries.due(1000 + AGAIN_MS - 1) == []
-    assert retries.due(1000 + AGAIN_MS) == ["a", "b"]
-    assert retries.due(10**9) == []
+    assert alarms == [clock.ms - 10 + AGAIN_MS]
+    clock.ms += AGAIN_MS - 11
+    assert retries.due() == []
+    clock.ms += 1
+    assert retries.due() == ["a", "b"]
+    clock.ms += AGAIN_MS
+    assert retries.due() == []
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_what_the_host_waits_for_takes_as_long_when_the_clock_is_set(hours: int) -> None:
+    alarms: list[int] = []
+    clock, wakeups = Clock(), Wakeups(alarms.append)
+    retries: Retries[str] = Retries(Durations(wakeups, clock))
+    retries.add("a")
+    clock.stepped_ms = hours * 3_600_000
+    assert retries.due() == []
+    clock.ms += AGAIN_MS
+    assert retries.due() == ["a"]
+    wakeups.forget(0)
+    retries.add("b")
+    assert alarms[-1] == clock.now_ms() + AGAIN_MS, "an alarm is by the clock as it is now"
