@@ -265,7 +265,11 @@ class Player:
 
     def _took(self, messages: list[Any], began_ns: int) -> None:
         ids = [message.body["n"] for message in messages]
-        self._notes.write("got", ids, flags=[message.redelivered for message in messages], began_ns=began_ns)
+        self._notes.write(
+            "got", ids, flags=[message.redelivered for message in messages], began_ns=began_ns,
+            counts=[message.delivery_count for message in messages],
+            queues=sorted({message.destination for message in messages}),
+        )  # fmt: skip
         if self._mode in ("window", "dups_ok"):
             self._notes.write("settle", ids)
         self._hand += zip(ids, messages, strict=True)

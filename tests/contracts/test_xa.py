@@ -182,6 +182,32 @@ def test_a_branch_that_failed_can_only_be_rolled_back(broker: LoopbackBroker) ->
     assert states(connection) == []
 
 
+@pytest.mark.parametrize("persistent", [True, False])
+def test_what_a_doomed_branch_received_is_not_acknowledged_by_the_next(
+    broker: LoopbackBroker, persistent: bool
+) -> None:
+    """T-08: end() that raises leaves nothing of its branch in the session"""
+    connection, client, source, target = broker.connect(), broker.connect(xa=True), broker.name(), broker.name()
+    create(connection, target, maxNumMsgs=1)
+    connection.session().producer(source).send_many(["first", "second"])
+    session = client.session()
+    consumer = session.consumer(source)
+    session.xa.start(XID)
+    assert bodies(take(consumer, 1)) == ["first"]
+    producer = session.producer(target)
+    producer.send("a", persistent=persistent), producer.send("b", persistent=persistent)
+    with pytest.raises(XARolledBackError, match="maxNumMsgs=1"):
+        session.xa.end(XID)
+    session.xa.start(OTHER)
+    assert bodies(take(consumer, 1)) == ["second"]
+    session.xa.end(OTHER)
+    session.xa.commit(OTHER, True)
+    session.xa.rollback(XID)
+    client.close()
+    assert [(m.body, m.redelivered) for m in take(connection.session().consumer(source), 1)] == [("first", True)]
+    assert (held(connection, source), held(connection, target)) == (1, 0)
+
+
 # ---- bad calls (T-07, T-08) ------------------------------------------------------------------------------------------
 
 WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {

@@ -212,7 +212,8 @@ class XaTransactions(SessionTransactions):
                     producer.discard(TransactionRolledBackError(f"branch {branch.xid} is rolled back"))
                 await self._session.give_back()
             else:
-                await self.hand_over(branch)
+                await self._hand_over(branch)
+            # Also where something that it sent was refused: what it received must not be left to the next branch.
             acks = self.take_acks(branch)
             await self._begun(branch)
             args = {"failed": flags == TMFAIL, "delay_ms": self._session.redelivery_delay_ms}
@@ -224,6 +225,13 @@ class XaTransactions(SessionTransactions):
             branch.lost = branch.lost or str(error)
         branch.numbers.clear()
         branch.begun.clear()
+
+    async def _hand_over(self, branch: Branch) -> None:
+        """Everything sent in the branch is at its hosts; a refusal dooms the branch."""
+        try:
+            await self.hand_over(branch)
+        except BrokerError as error:
+            branch.lost = branch.lost or str(error)
 
     async def _begun(self, branch: Branch) -> None:
         """The hosts have begun it, or have refused: then what was done there is rolled back, and nothing else there."""
