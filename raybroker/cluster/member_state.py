@@ -24,7 +24,7 @@ RETRY_MS: Final = 5000
 REQUEST_MS: Final = 10_000
 TABLE_POLL_MS: Final = 5000
 EXCHANGE_MS: Final = 5000
-COMPRESS_MIN: Final = 5000
+COMPRESS_MIN: Final = 500
 HISTORY_RATIO: Final = 2
 """A broker shortens its copy by itself when it has that many entries for each row of the state, and COMPRESS_MIN."""
 

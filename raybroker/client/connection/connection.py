@@ -120,6 +120,8 @@ class ConnectionCore:
         self.sessions: list[OpenSession] = []
         self.producers: list[OpenProducer] = []
         self.at_close: list[Callable[[], Awaitable[object]]] = []
+        self.temporaries_end = False
+        """What deletes the temporary destinations of the connection is among that."""
         """What else ends with the connection, in order; errors of it are nobody's any more."""
         self.temporaries: set[Destination] = set()
         self.buffers: weakref.WeakSet[OpenBuffer] = weakref.WeakSet()

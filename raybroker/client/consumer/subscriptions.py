@@ -113,7 +113,8 @@ async def make_temporary(session: SessionCore, kind: type[Queue] | type[Topic]) 
     name: str = await connection.tasks.with_retry(
         "the broker", lambda: connection.directory.create_temporary(kind.kind, connection.identity)
     )  # fmt: skip
-    if not connection.temporaries:
+    if not connection.temporaries_end:
+        connection.temporaries_end = True
         connection.at_close.append(lambda: _delete_all(connection))
     connection.temporaries.add(kind(name))
     return name
