@@ -16,7 +16,7 @@ import shutil
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from raybroker.actors import runtime
 from raybroker.actors.broker_peers import Brokers, Carrier, RayPaths, RayPeers
@@ -46,9 +46,15 @@ from raybroker.cluster.member_messages import Envelope
 from raybroker.config import Config
 from raybroker.config.brokers import Plan
 from raybroker.config.live import LiveConfig
-from raybroker.logs.channels import directory_of
+from raybroker.logs.channels import Log, directory_of
 from raybroker.logs.messages import MessagesLog
-from raybroker.model.errors import BrokerError, ConnectionLostError, RequestTimeoutError
+from raybroker.model.errors import (
+    BrokerError,
+    ConnectionLostError,
+    NotOpenError,
+    RequestTimeoutError,
+    StoreError,
+)
 from raybroker.model.quota import Quota
 from raybroker.model.setting_table import IN_BROKER
 from raybroker.store import ownership
@@ -56,6 +62,7 @@ from raybroker.store.catalogue import Catalogue
 from raybroker.store.record import RecordFile
 from raybroker.store.sql.database import UnreachableError
 from raybroker.system import entropy
+from raybroker.system.at_once import in_parallel
 from raybroker.system.clock import SystemClock
 from raybroker.system.failpoint import failpoint
 from raybroker.system.priority import normal_priority_throughout
@@ -67,6 +74,8 @@ MAKE_TIMEOUT_S: Final = 120.0
 """How long a new host may take to start; on a busy machine a process of Ray takes half a minute."""
 DATABASE_LOOK_S: Final = 0.5
 """How often a new host that waits for its database is asked whether it serves."""
+HOSTS_AT_ONCE: Final = 8
+"""How many hosts a broker starts, asks or stops at a time: a process takes a second of a processor to start."""
 SWEEP_S: Final = 2.0
 """How often the broker looks for transactions that dead clients left open."""
 
@@ -74,6 +83,12 @@ SPARE: Final = "raybroker.hosting.spare"
 
 WHY_TIMEOUT_S: Final = 5.0
 """How long a host that does not serve may take to say why."""
+START_AGAIN_S: Final = 15.0
+"""Until a broker whose start has failed half-way begins anew, in another process."""
+FAILED: Final = "FAILED"
+"""State of a broker that has not started, and tries again."""
+EXIT_FAILED: Final = 3
+"""Exit status of a broker that begins anew in another process."""
 EXIT_HALTED: Final = 4
 """Exit status of a broker that another instance has replaced, or whose record cannot be written."""
 
@@ -115,6 +130,55 @@ class BrokerActor:
         arm_failpoints(spec.broker)
         normal_priority_throughout()
         self._directory = Path(spec.directory)
+        self._node = runtime.node_id()
+        self._failure: BrokerError | None = None
+        """Why the broker has not started; it is tried again."""
+        self._joined = False
+        try:
+            self._begin()
+        except Exception as error:  # noqa: BLE001 - Ray does not try again, and tells nobody why
+            self._not_started(error)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """What a broker has that has started: whoever asks another one for it hears why it has not."""
+            failure = self.__dict__.get("_failure")
+            if failure is None or name.startswith("__"):
+                raise AttributeError(name)
+            raise NotOpenError(f"broker {self._spec.broker} has not started: {failure}")
+
+    def _not_started(self, error: Exception) -> None:
+        """Say why, in the log and to whoever asks, and try again, more seldom each time."""
+        spec = self._spec
+        self._failed(error)
+        where = directory_of(spec.config.__getitem__, self._directory, spec.broker)
+        self._log_until_started = Log(spec.config.__getitem__, where, {"cluster": spec.cluster, "broker": spec.broker})
+        if ownership.is_free(self._directory, f"{spec.cluster}/{spec.broker}"):
+            self._log_until_started.start()
+        log.critical("[B3180] broker %s does not start and tries again: %s", spec.broker, self._failure, exc_info=error)
+        self._attempts = Supervisor(f"broker {spec.broker}")
+        self._attempts.attempt("start", self._start_again)
+
+    def _failed(self, error: Exception) -> None:
+        self._failure = error if isinstance(error, BrokerError) else StoreError(repr(error))
+
+    async def _start_again(self) -> None:
+        if self._joined:  # What it has begun by then ends with the process alone.
+            await asyncio.sleep(START_AGAIN_S)
+            os._exit(EXIT_FAILED)
+        try:
+            self._begin()
+        except Exception as error:
+            self._failed(error)
+            raise
+        self._failure = None
+        self._log_until_started.stop()
+        log.warning("broker %s has started at last", self._spec.broker)
+
+    def _begin(self) -> None:
+        """Everything that may fail: files are opened before anything runs."""
+        spec = self._spec
         owner = f"{spec.cluster}/{spec.broker}"
         ownership.check(self._directory, owner)
         saved = Catalogue.load(self._directory)
@@ -123,7 +187,6 @@ class BrokerActor:
             saved.save(self._directory)
         ownership.claim(self._directory, owner)
         self._catalogue = saved
-        self._node = runtime.node_id()
         self._config = LiveConfig(spec.config, saved.properties)
         self._spare = SpareHost(self._start_spare, self._end_host, partial(self._config.__getitem__, SPARE))
         self._inside = HostsInBroker(self, self._told_to_hosts, self._messages_log)
@@ -196,11 +259,16 @@ class BrokerActor:
         spec, clock = self._spec, SystemClock()
         file = RecordFile(self._directory / "record")
         frames = opened(file)
-        table = shared_table(spec.plan, self._config, self._directory.parent)
-        member = Member(
-            spec.broker, settings_of(self._config, spec.cluster, spec.plan, table), frames, now_ms=clock.now_ms(),
-            new_id=entropy.token(8).hex(),
-        )  # fmt: skip
+        try:
+            table = shared_table(spec.plan, self._config, self._directory.parent)
+            member = Member(
+                spec.broker, settings_of(self._config, spec.cluster, spec.plan, table), frames, now_ms=clock.now_ms(),
+                new_id=entropy.token(8).hex(),
+            )  # fmt: skip
+        except BaseException:
+            file.close()
+            raise
+        self._joined = True
         others = Brokers(spec.cluster)
         self._peers = RayPeers(others)
         self._signs.follow(self._peers)
@@ -263,15 +331,7 @@ class BrokerActor:
         async with self._adopting:
             if not self._adopted:
                 self._broker.registry.unasked = dict(self._catalogue.hosts)
-            for host, hosting in list(self._broker.registry.unasked.items()):
-                remote = self._host(host, hosting)
-                try:
-                    await self._broker.placement.adopt(cast("HostPort", remote))
-                except BrokerError:
-                    await self._ask_why(remote)
-                    continue
-                self._refusals.pop(host, None)
-                del self._broker.registry.unasked[host]
+            await in_parallel(HOSTS_AT_ONCE, (partial(self._adopt, *row) for row in self._unasked_rows()))
             self._adopted = True
             await self._spare.keep()  # Not before: until then it would be one of the hosts that are asked.
             try:
@@ -279,6 +339,20 @@ class BrokerActor:
             except BrokerError as error:
                 log.warning("broker %s has no mq.sys.dmq yet: %s", self._spec.broker, error)
         return self._broker
+
+    def _unasked_rows(self) -> list[tuple[str, str]]:
+        return list(self._broker.registry.unasked.items())
+
+    async def _adopt(self, host: str, hosting: str) -> None:
+        """One host, whose process starts if it does not run; one that cannot be asked now stays unasked."""
+        remote = await self._find_host(host, hosting)
+        try:
+            await self._broker.placement.adopt(cast("HostPort", remote))
+        except BrokerError:
+            await self._ask_why(remote)
+            return
+        self._refusals.pop(host, None)
+        del self._broker.registry.unasked[host]
 
     async def _ask_why(self, host: RemoteHost | HostInBroker) -> None:
         """A host that answers, and has not opened its store, says why; one that tries again by itself is waited for."""
@@ -476,6 +550,8 @@ class BrokerActor:
         """What another broker asks."""
         if method == "node":
             return self._node
+        if method == "why" and self._failure is not None:
+            return f"it does not start: {self._failure}"
         if method == "listens":
             return self._signs.place()
         if method == "metrics_url":
@@ -553,12 +629,22 @@ class BrokerActor:
 
     async def ready(self) -> dict[str, Any]:
         """Wait until every host that can be reached serves; then who we are, whether clients are taken, and refusals:
-        code and text of the errors of hosts that do not open their stores."""
+        code and text of the errors of hosts that do not open their stores, or of the broker that does not start."""
+        if self._failure is not None:
+            return self._row_of_failure(self._failure)
         await self._ready()
         return {
             "broker": self._spec.broker, "cluster": self._spec.cluster, "pid": os.getpid(), "node": self._node,
             "metrics_url": self._observing.url, **self._cluster.clustering.row(),
             "refusals": sorted(self._refusals.values()),
+        }  # fmt: skip
+
+    def _row_of_failure(self, failure: BrokerError) -> dict[str, Any]:
+        spec, text = self._spec, f"broker {self._spec.broker} does not start: {failure}"
+        return {
+            "broker": spec.broker, "cluster": spec.cluster, "pid": os.getpid(), "node": self._node, "metrics_url": "",
+            "state": FAILED, "master": "", "term": 0, "is_master": False, "incarnation": 0, "contradiction": "",
+            "refusal": text, "faults": [text], "operating": False, "refusals": [(failure.code, text)],
         }  # fmt: skip
 
     async def pids(self) -> dict[str, int]:
@@ -571,24 +657,30 @@ class BrokerActor:
 
     async def stop(self) -> None:
         """Stop every host cleanly; the caller then ends this actor."""
+        if self._failure is not None:
+            self._attempts.close()
+            return
         self._loops.close()
         self._observing.stop()
         self._services.close()
         await self._spare.close()
         await self._cluster.clustering.stop()
         self._signs.close()
-        for host, hosting in list(self._catalogue.hosts.items()):
-            remote = self._host(host, hosting)
-            if isinstance(remote, HostInBroker):
-                with contextlib.suppress(BrokerError):
-                    await remote.stop()
-                continue
-            try:
-                await runtime.call(remote.actor.stop)
-            except BrokerError:
-                continue
-            finally:
-                await in_daemon_thread(runtime.kill, remote.actor)
+        hosts = list(self._catalogue.hosts.items())
+        await in_parallel(HOSTS_AT_ONCE, (partial(self._stop_host, *row) for row in hosts))
+
+    async def _stop_host(self, host: str, hosting: str) -> None:
+        remote = await self._find_host(host, hosting)
+        if isinstance(remote, HostInBroker):
+            with contextlib.suppress(BrokerError):
+                await remote.stop()
+            return
+        try:
+            await runtime.call(remote.actor.stop)
+        except BrokerError as error:
+            log.info("host %s was not stopped cleanly: %s", remote.key, error)
+        finally:
+            await in_daemon_thread(runtime.kill, remote.actor)
 
     async def _end(self, restart: bool) -> None:
         """Stop, and end this actor, which Ray starts again where ``restart`` says so."""

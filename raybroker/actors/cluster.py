@@ -22,6 +22,7 @@ from raybroker.model.errors import (
     BrokerError,
     ConfigError,
     ConnectionLostError,
+    IllegalStateError,
     MasterUnavailableError,
     StoreError,
     from_code,
@@ -184,7 +185,7 @@ def start(
     try:
         for actor in made:
             _wait_open(actor, alone=only is not None)
-    except (ConfigError, StoreError):  # One that refuses its configuration or store does not get better by waiting.
+    except (ConfigError, IllegalStateError, StoreError):  # One that refuses what it is given gets no better by waiting.
         for actor in made:
             _end(actor)
         raise

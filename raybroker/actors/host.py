@@ -59,6 +59,9 @@ LOCK_WAIT_S: Final = 5.0
 SWITCH_S: Final = 0.0005
 """How long one thread of a host may keep another from running: by default 5 ms, in which a disk could have synced
 twenty times. The commit thread was waiting for its turn rather than for the disk."""
+FIRST_RETRY_S: Final = 1.0
+LAST_RETRY_S: Final = 30.0
+"""How long a host waits that could not start before it tries again; twice as long each time in between."""
 EXIT_FAILED: Final = 3
 """Exit status after a store error (fail stop)."""
 
@@ -113,6 +116,8 @@ class DataPlane(threading.Thread):
         """Of the data socket, where the cluster has its connections encrypted."""
         self.failure: BrokerError | None = None
         self.ready = threading.Event()
+        self.more_metrics: list[Callable[[], dict[str, Any]]] = []
+        """Rows of whoever runs the host."""
         self._forgotten = forgotten
         self._broker: Any = None
         """The actor of the broker, once it was asked for something."""
@@ -126,6 +131,15 @@ class DataPlane(threading.Thread):
         self.loop.run_forever()
 
     async def _start(self) -> None:
+        """Serve; what fails is said to whoever asks, and tried again, more seldom each time."""
+        pause_s = FIRST_RETRY_S
+        while not await self._serves():
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LAST_RETRY_S)
+
+    async def _serves(self) -> bool:
+        """One attempt; False: it failed, and may be tried again."""
+        before, store = self.failure, None
         try:
             tls = self.tls = await asyncio.to_thread(self._keystore)
             store, incarnation = await self._open_store()
@@ -139,6 +153,7 @@ class DataPlane(threading.Thread):
                 bodies=store.bodies if isinstance(store, Journal) else None,
                 process_of_its_own=self.process_of_its_own,
             )  # fmt: skip
+            self.service.more_metrics += self.more_metrics
             if self.life is not None:
                 self.service.host.meters.life.sink = self.life
             await self.service.start(
@@ -151,14 +166,33 @@ class DataPlane(threading.Thread):
                 collect_seldom()
             self.failure = None
             failpoint("host.serving")
+            if before is not None:
+                log.warning("host %s has started at last", self.spec.key)
+            return True
         except UnreachableError as error:
             self._failed(error)  # The next process of this host tries again.
+            return True
         except BrokerError as error:
             self.failure = error
         except Exception as error:  # noqa: BLE001 - a host that cannot start says why to whoever asks
             self.failure = StoreError(f"host {self.spec.key} could not start: {error!r}")
         finally:
             self.ready.set()
+        if str(before) != str(self.failure):
+            log.critical("[B3181] host %s does not start and tries again: %s", self.spec.key, self.failure)
+        await self._give_up(store)
+        return False
+
+    async def _give_up(self, store: Store | None) -> None:
+        """Let go of what an attempt has opened."""
+        service, self.service = self.service, None
+        try:
+            if service is not None:
+                await service.close()
+            elif store is not None:
+                store.close()
+        except Exception:
+            log.exception("host %s could not let go of its store", self.spec.key)
 
     def _awaits_database(self, line: str) -> None:
         """The database cannot be reached. Whoever asks is told so, and to ask again: so it is between two lives of a
@@ -295,10 +329,9 @@ class DestinationHost:
         self._heartbeat_replies = HeartbeatReplies(spec.key, spec.token, os.getpid())
         self._plane = DataPlane(spec, config, quotas, policies, runtime.node_ip(), self._forgotten)
         self._plane.life = MessagesLog(self._log.directory, config.__getitem__)
+        self._plane.more_metrics.append(lambda: {"log_records_total": dict(self._log.counts)})
         self._plane.start()
         self._plane.ready.wait()
-        if self._plane.service is not None:
-            self._plane.service.more_metrics.append(lambda: {"log_records_total": dict(self._log.counts)})
 
     def _forgotten(self, type: str, name: str) -> None:
         broker = runtime.find_actor(runtime.broker_name(self._spec.cluster, self._spec.broker))

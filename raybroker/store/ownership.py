@@ -35,6 +35,15 @@ def check(directory: Path, owner: str) -> None:
         )
 
 
+def is_free(directory: Path, owner: str) -> bool:
+    """Whether the directory belongs to nobody else, as far as can be seen."""
+    try:
+        check(directory, owner)
+    except StoreError:
+        return False
+    return True
+
+
 def claim(directory: Path, owner: str) -> None:
     """Write down whose the directory is, which is there; durable on return. Raises StoreError."""
     path, temporary = directory / NAME, directory / (NAME + ".new")
