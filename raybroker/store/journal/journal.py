@@ -334,7 +334,8 @@ class Journal:
 
     def tidy_helps(self) -> bool:
         """True when ``maintain`` would give back room that the log does not need as it is used now; in any thread."""
-        self._crowded = self._io.free_bytes(self.directory) < self._segment_bytes
+        with suppress(OSError):  # The next commit says what is wrong with the disk.
+            self._crowded = self._io.free_bytes(self.directory) < self._segment_bytes
         self._log.look(crowded=self._crowded)
         return self._ready and self._log.roomy
 
