@@ -74,8 +74,9 @@ MAKE_TIMEOUT_S: Final = 120.0
 """How long a new host may take to start; on a busy machine a process of Ray takes half a minute."""
 DATABASE_LOOK_S: Final = 0.5
 """How often a new host that waits for its database is asked whether it serves."""
-HOSTS_AT_ONCE: Final = 8
-"""How many hosts a broker starts, asks or stops at a time: a process takes a second of a processor to start."""
+HOSTS_AT_ONCE: Final = max(2, min(16, len(os.sched_getaffinity(0))))
+"""How many hosts a broker starts, asks or stops at a time: a process takes a second of a processor to start, and more
+of them than processors only wait for each other."""
 SWEEP_S: Final = 2.0
 """How often the broker looks for transactions that dead clients left open."""
 
