@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from raybroker.actors import runtime
+from raybroker.actors.at_once import in_parallel
 from raybroker.actors.broker_peers import Brokers, Carrier, RayPaths, RayPeers
 from raybroker.actors.connection_services import AskedActor, ServicesOfBroker
 from raybroker.actors.failpoints import arm_failpoints
@@ -62,7 +63,6 @@ from raybroker.store.catalogue import Catalogue
 from raybroker.store.record import RecordFile
 from raybroker.store.sql.database import UnreachableError
 from raybroker.system import entropy
-from raybroker.system.at_once import in_parallel
 from raybroker.system.clock import SystemClock
 from raybroker.system.failpoint import failpoint
 from raybroker.system.priority import normal_priority_throughout

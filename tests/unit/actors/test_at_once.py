@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.system.at_once import in_parallel
+from raybroker.actors.at_once import in_parallel
 
 
 def test_no_more_run_at_a_time_than_may_and_all_run_though_one_fails() -> None:
