@@ -357,13 +357,15 @@ class BrokerActor:
 
     async def _ask_why(self, host: RemoteHost | HostInBroker) -> None:
         """A host that answers, and has not opened its store, says why; one that tries again by itself is waited for."""
-        self._refusals.pop(host.spec.host, None)
+        before = self._refusals.pop(host.spec.host, None)
         try:
             await host.where(WHY_TIMEOUT_S)
         except (ConnectionLostError, RequestTimeoutError, UnreachableError):
             return
         except BrokerError as error:
-            self._refusals[host.spec.host] = (error.code, f"host {host.key} does not start: {error}")
+            found = self._refusals[host.spec.host] = (error.code, f"host {host.key} does not start: {error}")
+            if found != before:
+                log.error("[B3183] %s", found[1])
 
     async def _sweep(self) -> None:
         """Settle what dead clients left open, for as long as the broker lives, also when nobody calls it."""

@@ -194,7 +194,7 @@ class ClusterAdmin:
         each."""
         known = [(broker, row) for broker, row in answers if row["state"] != "UNKNOWN"] or answers
         row = dict(next((found for broker, found in known if broker == self._asker.coordinator), known[0][1]))
-        states = {other["state"] for _, other in known}
+        states = {other["state"] for _, other in answers}  # One that is unknown is not what the others are.
         if len(states) > 1:
             row["state"] = MIXED
         for key in SUMMED & row.keys():

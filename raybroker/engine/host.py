@@ -55,7 +55,7 @@ from raybroker.engine.own_sends import OwnSends
 from raybroker.engine.pager import PageFiles, Pager
 from raybroker.engine.policies import Policies
 from raybroker.engine.pools import Pools
-from raybroker.engine.ports import BodyStore, Clock, Codec, Committer, Forward, Memory, Peer, Store, Worker
+from raybroker.engine.ports import BodyStore, Clock, Codec, Committer, Fault, Forward, Memory, Peer, Store, Worker
 from raybroker.engine.producer_signals import ProducerSignals
 from raybroker.engine.quarantine import Quarantine
 from raybroker.engine.schedule_requests import ScheduleRequests
@@ -354,6 +354,9 @@ class Host:
 
     def _halting(self, home: Destination, why: str) -> None:
         self.pools.halted(home, why)
+        self.report(Fault(
+            f"[B3182] {home.kind} {home.name} is halted: {why}; query dst names what is damaged, skip msg sets it aside"
+        ))  # fmt: skip
 
     def _checkpoint(self) -> Entry:
         registry = self.registry

@@ -17,8 +17,8 @@ from raybroker.model.record import Buffer, Entry, EntryRun, StoreStats
 from raybroker.model.settings import DestinationAttributes
 
 __all__ = [
-    "BodyStore", "Clock", "Codec", "Committer", "Death", "Forward", "Governed", "IncomingBody", "Memory", "Named",
-    "Notice", "Peer", "Refused", "Store", "Worker",
+    "BodyStore", "Clock", "Codec", "Committer", "Death", "Fault", "Forward", "Governed", "IncomingBody", "Memory",
+    "Named", "Notice", "Peer", "Refused", "Store", "Worker",
 ]
 
 
@@ -44,6 +44,12 @@ class Governed(Named, Protocol):
 
 class Notice(str):
     """A line for the log that is for information; a line that is no notice is a warning."""
+
+    __slots__ = ()
+
+
+class Fault(str):
+    """A line for the log that is an error: something does not work until somebody mends it."""
 
     __slots__ = ()
 

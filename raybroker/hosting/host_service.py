@@ -26,7 +26,7 @@ from raybroker.engine.disk_alarm import DiskAlarm
 from raybroker.engine.executor import unawaited
 from raybroker.engine.host import Host
 from raybroker.engine.pager import PageFiles
-from raybroker.engine.ports import BodyStore, Clock, Committer, Notice, Store
+from raybroker.engine.ports import BodyStore, Clock, Committer, Fault, Notice, Store
 from raybroker.engine.slow_store import SlowStoreLog
 from raybroker.engine.thresholds import held_of
 from raybroker.engine.unit_figures import live_units
@@ -68,7 +68,8 @@ METRICS_STEP: Final = 50
 
 def _report(line: str) -> None:
     """A line of the engine, for the log."""
-    LOG.log(logging.INFO if isinstance(line, Notice) else logging.WARNING, "%s", line)
+    level = logging.INFO if isinstance(line, Notice) else logging.ERROR if isinstance(line, Fault) else logging.WARNING
+    LOG.log(level, "%s", line)
 
 
 Post = Callable[[Callable[[], None]], None]

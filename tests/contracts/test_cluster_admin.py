@@ -239,6 +239,7 @@ def test_a_list_names_the_host_that_is_missing_and_has_the_rest(verb: str, silen
         (row,) = [row for row in rows if row["name"] == "news"]
         states = {member["broker"]: member["state"] for member in row["members"]}
         assert states == {"b1": "RUNNING", "b2": "UNKNOWN", "b3": "RUNNING"}
+        assert row["state"] == "MIXED", "not all of what it has is counted"
 
 
 def test_a_list_names_a_broker_that_is_down_and_a_whole_one_names_nothing(rig: ClusterRig) -> None:

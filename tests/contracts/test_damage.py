@@ -42,6 +42,16 @@ def store(tmp_path: Path) -> Path:
     return store
 
 
+def test_damage_that_halts_a_destination_is_an_error_in_the_log(store: Path, caplog: pytest.LogCaptureFixture) -> None:
+    connection = opened(store)
+    received(connection.session().consumer("q"))
+    connection.close()
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert line.startswith("[B3182] queue q is halted: ")
+    assert "segment-000001" in line
+    assert "skip msg" in line
+
+
 def rot(store: Path, text: str) -> None:
     for segment in store.glob("segment-*"):
         data = bytearray(segment.read_bytes())
