@@ -13,7 +13,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,13 +28,19 @@ ASK_EVERY_S: Final = 0.5
 ASK_AFTER_S: Final = 0.75
 """A host that has not answered a ping for so long is called: a ping or its answer may have been lost."""
 ASK_TIMEOUT_S: Final = 1.0
+PINGS_MAX: Final = 64
+"""Pings of a host whose answers may still come. On a busy machine an answer may take longer than it is to the next
+ping: it shows that the host lived when its own ping was sent."""
+LATE_S: Final = 0.5
+"""A broker that looks later than this stood still itself: for so long no host could answer it."""
 
 log = logging.getLogger("raybroker.broker")
 
 
 @dataclass
 class Heard:
-    """What is known of a host: its process, when it answered last, where pings go, and the number of the last one.
+    """What is known of a host: its process, when it was last seen to live, where pings go, and the numbers of the last
+    ones with the times when they were sent.
 
     ``lost``: the log knows that it does not answer; ``ended``: the broker has ended the process.
     """
@@ -42,7 +48,7 @@ class Heard:
     pid: int
     at_ns: int
     address: Address | None
-    pinged: int = 0
+    pinged: dict[int, int] = field(default_factory=dict)
     lost: bool = False
     ended: bool = False
 
@@ -69,11 +75,19 @@ class HostWatch:
 
     async def run(self) -> None:
         while True:
+            before_ns = self._clock.monotonic_ns()
             await asyncio.sleep(ASK_EVERY_S)
+            self._stood_still(self._clock.monotonic_ns() - before_ns - int(ASK_EVERY_S * 1e9))
             hosts = [host for host in self._hosts() if isinstance(host, RemoteHost)]
             await asyncio.gather(*(self._look(host) for host in hosts))
             names = {host.key for host in self._hosts()}
             self._heard = {key: found for key, found in self._heard.items() if key in names}
+
+    def _stood_still(self, late_ns: int) -> None:
+        """This loop is so late: what no host could do meanwhile is not held against it."""
+        if late_ns > LATE_S * 1e9:
+            for known in self._heard.values():
+                known.at_ns += late_ns
 
     def made(self, host: RemoteHost, pid: int) -> None:
         """A new host runs as that process: one that is killed before it is looked at has restarted all the same."""
@@ -85,7 +99,10 @@ class HostWatch:
     async def _look(self, host: RemoteHost) -> None:
         known = self._heard.get(host.key)
         if known is not None and known.address is not None:
-            known.pinged = self._datagrams.send(known.address, host.spec.token, PING).number
+            number = self._datagrams.send(known.address, host.spec.token, PING).number
+            known.pinged[number] = self._clock.monotonic_ns()
+            if len(known.pinged) > PINGS_MAX:
+                del known.pinged[min(known.pinged)]
             if self._clock.monotonic_ns() - known.at_ns < ASK_AFTER_S * 1_000_000_000:
                 self._told_again(host, known)
                 return
@@ -96,7 +113,8 @@ class HostWatch:
         else:
             where = None if address is None else (str(address[0]), int(address[1]))
             now_ns = self._clock.monotonic_ns()
-            self._heard[host.key] = Heard(pid, now_ns, where)
+            pinged = known.pinged if known is not None and (known.pid, known.address) == (pid, where) else {}
+            self._heard[host.key] = Heard(pid, now_ns, where, pinged)
             self._answered(host, known, pid, now_ns)
 
     def process_of(self, key: str) -> int | None:
@@ -105,10 +123,13 @@ class HostWatch:
         return None if known is None else known.pid
 
     def pong(self, key: str, payload: bytes) -> None:
-        """A host has answered a ping; what does not belong to the last one is no sign of life now."""
+        """A host has answered a ping: it lived when that was sent."""
         known, (number, _, pid) = self._heard.get(key), payload.partition(b" ")
-        if known is not None and number == b"%d" % known.pinged and pid == b"%d" % known.pid:
-            known.at_ns = self._clock.monotonic_ns()
+        if known is None or pid != b"%d" % known.pid or not number.isdigit():
+            return
+        sent_ns = known.pinged.pop(int(number), None)
+        if sent_ns is not None:
+            known.at_ns = max(known.at_ns, sent_ns)
 
     def _answered(self, host: RemoteHost, before: Heard | None, pid: int, now_ns: int) -> None:
         """A host has answered a call: tell what is new about it."""

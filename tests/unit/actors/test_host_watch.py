@@ -117,17 +117,57 @@ def test_one_that_answers_neither_is_ended_after_its_time_and_not_before(monkeyp
     assert scene.ended == [PID]
 
 
+def test_one_that_is_slow_to_answer_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine each answer comes after the next ping, and a call takes too long."""
+    scene = Scene(monkeypatch)
+    scene.look(3)
+    scene.reached = False
+    late: list[bytes] = []
+    for _ in range(50):
+        asyncio.run(scene.watch._look(scene.host))
+        late.append(scene.under_way.pop())
+        if len(late) > 3:
+            scene.pongs._datagrams.datagram_received(late.pop(0), ("127.0.0.1", 1))
+        scene.now_ns += int(ASK_EVERY_S * 1e9)
+    assert scene.ended == []
+    scene.heard = False
+    for _ in range(int(HUNG_MS / 1000 / ASK_EVERY_S) + 1):
+        asyncio.run(scene.watch._look(scene.host))
+        scene.now_ns += int(ASK_EVERY_S * 1e9)
+    assert scene.ended == [PID], "and is ended when it does hang"
+
+
+def test_time_in_which_the_broker_stood_still_is_not_held_against_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch)
+    scene.look(3)
+    scene.reached = False
+
+    async def late(seconds: float) -> None:
+        scene.now_ns += int((seconds + 2 * HUNG_MS / 1000) * 1e9)
+        if scene.now_ns > 10**12 + 10 * HUNG_MS * 1_000_000:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(host_watch.asyncio, "sleep", late)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(scene.watch.run())
+    assert scene.ended == []
+
+
 def test_the_pong_of_another_process_or_of_another_ping_is_no_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
     scene.look(2)
     known = scene.watch._heard["b1/h1"]
+    known.pinged[number := 99] = sent_ns = scene.now_ns
     before, scene.now_ns = known.at_ns, scene.now_ns + 1
-    for payload in (b"", b"x", b"%d %d" % (known.pinged - 1, PID), b"%d %d" % (known.pinged, PID + 1)):
+    for payload in (b"", b"x", b"%d %d" % (number - 1, PID), b"%d %d" % (number, PID + 1)):
         scene.watch.pong("b1/h1", payload)
-    scene.watch.pong("b1/h2", b"%d %d" % (known.pinged, PID))
+    scene.watch.pong("b1/h2", b"%d %d" % (number, PID))
     assert known.at_ns == before
-    scene.watch.pong("b1/h1", b"%d %d" % (known.pinged, PID))
-    assert known.at_ns == scene.now_ns
+    scene.watch.pong("b1/h1", b"%d %d" % (number, PID))
+    assert known.at_ns == sent_ns
+    known.at_ns = before
+    scene.watch.pong("b1/h1", b"%d %d" % (number, PID))
+    assert known.at_ns == before, "an answer counts once"
     scene.pid += 1
     scene.start()
     scene.look(3)
