@@ -17,6 +17,7 @@ from raybroker.cli.messages import plain_body
 from raybroker.cli.objects import Force, Ids, Json, Name, Selector, Type, ask, destination_type, moment
 from raybroker.client.admin.admin import Admin, pages
 from raybroker.model.block import Block
+from raybroker.model.errors import BrokerError
 from raybroker.model.listing import Row
 from raybroker.model.names import DEAD_COMMENT, DEAD_EXCEPTION, DEAD_MESSAGE_QUEUE, DEAD_REASON
 
@@ -201,12 +202,18 @@ def export_msg(
 def import_msg(admin: Admin, file: File, name: Name, type: Type = "q") -> None:
     """Put the messages of a file into a destination: raybroker import msg -n orders orders.msgs
 
-    The file is checked before anything is sent.
+    The file is checked before anything is sent. A destination that has no room for all of a large file may get some of
+    it: then it is said how many.
     """
     archive.check(file)
     count = 0
     for blocks in _batches(archive.read(file)):
-        count += admin.import_messages(type, name, blocks)
+        try:
+            count += admin.import_messages(type, name, blocks)
+        except BrokerError:
+            if count:
+                output.error(f"{things(count, 'message')} of {file} are in {type} {name} already, the first ones")
+            raise
     output.say(f"imported {things(count, 'message')} into {type} {name}")
 
 

@@ -149,6 +149,28 @@ def test_blocks_are_imported_in_calls_of_bounded_size(monkeypatch: pytest.Monkey
     assert [[len(block) for block in batch] for batch in stored._batches(iter(blocks))] == [[4, 6], [1], [14], [1]]
 
 
+def test_an_import_that_fails_half_way_says_how_much_is_there(
+    raybroker: Any, full: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "a.msgs"
+    raybroker.output("export", "msg", str(file), "-n", "a")
+    full.admin().create_destination("queue", "b", maxNumMsgs=2)
+    monkeypatch.setattr(stored, "IMPORT_BYTES", 1)
+    result = raybroker("import", "msg", str(file), "-n", "b")
+    assert result.exit_code == 1
+    assert "queue b does not take 1 more messages now" in result.stderr
+    assert f"2 messages of {file} are in queue b already, the first ones" in result.stderr
+    assert bodies(full, "b") == ["body 0", "body 1"]
+
+
+def test_what_does_not_fit_stays_and_the_command_says_how_many_went(raybroker: Any, full: Any) -> None:
+    full.admin().create_destination("queue", "b", maxNumMsgs=2, limitBehavior="FLOW_CONTROL")
+    result = raybroker("move", "msg", "-n", "a", "--to", "b", "--all")
+    assert result.exit_code == 1
+    assert "2 messages of queue a were moved to queue b; the others stay in queue a: " in result.stderr
+    assert (bodies(full, "a"), bodies(full, "b")) == ([f"body {n}" for n in (2, 3, 4)], ["body 0", "body 1"])
+
+
 def test_dead_messages_are_sent_back(raybroker: Any, broker: Any) -> None:  # B15
     broker.admin().create_destination("queue", "b", redeliveryLimit=0)
     broker.start()
