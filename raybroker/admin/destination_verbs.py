@@ -196,7 +196,7 @@ class DestinationVerbs:
         self, /, type: Type, name: Name, selector: Selector = None, *, start: Start = None, max: PageMax = 100,
         body_bytes_max: BodyMax = 1024,
     ) -> MessagePage:  # fmt: skip
-        """One page of messages, oldest first; nothing is taken.
+        """One page of messages, oldest first; nothing is taken. It ends earlier than ``max`` says after some megabytes.
 
         A row has id, timestamp, expiration, priority, persistent, type, correlation_id, reply_to, properties,
         delivery_count, size, body (cut to ``body_bytes_max``) and state: waiting, delayed, delivered, or hidden while

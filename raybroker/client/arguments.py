@@ -113,6 +113,7 @@ ELSEWHERE: Final = frozenset({
     "serializer",  # client.producer.body_encoding
     "client_id",  # model.names
     "listener", "retry_on", "reject_on", "backoff",  # client.listener.handler
+    "most",  # of inflated_bytes: where it ends to count, which any number may say
     "options",  # by the names of what they are passed on to
 })  # fmt: skip
 """Arguments whose check is more than a look at the value: the module that makes something of them does it."""

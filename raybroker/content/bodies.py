@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from raybroker.content.codecs import inflate, unzstd
+from raybroker.content.codecs import inflate, inflated_size, unzstd, unzstd_size
 from raybroker.model.bounds import MESSAGE_BYTES_MAX
 from raybroker.model.errors import MessageFormatError
 from raybroker.model.record import Buffer
@@ -177,3 +177,23 @@ def inflated(kind: int, data: Buffer, most: int) -> tuple[int, bytes]:
         raise MessageFormatError(f"a received body has the unknown kind {kind}")
     whole = inflate(data, most) if kind & DEFLATED else unzstd(data, most)
     return kind & ~COMPRESSED, whole
+
+
+def size_of(kind: int, data: Buffer, most: int) -> int:
+    """Bytes of a body as it is when it is decompressed, without keeping them; some more than ``most`` stands for all
+    that are more. Raises MessageFormatError for one that is damaged."""
+    if kind & COMPRESSED == COMPRESSED:
+        raise MessageFormatError(f"a received body has the unknown kind {kind}")
+    if kind & COMPRESSED:
+        size = inflated_size(data, most) if kind & DEFLATED else unzstd_size(data)
+        if kind & ~COMPRESSED != WORK or size > most:
+            return size
+        kind, data = inflated(kind, data, most)
+    if kind != WORK:
+        return memoryview(data).nbytes
+    size = 0
+    for row in work_rows(data):
+        size += size_of(row.kind, row.body, most - size)
+        if size > most:
+            break
+    return size

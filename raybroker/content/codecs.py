@@ -16,6 +16,8 @@ from raybroker.model.record import Buffer
 
 ZSTD_LEVEL: Final = 3
 """Zstandard's own default."""
+STEP_BYTES: Final = 64 * 1024
+"""What is decompressed only to be counted takes so much memory."""
 _INSTALL: Final = "needs a library that is not installed here: pip install 'raybroker[zstd]'"
 
 
@@ -48,19 +50,48 @@ def inflate(data: Buffer, most: int) -> bytes:
     return whole
 
 
-def unzstd(data: Buffer, most: int) -> bytes:
-    """What :func:`zstd` compressed; raises MessageFormatError when it is damaged or larger than ``most`` bytes, and
-    where the library is missing."""
+def inflated_size(data: Buffer, most: int) -> int:
+    """Bytes of what was compressed with zlib, without keeping them; some more than ``most`` stands for all that are
+    more. Raises MessageFormatError when it is damaged."""
+    machine = zlib.decompressobj()
+    size, rest = 0, data
+    try:
+        while not machine.eof and size <= most:
+            came = len(machine.decompress(rest, STEP_BYTES))
+            rest = machine.unconsumed_tail
+            size += came
+            if not came and not rest:
+                break
+    except zlib.error as error:
+        raise MessageFormatError(f"a compressed body does not inflate: {error}") from None
+    if size <= most and (not machine.eof or machine.unused_data):
+        raise MessageFormatError("a compressed body does not end where it should")
+    return size
+
+
+def unzstd_size(data: Buffer) -> int:
+    """Bytes of what :func:`zstd` compressed, as it says; raises as :func:`unzstd` does."""
     try:
         library = zstandard()
     except ConfigError:
         raise MessageFormatError(f"a body that was compressed with Zstandard {_INSTALL}") from None
     try:
-        size = library.get_frame_parameters(data).content_size
-        if size in (library.CONTENTSIZE_ERROR, library.CONTENTSIZE_UNKNOWN):
-            raise MessageFormatError("a compressed body does not say how large it is")
-        if size > most:  # Before any memory is taken for it.
-            raise _too_large(most)
+        size: int = library.get_frame_parameters(data).content_size
+    except library.ZstdError as error:
+        raise MessageFormatError(f"a compressed body does not inflate: {error}") from None
+    if size in (library.CONTENTSIZE_ERROR, library.CONTENTSIZE_UNKNOWN):
+        raise MessageFormatError("a compressed body does not say how large it is")
+    return size
+
+
+def unzstd(data: Buffer, most: int) -> bytes:
+    """What :func:`zstd` compressed; raises MessageFormatError when it is damaged or larger than ``most`` bytes, and
+    where the library is missing."""
+    size = unzstd_size(data)
+    if size > most:  # Before any memory is taken for it.
+        raise _too_large(most)
+    library = zstandard()
+    try:
         whole: bytes = library.ZstdDecompressor().decompress(data, allow_extra_data=False)
     except library.ZstdError as error:
         raise MessageFormatError(f"a compressed body does not inflate: {error}") from None

@@ -24,6 +24,8 @@ from raybroker.model.large_block import LargeBlock
 
 BROWSE_MESSAGES_MAX: Final = 10_000
 """Messages that a browser gets at a time."""
+BROWSE_BYTES_MAX: Final = 8 << 20
+"""Bodies that it gets at a time, unless one message alone has more: the next request brings the others."""
 UNITS_MAX: Final = 10_000
 """Units of order that can be asked about at a time."""
 NAME_CHARS_MAX: Final = 255
@@ -188,7 +190,7 @@ def _browse(session: Session, request: int, args: Arguments) -> None:
     browser = session.browsers.get(int(args["handle"]))
     if browser is None:
         raise IllegalStateError("the browser is closed")
-    tag = 1
+    tag, size = 1, 0
     for seen, block in browser.next(min(max(int(args["max"]), 1), BROWSE_MESSAGES_MAX)):
         handle = int(args["handle"])
         if type(block) is LargeBlock:
@@ -196,6 +198,9 @@ def _browse(session: Session, request: int, args: Arguments) -> None:
         else:
             session.peer.deliver(handle, 0, tag, seen.attempts, block.pick(seen.mask))
         tag += seen.mask.bit_count()
+        size += sum(block.lengths)
+        if size >= BROWSE_BYTES_MAX:
+            break
     session.peer.reply(request, {"more": browser.more})
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from raybroker.content.bodies import PICKLE, decode_body
+from raybroker.content.bodies import COMPRESSED, PICKLE, decode_body
 from raybroker.content.headers import decode_header, message_id
 from raybroker.content.quarantine_record import legible_ids
 from raybroker.core import command as cmd
@@ -35,6 +35,8 @@ from raybroker.model.setting import INT_MAX
 if TYPE_CHECKING:
     from raybroker.engine.browsing import Seen
 
+BROWSE_BYTES_MAX: Final = 8 << 20
+"""Bodies of one page; as much as a page of an export."""
 MOVABLE: Final = ("waiting", "delayed", "hidden")
 ALL_STATES: Final = (*MOVABLE, "delivered")
 ROOM_ASKS_MAX: Final = 100
@@ -56,19 +58,21 @@ class HostMessages(Durable):
     async def browse_messages(
         self, type: str, name: str, selector: str | None, start: Any, max: int, body_bytes_max: int  # noqa: A002
     ) -> dict[str, Any]:
-        """One page: ``start`` is how many matching messages to leave out. Damaged ones are left out too."""
+        """One page, of so many messages or about BROWSE_BYTES_MAX; ``start`` is how many matching messages to leave
+        out. Damaged ones are left out too."""
         home = self.host.registry.named(type, name)
         first = _first(start)
         rows: list[dict[str, Any]] = []
-        at = 0
+        at = size = 0
         for seen, block in self._chosen(home, selector, None, ALL_STATES):
             for index in pk.indexes(seen.mask):
                 at += 1
                 if at <= first:
                     continue
-                if len(rows) >= max:
+                if len(rows) >= max or size >= BROWSE_BYTES_MAX:
                     return {"messages": rows, "next": first + len(rows)}
                 rows.append(_row(block, index, seen, body_bytes_max))
+                size += _shown_bytes(block, index, body_bytes_max)
         return {"messages": rows, "next": None}
 
     async def delete_messages(
@@ -344,6 +348,12 @@ def _row(block: Block, index: int, seen: Seen, body_bytes_max: int) -> dict[str,
         "body": _body(block, index, body_bytes_max),
         "state": seen.state,
     }
+
+
+def _shown_bytes(block: Block, index: int, most: int) -> int:
+    """Of a body as a row has it, with its headers; one that is compressed counts as it may be shown."""
+    shown = most if block.kind_of(index) & COMPRESSED else min(block.lengths[index], most)
+    return shown + len(block.header(index) or b"")
 
 
 def _body(block: Block, index: int, most: int) -> Any:

@@ -17,6 +17,8 @@ ARRIVING_OF_ADDRESS_MAX: Final = 64
 UNREAD_S: Final = 120
 KEEPALIVE_S: Final = 120
 
+ANSWER_BYTES_MAX: Final = 16 * MIB
+ANSWERS_BYTES_MAX: Final = 512 * MIB
 LISTENER_SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("raybroker.service.arriving_max", "int", ARRIVING_MAX, "broker",
             "Connections of a service that have not logged in, TLS handshakes among them; one more is closed at once. "
@@ -33,6 +35,14 @@ LISTENER_SETTINGS: Final[tuple[Setting, ...]] = (
             "Frames of more than 1 MiB of all clients from outside of one host that have begun and not ended. Where "
             "there would be more the one that began first is given up, and its client closed.",
             unit="bytes", low=128 * MIB, high=65_536 * MIB),
+    Setting("raybroker.service.answer_bytes_max", "size", ANSWER_BYTES_MAX, "broker",
+            "Bodies of the messages that one answer over HTTP has, as they are when they are decompressed. An answer "
+            "ends before the message that would be too much, and has one at least; what it does not have is received, "
+            "or looked at, with the next request.", unit="bytes", low=64 * KIB, high=1024 * MIB),
+    Setting("raybroker.service.answers_bytes_max", "size", ANSWERS_BYTES_MAX, "broker",
+            "Memory for large answers (HTTP) and large messages (STOMP) of all clients of a gateway that are being "
+            "made or sent: a message of more than 256 KiB counts fourfold. Further ones wait; of one user at most half "
+            "of it, or one. Over HTTP that is answered 503 after 20 s.", unit="bytes", low=16 * MIB, high=65_536 * MIB),
     Setting("raybroker.service.keepalive", "seconds", KEEPALIVE_S, "broker",
             "After so long without a byte the system asks whether the client's machine is still there, four times "
             "within the same time again; then the connection is closed. So it is when bytes are not acknowledged for "

@@ -9,7 +9,17 @@ from raybroker.client.connection.whole_body import WholeBody
 from raybroker.client.consumer import property_conversion
 from raybroker.client.consumer.outcomes import check_delay_ms, reason_text
 from raybroker.client.producer import body_encoding
-from raybroker.content.bodies import BODY_TYPES, BYTES, COMPRESSED, PICKLE, WORK, decode_body, inflated, work_rows
+from raybroker.content.bodies import (
+    BODY_TYPES,
+    BYTES,
+    COMPRESSED,
+    PICKLE,
+    WORK,
+    decode_body,
+    inflated,
+    size_of,
+    work_rows,
+)
 from raybroker.content.headers import Header, decode_header, message_id
 from raybroker.model.block import Block
 from raybroker.model.bounds import MESSAGE_BYTES_MAX
@@ -128,6 +138,25 @@ class Message:
                     return self._body
             self._body = data.tobytes() if kind == BYTES else self._decoded(kind, data)
         return self._body
+
+    def inflated_bytes(self, most: int) -> int:
+        """Bytes of the body as they are when it is decompressed; some more than ``most`` stands for all that are more.
+
+        Nothing is kept of it: whoever has little memory knows before it reads ``body``.  Raises MessageFormatError as
+        that does.
+        """
+        delivery, index = self._delivery, self._index
+        kind = delivery.kind
+        if kind < 0:
+            kind = delivery.block.kind_of(index)
+        start, end = delivery.offsets[index], delivery.offsets[index + 1]
+        if not kind & COMPRESSED and kind != WORK:
+            return end - start
+        return size_of(kind, delivery.view[start:end], most)
+
+    def forget_body(self) -> None:
+        """Keep the body as it came and no longer as ``body`` gave it: the next access makes it again."""
+        self._body = _UNSET
 
     def _decoded(self, kind: int, data: Buffer) -> Any:
         consumer = self._delivery.consumer

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 from pydantic import TypeAdapter
@@ -32,6 +32,7 @@ from raybroker.services.rest.openapi import OPERATIONS, about
 from raybroker.services.rest.relay import Arrive, Relay
 from raybroker.services.rest.user_connection import UserConnection
 from raybroker.services.web.application import (
+    PLAIN_HEADERS,
     RUNNING,
     Terms,
     WebApplication,
@@ -40,9 +41,13 @@ from raybroker.services.web.application import (
     has_body,
     not_understood,
 )
+from raybroker.services.web.bodies import JSON
+from raybroker.services.web.json_text import written
 from raybroker.services.web.problems import RefusedError
 from raybroker.services.web.users import Users
 
+PIECE_BYTES: Final = 256 << 10
+"""Of an answer, given to the transport at once."""
 PLACES_KNOWN_MAX: Final = 1024
 """Paths whose destinations are known; others are parsed."""
 NATIVE: Final = "/native"
@@ -140,12 +145,13 @@ class Application(WebApplication[UserConnection]):
         work = user.receive(queue, query.get("max", 1), query.get("wait_ms", 0), lease_ms)
         self._receives += 1
         try:
-            held = await unless_gone(request, work)
+            held, taken = await unless_gone(request, work)
         finally:
             self._receives -= 1
         try:
-            return answered({"messages": held, "lease_ms": lease_ms})
+            return Answer({"messages": held, "lease_ms": lease_ms}, partial(user.answers.give_back, user, taken))
         except BrokerError:
+            user.answers.give_back(user, taken)
             await user.give_up(queue, held)
             raise
 
@@ -184,8 +190,32 @@ class Application(WebApplication[UserConnection]):
     async def _browse(self, request: Request, user: UserConnection) -> Response:
         query = request.state.query
         queue = request.path_params["name"]
-        found, more = await user.browse(queue, query.get("max", 100), query.get("selector"))
-        return answered({"messages": found, "more": more})
+        found, more, taken = await user.browse(queue, query.get("max", 100), query.get("selector"))
+        try:
+            return Answer({"messages": found, "more": more}, partial(user.answers.give_back, user, taken))
+        except BrokerError:
+            user.answers.give_back(user, taken)
+            raise
+
+
+class Answer(Response):
+    """An answer of JSON. ``sent`` is called when the client has it, or has gone."""
+
+    def __init__(self, value: Any, sent: Callable[[], object]) -> None:
+        super().__init__(written(value), 200, PLAIN_HEADERS, JSON)
+        self._sent = sent
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """In pieces: with the next one it is waited until the client has taken those before."""
+        body = memoryview(self.body)
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            for start in range(0, len(body), PIECE_BYTES):
+                piece = bytes(body[start : start + PIECE_BYTES])
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            self._sent()
 
 
 async def unless_gone(request: Request, work: Any) -> Any:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from raybroker.client.aio.fitting import receive_fitting
 from raybroker.client.producer.at_once import send_at_once
 from raybroker.model.setting_services import pull_property
 from raybroker.model.settings import ConfigView
+from raybroker.services.answers import Answers
 from raybroker.services.http_server import HttpServer
 from raybroker.services.rest.application import Application
 from raybroker.services.rest.relay import Arrive
@@ -40,7 +42,8 @@ def http_server(
     """What makes the server of a gateway; ``tls``: gives the context of https, None for http."""
 
     def made(gateway: Gateway) -> HttpServer:
-        users = users_of(config, gateway, lambda now_s: UserConnection(now_s, send_at_once))
+        answers = Answers.of(config)
+        users = users_of(config, gateway, lambda now_s: UserConnection(now_s, receive_fitting, send_at_once, answers))
         pull_s = config[pull_property(gateway.service)]
         terms = terms_of(config, broker, version, secure="httpsjms", pull_s=pull_s)
         application = Application(users, terms, gateway.state, gateway.arrive, gateway.io.together)

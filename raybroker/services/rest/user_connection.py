@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
+from raybroker.model.bounds import MESSAGE_BYTES_MAX
 from raybroker.model.errors import (
     BrokerError,
     ConnectionLostError,
@@ -15,6 +16,7 @@ from raybroker.model.errors import (
     RequestTimeoutError,
     ResourceAllocationError,
 )
+from raybroker.services.answers import Answers
 from raybroker.services.received_message import ReceivedMessage
 from raybroker.services.rest.leases import HELD_MAX, Lease, Leases
 from raybroker.services.rest.models import MessageHeld, MessageIn, MessageOut, Settled, body_of, shown
@@ -56,7 +58,6 @@ class Session(Protocol):
     """One of the connection's."""
 
     async def producer(self) -> Producer: ...
-    async def receive_many(self, destination: str, max: int, timeout: float) -> list[Any]: ...  # noqa: A002 - as there
     async def browser(self, queue: str, selector: str | None = None) -> Browser: ...
     async def commit(self) -> None: ...
     async def rollback(self) -> None: ...
@@ -83,17 +84,31 @@ nothing but its confirmation, and calls ``told(id, error)`` then; False: it has 
 happened."""
 
 
-class UserConnection:
-    """``now_s``: a clock that never goes back; ``hand_over``: None: every message is sent by a task. It is of use once
-    :meth:`use` has given it a connection."""
+class ReceiveFitting(Protocol):
+    """Up to ``most`` messages, the first one whatever it has, and no other one that does not fit."""
 
-    def __init__(self, now_s: Callable[[], float], hand_over: HandOver | None = None) -> None:
+    async def __call__(
+        self, session: Any, destination: str, most: int, timeout: float, fits: Callable[[Any], bool], /
+    ) -> list[Any]: ...
+
+
+class UserConnection:
+    """``now_s``: a clock that never goes back; ``receive_fitting``: how messages are received; ``hand_over``: None:
+    every message is sent by a task; ``answers``: how large they may be. It is of use once :meth:`use` has given it a
+    connection."""
+
+    def __init__(
+        self, now_s: Callable[[], float], receive_fitting: ReceiveFitting, hand_over: HandOver | None = None,
+        answers: Answers | None = None,
+    ) -> None:  # fmt: skip
         self.leases: Leases[Message] = Leases()
         self.ended = False
         """The broker has ended it."""
         self._connection: Connection
         self._now_s = now_s
+        self._receive_fitting = receive_fitting
         self._hand_over = hand_over
+        self.answers = answers or Answers()
         self._lock = asyncio.Lock()
         self._session: Session | None = None
         self._producer: Producer | None = None
@@ -196,8 +211,9 @@ class UserConnection:
 
     # ---- receiving -------------------------------------------------------------------------------------------------
 
-    async def receive(self, queue: str, most: int, wait_ms: int, lease_ms: int) -> list[MessageHeld]:
-        """Up to ``most`` messages, each held under a receipt for ``lease_ms``; empty when none came in time."""
+    async def receive(self, queue: str, most: int, wait_ms: int, lease_ms: int) -> tuple[list[MessageHeld], int]:
+        """Up to ``most`` messages, each held under a receipt for ``lease_ms``; empty when none came in time. With what
+        their answer takes of ``answers``, which is given back when the client has it."""
         room = self.leases.room - self._promised
         if room <= 0:
             raise ResourceAllocationError(
@@ -205,11 +221,25 @@ class UserConnection:
             )
         most = min(most, room)
         self._promised += most
+        weight = Weight(self.answers.one)
         try:
             session, _ = await self._open()
-            found = await session.receive_many(f"queue:{queue}", most, max(wait_ms, ANSWER_MS_MIN) / 1000)
+            wait_s = max(wait_ms, ANSWER_MS_MIN) / 1000
+            found = await self._receive_fitting(session, f"queue:{queue}", most, wait_s, weight.fits)
         finally:
             self._promised -= most
+        try:
+            taken = await self.answers.take(self, weight.size)
+        except BaseException:
+            self._later(self._give_back(found))
+            raise
+        try:
+            return self._held(queue, found, lease_ms), taken
+        except BaseException:
+            self.answers.give_back(self, taken)
+            raise
+
+    def _held(self, queue: str, found: list[Message], lease_ms: int) -> list[MessageHeld]:
         until_s = self._now_s() + lease_ms / 1000
         batch, held = entropy.token(RECEIPT_BYTES).hex(), []
         unreadable: BrokerError | None = None
@@ -221,6 +251,7 @@ class UserConnection:
                 unreadable = unreadable or error
                 self._later(self._give_back([message]))
                 continue
+            message.forget_body()
             self.leases.hold(receipt, Lease(message, queue, until_s))
             held.append(MessageHeld(**row, receipt=receipt, delivery_count=message.delivery_count))
         if unreadable is not None and not held:
@@ -292,19 +323,27 @@ class UserConnection:
 
     # ---- looking ---------------------------------------------------------------------------------------------------
 
-    async def browse(self, queue: str, most: int, selector: str | None) -> tuple[list[MessageOut], bool]:
-        """The first ``most`` messages that wait, and whether there are more."""
+    async def browse(self, queue: str, most: int, selector: str | None) -> tuple[list[MessageOut], bool, int]:
+        """The first ``most`` messages that wait, whether there are more, and what their answer takes as in
+        :meth:`receive`."""
         session, _ = await self._open()
         browser = await session.browser(queue, selector)
-        found: list[MessageOut] = []
+        found: list[ReceivedMessage] = []
+        more, weight = False, Weight(self.answers.one)
         try:
             async for message in browser:
-                if len(found) == most:
-                    return found, True
-                found.append(shown(message))
-            return found, False
+                more = len(found) == most or not weight.fits(message)
+                if more:
+                    break
+                found.append(message)
         finally:
             await browser.close()
+        taken = await self.answers.take(self, weight.size)
+        try:
+            return [shown(message) for message in found], more, taken
+        except BaseException:
+            self.answers.give_back(self, taken)
+            raise
 
     async def close(self) -> None:
         """End it; what is held goes back."""
@@ -313,6 +352,28 @@ class UserConnection:
         with contextlib.suppress(BrokerError, TimeoutError, OSError):
             async with asyncio.timeout(STEP_TIMEOUT_S):
                 await self._connection.close()
+
+
+class Weight:
+    """Of the messages of one answer, which has one at least and otherwise ``most`` bytes of bodies."""
+
+    def __init__(self, most: int) -> None:
+        self.size = 0
+        self._most = most
+        self._empty = True
+
+    def fits(self, message: ReceivedMessage) -> bool:
+        """Whether there is room for one more, which is in the answer then. The bodies of those that cannot be read,
+        which is found out later, have no bytes."""
+        try:
+            nbytes = message.inflated_bytes(MESSAGE_BYTES_MAX if self._empty else self._most - self.size)
+        except BrokerError:
+            nbytes = 0
+        if not self._empty and self.size + nbytes > self._most:
+            return False
+        self.size += nbytes
+        self._empty = False
+        return True
 
 
 def _settled(receipt: str, outcome: str, answer: Any) -> Settled:

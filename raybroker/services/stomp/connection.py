@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 from raybroker.model.errors import BrokerError, ConnectionLostError, ProtocolError, SecurityError
+from raybroker.services.answers import Answers
 from raybroker.services.stomp.handles import BrokerConnection
 from raybroker.services.stomp.limits import READ_BYTES_HIGH, Limits
 from raybroker.services.stomp.session import MakeSession, StompSession
@@ -41,6 +42,8 @@ class Door(Protocol):
     version: str
     unfinished: Unfinished[StompConnection]
     """Frames of all connections that have not ended."""
+    answers: Answers
+    """Large messages of all connections that are being sent."""
 
     async def connect(self, connection: StompConnection, user: str, password: str, client_id: str | None,
                       version: Version, ended: Callable[[BrokerError], object]
@@ -67,6 +70,7 @@ class StompConnection(asyncio.Protocol):
     def __init__(self, door: Door, peer: str) -> None:
         self.peer = peer
         self.turn = asyncio.Lock()
+        self.user = ""
         self._door = door
         self._loop = asyncio.get_running_loop()
         self._parser = Parser(body_bytes_max=0, head_bytes_max=door.limits.login_bytes_max)
@@ -102,6 +106,10 @@ class StompConnection(asyncio.Protocol):
     @property
     def unsent_bytes(self) -> int:
         return self._transport.get_write_buffer_size() if self._transport is not None and not self._lost else 0
+
+    @property
+    def answers(self) -> Answers:
+        return self._door.answers
 
     def _give_up(self, why: str) -> None:
         """It does not read."""
@@ -307,6 +315,7 @@ class StompConnection(asyncio.Protocol):
         except BaseException:
             await core.close()
             raise
+        self.user = headers.get("login", "")
         self._version = self._parser.version = version
         limits = self._door.limits
         self._parser.body_bytes_max, self._parser.head_bytes_max = limits.body_bytes_max, limits.head_bytes_max
@@ -315,7 +324,7 @@ class StompConnection(asyncio.Protocol):
         self._door.known(self)
         told = {
             "version": version, "server": f"{_SERVER}/{self._door.version}", "session": core.identity,
-            "heart-beat": f"{BEAT_MS},{BEAT_MS}" if version != "1.0" else "0,0", "user-name": headers.get("login", ""),
+            "heart-beat": f"{BEAT_MS},{BEAT_MS}" if version != "1.0" else "0,0", "user-name": self.user,
         }  # fmt: skip
         self.write(encode(Frame("CONNECTED", told), version))
         if version != "1.0":

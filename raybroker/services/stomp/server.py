@@ -15,6 +15,7 @@ from raybroker.model.errors import BrokerError, ConnectionLostError, ResourceAll
 from raybroker.model.settings import ConfigView
 from raybroker.security.mechanism import require_private
 from raybroker.services.accepting import accepting, ended, take_over
+from raybroker.services.answers import Answers
 from raybroker.services.bounds import Bounds
 from raybroker.services.gateway import Gateway
 from raybroker.services.native import RefusalLog
@@ -41,7 +42,9 @@ def stomp_server(
         config["raybroker.authentication.unencrypted"], config["raybroker.stomp.login_bytes_max"],
         config["raybroker.stomp.headers_bytes_max"], config["raybroker.stomp.frames_bytes_max"], Bounds.of(config),
     )  # fmt: skip
-    return lambda gateway: StompServer(gateway, limits, version, RefusalLog(now_ns).refused, tls)
+    return lambda gateway: StompServer(
+        gateway, limits, version, RefusalLog(now_ns).refused, tls, Answers.of(config, timeout_s=None)
+    )
 
 
 class StompServer:
@@ -54,9 +57,10 @@ class StompServer:
 
     def __init__(
         self, gateway: Gateway, limits: Limits, version: str, refused: Callable[[str, str], None],
-        tls: Callable[[], ssl.SSLContext] | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None, answers: Answers | None = None,
     ) -> None:  # fmt: skip
         self.limits = limits
+        self.answers = answers or Answers(timeout_s=None)
         self.version = version
         self.refused = refused
         self._gateway = gateway

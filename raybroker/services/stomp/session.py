@@ -44,7 +44,7 @@ from raybroker.services.stomp.limits import (
     SUBSCRIPTIONS_MAX,
     TRANSACTIONS_MAX,
 )
-from raybroker.services.stomp.subscription import AUTO, MODES, Answers, Out, Subscription
+from raybroker.services.stomp.subscription import AUTO, MODES, Out, Settling, Subscription
 from raybroker.services.stomp.transaction import StompTransaction
 from raybroker.system import entropy
 from raybroker.wire.stomp.frame import Frame, Version
@@ -383,7 +383,7 @@ class StompSession:
             return True
         return self._await(frame, subscription.refuse(messages, dead=dead))
 
-    def _await(self, frame: Frame, answers: Answers) -> bool:
+    def _await(self, frame: Frame, answers: Settling) -> bool:
         """Answer once all are confirmed."""
         confirmations, lost = answers
         waiting = len(confirmations)

@@ -15,7 +15,9 @@ from typing import Final, NamedTuple, Protocol
 
 from raybroker.client.consumer.acknowledgement_answers import Confirmations
 from raybroker.client.session.opening import AnyConsumer
+from raybroker.model.bounds import MESSAGE_BYTES_MAX
 from raybroker.model.errors import ConnectionLostError, MessageFormatError, ProtocolError
+from raybroker.services.answers import SMALL_BYTES, Answers
 from raybroker.services.received_message import ReceivedMessage
 from raybroker.services.stomp.handles import ReceivingSession
 from raybroker.services.stomp.headers import CONTENT_TYPE, MessageFacts, body_bytes, message_headers, property_name
@@ -35,6 +37,12 @@ class Out(Protocol):
 
     turn: asyncio.Lock
     """Held by the subscription that writes a batch."""
+    user: str
+
+    @property
+    def answers(self) -> Answers:
+        """How much large messages of all clients take."""
+        ...
 
     def write(self, data: bytes) -> None: ...
 
@@ -43,7 +51,7 @@ class Out(Protocol):
         ...
 
 
-class Answers(NamedTuple):
+class Settling(NamedTuple):
     """What the broker says to an ACK or NACK. ``waiting``: what it has not said yet; ``lost``: of a message that went
     back when its broker was lost."""
 
@@ -88,18 +96,33 @@ class Subscription:
                 await self._write_batch(message, out)
 
     async def _write_batch(self, message: ReceivedMessage | None, out: Out) -> None:
+        """A large message is a batch of its own, and waits until there is room for it."""
         frames: list[bytes] = []
         size = 0
         while message is not None:
+            nbytes = inflated_bytes(message)
+            if nbytes > SMALL_BYTES:
+                if frames:
+                    out.write(b"".join(frames))
+                    await out.flushed()
+                    frames.clear()
+                await self._write_large(message, nbytes, out)
+                break
             data = self._frame(message)
             if data:
                 frames.append(data)
                 size += len(data)
             message = self.consumer.take_one() if size < BATCH_BYTES else None
-        out.write(b"".join(frames))
-        await out.flushed()
+        if frames:
+            out.write(b"".join(frames))
+            await out.flushed()
         if self.ack == AUTO:
             self.session.flush_lazily()
+
+    async def _write_large(self, message: ReceivedMessage, nbytes: int, out: Out) -> None:
+        async with out.answers.room(out.user, nbytes):
+            out.write(self._frame(message))
+            await out.flushed()
 
     def _frame(self, message: ReceivedMessage) -> bytes:
         """Its MESSAGE frame; empty for one that cannot be written, which is dead."""
@@ -124,6 +147,7 @@ class Subscription:
         )
         headers.setdefault(CONTENT_TYPE, content_type)
         if self.ack != AUTO:
+            message.forget_body()
             self._unacknowledged[serial] = message
             self._by_id[headers["message-id"]] = serial
         return encode(Frame("MESSAGE", headers, body), self._version)
@@ -162,16 +186,16 @@ class Subscription:
             self._unacknowledged[serial] = message
             self._by_id[message.id or f"{self.key}-{serial}"] = serial
 
-    def acknowledge(self, messages: dict[int, ReceivedMessage]) -> Answers:
+    def acknowledge(self, messages: dict[int, ReceivedMessage]) -> Settling:
         """Raises for a message that went back otherwise than with its connection."""
         if self.ack == CLIENT and not self.lent:
             try:
-                return Answers(self.session.acknowledge(messages[max(messages)]))
+                return Settling(self.session.acknowledge(messages[max(messages)]))
             except ConnectionLostError:
                 pass  # The last of them is lost; those before it may be of other brokers, and are settled one by one.
         return self._each(messages, self.session.acknowledge_one)
 
-    def refuse(self, messages: dict[int, ReceivedMessage], *, dead: bool) -> Answers:
+    def refuse(self, messages: dict[int, ReceivedMessage], *, dead: bool) -> Settling:
         """NACK: they come again, and are dead when they came too often, or at once."""
         outcome = "reject" if dead else "fail"
         return self._each(
@@ -180,8 +204,8 @@ class Subscription:
 
     def _each(
         self, messages: dict[int, ReceivedMessage], settle: Callable[[ReceivedMessage], Confirmations]
-    ) -> Answers:
-        found = Answers([])
+    ) -> Settling:
+        found = Settling([])
         for message in messages.values():
             try:
                 found.waiting.extend(settle(message))
@@ -197,3 +221,10 @@ class Subscription:
         self._unacknowledged.clear()
         self._by_id.clear()
 
+
+def inflated_bytes(message: ReceivedMessage) -> int:
+    """Of its body when it is decompressed; of one that cannot be read, which is found out later, none."""
+    try:
+        return message.inflated_bytes(MESSAGE_BYTES_MAX)
+    except MessageFormatError:
+        return 0

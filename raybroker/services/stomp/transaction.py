@@ -8,7 +8,7 @@ from raybroker.model.errors import ResourceAllocationError
 from raybroker.services.received_message import ReceivedMessage
 from raybroker.services.stomp.handles import Transactions
 from raybroker.services.stomp.limits import TRANSACTION_FRAMES_MAX
-from raybroker.services.stomp.subscription import Answers, Subscription
+from raybroker.services.stomp.subscription import Settling, Subscription
 
 
 class StompTransaction:
@@ -42,7 +42,7 @@ class StompTransaction:
         subscription.lent += len(messages)
         self._refused.append((subscription, messages, dead))
 
-    async def commit(self) -> Answers:
+    async def commit(self) -> Settling:
         """Raises when it was rolled back. Returns the answers to its NACK frames, which have no part in it."""
         for subscription, messages in self._acknowledged:
             subscription.lent -= len(messages)
@@ -53,7 +53,7 @@ class StompTransaction:
             subscription.lent -= len(messages)
             found += subscription.refuse(messages, dead=dead).waiting
         self._clear()
-        return Answers(found)
+        return Settling(found)
 
     async def abort(self) -> None:
         """What it sent is destroyed; what it acknowledged is unacknowledged as before."""

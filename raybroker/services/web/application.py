@@ -31,7 +31,7 @@ PATHS_TOLD_MAX: Final = 16
 """Paths that an error names; of more it names the description."""
 RUNNING: Final = "RUNNING"
 PAUSED: Final = "PAUSED"
-_PLAIN_HEADERS: Final = {"Cache-Control": "no-store"}
+PLAIN_HEADERS: Final = {"Cache-Control": "no-store"}
 U = TypeVar("U", bound=Opened)
 Handler = Callable[[Request, Any], Awaitable[Response]]
 """``handler(request, user)``; the user of a public operation is None."""
@@ -243,10 +243,10 @@ def not_understood(request: Request, allowed: str) -> Response:
 
 def answered(value: Any, status: int = 200) -> Response:
     """An answer of JSON."""
-    return Response(written(value), status, _PLAIN_HEADERS, JSON)
+    return Response(written(value), status, PLAIN_HEADERS, JSON)
 
 
 def answered_with(error: BrokerError, more: Mapping[str, Any] | None = None) -> Response:
     """An error as an answer."""
     body = written({**problem(error), **(more or {})})
-    return Response(body, status_of(error), {**_PLAIN_HEADERS, **headers_of(error)}, CONTENT_TYPE)
+    return Response(body, status_of(error), {**PLAIN_HEADERS, **headers_of(error)}, CONTENT_TYPE)

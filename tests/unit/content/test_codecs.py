@@ -5,12 +5,14 @@ from __future__ import annotations
 import traceback
 import zlib
 from collections.abc import Callable
+from typing import Any
 
+import msgpack
 import pytest
 
 from raybroker.content import codecs
-from raybroker.content.bodies import DEFLATED, TEXT, ZSTD, decode_body
-from raybroker.content.codecs import inflate, unzstd, zstd
+from raybroker.content.bodies import BYTES, DEFLATED, TEXT, WORK, ZSTD, decode_body, size_of
+from raybroker.content.codecs import STEP_BYTES, inflate, unzstd, zstd
 from raybroker.model.errors import ConfigError, MessageFormatError
 from raybroker.model.record import Buffer
 
@@ -82,3 +84,31 @@ def test_without_the_library_senders_and_receivers_are_told_what_to_install(monk
         zstd(PLAIN)
     with pytest.raises(MessageFormatError, match=r"Zstandard .*raybroker\[zstd\]"):
         decode_body(TEXT | ZSTD, b"any")
+
+
+@pytest.mark.parametrize("compress", [zlib.compress, zstd], ids=["zlib", "zstd"])
+@pytest.mark.parametrize("size", [0, 1, STEP_BYTES, STEP_BYTES + 1, 1_000_000])
+def test_the_size_is_known_before_the_body_is_whole(compress: Any, size: int) -> None:
+    bit = DEFLATED if compress is zlib.compress else ZSTD
+    assert size_of(BYTES | bit, compress(bytes(size)), size) == size
+    assert size_of(BYTES, bytes(size), 0) == size
+
+
+def test_counting_ends_where_it_is_too_much() -> None:
+    """A bomb costs no more than that."""
+    counted = size_of(BYTES | DEFLATED, zlib.compress(bytes(50_000_000)), 100_000)
+    assert 100_000 < counted <= 100_000 + STEP_BYTES
+
+
+@pytest.mark.parametrize("data", [b"", b"no zlib", zlib.compress(b"abc")[:-1], zlib.compress(b"abc") + b"x"])
+def test_the_size_of_a_damaged_body_is_not_told(data: bytes) -> None:
+    with pytest.raises(MessageFormatError):
+        size_of(BYTES | DEFLATED, data, 1000)
+
+
+def test_a_unit_of_work_has_the_size_of_its_parts() -> None:
+    rows = [(BYTES | DEFLATED, b"", zlib.compress(bytes(1000)), "1"), (BYTES, b"", b"abc", "2")]
+    packed = msgpack.packb(rows)
+    assert size_of(WORK, packed, 10_000) == 1003
+    assert size_of(WORK | DEFLATED, zlib.compress(packed), 10_000) == 1003
+    assert size_of(WORK, packed, 500) > 500

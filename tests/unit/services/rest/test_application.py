@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from raybroker import aio
+from raybroker.client.aio.fitting import receive_fitting
 from raybroker.errors import QuotaExceededError, SecurityError, StoreError
 from raybroker.services.rest.application import Application, Terms
 from raybroker.services.rest.user_connection import UserConnection
@@ -28,8 +29,9 @@ class Rig:
         self.now_s = 0.0
         self.broker = Broker(name)
         self.users = Users(
-            self.broker.connect, lambda: UserConnection(lambda: self.now_s), most=4, now_s=lambda: self.now_s
-        )
+            self.broker.connect, lambda: UserConnection(lambda: self.now_s, receive_fitting), most=4,
+            now_s=lambda: self.now_s,
+        )  # fmt: skip
         self.application = Application(self.users, terms, lambda: self.state)
         self.inside: Any = None
         self.ann = self.client()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from raybroker.client.aio.fitting import receive_fitting
 from raybroker.errors import BrokerError, DestinationPausedError, SecurityError
 from raybroker.services.http_at_once import Head, Request
 from raybroker.services.rest.application import Application, Terms
@@ -47,8 +48,9 @@ class Rig:
         self.sent: list[tuple[Any, str, Told, dict[str, Any]]] = []
         self.broker = Broker(name)
         self.users = Users(
-            self.broker.connect, lambda: UserConnection(lambda: 0.0, self.hand_over), most=4, now_s=lambda: 0.0
-        )
+            self.broker.connect, lambda: UserConnection(lambda: 0.0, receive_fitting, self.hand_over), most=4,
+            now_s=lambda: 0.0,
+        )  # fmt: skip
         self.application = Application(self.users, TERMS, lambda: self.state)
         self.answer = Answer()
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from raybroker.model.errors import BrokerError
+from raybroker.services.answers import Answers
 from raybroker.services.stomp.subscription import Subscription
 from raybroker.wire.stomp.frame import Frame, Version
 from raybroker.wire.stomp.parser import Parser
@@ -24,9 +25,11 @@ def message(number: int, **more: Any) -> Any:
     facts = {
         "id": f"id-{number}", "body": f"m{number}", "body_type": "text", "properties": {}, "correlation_id": None,
         "reply_to": None, "type": None, "destination": "q", "timestamp": 1, "expiration": 0, "priority": 4,
-        "persistent": True, "delivery_count": 1, "unit_of_order": None,
+        "persistent": True, "delivery_count": 1, "unit_of_order": None, "forget_body": lambda: None,
     }  # fmt: skip
-    return SimpleNamespace(**{**facts, **more})
+    made = SimpleNamespace(**{**facts, **more})
+    made.inflated_bytes = lambda most: len(made.body)
+    return made
 
 
 class Answer(Future[int]):
@@ -94,8 +97,11 @@ class Consumer:
 class Client:
     """The other side: frames that it was sent, and what it was told."""
 
+    user = "ann"
+
     def __init__(self, version: Version = "1.2") -> None:
         self.turn = asyncio.Lock()
+        self.answers = Answers()
         self.writes = 0
         self.receipts: list[str] = []
         self.failures: list[tuple[BaseException, Frame | None]] = []

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from raybroker import aio
+from raybroker.client.aio.fitting import receive_fitting
 from raybroker.errors import ConnectionLostError, IllegalStateError, ResourceAllocationError, SecurityError
 from raybroker.services.rest.user_connection import UserConnection
 from raybroker.services.web.credentials import Credentials
@@ -26,7 +27,8 @@ class Rig:
         self.broker = broker
         self.now_s = 0.0
         self.users = Users(
-            broker.connect, lambda: UserConnection(lambda: self.now_s), most=most, now_s=lambda: self.now_s,
+            broker.connect, lambda: UserConnection(lambda: self.now_s, receive_fitting), most=most,
+            now_s=lambda: self.now_s,
             idle_s=idle_s, **options,
         )  # fmt: skip
 

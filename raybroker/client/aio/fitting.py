@@ -1,0 +1,35 @@
+"""Receiving as many messages as there is room for, for programs that pass them on in one piece."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from raybroker.client.consumer.message import Message
+from raybroker.client.session import opening
+
+if TYPE_CHECKING:
+    from raybroker.client.aio.connection import Session
+
+
+async def receive_fitting(
+    session: Session, destination: str, most: int, timeout: float, fits: Callable[[Message], bool]
+) -> list[Message]:
+    """As ``session.receive_many``, up to the first message but one that does not fit: that one goes back."""
+    consumer = await session.consumer(destination, prefetch=most)
+    try:
+        found = await consumer.receive_many(1, timeout)
+        if found:
+            fits(found[0])
+        while found and len(found) < most:
+            more = await consumer._follow(1, opening.BATCH_LINGER_S)
+            if not more:
+                break
+            if not fits(more[0]):
+                await more[0].release()
+                break
+            found += more
+        return found
+    finally:
+        await session._run(opening.let_consumer_go(consumer._core))
+        session._consumers.discard(consumer)
