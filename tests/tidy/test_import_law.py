@@ -97,6 +97,7 @@ FILES: dict[str, tuple[Law, str]] = {
     ),
     "raybroker/services/web/application.py": (law("", "pydantic starlette"), "requests of HTTP"),
     "raybroker/services/web/bodies.py": (law("", "starlette"), "bodies of requests of HTTP"),
+    "raybroker/services/json_form.py": (law("", "orjson"), "bodies for protocols without types of Python"),
     "raybroker/services/web/json_text.py": (law("", "orjson pydantic typing_extensions"), "JSON in and out"),
     "raybroker/services/web/operations.py": (law("", "pydantic"), "the description is made from the models"),
     "raybroker/services/rest/application.py": (law("", "pydantic starlette"), "requests of HTTP"),

@@ -1,7 +1,7 @@
 """Models of requests and answers: one model checks a request, and describes it.
 
 A body is any value of JSON, or bytes as base64. What JSON does not have (a time, a decimal number, bytes inside of a
-map) comes as text.
+map) comes as :mod:`raybroker.services.json_form` says.
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ Where it differs from ActiveMQ, and why; ``python -m tests.contracts.stomp_parit
   is an ERROR only for a frame that asks for a RECEIPT, and for a COMMIT, which would otherwise say what is not so.
 * A body with a content type that is text (or with a charset that is known) is a text message, whatever
   content-length says; without a content type it is ActiveMQ's rule: with content-length bytes, without it a text.
-* A map, list or other value of a native producer arrives as JSON; ActiveMQ asks for a transformation.
+* A map, list or other value of a native producer arrives as JSON (``services/json_form.py``); ActiveMQ asks for a
+  transformation.
 * MESSAGE always says content-length and content-type, so that a reader never has to look for the end of a body.
   CONNECTED says its version in 1.0, too, as ActiveMQ does.
 * A header that is no identifier is a property under another name (``services/stomp/headers.py``), since selectors could

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from raybroker.model.errors import MessageFormatError, NotSupportedError, ProtocolError
 from raybroker.model.property_names import RESERVED_WORDS, is_header_name, stranger
+from raybroker.services.json_form import json_bytes
 from raybroker.wire.stomp.frame import CONTENT_LENGTH
 
 GROUP: Final = "JMSXGroupID"
@@ -203,10 +204,13 @@ def message_headers(received: MessageFacts, subscription: str, ack: str, *, with
 
 
 def text_of(value: object) -> str:
-    """A property as a header's value: as JSON writes it, a text as it is."""
+    """A property as a header's value, which is a text: as JSON writes it, and NaN and Infinity by their names."""
     if isinstance(value, str):
         return value
-    return json.dumps(value, default=str, ensure_ascii=False)
+    if isinstance(value, float):
+        return json.dumps(value)
+    text = json_bytes(value).decode()
+    return str(json.loads(text)) if text.startswith('"') else text
 
 
 def body_bytes(body: object, content_type: str | None) -> tuple[bytes, str]:
@@ -220,7 +224,4 @@ def body_bytes(body: object, content_type: str | None) -> tuple[bytes, str]:
         charset = _parts(content_type)[1] if content_type else ""
         known = charset if charset in CHARSETS else ""
         return body.encode(known or "utf-8", "replace"), content_type or "text/plain"
-    try:
-        return json.dumps(body, default=str, ensure_ascii=False).encode("utf-8", "replace"), "application/json"
-    except (TypeError, ValueError) as error:
-        raise MessageFormatError(f"a body of type {type(body).__name__} cannot be written as JSON: {error}") from None
+    return json_bytes(body), "application/json"

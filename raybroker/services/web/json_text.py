@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from typing import Any, Final, NotRequired
 
@@ -11,6 +10,7 @@ from pydantic import BeforeValidator, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict
 
 from raybroker.model.errors import MessageFormatError
+from raybroker.services.json_form import json_bytes
 
 
 class Problem(TypedDict):
@@ -89,18 +89,10 @@ def checked(adapter: TypeAdapter[Any], value: Any, what: str) -> Any:
         raise MessageFormatError(f"{what}: {place:.200}: {first['msg']}{more}; see /openapi.json") from None
 
 
-def _otherwise(value: Any) -> Any:
-    if isinstance(value, bytes | bytearray | memoryview):
-        return base64.b64encode(value).decode()
-    return str(value)
-
-
-_OPTIONS: Final = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
-
-
 def written(value: Any) -> bytes:
-    """An answer as JSON, bytes as base64; raises MessageFormatError for what JSON cannot have."""
+    """An answer as JSON, see :mod:`raybroker.services.json_form`; raises MessageFormatError for what JSON cannot
+    have."""
     try:
-        return orjson.dumps(value, default=_otherwise, option=_OPTIONS)
-    except orjson.JSONEncodeError as error:
+        return json_bytes(value)
+    except MessageFormatError as error:
         raise MessageFormatError(f"the answer cannot be written as JSON: {error}") from None
