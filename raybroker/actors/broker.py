@@ -632,14 +632,15 @@ class BrokerActor:
 
     async def ready(self) -> dict[str, Any]:
         """Wait until every host that can be reached serves; then who we are, whether clients are taken, and refusals:
-        code and text of the errors of hosts that do not open their stores, or of the broker that does not start."""
+        code and text of the errors of hosts that do not open their stores, or of the broker that does not start;
+        ``services``: why those that were asked for do not listen."""
         if self._failure is not None:
             return self._row_of_failure(self._failure)
         await self._ready()
         return {
             "broker": self._spec.broker, "cluster": self._spec.cluster, "pid": os.getpid(), "node": self._node,
             "metrics_url": self._observing.url, **self._cluster.clustering.row(),
-            "refusals": sorted(self._refusals.values()),
+            "refusals": sorted(self._refusals.values()), "services": await self._services.failure(),
         }  # fmt: skip
 
     def _row_of_failure(self, failure: BrokerError) -> dict[str, Any]:

@@ -86,6 +86,16 @@ class Cluster:
                 found[broker] = str(row["refusal"] or f"broker {broker} takes no clients yet")
         return found
 
+    def silent_services(self) -> dict[str, str]:
+        """Broker → why connection services that it was asked for do not listen, of those that answer now."""
+        found = {}
+        for broker in self.brokers:
+            try:
+                found[broker] = str(self.state(broker).get("services", ""))
+            except BrokerError:
+                continue
+        return {broker: why for broker, why in found.items() if why}
+
     def contradictions(self) -> list[str]:
         """Where the configuration of a broker that answers names another master than the record."""
         found = []

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import contextlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from raybroker.broker.auditing import audit_of, security_directory
-from raybroker.broker.opening_services import open_services
+from raybroker.broker.opening_services import Opening, open_services
 from raybroker.broker.outside import Asked, Hands
 from raybroker.broker.remote_broker import Peers
 from raybroker.broker.service_administration import ServiceAdministration
 from raybroker.hosting.host_port import HostPort, Row
-from raybroker.model.errors import BrokerError, ConfigError
+from raybroker.model.errors import BrokerError
 from raybroker.model.setting_services import address_property
 from raybroker.model.settings import ConfigView
 from raybroker.services.connection_services import ConnectionServices
@@ -24,14 +24,11 @@ from raybroker.wire.port_map import MAPPER
 if TYPE_CHECKING:
     from raybroker.services.gateway import Near
 
-PATIENCE_S: Final = 30.0
-"""How long a port may be taken: the broker's predecessor may not have ended yet."""
-RETRY_S: Final = 1.0
+FIRST_TRY_S: Final = 10.0
+"""How long whoever asks waits until services have been opened for the first time, or could not be."""
 ASK_TIMEOUT_S: Final = 2.0
 """How long another broker may take to say where its services are; clients learn of one that is slow with their next
 login."""
-
-log = logging.getLogger("raybroker.services")
 
 BrokerDoors = dict[str, tuple[str, dict[str, int]]]
 """Broker → (address, service → port)."""
@@ -69,9 +66,10 @@ class ServicesOfBroker:
         self._given = given
         self._node_ip = node_ip
         self._services: ConnectionServices | None = None
+        self._opening = Opening(administration.broker, self._open, self._failed)
 
     async def run(self) -> None:
-        """Open what the configuration asks for; a broker whose services cannot listen works without and says so."""
+        """Open what the configuration asks for, see Opening."""
         clock = SystemClock()
         administration = self._administration
         administration.audit = audit_of(
@@ -80,21 +78,24 @@ class ServicesOfBroker:
         administration.audit.record("start")
         if not self._config["imq.service.activelist"]:
             return
-        until_s = asyncio.get_running_loop().time() + PATIENCE_S
-        while True:
-            try:
-                security = security_directory(self._config, self._beside)
-                self._services = await open_services(
-                    self._config, self._administration, self._asked, self._hosts, self._beside, given=self._given,
-                    hand=Hands(security), doors=self._doors, clock=clock, near=self._near,
-                )  # fmt: skip
-                return
-            except ConfigError as error:
-                self._administration.failure = str(error)
-                if asyncio.get_running_loop().time() > until_s or "no free port" not in str(error):
-                    log.error("[B3004] broker %s has no connection services: %s", self._administration.broker, error)
-                    return
-            await asyncio.sleep(RETRY_S)
+        await self._opening.run()
+
+    async def _open(self) -> None:
+        security = security_directory(self._config, self._beside)
+        self._services = await open_services(
+            self._config, self._administration, self._asked, self._hosts, self._beside, given=self._given,
+            hand=Hands(security), doors=self._doors, clock=SystemClock(), near=self._near,
+        )  # fmt: skip
+
+    def _failed(self, why: str) -> None:
+        self._administration.failure = why
+
+    async def failure(self) -> str:
+        """Why the services that the configuration asks for do not listen, once that is known; "" when they do."""
+        if self._config["imq.service.activelist"]:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._opening.tried.wait(), FIRST_TRY_S)
+        return self._administration.failure
 
     def own(self) -> OwnDoors:
         """Where this broker's services and port mapper are; without ports where it has none."""

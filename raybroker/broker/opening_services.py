@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -31,8 +32,14 @@ from raybroker.system.clock import SystemClock
 if TYPE_CHECKING:
     from raybroker.services.gateway import Gateway, MakeServer, Near, Server
 
+log = logging.getLogger("raybroker.services")
+
 ALONE_VERSION: Final = 0
 """Of the view that a broker without others gives, which never changes."""
+TAKEN: Final = "no free port"
+RETRY_FIRST_S: Final = 0.5
+RETRY_MOST_S: Final = 5.0
+"""Pauses between attempts to listen at a port that is taken."""
 CHANGED_WAIT_S_MAX: Final = 20.0
 """A client that waits for another view is answered after so long at most."""
 
@@ -86,6 +93,49 @@ async def open_services(
         raise
     administration.services, administration.users, administration.failure = services, users, ""
     return services
+
+
+class Opening:
+    """Opens the services of a broker, and tries again for as long as a port is taken: its owner may end, as the
+    broker's predecessor does. A broker whose services cannot listen works without and says so.
+
+    open    opens them; raises ConfigError
+    failed  is told why they do not listen
+    """
+
+    def __init__(
+        self, broker: str, open: Callable[[], Awaitable[None]], failed: Callable[[str], None]
+    ) -> None:
+        self._broker = broker
+        self._open = open
+        self._failed = failed
+        self.tried = asyncio.Event()
+        """Set when they listen, or when it is known why not."""
+
+    async def run(self) -> None:
+        pause_s, told = RETRY_FIRST_S, ""
+        try:
+            while True:
+                try:
+                    await self._open()
+                except ConfigError as error:
+                    self._failed(str(error))
+                    taken = TAKEN in str(error)
+                    if str(error) != told:
+                        again = "; it is tried again until the port is free" if taken else ""
+                        log.error("[B3004] broker %s has no connection services: %s%s", self._broker, error, again)
+                    told = str(error)
+                    if not taken:
+                        return
+                else:
+                    if told:
+                        log.info("[B1176] the connection services of broker %s listen now", self._broker)
+                    return
+                self.tried.set()
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, RETRY_MOST_S)
+        finally:
+            self.tried.set()
 
 
 async def _gateways(

@@ -18,7 +18,12 @@ from raybroker.config.layers import flag_layer
 from raybroker.model.errors import ConfigError, NoClusterError
 from raybroker.model.names import check_cluster_name
 from raybroker.model.setting_services import PORT_MAX
+from raybroker.system.clock import SystemClock
 
+TAKEN: Final = "no free port"
+PORT_WAIT_NS: Final = 5_000_000_000
+PORT_LOOK_S: Final = 0.5
+"""A port may be taken so long, by a broker that ends at the moment, until that is said."""
 PORT_MAPPER: Final = "imq.portmapper.port"
 Named = Annotated[
     str | None,
@@ -75,7 +80,8 @@ def up(
 
     There is no --shared, because all connections of a host share one event loop in any case.
 
-    Exit code 1 when a broker takes no clients, or not all of --definitions was done; the reason is on standard error.
+    Exit code 1 when a broker takes no clients, a service that was asked for does not listen, or not all of
+    --definitions was done; the reason is on standard error.
     """
     wanted = definition_file.read(definitions) if definitions is not None else None
     flags = _usage(_flags, passfile, dbuser, port, define)
@@ -156,13 +162,26 @@ def _say_what_runs(cluster: Any, there: Any, place: places.Place, *, given: bool
     troubles = cluster.troubles()
     brokers_up = [one for one in cluster.brokers if one not in troubles]
     output.say(f"cluster {cluster.name} {verb}: brokers {', '.join(brokers_up) or 'none'}, Ray at {place.address}")
-    for text in (*troubles.values(), *cluster.contradictions()):
+    silent = _silent_services(cluster)
+    for text in (*troubles.values(), *cluster.contradictions(), *silent):
         output.error(text)
     if there is not None and given:
         output.error("the cluster was running: its configuration is the one it was started with")
     _say_how_to_go_on(cluster.name, place)
-    if troubles:
+    if troubles or silent:
         raise typer.Exit(Exit.REFUSED)
+
+
+def _silent_services(cluster: Any) -> list[str]:
+    """What is to be said of services that do not listen; a port that is just being left gets a while."""
+    clock = SystemClock()
+    until_ns = clock.monotonic_ns() + PORT_WAIT_NS
+    while (found := cluster.silent_services()) and clock.monotonic_ns() < until_ns:
+        if not any(TAKEN in why for why in found.values()):
+            break
+        clock.sleep(PORT_LOOK_S)
+    more = "; the broker runs without, and tries again"
+    return [f"broker {broker}: {why}{more if TAKEN in why else ''}" for broker, why in found.items()]
 
 
 def _flags(passfile: Path | None, dbuser: str | None, port: int | None, define: list[str] | None) -> list[str]:

@@ -170,7 +170,10 @@ class ConnectionServices:
         for name in names:
             self.access(name)
             protocol = SERVICE_PROTOCOLS[name]
-            bound = self._bound(name, self._config[address_property(name, "port")])
+            try:
+                bound = self._bound(name, self._config[address_property(name, "port")])
+            except ConfigError as error:
+                raise ConfigError(f"service {name} does not listen: {error}") from None
             listener = Listener(
                 self, name, bound, max(1, self._config[f"imq.{name}.max_threads"] // 2),
                 self._gateways if protocol not in NATIVE else None, tls if protocol == TLS else None,
@@ -180,7 +183,10 @@ class ConnectionServices:
             listener.start()
         host = self._config["imq.portmapper.hostname"] or self._config["imq.hostname"] or "0.0.0.0"
         port, backlog = self._config["imq.portmapper.port"], self._config["imq.portmapper.backlog"]
-        bound = bound_socket(host, PortRange(port, port), "imq.portmapper.port=", backlog=backlog)
+        try:
+            bound = bound_socket(host, PortRange(port, port), "imq.portmapper.port=", backlog=backlog)
+        except ConfigError as error:
+            raise ConfigError(f"the port mapper does not listen: {error}") from None
         self._mapper.start(bound)
         LOG.info(
             "[B1039] port mapper listens on %s:%d, services: %s", host, self._mapper.port,

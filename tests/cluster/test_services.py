@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.cluster.test_cli import Shell, new_shell
 
 PROGRAM = """
 import sys
+import time
 import raybroker as rb
 with rb.connect(sys.argv[1], username="ann", password="secret") as connection:
     session = connection.session()
@@ -145,6 +147,7 @@ def test_a_broker_is_restarted_and_shut_down_from_outside_and_from_inside(shell:
 
 SECURE = """
 import sys
+import time
 import raybroker as rb
 with rb.connect(sys.argv[1], username="ann", password="secret", trust=sys.argv[2]) as connection:
     session = connection.session()
@@ -203,3 +206,21 @@ def test_the_way_in_from_outside_over_tls(shell: Shell) -> None:
         program.wait()
     shown = json.dumps([shell.json("list", "svc"), shell.json("query", "bkr", "--explain")])
     assert "sesame" not in shown
+
+
+def test_up_fails_for_a_port_that_is_taken_and_the_service_comes_when_it_is_free(shell: Shell) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as owner:
+        port = owner.getsockname()[1]
+        properties = (
+            "imq.service.activelist=jms,stomp", "imq.portmapper.port=0", "imq.hostname=127.0.0.1",
+            f"imq.stomp.tcp.port={port}", "raybroker.authentication.unencrypted=true",
+        )  # fmt: skip
+        done = shell.run("up", *(word for name in properties for word in ("-D", name)))
+        assert done.returncode == 1, done.stdout
+        assert f"service stomp does not listen: no free port imq.stomp.tcp.port={port}" in done.stderr
+        check = shell.run("check", "bkr")
+        assert (check.returncode, "service stomp does not listen" in check.stdout) == (2, True), check.stdout
+    deadline_s = time.monotonic() + 60
+    while "RUNNING" not in {row["service"]: row["state"] for row in shell.json("list", "svc")}.get("stomp", ""):
+        assert time.monotonic() < deadline_s
+    assert shell.run("check", "bkr").returncode == 0

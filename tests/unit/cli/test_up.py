@@ -13,7 +13,7 @@ import pytest
 
 from raybroker.actors import cluster as clusters
 from raybroker.actors import runtime
-from raybroker.cli import connecting
+from raybroker.cli import connecting, up
 from raybroker.cluster.compatibility import Difference, refusal
 from raybroker.config import places
 from raybroker.model.errors import ConnectionLostError
@@ -98,6 +98,20 @@ def test_up_says_where_the_configuration_contradicts_the_record(running: Make) -
     assert "brokers b1, b2, Ray at" in result.stdout
     assert result.stderr.splitlines() == [f"raybroker: broker b2: {CONTRADICTION}"]
     assert result.exit_code == 0
+
+
+def test_up_fails_when_a_service_that_was_asked_for_does_not_listen(
+    running: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(up, "PORT_WAIT_NS", 0)
+    taken = "service stomp does not listen: no free port imq.stomp.tcp.port=7672 on 0.0.0.0: Address already in use"
+    running(b1=Broker("b1", services=taken), b2=Broker("b2", services=""))
+    result = Program()("up", "--brokers", "2")
+    assert "brokers b1, b2, Ray at" in result.stdout
+    assert result.stderr.splitlines() == [
+        f"raybroker: broker b1: {taken}; the broker runs without, and tries again"
+    ]
+    assert result.exit_code == 1
 
 
 def test_up_says_nothing_of_trouble_where_there_is_none(running: Make) -> None:
