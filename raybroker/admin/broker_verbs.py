@@ -58,7 +58,7 @@ class BrokerVerbs:
 
     @verb(By.BROKER)
     def query_broker(self, /) -> Row:
-        """The broker: its name, state (RUNNING, STOPPING, RESTARTING), when it was started; its hosts: destinations,
+        """The broker: its name, state (UP, STOPPING, RESTARTING), when it was started; its hosts: destinations,
         connections, messages, bytes, store; ``changed``: the properties that :meth:`update_broker` has changed, and
         their values."""
 

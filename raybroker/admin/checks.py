@@ -126,7 +126,7 @@ def of_broker(found: Row, hosts: Iterable[Row], limits: Limits) -> list[Row]:
     """``found``: broker, state, memory and thresholds, as query_broker has them; ``hosts``: a row a host, with a
     ``failure`` of those that do not answer."""
     broker, rows = str(found["broker"]), list(hosts)
-    running = found["state"] == "RUNNING"
+    running = found["state"] == "UP"
     checks = [row("broker", broker, Grade.OK if running else Grade.WARNING, f"broker {broker} is {found['state']}")]
     silent = [host for host in rows if host.get("failure")]
     checks += [

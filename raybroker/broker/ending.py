@@ -26,7 +26,7 @@ HOST_TIMEOUT_S: Final = 2.0
 ASK_TIMEOUT_S: Final = 10.0
 """How long another broker may take to begin with its end."""
 
-RUNNING: Final = "RUNNING"
+RUNNING: Final = "UP"
 STOPPING: Final = "STOPPING"
 RESTARTING: Final = "RESTARTING"
 

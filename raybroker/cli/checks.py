@@ -34,6 +34,23 @@ def checked_attributes(given: Mapping[str, str], kind: str) -> dict[str, Any]:
     return dict(given)
 
 
+def checked_properties(given: Mapping[str, str]) -> dict[str, str]:
+    """Properties of a broker, as the text they are; raises UsageError for a name or a value that none has. Whether one
+    may change while brokers run is for the broker to say."""
+    try:
+        for name, value in given.items():
+            lookup(name, "broker").parse(value)
+    except BrokerError as error:
+        raise UsageError(f"-o: {error}") from None
+    return dict(given)
+
+
+def properties_help() -> str:
+    """All properties that may change while brokers run, for the help of the command that does it."""
+    lines = "\n".join(_line(setting) for setting in settings_of("broker") if setting.reload == "live")
+    return f"\b\nProperties, for -o PROPERTY=VALUE; query bkr --explain shows all, also those of the start:\n{lines}"
+
+
 def _line(setting: Setting) -> str:
     only = f", {setting.only}s only" if setting.only else ""
     default = setting.format(setting.default) or "none"

@@ -20,7 +20,8 @@ from raybroker.cli.outside import Way, way
 from raybroker.cli.patience import Patience, patience
 from raybroker.client.admin.admin import Admin
 from raybroker.config import places
-from raybroker.model.errors import BrokerError, NoClusterError, RequestTimeoutError
+from raybroker.model.errors import BrokerError, ConfigError, NoClusterError, RequestTimeoutError
+from raybroker.model.settings import lookup
 from raybroker.system.clock import SystemClock
 
 HOW_TO_START = "start one with: raybroker up"
@@ -100,6 +101,10 @@ def connected(
         connection.close()
 
 
+STATES: Final = {"OPERATING": "UP"}
+"""State of a broker's membership → the word of list_brokers and query_broker for it."""
+
+
 @contextmanager
 def administering(cluster: str, broker: str | None = None) -> Iterator[Admin]:
     """``conn.admin()`` for one command, of that broker or of any; it connects when it is first called."""
@@ -132,6 +137,7 @@ def brokers(cluster: str) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"broker": name, "cluster": cluster, "state": "UNKNOWN", "address": runtime.address()}
         try:
             row |= runtime.call_blocking(_actor(cluster, name).ready)
+            row["state"] = STATES.get(row["state"], row["state"])
             others = runtime.call_blocking(_actor(cluster, name).admin, "list_brokers", {})
         except BrokerError as error:
             row["refusal"] = row.get("refusal") or str(error)
@@ -155,7 +161,20 @@ def explain(cluster: str, broker: str | None = None) -> list[dict[str, Any]]:
     from raybroker.actors import runtime
 
     rows = runtime.call_blocking(_actor(cluster, first).explain)
-    return [{"property": name, "value": value, "origin": origin} for name, value, origin in rows]
+    return [explained(name, value, origin) for name, value, origin in rows]
+
+
+def explained(name: str, value: Any, origin: str) -> dict[str, Any]:
+    """What one property is, and what it is for; a property of a broker of another release has no meaning here."""
+    row: dict[str, Any] = {"property": name, "value": value, "origin": origin}
+    try:
+        setting = lookup(name, "broker")
+    except ConfigError:
+        return row
+    return {
+        **row, "default": setting.default, "unit": setting.unit, "allowed": setting.bounds(),
+        "live": setting.reload == "live", "meaning": setting.help,
+    }  # fmt: skip
 
 
 def _broker_names(cluster: str) -> list[str]:

@@ -92,7 +92,31 @@ class Commands(TyperGroup):
             path = f"{ctx.command_path.removeprefix('raybroker').strip()} {args[0]}".strip()
             hint = f"did you mean {near}? " if near else ""
             ctx.fail(f"there is no {path}; {hint}There are: {', '.join(names)}.")
-        return super().resolve_command(ctx, args)
+        name, found, rest = super().resolve_command(ctx, args)
+        return name, found, rest if isinstance(found, TyperGroup) else _with_known_dashes(found, rest)
+
+
+def _with_known_dashes(command: Any, args: list[str]) -> list[str]:
+    """The arguments, where an option of several letters may have one dash or two, as -src and --src. Raises UsageError,
+    see ``_meant``."""
+    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    options = args[: args.index("--")] if "--" in args else args
+    return [_meant(text, known) for text in options] + args[len(options) :]
+
+
+def _meant(text: str, known: set[str]) -> str:
+    """The option that was meant. A word behind one dash that is no option would be read as one letter with the rest as
+    its value: raises UsageError."""
+    name, equals, value = text.partition("=")
+    word = name.lstrip("-")
+    if not name.startswith("-") or name in known or len(word) < 2 or word[0].isdigit():
+        return text
+    other = f"-{word}" if name.startswith("--") else f"--{word}"
+    if other not in known:
+        return text
+    if not name.startswith("--") and f"-{word[0]}" in known:
+        raise UsageError(f"{name}: write {other}; {name} would be -{word[0]} with the value {word[1:]!r}")
+    return other + equals + value
 
 
 _WrongOption: Any = typer.BadParameter.__base__

@@ -5,14 +5,15 @@ Each command is its arguments, one call of ``conn.admin()``, and what is printed
 
 from __future__ import annotations
 
+import textwrap
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from raybroker.cli import connecting, output
 from raybroker.cli.answers import show_list, show_one, things, without
-from raybroker.cli.checks import attributes_help, checked_attributes, checked_name
+from raybroker.cli.checks import attributes_help, checked_attributes, checked_name, checked_properties, properties_help
 from raybroker.cli.command import command
 from raybroker.cli.exits import Exit, UsageError, end_of_list
 from raybroker.cli.groups import groups
@@ -31,6 +32,7 @@ from raybroker.cli.objects import (
     until_ms,
 )
 from raybroker.client.admin.admin import Admin
+from raybroker.model.settings import lookup
 
 DESTINATION_COLUMNS: Final = {
     "name": "name", "type": "type", "state": "state", "messages": "messages", "unacknowledged": "unacked",
@@ -51,6 +53,9 @@ NOT_UP: Final = frozenset({"DOWN", "LEFT", "UNKNOWN", "FAILED", "STOPPED"})
 BROKER_COLUMNS: Final = {
     "broker": "broker", "cluster": "cluster", "state": "state", "role": "master", "pid": "pid", "address": "ray",
 }  # fmt: skip
+
+
+HELP_CHARS: Final = 76
 
 
 class IfExists(StrEnum):
@@ -303,14 +308,18 @@ def list_bkr(cluster: Cluster = "default", json: Json = False) -> None:
 def query_bkr(
     admin: Admin,
     broker: Broker = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Each property, its value and its origin.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Each property: its value and origin, what it means, "
+                                                   "what may be set, and whether while brokers run.")] = False,
     cluster: Cluster = "default",
     json: Json = False,
 ) -> None:
     """Show the broker: destinations, hosts, messages, stores; or its configuration."""
     if explain:
-        columns = {"property": "property", "value": "value", "origin": "origin"}
-        show_list(connecting.explain(cluster, broker), columns, empty="no properties", json=json)
+        rows = connecting.explain(cluster, broker)
+        if json:
+            output.as_json(rows)
+        for row in () if json else rows:
+            _explain(row)
         return
     found = admin.query_broker()
     show_one(found, json=json, shown=lambda row: without(row, "hosts"), changed="changed by update bkr",
@@ -319,14 +328,23 @@ def query_bkr(
         output.fields(without(host, "host"), title=f"host {host['host']}")
 
 
-@command("update", "bkr")
+def _explain(row: dict[str, Any]) -> None:
+    output.say(f"{row['property']} = {output.plain(row['value']) or '(empty)'}  ({row['origin']})")
+    if "meaning" in row:
+        when = "update bkr changes it while brokers run" if row["live"] else "read when a broker starts"
+        default = lookup(row["property"], "broker").format(row["default"]) or "none"
+        for line in textwrap.wrap(f"{row['meaning']} Default {default}; {row['allowed']}; {when}.", HELP_CHARS):
+            output.say(f"    {line}")
+
+
+@command("update", "bkr", epilog=properties_help())
 def update_bkr(admin: Admin, broker: Broker = None, option: Properties = None) -> None:
     """Change properties while brokers run, of one or all: raybroker update bkr -o imq.log.level=WARNING
 
     They hold at once and after the next start too, until the configuration itself says something else than it does
     now. query bkr --explain shows them; one set to what the configuration says is as if it had not been changed.
     """
-    changes = attributes(option, such_as="imq.log.level=WARNING")
+    changes = checked_properties(attributes(option, such_as="imq.log.level=WARNING"))
     if not changes:
         raise UsageError("update bkr: nothing to change; give -o property=value")
     found = admin.update_broker(changes, broker)

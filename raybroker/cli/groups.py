@@ -9,7 +9,7 @@ from typing import Final
 import typer
 
 from raybroker.cli.exits import Checks, Commands
-from raybroker.cli.objects import OBJECTS, OWN_VERBS, VERBS, add_missing
+from raybroker.cli.objects import OWN_VERBS, VERBS, add_missing
 from raybroker.cli.outside import reachable
 
 HELP: Final = {
@@ -63,7 +63,5 @@ def attach(app: typer.Typer, files: Iterable[ModuleType]) -> None:
         app.add_typer(group, name=verb, help=text, hidden=verb not in HELP)
 
 
-MISSING_TEXT: Final = "Understood, but not in this version: " + ", ".join(
-    [*(verb for verb in VERBS if verb not in HELP),
-     *(name for name in OBJECTS if name not in ("dst", "bkr", "con", "dur", "txn", "cls", "svc", "cxn"))]
-)  # fmt: skip
+_MISSING: Final = [verb for verb in VERBS if verb not in HELP]
+MISSING_TEXT: Final = f" Understood, but not in this version: {', '.join(_MISSING)}." if _MISSING else ""

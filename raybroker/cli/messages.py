@@ -32,10 +32,18 @@ class BodyType(StrEnum):
     bytes = "bytes"
 
 
+def _type_of_destination(text: str) -> str:
+    """'queue' or 'topic'; raises UsageError, which knows what was meant by the type of a body."""
+    if text in list(BodyType):
+        raise UsageError(f"--type {text}: it is the destination's type, q or t; the body's is --body-type {text}")
+    return objects.destination_type(text)
+
+
 DestinationType = Annotated[
     str,
     typer.Option(
-        "-t", "--destination-type", metavar="q|t", help="Queue or topic.", parser=objects.destination_type
+        "-t", "--type", "--destination-type", metavar="q|t", help="Type of the destination: queue or topic.",
+        parser=_type_of_destination,
     ),
 ]
 
@@ -52,7 +60,7 @@ def send(
         list[str] | None,
         typer.Option("--property", "-p", metavar="K=V", help="A property; numbers and true/false as such. Repeatable."),
     ] = None,
-    type: Annotated[BodyType, typer.Option("--type", help="What the body is.")] = BodyType.text,
+    body_type: Annotated[BodyType, typer.Option("--body-type", help="What the body is.")] = BodyType.text,
     persistent: Annotated[bool, typer.Option("--persistent/--non-persistent", help="Stored when this ends.")] = True,
     ttl: Annotated[
         str | None, typer.Option("--ttl", metavar="TIME", help="Expires after so long, such as 10m.")
@@ -79,7 +87,7 @@ def send(
         options["delivery_delay_ms"] = duration_ms("--delay", delay)
     if priority is not None:
         options["priority"] = priority
-    bodies = [_body(part, type) for part in _parts(body, type, lines)] * count
+    bodies = [_body(part, body_type) for part in _parts(body, body_type, lines)] * count
     with connecting.connected(cluster) as connection:
         session = connection.session()
         producer = session.producer(_destination(session, destination_type, destination), **options)
@@ -105,7 +113,7 @@ def _parts(body: str | None, kind: BodyType, lines: bool) -> list[str | bytes]:
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
-        raise UsageError("standard input is not UTF-8 text; send it with --type bytes") from None
+        raise UsageError("standard input is not UTF-8 text; send it with --body-type bytes") from None
     return [*text.splitlines()] if lines else [text.removesuffix("\n")]
 
 

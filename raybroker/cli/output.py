@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -24,8 +25,26 @@ def is_terminal() -> bool:
 
 
 def error(text: str) -> None:
-    """One line on standard error."""
-    print(f"raybroker: {text}", file=sys.stderr)
+    """One line on standard error; a verb of Python that it names is named as the command it is here."""
+    print(f"raybroker: {as_commands(text)}", file=sys.stderr)
+
+
+OBJECTS: Final = {
+    "destination": "dst", "broker": "bkr", "consumer": "con", "subscription": "dur", "transaction": "txn",
+    "message": "msg", "template": "tpl", "quota": "quota", "policy": "policy", "policie": "policy", "schedule": "sch",
+    "forwarding": "saf", "service": "svc", "connection": "cxn", "cluster": "cls", "store": "store",
+    "definition": "definitions",
+}  # fmt: skip
+"""What verbs of ``conn.admin()`` are about → the objects of commands."""
+_VERB: Final = re.compile(
+    r"\b(create|list|query|update|destroy|purge|pause|resume|commit|rollback|delete|move|retry|skip|export|import|adopt"
+    rf"|reset|compact|reload|shutdown|restart|quiesce|check)_({'|'.join(OBJECTS)})s?\b(\(\))?"
+)
+
+
+def as_commands(text: str) -> str:
+    """A text of the broker, as list_transactions in it is list txn here."""
+    return _VERB.sub(lambda found: f"{found[1]} {OBJECTS[found[2]]}", text)
 
 
 def nobody_reads() -> None:
@@ -64,16 +83,34 @@ def plain(value: Any) -> str:
     return str(value)
 
 
-def table(rows: Sequence[Row], columns: Mapping[str, str], *, empty: str) -> None:
-    """Rows under titles; ``columns`` is key → title. ``empty`` is said, on standard error, when there are none."""
+def table(rows: Sequence[Row], columns: Mapping[str, str], *, empty: str, less: Sequence[str] = ()) -> None:
+    """Rows under titles; ``columns`` is key → title. ``empty`` is said, on standard error, when there are none;
+    ``less``: columns that a terminal which is too narrow leaves out, in that order."""
     if not rows:
         print(empty, file=sys.stderr)
     elif is_terminal():
         from rich.console import Console
 
-        Console().print(rich_table(rows, columns))
+        console = Console()
+        console.print(rich_table(rows, fitting(rows, columns, less, console.width)))
     else:
         _plain(rows, columns)
+
+
+def fitting(rows: Sequence[Row], columns: Mapping[str, str], less: Sequence[str], width: int) -> Mapping[str, str]:
+    """The columns that so many characters have room for, without as many of ``less`` as that takes."""
+    left = dict(columns)
+    for key in less:
+        if sum(_least_chars(rows, one, heading) + 1 for one, heading in left.items()) <= width:
+            break
+        left.pop(key, None)
+    return left
+
+
+def _least_chars(rows: Sequence[Row], key: str, heading: str) -> int:
+    chars = max((len(cell(row.get(key))) for row in rows), default=0)
+    number = all(isinstance(row.get(key), int | float) for row in rows)
+    return max(len(heading), chars if number else min(chars, TEXT_CHARS_MIN))
 
 
 def rich_table(rows: Sequence[Row], columns: Mapping[str, str], title: str | None = None) -> Any:

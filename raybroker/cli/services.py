@@ -14,7 +14,9 @@ from raybroker.cli.exits import UsageError
 from raybroker.cli.grid import Broker
 from raybroker.cli.objects import AnyType, Attributes, Cluster, Force, Json, Type, ask, attributes
 from raybroker.client.admin.admin import Admin
+from raybroker.model.errors import ConfigError
 from raybroker.model.setting_services import SERVICE_KINDS
+from raybroker.wire.port_map import MAPPER
 
 SERVICE_COLUMNS: Final = {
     "service": "service", "kind": "kind", "protocol": "protocol", "port": "port", "state": "state",
@@ -24,6 +26,7 @@ CONNECTION_COLUMNS: Final = {
     "id": "id", "user": "user", "service": "service", "producers": "prod", "consumers": "cons", "host": "host",
 }  # fmt: skip
 SERVICES: Final = ", ".join(SERVICE_KINDS)
+KNOWN: Final = (*SERVICE_KINDS, MAPPER)
 OfService = Annotated[
     str | None,
     typer.Option("-svn", "--service", metavar="NAME", help="Only of this service; inside: those in the Ray cluster."),
@@ -55,9 +58,11 @@ def list_svc(admin: Admin, json: Json = False) -> None:
 @command("query", "svc")
 def query_svc(admin: Admin, name: ServiceName, json: Json = False) -> None:
     """Show one service, of each broker that has it."""
+    if name not in KNOWN:
+        raise UsageError(f"query svc: there is no service {name!r}; there are {', '.join(KNOWN)}")
     rows = [row for row in admin.list_services() if row["service"] == name]
     if not rows:
-        raise UsageError(f"query svc: there is no service {name!r}; there are {SERVICES}")
+        raise ConfigError(f"no broker has service {name} (imq.service.activelist)")
     show_list(rows, {**SERVICE_COLUMNS, "connections_max": "at most"}, empty="", json=json)
 
 
@@ -138,7 +143,7 @@ def _each(admin: Admin, done: str, change: Callable[[str], None]) -> None:
     rows = admin.list_services()
     names = sorted({row["service"] for row in rows if row["kind"] == "NORMAL" and row["state"] != "UNKNOWN"})
     if not names:
-        raise UsageError("there is no service to change; imq.service.activelist names those that listen")
+        raise ConfigError("there is no service to change; imq.service.activelist names those that listen")
     for name in names:
         change(name)
     output.say(f"{done} service {', '.join(names)}")
@@ -172,7 +177,7 @@ def query_cxn(admin: Admin, id: ConnectionId, json: Json = False) -> None:
     """Show one client, with its client id and platform; of one inside the Ray cluster its process and hosts, too."""
     found = next((row for row in admin.list_connections() if row["id"] == id), None)
     if found is None:
-        raise UsageError(f"query cxn: there is no connection {id!r}; list cxn shows those there are")
+        raise ConfigError(f"there is no connection {id!r}; list cxn shows those there are")
     show_one(found, json=json)
 
 

@@ -25,6 +25,8 @@ COLUMNS: Final = {
     "id": "id", "state": "state", "time": "time", "priority": "prio", "delivery_count": "deliveries", "size": "bytes",
     "preview": "body", "why": "cause",
 }  # fmt: skip
+LESS: Final = ("size", "priority", "delivery_count", "state")
+"""What a narrow terminal leaves out, in this order, so that id, time, body and cause stay: --json has all."""
 PREVIEW_CHARS: Final = 40
 WHY_CHARS: Final = 80
 PAGE: Final = 500
@@ -57,7 +59,7 @@ def list_msg(
     else:
         shown = [_shown(row) for row in rows]
         columns = {key: title for key, title in COLUMNS.items() if key != "why" or any(row["why"] for row in shown)}
-        output.table(shown, columns, empty="no messages")
+        output.table(shown, columns, empty="no messages", less=LESS)
 
 
 def _browse(admin: Admin, kind: str, name: str, selector: str | None, most: int, body_bytes: int) -> list[Row]:

@@ -173,7 +173,7 @@ def test_a_queue_lives_through_the_verbs(shell: Shell, up: str) -> None:
 
 def test_the_broker_shows_itself_and_where_its_values_are_from(shell: Shell, up: str) -> None:
     brokers = shell.json("list", "bkr")
-    assert [(row["broker"], row["state"]) for row in brokers] == [("b1", "OPERATING")]
+    assert [(row["broker"], row["state"]) for row in brokers] == [("b1", "UP")]
     rows = {row["property"]: row for row in shell.json("query", "bkr", "--explain")}
     given = rows["imq.autocreate.queue.maxNumActiveConsumers"]
     assert (given["value"], given["origin"]) == (3, "-Dimq.autocreate.queue.maxNumActiveConsumers")
@@ -214,7 +214,7 @@ def test_one_broker_is_stopped_and_comes_back(shell: Shell) -> None:  # K-19, A-
     assert (nobody.returncode, "b1, b2" in nobody.stderr) == (2, True)
     assert shell.output("down", "--broker", "b2") == "broker b2 of cluster default is down\n"
     listed = shell.run("list", "bkr", "--json")
-    assert {row["broker"]: row["state"] for row in json.loads(listed.stdout)} == {"b1": "OPERATING", "b2": "DOWN"}
+    assert {row["broker"]: row["state"] for row in json.loads(listed.stdout)} == {"b1": "UP", "b2": "DOWN"}
     assert (listed.returncode, listed.stderr) == (3, "raybroker: broker b2 is DOWN: it was stopped\n")
     health = shell.run("check", "cls")
     assert (health.returncode, "broker b2 is LEFT: it was stopped" in health.stdout) == (1, True)

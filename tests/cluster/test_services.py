@@ -208,6 +208,7 @@ def test_the_way_in_from_outside_over_tls(shell: Shell) -> None:
     assert "sesame" not in shown
 
 
+@pytest.mark.timeout(300)
 def test_up_fails_for_a_port_that_is_taken_and_the_service_comes_when_it_is_free(shell: Shell) -> None:
     with socket.create_server(("127.0.0.1", 0)) as owner:
         port = owner.getsockname()[1]

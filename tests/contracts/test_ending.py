@@ -109,7 +109,7 @@ def test_a_broker_of_a_program_says_that_it_ends_with_it(outside: Outside, tmp_p
         assert "was started by a program, inside of its process, and ends with its last connection there" in done.stderr
         asked = shell.run("root", verb, "bkr")
         assert (asked.exit_code, "say yes with --force" in asked.stderr) == (2, True), asked.stderr
-    assert outside.admin.query_broker()["state"] == "RUNNING"
+    assert outside.admin.query_broker()["state"] == "UP"
     outside.connect("ann").session().producer("orders").send("goes on")
     with pytest.raises(NotSupportedError):
         outside.admin.shutdown_broker()

@@ -11,7 +11,7 @@ from raybroker.admin.checks import EXIT_CODES, OF_BROKER, OF_DESTINATION, OF_SER
 from raybroker.errors import ConfigError
 
 BROKER = {
-    "broker": "b1", "state": "RUNNING", "memory_level": "GREEN", "memory_used_bytes": 50, "memory_limit_bytes": 100,
+    "broker": "b1", "state": "UP", "memory_level": "GREEN", "memory_used_bytes": 50, "memory_limit_bytes": 100,
     "thresholds": {},
 }  # fmt: skip
 HOST = {"host": "b1/h1", "failure": None, "disk_low": False, "disk_free_bytes": 40, "disk_total_bytes": 100,

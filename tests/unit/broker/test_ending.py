@@ -126,7 +126,7 @@ def test_who_cannot_be_ended_says_so_and_goes_on() -> None:
             await world.ending.restart_broker()
         with pytest.raises(BrokerGoneError, match="broker b2 cannot be asked here; this is b1"):
             await world.ending.shutdown_broker("b2")
-        assert (world.closed, world.ending.state) == (0, "RUNNING")
+        assert (world.closed, world.ending.state) == (0, "UP")
 
     run(work)
 

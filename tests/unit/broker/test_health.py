@@ -15,7 +15,7 @@ from raybroker.broker.health import ClusterHealth, Health
 from raybroker.errors import ConfigError, ConnectionLostError
 from raybroker.model.errors import NotOpenError
 
-OWN = {"broker": "b1", "state": "RUNNING", "thresholds": {}}
+OWN = {"broker": "b1", "state": "UP", "thresholds": {}}
 
 
 class Host:

@@ -9,6 +9,7 @@ import pytest
 
 from raybroker.cli import connecting
 from raybroker.cli.objects import OBJECTS, VERBS
+from raybroker.model.settings import lookup, settings_of
 
 PRESENT = {
     "create": {"dst", "dur"}, "list": {"dst", "con", "bkr", "dur", "txn", "svc", "cxn"},
@@ -149,11 +150,33 @@ def test_a_broker_shows_its_hosts(raybroker: Any, broker: Any) -> None:
     assert "host loopback" in raybroker.output("query", "bkr")
 
 
-def test_explain_shows_values_and_origins(raybroker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [{"property": "imq.persist.store", "value": "journal", "origin": "default"}]
+def test_explain_shows_values_origins_and_what_each_property_means(
+    raybroker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [
+        connecting.explained("imq.persist.store", "file", "default"),
+        connecting.explained("imq.log.level", "INFO", "-Dimq.log.level"),
+        connecting.explained("imq.of.another.release", 7, "default"),
+    ]
     monkeypatch.setattr(connecting, "explain", lambda cluster, broker: rows)
-    assert raybroker.json("query", "bkr", "--explain") == rows
-    assert raybroker.output("query", "bkr", "--explain").splitlines()[1].split() == list(rows[0].values())
+    told = raybroker.json("query", "bkr", "--explain")
+    assert told == rows
+    assert [row.get("live") for row in told] == [False, True, None]
+    level = told[1]
+    assert level["meaning"] == lookup("imq.log.level", "broker").help
+    assert level["allowed"].startswith("one of ")
+    text = raybroker.output("query", "bkr", "--explain")
+    assert "imq.log.level = INFO  (-Dimq.log.level)\n    " in text
+    assert "update bkr changes it while brokers run" in " ".join(text.split())
+    assert "imq.of.another.release = 7  (default)\n" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert all(part in " ".join(text.split()) for part in (level["meaning"], level["allowed"]))
+
+
+def test_the_help_of_update_bkr_has_what_may_change_and_nothing_else(raybroker: Any) -> None:
+    text = " ".join(raybroker.output("update", "bkr", "-h").split())
+    for setting in settings_of("broker"):
+        assert (f" {setting.name} (default" in text) is (setting.reload == "live"), setting.name
 
 
 def test_brokers_are_listed(raybroker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +224,7 @@ def test_update_bkr_changes_properties_of_a_running_broker(raybroker: Any, broke
     [
         ((), 2, "nothing to change; give -o property=value"),
         (("-o", "imq.log.level"), 2, "such as -o imq.log.level=WARNING"),
-        (("-o", "imq.log.level=LOUD"), 1, "one of ERROR, WARNING, INFO, NONE"),
+        (("-o", "imq.log.level=LOUD"), 2, "one of ERROR, WARNING, INFO, NONE"),
         (("-o", "imq.persist.store=memory"), 1, "read when a broker starts"),
         (("-b", "b7", "-o", "imq.log.level=INFO"), 3, "b7"),
     ],

@@ -37,15 +37,15 @@ def test_lines_are_one_message_each(raybroker: Any, broker: Any) -> None:
 
 
 def test_bodies_can_be_json_or_bytes(raybroker: Any, broker: Any) -> None:
-    raybroker.output("send", "a", '{"n": [1, null]}', "--type", "json")
-    raybroker.output("send", "a", "-", "--type", "bytes", stdin=b"\xff\x00\n")
+    raybroker.output("send", "a", '{"n": [1, null]}', "--body-type", "json")
+    raybroker.output("send", "a", "-", "--body-type", "bytes", stdin=b"\xff\x00\n")
     assert bodies(broker) == [{"n": [1, None]}, b"\xff\x00\n"]
 
 
 def test_bytes_that_are_no_text_are_not_sent_as_text(raybroker: Any, broker: Any) -> None:
     result = raybroker("send", "a", "-", stdin=b"\xff")
     assert (result.exit_code, broker.asked) == (2, [])
-    assert "--type bytes" in result.stderr
+    assert "--body-type bytes" in result.stderr
 
 
 def test_properties_have_types(raybroker: Any, broker: Any) -> None:
