@@ -1,4 +1,7 @@
-"""Sockets that have come and have not said what they want yet: how many there may be, in all and from one address."""
+"""Sockets that have come and have not said what they want yet: how many there may be, in all and from one address.
+
+When there is no room for another one, the one that has waited longest makes some, so that silent ones keep nobody out.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,7 @@ class Origin(NamedTuple):
 ITSELF: Final = Origin()
 """Of clients that no gateway passes on."""
 GATEWAY: Final = Origin(gateway=True)
+MAKES_ROOM: Final = "others need the room, and it has not said what it wants"
 
 
 class Arrivals:
@@ -36,24 +40,29 @@ class Arrivals:
         self._most = most
         self._of_address = of_address
         self._loops = Supervisor("clients that come in")
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._by_address: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._tasks)
 
     def start(self, address: str, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-        """Begin with one from that address; False when there are too many."""
-        if len(self._tasks) >= self._most or self._by_address[address] >= self._of_address:
+        """Begin with one from that address, and end the one that came first when there are too many in all; False when
+        there are too many from that address."""
+        if self._by_address[address] >= self._of_address:
             if not self._by_address[address]:
                 del self._by_address[address]
             return False
+        if len(self._tasks) >= self._most:
+            first = next(iter(self._tasks))
+            del self._tasks[first]
+            first.cancel()
         self._by_address[address] += 1
         task = self._loops.once(f"of {address}", work())
-        self._tasks.add(task)
+        self._tasks[task] = None
 
         def left(done: asyncio.Task[None]) -> None:
-            self._tasks.discard(done)
+            self._tasks.pop(done, None)
             self._by_address[address] -= 1
             if not self._by_address[address]:
                 del self._by_address[address]
@@ -62,5 +71,5 @@ class Arrivals:
         return True
 
     def cancel(self) -> None:
-        for task in self._tasks:
+        for task in list(self._tasks):
             task.cancel()

@@ -137,6 +137,16 @@ class Control:
         else:
             self.link.abort()
 
+    @property
+    def silent(self) -> bool:
+        """It has not logged in, and nothing is done for it: the next step is its own."""
+        return self.user is None and not self._logging_in
+
+    def give_up(self, why: str) -> None:
+        """End it at once."""
+        self._door.refused(self.peer, why)
+        self.link.abort()
+
     def _frames(self, frames: list[wire.Frame]) -> None:
         for frame in frames:
             if self.user is None:

@@ -117,6 +117,9 @@ class Guests:
         except (OSError, BrokerError) as error:
             taken.close()
             self._service.refused_at(peer, f"service {service}: {error}")
+        except BaseException:
+            taken.close()
+            raise
 
     def join(self, link: Link) -> None:
         """Connect a client that works on this loop, without a socket; it shows its secret as every guest does."""

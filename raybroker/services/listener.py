@@ -30,7 +30,7 @@ from raybroker.security.access_rules import Request, User
 from raybroker.security.mechanism import Exchange, Identity, Peer
 from raybroker.security.tls import ServerTls
 from raybroker.services.accepting import accepting, ended, exactly, first_byte, take_over
-from raybroker.services.arrivals import ITSELF, Arrivals, Origin
+from raybroker.services.arrivals import ITSELF, MAKES_ROOM, Arrivals, Origin
 from raybroker.services.bounds import Bounds
 from raybroker.services.control import Control
 from raybroker.system.supervision import Supervisor
@@ -145,7 +145,7 @@ class Listener:
         self._arriving = Arrivals(services.bounds.arriving, services.bounds.arriving_of_address)
         self._loops = Supervisor(f"service {name}")
         self._accepting: asyncio.Task[None] | None = None
-        self._open: set[Control] = set()
+        self._open: dict[Control, None] = {}
         """Control connections, also of clients that have not logged in."""
         self._next = 0
 
@@ -213,17 +213,24 @@ class Listener:
         try:
             await take_over(lambda: control.link, taken, context, self._services.handshake_s)
         except BaseException:
-            self._open.discard(control)  # It was never made, and is not lost either.
+            self._open.pop(control, None)  # It was never made, and is not lost either.
             raise
 
     def _require_room(self, peer: str) -> None:
-        """Clients that have not logged in are bounded, so that they keep nobody else out."""
+        """Clients that have not logged in are bounded, so that they keep nobody else out: the one that has said nothing
+        for the longest time makes room."""
         address = peer.rpartition(":")[0]
         unknown = [control for control in self._open if control.user is None]
         of_address = sum(control.peer.rpartition(":")[0] == address for control in unknown)
         bounds = self._services.bounds
-        if len(unknown) >= bounds.arriving or of_address >= bounds.arriving_of_address:
+        if of_address >= bounds.arriving_of_address:
             raise ResourceAllocationError(f"{of_address} connections of {address} have not logged in yet")
+        if len(unknown) >= bounds.arriving:
+            silent = next((control for control in unknown if control.silent), None)
+            if silent is None:
+                raise ResourceAllocationError(f"{len(unknown)} connections have not logged in yet")
+            self._open.pop(silent)
+            silent.give_up(MAKES_ROOM)
 
     def _control(self, peer: str, origin: Origin) -> Control:
         self._next += 1
@@ -232,7 +239,7 @@ class Listener:
             self, f"{services.broker}/{self.name}/{services.life}-{self._next}", peer, first_s=services.handshake_s,
             proof_s=services.proof_s, origin=origin, unread_s=services.bounds.unread_s,
         )  # fmt: skip
-        self._open.add(control)
+        self._open[control] = None
         return control
 
     # ---- the Door of control connections -------------------------------------------------------------------------
@@ -347,7 +354,7 @@ class Listener:
         self._services.refused(address, why)
 
     def gone(self, control: Control) -> None:
-        self._open.discard(control)
+        self._open.pop(control, None)
         if control in self.clients:
             self.clients.discard(control)
             name = control.user.name if control.user is not None else ""

@@ -19,6 +19,10 @@ from raybroker.security.file_repository import argon2_hash
 from raybroker.security.lockout import FAILURES_MAX, OF_ADDRESS_MAX
 from raybroker.security.mechanism import WRONG
 from raybroker.security.user_file import Entry
+from raybroker.wire.native import frames as wire
+from raybroker.wire.native.connection import TOKEN_BYTES, preface
+from raybroker.wire.native.preamble import preamble
+from raybroker.wire.scram import ScramClient
 from tests.contracts.stomp_socket import StompSocket
 from tests.contracts.test_services import VERIFIER, Outside
 
@@ -110,3 +114,38 @@ def test_an_address_whose_logins_fail_is_refused_but_for_those_who_are_known_the
     assert login(outside, user, "secret", HERE) == "", "she has logged in from there before"
     if door != "native":
         assert login(outside, user, "secret", THERE) == "", "other addresses are not held to it"
+
+
+def open_login() -> bytes:
+    """A native login that has begun, and whose proof does not come."""
+    first = ScramClient("ann", "x", "n" * 24).first()
+    asked = wire.call(1, "login", {"mechanism": "digest", "first": first})
+    return b"".join([preamble(""), preface(bytes(TOKEN_BYTES)), bytes(asked)])
+
+
+SILENT: dict[str, tuple[str, bytes]] = {
+    "native": ("jms", b""), "native, half a preamble": ("jms", b"RB"), "native, logging in": ("jms", open_login()),
+    "stomp": ("stomp", b""), "stomp, half a frame": ("stomp", b"CONNECT\nlogin:ann\n"),
+    "httpjms": ("httpjms", b""), "httpadmin, half a head": ("httpadmin", b"GET / HTTP/1.1\r\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", SILENT)
+def test_silent_connections_of_many_addresses_keep_nobody_out(tmp_path: Path, what: str) -> None:
+    service, said = SILENT[what]
+    with ExitStack() as opened:
+        outside = Outside(tmp_path, opened, **{
+            "imq.service.activelist": "jms,stomp,httpjms,httpadmin", "raybroker.handshake.timeout_ms": 60_000,
+            "raybroker.service.arriving_max": 16, "raybroker.service.address_arriving_max": 4,
+            "raybroker.http.connections_max": 16, "raybroker.http.address_connections_max": 4,
+        })  # fmt: skip
+        door = "native" if service == "jms" else service
+        for round_ in range(3):
+            for number in range(20):
+                made = socket.create_connection(
+                    (HERE, outside.ports[service]), timeout=20, source_address=(f"127.0.1.{number + 1}", 0)
+                )
+                opened.callback(made.close)
+                made.sendall(said)
+            user = "root" if service == "httpadmin" else "ann"
+            assert DOORS[door](outside, user, "secret", THERE) == "", round_

@@ -104,6 +104,11 @@ class StompConnection(asyncio.Protocol):
         self._watch.start()
 
     @property
+    def silent(self) -> bool:
+        """It has not logged in, and nothing is done for it."""
+        return self._session is None and not self._handling
+
+    @property
     def unsent_bytes(self) -> int:
         return self._transport.get_write_buffer_size() if self._transport is not None and not self._lost else 0
 

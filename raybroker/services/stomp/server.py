@@ -16,6 +16,7 @@ from raybroker.model.settings import ConfigView
 from raybroker.security.mechanism import require_private
 from raybroker.services.accepting import accepting, ended, take_over
 from raybroker.services.answers import Answers
+from raybroker.services.arrivals import MAKES_ROOM
 from raybroker.services.bounds import Bounds
 from raybroker.services.gateway import Gateway
 from raybroker.services.native import RefusalLog
@@ -50,9 +51,10 @@ def stomp_server(
 class StompServer:
     """``version``: of the broker; ``tls``: what holds for a new client, None for a service without TLS.
 
-    Bounds: ``Bounds.arriving`` clients that have not logged in, of them ``arriving_of_address`` from one address; the
-    others by imq.<service>.max_threads, and by address and by user as clients of every service, since each has a
-    connection to the broker of its own; ``Limits.frames_bytes_max`` bytes of frames that have not ended.
+    Bounds: ``Bounds.arriving`` clients that have not logged in, of which a silent one makes room for the next, and of
+    them ``arriving_of_address`` from one address; the others by imq.<service>.max_threads, and by address and by user as
+    clients of every service, since each has a connection to the broker of its own; ``Limits.frames_bytes_max`` bytes of
+    frames that have not ended.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class StompServer:
         self._unknown: dict[StompConnection, str] = {}
         """Clients that have not logged in → address."""
         self._connections: set[StompConnection] = set()
+        self._coming: dict[StompConnection, asyncio.Task[None]] = {}
         self._loops = Supervisor("a server of STOMP")
         self.unfinished: Unfinished[StompConnection] = Unfinished(
             limits.frames_bytes_max, self._give_up, "raybroker.stomp.frames_bytes_max"
@@ -89,7 +92,7 @@ class StompServer:
         address = peer.rpartition(":")[0]
         of_address = Counter(self._unknown.values())[address]
         bounds = self.limits.bounds
-        if len(self._unknown) >= bounds.arriving or of_address >= bounds.arriving_of_address:
+        if of_address >= bounds.arriving_of_address or not self._has_room():
             taken.close()
             self.refused(peer, f"{of_address} connections of {address} have not logged in yet")
             return
@@ -97,7 +100,22 @@ class StompServer:
         connection = StompConnection(self, peer)
         self._unknown[connection] = address
         self._connections.add(connection)
-        self._loops.once("a client comes in", self._take(taken, connection))
+        self._coming[connection] = self._loops.once("a client comes in", self._take(taken, connection))
+
+    def _has_room(self) -> bool:
+        """Whether there is room for a client that has not logged in; the silent one that came first makes some."""
+        if len(self._unknown) < self.limits.bounds.arriving:
+            return True
+        silent = next((connection for connection in self._unknown if connection.silent), None)
+        if silent is None:
+            return False
+        self.refused(silent.peer, MAKES_ROOM)
+        del self._unknown[silent]
+        coming = self._coming.get(silent)
+        if coming is not None:
+            coming.cancel()
+        silent.abort()
+        return True
 
     async def _take(self, taken: socket.socket, connection: StompConnection) -> None:
         try:
@@ -106,6 +124,12 @@ class StompServer:
             taken.close()
             self.gone(connection)
             self.refused(connection.peer, f"TLS failed: {error}" if self._tls is not None else str(error))
+        except BaseException:
+            taken.close()
+            self.gone(connection)
+            raise
+        finally:
+            self._coming.pop(connection, None)
 
     # ---- the Door of connections -------------------------------------------------------------------------------------
 
