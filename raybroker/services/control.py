@@ -6,6 +6,7 @@
     certify      client                       the same
     mechanisms                                those that the service offers; instead of the login, or after its refusal
     ask          method, args                 what the broker answers, if the user may ask that
+    piece        number                       the next piece of a long answer (wire/native/long_answers.py)
 
 Before a client has logged in, a frame has at most FRAME_BYTES_UNKNOWN bytes, only the requests of a login are taken, at
 most REQUESTS_UNKNOWN_MAX of them, and the whole takes at most the handshake's time for the first and
@@ -28,6 +29,7 @@ from raybroker.transport.link import Link
 from raybroker.transport.unread import UnreadWatch
 from raybroker.wire.native import frames as wire
 from raybroker.wire.native.connection import TOKEN_BYTES, Native
+from raybroker.wire.native.long_answers import PIECE, LongAnswers
 
 LOG: Final = logging.getLogger("raybroker.services")
 FRAME_BYTES_UNKNOWN: Final = 16_384
@@ -103,6 +105,7 @@ class Control:
         self._expiry: asyncio.TimerHandle | None = None
         self._requests = 0
         self._logging_in = False
+        self._long_answers = LongAnswers()
         self._deadline: asyncio.TimerHandle | None = None
         self._asked: set[asyncio.Task[None]] = set()
         native = Native(token=OPEN_TOKEN, frame_bytes_max=FRAME_BYTES_UNKNOWN)
@@ -174,7 +177,7 @@ class Control:
 
     async def _answer(self, frame: wire.Call) -> None:
         try:
-            answer = wire.reply(frame.request, await self._handle(frame.op, frame.args))
+            answer = self._long_answers.reply(frame.request, await self._handle(frame.op, frame.args))
         except BrokerError as error:
             answer = wire.failed(frame.request, error.code, str(error))
         except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -190,6 +193,8 @@ class Control:
 
     async def _handle(self, op: str, args: dict[str, Any]) -> Any:
         if self.user is not None:
+            if op == PIECE:
+                return self._long_answers.piece(int(args["number"]))
             if op != "ask":
                 raise ProtocolError(f"unknown request {op!r:.40}; the user has logged in")
             return await self._door.ask(self, str(args["method"]), list(args["args"]))

@@ -42,6 +42,7 @@ from raybroker.system.interpreter import PLATFORM
 from raybroker.transport.direct import DirectSockets
 from raybroker.transport.link import Link
 from raybroker.wire.native.connection import TOKEN_BYTES, preface
+from raybroker.wire.native.long_answers import PIECE, whole
 from raybroker.wire.native.preamble import preamble
 from raybroker.wire.port_map import MAPPER
 
@@ -277,7 +278,8 @@ class ServiceCalls:
         control = await self._control(broker)
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
-                answer = await control.channel.call("ask", {"method": method, "args": list(args)})
+                told = await control.channel.call("ask", {"method": method, "args": list(args)})
+                answer = await whole(told, lambda number: control.channel.call(PIECE, {"number": number}))
                 return listed(answer) if method == "admin" else answer
         except TimeoutError:
             control.channel.link.abort()

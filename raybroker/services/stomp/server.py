@@ -52,9 +52,9 @@ class StompServer:
     """``version``: of the broker; ``tls``: what holds for a new client, None for a service without TLS.
 
     Bounds: ``Bounds.arriving`` clients that have not logged in, of which a silent one makes room for the next, and of
-    them ``arriving_of_address`` from one address; the others by imq.<service>.max_threads, and by address and by user as
-    clients of every service, since each has a connection to the broker of its own; ``Limits.frames_bytes_max`` bytes of
-    frames that have not ended.
+    them ``arriving_of_address`` from one address; the others by imq.<service>.max_threads, and by address and by user
+    as clients of every service, since each has a connection to the broker of its own; ``Limits.frames_bytes_max`` bytes
+    of frames that have not ended.
     """
 
     def __init__(

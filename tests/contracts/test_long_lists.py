@@ -1,0 +1,42 @@
+"""Lists of more than a frame of the protocol, by every way in from outside."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import httpx
+import pytest
+
+from tests.contracts.test_services import Outside
+
+COUNT = 1500
+
+
+@pytest.fixture(scope="module")
+def outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outside]:
+    with ExitStack() as opened:
+        made = Outside(tmp_path_factory.mktemp("lists"), opened, **{
+            "imq.service.activelist": "jms,admin,httpadmin", "imq.autocreate.queue": True,
+        })  # fmt: skip
+        session = made.inside.session()
+        for number in range(COUNT):
+            session.producer(f"{'long.name.' * 20}{number}")
+        yield made
+
+
+def test_handles_list_them_all(outside: Outside) -> None:
+    admin = outside.connect("root", "admin").admin()
+    rows = admin.list_destinations()
+    assert len([row for row in rows if row["name"].startswith("long.name.")]) == COUNT
+    assert rows.missing == {}
+    assert len(json.dumps(rows)) > 2 << 20, "it is longer than a frame"
+    assert [len(admin.list_destinations()) for _ in range(3)] == [len(rows)] * 3
+    assert outside.admin.list_connections(user="root"), "the connection goes on"
+
+
+def test_administration_over_http_lists_them_all(outside: Outside) -> None:
+    url = f"http://127.0.0.1:{outside.ports['httpadmin']}/destinations"
+    answer = httpx.get(url, auth=("root", "secret"), timeout=60)
+    assert (answer.status_code, answer.text.count('"long.name.')) == (200, COUNT)
