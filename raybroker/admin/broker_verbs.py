@@ -183,7 +183,8 @@ class BrokerVerbs:
     ) -> Row:  # fmt: skip
         """Whether a user of the file of users may do something, and by which rule: {"allowed", "request", "rule"}.
 
-        operation  produce, consume or browse with a destination; create; connect to the service
+        operation  produce, consume or browse with a destination; create; connect to the service, or to the one, or to
+                   those of the kind (NORMAL, ADMIN), that stands where the destination does
         What is asked takes other rights as well: to connect to the service, and to create a destination that is not
         there. ``request`` is the first that is denied.
         Raises ConfigError for an unknown user or operation.

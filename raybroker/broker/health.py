@@ -52,6 +52,10 @@ class Services(Protocol):
 
     def certificate_days(self, service: str) -> int | None: ...
 
+    def rules_missing(self) -> str:
+        """The path of the access rules where there is no such file; "" for all is well."""
+        ...
+
     def probing(self, address: str) -> None:
         """Whoever comes from there looks whether somebody listens, and says nothing."""
         ...
@@ -93,7 +97,7 @@ class Health:
             )
         chosen = [name for name in active if service in (None, name)]
         rows = await asyncio.gather(*(self._service_row(name, active[name]) for name in chosen))
-        return self._listing([*self._listening(), *checks.of_services(rows, limits)])
+        return self._listing([*self._listening(), *self._rules(), *checks.of_services(rows, limits)])
 
     async def check_destination(
         self, type: str, name: str, warn: Given = None, critical: Given = None
@@ -128,6 +132,16 @@ class Health:
         names = ", ".join(self._services.active())
         text = f"{names} listen" if names else "none is asked for (imq.service.activelist)"
         return [checks.row("services", self._broker, Grade.OK, text)]
+
+    def _rules(self) -> list[Row]:
+        """Whether the services have access rules of their own."""
+        if not self._services.active():
+            return []
+        missing = self._services.rules_missing()
+        if not missing:
+            return [checks.row("access rules", self._broker, Grade.OK, "those of the file hold, or none are wanted")]
+        text = f"there is no file {missing}: every user may produce, consume, browse and create everywhere"
+        return [checks.row("access rules", self._broker, Grade.WARNING, text)]
 
     async def _host_rows(self) -> list[Row]:
         rows = await asyncio.gather(*(self._host_row(host) for host in list(self._hosts())))

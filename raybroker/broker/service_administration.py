@@ -121,6 +121,10 @@ class ServiceAdministration:
         """The services that listen."""
         return dict(self.services.listeners) if self.services is not None else {}
 
+    def rules_missing(self) -> str:
+        """The path of the access rules where there is no such file."""
+        return self.services.rules_missing() if self.services is not None else ""
+
     def certificate_days(self, service: str) -> int | None:
         return self.services.certificate_days(service) if self.services is not None else None
 
@@ -134,6 +138,8 @@ class ServiceAdministration:
         from raybroker.security.access_rules import Request, User
 
         services = self._running()
+        if operation == "connect" and destination is not None:
+            service = _of_kind(destination)
         entry = self.users.users().get(user) if self.users is not None else None
         if entry is None:
             raise ConfigError(f"there is no user {user!r}; raybroker usermgr list shows those there are")
@@ -151,6 +157,15 @@ class ServiceAdministration:
             "user": user, "request": str(request), "active": entry.active, "allowed": decision.allowed and entry.active,
             "rule": decision.rule or "no rule speaks of the user",
         }  # fmt: skip
+
+
+def _of_kind(name: str) -> str:
+    """A service that connecting means: one of that name, or of that kind; raises ConfigError."""
+    found = next((service for service, kind in SERVICE_KINDS.items() if name in (service, kind)), None)
+    if found is None:
+        kinds = ", ".join(dict.fromkeys(SERVICE_KINDS.values()))
+        raise ConfigError(f"connect {name!r:.80}: it is {kinds}, or a service: {', '.join(SERVICE_KINDS)}")
+    return found
 
 
 def _request(operation: str, destination: str | None, type: str) -> Request:

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, redirect_stdout
 from functools import wraps
-from typing import Any
+from typing import Annotated, Any, Final, get_args
+
+import typer
+from typer.models import OptionInfo
 
 from raybroker.cli import connecting
 from raybroker.cli.groups import groups
-from raybroker.cli.objects import Cluster
+from raybroker.cli.objects import Cluster, show_version
+
+ASKS_NOTHING: Final = ("pause", "resume", "quiesce")
+"""Verbs that take -f all the same, as scripts for imqcmd have it."""
+Silent = Annotated[bool, typer.Option("-s", "--silent", help="Print nothing; errors and the exit status stay.")]
+Version = Annotated[
+    bool, typer.Option("-v", callback=show_version, is_eager=True, help="Print the version and end.", hidden=True)
+]
+Unasked = Annotated[bool, typer.Option("-f", "--force", help="As ever: nothing is asked.", hidden=True)]
 
 
 def command(verb: str, name: str, epilog: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -22,14 +35,21 @@ def command(verb: str, name: str, epilog: str | None = None) -> Callable[[Callab
     def register(function: Callable[..., None]) -> Callable[..., None]:
         _, *own = inspect.signature(function, eval_str=True).parameters.values()
         names = [parameter.name for parameter in own]
+        more = _habits(verb, own)
         if "cluster" not in names:
             place = names.index("json") if "json" in names else len(names)
             kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
             own.insert(place, inspect.Parameter("cluster", kind, default="default", annotation=Cluster))
 
+        own += more
+
         @wraps(function)
         def run(**options: Any) -> None:
-            with connecting.administering(options["cluster"], options.get("broker")) as admin:
+            with ExitStack() as quiet:
+                if options.get("silent"):
+                    nowhere = quiet.enter_context(open(os.devnull, "w", encoding="utf-8"))
+                    quiet.enter_context(redirect_stdout(nowhere))
+                admin = quiet.enter_context(connecting.administering(options["cluster"], options.get("broker")))
                 function(admin, **{name: options[name] for name in names})
 
         run.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
@@ -38,3 +58,22 @@ def command(verb: str, name: str, epilog: str | None = None) -> Callable[[Callab
         return function
 
     return register
+
+
+def _habits(verb: str, own: Iterable[inspect.Parameter]) -> list[inspect.Parameter]:
+    """Options that commands have for those who know imqcmd, where the command itself has no other use for them."""
+    taken = {text for parameter in own for text in _texts(parameter.annotation)}
+    wanted = {"silent": Silent, "shown_version": Version, **({"force": Unasked} if verb in ASKS_NOTHING else {})}
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return [
+        inspect.Parameter(name, kind, default=False, annotation=annotation)
+        for name, annotation in wanted.items() if taken.isdisjoint(_texts(annotation))
+    ]
+
+
+def _texts(annotation: Any) -> set[str]:
+    """The words by which an option is given; typer takes the first of them for a default."""
+    return {
+        text for meta in get_args(annotation)[1:] if isinstance(meta, OptionInfo)
+        for text in (meta.default, *(meta.param_decls or ())) if isinstance(text, str)
+    }  # fmt: skip

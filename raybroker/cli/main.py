@@ -34,6 +34,7 @@ from raybroker.cli import (
     usermgr,
 )
 from raybroker.cli.exits import Commands
+from raybroker.cli.objects import show_version
 from raybroker.cli.outside import reachable
 
 EPILOG = (
@@ -55,21 +56,10 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            typer.echo(f"raybroker {version('raybroker')}")
-        except PackageNotFoundError:
-            typer.echo("raybroker (run from its sources, not installed)")
-        raise typer.Exit
-
-
 @app.callback()
 def program(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+        bool, typer.Option("-v", "--version", callback=show_version, is_eager=True, help="Print the version and end.")
     ] = False,
 ) -> None:
     """A durable message broker whose brokers and queues are Ray actors.

@@ -91,6 +91,18 @@ def moment(ms: Any) -> str:
     return datetime.fromtimestamp(ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S") if ms else "-"
 
 
+def show_version(asked: bool) -> None:
+    """Print the version, and end."""
+    if asked:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            typer.echo(f"raybroker {version('raybroker')}")
+        except PackageNotFoundError:
+            typer.echo("raybroker (run from its sources, not installed)")
+        raise typer.Exit
+
+
 def ask(force: bool, question: str) -> None:
     """Ask before something is lost; with -f nobody is asked. Raises UsageError without a terminal to ask at."""
     if force:

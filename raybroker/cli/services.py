@@ -231,7 +231,10 @@ def why_denied(
     json: Json = False,
     cluster: Cluster = "default",
 ) -> None:
-    """Say whether a user may do something, and which rule decides: raybroker why-denied ann consume orders"""
+    """Say whether a user may do something, and which rule decides: raybroker why-denied ann consume orders
+
+    For connect, a service or a kind of them stands where the destination does: raybroker why-denied ann connect ADMIN
+    """
     with connecting.administering(cluster) as admin:
         found = admin.why_denied(user, operation, destination, type, service)
     show_one(found, json=json)

@@ -31,6 +31,7 @@ from raybroker.model.errors import (
     InvalidDestinationError,
     ProtocolError,
     ResourceAllocationError,
+    SecurityError,
     TransactionRolledBackError,
 )
 from raybroker.model.large_block import LargeBlock, LargeBody
@@ -299,6 +300,27 @@ class Session:
         if self._live.pop(attachment.number, None) is not None:
             self._meters.left(attachment)
             self._perform(attachment.home, command)
+
+    def revoke(self, refused: Callable[[str, str, str], str]) -> None:
+        """End the consumers, producers and browsers whose rights are gone; ``refused(kind, name, operation)``: why, ""
+        for those that may go on. What a consumer holds goes back."""
+        for handle, consumer in list(self.consumers.items()):
+            if why := refused(consumer.home.kind, consumer.home.name, "consume"):
+                del self.consumers[handle]
+                self._revoked(handle, why)
+                self.detach(consumer, cmd.DetachConsumer(consumer.number))
+        for handle, producer in list(self.producers.items()):
+            if why := refused(producer.home.kind, producer.home.name, "produce"):
+                del self.producers[handle]
+                self._revoked(handle, why)
+                self.detach(producer, cmd.DetachProducer(producer.number, forget=False))
+        for handle, browser in list(self.browsers.items()):
+            if why := refused(browser.home.kind, browser.home.name, "browse"):
+                del self.browsers[handle]
+                self._revoked(handle, why)
+
+    def _revoked(self, handle: int, why: str) -> None:
+        self.peer.event("halted", {"handle": handle, "code": SecurityError.code, "text": why})
 
     def consumer(self, handle: int, epoch: int) -> Attachment | None:
         attachment = self.consumers.get(handle)

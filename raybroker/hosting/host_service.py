@@ -190,6 +190,7 @@ class HostService(HostMessages):
         self.service.use(committer, *([pager] if pager is not None else []))
         self.host.start(committer)
         self._loops.keep("ticks", self._tick)
+        self._loops.keep("rights of guests", self.guests_in.watch_rights)
 
     async def listen(
         self, ip: str, ports: PortRange, tls: Callable[[], ssl.SSLContext] | None = None

@@ -30,6 +30,15 @@ class Access:
         """The path of the rules, "" where access control is switched off: what :meth:`of` takes."""
         return str(self._file.path) if self._file is not None else ""
 
+    @property
+    def missing(self) -> str:
+        """The path of the rules where there is no such file; "" for all is well."""
+        return str(self._file.path) if self._file is not None and self._file.missing else ""
+
+    def state(self) -> object:
+        """What the rules are now: the same object as long as they are the same. Raises ConfigError."""
+        return self._file.rules() if self._file is not None else None
+
     @classmethod
     def of(cls, source: str) -> Access:
         from raybroker.security.rule_file import RuleFile

@@ -34,6 +34,10 @@ class RuleFile:
         except FileNotFoundError:
             if self._rules is None or not self._missing:
                 self._rules, self._missing, self._seen = default_rules(), True, None
+                log.warning(
+                    "[B2173] there is no file of access rules %s: every user may produce, consume, browse and create"
+                    " everywhere", self.path,
+                )  # fmt: skip
             return self._rules
         except OSError as error:
             return self._kept(ConfigError(f"{self.path} cannot be read: {error}"))
@@ -51,6 +55,11 @@ class RuleFile:
             return self._kept(error, seen)
         self._rules, self._seen, self._missing = rules, seen, False
         return rules
+
+    @property
+    def missing(self) -> bool:
+        """There is no file, so that the default rules hold, by which every user may use every destination."""
+        return not self.path.exists()
 
     def _kept(self, error: ConfigError, seen: tuple[int, int, int] | None = None) -> AccessRules:
         if self._rules is None:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from raybroker.logs.audit import Audit
@@ -32,9 +32,9 @@ from raybroker.security.access import Access
 from raybroker.security.access_rules import Request, User
 from raybroker.security.authentication import Authentication
 from raybroker.security.certificate_users import CertificateUsers
-from raybroker.security.mechanism import Exchange, Peer
+from raybroker.security.mechanism import BASIC, Exchange, Identity, Peer
 from raybroker.security.tls import ServerTls
-from raybroker.security.user_file import UserFile
+from raybroker.security.user_file import Entry, UserFile
 from raybroker.services.accepting import BACKLOG
 from raybroker.services.bounds import Bounds
 from raybroker.services.client_rows import ALL, Wanted, client_row
@@ -50,6 +50,8 @@ from raybroker.wire.port_map import MAPPER, Door
 
 LOG: Final = logging.getLogger("raybroker.services")
 UNKNOWN: Final = "UNKNOWN"
+RIGHTS_S: Final = 1.0
+"""How often users and access rules are looked at for who is connected."""
 PROBES_KNOWN_MAX: Final = 64
 """Addresses of the broker's own probes that are remembered: a listener may notice one only after it is over."""
 
@@ -139,6 +141,7 @@ class ConnectionServices:
         self.life = entropy.token(2).hex()
         """Part of the ids of connections: hosts have some that were made before the broker was restarted."""
         self._moving = asyncio.Lock()
+        self._unreadable = ""
         self._mapper = PortMapper(
             broker, version, self._doors, self.refused, most=config["raybroker.portmapper.connections_max"],
             of_address=config["raybroker.portmapper.address_connections_max"],
@@ -168,7 +171,7 @@ class ConnectionServices:
         secure = any(SERVICE_PROTOCOLS[name] in WITH_TLS for name in names)
         tls = self._tls = await self._open_keystore() if secure else None
         for name in names:
-            self.access(name)
+            self._read_rules(name)
             protocol = SERVICE_PROTOCOLS[name]
             try:
                 bound = self._bound(name, self._config[address_property(name, "port")])
@@ -181,6 +184,7 @@ class ConnectionServices:
             listener.threads["minThreads"] = self._config[f"imq.{name}.min_threads"]
             self.listeners[name] = listener
             listener.start()
+        self._loops.keep("rights of clients", self._watch_rights)
         host = self._config["imq.portmapper.hostname"] or self._config["imq.hostname"] or "0.0.0.0"
         port, backlog = self._config["imq.portmapper.port"], self._config["imq.portmapper.backlog"]
         try:
@@ -192,6 +196,13 @@ class ConnectionServices:
             "[B1039] port mapper listens on %s:%d, services: %s", host, self._mapper.port,
             ", ".join(f"{name} {row.port}" for name, row in self.listeners.items()),
         )  # fmt: skip
+
+    def _read_rules(self, name: str) -> None:
+        """At the start, so that the log says soon what is wrong with them, or that there are none."""
+        try:
+            self.access(name).state()
+        except ConfigError as error:
+            LOG.error("[B2174] the access rules of service %s cannot be read, and nobody is let in: %s", name, error)
 
     def _bound(self, name: str, port: int) -> socket.socket:
         """A socket of the service that listens; raises ConfigError for a port that is taken."""
@@ -240,6 +251,54 @@ class ConnectionServices:
     async def told(self, *, inside: bool) -> Row:
         """What every client is told that has logged in."""
         return {"settings": self._backend.settings(), "doors": await self._backend.doors(inside=inside)}
+
+    def proved_by(self, control: Control, identity: Identity) -> object:
+        """What the file of users has of a user who has logged in by it; None: he has logged in by something else."""
+        by_directory = self._config["imq.authentication.basic.user_repository"] != "file"
+        if identity.until_s is not None or (by_directory and control.mechanism == BASIC):
+            return None
+        return self._users.users().get(identity.user.name)
+
+    async def _watch_rights(self) -> None:
+        """Who is deleted, made inactive, given another password, or may not connect any more, is ended within the time
+        of RIGHTS_S."""
+        while True:
+            await asyncio.sleep(RIGHTS_S)
+            try:
+                users = self._users.users()
+                self.access(next(iter(self.listeners))).state()
+            except ConfigError as error:
+                if str(error) != self._unreadable:
+                    LOG.error("[B2174] users and access rules stay as they were: %s", error)
+                self._unreadable = str(error)
+                continue
+            for listener in self.listeners.values():
+                for control in list(listener.clients):
+                    why = self._why_no_more(listener, control, users)
+                    if why:
+                        LOG.info("[B1069] connection %s from %s: %s", control.id, control.peer, why)
+                        self.end(control, why)
+
+    def _why_no_more(self, listener: Listener, control: Control, users: Mapping[str, Entry]) -> str:
+        """Why a client may not stay, "" when he may."""
+        user, proved = control.user, control.proved
+        if user is None or control.why:
+            return ""
+        if proved is not None:
+            entry = users.get(user.name)
+            if entry is None:
+                return f"user {user.name!r} was deleted"
+            if not entry.active:
+                return f"user {user.name!r} is not active any more"
+            if entry != proved and control.mechanism:  # Not by a certificate.
+                return f"user {user.name!r} has another password now; log in with it"
+        if not self.access(listener.name).decide(user, Request("connection", listener.kind, "")).allowed:
+            return f"user {user.name!r} may not connect to {listener.kind} services any more"
+        return ""
+
+    def rules_missing(self) -> str:
+        """The path of the access rules where there is no such file, and the default rules hold; "" for all is well."""
+        return next((path for name in self.listeners if (path := self.access(name).missing)), "")
 
     def require_client_id(self, control: Control) -> None:
         """Raises InvalidClientIDError when another client of this broker's services has its client id. Hosts look

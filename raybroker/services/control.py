@@ -106,6 +106,9 @@ class Control:
         self._requests = 0
         self._logging_in = False
         self._long_answers = LongAnswers()
+        self.mechanism = ""
+        self.proved: object = None
+        """What the file of users has of its user, by which it has logged in; None: by something else."""
         self._deadline: asyncio.TimerHandle | None = None
         self._asked: set[asyncio.Task[None]] = set()
         native = Native(token=OPEN_TOKEN, frame_bytes_max=FRAME_BYTES_UNKNOWN)
@@ -214,7 +217,8 @@ class Control:
             raise ProtocolError("the login has begun already")
         self._introduce(args)
         try:
-            login = self._login = self._door.login(self, str(args.get("mechanism", DIGEST)))
+            self.mechanism = str(args.get("mechanism", DIGEST))
+            login = self._login = self._door.login(self, self.mechanism)
             challenge = login.begin(str(args["first"]))
         except NotSupportedError:
             raise

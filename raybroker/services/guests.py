@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 EXPECTED_S: Final = 60.0
 """How long a secret is good for."""
+RIGHTS_S: Final = 1.0
+"""How often the access rules are looked at for what is open by them."""
 EXPECTED_MAX: Final = 16_384
 """Secrets that are not used yet; the oldest goes first."""
 
@@ -64,6 +66,8 @@ class Guests:
         """By the security directory, of which a broker has one."""
         self._access: dict[str, Access] = {}
         """By the source of the rules, of which a broker has one, or none."""
+        self._rules: dict[str, object] = {}
+        """What they were when somebody looked last, by their source."""
         self._now_s = now_s
         self._gone: dict[str, Counter[str]] = {}
         """What connections carried that have ended, by service."""
@@ -86,7 +90,32 @@ class Guests:
         found = self._access.get(source)
         if found is None:
             found = self._access[source] = Access.of(source)
+            self._rules[source] = found.state()
         return found
+
+    async def watch_rights(self) -> None:
+        """Rights that are taken away end what is open by them, within the time of RIGHTS_S."""
+        while True:
+            await asyncio.sleep(RIGHTS_S)
+            self.look_at_rights()
+
+    def look_at_rights(self) -> None:
+        """When access rules have changed, look again at what guests have open by them."""
+        changed = set()
+        for source, access in self._access.items():
+            try:
+                state = access.state()
+            except ConfigError:  # Nothing was opened by rules that could not be read.
+                continue
+            if state is not self._rules.get(source):
+                self._rules[source] = state
+                changed.add(source)
+        if not changed:
+            return
+        for connection in list(self._service.connections):
+            guest = connection.guest
+            if isinstance(guest, _Guest) and guest.claims is not None and guest.claims["rules"] in changed:
+                connection.revoke(guest.refused)
 
     def _audit_of(self, claims: dict[str, Any]) -> Audit:
         told = claims.get("audit") or {}
@@ -187,6 +216,17 @@ class _Guest:
     def accepts(self, token: bytes) -> bool:
         self.claims = self._redeem(token)
         return self.claims is not None
+
+    def refused(self, kind: str, name: str, operation: str) -> str:
+        """Why the user may not do that any more, "" when he may."""
+        from raybroker.security.access_rules import Request
+
+        assert self.claims is not None
+        user, access = user_of(self.claims), self._access_of(str(self.claims["rules"]))
+        request = Request(kind, name, operation)
+        if access.decide(user, request).allowed:
+            return ""
+        return f"user {user.name!r} may not {request} any more: the access rules have changed"
 
     def gone(self, traffic: Traffic) -> None:
         if self.claims is not None:

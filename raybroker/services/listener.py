@@ -97,6 +97,10 @@ class Services(Protocol):
         """Raises InvalidClientIDError when another client of a service has its client id."""
         ...
 
+    def proved_by(self, control: Control, identity: Identity) -> object:
+        """What the file of users has of a user who has logged in by it; None: he has logged in by something else."""
+        ...
+
 
 def reachable(bound: socket.socket) -> tuple[str, int]:
     """The address of a socket that listens, for connections from its own machine."""
@@ -287,6 +291,7 @@ class Listener:
                 " (raybroker.service.user_connections_max)"
             )
         control.user = user
+        control.proved = services.proved_by(control, identity)
         self.clients.add(control)
         if identity.until_s is not None:
             control.expire(identity.until_s - services.now_s(), lambda: self._expired(control))

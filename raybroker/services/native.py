@@ -256,6 +256,11 @@ class Connection:
         session = self._session
         return (session.connection, session.client_id or "") if session is not None and self._name else ("", "")
 
+    def revoke(self, refused: Callable[[str, str, str], str]) -> None:
+        """End what the client may not use any more; see engine.session."""
+        if self._session is not None:
+            self._session.revoke(refused)
+
     def consumer_keys(self) -> list[str]:
         """One a consumer of a destination, the same for all connections of its client."""
         consumers = self._session.consumers.values() if self._session is not None else ()

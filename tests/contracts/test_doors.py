@@ -209,7 +209,7 @@ def test_by_administration_over_http(doors: Doors, resource: Resource) -> None:
     body = {"json": {"name": "kept", "type": "queue"}} if resource.method in ("POST", "PATCH") else {}
     url = f"http://127.0.0.1:{doors.ports['httpadmin']}{path}"
     answer = httpx.request(resource.method, url, auth=("bob", "secret"), timeout=30, **body)  # type: ignore[arg-type]
-    assert (answer.status_code, "user 'bob' may not connect to ADMIN" in answer.text) == (401, True), answer.text
+    assert (answer.status_code, "user 'bob' may not connect to ADMIN" in answer.text) == (403, True), answer.text
     until(lambda: doors.state() == before)
 
 

@@ -196,3 +196,20 @@ def test_what_cannot_be_asked_is_refused(world: World) -> None:
     }.items():
         with pytest.raises((ConfigError, BrokerError), match=told):
             why(*arguments)
+
+
+def test_connecting_is_asked_for_by_kind_or_by_service(tmp_path: Path) -> None:
+    with ExitStack() as opened:
+        _connecting(Outside(tmp_path, opened))
+
+
+def _connecting(outside: Outside) -> None:
+    for given, request, allowed in (
+        ("ADMIN", "connect to ADMIN services", False), ("NORMAL", "connect to NORMAL services", True),
+        ("admin", "connect to ADMIN services", False), ("jms", "connect to NORMAL services", True),
+        (None, "connect to NORMAL services", True),
+    ):  # fmt: skip
+        found = outside.admin.why_denied("ann", "connect", given)
+        assert (found["request"], found["allowed"]) == (request, allowed), given
+    with pytest.raises(ConfigError, match="NORMAL, ADMIN"):
+        outside.admin.why_denied("ann", "connect", "orders")

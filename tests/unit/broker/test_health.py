@@ -51,6 +51,9 @@ class Services:
     def active(self) -> Mapping[str, Service]:
         return self._active
 
+    def rules_missing(self) -> str:
+        return ""
+
     def certificate_days(self, service: str) -> int | None:
         return None
 
