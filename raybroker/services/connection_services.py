@@ -10,7 +10,7 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from raybroker.logs.audit import Audit
@@ -42,6 +42,7 @@ from raybroker.services.control import Control
 from raybroker.services.listener import PAUSED, QUIESCED, RUNNING, GatewayOpener, Listener, Row
 from raybroker.services.native import TRAFFIC, RefusalLog
 from raybroker.services.port_mapper import PortMapper
+from raybroker.services.user_limits import CONSUMERS, DESTINATIONS, SUBSCRIPTIONS, TEMPORARY, UserLimits
 from raybroker.system import entropy
 from raybroker.system.supervision import Supervisor
 from raybroker.transport.ports import bound_socket
@@ -142,6 +143,7 @@ class ConnectionServices:
         """Part of the ids of connections: hosts have some that were made before the broker was restarted."""
         self._moving = asyncio.Lock()
         self._unreadable = ""
+        self._limits = UserLimits(config)
         self._mapper = PortMapper(
             broker, version, self._doors, self.refused, most=config["raybroker.portmapper.connections_max"],
             of_address=config["raybroker.portmapper.address_connections_max"],
@@ -355,7 +357,7 @@ class ConnectionServices:
             access = self.access(service)
             access.require(user, Request("topic", topic, "consume"))
             self._require_create(access, user, "topic", topic)
-            return await self._backend.ask(method, args)
+            return await self._subscribe(user, wanted, lambda: self._backend.ask(method, args))
         if method == "unsubscribe":
             await self._require_unsubscribe(self.access(service), user, *args)
         if method == "settings":
@@ -366,7 +368,29 @@ class ConnectionServices:
             raise SecurityError("administration goes through an admin service: mq://host:port/admin")
         if method not in ASKED:
             raise ProtocolError(f"unknown request {method!r:.40}")
+        if method == "create_temporary":
+            kind = str(args[0])
+            return await self._limits.making(
+                TEMPORARY, user.name, ("", ""), lambda: self._backend.ask(method, args), self._there,
+                lambda name: (kind, str(name)),
+            )  # fmt: skip
         return await self._backend.ask(method, args)
+
+    async def _there(self, keys: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+        """Those destinations that there are."""
+        return {key for key in keys if self._backend.exists(*key)}
+
+    async def _subscribe(self, user: User, wanted: Row, make: Callable[[], Awaitable[Any]]) -> Any:
+        """A durable subscription counts among those that the user has made."""
+        if not wanted.get("durable", True):
+            return await make()
+
+        async def there(keys: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+            rows = await self._backend.admin("list_subscriptions", {})
+            return set(keys) & {(str(row["client_id"] or ""), str(row["name"])) for row in rows if row["durable"]}
+
+        key = str(wanted.get("client_id") or ""), str(wanted["name"])
+        return await self._limits.making(SUBSCRIPTIONS, user.name, key, make, there)
 
     async def _locate(
         self, service: str, control: Control, user: User, kind: Any, name: Any, create: Any, guest: Any = False
@@ -379,8 +403,16 @@ class ConnectionServices:
         claims = {
             "user": user.name, "groups": sorted(user.groups), "service": service, "connection": control.id,
             "rules": self.access(service).source, "audit": self.audit.told(), "address": control.peer,
+            "consumers_max": self._config[CONSUMERS],
         }  # fmt: skip
-        found = await self._backend.locate(kind, name, bool(create), bool(guest), secret, claims)
+
+        def locate() -> Awaitable[tuple[str, str, Row]]:
+            return self._backend.locate(kind, name, bool(create), bool(guest), secret, claims)
+
+        makes = create and self.would_create(kind, name)
+        found = await (
+            self._limits.making(DESTINATIONS, user.name, (kind, name), locate, self._there) if makes else locate()
+        )
         return (*found, secret)
 
     async def _require_unsubscribe(self, access: Access, user: User, client_id: Any, name: Any) -> None:

@@ -25,6 +25,7 @@ from raybroker.security.access import ADMIN_GROUP, Access, user_of
 from raybroker.services.accepting import take_over
 from raybroker.services.arrivals import Arrivals
 from raybroker.services.native import TRAFFIC, NativeService, Traffic
+from raybroker.services.user_limits import CONSUMERS, exceeded
 from raybroker.transport.link import Link, memory_pair
 
 if TYPE_CHECKING:
@@ -155,7 +156,14 @@ class Guests:
         memory_pair(asyncio.get_running_loop(), link, self._service.accept(self._guest()))
 
     def _guest(self) -> _Guest:
-        return _Guest(self.redeem, self._access_of, self._audit_of, self._has_gone)
+        return _Guest(self.redeem, self._access_of, self._audit_of, self._has_gone, self._consumers_of)
+
+    def _consumers_of(self, user: str) -> int:
+        """How many the guests of a user have here."""
+        return sum(
+            connection.consumer_count for connection in self._service.connections
+            if isinstance(connection.guest, _Guest) and (connection.guest.claims or {}).get("user") == user
+        )  # fmt: skip
 
     def _context(self, security: Path | None) -> ssl.SSLContext:
         if security is None:
@@ -206,7 +214,9 @@ class _Guest:
     def __init__(
         self, redeem: Callable[[bytes], dict[str, Any] | None], access_of: Callable[[str], Access],
         audit_of: Callable[[dict[str, Any]], Audit], has_gone: Callable[[str, Traffic], None],
+        consumers_of: Callable[[str], int],
     ) -> None:  # fmt: skip
+        self._consumers_of = consumers_of
         self._redeem = redeem
         self._has_gone = has_gone
         self._audit_of = audit_of
@@ -257,6 +267,10 @@ class _Guest:
         operation = _RIGHTS.get(op)
         if operation is not None:
             access.require(user, Request(kind, name, operation))
+            if op == "open_consumer" and (most := int(self.claims.get("consumers_max", -1))) >= 0:
+                count = self._consumers_of(user.name)
+                if count >= most:
+                    raise exceeded(CONSUMERS, user.name, count, most)
         elif op in _ANY:
             if not any(
                 access.decide(user, Request(kind, name, right)).allowed for right in ("produce", "consume")

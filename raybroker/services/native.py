@@ -261,6 +261,10 @@ class Connection:
         if self._session is not None:
             self._session.revoke(refused)
 
+    @property
+    def consumer_count(self) -> int:
+        return len(self._session.consumers) if self._session is not None else 0
+
     def consumer_keys(self) -> list[str]:
         """One a consumer of a destination, the same for all connections of its client."""
         consumers = self._session.consumers.values() if self._session is not None else ()
