@@ -301,27 +301,6 @@ class Session:
             self._meters.left(attachment)
             self._perform(attachment.home, command)
 
-    def revoke(self, refused: Callable[[str, str, str], str]) -> None:
-        """End the consumers, producers and browsers whose rights are gone; ``refused(kind, name, operation)``: why, ""
-        for those that may go on. What a consumer holds goes back."""
-        for handle, consumer in list(self.consumers.items()):
-            if why := refused(consumer.home.kind, consumer.home.name, "consume"):
-                del self.consumers[handle]
-                self._revoked(handle, why)
-                self.detach(consumer, cmd.DetachConsumer(consumer.number))
-        for handle, producer in list(self.producers.items()):
-            if why := refused(producer.home.kind, producer.home.name, "produce"):
-                del self.producers[handle]
-                self._revoked(handle, why)
-                self.detach(producer, cmd.DetachProducer(producer.number, forget=False))
-        for handle, browser in list(self.browsers.items()):
-            if why := refused(browser.home.kind, browser.home.name, "browse"):
-                del self.browsers[handle]
-                self._revoked(handle, why)
-
-    def _revoked(self, handle: int, why: str) -> None:
-        self.peer.event("halted", {"handle": handle, "code": SecurityError.code, "text": why})
-
     def consumer(self, handle: int, epoch: int) -> Attachment | None:
         attachment = self.consumers.get(handle)
         if attachment is None or attachment.number != epoch or epoch not in self._live:
@@ -334,3 +313,26 @@ class Session:
         for attachment in self.consumers.values():
             number = attachment.number
             self.perform(attachment, cmd.Proceed(number) if go else cmd.Hold(number))
+
+
+def revoke(session: Session, refused: Callable[[str, str, str], str]) -> None:
+    """End the consumers, producers and browsers whose rights are gone; ``refused(kind, name, operation)``: why, "" for
+    those that may go on. What a consumer holds goes back."""
+
+    def told(handle: int, kind: str, name: str, operation: str) -> bool:
+        why = refused(kind, name, operation)
+        if why:
+            session.peer.event("halted", {"handle": handle, "code": SecurityError.code, "text": why})
+        return bool(why)
+
+    for handle, consumer in list(session.consumers.items()):
+        if told(handle, consumer.home.kind, consumer.home.name, "consume"):
+            del session.consumers[handle]
+            session.detach(consumer, cmd.DetachConsumer(consumer.number))
+    for handle, producer in list(session.producers.items()):
+        if told(handle, producer.home.kind, producer.home.name, "produce"):
+            del session.producers[handle]
+            session.detach(producer, cmd.DetachProducer(producer.number, forget=False))
+    for handle, browser in list(session.browsers.items()):
+        if told(handle, browser.home.kind, browser.home.name, "browse"):
+            del session.browsers[handle]

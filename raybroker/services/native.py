@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 
 from raybroker.content.headers import require_no_sender
 from raybroker.engine.ports import Clock, Committer, Peer, Refused
-from raybroker.engine.session import Session
+from raybroker.engine.session import Session, revoke
 from raybroker.model import histogram
 from raybroker.model.block import Block, count_of
 from raybroker.model.errors import (
@@ -259,7 +259,7 @@ class Connection:
     def revoke(self, refused: Callable[[str, str, str], str]) -> None:
         """End what the client may not use any more; see engine.session."""
         if self._session is not None:
-            self._session.revoke(refused)
+            revoke(self._session, refused)
 
     @property
     def consumer_count(self) -> int:
