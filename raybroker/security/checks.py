@@ -11,11 +11,11 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final, TypeVar
 
-from raybroker.model.errors import ResourceAllocationError
+from raybroker.model.errors import ConnectionLostError, ResourceAllocationError
 
 CHECKS_MAX: Final = 64
 """Checks that run or wait."""
@@ -34,7 +34,8 @@ class Checks:
         self._under_way: Counter[str] = Counter()
 
     async def run(self, address: str, function: Callable[..., R], *args: object) -> R:
-        """Call it in a thread. Raises ResourceAllocationError when too many checks are under way."""
+        """Call it in a thread. Raises ResourceAllocationError when too many checks are under way, ConnectionLostError
+        once they are closed."""
         with self._lock:
             total, of_address = self._under_way.total(), self._under_way[address]
             if total >= CHECKS_MAX or of_address >= CHECKS_OF_ADDRESS_MAX:
@@ -43,11 +44,15 @@ class Checks:
                 raise ResourceAllocationError(f"{total} logins are being checked, {of_address} of them of yours; "
                                               "try again later")
             self._under_way[address] += 1
-        future = self._pool.submit(function, *args)
-        future.add_done_callback(lambda done: self._left(address, done))
+        try:
+            future = self._pool.submit(function, *args)
+        except RuntimeError:
+            self._left(address)
+            raise ConnectionLostError("the broker shuts down") from None
+        future.add_done_callback(lambda done: self._left(address))
         return await asyncio.wrap_future(future)
 
-    def _left(self, address: str, _: Future[R]) -> None:
+    def _left(self, address: str) -> None:
         with self._lock:
             self._under_way[address] -= 1
             if not self._under_way[address]:

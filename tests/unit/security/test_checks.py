@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.errors import ResourceAllocationError
+from raybroker.errors import ConnectionLostError, ResourceAllocationError
 from raybroker.security.checks import CHECKS_MAX, CHECKS_OF_ADDRESS_MAX, Checks
 
 
@@ -68,6 +68,16 @@ def test_all_addresses_together_have_a_bound_and_nothing_stays_of_who_was_refuse
         assert all(await asyncio.gather(*tasks))
 
     run(work, threads=8)
+
+
+def test_what_comes_after_the_end_is_told_so_and_does_not_count() -> None:
+    async def work(checks: Checks) -> None:
+        checks.close()
+        for _ in range(2 * CHECKS_OF_ADDRESS_MAX):
+            with pytest.raises(ConnectionLostError, match="shuts down"):
+                await checks.run("a", lambda: 1)
+
+    run(work)
 
 
 def test_closing_gives_up_those_that_wait() -> None:
