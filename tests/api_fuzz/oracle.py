@@ -5,7 +5,8 @@ a run share. Kinds:
 
     send, sent, refused          ids were asked for; are confirmed; are certainly not there
     got                          ids were handed to the application; ``flags``: redelivered of each; ``began_ns``
-    settle, settled              an acknowledgement or a commit of ids began; was confirmed
+    settle, settled              an acknowledgement or a commit of ids began; was confirmed; ``auto``: by coming back
+                                 for more, which confirms nothing that was in hand when a broker was killed
     unsettled                    it is certain that ids were not acknowledged: the attempt was refused as a whole
     purge, moved, moves          a purge began; a move ended well; a move began, which may leave two when it never ends
     killed                       the process was killed; what was not persistent may be gone
@@ -47,6 +48,7 @@ class Life:
     short: bool = False
     """It expires within the run. It counts as held until the broker comes across it."""
     first_got_ns: int | None = None
+    last_got_ns: int = 0
     left: int = 0
 
 
@@ -73,6 +75,7 @@ def judge(notes: Iterable[Note]) -> Verdict:
     lives: dict[int, Life] = {}
     verdict = Verdict()
     killed = False
+    killed_ns = 0
     open_moves = 0
     counts: dict[str, int] = {}
     drained: Counter[str] = Counter()
@@ -109,12 +112,14 @@ def judge(notes: Iterable[Note]) -> Verdict:
                     verdict.faults.append(f"{number} came a second time without redelivered")
                 if life.first_got_ns is None:
                     life.first_got_ns = at_ns
+                life.last_got_ns = at_ns
         elif kind == "settle":
             for life in found:
                 life.trying = True
         elif kind == "settled":
             for life in found:
-                life.settled_ns = life.settled_ns or at_ns
+                if not (details.get("auto") and life.last_got_ns < killed_ns):
+                    life.settled_ns = life.settled_ns or at_ns
         elif kind == "unsettled":
             for life in found:
                 life.trying = False
@@ -122,7 +127,7 @@ def judge(notes: Iterable[Note]) -> Verdict:
             for life in lives.values():
                 life.may_be_gone = True
         elif kind == "killed":
-            killed = True
+            killed, killed_ns = True, at_ns
             for life in lives.values():
                 life.may_be_gone |= not life.confirmed_persistent
         elif kind == "left":

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import raybroker as rb
-from raybroker.errors import BrokerError, TransactionRolledBackError
+from raybroker.errors import BrokerError, ConnectionLostError, TransactionRolledBackError
 from tests.api_fuzz.oracle import Note
 from tests.api_fuzz.plan import CALLS, FORWARDED, QUEUES, TARGET, UNIQUE
 
@@ -259,7 +259,7 @@ class Player:
         with self._bounded(what, WAITS_S):
             messages = [message for message in call(consumer) if message is not None]
         if self._mode == "auto":  # Confirmed when the application comes back for more.
-            self._notes.write("settled", before)
+            self._notes.write("settled", before, auto=True)
             self._hand.clear()
         self._took(messages, began_ns)
 
@@ -409,8 +409,14 @@ class Player:
                 self._notes.write("moves")
                 try:
                     admin.move_messages("queue", queue, other)
-                finally:  # Also one that was refused, or stopped half-way, leaves no two copies.
+                except ConnectionLostError:
+                    raise  # It may have stopped half-way, and then there are two copies of some.
+                except BrokerError:
                     self._notes.write("moved")
+                    raise
+                else:
+                    self._notes.write("moved")
+                finally:
                     admin.resume_destination("queue", queue)
             elif what == "pause":
                 admin.pause_destination("queue", queue, which=self._draw.choice(("consumers", "producers", "all")))
@@ -439,4 +445,4 @@ class Player:
             self._staged.clear()
             self._staged_persistent = True
         if confirms and self._mode == "auto":
-            self._notes.write("settled", ids)
+            self._notes.write("settled", ids, auto=True)

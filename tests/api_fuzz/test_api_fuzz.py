@@ -36,6 +36,10 @@ SOUND: dict[str, list[tuple[Any, ...]]] = {
         ("send", [1], {"persistent": False}), ("sent", [1], {"persistent": False}), ("killed", [], {}),
     ],
     "two copies of a move that was cut short": [*SENT, ("moves", [], {}), LEFT, LEFT],
+    "in hand when a broker was killed, and come back for more": [
+        *SENT, ("got", [1], {"flags": [False], "began_ns": 1}), ("killed", [], {}), ("settle", [1], {}),
+        ("settled", [1], {"auto": True}), LEFT,
+    ],
     "counted as it came": [*SENT, ("count", [], {"queue": "a", "messages": 1}), LEFT],
 }  # fmt: skip
 
