@@ -16,8 +16,9 @@ from tests.contracts.cluster_rig import ClusterRig
 from tests.contracts.handles import WAIT_S
 
 ROUNDS = 30
-LEFT_MAX = 5
-"""So many more objects of one type may be there after a further ROUNDS rounds: what is under way at that moment."""
+LEFT_MAX = ROUNDS // 2
+"""So many more objects of one type may be there after a further ROUNDS rounds: what is under way at that moment. What
+each round leaves is at least twice as many."""
 IN_LOGS = frozenset({
     "raybroker.model.record.Entry", "raybroker.cluster.change_record.Entry", "raybroker.cluster.change_record.Change",
     "raybroker.cluster.member_messages.Decision",
