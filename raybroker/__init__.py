@@ -55,11 +55,11 @@ def __getattr__(name: str) -> Any:
             return version("raybroker")
         except PackageNotFoundError:
             return "0+unknown"
-    if name in _MODULES:
-        return import_module(f"raybroker.{name}")
-    if name not in _HOMES:
+    if name not in _HOMES and name not in _MODULES:
         raise AttributeError(f"module 'raybroker' has no attribute {name!r}")
     try:
+        if name in _MODULES:
+            return import_module(f"raybroker.{name}")
         module = import_module(_HOMES[name])
     except ModuleNotFoundError as error:
         from raybroker.model.packages import how_to_install

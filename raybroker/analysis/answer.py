@@ -143,5 +143,8 @@ def duration(seconds: float | None) -> str:
 
 
 def percent(part: float | None) -> str:
-    """A part of a whole."""
-    return "–" if part is None else f"{100 * part:.3g} %"
+    """A part of a whole: 3.25 %, 5,610 %."""
+    if part is None:
+        return "–"
+    value = 100 * part
+    return f"{value:,.0f} %" if abs(value) >= 1000 else f"{value:.3g} %"

@@ -16,6 +16,8 @@ from raybroker.analysis.answer import Bars, Lines, Matrix, Plot
 COLOURS: Final = ("#0b7285", "#e8590c", "#5f3dc4", "#2b8a3e", "#c2255c", "#868e96", "#1864ab", "#f08c00")
 WIDTH_IN: Final = 9.0
 POINTS_MAX: Final = 1500
+SPAN_DAYS: Final = 60 / 86_400
+"""The time that an axis shows at least."""
 NAME_CHARS_MAX: Final = 36
 
 
@@ -72,7 +74,9 @@ def _height(plot: Plot) -> float:
 def _lines(axes: Any, plot: Lines) -> None:
     import datetime
 
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
+
+    plotted: set[datetime.datetime] = set()
 
     for (name, points), colour in zip(plot.series.items(), COLOURS * 8, strict=False):
         every = max(1, len(points) // POINTS_MAX)
@@ -80,8 +84,15 @@ def _lines(axes: Any, plot: Lines) -> None:
         if not all(math.isnan(value) for _, value in shown):
             times = [datetime.datetime.fromtimestamp(ts / 1000, datetime.UTC) for ts, _ in shown]
             values = [value for _, value in shown]
+            plotted.update(times)
             axes.plot(times, values, label=_short(name), color=colour, linewidth=1.2, marker="o", markersize=3,
                       markevery=alone(values))  # fmt: skip
+    low, high = axes.get_xlim()
+    if plotted and high - low < SPAN_DAYS:  # A single point would stand on an axis of years.
+        middle = (low + high) / 2
+        axes.set_xlim(middle - SPAN_DAYS / 2, middle + SPAN_DAYS / 2)
+    elif len(plotted) == 1:
+        axes.set_xlim(date2num(*plotted) - SPAN_DAYS / 2, date2num(*plotted) + SPAN_DAYS / 2)
     locator = AutoDateLocator()
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))

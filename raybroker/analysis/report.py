@@ -93,7 +93,8 @@ def page(facts: Facts, answers: Sequence[Answer]) -> str:
     counts = {name: sum(found.severity == name for found in findings) for name in SEVERITIES}
     span = f"{moment(facts.since_ms)} to {moment(facts.until_ms)} UTC"
     cards = [
-        (number(facts.brokers), "brokers"), (number(facts.scrapes), "scrapes"), (number(facts.samples), "samples"),
+        (number(facts.brokers), _of(facts.brokers, "broker")), (number(facts.scrapes), _of(facts.scrapes, "scrape")),
+        (number(facts.samples), _of(facts.samples, "sample")),
         (str(counts["critical"]), "critical findings"), (str(counts["warning"]), "warnings"),
     ]  # fmt: skip
     links = "".join(f'<div><a href="#{one.job}">{html.escape(one.question)}</a></div>' for one in answers)
@@ -110,6 +111,10 @@ def page(facts: Facts, answers: Sequence[Answer]) -> str:
         f"<nav>{links}</nav>{body}"
         f"<footer>Times are UTC. Steps of {facts.step_s:g} s. {took}</footer></main></body></html>\n"
     )
+
+
+def _of(count: float, what: str) -> str:
+    return what if count == 1 else f"{what}s"
 
 
 def _section(answer: Answer) -> str:

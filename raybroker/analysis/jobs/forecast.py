@@ -35,7 +35,7 @@ def when_is_it_full(tables: Tables) -> Answer:
     days = (tables.window.until_ms - tables.window.since_ms) / 1000 / DAY_S
     by_day = days >= DAYS_MIN
     found = tables.rows(trends(tables.counters(*COUNTERS), tables.gauges(*GAUGES), by_day=by_day))
-    rows = [_outlook(row) for row in found]
+    rows = [_outlook(row, enough=days >= TELL_DAYS) for row in found]
     rows.sort(key=lambda row: (row["days_left"] is None, row["days_left"] or 0.0, -abs(row["growth_part"] or 0.0)))
     answer = Answer("when_is_it_full", "What grows, and when is it full?", "")
     soon = [row for row in rows if row["days_left"] is not None and row["days_left"] <= SOON_DAYS]
@@ -48,6 +48,8 @@ def when_is_it_full(tables: Tables) -> Answer:
     basis = f"{days:.1f} days" if by_day else f"only {duration(days * DAY_S)}: a tendency, no forecast"
     first = f", the first in {duration(soon[0]['days_left'] * DAY_S)}" if soon else ""
     answer.text = f"{len(soon)} limits are reached within {SOON_DAYS:.0f} days if growth goes on{first}; from {basis}."
+    if days < TELL_DAYS:
+        answer.text = f"{duration(days * DAY_S)} of metrics say nothing of days to come; this is how it stands."
     answer.tables.append(Table(
         "Growth", {"what": "what", "subject": "of", "at": "now", "growth": "a day", "part": "of itself",
                    "limit": "limit", "left": "left"},
@@ -102,7 +104,10 @@ def trends(counters: Any, gauges: Any, *, by_day: bool) -> Any:
     """, counters=counters, gauges=gauges)  # fmt: skip
 
 
-def _outlook(row: dict[str, Any]) -> dict[str, Any]:
+def _outlook(row: dict[str, Any], *, enough: bool) -> dict[str, Any]:
+    """``enough``: the time suffices to say what a day brings; of a shorter one nothing is said but how it stands."""
+    if not enough:
+        row = {**row, "per_day": None}
     full = {"memory": 1.0, "quota": 1.0, "processor": CPU_FULL}.get(row["what"])
     grows = (row["per_day"] or 0.0) > 0 and (row["r2"] or 0.0) >= R2_MIN
     left = None

@@ -1,0 +1,35 @@
+"""Numbers, axes and forecasts of the report are as people read them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from raybroker.analysis.answer import Lines, percent
+from raybroker.analysis.jobs.forecast import _outlook
+from raybroker.analysis.plots import svg
+
+START_MS = 1_795_000_000_000
+
+
+@pytest.mark.parametrize(("part", "text"), [(56.1, "5,610 %"), (0.0325, "3.25 %"), (1.2, "120 %"), (None, "–")])
+def test_a_part_is_written_without_powers_of_ten(part: float | None, text: str) -> None:
+    assert percent(part) == text
+
+
+@pytest.mark.parametrize("points", [[(START_MS, 3.0)], [(START_MS, 1.0), (START_MS + 11_000, 2.0)]])
+def test_a_short_time_has_an_axis_of_a_minute(points: list[tuple[float, float | None]]) -> None:
+    pytest.importorskip("matplotlib")
+    drawn = svg(Lines("in", "msg/s", {"in": points}))
+    assert drawn is not None
+    labels = re.findall(r"<text[^>]*>([^<]*)</text>", drawn)
+    assert "2026-Nov-18 11:07" in labels
+    assert not {"2025", "2027", "2028", "2029"} & set(labels)
+
+
+def test_without_enough_time_nothing_is_said_of_days_to_come() -> None:
+    row = {"what": "memory", "unit": "part", "now": 0.1, "per_day": 50.0, "r2": 0.99, "fitted": 0.1}
+    assert _outlook(row, enough=True)["days_left"] == pytest.approx(0.018)
+    told = _outlook(row, enough=False)
+    assert (told["per_day"], told["days_left"], told["growth_part"]) == (None, None, None)
