@@ -90,6 +90,8 @@ class AttachConsumer(NamedTuple):
     drain         start in drain mode, see Drain
     owner         the session it belongs to; "" it is one of its own
     remote        its home is another broker
+    recalls       it can give back what its application has not begun, when it is asked to: Recall
+    shares        nobody has set how much it prefetches: other consumers that are idle get some of that
     """
 
     attachment: int
@@ -103,6 +105,8 @@ class AttachConsumer(NamedTuple):
     drain: bool = False
     owner: str = ""
     remote: bool = False
+    recalls: bool = False
+    shares: bool = False
 
 
 class DetachConsumer(NamedTuple):
@@ -167,6 +171,18 @@ class Settle(NamedTuple):
     outcome: str
     delay_ms: int = -1
     reason: str = ""
+
+
+class Recalled(NamedTuple):
+    """The consumer gives back these of the deliveries that it was asked for by Recall: its application has not begun
+    them, and they are as before they were handed out. Of the others its application has got some, or has settled them.
+
+    ``last``: that was all; else more of the answer is to come.
+    """
+
+    attachment: int
+    ranges: Sequence[tuple[int, int]]
+    last: bool = True
 
 
 class TakeBack(NamedTuple):
@@ -324,6 +340,7 @@ class Tick(NamedTuple):
 
 Command = (
     AttachProducer | DetachProducer | Send | AttachConsumer | DetachConsumer | Grant | Drain | Missed | Acknowledge
-    | Settle | TakeBack | Begun | Extend | Release | Hold | Proceed | Update | Purge | Remove | SettleDeadLetters
-    | ReturnDeadLetters | Composed | Pause | Resume | Subscribe | Unsubscribe | StageAcks | Prepare | Decide | Tick
+    | Settle | Recalled | TakeBack | Begun | Extend | Release | Hold | Proceed | Update | Purge | Remove
+    | SettleDeadLetters | ReturnDeadLetters | Composed | Pause | Resume | Subscribe | Unsubscribe | StageAcks | Prepare
+    | Decide | Tick
 )  # fmt: skip

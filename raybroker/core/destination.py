@@ -22,7 +22,7 @@ from raybroker.core.admission.admission import Admission
 from raybroker.core.blocks.block_entry import NEVER, BlockEntry
 from raybroker.core.blocks.block_index import BlockIndex
 from raybroker.core.counters import Counters
-from raybroker.core.delivery import consumer_commands
+from raybroker.core.delivery import consumer_commands, sharing
 from raybroker.core.delivery.dead_letters import Dead
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.expiry import ExpiryScan
@@ -83,6 +83,8 @@ class Destination(ABC):
         out = current.begin(now_ms)
         _HANDLERS[type(command)](self, command, out)
         if current.touched:
+            if self.policy.removing is not None and type(command) in _GIVING_BACK:
+                intake.discard_excess(self)
             paused = "consumption" in self.policy.paused
             for number in current.touched:
                 self._settle_queue(self.queues[number], paused=paused)
@@ -108,6 +110,8 @@ class Destination(ABC):
             self.settlement.dispatched(queue, queue.dispatch())
         if queue.consumers.draining:
             queue.tell_draining(paused=paused)
+        if queue.consumers.rich and not paused:
+            sharing.share(queue)
         if plain.unfinished:
             self.current.out.unfinished = True
         queue.plan_wake()
@@ -155,6 +159,10 @@ class Destination(ABC):
             if queue.plain.needs_headers or queue.plain.selector_index.selectors:
                 return True
         return False
+
+    def discard_given(self, queue: DeliveryQueue, given: int) -> None:
+        """So many messages came back that were to make room."""
+        intake.discard_given(self, queue, given)
 
     def new_queue(self, number: int, subscription: Subscription | None = None) -> DeliveryQueue:
         """A delivery queue of this destination."""
@@ -253,7 +261,9 @@ class Destination(ABC):
         for queue in self.queues.values():
             if queue.subscription is None:
                 consumer_commands.promote(self, queue)
-                self.current.touch(queue.number)
+            else:
+                consumer_commands.rank(self, queue)
+            self.current.touch(queue.number)
 
     def _purge(self, command: cmd.Purge, out: Outcome) -> None:
         for queue in [self.queues[command.queue]] if command.queue is not None else list(self.queues.values()):
@@ -308,6 +318,10 @@ class Destination(ABC):
         raise IllegalStateError(f"{self.kind} {self.name} has no subscriptions")
 
 
+_GIVING_BACK: Final = frozenset(
+    (cmd.Recalled, cmd.Settle, cmd.Release, cmd.TakeBack, cmd.DetachConsumer, cmd.Decide)
+)
+"""Commands after which messages wait that lay with a consumer when room was to be made."""
 _HANDLERS: Final[dict[type, Callable[[Destination, Any, Outcome], None]]] = {
     cmd.AttachProducer: lambda home, command, out: home.admission.attach_producer(command),
     cmd.DetachProducer: lambda home, command, out: home.admission.detach_producer(command),
@@ -319,6 +333,7 @@ _HANDLERS: Final[dict[type, Callable[[Destination, Any, Outcome], None]]] = {
     cmd.Missed: consumer_commands.missed,
     cmd.Acknowledge: consumer_commands.acknowledge,
     cmd.Settle: consumer_commands.settle,
+    cmd.Recalled: consumer_commands.recalled,
     cmd.TakeBack: consumer_commands.take_back,
     cmd.Begun: consumer_commands.begun,
     cmd.Extend: consumer_commands.extend,

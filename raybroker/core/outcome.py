@@ -96,6 +96,13 @@ class Withdrawn(NamedTuple):
     ranges: tuple[tuple[int, int], ...]
 
 
+class Recall(NamedTuple):
+    """To a consumer: give back what of these deliveries the application has not begun. Answered by Recalled."""
+
+    attachment: int
+    ranges: tuple[tuple[int, int], ...]
+
+
 class Promoted(NamedTuple):
     """A backup consumer became an active one."""
 
@@ -139,7 +146,7 @@ class Idle(NamedTuple):
 
 
 Effect = (
-    Sent | Gate | Deliver | Acked | Released | Drained | Ready | Withdrawn | Promoted | Retire | DeadLetter
+    Sent | Gate | Deliver | Acked | Released | Drained | Ready | Withdrawn | Recall | Promoted | Retire | DeadLetter
     | Compose | Idle
 )
 

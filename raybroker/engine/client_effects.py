@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ from raybroker.core.outcome import (
     Gate,
     Promoted,
     Ready,
+    Recall,
     Released,
     Sent,
     Withdrawn,
@@ -72,8 +73,8 @@ class ClientEffects:
         """For the effect dispatcher."""
         return {
             Sent: self._sent, Deliver: self._deliver, Acked: self._acked, Released: self._released,
-            Drained: self._draining, Ready: self._draining, Withdrawn: self._withdrawn, Promoted: self._promoted,
-            Gate: self._gate,
+            Drained: self._draining, Ready: self._draining, Withdrawn: self._withdrawn, Recall: self._recall,
+            Promoted: self._promoted, Gate: self._gate,
         }  # fmt: skip
 
     def _sent(self, home: Destination, effect: Sent) -> None:
@@ -130,6 +131,30 @@ class ClientEffects:
         attachment = self._live.get(effect.attachment)
         if attachment is None:
             return
+        unsent, sent = self._cut_unsent(attachment, effect.ranges)
+        if unsent:
+            self._missed_later(attachment, len(unsent))
+        if sent:
+            attachment.peer.withdrawn(attachment.handle, attachment.number, sent)
+
+    def _recall(self, home: Destination, effect: Recall) -> None:
+        """Ask the consumer; what has not been sent to it comes back at once."""
+        attachment = self._live.get(effect.attachment)
+        if attachment is None:
+            return
+        unsent, sent = self._cut_unsent(attachment, effect.ranges)
+        if unsent:
+            self._missed_later(attachment, len(unsent))
+        if unsent or not sent:
+            back = cmd.Recalled(attachment.number, _ranges_of(sorted(unsent)), last=not sent)
+            self._executor.later(partial(self._executor.perform, home, back))
+        if sent:
+            attachment.peer.recall(attachment.handle, attachment.number, sent)
+
+    def _cut_unsent(
+        self, attachment: Attachment, ranges: tuple[tuple[int, int], ...]
+    ) -> tuple[set[int], list[tuple[int, int]]]:
+        """Drop waiting deliveries that are void; returns their tags, and the ranges of those that were sent."""
         unsent: set[int] = set()
         kept: list[tuple[Attachment, Deliver | Drained | Ready]] = []
         for other, waiting in attachment.outbox.waiting:
@@ -137,19 +162,14 @@ class ClientEffects:
                 kept.append((other, waiting))
                 continue
             tags = range(waiting.tag, waiting.tag + waiting.mask.bit_count())
-            void = {tag for tag in tags if any(first <= tag <= last for first, last in effect.ranges)}
+            void = {tag for tag in tags if any(first <= tag <= last for first, last in ranges)}
             unsent |= void
             rest = [(tag, index) for tag, index in zip(tags, pk.indexes(waiting.mask), strict=True) if tag not in void]
             for tag, indexes in _in_a_row(rest):
                 kept.append((attachment, waiting._replace(tag=tag, mask=pk.of_indexes(indexes))))
         attachment.outbox.waiting = kept
-        if unsent:
-            self._missed_later(attachment, len(unsent))
-        tags_sent = [tag for first, last in effect.ranges for tag in range(first, last + 1) if tag not in unsent]
-        tags_sent = [tag for tag in tags_sent if tag >= attachment.first_tag]
-        if tags_sent:
-            ranges = [(tag, tag + len(row) - 1) for tag, row in _in_a_row([(tag, 0) for tag in tags_sent])]
-            attachment.peer.withdrawn(attachment.handle, attachment.number, ranges)
+        sent = [tag for first, last in ranges for tag in range(first, last + 1) if tag not in unsent]
+        return unsent, _ranges_of(tag for tag in sent if tag >= attachment.first_tag)
 
     # ---- deliveries ------------------------------------------------------------------------------------------------
 
@@ -214,6 +234,11 @@ def _tell_draining(attachment: Attachment, effect: Drained | Ready) -> None:
         attachment.peer.drained(attachment.handle, attachment.number, effect.unused)
     else:
         attachment.peer.ready(attachment.handle, attachment.number)
+
+
+def _ranges_of(tags: Iterable[int]) -> list[tuple[int, int]]:
+    """Ascending tags as ranges."""
+    return [(tag, tag + len(row) - 1) for tag, row in _in_a_row([(tag, 0) for tag in tags])]
 
 
 def _in_a_row(rows: list[tuple[int, int]]) -> Iterator[tuple[int, list[int]]]:

@@ -21,6 +21,7 @@ from raybroker.engine.unit_figures import live_units
 from raybroker.model.errors import IllegalStateError, InvalidDestinationError, ProtocolError
 from raybroker.model.failure import REASON_CHARS_MAX
 from raybroker.model.large_block import LargeBlock
+from raybroker.model.settings import DestinationAttributes
 
 BROWSE_MESSAGES_MAX: Final = 10_000
 """Messages that a browser gets at a time."""
@@ -111,6 +112,7 @@ class ConsumerRequests:
         command = cmd.AttachConsumer(
             attachment.number, flow, effective, no_ack, held=True, selector=selector, subscription=subscription,
             lease_ms=lease_ms, drain=bool(args.get("drain")), owner=owner, remote=broker not in ("", self._broker),
+            recalls=bool(args.get("recalls")), shares=bool(args.get("shares")) and most == _unset(shared=shared),
         )  # fmt: skip
         if (before := self._attachments.succeeds(attachment)) is not None:
             session.detach(before, cmd.DetachConsumer(before.number, lost=True))  # What it had comes first, in order.
@@ -150,6 +152,12 @@ class ConsumerRequests:
         temporary = self._registry.definition(home).owner
         if temporary is not None and temporary != session.connection:
             raise InvalidDestinationError(f"{home.name} is temporary: only the connection that made it may {what}")
+
+
+def _unset(*, shared: bool) -> int | None:
+    """The limit of a consumer where nobody has set another one."""
+    usual = DestinationAttributes()
+    return usual.shared_consumer_flow_limit if shared else usual.consumer_flow_limit
 
 
 def _subscription(session: Session, home: Destination, args: Arguments) -> Subscription | None:

@@ -219,6 +219,12 @@ class Session:
         if attachment is not None:
             self.perform(attachment, cmd.Extend(attachment.number, ranges))
 
+    def recalled(self, handle: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> None:
+        """What the consumer gives back of what it was asked for."""
+        attachment = self.consumer(handle, epoch)
+        if attachment is not None:
+            self.perform(attachment, cmd.Recalled(attachment.number, ranges))
+
     def credit(self, handle: int, epoch: int, count: int) -> None:
         attachment = self.consumer(handle, epoch)
         if attachment is not None:

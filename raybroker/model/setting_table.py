@@ -254,7 +254,7 @@ DESTINATION: Final[tuple[Setting, ...]] = (
             "What happens at maxNumMsgs and maxTotalMsgBytes: REJECT_NEWEST refuses the new one; FLOW_CONTROL "
             "makes the producers wait; what is stored by then is confirmed, and each producer may overshoot the limit "
             "by limit / maxNumProducers messages, 1 to 1000, transactions by what they hold; "
-            "REMOVE_OLDEST discards the oldest; "
+            "REMOVE_OLDEST discards the oldest, also where a consumer has prefetched it and not begun; "
             "REMOVE_LOW_PRIORITY discards the lowest priority, and within one the oldest: one translation of MQ's "
             "manual says by expiry, which its own code and manual do not.",
             choices=LIMIT_BEHAVIORS, reload=_LIVE),
@@ -268,7 +268,9 @@ DESTINATION: Final[tuple[Setting, ...]] = (
             "Consumers of a queue that wait to take the place of an active one; one more is refused.",
             unit="consumers", low=0, high=INT_MAX, unlimited=True, reload=_LIVE, only="queue"),
     Setting("consumerFlowLimit", "int", 1000, "destination",
-            "Most messages delivered to one consumer in one batch. " + FLOW_LIMIT_HELP,
+            "Most messages delivered to one consumer in one batch. With another value than 1000, and for consumers "
+            "with a prefetch of their own, full batches go to one consumer after the other; else one that is idle gets "
+            "half of what another one holds and has not begun. " + FLOW_LIMIT_HELP,
             unit="messages", low=0, high=INT_MAX, unlimited=True, reload=_LIVE),
     Setting("sharedConsumerFlowLimit", "int", 5, "destination",
             "consumerFlowLimit of each consumer of a shared subscription: small, so that they share evenly. "

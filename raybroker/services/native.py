@@ -185,6 +185,8 @@ class Connection:
                     session.settle(*frame)
                 elif isinstance(frame, wire.Begun):
                     session.begun(*frame)
+                elif isinstance(frame, wire.Recalled):
+                    session.recalled(*frame)
                 elif isinstance(frame, wire.Extend):
                     session.extend(*frame)
                 elif isinstance(frame, wire.Call):
@@ -426,6 +428,9 @@ class Connection:
 
     def withdrawn(self, handle: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> None:
         self.link.write(wire.withdrawn(handle, epoch, ranges))
+
+    def recall(self, handle: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> None:
+        self.link.write(wire.recall(handle, epoch, ranges))
 
     def promoted(self, handle: int) -> None:
         self.link.write(wire.promoted(handle))

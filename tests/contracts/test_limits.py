@@ -132,6 +132,52 @@ def test_a_commit_removes_what_is_too_much_and_a_rollback_removes_nothing(
     assert bodies(list(session.browser(name))) == ["7", "8", "9"]
 
 
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+@pytest.mark.parametrize("behaviour", ["REMOVE_OLDEST", "REMOVE_LOW_PRIORITY"])
+@pytest.mark.parametrize("limit", [{"maxNumMsgs": 20}, {"maxTotalMsgBytes": 60}])
+@pytest.mark.parametrize("many", [True, False])
+def test_the_oldest_go_although_a_consumer_has_prefetched_them(
+    broker: LoopbackBroker, kind: str, behaviour: str, limit: dict[str, int], many: bool
+) -> None:
+    """D-11, D-12: what its application has not begun is taken back, uncounted"""
+    connection = broker.connect()
+    name = create(connection, broker.name(), type=kind, limitBehavior=behaviour, useDMQ=False, **limit)
+    sessions = [connection.session(ack="client") for _ in range(1 if kind == "queue" else 2)]
+    consumers = [session.consumer(getattr(session, kind)(name)) for session in sessions]
+    session = connection.session()
+    producer = session.producer(getattr(session, kind)(name))
+    texts = [f"{number:03}" for number in range(200)]
+    if many:
+        producer.send_many(texts)
+    else:
+        for text in texts:
+            producer.send(text)
+    until(lambda: state_of(connection, name, kind)["messages"] == 20)
+    for consumer in consumers:
+        found = take(consumer, 20)
+        assert [(m.body, m.delivery_count) for m in found] == [(text, 1) for text in texts[-20:]]
+        assert nothing(consumer)
+        found[-1].acknowledge()
+
+
+def test_what_the_application_has_in_hand_stays_with_it(broker: LoopbackBroker) -> None:
+    """D-11: of the others the oldest go"""
+    connection = broker.connect()
+    name = create(connection, broker.name(), limitBehavior="REMOVE_OLDEST", useDMQ=False, maxNumMsgs=10)
+    session = connection.session(ack="client")
+    consumer = session.consumer(name)
+    producer = connection.session().producer(name)
+    producer.send_many(range(10))
+    in_hand = take(consumer, 4)
+    for number in range(10, 50):
+        producer.send(number)
+    until(lambda: state_of(connection, name)["messages"] == 10)
+    found = take(consumer, 6)
+    assert bodies(found) == list(range(44, 50))
+    in_hand[-1].acknowledge()
+    until(lambda: state_of(connection, name)["messages"] == 0)
+
+
 @pytest.mark.parametrize("behaviour", ["REMOVE_OLDEST", "REMOVE_LOW_PRIORITY"])
 @pytest.mark.parametrize("way", ["send", "async", "many", "transaction", "topic", "policy"])
 def test_what_has_no_room_even_alone_is_refused_before_anything_is_removed(

@@ -115,6 +115,8 @@ credits_ = st.tuples(u32, u64, st.integers(I32_MIN, I32_MAX)).map(lambda f: _sam
 drains = st.tuples(u32, u64, u32).map(lambda f: _sample("Drain", f, wire.drain(*f)))
 draineds = st.tuples(u32, u64, u32).map(lambda f: _sample("Drained", f, wire.drained(*f)))
 withdrawns = st.tuples(u32, u64, ranges).map(lambda f: _sample("Withdrawn", f, wire.withdrawn(*f)))
+recalls = st.tuples(u32, u64, ranges).map(lambda f: _sample("Recall", f, wire.recall(*f)))
+recalleds = st.tuples(u32, u64, ranges).map(lambda f: _sample("Recalled", f, wire.recalled(*f)))
 readies = st.tuples(u32, u64).map(lambda f: _sample("Ready", f, wire.ready(*f)))
 releaseds = st.tuples(u32, u32, u64).map(lambda f: _sample("Released", f, wire.released(*f)))
 promoteds = u32.map(lambda handle: _sample("Promoted", (handle,), wire.promoted(handle)))
@@ -125,12 +127,13 @@ flows = st.booleans().map(lambda go: _sample("Flow", (go,), wire.flow(go)))
 TO_HOST = {
     "Call": calls, "Send": sends, "SendTx": sends_tx, "Ack": acks, "Settle": settles, "Begun": beguns,
     "Extend": extends, "Credit": credits_, "Ping": pings, "Pong": pongs, "Flow": flows,
-    "Drain": drains, "SendLarge": sends_large,
+    "Drain": drains, "SendLarge": sends_large, "Recalled": recalleds,
 }  # fmt: skip
 TO_CLIENT = {
     "Reply": replies, "Failed": failures, "Event": events, "Sent": sents, "Refused": refusals, "Deliver": delivers,
     "Acked": ackeds, "Released": releaseds, "Promoted": promoteds, "Ping": pings, "Pong": pongs,
     "Drained": draineds, "Ready": readies, "Withdrawn": withdrawns, "DeliverLarge": delivers_large,
+    "Recall": recalls,
 }  # fmt: skip
 to_host = st.one_of(*TO_HOST.values())
 to_client = st.one_of(*TO_CLIENT.values())

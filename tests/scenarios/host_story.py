@@ -156,7 +156,10 @@ class HostStory:
     def consume(self, words: list[str], options: dict[str, Any]) -> str:
         client, handle = self.client(words, {}), 2
         self.handles[words[0], "consumer"] = handle
-        args = {"handle": handle, "name": words[1], "type": self._kind(words[1]), "flow": "prefetch", "no_ack": False}
+        args = {
+            "handle": handle, "name": words[1], "type": self._kind(words[1]), "flow": "prefetch", "no_ack": False,
+            "recalls": True,
+        }  # fmt: skip
         ((verb, _, answer, *_),) = client._call("open_consumer", args | {"limit": 100} | options, sync=False)
         if verb == "failed":
             return f"refused: {answer}"

@@ -12,11 +12,12 @@ Verbs:
         NAME=VALUE                      … with that property
     send P m1..m1000                    one block for each 500 messages
     again P a                           the producer sends the block that starts with a once more, over a new connection
-    consume C credit=N|prefetch=N [no_ack] [selector="…"] [lease=S] [owner=SESSION] [drain] [remote]
+    consume C credit=N|prefetch=N [no_ack] [selector="…"] [lease=S] [owner=SESSION] [drain] [remote] [recalls] [shares]
     subscribe C … [name=N] [client=ID] [durable] [shared] [nolocal=X]        a consumer of a topic
     unsubscribe CLIENT NAME
     ack C a b | ack C a..b [quietly]    acknowledge these messages, asking for a confirmation unless quietly
     reject|putback|fail|expired C a b [delay=S]      the other outcomes
+    recalled C a b                      it was asked for messages, and gives these back
     begun C a | extend C a b            the application has got messages up to a; it is still at work on these
     grant C N                           the consumer asks for N more (credit), or polls for N (prefetch=0)
     drain C N                           … for N of what there is now, and nothing else
@@ -196,7 +197,7 @@ class Story:
         ((flow, limit),) = options.items()
         command = cmd.AttachConsumer(
             number, flow, int(limit), "no_ack" in words, False, selector, subscription, lease_ms, "drain" in words,
-            owner, "remote" in words,
+            owner, "remote" in words, "recalls" in words or "shares" in words, "shares" in words,
         )  # fmt: skip
         return self._do(command)
 
@@ -217,6 +218,9 @@ class Story:
         delay_ms = _ms(options.get("delay", "-0.001"))
         ranges = self._ranges(name, labels)
         return self._do(cmd.Settle(self.numbers[name], ranges, 1, outcome, delay_ms, options.get("reason", "")))
+
+    def recalled(self, words: list[str], options: dict[str, str]) -> str:
+        return self._do(cmd.Recalled(self.numbers[words[0]], self._ranges(words[0], words[1:])))
 
     def begun(self, words: list[str], options: dict[str, str]) -> str:
         name, label = words
@@ -365,8 +369,9 @@ _VERBS: dict[str, Callable[[Story, list[str], dict[str, str]], str]] = {
         name: getattr(Story, name)
         for name in (
             "queue", "topic", "producer", "send", "again", "consume", "subscribe", "unsubscribe", "ack", "begun",
-            "extend", "grant", "drain", "release", "close", "lost", "hold", "proceed", "stage", "prepare", "commit",
-            "rollback", "purge", "pause", "resume", "update", "tick", "scan", "poison", "status", "crash", "checkpoint",
+            "recalled", "extend", "grant", "drain", "release", "close", "lost", "hold", "proceed", "stage", "prepare",
+            "commit", "rollback", "purge", "pause", "resume", "update", "tick", "scan", "poison", "status", "crash",
+            "checkpoint",
         )
     },
     "reject": lambda story, words, options: story._outcome("reject", words, options),

@@ -18,6 +18,7 @@ from raybroker.core.outcome import (
     Outcome,
     Promoted,
     Ready,
+    Recall,
     Released,
     Retire,
     Sent,
@@ -112,6 +113,10 @@ class Telling:
         if isinstance(effect, Withdrawn):
             labels = [label for label, tag in self.tags[name].items() if any(a <= tag <= b for a, b in effect.ranges)]
             return f"withdrawn {name} {' '.join(labels)}"
+        if isinstance(effect, Recall):
+            tags = self.tags[name].items()
+            asked = [label for label, tag in tags if any(a <= tag <= b for a, b in effect.ranges)]
+            return f"recall {name} {' '.join(asked) if len(asked) <= MANY else f'{asked[0]}..{asked[-1]}'}"
         assert isinstance(effect, Promoted)
         return f"promoted {name}"
 

@@ -39,7 +39,8 @@ ACK_RANGES_MAX: Final = 32_768
 
 
 _OF_HANDLES: Final = (
-    wire.Deliver, wire.Sent, wire.Refused, wire.Promoted, wire.Ready, wire.Drained, wire.Withdrawn, wire.DeliverLarge
+    wire.Deliver, wire.Sent, wire.Refused, wire.Promoted, wire.Ready, wire.Drained, wire.Withdrawn, wire.Recall,
+    wire.DeliverLarge,
 )  # fmt: skip
 UPLOADS_MAX: Final = 4
 """Large bodies that go to a host at a time; others wait."""

@@ -251,7 +251,8 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             "flow": options.style, "limit": options.limit, "no_ack": self.session.mode == "none",
             "selector": options.selector, "no_local": options.no_local, "subscription": options.subscription,
             "lease_ms": options.lease_ms, "drain": drained, "owner": self.session.owner,
-            "home": self._connection.directory.home, "consumer": self.identity,
+            "home": self._connection.directory.home, "consumer": self.identity, "recalls": options.recalls,
+            "shares": options.shares,
         }  # fmt: skip
         with self._lock:
             self._forget()
@@ -375,6 +376,12 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         elif isinstance(frame, wire.Withdrawn):
             if frame.epoch == self.epoch:
                 self._withdrawn(list(frame.ranges))
+        elif isinstance(frame, wire.Recall):
+            if (channel := self._reachable(frame.epoch)) is not None:
+                given, ask = self.give_up(frame.ranges)
+                channel.link.write(wire.recalled(self._handle, frame.epoch, given))
+                if ask:
+                    self._send_credit(ask, frame.epoch)
         elif isinstance(frame, wire.Promoted):
             self.active = True
             self._owner.member_promoted()

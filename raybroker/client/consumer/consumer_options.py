@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from raybroker.client.arguments import check_arguments
 from raybroker.client.producer.body_encoding import check_serializer
 from raybroker.model.settings import ConfigView
 
+LIMIT_DEFAULT: Final = 1000
+"""The limit where nobody has set another one, imqConsumerFlowLimit."""
 log = logging.getLogger("raybroker.client")
 
 
@@ -21,10 +23,12 @@ class ConsumerOptions:
     subscription           None, or name, durable and shared of a topic's subscription
     lease_ms               the ack deadline of each delivery, 0 for none
     explicit               the program has asked for this limit
+    shares                 nobody has: the broker may take back for idle consumers what was not begun
+    recalls                the broker may take back what was not begun where the oldest messages make room for others
     """
 
     style: str = "credit"
-    limit: int = 1000
+    limit: int = LIMIT_DEFAULT
     percent: int = 50
     unpickles: bool = False
     selector: str | None = None
@@ -32,6 +36,8 @@ class ConsumerOptions:
     subscription: dict[str, Any] | None = None
     lease_ms: int = 0
     explicit: bool = False
+    shares: bool = False
+    recalls: bool = True
     _warned: set[str] = field(default_factory=set, compare=False)
     """What was logged about it already."""
 
@@ -55,6 +61,8 @@ def consumer_options(
     serializer: str | None,
     ack_timeout_ms: int | None = None,
     subscription: dict[str, Any] | None = None,
+    *,
+    recalls: bool = True,
 ) -> ConsumerOptions:
     """Which rule of flow control, with which limit, and what the consumer selects."""
     check_arguments(
@@ -75,4 +83,6 @@ def consumer_options(
         subscription=subscription,
         lease_ms=ack_timeout_ms or 0,
         explicit=prefetch is not None,
+        recalls=recalls,
+        shares=recalls and prefetch is None and style == "credit" and limit == LIMIT_DEFAULT,
     )

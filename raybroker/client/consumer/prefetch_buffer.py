@@ -253,16 +253,8 @@ class PrefetchBuffer(ABC):
 
         Returns how many messages to ask for.
         """
-        waiting = 0
         with self._lock:
-            for index, delivery in reversed(list(enumerate(self._deliveries))):
-                start = self._at if index == 0 else 0
-                before = delivery.void if isinstance(delivery, Watched) else frozenset()
-                void = unacknowledged_ranges.within(ranges, delivery.tag, start, delivery.block.count) - before
-                if not void:
-                    continue
-                waiting += len(void)
-                self._void(index, delivery, start, before | void)
+            waiting = len(self._take_out(ranges))
             self.returned.add(self.epoch, unacknowledged_ranges.common(self.consumed, ranges), why)
             self.session.uncovered.add(self, self.name, self.epoch, self.consumed, ranges, why)
             held = unacknowledged_ranges.cut_ranges(self.consumed, ranges)
@@ -271,6 +263,33 @@ class PrefetchBuffer(ABC):
                 self._share.settled(waiting + held)
         self._connection.flow.handed_out(waiting)
         return ask
+
+    def give_up(self, ranges: unacknowledged_ranges.Ranges) -> tuple[unacknowledged_ranges.Ranges, int]:
+        """The broker would have these back: what is here of them is void, and the application will not get it.
+
+        Returns which these are, and how many messages to ask for instead.
+        """
+        with self._lock:
+            tags = sorted(self._take_out(ranges))
+            ask = self._flow.consumed(len(tags)) if tags else 0
+            if self._share is not None:
+                self._share.settled(len(tags))
+            if tags and self._notifier.has_waiters:
+                self.poll()
+        self._connection.flow.handed_out(len(tags))
+        return unacknowledged_ranges.ranges_of(tags), ask
+
+    def _take_out(self, ranges: unacknowledged_ranges.Ranges) -> list[int]:
+        """Void what is here of these deliveries; returns their tags. With the lock held."""
+        tags: list[int] = []
+        for index, delivery in reversed(list(enumerate(self._deliveries))):
+            start = self._at if index == 0 else 0
+            before = delivery.void if isinstance(delivery, Watched) else frozenset()
+            void = unacknowledged_ranges.within(ranges, delivery.tag, start, delivery.block.count) - before
+            if void:
+                tags += [delivery.tag + one for one in void]
+                self._void(index, delivery, start, before | void)
+        return tags
 
     def _void(self, index: int, delivery: Delivery, start: int, void: frozenset[int]) -> None:
         """These messages of a delivery are void; without any that is not, the delivery goes."""

@@ -287,12 +287,14 @@ class Admission:
             self._counters.slow_since_ms = self._step.now_ms
             self.tell_producers()
 
-    def excess(self, waiting: Iterable[tuple[int, int]]) -> int:
+    def excess(self, waiting: Iterable[tuple[int, int]], gone: int = 0, gone_bytes: int = 0) -> int:
         """How many messages have to go at least before the limits hold; 1 when only ``maxTotalMsgBytes`` is exceeded.
 
-        ``waiting``: blocks and messages of open transactions, which do not count before their commits.
+        waiting  blocks and messages of open transactions, which do not count before their commits
+        gone     messages, of ``gone_bytes`` bytes, that are on their way out
         """
         attributes, (messages, held_bytes) = self._policy.attributes, self._charged()
+        messages, held_bytes = messages - gone, held_bytes - gone_bytes
         most, most_bytes = attributes.maxNumMsgs, attributes.maxTotalMsgBytes
         if not 0 <= most < messages and not 0 <= most_bytes < held_bytes:
             return 0  # The blocks of transactions are gone through only when it matters.

@@ -10,12 +10,14 @@ from typing import ClassVar, Protocol
 from raybroker.core import command as cmd
 from raybroker.core.admission.admission import DUPLICATE, Admission
 from raybroker.core.admission.producer_flow import producer_credit
+from raybroker.core.admission.removal import Removal
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.blocks.block_entry import PLAIN, BlockEntry
 from raybroker.core.blocks.block_index import BlockIndex
 from raybroker.core.counters import Counters
 from raybroker.core.delivery.dead_letters import Dead
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
+from raybroker.core.delivery.run import Run
 from raybroker.core.durable import records
 from raybroker.core.outcome import Outcome, Refused, Sent
 from raybroker.core.policy import Policy
@@ -202,7 +204,8 @@ def store(
 
 
 def discard_excess(home: Taking) -> None:
-    """Discard what waits, in every delivery queue that has it, until the limits hold or nothing waits.
+    """Discard what waits, in every delivery queue that has it, until the limits hold or nothing waits; what lies with a
+    consumer is asked back for that (``removal``).
 
     What rests until a time, or is hidden, counts for the limits and is discarded like what consumers could have.  What
     open transactions have sent counts from their commits on.
@@ -211,22 +214,47 @@ def discard_excess(home: Taking) -> None:
         _discard(home, home.policy.removing)
 
 
-def _excess(home: Taking) -> int:
+def _excess(home: Taking, gone: Removal | None = None) -> int:
     waiting = ((block.ordinal, block.mask) for staged in home.staged.values() for block in staged.blocks)
-    return home.admission.excess(waiting)
+    return home.admission.excess(waiting, gone.messages if gone else 0, gone.nbytes if gone else 0)
+
+
+def discard_given(home: Taking, queue: DeliveryQueue, given: int) -> None:
+    """So many messages that were asked back to make room wait again: as many go, unless the limits hold by now. They
+    are those, or others that are older and have come back meanwhile."""
+    reason = home.policy.removing
+    while given > 0 and reason is not None and (excess := _excess(home)):
+        runs = queue.take_to_remove(min(excess, given), lowest_priority=reason == "LOW_PRIORITY")
+        if not runs:
+            break
+        for run in runs:
+            given -= run.count
+            _discard_run(home, queue, run, reason)
 
 
 def _discard(home: Taking, reason: str) -> None:
-    queues = sorted(home.queues.values(), key=lambda queue: -queue.removable)
-    comment = f"limitBehavior {home.policy.attributes.limitBehavior}"
-    for queue in queues:
-        while excess := _excess(home):
-            runs = queue.take_to_remove(excess, lowest_priority=reason == "LOW_PRIORITY")
+    if not _excess(home):
+        return
+    lowest = reason == "LOW_PRIORITY"
+    removal = Removal(home.queues, home.block_index.held, by_priority=lowest)
+    for queue in sorted(home.queues.values(), key=lambda queue: -removal.removable(queue)):
+        while excess := _excess(home, removal):
+            if removal.recalls(queue, queue.next_to_remove(lowest_priority=lowest), excess):
+                continue
+            runs = queue.take_to_remove(excess, lowest_priority=lowest)
             if not runs:
                 break
             for run in runs:
-                home.counters.removed += run.count
-                home.settlement.dead_letter(queue, Dead(run, reason, comment))
-                for other in queues:
-                    for copy in other.remove({run.ordinal: run.mask}) if other is not queue else ():
-                        home.settlement.dead_letter(other, Dead(copy, reason, comment))
+                _discard_run(home, queue, run, reason)
+                removal.discarded(queue, run)
+    removal.ask(bytes_count=home.policy.attributes.maxTotalMsgBytes >= 0)
+
+
+def _discard_run(home: Taking, queue: DeliveryQueue, run: Run, reason: str) -> None:
+    """Messages that waited are dead, and so are those copies of them that wait for other subscriptions."""
+    comment = f"limitBehavior {home.policy.attributes.limitBehavior}"
+    home.counters.removed += run.count
+    home.settlement.dead_letter(queue, Dead(run, reason, comment))
+    for other in home.queues.values():
+        for copy in other.remove({run.ordinal: run.mask}) if other is not queue else ():
+            home.settlement.dead_letter(other, Dead(copy, reason, comment))

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from typing import ClassVar, Protocol
 
 from raybroker.core import command as cmd
+from raybroker.core.delivery import sharing
 from raybroker.core.delivery.consumers import Consumer, Delivery
+from raybroker.core.delivery.dead_letters import Dead
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.delivery.window import DrainWindow
 from raybroker.core.outcome import Acked, Drained, Outcome, Promoted, Released
@@ -31,6 +33,8 @@ class Serving(Protocol):
 
     def left_by(self, queue: DeliveryQueue) -> None: ...
 
+    def discard_given(self, queue: DeliveryQueue, given: int) -> None: ...
+
 
 def _consumer(home: Serving, attachment: int) -> tuple[DeliveryQueue, Consumer] | None:
     queue = home.queue_of.get(attachment)
@@ -43,6 +47,7 @@ def attach_consumer(home: Serving, command: cmd.AttachConsumer, out: Outcome) ->
     consumer = Consumer(
         command.attachment, command.flow, limit=command.limit, no_ack=command.no_ack, held=command.held,
         lease_ms=command.lease_ms, drain=command.drain, owner=command.owner, remote=command.remote,
+        recalls=command.recalls, shares=command.shares,
     )  # fmt: skip
     is_queue = queue.subscription is None
     queue.consumers.attach(
@@ -73,6 +78,8 @@ def detach_consumer(home: Serving, command: cmd.DetachConsumer, out: Outcome) ->
     queue.pending.consumer_left()
     if queue.subscription is None:
         promote(home, queue)
+    else:
+        rank(home, queue)
     home.current.touch(queue.number)
     home.left_by(queue)
 
@@ -80,12 +87,9 @@ def detach_consumer(home: Serving, command: cmd.DetachConsumer, out: Outcome) ->
 def _given_up(home: Serving, queue: DeliveryQueue, consumer: Consumer, seen: int) -> list[Delivery]:
     """Everything that a consumer has, to be given back; what its application never saw is as it was before."""
     if seen < 0:
-        known, unseen = list(consumer.unsettled), list[Delivery]()
-    else:
-        known = list(consumer.settle(1, seen))
-        unseen = _unseen(home, queue, consumer.unsettled)
-    consumer.unsettled.clear()
-    return [*known, *unseen]
+        return consumer.let_go()
+    known = list(consumer.settle(1, seen))
+    return [*known, *_unseen(home, queue, consumer.let_go())]
 
 
 def _unseen(home: Serving, queue: DeliveryQueue, items: Iterable[Delivery]) -> list[Delivery]:
@@ -106,6 +110,7 @@ def rank(home: Serving, queue: DeliveryQueue) -> None:
     attributes, there = home.policy.attributes, len(queue.consumers.by_attachment)
     dispatching = queue.dispatch_gate.look(there, attributes, home.current.now_ms)
     queue.consumers.rank(local_first=attributes.localDeliveryPreferred, dispatching=dispatching)
+    queue.consumers.bound(attributes.maxNumMsgs if home.policy.removing is not None else -1)
 
 
 def grant(home: Serving, command: cmd.Grant, out: Outcome) -> None:
@@ -193,14 +198,39 @@ def settle(home: Serving, command: cmd.Settle, out: Outcome) -> None:
         out.after_durable.append(Acked(command.attachment, command.request, wanted - count))
 
 
+def recalled(home: Serving, command: cmd.Recalled, out: Outcome) -> None:
+    """What a topic has removed meanwhile is not for anybody any more."""
+    found = _consumer(home, command.attachment)
+    if found is None:
+        return
+    queue, consumer = found
+    items: list[Delivery] = []
+    for first, last in command.ranges:
+        items.extend(consumer.settle(first, last))
+    consumer.window.settled(sum(item.count for item in items))
+    given = _unseen(home, queue, items)
+    queue.give_back(given)
+    waits = sum(item.count for item in given)
+    for item in given if queue.owes is not None else ():
+        gone = item.run.mask & queue.held[item.run.ordinal].told_dead
+        for run in queue.remove({item.run.ordinal: gone}) if gone else ():
+            waits -= run.count
+            home.settlement.dead_letter(queue, Dead(run, "OLDEST"))
+    if consumer.recall is not None and consumer.recall.asker is None:
+        home.discard_given(queue, waits)
+    if command.last:
+        sharing.answered(queue, consumer, given=bool(items))
+    queue.consumers.offer(consumer)
+    home.current.touch(queue.number)
+
+
 def take_back(home: Serving, command: cmd.TakeBack, out: Outcome) -> None:
     """The consumer gets nothing before it is heard of again: it does not know yet that its transaction is over."""
     found = _consumer(home, command.attachment)
     if found is not None and found[1].unsettled:
         queue, consumer = found
         seen = list(consumer.settle(1, command.tag))
-        rest = list(consumer.unsettled)
-        consumer.unsettled.clear()
+        rest = consumer.let_go()
         queue.give_back(rest)
         home.settlement.failed(queue, queue.failed(seen, command.delay_ms))
         void(consumer, [*seen, *rest], out)

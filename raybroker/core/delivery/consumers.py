@@ -3,19 +3,26 @@
 Active consumers are served in turn, each as far as its window has room: against a backlog the first
 takes a full batch before the next gets any; without one, arrivals go round.  Backups get nothing until an active
 consumer leaves, then the first registered is promoted.
+
+Besides, it is known which consumers are idle and which hold many messages; what comes of that is in ``sharing``.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.delivery.backlog import ANY
 from raybroker.core.delivery.run import Run
 from raybroker.core.delivery.window import DrainWindow, PrefetchWindow, Window, make_window
 from raybroker.model.errors import ResourceAllocationError
+
+SHARED_MIN: Final = 4
+"""Messages that a consumer holds at least before some of them are taken back for another one."""
+PASSED_OVER_MS: Final = 10
+"""So long one in drain mode that is to have something may take to ask for it before whoever gave it is told."""
 
 
 class Delivery(NamedTuple):
@@ -55,11 +62,19 @@ class Consumer:
     lease_ms  how long it may keep a message without an acknowledgement; 0: for ever
     begun     deliveries up to this tag are known to have reached the application
     stalled   it has let a deadline pass, and gets nothing before it is heard of again
+    recalls   it can give back what its application has not begun
+    shares    nobody has set its limit: what it holds and has not begun is for idle consumers as well
+    have      messages that it holds: those of ``unsettled``
+    in_order  it got what it holds in the order in which its blocks came
+    most      so many it may hold; -1: that is for its window to say
+    recall    what it was asked to give back; None: nothing. Until it has answered it gets nothing
+    kept      deliveries up to this tag were asked for and not given back: its application has begun them
     """
 
     __slots__ = (
-        "active", "armed", "attachment", "begun", "flow", "held", "lease_ms", "limit", "next_tag", "no_ack", "owner",
-        "queued", "remote", "selector", "sent", "serving", "stalled", "unsettled", "window",
+        "active", "armed", "attachment", "begun", "flow", "have", "held", "in_order", "kept", "lease_ms", "limit",
+        "most", "next_tag", "no_ack", "owner", "queued", "recall", "recalls", "remote", "selector", "sent", "serving",
+        "shares", "stalled", "unsettled", "window",
     )  # fmt: skip
 
     def __init__(
@@ -75,6 +90,8 @@ class Consumer:
         drain: bool = False,
         owner: str = "",
         remote: bool = False,
+        recalls: bool = False,
+        shares: bool = False,
     ) -> None:
         self.attachment = attachment
         self.flow = flow
@@ -95,13 +112,25 @@ class Consumer:
         self.stalled = False
         self.sent = 0
         self.unsettled: deque[Delivery] = deque()
+        self.recalls = recalls and not no_ack
+        self.shares = shares and self.recalls
+        self.have = 0
+        self.in_order = True
+        self.most = -1
+        self.recall: Recalling | None = None
+        self.kept = 0
 
     def room(self) -> int:
-        return self.window.room() if self.serving and not self.held and not self.stalled else 0
+        if not self.serving or self.held or self.stalled or self.recall is not None:
+            return 0
+        room = self.window.room()
+        return room if self.most < 0 else min(room, max(self.most - self.have, 0))
 
     def listening(self) -> bool:
         """Whether it would get messages if its window had room."""
-        return self.serving and not self.held and not self.stalled
+        if not self.serving or self.held or self.stalled or self.recall is not None:
+            return False
+        return self.most < 0 or self.have < self.most
 
     def handed(self, run: Run, now_ms: int) -> Delivery:
         """Count a run as sent to this consumer."""
@@ -116,7 +145,13 @@ class Consumer:
         if self.no_ack:
             self.window.settled(size)
         else:
+            if not self.unsettled:
+                self.in_order = True
+            elif self.in_order:
+                before = self.unsettled[-1].run
+                self.in_order = before.ordinal < ordinal or (before.ordinal == ordinal and before.mask < mask)
             self.unsettled.append(delivery)
+            self.have += size
         return delivery
 
     def count_of(self, ranges: Iterable[tuple[int, int]]) -> int:
@@ -157,8 +192,16 @@ class Consumer:
             if item.tag + item.count - 1 > last:
                 item, after = _cut(item, last + 1 - item.tag)
                 unsettled.appendleft(after)
+            self.have -= item.count
             yield item
         unsettled.extendleft(reversed(kept))
+
+    def let_go(self) -> list[Delivery]:
+        """Take out all that is unsettled."""
+        found = list(self.unsettled)
+        self.unsettled.clear()
+        self.have = 0
+        return found
 
     def extend(self, ranges: Iterable[tuple[int, int]], now_ms: int) -> None:
         """The time for acknowledging these starts again."""
@@ -167,12 +210,14 @@ class Consumer:
             at = next((i for i, item in enumerate(self.unsettled) if item.tag > last), len(self.unsettled))
             for offset, item in enumerate(renewed):
                 self.unsettled.insert(at + offset, item)
+                self.have += item.count
 
     def overdue(self, now_ms: int) -> list[Delivery]:
         """Take out what should have been acknowledged by now."""
         found = [item for item in self.unsettled if 0 < item.until_ms <= now_ms]
         if found:
             self.unsettled = deque(item for item in self.unsettled if not 0 < item.until_ms <= now_ms)
+            self.have -= sum(item.count for item in found)
         return found
 
     def next_due_ms(self) -> int | None:
@@ -180,16 +225,44 @@ class Consumer:
         return min((item.until_ms for item in self.unsettled if item.until_ms), default=None)
 
 
+class Recalling:
+    """What a consumer was asked to give back, as tags. ``asker``: the idle consumer that is to have it; None: it is to
+    make room. ``messages`` of ``nbytes`` in all may come back from the consumer, now or when it is asked again."""
+
+    __slots__ = ("asker", "messages", "nbytes", "ranges")
+
+    def __init__(self, ranges: tuple[tuple[int, int], ...], asker: Consumer | None = None) -> None:
+        self.ranges = ranges
+        self.asker = asker
+        self.messages = 0
+        self.nbytes = 0
+
+
 class Consumers:
     """All consumers in order of registration, and the active ones with room in order of service."""
 
-    __slots__ = ("by_attachment", "draining", "turn")
+    __slots__ = (
+        "by_attachment", "draining", "idle", "look_ms", "passed_over", "passed_until_ms", "recalling", "rich", "turn",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.by_attachment: dict[int, Consumer] = {}
         self.draining: dict[int, Consumer] = {}
         """Those in drain mode."""
         self.turn: deque[Consumer] = deque()
+        self.idle: dict[Consumer, int] = {}
+        """Those among several that hold nothing and could have more, and maybe some others, since when, milliseconds;
+        -1 until it is looked at. Whoever is longest idle is first."""
+        self.rich: dict[Consumer, int] = {}
+        """Those that hold enough to be shared, and maybe some others, and from when on they may be asked for it; -1 as
+        above."""
+        self.look_ms = 0
+        """Not before this it is looked again who is idle while others hold many messages."""
+        self.recalling: dict[Consumer, Recalling] = {}
+        """Those that were asked to give messages back, and have not answered."""
+        self.passed_over: Consumer | None = None
+        """It has given something back for others: in drain mode it is not told before they have had a chance."""
+        self.passed_until_ms = 0
 
     @property
     def active_count(self) -> int:
@@ -216,6 +289,9 @@ class Consumers:
         consumer = self.by_attachment.pop(attachment, None)
         self.draining.pop(attachment, None)
         if consumer is not None:
+            self.passed_over = None if self.passed_over is consumer else self.passed_over
+            for known in (self.idle, self.rich, self.recalling):
+                known.pop(consumer, None)
             consumer.active = consumer.serving = False
         return consumer
 
@@ -224,6 +300,16 @@ class Consumers:
         local = local_first and any(c.active and not c.remote for c in self.by_attachment.values())
         for consumer in self.by_attachment.values():
             consumer.serving = dispatching and consumer.active and not (local and consumer.remote)
+            self.offer(consumer)
+            if consumer.shares and consumer.have >= SHARED_MIN:
+                self.rich.setdefault(consumer, -1)
+
+    def bound(self, most: int) -> None:
+        """Say how many messages there are, -1 for any number, of which the older half may be with those who cannot give
+        them back."""
+        unable = [c for c in self.by_attachment.values() if not c.recalls and not c.no_ack]
+        for consumer in unable:
+            consumer.most = max(most // 2 // len(unable), 1) if most >= 0 else -1
             self.offer(consumer)
 
     def drain(self, consumer: Consumer, credit: int) -> None:
@@ -270,6 +356,30 @@ class Consumers:
         if not consumer.queued and consumer.room() > 0:
             consumer.queued = True
             self.turn.append(consumer)
+        if not consumer.have and len(self.by_attachment) > 1 and not consumer.no_ack:
+            self.idle.setdefault(consumer, -1)
+
+    def handed(self, consumer: Consumer) -> None:
+        """One of several has got something."""
+        self.idle.pop(consumer, None)
+        if consumer.shares and consumer.have >= SHARED_MIN:
+            self.rich.setdefault(consumer, -1)
+
+    def put_last(self, consumer: Consumer, first: Consumer, since_ms: int) -> None:
+        """``consumer`` comes after all others, and ``first`` before them; in drain mode for ``PASSED_OVER_MS``."""
+        for one in (consumer, first):
+            if one.queued:
+                self.turn.remove(one)
+                one.queued = False
+        if first.attachment in self.by_attachment and first.room() > 0:
+            first.queued = True
+            self.turn.appendleft(first)
+        self.offer(consumer)
+        self.passed_over, self.passed_until_ms = consumer, since_ms + PASSED_OVER_MS
+
+    def is_passed_over(self, consumer: Consumer, now_ms: int) -> bool:
+        """Whether it is not told yet what waits."""
+        return consumer is self.passed_over and 0 < self.passed_until_ms - now_ms <= PASSED_OVER_MS
 
     def next_with_room(self) -> tuple[Consumer, int] | None:
         """The consumer whose turn it is, and its room; it keeps its turn until it has none, or the turn

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from raybroker.core.blocks import message_mask as pk
+from raybroker.core.blocks.block_entry import BlockEntry
 from raybroker.core.blocks.block_index import BlockIndex
 from raybroker.core.delivery.batch_wait import BatchWait
 from raybroker.core.delivery.consumers import Consumer, Consumers, Delivery
@@ -94,6 +95,11 @@ class DeliveryQueue:
         self._dispatched = Dispatched()
 
     # ---- coming in -------------------------------------------------------------------------------------------------
+
+    @property
+    def held(self) -> Mapping[int, BlockEntry]:
+        """The blocks of the destination."""
+        return self._index.held
 
     @property
     def parts(self) -> UnitsOfWork | None:
@@ -240,6 +246,8 @@ class DeliveryQueue:
             self.hand_out(consumer, run._replace(mask=run.mask & ~ordered))
             run = run._replace(mask=ordered)
         delivery = consumer.handed(run, step.now_ms)
+        if len(self.consumers.by_attachment) > 1:
+            self.consumers.handed(consumer)
         # Of one unit some may be persistent and others not: none must overtake another.
         effects = step.out.after_durable if waits or ordered else step.out.immediate
         effects.append(Deliver(consumer.attachment, delivery.tag, run.ordinal, run.mask, delivery.run.attempts))
@@ -266,7 +274,11 @@ class DeliveryQueue:
             unused = consumer.window.forfeit()
             if unused is not None:
                 out.after_durable.append(Drained(consumer.attachment, unused, consumer.next_tag))
-            if consumer.armed and not paused and consumer.listening() and self.pending.has_for(consumer):
+            if not consumer.armed or paused or not consumer.listening() or not self.pending.has_for(consumer):
+                continue
+            if self.consumers.is_passed_over(consumer, self.step.now_ms):
+                self.step.wake(self.consumers.passed_until_ms)
+            else:
                 consumer.armed = False
                 out.after_durable.append(Ready(consumer.attachment, consumer.next_tag))
 
@@ -389,6 +401,16 @@ class DeliveryQueue:
     def removable(self) -> int:
         """Messages that are with nobody, parts of units of work left out."""
         return self.pending.count + self.delayed.count + sum([run.count for run, _ in self.hidden])
+
+    def next_to_remove(self, *, lowest_priority: bool) -> Run | None:
+        """The run with which :meth:`take_to_remove` would begin."""
+        resting = self.delayed.oldest(by_priority=lowest_priority)
+        first = self.pending.next_to_remove(lowest_priority=lowest_priority)
+        runs = [run for run in (resting, first) if run is not None]
+        if self.hidden or self.parts is not None:
+            runs += [run for run, _ in self.hidden]
+            runs += self.parts.runs() if self.parts is not None else ()
+        return min(runs, key=lambda run: age_of(run, by_priority=lowest_priority), default=None)
 
     def take_to_remove(self, room: int, *, lowest_priority: bool) -> list[Run]:
         """Take out up to ``room`` messages of those to discard first, of one block: the oldest, or the oldest of the

@@ -292,7 +292,7 @@ class StompSession:
         session = self._session()
         consumer = await opening.consumer(
             session, destination, headers.get("selector"), prefetch, None, no_local, None, None, name=durable or shared,
-            durable=durable is not None, shared=shared is not None,
+            durable=durable is not None, shared=shared is not None, recalls=False,
         )  # fmt: skip
         key = next(self._keys)
         made = Subscription(

@@ -202,6 +202,7 @@ TO_HOST: Final[Decoders] = {
     wire.CREDIT: _fixed(wire.Credit, wire.CREDIT_BODY, "CREDIT"),
     wire.FLOW: _flow,
     wire.DRAIN: _fixed(wire.Drain, wire.DRAIN_BODY, "DRAIN"),
+    wire.RECALLED: _ranged(wire.Recalled, wire.EXTEND_HEAD, "a RECALLED"),
 }
 TO_CLIENT: Final[Decoders] = {
     **_EITHER,
@@ -218,4 +219,5 @@ TO_CLIENT: Final[Decoders] = {
     wire.DRAINED: _fixed(wire.Drained, wire.DRAIN_BODY, "DRAINED"),
     wire.READY: _fixed(wire.Ready, wire.READY_BODY, "READY"),
     wire.WITHDRAWN: _ranged(wire.Withdrawn, wire.EXTEND_HEAD, "a WITHDRAWN"),
+    wire.RECALL: _ranged(wire.Recall, wire.EXTEND_HEAD, "a RECALL"),
 }

@@ -33,7 +33,7 @@ FRAME_HEAD: Final = struct.Struct("<IB")
 CALL, REPLY, FAILED, SEND, SENT, REFUSED, DELIVER, ACK, ACKED = range(1, 10)
 CREDIT, RELEASED, PROMOTED, PING, PONG, FLOW, EVENT = range(10, 17)
 SEND_TX, SETTLE, BEGUN, EXTEND, DRAIN, DRAINED, READY, WITHDRAWN = range(17, 25)
-SEND_LARGE, DELIVER_LARGE = 25, 26
+SEND_LARGE, DELIVER_LARGE, RECALL, RECALLED = range(25, 29)
 MESSAGE_FRAMES: Final = frozenset((SEND, SEND_TX, DELIVER, SEND_LARGE, DELIVER_LARGE))
 """Frames that carry messages, and may be large."""
 
@@ -249,6 +249,23 @@ class Withdrawn(NamedTuple):
     ranges: list[tuple[int, int]]
 
 
+class Recall(NamedTuple):
+    """To a consumer that has said that it can: give back what of deliveries first … last of each range the application
+    has not begun. Answered by Recalled, also when that is nothing; until then the consumer gets no more."""
+
+    handle: int
+    epoch: int
+    ranges: list[tuple[int, int]]
+
+
+class Recalled(NamedTuple):
+    """The answer: these of the deliveries are given back, as if they had never been handed out."""
+
+    handle: int
+    epoch: int
+    ranges: list[tuple[int, int]]
+
+
 class Released(NamedTuple):
     handle: int
     request: int
@@ -283,6 +300,7 @@ class Event(NamedTuple):
 Frame = (
     Call | Reply | Failed | Send | Sent | Refused | Deliver | Ack | Acked | Credit | Released | Promoted | Ping | Pong
     | Flow | Event | SendTx | Settle | Begun | Extend | Drain | Drained | Ready | Withdrawn | SendLarge | DeliverLarge
+    | Recall | Recalled
 )  # fmt: skip
 
 
@@ -373,8 +391,20 @@ def begun(handle: int, epoch: int, tag: int) -> bytes:
 
 
 def extend(handle: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> bytes:
+    return _ranges(EXTEND, handle, epoch, ranges)
+
+
+def recall(handle: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> bytes:
+    return _ranges(RECALL, handle, epoch, ranges)
+
+
+def recalled(handle: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> bytes:
+    return _ranges(RECALLED, handle, epoch, ranges)
+
+
+def _ranges(kind: int, handle: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> bytes:
     body = b"".join([RANGE.pack(*r) for r in ranges])
-    return FRAME_HEAD.pack(EXTEND_HEAD.size + len(body) + 1, EXTEND) + EXTEND_HEAD.pack(handle, epoch) + body
+    return FRAME_HEAD.pack(EXTEND_HEAD.size + len(body) + 1, kind) + EXTEND_HEAD.pack(handle, epoch) + body
 
 
 def acked(request: int, unknown: int) -> bytes:
@@ -399,8 +429,7 @@ def ready(handle: int, epoch: int) -> bytes:
 
 
 def withdrawn(handle: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> bytes:
-    body = b"".join([RANGE.pack(*r) for r in ranges])
-    return FRAME_HEAD.pack(EXTEND_HEAD.size + len(body) + 1, WITHDRAWN) + EXTEND_HEAD.pack(handle, epoch) + body
+    return _ranges(WITHDRAWN, handle, epoch, ranges)
 
 
 def released(handle: int, request: int, next_tag: int) -> bytes:

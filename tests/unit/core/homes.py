@@ -155,6 +155,7 @@ class Home:
         self, limit: int = -1, flow: str = "credit", *, no_ack: bool = False, held: bool = False, **more: Any
     ) -> tuple[int, Outcome]:
         number = self.number()
+        more.setdefault("recalls", True)
         return number, self.do(cmd.AttachConsumer(number, flow, limit, no_ack, held, **more))
 
     def subscriber(self, limit: int = -1, flow: str = "credit", **subscription: Any) -> int:

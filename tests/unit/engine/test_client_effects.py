@@ -16,6 +16,7 @@ from raybroker.core.outcome import (
     Gate,
     Promoted,
     Ready,
+    Recall,
     Refused,
     Released,
     Sent,
@@ -126,6 +127,7 @@ def test_every_effect_for_a_client_that_has_gone_is_dropped() -> None:
     effects: list[Effect] = [
         Sent(number, 1, 1, ()), Deliver(number, 1, world.ordinal, 1, 1), Acked(number, 1, 0), Released(number, 1, 2),
         Drained(number, 1, 1), Ready(number, 1), Withdrawn(number, ((1, 1),)), Promoted(number), Gate(number, "open"),
+        Recall(number, ((1, 1),)),
     ]  # fmt: skip
     assert {type(effect) for effect in effects} == set(world.handlers)
     assert [told for effect in effects for told in world.tell(effect)] == []
@@ -206,6 +208,27 @@ def test_a_withdrawn_delivery_that_waits_does_not_leave_and_gives_its_credit_bac
     assert world.missed() == missed
     world.peer.full = False
     assert world.got(world.writable()) == sent
+
+
+@pytest.mark.parametrize(
+    ("asked", "given", "told", "last"),
+    [
+        ([(2, 2)], [(2, 2)], [], True),
+        ([(2, 9)], [(2, 3)], [(4, 9)], False),
+        ([(7, 9)], [], [(7, 9)], None),
+    ],
+)
+def test_what_is_asked_back_and_has_not_left_comes_back_at_once(
+    asked: list[tuple[int, int]], given: list[tuple[int, int]], told: list[tuple[int, int]], last: bool | None
+) -> None:
+    world = Telling()
+    world.peer.full = True
+    world.deliver(1, 0b111)
+    world.executor.batches.clear()
+    heard = world.tell(Recall(world.one.number, tuple(asked)))
+    assert heard == ([("recall", HANDLE, world.one.number, told)] if told else [])
+    answers = [c for batch in world.executor.batches for c in batch if isinstance(c, cmd.Recalled)]
+    assert answers == ([] if last is None else [cmd.Recalled(world.one.number, given, last=last)])
 
 
 def test_a_leased_delivery_that_was_taken_back_gives_its_credit_back() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raybroker.core import command as cmd
-from raybroker.core.outcome import Gate, Sent
+from raybroker.core.outcome import Gate, Recall, Sent
 from raybroker.core.subscription import Subscription
 from raybroker.model.errors import ResourceAllocationError
 from tests.unit.core.homes import Home, burials, columns, gates, handed, of, refusals
@@ -157,13 +157,29 @@ def test_the_lowest_priority_goes_and_of_it_the_oldest() -> None:  # D-12
     assert burials(home.send(producer, [1], columns=columns(1, priority=0))) == [("LOW_PRIORITY", 3, 0b1)]
 
 
-def test_what_is_with_a_consumer_is_not_discarded() -> None:
+def test_what_an_application_has_begun_is_not_discarded() -> None:
     home, producer = filled("REMOVE_OLDEST", [1, 1], maxNumMsgs=2)
-    home.consumer(2)
+    consumer = home.consumer(2)
     out = home.send(producer, [1])
-    assert burials(out) == [("OLDEST", 3, 1)], "of what waits the newest is the oldest too"
-    home.do(cmd.SettleDeadLetters(0, 3, 1))
+    assert (burials(out), of(out, Recall)) == ([], [Recall(consumer, ((1, 1),))])
+    out = home.do(cmd.Recalled(consumer, ()))
+    assert (burials(out), of(out, Recall)) == ([], [Recall(consumer, ((2, 2),))]), "it has begun the oldest"
+    out = home.do(cmd.Recalled(consumer, ()))
+    assert burials(out) == [("OLDEST", 2, 1)], "of what is with nobody the newest is the oldest too"
+    home.do(cmd.SettleDeadLetters(0, 2, 1))
     assert home.core.block_index.messages == 2
+
+
+@pytest.mark.parametrize(("consumers", "each"), [(1, 5), (2, 2)])
+def test_who_cannot_give_anything_back_leaves_the_newest_half(consumers: int, each: int) -> None:
+    home, producer = filled("REMOVE_OLDEST", [1] * 8, maxNumMsgs=10)
+    for _ in range(consumers):
+        home.consumer(100, recalls=False)
+    out = home.send(producer, [1] * 8)
+    assert sum(mask.bit_count() for _, _, mask in burials(out)) == 6
+    held = [queue.have for queue in home.core.queues[0].consumers.by_attachment.values()]
+    assert max(held[1:], default=each) <= each, "the first was there before the others"
+    assert home.core.block_index.messages - home.core.block_index.dead == 10
 
 
 # ---- order, retries, pauses ----------------------------------------------------------------------------------------

@@ -1,0 +1,173 @@
+"""Recall: taking back what a consumer holds and its application has not begun.
+
+Messages are handed out ahead of the application, up to the limit of its consumer.  Two things can make that wrong
+later: the oldest messages are to make room for new ones while they lie with a consumer (``admission.removal``), or a
+consumer is idle while another one holds many (here).  Then the holder is asked, by the tags of deliveries, and gives
+back what of them its application has not got; that is as it was before it was handed out, neither counted nor
+redelivered, and waits at its old place.  What the application has got stays with it.
+
+Bounds: a consumer has one question to answer at a time and gets nothing until it has; one that holds less than
+``SHARED_MIN`` messages is not asked for others; the idle one has been so, and the holder has held that many, for
+``SHARED_AFTER_MS``, so that consumers in full work do not take from one another.  The newest half of what the holder
+has goes, at most what the idle one has room for, and the idle one is served first.  Messages with a unit of order stay,
+since they are for the same session in any case.  A consumer whose user has set its limit is not asked: it gets full
+batches, as it wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from raybroker.core.delivery.backlog import ANY
+from raybroker.core.delivery.consumers import SHARED_MIN, Consumer, Delivery, Recalling
+from raybroker.core.delivery.delivery_queue import DeliveryQueue
+from raybroker.core.outcome import Recall
+
+SHARED_AFTER_MS: Final = 50
+"""So long a consumer is idle, and another one holds many messages, before some of them are taken back for it."""
+LOOK_MS: Final = 10
+"""Least time between two looks at who is idle."""
+
+Ranges = Sequence[tuple[int, int]]
+
+
+def known_begun(consumer: Consumer) -> int:
+    """Deliveries up to this tag have reached its application, as far as is known."""
+    return max(consumer.kept, consumer.begun)
+
+
+def recallable(consumer: Consumer) -> list[Delivery]:
+    """What its application may not have begun, as far as is known, in order of tags."""
+    if not consumer.recalls:
+        return []
+    known = known_begun(consumer)
+    found: list[Delivery] = []
+    for item in reversed(consumer.unsettled):
+        if item.tag <= known:
+            found += consumer.tagged([(known + 1, item.tag + item.count - 1)]) if item.tag + item.count > known else ()
+            break
+        found.append(item)
+    return found[::-1]
+
+
+def ask(
+    queue: DeliveryQueue, consumer: Consumer, ranges: Ranges, asker: Consumer | None = None, *,
+    bytes_count: bool = False,
+) -> None:  # fmt: skip
+    """Ask a consumer to give back these deliveries, which :func:`recallable` has; it is not asked for any yet.
+
+    ``bytes_count``: the destination has a limit on bytes.
+    """
+    assert consumer.recall is None
+    recall = consumer.recall = queue.consumers.recalling[consumer] = Recalling(tuple(ranges), asker)
+    recall.messages = consumer.have - consumer.count_of([(1, known_begun(consumer))])
+    for item in recallable(consumer) if bytes_count else ():
+        recall.nbytes += queue.held[item.run.ordinal].bytes_of(item.run.mask)
+    queue.step.out.after_durable.append(Recall(consumer.attachment, recall.ranges))
+
+
+def answered(queue: DeliveryQueue, consumer: Consumer, *, given: bool) -> None:
+    """A consumer has said all that it gives back: what it was asked for and has still, its application has begun."""
+    recall, consumer.recall = consumer.recall, None
+    queue.consumers.recalling.pop(consumer, None)
+    if recall is None:
+        return
+    for item in consumer.tagged(recall.ranges):
+        consumer.kept = max(consumer.kept, item.tag + item.count - 1)
+    if recall.asker is not None:
+        queue.consumers.put_last(consumer, recall.asker, queue.step.now_ms)
+        if recall.asker.attachment in queue.consumers.by_attachment:
+            queue.consumers.idle.setdefault(recall.asker, queue.step.now_ms)
+        if given:
+            queue.consumers.rich[consumer] = queue.step.now_ms + SHARED_AFTER_MS
+        else:
+            queue.consumers.rich.pop(consumer, None)
+
+
+def share(queue: DeliveryQueue) -> None:
+    """Ask those that hold many messages to give some back for those that have been idle meanwhile."""
+    consumers, now_ms = queue.consumers, queue.step.now_ms
+    if consumers.look_ms - LOOK_MS <= now_ms < consumers.look_ms:  # Not for long, though the clock was put back.
+        if consumers.idle:
+            queue.step.wake(consumers.look_ms)
+        return
+    consumers.look_ms = now_ms + LOOK_MS
+    for idle in list(consumers.idle):
+        if idle.have or not _wants(idle) or idle.attachment not in consumers.by_attachment:
+            del consumers.idle[idle]
+            continue
+        if not 0 <= consumers.idle[idle] <= now_ms:
+            consumers.idle[idle] = now_ms
+        holder, due_ms = _holder(queue, idle)
+        if holder is None and not due_ms:
+            continue
+        due_ms = max(consumers.idle[idle] + SHARED_AFTER_MS, due_ms)
+        if holder is None or now_ms < due_ms:
+            queue.step.wake(due_ms)
+            break  # Whoever is idle for less time has to wait as well.
+        if queue.pending.has_for(idle):
+            break
+        ranges = _newest(queue, holder, _part(holder, idle))
+        if ranges:
+            del consumers.idle[idle]
+            ask(queue, holder, ranges, idle, bytes_count=queue.policy.attributes.maxTotalMsgBytes >= 0)
+        else:
+            del consumers.rich[holder]
+
+
+def _wants(consumer: Consumer) -> bool:
+    """Whether it would take messages now, or ask for them once it hears of some."""
+    return consumer.room() > 0 or (consumer.armed and consumer.listening())
+
+
+def _holder(queue: DeliveryQueue, idle: Consumer) -> tuple[Consumer | None, int]:
+    """Who has the most that the idle one may have as well, and can be asked now; else when somebody can, 0: never."""
+    consumers, now_ms = queue.consumers, queue.step.now_ms
+    found: Consumer | None = None
+    soonest = 0
+    for consumer in list(consumers.rich):
+        if consumer.have < SHARED_MIN:
+            del consumers.rich[consumer]
+            continue
+        if consumer is idle or consumer.recall is not None or idle.selector not in (ANY, consumer.selector):
+            continue
+        if not 0 <= consumers.rich[consumer] <= now_ms + SHARED_AFTER_MS:
+            consumers.rich[consumer] = now_ms + SHARED_AFTER_MS
+        due_ms = consumers.rich[consumer]
+        if now_ms < due_ms:
+            soonest = min(soonest or due_ms, due_ms)
+        elif found is None or found.have < consumer.have:
+            found = consumer
+    return found, soonest if found is None else 0
+
+
+def _part(holder: Consumer, idle: Consumer) -> int:
+    """How many messages the idle one gets at most."""
+    half = holder.have // 2
+    return half if idle.armed else min(half, idle.room())
+
+
+def _newest(queue: DeliveryQueue, holder: Consumer, most: int) -> Ranges:
+    """The last deliveries that it holds and may not have begun, without those with a unit of order."""
+    found: list[tuple[int, int]] = []
+    for item in reversed(recallable(holder)):
+        if most <= 0:
+            break
+        if not item.run.mask & queue.held[item.run.ordinal].ordered:
+            count = min(item.count, most)
+            found.append((item.tag + item.count - count, item.tag + item.count - 1))
+            most -= count
+    return joined(found)
+
+
+def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    """Ranges in order, those that follow one another as one."""
+    found: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if found and found[-1][1] + 1 == first:
+            found[-1] = found[-1][0], last
+        else:
+            found.append((first, last))
+    return found
+
