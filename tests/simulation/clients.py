@@ -218,6 +218,10 @@ class Machine:
         """Deliveries are void."""
         self._to_consumer(connection, handle, "withdrawn", epoch, ranges)
 
+    def on_recall(self, connection: Connection, handle: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> None:
+        """What was not begun is asked back."""
+        self._to_consumer(connection, handle, "recall", epoch, ranges)
+
     def on_acked(self, connection: Connection, request: int, unknown: int) -> None:
         """What was confirmed is recorded where the host says so."""
 

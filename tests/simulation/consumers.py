@@ -63,7 +63,8 @@ class SimConsumer:
         args: dict[str, Any] = {
             "handle": handle, "name": self.name, "type": self.kind, "flow": plan.flow, "limit": plan.limit,
             "no_ack": plan.ack == "none", "selector": self.selector, "no_local": plan.no_local,
-            "lease_ms": plan.lease_ms, "drain": plan.drain, "home": plan.at,
+            "lease_ms": plan.lease_ms, "drain": plan.drain, "home": plan.at, "recalls": plan.recalls,
+            "shares": plan.shares,
             "owner": plan.session and f"{self.machine.name}/{plan.session}",
         }  # fmt: skip
         if self.kind == "topic":
@@ -243,6 +244,17 @@ class SimConsumer:
         if self.plan.lease_ms:
             self._silent = True
             self._go_on()
+
+    def recall(self, epoch: int, ranges: Sequence[tuple[int, int]]) -> None:
+        """Deliveries are asked back: those that nobody has begun are given."""
+        if epoch != self.epoch:
+            return
+        wanted = {tag for first, last in ranges for tag in range(first, last + 1)}
+        given = sorted(tag for tag, _, _ in self.buffer if tag in wanted)
+        self.buffer = deque(item for item in self.buffer if item[0] not in wanted)
+        self._up("recalled", tag_ranges(given))
+        if given and (ask := self.flow.consumed(len(given))):
+            self._ask(ask)
 
     def _change_mode(self) -> None:
         """Now and then the rule of MQ and drain mode take turns, as other brokers come and go."""

@@ -11,6 +11,7 @@ from tests.simulation import (
     mutant_durability,
     mutant_features,
     mutant_large,
+    mutant_recalling,
     mutant_rules,
     mutant_units,
 )
@@ -18,5 +19,5 @@ from tests.simulation.mutation import TABLE, Mutant, Patch, applied
 
 __all__ = [
     "TABLE", "Mutant", "Patch", "applied", "mutant_dispatch", "mutant_draining", "mutant_durability", "mutant_features",
-    "mutant_large", "mutant_rules", "mutant_units",
+    "mutant_large", "mutant_recalling", "mutant_rules", "mutant_units",
 ]  # fmt: skip

@@ -222,6 +222,9 @@ class Connection:
     def withdrawn(self, handle: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> None:
         self._down(self.machine.on_withdrawn, self, handle, epoch, ranges)
 
+    def recall(self, handle: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> None:
+        self._down(self.machine.on_recall, self, handle, epoch, ranges)
+
     def promoted(self, handle: int) -> None:
         self._down(self.machine.on_promoted, self, handle)
 

@@ -89,6 +89,9 @@ class ConsumerPlan:
     drain: bool = False
     changes: bool = False
     at: str = ""
+    recalls: bool = False
+    shares: bool = False
+    """It gives back what it has not begun, to make room, and for those that are idle."""
     session: str = ""
     """Consumers of one machine with the same are in one session, as far as units of order are concerned."""
 
@@ -205,7 +208,7 @@ def _draw_clients(rng: Random, plan: Plan, count: int) -> None:
 
 def _home(rng: Random, plan: Plan, kind: str, name: str) -> HomePlan:
     pick, chance = rng.choice, rng.random
-    attributes: dict[str, object] = {"consumerFlowLimit": pick((-1, 3, 10, 1000))}
+    attributes: dict[str, object] = {"consumerFlowLimit": pick((-1, 3, 10, 1000, 1000, 1000))}
     if chance() < 0.35:
         attributes["maxNumMsgs"] = rng.randrange(3, 60)
     if chance() < 0.2:
@@ -286,6 +289,8 @@ def consumer(rng: Random, plan: Plan, home: int, number: int) -> ConsumerPlan:
         changes=drain and chance() < 0.4,
         at=pick(("", "b1", "b2", "b2")) if "local" in features else "",
         session=pick(("", "s1", "s1", "s2")) if "units" in features else "",
+        recalls=number % 4 != 3,
+        shares=number % 4 < 3,
     )
 
 

@@ -17,6 +17,7 @@ from raybroker.core.durable.records import REJECTED
 from raybroker.core.outcome import Acked, DeadLetter, Deliver, Drained, Gate, Outcome, Promoted, Released, Retire, Sent
 from tests.simulation.ondisk import INDEX_BITS, Delta, Message, OnDisk
 from tests.simulation.twin_draining import check_draining
+from tests.simulation.twin_recalling import bound, check_older_are_asked, check_recalls, gone
 from tests.simulation.twin_state import Gates, Holder, Item, Staged, TwinDeliveryQueue, Waiting
 from tests.simulation.twin_units import add, came_back, can_go, check_withdrawn, deliverable, for_him, remove
 
@@ -73,6 +74,9 @@ class Twin:
         self.damaged = False
         """A block could not be read, so that the destination is about to halt."""
         self._settled: set[int] = set()
+        self.passed_over: dict[int, tuple[int, int]] = {}
+        """Delivery queue → who has given back messages for others to have, and until when it is not told of them."""
+        self._giving_back = False
 
     # ---- what is held ----------------------------------------------------------------------------------------------
 
@@ -173,6 +177,9 @@ class Twin:
         expected = self._handlers[type(command)](self, command, out)
         check_withdrawn(self, out)
         self._rank(command)
+        bound(self)
+        check_recalls(self, out, to_make_room=True)
+        self._giving_back = isinstance(command, cmd.Recalled)
         self._deaths(effects.get(DeadLetter, []), effects.get(Deliver, []))
         committed = isinstance(command, cmd.Decide) and command.commit
         if committed or (out.accepted is not None and isinstance(command, cmd.Send)):
@@ -181,6 +188,7 @@ class Twin:
             self._handed_out(effects[Deliver], early_count)
         self._check_nobody_waits()
         check_draining(self, out, expected.get(Drained, []))
+        check_recalls(self, out, to_make_room=False)
         self._check_gates(effects.get(Gate, []))
         for kind in (Sent, Acked, Released, Promoted):
             found = effects.get(kind, [])
@@ -381,6 +389,8 @@ class Twin:
             units = False
             plain = not waiting or min(order(row) for row in queue.waiting) >= max(map(order, rows))
             assert plain or min(waiting) >= last, "a message was discarded before an older one"
+            if self.home.kind == "queue" and not self._giving_back:
+                check_older_are_asked(queue, rows, by_priority=low)
         every = {n: [*removed.get(n, ()), *aside.get(n, ())] for n in {*removed, *aside}}
         for number, rows in every.items():
             queue = self.queues[number]
@@ -389,6 +399,8 @@ class Twin:
             assert not left or max(ages[0]) <= min(ages[1]), "a message was discarded before an older one that rests"
         count, held_bytes = self.settled()
         count, held_bytes = count + len(others), held_bytes + sum(others)
+        if not self._giving_back and self.home.kind == "queue" and limits.maxTotalMsgBytes < 0:
+            count -= gone(self)
         biggest = max(self.messages[row[2]].size for rows in every.values() for row in rows)
         assert (
             0 <= limits.maxNumMsgs < count + 1 or 0 <= limits.maxTotalMsgBytes < held_bytes + biggest
@@ -398,7 +410,7 @@ class Twin:
         """After a message was taken, what is too much has gone, as far as it is with nobody."""
         limits = self.home.attributes
         if limits.limitBehavior.startswith("REMOVE"):
-            too_many = 0 <= limits.maxNumMsgs < self.settled()[0]
+            too_many = 0 <= limits.maxNumMsgs < self.settled()[0] - gone(self)
             free = any(queue.waiting or queue.delayed or queue.hidden for queue in self.queues.values())
             assert not (too_many and free), f"{len(self.messages)} messages are held, {limits.maxNumMsgs} may be"
 

@@ -10,6 +10,7 @@ from raybroker.core.outcome import Outcome, Promoted
 from tests.simulation import twin_consuming as consuming
 from tests.simulation import twin_draining as draining
 from tests.simulation import twin_producing as producing
+from tests.simulation import twin_recalling as recalling
 from tests.simulation.ondisk import INDEX_BITS, Message
 from tests.simulation.twin import Effects, Twin
 from tests.simulation.twin_consuming import end_queue, holder_of, promote, take
@@ -200,6 +201,7 @@ HANDLERS: dict[type, Any] = {
     cmd.Missed: draining.missed,
     cmd.Acknowledge: consuming.acknowledge,
     cmd.Settle: consuming.acknowledge,
+    cmd.Recalled: recalling.recalled,
     cmd.Begun: consuming.begun,
     cmd.Extend: consuming.extend,
     cmd.Release: consuming.release,

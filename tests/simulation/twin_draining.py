@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from raybroker.core import command as cmd
+from raybroker.core.delivery.consumers import PASSED_OVER_MS
 from raybroker.core.outcome import Deliver, Drained, Outcome, Ready
 from tests.simulation.twin_state import Holder, TwinDeliveryQueue, TwinDrain, TwinView
 from tests.simulation.twin_units import for_him
@@ -63,6 +64,9 @@ def _told(twin: TwinView, queue: TwinDeliveryQueue, attachment: int, holder: Hol
     unused = holder.window.end_of_step()
     if unused is not None:
         found.append(Drained(attachment, unused, holder.next_tag))
+    passed, until = twin.passed_over.get(queue.number, (0, 0))
+    if attachment == passed and 0 < until - twin.now <= PASSED_OVER_MS:
+        return found  # What it has given back is for others first.
     ready = Ready(attachment, holder.next_tag)
     if holder.armed and _waits_for(twin, queue, holder):
         holder.armed = False

@@ -48,12 +48,30 @@ class Holder:
         self.next_tag = 1
         self.unsettled: dict[int, int] = {}
         self.until: dict[int, int] = {}
+        self.recalls = command.recalls and not command.no_ack
+        self.shares = command.shares and self.recalls
+        self.asked: set[int] | None = None
+        """Tags of what it was asked to give back, as long as it has not answered; and how many may come from it."""
+        self.going = self.going_next = 0
+        self.to_make_room = False
+        self.kept = 0
+        self.most = -1
+        """So many messages it may hold, since it cannot give any back."""
 
     def room(self) -> int:
-        return self.window.room() if self.listening() else 0
+        if not self.listening():
+            return 0
+        room = self.window.room()
+        return room if self.most < 0 else min(room, self.most - len(self.unsettled))
 
     def listening(self) -> bool:
-        return self.active and not self.held and not self.stalled and not self.outranked
+        able = self.asked is None and (self.most < 0 or len(self.unsettled) < self.most)
+        return able and self.active and not self.held and not self.stalled and not self.outranked
+
+    def recallable(self) -> dict[int, int]:
+        """Tag → key of what its application may not have begun."""
+        known = max(self.kept, self.begun)
+        return {tag: key for tag, key in self.unsettled.items() if tag > known} if self.recalls else {}
 
     def stand(self) -> None:
         """Leave drain mode."""
@@ -174,6 +192,13 @@ class TwinView(Protocol):
     overdue: Any
     returned: Any
     unsorted: Any
+    passed_over: dict[int, tuple[int, int]]
+    now: int
+    home: Any
+    stored: Any
+    told: Any
+    unseen: Any
+    delta: Any
 
     def give_back(self, *args: Any) -> Any: ...
 
