@@ -32,8 +32,8 @@ TABLE: dict[str, Reach] = {
     "raybroker.client.session.session.SessionCore": Reach(8, 34),
     "raybroker.cluster.change_record.ChangeRecord": Reach(5, 13),
     "raybroker.cluster.member_state.MemberContext": Reach(8, 28),
-    "raybroker.core.delivery.consumers.Consumer": Reach(11, 18),
-    "raybroker.core.delivery.delivery_queue.DeliveryQueue": Reach(13, 18),
+    "raybroker.core.delivery.consumers.Consumer": Reach(13, 27),
+    "raybroker.core.delivery.delivery_queue.DeliveryQueue": Reach(16, 23),
     "raybroker.core.destination.Destination": Reach(32, 22),
     "raybroker.engine.session.Session": Reach(6, 20),
 }

@@ -72,8 +72,7 @@ def listener(
     subscription  name of the topic's subscription; None: what is published while it runs, and each instance gets all
     shared        instances share the subscription's messages; without, a subscription has one instance alone
     durable       the subscription is kept while nobody runs; one that is not shared needs ``client_id``
-    selector, prefetch, serializer   as for ``session.consumer``. Without ``prefetch`` the instances share what is
-                  there: one that is idle gets half of what another one holds and has not begun
+    selector, prefetch, serializer   as for ``session.consumer``; without ``prefetch`` instances share what is there
     batch         1: called with one message; more: with a list of up to so many
     transacted    called with one message at a time; up to ``batch`` calls are one transaction, which ends earlier when
                   no next message is at hand
