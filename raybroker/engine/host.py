@@ -246,7 +246,7 @@ class Host:
             (self.transactions.without, self.quarantine.forget, self.metrics.destroyed, self.pools.forget),
         )  # fmt: skip
         self.temporary = TemporaryDestinations(
-            self.registry, self._wakeups, self.clock, prepared=self.transactions.prepared_in,
+            self.registry, self._durations, prepared=self.transactions.prepared_in,
             over=self._idle or self._destroy,
         )  # fmt: skip
 
@@ -305,8 +305,8 @@ class Host:
             if home is not None:
                 self.executor.perform(home, cmd.Tick())
             self.administration.forget_dormant(number)
-        self.temporary.tick(now_ms)
-        self.transactions.tick(now_ms)
+        self.temporary.tick()
+        self.transactions.tick()
         self._blocked.tick()
         self.dead_letters.tick()
         self.composition.tick()

@@ -7,8 +7,7 @@ from typing import Final
 
 from raybroker.core.destination import Destination
 from raybroker.engine.destination_registry import DestinationRegistry
-from raybroker.engine.ports import Clock
-from raybroker.engine.wakeups import Wakeups
+from raybroker.engine.wakeups import Durations
 
 ORPHAN_MS: Final = 10_000
 """How long a temporary destination waits for its connection."""
@@ -24,32 +23,31 @@ class TemporaryDestinations:
     def __init__(
         self,
         registry: DestinationRegistry,
-        wakeups: Wakeups,
-        clock: Clock,
+        durations: Durations,
         *,
         prepared: Callable[[Destination], int | None],
         over: Callable[[str, str], None],
     ) -> None:
         self._registry = registry
-        self._wakeups = wakeups
-        self._clock = clock
+        self._durations = durations
         self._prepared = prepared
         self._over = over
         self._orphans: dict[str, int] = {}
-        """Connections that were lost and own temporary destinations → when those end, milliseconds."""
+        """Connections that were lost and own temporary destinations → when those end, milliseconds of measured time."""
 
     def lost(self, connection: str) -> None:
         """A connection has ended."""
         if any(d.owner == connection for d in self._registry.definitions.values()):
-            self._orphans[connection] = self._clock.now_ms() + ORPHAN_MS
-            self._wakeups.wake(0, self._orphans[connection])
+            self._orphans[connection] = self._durations.now_ms() + ORPHAN_MS
+            self._durations.wake(self._orphans[connection])
 
     def found(self, connection: str) -> None:
         """A connection is there, perhaps again."""
         self._orphans.pop(connection, None)
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self) -> None:
         """End what has waited for long enough."""
+        now_ms = self._durations.now_ms()
         for connection in [c for c, at_ms in self._orphans.items() if at_ms <= now_ms]:
             del self._orphans[connection]
             for definition in [d for d in self._registry.definitions.values() if d.owner == connection]:
@@ -58,4 +56,4 @@ class TemporaryDestinations:
                 else:
                     self._over(definition.kind, definition.name)
         if self._orphans:
-            self._wakeups.wake(0, min(self._orphans.values()))
+            self._durations.wake(min(self._orphans.values()))

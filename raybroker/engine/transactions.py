@@ -70,6 +70,8 @@ class Transaction:
     delay_ms: int = 0
     """Pause before redelivery of what it consumed, after a rollback: the longest of its sessions; unknown after a
     restart."""
+    began_ms: int = 0
+    """When it began, by a clock that measures; what ``created_ms`` says is the time of day."""
     refusal: BrokerError | None = None
     """A destination did not take one of its messages: it can only be rolled back."""
 
@@ -130,7 +132,7 @@ class Transactions:
         if len(self.by_number) >= TRANSACTIONS_MAX:
             raise ResourceAllocationError(f"the host has {TRANSACTIONS_MAX} open transactions; end some")
         now_ms = self._clock.now_ms()
-        transaction = Transaction(self.log.next_number, key, kind, now_ms, session)
+        transaction = Transaction(self.log.next_number, key, kind, now_ms, session, began_ms=self._measured_ms())
         self.log.next_number += 1
         self._add(transaction)
         if self._timeout_ms:
@@ -357,15 +359,20 @@ class Transactions:
         """A prepared transaction that did something in this destination, by its number."""
         return next((n for n in home.staged if n in self.by_number and self.by_number[n].state == "PREPARED"), None)
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self) -> None:
         """Roll back what has been open for too long."""
         if not self._timeout_ms:
             return
-        late = [t for t in self.by_number.values() if t.state in OPEN and t.created_ms + self._timeout_ms <= now_ms]
+        now_ms = self._measured_ms()
+        late = [t for t in self.by_number.values() if t.state in OPEN and t.began_ms + self._timeout_ms <= now_ms]
         for transaction in late:
             self._report(f"transaction {transaction.number} was open for too long and is rolled back")
             self.roll_back(transaction, unawaited)
             self._free(transaction)
+
+    def _measured_ms(self) -> int:
+        """Goes on evenly, also when the clock of the machine is set."""
+        return self._clock.monotonic_ns() // 1_000_000
 
     def _free(self, transaction: Transaction) -> None:
         """What its consumers have goes to others: they do not know that it is over."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from raybroker.core.destination import Destination
 from raybroker.engine.temporary_destinations import ORPHAN_MS, TemporaryDestinations
-from raybroker.engine.wakeups import Wakeups
+from raybroker.engine.wakeups import Durations, Wakeups
 from tests.unit.engine.parts import Desk
 
 
@@ -17,7 +19,7 @@ class Waiting(Desk):
         self.prepared: set[str] = set()
         self.alarms: list[int] = []
         self.temporary = TemporaryDestinations(
-            self.registry, Wakeups(self.alarms.append), self.clock, prepared=self._prepared, over=self._over
+            self.registry, Durations(Wakeups(self.alarms.append), self.clock), prepared=self._prepared, over=self._over
         )
 
     def _prepared(self, home: Destination) -> int | None:
@@ -30,7 +32,7 @@ class Waiting(Desk):
 
     def after(self, ms: int) -> list[tuple[str, str]]:
         self.clock.ms += ms
-        self.temporary.tick(self.clock.ms)
+        self.temporary.tick()
         return self.ended
 
 
@@ -43,6 +45,16 @@ def test_those_of_a_lost_connection_end_after_a_while() -> None:
     assert world.alarms == [world.clock.ms + ORPHAN_MS]
     assert world.after(ORPHAN_MS - 1) == []
     assert world.after(1) == [("queue", "a"), ("topic", "b")]
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_they_wait_as_long_when_the_clock_is_set(hours: int) -> None:
+    world = Waiting()
+    world.add("a", owner="me")
+    world.temporary.lost("me")
+    world.clock.stepped_ms = hours * 3_600_000
+    assert world.after(ORPHAN_MS - 1) == []
+    assert world.after(1) == [("queue", "a")]
 
 
 def test_a_connection_that_comes_back_keeps_them() -> None:

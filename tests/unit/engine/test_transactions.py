@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from raybroker.model.record import BLOCK
 from tests.unit.engine.pairs import KEY, OTHER, Pair, counts, feed, rig_of
 from tests.unit.engine.rig import DMQ, Client
@@ -183,6 +185,17 @@ def test_a_transaction_that_is_open_for_too_long_is_rolled_back() -> None:
     pair.client.send(pair.producer, "z", txn=1)
     assert pair.client.refused() == ["transaction_rolled_back"]
     assert pair.client.fails("txn_commit", key=KEY, **args) == "transaction_rolled_back"
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_transaction_may_be_open_as_long_as_before_when_the_clock_is_set(hours: int) -> None:
+    rig = rig_of(raybroker__transaction__timeout_ms=60_000)
+    Pair(rig).work()
+    rig.clock.stepped_ms = hours * 3_600_000
+    rig.tick(59_999)
+    assert len(rig.host.transactions.by_number) == 1
+    rig.tick(1)
+    assert not rig.host.transactions.by_number
 
 
 def test_what_a_lost_session_had_staged_goes_to_others_at_once() -> None:
