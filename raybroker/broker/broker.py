@@ -43,7 +43,7 @@ from raybroker.broker.subscriptions import Subscriptions, new_identity
 from raybroker.broker.templates import Save, Saved, Templates
 from raybroker.broker.templates import keep_nothing as keep_no_templates
 from raybroker.broker.thresholds import BrokerThresholds
-from raybroker.broker.transactions import Transactions
+from raybroker.broker.transactions import Transactions, branch_states
 from raybroker.broker.user_administration import Users
 from raybroker.config.live import live
 from raybroker.core.selector import compile_selector, normalised
@@ -289,6 +289,10 @@ class Broker:
     async def changed(self, version: int, timeout_s: float) -> int:
         """The version, as soon as it is not ``version`` or the time is over; a bounded wait."""
         return await self.registry.changed(version, timeout_s)
+
+    async def branch_states(self, key: bytes) -> list[str]:
+        """States of an XA branch, one of each host that has it."""
+        return branch_states(await self.admin("list_transactions", {}), key)
 
     async def forward(self, type: str, name: str, block: bytes) -> None:
         """Put what a host has for a destination of another host there, such as dead messages.

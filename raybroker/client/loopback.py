@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.broker.auditing import audit_of, audited, security_directory
 from raybroker.broker.broker import Broker
-from raybroker.broker.transactions import branch_states
 from raybroker.client.blocking.connection import Connection
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.directory import ALONE, Place, Subscription, View
@@ -272,7 +271,7 @@ class LoopbackDirectory:
         return await self._broker.changed(version, timeout_s)
 
     async def branch_states(self, key: bytes) -> list[str]:
-        return branch_states(await self._broker.admin("list_transactions", {}), key)
+        return await self._broker.branch_states(key)
 
     async def settings(self) -> dict[str, Any]:
         return self._given()
