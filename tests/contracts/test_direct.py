@@ -391,8 +391,9 @@ def test_whoever_waits_for_a_handle_that_comes_back_after_a_pause_is_served(make
     io, channels = connection._core.io, connection._core.channels
     for number in range(3):
         producer.send(number)
+        [channel] = channels.open()
         drop_links(broker)
-        until(lambda: io.submit(asyncio.sleep(0, True)).result(WAIT_S) and not channels.open())
+        until(lambda channel=channel: io.submit(asyncio.sleep(0, True)).result(WAIT_S) and channel.lost)
     other = broker.connect().session().producer(broker.name())
     for number in range(20):  # One call right after another: the IO thread would step aside for this thread.
         other.send(number)
