@@ -16,19 +16,50 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from raybroker import aio, errors
-    from raybroker.actors.cluster import start
+    from raybroker import data as data
+    from raybroker.actors.cluster import Cluster, start
+    from raybroker.client.admin.admin import Admin
+    from raybroker.client.blocking.connection import Connection, Session, XaConnection
+    from raybroker.client.blocking.handles import Browser, Consumer, Producer
+    from raybroker.client.connection.events import ConnectionEvent, ConsumerEvent
     from raybroker.client.connection.factory import ConnectionFactory, connect, connect_xa
+    from raybroker.client.consumer.message import Message
+    from raybroker.client.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
     from raybroker.client.listener.deployment import deploy
-    from raybroker.client.listener.listener import listener
+    from raybroker.client.listener.listener import Listener, listener
+    from raybroker.client.listener.pool import Pool
     from raybroker.client.loopback import loopback
     from raybroker.model.xid import Xid
 
+    __version__: str
+
 __all__ = [
-    "ConnectionFactory", "Xid", "aio", "connect", "connect_xa", "deploy", "errors", "listener", "loopback", "start",
+    "aio", "connect", "connect_xa", "deploy", "errors", "listener", "loopback", "start",
+    "Admin", "Browser", "Cluster", "Connection", "ConnectionEvent", "ConnectionFactory", "Consumer", "ConsumerEvent",
+    "Destination", "Listener", "Message", "Pool", "Producer", "Queue", "Session", "TemporaryQueue", "TemporaryTopic",
+    "Topic", "XaConnection", "Xid",
 ]  # fmt: skip
 
 _HOMES = {
+    "Admin": "raybroker.client.admin.admin",
+    "Browser": "raybroker.client.blocking.handles",
+    "Cluster": "raybroker.actors.cluster",
+    "Connection": "raybroker.client.blocking.connection",
+    "ConnectionEvent": "raybroker.client.connection.events",
     "ConnectionFactory": "raybroker.client.connection.factory",
+    "Consumer": "raybroker.client.blocking.handles",
+    "ConsumerEvent": "raybroker.client.connection.events",
+    "Destination": "raybroker.client.destinations",
+    "Listener": "raybroker.client.listener.listener",
+    "Message": "raybroker.client.consumer.message",
+    "Pool": "raybroker.client.listener.pool",
+    "Producer": "raybroker.client.blocking.handles",
+    "Queue": "raybroker.client.destinations",
+    "Session": "raybroker.client.blocking.connection",
+    "TemporaryQueue": "raybroker.client.destinations",
+    "TemporaryTopic": "raybroker.client.destinations",
+    "Topic": "raybroker.client.destinations",
+    "XaConnection": "raybroker.client.blocking.connection",
     "Xid": "raybroker.model.xid",
     "connect": "raybroker.client.connection.factory",
     "connect_xa": "raybroker.client.connection.factory",
@@ -46,7 +77,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__, "__version__", "data"})
 
 
-def __getattr__(name: str) -> Any:
+def _found(name: str) -> Any:
     """A public name, from its module; the version is read where the package is installed."""
     if name == "__version__":
         from importlib.metadata import PackageNotFoundError, version
@@ -69,3 +100,7 @@ def __getattr__(name: str) -> Any:
         raise ModuleNotFoundError(f"rb.{name}: {hint}", name=error.name) from None
     found = globals()[name] = getattr(module, name)
     return found
+
+
+if not TYPE_CHECKING:  # A type checker knows the names above, and no others.
+    __getattr__ = _found

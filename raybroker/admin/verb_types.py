@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypedDict
 
 from raybroker.model.argument import TRUTH, Argument, each, named, text, truth, whole
 from raybroker.model.errors import InvalidDestinationError, InvalidSelectorError
@@ -24,12 +24,19 @@ _text: Final = text(0, 1 << 30)
 _id: Final = whole(0, (1 << 64) - 1)
 
 
+if TYPE_CHECKING:  # What a program of a user is checked by; at run time the rows below say what is right.
+    _Type = Literal["queue", "topic", "q", "t"]
+    _IfExists = Literal["error", "keep", "update"]
+else:
+    _Type = _IfExists = str
+
+
 def _number(low: int, high: int, allowed: str) -> Argument:
     return Argument(whole(low, high), allowed, schema=(("minimum", low), ("maximum", high)))
 
 
 Type = Annotated[
-    str,
+    _Type,
     Argument(
         _text, "'queue' or 'topic' (short: q, t)", InvalidDestinationError, (("enum", ("queue", "topic", "q", "t")),)
     ),
@@ -55,7 +62,8 @@ ApplyTo = Annotated[str, Argument(lambda value: value in APPLY_TO, " or ".join(m
 Priority = Annotated[int, Argument(whole(0, INT_MAX), f"a whole number from 0 to {INT_MAX}")]
 Truth = Annotated[bool, Argument(truth, TRUTH)]
 IfExists = Annotated[
-    str, Argument(lambda value: value in IF_EXISTS, " or ".join(map(repr, IF_EXISTS)), schema=(("enum", IF_EXISTS),))
+    _IfExists,
+    Argument(lambda value: value in IF_EXISTS, " or ".join(map(repr, IF_EXISTS)), schema=(("enum", IF_EXISTS),)),
 ]
 Which = Annotated[str, Argument(_text, "'producers', 'consumers', 'all' or 'insertion'")]
 UntilMs = Annotated[int, _number(0, 1 << 53, "milliseconds since 1970, or 0 for none")]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
@@ -32,6 +32,7 @@ from raybroker.cli.objects import (
     until_ms,
 )
 from raybroker.client.admin.admin import Admin
+from raybroker.model.names import DestinationType
 from raybroker.model.settings import lookup
 
 DESTINATION_COLUMNS: Final = {
@@ -95,7 +96,7 @@ def create_dst(
     checked_name("-n", name)
     if idempotent and if_exists is IfExists.update:
         raise UsageError("--idempotent is --if-exists keep; give one of them")
-    what = "keep" if idempotent else if_exists.value
+    what: Literal["error", "keep", "update"] = "keep" if idempotent else if_exists.value
     done = admin.create_destination(type, name, if_exists=what, **given)
     output.say(f"{done} {type} {name}")
 
@@ -213,7 +214,7 @@ def reset_dst(admin: Admin, name: PausedName = None, type: AnyType = None) -> No
     output.say(f"counts of {_those(kind, name, count)} are zero")
 
 
-def _paused(name: str | None, type_: str | None, which: str) -> tuple[str | None, str]:
+def _paused(name: str | None, type_: str | None, which: str) -> tuple[DestinationType | None, str]:
     if which.upper() not in PAUSES:
         raise UsageError(f"-pst {which}: it is one of {', '.join(PAUSES)}")
     if type_ is None:

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -120,14 +120,19 @@ def destination_type(text: str) -> DestinationType:
         raise UsageError(f"-t: {error}") from None
 
 
+if TYPE_CHECKING:
+    TypeText = Literal["queue", "topic", "q", "t"]
+else:  # typer reads annotations at run time.
+    TypeText = str
+
 Type = Annotated[
-    str,
+    TypeText,
     typer.Option(
         "-t", "--type", metavar="q|t", help="Type of the destination: queue or topic.", parser=destination_type
     ),
 ]
 AnyType = Annotated[
-    str | None, typer.Option("-t", "--type", metavar="q|t", help="Only this type.", parser=destination_type)
+    TypeText | None, typer.Option("-t", "--type", metavar="q|t", help="Only this type.", parser=destination_type)
 ]
 
 

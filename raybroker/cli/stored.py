@@ -14,7 +14,7 @@ from raybroker.cli.answers import things
 from raybroker.cli.command import command
 from raybroker.cli.exits import UsageError
 from raybroker.cli.messages import plain_body
-from raybroker.cli.objects import Force, Ids, Json, Name, Selector, Type, ask, destination_type, moment
+from raybroker.cli.objects import Force, Ids, Json, Name, Selector, Type, TypeText, ask, destination_type, moment
 from raybroker.client.admin.admin import Admin, pages
 from raybroker.model.block import Block
 from raybroker.model.errors import BrokerError
@@ -62,7 +62,7 @@ def list_msg(
         output.table(shown, columns, empty="no messages", less=LESS)
 
 
-def _browse(admin: Admin, kind: str, name: str, selector: str | None, most: int, body_bytes: int) -> list[Row]:
+def _browse(admin: Admin, kind: TypeText, name: str, selector: str | None, most: int, body_bytes: int) -> list[Row]:
     found: list[Row] = []
 
     def ask_for(start: Any) -> MessagePage:
@@ -126,7 +126,7 @@ def move_msg(
     to: Annotated[str, typer.Option("--to", metavar="NAME", help="Where they go.")],
     type: Type = "q",
     to_type: Annotated[
-        str | None,
+        TypeText | None,
         typer.Option("--to-type", metavar="q|t", help="Type of that; the same if not given.", parser=destination_type),
     ] = None,
     selector: Selector = None,

@@ -10,7 +10,13 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
 from raybroker.model.errors import InvalidDestinationError, MessageFormatError
-from raybroker.model.names import DEAD_MESSAGE_QUEUE, TEMPORARY_PREFIX, check_destination_name, is_temporary_name
+from raybroker.model.names import (
+    DEAD_MESSAGE_QUEUE,
+    TEMPORARY_PREFIX,
+    DestinationType,
+    check_destination_name,
+    is_temporary_name,
+)
 from raybroker.model.wildcard import is_pattern
 
 SYSTEM_TOPICS: Final = "mq.metrics."
@@ -21,7 +27,7 @@ class Destination:
     """A type and a name; equal to every other handle of the same destination."""
 
     __slots__ = ("name",)
-    kind: ClassVar[str] = ""
+    kind: ClassVar[DestinationType]
 
     def __init__(self, name: str) -> None:
         self.name = name

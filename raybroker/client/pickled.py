@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.producer.producer import ProducerCore
@@ -36,7 +36,13 @@ class PicklableConnection:
     _origin: Origin | None = None
     """Of a copy that was not used yet."""
 
-    def __getattr__(self, name: str) -> Any:
+    @property
+    def _is_made(self) -> bool:
+        """There is a connection behind it; not so in a copy that was not used yet."""
+        return "_core" in self.__dict__
+
+    def _connected(self, name: str) -> Any:
+        """For ``_core`` when it is first asked for."""
         if name != "_core" or self._origin is None:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         with _connecting:
@@ -48,6 +54,9 @@ class PicklableConnection:
                 if started:
                     core.io.run(core.start())
         return self._core
+
+    if not TYPE_CHECKING:  # A type checker knows what a connection has, and nothing else.
+        __getattr__ = _connected
 
     def __reduce__(self) -> tuple[Any, ...]:
         found = self._origin
@@ -87,6 +96,8 @@ async def _closing(core: ConnectionCore) -> None:
 
 # ---- producers -------------------------------------------------------------------------------------------------------
 
+_OF_OPEN: Final = frozenset({"session", "_core", "_own", "_io", "_common", "_callbacks", "_timeout_s", "_made"})
+"""What a producer has once it is open: a copy opens itself when one of these is asked for."""
 Made = tuple[Any, dict[str, Any]]
 """Destination and options of a producer."""
 
@@ -111,14 +122,17 @@ class PicklableProducer:
             )
         return _producer, (type(self), self.session.connection, *self._made)
 
-    def __getattr__(self, name: str) -> Any:
+    def _opened(self, name: str) -> Any:
         opening_ = self.__dict__.get("_opening")
-        if opening_ is not None and name != "_again" and not name.startswith("__"):
+        if opening_ is not None and name in _OF_OPEN:
             with opening_:
                 if "_again" in self.__dict__:
                     self._open(*self._again)
                     del self._again
         return object.__getattribute__(self, name)
+
+    if not TYPE_CHECKING:
+        __getattr__ = _opened
 
     def _open(self, connection: Any, made: Made) -> None:
         destination, options = made

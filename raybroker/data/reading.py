@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from raybroker.client.producer.body_encoding import Serializer
 from raybroker.data.dataset import QueueDataset, require_count
 from raybroker.data.reader import ReadingOptions
 from raybroker.model.errors import ConfigError
@@ -15,7 +16,7 @@ IDLE_S_MAX: Final = 3600
 
 def read_queue(
     queue: str, *, cluster: str = "default", tasks: int = 1, limit: int | None = None, selector: str | None = None,
-    batch: int = BATCH, idle_s: float = IDLE_S, serializer: str | None = None,
+    batch: int = BATCH, idle_s: float = IDLE_S, serializer: Serializer | None = None,
 ) -> QueueDataset:  # fmt: skip
     """A dataset of the messages of a queue, which its actions take: at least once.
 

@@ -62,6 +62,10 @@ class IllegalStateError(BrokerError):
     """The call is not allowed in the object's present state."""
 
 
+class NoXaError(IllegalStateError, AttributeError):
+    """The session works in no distributed transactions: it has no ``xa``, which hasattr() says too."""
+
+
 class NotSupportedError(BrokerError):
     """The feature is part of the design and not built yet; nothing was done."""
 
@@ -84,6 +88,10 @@ class InvalidSelectorError(BrokerError):
 
 class MessageFormatError(BrokerError):
     """A body, header or property has a type or value that cannot travel."""
+
+
+class UnreadableError(MessageFormatError, AttributeError):
+    """What was received cannot be read here, such as a pickled body; a program that looks at all attributes goes on."""
 
 
 class SecurityError(BrokerError):

@@ -9,6 +9,9 @@ import pytest
 
 PUBLIC = frozenset({
     "start", "connect", "connect_xa", "loopback", "ConnectionFactory", "Xid", "listener", "deploy", "aio", "errors",
+    "Admin", "Browser", "Cluster", "Connection", "ConnectionEvent", "Consumer", "ConsumerEvent", "Destination",
+    "Listener", "Message", "Pool", "Producer", "Queue", "Session", "TemporaryQueue", "TemporaryTopic", "Topic",
+    "XaConnection",
 })  # fmt: skip
 """What ``import raybroker as rb`` promises in this version.  A name that is added is added here too."""
 

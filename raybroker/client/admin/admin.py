@@ -18,12 +18,18 @@ class Admin(AdminVerbs, Blocking, Unpicklable):
     def __init__(self, call: Callable[[str, dict[str, Any]], Any]) -> None:
         self._call = call
 
+    def __repr__(self) -> str:
+        return "<Admin>"
+
 
 class AsyncAdmin(AdminVerbs, Asynchronous, Unpicklable):
     """The same with awaitables of the answers."""
 
     def __init__(self, call: Callable[[str, dict[str, Any]], Awaitable[Any]]) -> None:
         self._call = call
+
+    def __repr__(self) -> str:
+        return "<AsyncAdmin>"
 
 
 def pages(ask: Callable[[Any], Page]) -> Iterator[Page]:

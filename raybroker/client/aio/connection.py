@@ -39,16 +39,17 @@ from raybroker.client.listener.in_call import require_may_end
 from raybroker.client.pickled import PicklableConnection, Unpicklable
 from raybroker.client.session import opening
 from raybroker.client.session.request import Requests, answering, options_of_request, request_timed_out, weakly
-from raybroker.client.session.session import SessionCore, session_mode
+from raybroker.client.session.session import Ack, SessionCore, session_mode
 from raybroker.client.session.transaction import SessionTransactions
 from raybroker.client.session.xa import Xa, XaTransactions
-from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError
+from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError, NoXaError
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from raybroker.client.admin.admin import AsyncAdmin
     from raybroker.client.destinations import Destination
+    from raybroker.client.producer.body_encoding import Serializer
 
 __all__ = ["Browser", "Connection", "Consumer", "Producer", "Session", "XaConnection"]
 
@@ -68,7 +69,7 @@ class Connection(PicklableConnection):
         self._sessions: list[Session] = []
 
     async def session(
-        self, ack: str = "auto", *, transacted: bool = False, redelivery_delay_ms: int | None = None,
+        self, ack: Ack = "auto", *, transacted: bool = False, redelivery_delay_ms: int | None = None,
         ack_window: int = 1,
     ) -> Session:  # fmt: skip
         """A session: one thread's producers and consumers with one acknowledgement mode.
@@ -138,7 +139,7 @@ class Connection(PicklableConnection):
     @property
     def client_id(self) -> str | None:
         """The client's identity over restarts; set it before the connection is used, else IllegalStateError."""
-        return self._core.client_id
+        return self._core.client_id if self._is_made else None
 
     @client_id.setter
     def client_id(self, client_id: str) -> None:
@@ -166,6 +167,13 @@ class Connection(PicklableConnection):
             await run(self._core.io, self._core.close())
         raise_first(faults)
 
+    def __repr__(self) -> str:
+        if not self._is_made:
+            return f"<{type(self).__name__}, not connected yet>"
+        name = f" {self._core.client_id}" if self._core.client_id is not None else ""
+        state = "closed" if self._core.closed else "started" if self._core.started else "not started"
+        return f"<{type(self).__name__}{name}, {state}, {len(self._sessions)} sessions>"
+
     async def __aenter__(self) -> Connection:
         await self.start()
         return self
@@ -186,7 +194,7 @@ class XaConnection(Connection):
     _transactions = XaTransactions
 
     async def session(
-        self, ack: str = "auto", *, transacted: bool = True, redelivery_delay_ms: int | None = None,
+        self, ack: Ack = "auto", *, transacted: bool = True, redelivery_delay_ms: int | None = None,
         ack_window: int = 1,
     ) -> Session:  # fmt: skip
         """A session with ``xa``; it is always transacted."""
@@ -255,7 +263,7 @@ class Session(Unpicklable):
         ttl_ms: int | None = None,
         delivery_delay_ms: int | None = None,
         unit_of_order: str | None = None,
-        serializer: str | None = None,
+        serializer: Serializer | None = None,
         compression_threshold: int | None = None,
         disable_message_id: bool = False,
         disable_message_timestamp: bool = False,
@@ -292,7 +300,7 @@ class Session(Unpicklable):
         threshold: int | None = None,
         no_local: bool = False,
         *,
-        serializer: str | None = None,
+        serializer: Serializer | None = None,
         ack_timeout_ms: int | None = None,
     ) -> Consumer:
         """A consumer of a queue, or a subscriber of a topic or of all topics that match a pattern.
@@ -386,11 +394,12 @@ class Session(Unpicklable):
         await self._run(unsubscribe(self._core, name))
 
     async def browser(
-        self, queue: Destination | str, selector: str | None = None, *, serializer: str | None = None
+        self, queue: Destination | str, selector: str | None = None, *, serializer: Serializer | None = None
     ) -> Browser:
         """Iterable over what waits in a queue; takes nothing. Raises InvalidDestinationError for a topic."""
         self._require_open()
-        browser = Browser(self, lambda: opening.browser(self._core, queue, selector, serializer))
+        make = partial(opening.browser, self._core, queue, selector, serializer)
+        browser = Browser(self, make, destination_of(queue).text)
         browser._fresh = await browser._open()
         self._browsers.append(browser)
         return browser
@@ -442,13 +451,14 @@ class Session(Unpicklable):
 
     @property
     def xa(self) -> Xa:
-        """Branches of distributed transactions; raises IllegalStateError unless connected by ``connect_xa``.
+        """Branches of distributed transactions; raises NoXaError, which is an IllegalStateError, unless connected by
+        ``connect_xa``.
 
         Each method returns an awaitable.
         """
         transactions = self._core.transactions
         if not isinstance(transactions, XaTransactions):
-            raise IllegalStateError("xa is for sessions of aio.connect_xa(); this connection is none")
+            raise NoXaError("xa is for sessions of aio.connect_xa(); this connection is none")
         return Xa(transactions, self._run)
 
     @property
@@ -509,6 +519,11 @@ class Session(Unpicklable):
         self._core.connection.sessions.remove(self._core)
         self.connection._sessions.remove(self)
         raise_first(faults)
+
+    def __repr__(self) -> str:
+        kind = "transacted" if self.transacted else f"ack={self._core.mode!r}"
+        made = f"{len(self._producers)} producers, {len(list(self._consumers))} consumers"
+        return f"<{type(self).__name__} {kind}, {'closed' if self.closed else made}>"
 
     async def __aenter__(self) -> Session:
         """Itself; leaving the ``async with`` closes it. Uncommitted work is rolled back, and when an exception ends the

@@ -283,20 +283,19 @@ class Producer(ProducerBase, HeaderHints):
     @property
     def duplicates(self) -> int:
         """Messages that were not taken because the destination had seen their dedup_id."""
-        return self._core.duplicates
+        return self._core.duplicates if self._is_made else 0
 
     @property
     def refused(self) -> int:
         """Messages that nobody waited for (persistent=False, fire_and_forget) and that the destination did not take, or
         of which nothing is known because the producer ended before they were confirmed."""
-        return self._core.refused
+        return self._core.refused if self._is_made else 0
 
     @property
     def flow_limit(self) -> float | None:
         """Messages a second that it may send now, since its destination is over a threshold or was lately; None: as
         many as it likes. Of several destinations, the lowest. See FlowControlEnabled, FlowMaximum, FlowMinimum."""
-        own = self._core
-        return own.flow_limit
+        return self._core.flow_limit if self._is_made else None
 
     async def close(self) -> None:
         """Wait until everything sent is settled, then close.
@@ -322,6 +321,12 @@ class Producer(ProducerBase, HeaderHints):
         self.session._producers.remove(self)
         if given_up:
             raise closed_while_full(core)
+
+    def __repr__(self) -> str:
+        if not self._is_made:
+            return f"<{type(self).__name__}, not opened yet>"
+        where = self._own.destination.text if self._own is not None else self._core.name
+        return f"<{type(self).__name__} for {where}{', closed' if self._core.closed else ''}>"
 
     async def __aenter__(self) -> Producer:
         return self
@@ -482,6 +487,10 @@ class Consumer(Unpicklable):
             if message is not None:
                 yield message
 
+    def __repr__(self) -> str:
+        state = "closed" if self._core.closed else f"{self._core.info()['buffered']} buffered"
+        return f"<{type(self).__name__} of {self._core.destination.text}, {state}>"
+
     async def __aenter__(self) -> Consumer:
         return self
 
@@ -493,8 +502,10 @@ class Consumer(Unpicklable):
 class Browser(Unpicklable):
     """Made by :meth:`Session.browser`: iterate over it, as often as you like; every pass sees the queue anew."""
 
-    def __init__(self, session: HandleSession, make: Callable[[], BrowserCore]) -> None:
+    def __init__(self, session: HandleSession, make: Callable[[], BrowserCore], text: str) -> None:
+        """``text``: what it looks at."""
         self.session = session
+        self._text = text
         self.closed = False
         self._make = make
         self._passes: list[BrowserCore] = []
@@ -538,6 +549,9 @@ class Browser(Unpicklable):
             await self._end(core)
         if self in self.session._browsers:
             self.session._browsers.remove(self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._text}{', closed' if self.closed else ''}>"
 
     async def __aenter__(self) -> Browser:
         return self

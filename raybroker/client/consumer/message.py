@@ -23,7 +23,7 @@ from raybroker.content.bodies import (
 from raybroker.content.headers import Header, decode_header, message_id
 from raybroker.model.block import Block
 from raybroker.model.bounds import MESSAGE_BYTES_MAX
-from raybroker.model.errors import IllegalStateError
+from raybroker.model.errors import IllegalStateError, MessageFormatError, UnreadableError
 from raybroker.model.large_block import LargeBlock
 from raybroker.model.record import Buffer
 from raybroker.model.units import GROUP_PROPERTY
@@ -122,9 +122,9 @@ class Message:
 
         A body that was compressed is decompressed here, at the first access, and not before.
 
-        Raises MessageFormatError for a body that does not decode, for a compressed one that is larger than
-        ``imq.message.max_size`` or whose codec is not installed here, or for a pickled one when the consumer did not
-        ask for that with ``serializer="pickle"``.
+        Raises UnreadableError, a MessageFormatError, for a body that does not decode, for a compressed one that is
+        larger than ``imq.message.max_size`` or whose codec is not installed here, or for a pickled one when the
+        consumer did not ask for that with ``serializer="pickle"``.
         """
         if self._body is _UNSET:
             delivery, index = self._delivery, self._index
@@ -136,7 +136,10 @@ class Message:
                 if kind == BYTES and type(delivery.block) is LargeBlock:
                     self._body = delivery.view.obj  # All of it, and no copy.
                     return self._body
-            self._body = data.tobytes() if kind == BYTES else self._decoded(kind, data)
+            try:
+                self._body = data.tobytes() if kind == BYTES else self._decoded(kind, data)
+            except MessageFormatError as error:
+                raise UnreadableError(*error.args) from error
         return self._body
 
     def inflated_bytes(self, most: int) -> int:

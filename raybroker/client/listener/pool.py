@@ -151,6 +151,10 @@ class Pool:
                 " survive a fork; deploy again in the child"
             )
 
+    def __repr__(self) -> str:
+        state = "stopped" if self._over.is_set() else f"{len(self._handles)} instances"
+        return f"<{type(self).__name__} of {self.listener.name}, {state}>"
+
     def __enter__(self) -> Pool:
         return self
 

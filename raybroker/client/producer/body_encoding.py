@@ -7,7 +7,7 @@ consumer has to opt in.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from raybroker.content.bodies import PICKLE, encode_body
 from raybroker.model.errors import ConfigError, MessageFormatError
@@ -16,6 +16,9 @@ from raybroker.model.record import Buffer
 SERIALIZERS = (None, "pickle")
 Encode = Callable[[Any], tuple[int, bytes]]
 """(kind, bytes) of a body."""
+
+
+Serializer = Literal["pickle"]
 
 
 def check_serializer(serializer: str | None) -> bool:

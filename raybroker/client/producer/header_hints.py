@@ -12,13 +12,18 @@ class HeaderHints:
     _core: OwnProducer
 
     @property
+    def _is_made(self) -> bool:
+        """There is a producer behind it; not so in a copy that was not used yet."""
+        return "_core" in self.__dict__
+
+    @property
     def disable_message_id(self) -> bool:
         """True: who receives a message sees no id ("", and none in selectors).
 
         It travels with one all the same, by which the broker recognises what is sent twice: that is what ``send``
         returns, and what administrators see.
         """
-        return not self._core.shared.named
+        return self._is_made and not self._core.shared.named
 
     @disable_message_id.setter
     def disable_message_id(self, value: bool) -> None:
@@ -28,7 +33,7 @@ class HeaderHints:
     @property
     def disable_message_timestamp(self) -> bool:
         """True: the timestamp of a message is 0. Its expiration and delivery time are what they would be."""
-        return not self._core.shared.stamped
+        return self._is_made and not self._core.shared.stamped
 
     @disable_message_timestamp.setter
     def disable_message_timestamp(self, value: bool) -> None:

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 from raybroker.client.arguments import check_arguments
 from raybroker.client.connection.connection import ConnectionCore
@@ -30,7 +30,8 @@ from raybroker.model.errors import BrokerError, ConfigError, ConnectionLostError
 from raybroker.model.setting import INT_MAX
 from raybroker.system.entropy import token
 
-MODES: Final = ("auto", "client", "dups_ok", "none")
+Ack = Literal["auto", "client", "dups_ok", "none"]
+MODES: Final[tuple[Ack, ...]] = ("auto", "client", "dups_ok", "none")
 MULTICAST: Final = ("multicast", "multicastnoacknowledge", "multicastnoack")
 """Modes of sessions for multicast topics, without underscores."""
 TRANSACTED: Final = "transacted"

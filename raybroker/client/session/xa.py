@@ -436,6 +436,9 @@ class Xa:
         self._transactions = transactions
         self._run = lambda call: run(transactions.to_the_end(call))
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
     def start(self, xid: Xid, flags: int = TMNOFLAGS) -> Any:
         """From now on the session works in this branch: TMNOFLAGS a new one, TMJOIN, or TMRESUME."""
         return self._run(self._transactions.start(xid, flags))
