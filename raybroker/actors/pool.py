@@ -20,9 +20,11 @@ from raybroker.client.connection.factory import connect
 from raybroker.client.listener.instance import COUNTS, READY_S, Instance
 from raybroker.client.listener.listener import Listener
 from raybroker.client.listener.pool import STOP_TIMEOUT_S, Pool
-from raybroker.model.errors import BrokerError, NoClusterError
+from raybroker.model.errors import BrokerError, ConfigError, NoClusterError
 from raybroker.system.supervision import Supervisor
 
+_ITS_OWN: Final = frozenset({"get_if_exists", "lifetime", "name", "namespace"})
+"""Options of Ray that would make an actor outlive its pool, or be another one's."""
 REPORT_S: Final = 5.0
 """How often an instance tells Ray's metrics what it has counted."""
 
@@ -93,7 +95,14 @@ def make_pool(
     listener: Listener, cluster: str, actor_options: dict[str, Any],
     backlog_of: Callable[[Listener, Connection], Callable[[], int]],
 ) -> Pool:  # fmt: skip
-    """A pool without instances yet. Raises NoClusterError."""
+    """A pool without instances yet. Raises NoClusterError, and ConfigError for options that are not for instances."""
+    refused = sorted(_ITS_OWN.intersection(actor_options))
+    if refused:
+        raise ConfigError(
+            f"actor_options={{{refused[0]!r}: …}} is not for instances of rb.deploy: they have no names and end with"
+            " the process that deployed them, since nobody else could stop them; keep that process running, for"
+            " example as a service, or deploy in a detached actor of your own"
+        )
     runtime.join_ray(cluster)
     if clusters.find(cluster) is None:
         raise NoClusterError(

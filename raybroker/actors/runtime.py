@@ -79,7 +79,7 @@ def join_ray(cluster: str = "default") -> None:
         except (OSError, RayError, RuntimeError) as error:
             raise NoClusterError(f"no Ray cluster can be reached ({error}); start one with: raybroker up") from None
         try:
-            ray.init(address="auto", namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
+            _init(address="auto")
         except (OSError, RayError, RuntimeError, ValueError) as error:
             raise NoClusterError(_why_not_let_in(where, error)) from None
 
@@ -121,16 +121,30 @@ def _probe() -> str:
 _MANY_WORKERS: Final = "PYTHON worker processes have been started on node"
 
 
-def _fewer_warnings() -> None:
+INSTANCE: Final = "ConsumerActor"
+"""The class of the instances of ``rb.deploy``, whose actors Ray names by it."""
+_ours: Final = threading.Event()
+"""This process was connected to Ray here, and not by the program."""
+
+
+def _init(**options: Any) -> None:
+    """``ray.init``: of what actors print the program shows what handlers of ``rb.deploy`` do; brokers have logs."""
+    _ours.set()
+    ray.init(namespace=NAMESPACE, log_to_driver=True, logging_level=logging.ERROR, **options)
+
+
+def _fewer_lines() -> None:
     """Keep Ray's warning of many worker processes off the program's output: brokers and consumers are meant to be many
-    actors. It goes to the log "raybroker.ray" at level DEBUG."""
+    actors. It goes to the log "raybroker.ray" at level DEBUG, as does what other actors print than those of
+    ``rb.deploy`` where the program has left the connecting to us."""
     worker: Any = getattr(ray._private, "worker", None)
     show = getattr(worker, "print_to_stdstream", None)
     if show is None:
         return
 
     def shown(data: dict[str, Any], *args: Any, **options: Any) -> Any:
-        lines = [line for line in data.get("lines", ()) if _MANY_WORKERS not in str(line)]
+        kept = not _ours.is_set() or str(data.get("actor_name") or "").startswith(INSTANCE)
+        lines = [line for line in data.get("lines", ()) if kept and _MANY_WORKERS not in str(line)]
         if len(lines) == len(data.get("lines", ())):
             return show(data, *args, **options)
         log.debug("%s", data["lines"])
@@ -139,7 +153,7 @@ def _fewer_warnings() -> None:
     worker.print_to_stdstream = shown
 
 
-_fewer_warnings()
+_fewer_lines()
 
 
 def keep_quiet() -> None:
@@ -159,8 +173,7 @@ def start_local_ray(**options: Any) -> None:
     with _joining:
         if ray.is_initialized():
             return
-        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-        ray.init(namespace=NAMESPACE, include_dashboard=False, **quiet, **options)
+        _init(include_dashboard=False, **options)
 
 
 def address() -> str:

@@ -101,6 +101,12 @@ class Placement:
             if key not in self._registry.where and owner is None:
                 how = "automatically" if automatic or is_reserved_name(key[1]) else "by an administrator"
                 log.info("[B1131] %s %s was created %s, on host %s (%s)", *key, how, host.key, host.hosting)
+                if automatic and key[0] == "queue" and ("topic", key[1]) in self._registry.where:
+                    log.warning(
+                        "[B1165] queue %s was created automatically, and there is a topic of that name: a name alone is"
+                        " a queue's; whoever means the topic writes topic:%s, or session.topic(%r)",
+                        key[1], key[1], key[1],
+                    )  # fmt: skip
             self._registry.put(key, host, auto=automatic, owner=owner, attributes=attributes)
             return host
 

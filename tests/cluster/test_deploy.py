@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import raybroker as rb
-from raybroker.errors import InvalidSelectorError, NoClusterError
+from raybroker.errors import ConfigError, InvalidSelectorError, NoClusterError
 from tests.contracts.handles import state_of, take, until
 
 ACTOR = {"num_cpus": 0}
@@ -49,6 +51,39 @@ def test_a_pool_of_coroutines_survives_its_queue_and_its_actors(cluster: Any, tm
             until(lambda: handled() == set(range(40)) and state_of(connection, "jobs")["messages"] == 0)
             until(lambda: pool.totals()["running"] == 2)
             assert pool.scale(1) == 2
+
+
+PRINTING = """
+import time
+import raybroker as rb
+
+@rb.listener(queue="printed")
+def handle(message):
+    print("handled", message.body, flush=True)
+
+with rb.connect() as connection:
+    pool = rb.deploy(handle, 1, {"num_cpus": 0})
+    connection.session().producer("printed").send_many(range(3))
+    while pool.totals()["messages"] < 3:
+        time.sleep(0.1)
+    time.sleep(3)  # Ray looks into the files of its actors now and then.
+    pool.stop()
+"""
+
+
+def test_a_program_that_connects_shows_what_its_handlers_print_and_nothing_of_brokers(cluster: Any) -> None:
+    environment = {**os.environ, "RAY_ADDRESS": cluster.address}
+    done = subprocess.run(
+        [sys.executable, "-c", PRINTING], capture_output=True, text=True, timeout=90, env=environment, check=True
+    )
+    lines = (done.stdout + done.stderr).splitlines()
+    assert sorted(line[line.index("handled") :] for line in lines) == ["handled 0", "handled 1", "handled 2"]
+
+
+@pytest.mark.parametrize("option", [{"lifetime": "detached"}, {"name": "mine"}])
+def test_a_pool_that_nobody_could_stop_is_refused(cluster: Any, option: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="end with the process that deployed them"):
+        rb.deploy(rb.listener(queue="jobs")(print), 1, {**ACTOR, **option})
 
 
 def test_what_cannot_be_deployed_says_why_and_leaves_no_actor(cluster: Any) -> None:

@@ -18,7 +18,17 @@ from raybroker.errors import (
 )
 from tests.contracts.conftest import ONE_FACE, MakeBroker
 from tests.contracts.handle_basics import held
-from tests.contracts.handles import LoopbackBroker, bodies, buffered, is_awaited, names_of, state_of, take, until
+from tests.contracts.handles import (
+    LoopbackBroker,
+    bodies,
+    buffered,
+    create,
+    is_awaited,
+    names_of,
+    state_of,
+    take,
+    until,
+)
 
 # ---- auto-creation and names (D-04, D-21, D-22) ----------------------------------------------------------------------
 
@@ -329,3 +339,21 @@ def test_more_producers_than_allowed_are_refused(broker: LoopbackBroker) -> None
     assert state_of(connection, name)["producers"] == 2
     second.close()
     third.close()
+
+
+@ONE_FACE
+def test_a_queue_that_is_made_beside_a_topic_of_its_name_is_told(
+    broker: LoopbackBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection, name, other = broker.connect(), broker.name(), broker.name()
+    create(connection, name, "topic")
+    session = connection.session()
+    with caplog.at_level("WARNING", "raybroker"):
+        session.producer(f"topic:{name}").send("to the topic")
+        session.producer(other).send("to a queue alone")
+        assert [record for record in caplog.records if "topic of that name" in record.getMessage()] == []
+        session.producer(name).send("to a queue")
+    (said,) = [record.getMessage() for record in caplog.records if "topic of that name" in record.getMessage()]
+    assert f"queue {name} was created automatically" in said
+    assert f"topic:{name}" in said
+    assert state_of(connection, name)["messages"] == 1

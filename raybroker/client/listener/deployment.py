@@ -28,7 +28,8 @@ def deploy(
     """Run a function marked with ``@rb.listener`` in instances that are attached when this returns.
 
     instances       how many, 1 to 1000; 1, or ``min``
-    actor_options   options of Ray for the actor of each, such as {"num_cpus": 1}
+    actor_options   options of Ray for the actor of each, such as {"num_cpus": 1}; not name and lifetime: a pool ends
+                    with its process
     cluster         by name
     loopback        name of a broker of this process (``rb.loopback(broker=name)``): the instances run on threads here,
                     without Ray, as a test of the function wants it
