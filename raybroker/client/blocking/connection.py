@@ -171,8 +171,9 @@ class Connection(PicklableConnection):
     def __repr__(self) -> str:
         if not self._is_made:
             return f"<{type(self).__name__}, not connected yet>"
-        name = f" {self._core.client_id}" if self._core.client_id is not None else ""
-        state = "closed" if self._core.closed else "started" if self._core.started else "not started"
+        core = self._core
+        name = f" {core.client_id}" if core.client_id is not None else ""
+        state = "closed" if core.closed else "started" if core.started else "not started"
         return f"<{type(self).__name__}{name}, {state}, {len(self._sessions)} sessions>"
 
     def __enter__(self) -> Connection:
@@ -214,6 +215,7 @@ class Session(Unpicklable):
         core = SessionCore(
             connection._core, mode, partial(confirmed, connection._core.io), redelivery_delay_ms=redelivery_delay_ms,
             transactions=connection._transactions, reply=weakly(self._reply), window=self._window,
+            tells_in_hand=mode == "dups_ok",
         )  # fmt: skip
         self.connection = connection
         self._core: SessionCore = core
@@ -226,8 +228,6 @@ class Session(Unpicklable):
         self._listening: Listening | None = None
         self.closed = False
         self._replier: Producer | None = None
-        if mode == "dups_ok":
-            core.spare_in_hand()
         core.connection.used = True
         core.connection.sessions.append(core)
 

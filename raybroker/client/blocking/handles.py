@@ -296,7 +296,8 @@ class Producer(ProducerBase, HeaderHints):
     def flow_limit(self) -> float | None:
         """Messages a second that it may send now, since its destination is over a threshold or was lately; None: as
         many as it likes. Of several destinations, the lowest. See FlowControlEnabled, FlowMaximum, FlowMinimum."""
-        return self._core.flow_limit if self._is_made else None
+        own = self._core if self._is_made else None
+        return own.flow_limit if own is not None else None
 
     def close(self) -> None:
         """Wait until everything sent is settled, then close.
@@ -326,8 +327,9 @@ class Producer(ProducerBase, HeaderHints):
     def __repr__(self) -> str:
         if not self._is_made:
             return f"<{type(self).__name__}, not opened yet>"
-        where = self._own.destination.text if self._own is not None else self._core.name
-        return f"<{type(self).__name__} for {where}{', closed' if self._core.closed else ''}>"
+        core = self._core
+        where = core.destination.text if core.destination is not None else core.name
+        return f"<{type(self).__name__} for {where}{', closed' if core.closed else ''}>"
 
     def __enter__(self) -> Producer:
         return self
@@ -489,8 +491,9 @@ class Consumer(Unpicklable):
                 yield message
 
     def __repr__(self) -> str:
-        state = "closed" if self._core.closed else f"{self._core.info()['buffered']} buffered"
-        return f"<{type(self).__name__} of {self._core.destination.text}, {state}>"
+        core = self._core
+        state = "closed" if core.closed else f"{core.info()['buffered']} buffered"
+        return f"<{type(self).__name__} of {core.destination.text}, {state}>"
 
     def __enter__(self) -> Consumer:
         return self

@@ -101,13 +101,14 @@ class SessionCore:
     transactions  makes those of a transacted session
     reply         how this face sends a reply to a message
     window        of "auto" where more than one message may be unconfirmed
+    tells_in_hand  lazy acknowledgements leave out what the application has in hand, until it comes back
     """
 
     def __init__(
         self, connection: ConnectionCore, mode: str, finish: Callable[[Confirmations], Any], *,
         redelivery_delay_ms: int | None = None,
         transactions: Callable[[SessionCore], SessionTransactions] = SessionTransactions,
-        reply: Reply = no_reply, window: AcknowledgementWindow | None = None,
+        reply: Reply = no_reply, window: AcknowledgementWindow | None = None, tells_in_hand: bool = False,
     ) -> None:  # fmt: skip
         self.connection = connection
         self.owner = f"{connection.identity}.{token(OWNER_BYTES).hex()}"
@@ -131,7 +132,7 @@ class SessionCore:
         self._window = window
         self.in_hand: Message | None = None
         """What a listener is called with at the moment."""
-        self._done: int | None = None
+        self._done: int | None = 0 if tells_in_hand else None
         """Serial of the last message that the application is done with; None: of all that were handed out."""
         self.uncovered = UncoveredDeliveries()
         """What was handed out and went back, for the next acknowledgement to tell."""
@@ -196,10 +197,6 @@ class SessionCore:
             self.flush_lazily()
 
         self.connection.io.loop.call_later(DUPS_OK_S, over)
-
-    def spare_in_hand(self) -> None:
-        """From now on lazy acknowledgements leave out what the application has in hand, until it comes back."""
-        self._done = self._serial
 
     def waits(self) -> None:
         """The application waits for more, and nothing is here: it is done with what it has."""
