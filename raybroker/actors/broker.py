@@ -40,7 +40,6 @@ from raybroker.broker.cluster_shell import Clustering
 from raybroker.broker.join_settings import settings_of
 from raybroker.broker.link_security import cluster_tls
 from raybroker.broker.memory import BrokerMemory
-from raybroker.broker.transactions import branch_states
 from raybroker.cluster.change_record import Change, RecordState
 from raybroker.cluster.member import Member
 from raybroker.cluster.member_messages import Envelope
@@ -592,7 +591,8 @@ class BrokerActor:
 
     async def branch_states(self, key: bytes) -> list[str]:
         """States of an XA branch on all hosts of the cluster."""
-        return branch_states(await self.carry_out("list_transactions", {}), key)
+        await self._ready()
+        return await self._cluster.branch_states(key)
 
     async def settings(self) -> dict[str, Any]:
         """What was configured for clients of this cluster."""

@@ -33,6 +33,7 @@ from raybroker.broker.health import ClusterHealth
 from raybroker.broker.path_service import Paths
 from raybroker.broker.remote_broker import Peers
 from raybroker.broker.remote_host import HostElsewhere
+from raybroker.broker.transactions import branch_states
 from raybroker.broker.user_administration import ClusterUsers
 from raybroker.cluster.change_record import Change
 from raybroker.cluster.member_messages import Envelope
@@ -257,6 +258,10 @@ class ClusterBroker:
         if declared.by is By.CLUSTER:
             return await self._verbs[verb](**args)
         return await self._spread.carry_out(declared, args)
+
+    async def branch_states(self, key: bytes) -> list[str]:
+        """States of an XA branch, one of each host of the cluster that has it and can be asked."""
+        return branch_states(await self.admin("list_transactions", {}), key)
 
     # ---- what other brokers ask ------------------------------------------------------------------------------------
 
