@@ -15,7 +15,7 @@ CALLED = {
 """Name that is imported → name that is installed, where they differ."""
 
 
-@pytest.mark.parametrize(("package", "extra"), [*EXTRAS.items(), *((name, "server") for name in SERVER)])
+@pytest.mark.parametrize(("package", "extra"), [*EXTRAS.items(), *((name, "server") for name in sorted(SERVER))])
 def test_the_extra_that_is_named_brings_the_package(package: str, extra: str) -> None:
     brings = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"][extra]
     assert any(text.lower().startswith(CALLED.get(package, package)) for text in brings)

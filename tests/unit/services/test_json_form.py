@@ -45,7 +45,8 @@ TABLE: list[tuple[Any, Any]] = [
     ({1.5: "b", None: "c", True: "d"}, {"1.5": "b", "null": "c", "true": "d"}),
     ({(1, 2): "a", b"b": "c", dt.date(2026, 3, 1): "d"}, {"[1,2]": "a", "Yg==": "c", "2026-03-01": "d"}),
 ]  # fmt: skip
-ROWS = pytest.mark.parametrize(("value", "form"), TABLE, ids=lambda value: f"{type(value).__name__} {value!r:.40}")
+NAMES = [f"{type(value).__name__} {row}" for row, (value, _) in enumerate(TABLE)]
+ROWS = pytest.mark.parametrize(("value", "form"), TABLE, ids=NAMES)
 
 
 def strictly(data: bytes) -> Any:
