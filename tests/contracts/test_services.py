@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import raybroker as rb
+from raybroker.client.session.xa import XAER_DUPID, XAER_NOTA
 from raybroker.errors import (
     ConfigError,
     IllegalStateError,
@@ -25,6 +26,7 @@ from raybroker.errors import (
     RequestTimeoutError,
     ResourceAllocationError,
     SecurityError,
+    XAError,
 )
 from raybroker.security.user_file import Entry, UserFile
 from raybroker.services.arrivals import ARRIVING_OF_ADDRESS_MAX
@@ -122,6 +124,25 @@ def test_the_same_handles_work_from_outside(outside: Outside) -> None:
     replier.start()
     assert session.request(session.queue("ask"), 21, timeout=20).body == 42
     replier.join()
+
+
+def test_branches_from_outside_have_the_codes_of_branches_inside(outside: Outside) -> None:
+    """Users who may not administer: another's XID is refused at start, and what is not there is XAER_NOTA"""
+    first, second = (rb.connect_xa(outside.url(), username="ann", password="secret") for _ in range(2))
+    with first, second:
+        xid = rb.Xid(1, b"global", b"branch")
+        one, two = first.session(), second.session()
+        one.xa.start(xid)
+        one.producer("orders").send("x")
+        one.xa.end(xid)
+        with pytest.raises(XAError) as refused:
+            two.xa.start(xid)
+        assert refused.value.code == XAER_DUPID
+        one.xa.rollback(xid)
+        for call in (one.xa.commit, one.xa.rollback, two.xa.commit, two.xa.rollback):
+            with pytest.raises(XAError) as refused:
+                call(xid)
+            assert refused.value.code == XAER_NOTA
 
 
 def test_a_login_that_is_too_slow_is_refused_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,7 @@ from raybroker.model.errors import (
     ConnectionLostError,
     IllegalStateError,
     InvalidDestinationError,
+    SecurityError,
     TransactionInProgressError,
     TransactionRolledBackError,
     XAError,
@@ -337,7 +338,12 @@ class XaTransactions(SessionTransactions):
         self.branches.pop(branch.xid, None)
 
     async def _settle_recovered(self, xid: Xid, *, commit: bool) -> None:
-        rows = await self._rows_of(xid)
+        try:
+            rows = await self._rows_of(xid)
+        except SecurityError:  # Who may not administer may still ask whether there is such a branch at all.
+            if await self._session.connection.directory.branch_states(xid.pack()):
+                raise
+            rows = []
         if not rows:
             raise XAStateError(f"there is no branch {xid}: it was never prepared, or it is settled", XAER_NOTA)
         admin = self._session.connection.directory.admin
