@@ -41,6 +41,7 @@ from raybroker.broker.join_settings import settings_of
 from raybroker.broker.link_security import cluster_tls
 from raybroker.broker.memory import BrokerMemory
 from raybroker.cluster.change_record import Change, RecordState
+from raybroker.cluster.events import HostBack
 from raybroker.cluster.member import Member
 from raybroker.cluster.member_messages import Envelope
 from raybroker.config import Config
@@ -107,19 +108,24 @@ class BrokerSpec:
 
 
 class _WhenReady:
-    """Carries the record out once every host was asked what it serves: what is not known may be there."""
+    """Carries the record out once every host was asked what it serves, or said why it does not start: what is not
+    known may be there."""
 
     def __init__(self, actor: BrokerActor) -> None:
         self._actor = actor
         self._applying = actor._broker.applying(actor._take_brokers)
 
-    async def apply(self, changes: tuple[Change, ...]) -> None:
-        (await self._actor._ready()).registry.require_all_asked("what the record changes")
-        await self._applying.apply(changes)
+    async def apply(self, changes: tuple[Change, ...]) -> bool:
+        await self._begin()
+        return await self._applying.apply(changes)
 
-    async def apply_whole(self, wanted: RecordState) -> None:
-        (await self._actor._ready()).registry.require_all_asked("what the record changes")
-        await self._applying.apply_whole(wanted)
+    async def apply_whole(self, wanted: RecordState) -> bool:
+        await self._begin()
+        return await self._applying.apply_whole(wanted)
+
+    async def _begin(self) -> None:
+        (await self._actor._ready()).registry.require_started("what the record changes")
+        self._actor._applied_partly |= bool(self._actor._broker.registry.unasked)
 
 
 class BrokerActor:
@@ -210,8 +216,10 @@ class BrokerActor:
             memory=self._memory,
         )
         self._adopted = self._keyed = False
-        self._refusals: dict[str, tuple[str, str]] = {}
-        """Host → code and text of the error by which it serves nothing as long as its process lives."""
+        self._refusals: dict[str, str] = {}
+        """Host → code of the error by which it does not start; the text is in ``registry.away.refused``."""
+        self._applied_partly = False
+        """The record was carried out while hosts were away: it is once more when they are back."""
         self._adopting = asyncio.Lock()
         self._nodes: dict[str, str] = {spec.broker: self._node}
         self._learnt: dict[str, int] = {}
@@ -318,21 +326,26 @@ class BrokerActor:
         actor = runtime.create_actor(PathActor, spec.cluster, directory, lease_ms, name=name, node=self._node)
         runtime.call_blocking(actor.row)
 
-    async def _ready(self) -> Broker:
-        """Adopt the hosts that the catalogue names, once; those that cannot be reached now are tried again.
+    async def _ready(self, *, again: bool = False) -> Broker:
+        """Adopt the hosts that the catalogue names, once; those that cannot be reached now are tried again, those that
+        do not start with ``again`` alone: whoever wants something else does not wait for them.
 
         Raises ConfigError where their connections are to be encrypted, and there is no key.
         """
         if not self._keyed:
             await asyncio.to_thread(cluster_tls, self._spec.config, self._directory.parent)
             self._keyed = True
-        if self._adopted and not self._broker.registry.unasked:
+        if self._adopted and not self._unasked_rows(again):
             return self._broker
         async with self._adopting:
             if not self._adopted:
                 self._broker.registry.unasked = dict(self._catalogue.hosts)
-            await in_parallel(HOSTS_AT_ONCE, (partial(self._adopt, *row) for row in self._unasked_rows()))
+            before = len(self._broker.registry.unasked)
+            await in_parallel(HOSTS_AT_ONCE, (partial(self._adopt, *row) for row in self._unasked_rows(again)))
             self._adopted = True
+            if self._applied_partly and len(self._broker.registry.unasked) < before:
+                self._applied_partly = False
+                self._cluster.clustering.feed(HostBack())
             await self._spare.keep()  # Not before: until then it would be one of the hosts that are asked.
             try:
                 await self._broker.placement.ready()
@@ -340,8 +353,9 @@ class BrokerActor:
                 log.warning("broker %s has no mq.sys.dmq yet: %s", self._spec.broker, error)
         return self._broker
 
-    def _unasked_rows(self) -> list[tuple[str, str]]:
-        return list(self._broker.registry.unasked.items())
+    def _unasked_rows(self, again: bool) -> list[tuple[str, str]]:
+        registry = self._broker.registry
+        return [(name, how) for name, how in registry.unasked.items() if again or name not in registry.away.refused]
 
     async def _adopt(self, host: str, hosting: str) -> None:
         """One host, whose process starts if it does not run; one that cannot be asked now stays unasked."""
@@ -352,26 +366,28 @@ class BrokerActor:
             await self._ask_why(remote)
             return
         self._refusals.pop(host, None)
-        del self._broker.registry.unasked[host]
+        self._broker.registry.take(host)
 
     async def _ask_why(self, host: RemoteHost | HostInBroker) -> None:
         """A host that answers, and has not opened its store, says why; one that tries again by itself is waited for."""
-        before = self._refusals.pop(host.spec.host, None)
+        refused, name = self._broker.registry.away.refused, host.spec.host
         try:
             await host.where(WHY_TIMEOUT_S)
         except (ConnectionLostError, RequestTimeoutError, UnreachableError):
-            return
+            self._refusals.pop(name, None)
+            refused.pop(name, None)
         except BrokerError as error:
-            found = self._refusals[host.spec.host] = (error.code, f"host {host.key} does not start: {error}")
-            if found != before:
-                log.error("[B3183] %s", found[1])
+            why = f"host {host.key} does not start: {error}"
+            if why != refused.get(name):
+                log.error("[B3183] %s", why)
+            self._refusals[name], refused[name] = error.code, why
 
     async def _sweep(self) -> None:
         """Settle what dead clients left open, for as long as the broker lives, also when nobody calls it."""
         while True:
             await asyncio.sleep(SWEEP_S)
             try:
-                broker = await self._ready()
+                broker = await self._ready(again=True)
                 await broker.placement.ready()
                 await self._spare.keep()
                 await broker.properties.tell()
@@ -632,15 +648,18 @@ class BrokerActor:
 
     async def ready(self) -> dict[str, Any]:
         """Wait until every host that can be reached serves; then who we are, whether clients are taken, and refusals:
-        code and text of the errors of hosts that do not open their stores, or of the broker that does not start;
+        code and text of the errors of hosts that do not open their stores where no host does, or of the broker that
+        does not start; ``away``: why hosts do not start;
         ``services``: why those that were asked for do not listen."""
         if self._failure is not None:
             return self._row_of_failure(self._failure)
-        await self._ready()
+        registry = (await self._ready()).registry
+        away = dict(registry.away.refused)
         return {
             "broker": self._spec.broker, "cluster": self._spec.cluster, "pid": os.getpid(), "node": self._node,
             "metrics_url": self._observing.url, **self._cluster.clustering.row(),
-            "refusals": sorted(self._refusals.values()), "services": await self._services.failure(),
+            "refusals": [] if registry.hosts else sorted((code, away[name]) for name, code in self._refusals.items()),
+            "away": sorted(away.values()), "services": await self._services.failure(),
         }  # fmt: skip
 
     def _row_of_failure(self, failure: BrokerError) -> dict[str, Any]:

@@ -96,6 +96,16 @@ class Cluster:
                 continue
         return {broker: why for broker, why in found.items() if why}
 
+    def hosts_away(self) -> list[str]:
+        """Why hosts of brokers that answer do not start; the others serve without them."""
+        found = []
+        for broker in self.brokers:
+            try:
+                found += self.state(broker).get("away", ())
+            except BrokerError:
+                continue
+        return found
+
     def contradictions(self) -> list[str]:
         """Where the configuration of a broker that answers names another master than the record."""
         found = []

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.admin.verbs import VERBS, implementations
+from raybroker.broker import host_listing
 from raybroker.broker.broker_metrics import Measuring
 from raybroker.broker.broker_properties import Keep, Properties, keep_nothing
 from raybroker.broker.clients_inside import ClientsInside
@@ -23,7 +24,6 @@ from raybroker.broker.destination_registry import Key, Registry
 from raybroker.broker.destinations import Destinations
 from raybroker.broker.ending import Ending
 from raybroker.broker.health import Health
-from raybroker.broker.host_listing import require_whole
 from raybroker.broker.memory import Guarded, Unguarded
 from raybroker.broker.message_administration import Messages
 from raybroker.broker.metrics_topics import Publishing
@@ -139,7 +139,8 @@ class Broker:
             changing, self.services, lambda: self.registry.hosts, SystemClock().now_ms(), broker=name
         )
         self.health = Health(
-            self._shown, lambda: self.registry.hosts, unasked, self.services, self.admin, broker=name
+            self._shown, lambda: self.registry.hosts, lambda: host_listing.unasked(self.registry), self.services,
+            self.admin, broker=name,
         )
         self._verbs = implementations(
             self, self.services, self.destinations, self.subscriptions, self.schedules, self.transactions,
@@ -272,7 +273,7 @@ class Broker:
         if selector:
             compile_selector(selector)
         rows = await self.subscriptions.list_subscriptions()
-        require_whole(rows, f"whether subscription {name!r} exists")
+        host_listing.require_whole(rows, f"whether subscription {name!r} exists")
         known = [(row["client_id"] or "", row["name"]) for row in rows if row["durable"]]
         new_identity(known, name, client_id)
         await self.locate("topic", topic, True)

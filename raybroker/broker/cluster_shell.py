@@ -42,10 +42,13 @@ Carry = Callable[[str, Envelope], None]
 
 
 class Applier(Protocol):
-    """Carries out changes on this broker's own destinations; raises a BrokerError for what it could not."""
+    """Carries out changes on this broker's own destinations; raises a BrokerError for what it could not.
 
-    async def apply(self, changes: tuple[Change, ...]) -> None: ...
-    async def apply_whole(self, wanted: RecordState) -> None: ...
+    Both say whether a part waits for a host that does not start.
+    """
+
+    async def apply(self, changes: tuple[Change, ...]) -> bool: ...
+    async def apply_whole(self, wanted: RecordState) -> bool: ...
 
 
 class Clustering:
@@ -173,13 +176,13 @@ class Clustering:
 
     async def _apply(self, action: ev.Apply) -> None:
         """Carry entries out. What can never be done here is said in the log, and does not hold up what comes after."""
-        failure = ""
+        failure, partly = "", False
         failpoint("record.apply")
         try:
             if action.whole is not None:
-                await self._applier.apply_whole(action.whole)
+                partly = await self._applier.apply_whole(action.whole)
             else:
-                await self._applier.apply(action.changes)
+                partly = await self._applier.apply(action.changes)
         except BrokerError as error:
             text = str(error) or error.code
             log.error("broker %s could not carry out entry %d: %s", self.member.name, action.number, text)
@@ -188,7 +191,7 @@ class Clustering:
             log.exception("broker %s could not carry out entry %d", self.member.name, action.number)
             failure = repr(error)
         failpoint("record.applied")
-        self.feed(ev.Applied(action.number, failure))
+        self.feed(ev.Applied(action.number, failure, partly))
         self._ring()
 
     async def reached(self, number: int, timeout_s: float) -> bool:

@@ -95,6 +95,8 @@ class Definitions:
             raise InvalidDestinationError(f"{key[0]} {name!r} exists and is orphaned: {HOW_TO_ADOPT}")
         if key in self._registry.where or self.recorded(key) is not None:
             raise InvalidDestinationError(f"{key[0]} {name!r} exists already; update or destroy it")
+        if self._registry.away.refused:  # The record would have it, and nobody could use it until that host is back.
+            self._registry.require_all_asked(f"{key[0]} {name!r}")
         check_attribute_names(attributes, key[0])
         self._destinations.require_memory(*key)
         given = self._templates.applied(attributes, key[0])

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from raybroker.broker.away_hosts import AwayHosts
 from raybroker.hosting.host_port import HostPort
 from raybroker.model.errors import ConfigError, ConnectionLostError, InvalidDestinationError
 from raybroker.model.names import (
@@ -50,6 +51,8 @@ class Registry:
         """Those that a restored record does not know: an administrator adopts or destroys them."""
         self.unasked: dict[str, str] = {}
         """Hosts (name → hosting) that could not be asked yet what they serve: meanwhile nothing is surely missing."""
+        self.away = AwayHosts(self.host_key)
+        """Those of them that answer, and do not start."""
         self.version = int.from_bytes(entropy.token(6), "little")
         """Grows with each topic that comes or goes. Starts anywhere, so that a broker that came back is a change."""
         self._bell = asyncio.Event()
@@ -61,6 +64,7 @@ class Registry:
         """A destination is there; what was auto-created and is created by an administrator is so no more."""
         new = key not in self.where
         self.where[key] = host
+        self.away.awaited.discard(key)
         if attributes is not None:
             self.traits[key] = {name: attributes[name] for name in TRAITS if name in attributes}
         if auto and new:
@@ -82,6 +86,7 @@ class Registry:
         self.owners.pop(key, None)
         self.traits.pop(key, None)
         self.orphans.discard(key)
+        self.away.awaited.discard(key)
         if known is not None:
             self._note(key)
 
@@ -109,8 +114,19 @@ class Registry:
     def require_all_asked(self, what: str) -> None:
         """What is not known may live on a host that has not answered since the broker started."""
         if self.unasked:
-            hosts = ", ".join(sorted(self.unasked))
-            raise ConnectionLostError(f"{what} is not known, and hosts {hosts} cannot be asked now; try again")
+            hosts, why = ", ".join(sorted(self.unasked)), self.away.told(self.unasked)
+            told = f" ({why})" if why else ""
+            raise ConnectionLostError(f"{what} is not known, and hosts {hosts} cannot be asked now{told}; try again")
+
+    def require_started(self, what: str) -> None:
+        """As :meth:`require_all_asked`, but what does not start is not waited for."""
+        if self.unasked.keys() - self.away.refused.keys():
+            self.require_all_asked(what)
+
+    def take(self, name: str) -> None:
+        """A host was asked what it serves."""
+        self.unasked.pop(name, None)
+        self.away.refused.pop(name, None)
 
     def host_key(self, name: str) -> str:
         """The key of a host that is known by its name alone."""

@@ -175,8 +175,17 @@ class Destinations:
         for host, (_, failure) in zip(by_host, answers, strict=True):
             if failure:
                 missing[host.key] = failure
-        rows = sorted((row for found, _ in answers for row in found), key=lambda row: (row["name"], row["type"]))
-        return Listing(rows, missing)
+        rows = [row for found, _ in answers for row in found] + self._away(type)
+        return Listing(sorted(rows, key=lambda row: (row["name"], row["type"])), missing)
+
+    def _away(self, type_: str | None) -> list[Row]:
+        """The rows of destinations that must be on hosts which do not start."""
+        why = host_listing.unasked(self._registry)
+        hosts, error = ", ".join(sorted(why)), "; ".join(text for _, text in sorted(why.items()))
+        return [
+            {"name": name, "type": kind, "state": "UNKNOWN", "host": hosts, "error": error}
+            for kind, name in self._registry.away.awaited if why and type_ in (None, kind)
+        ]
 
     async def _rows(self, host: HostPort, keys: list[Key]) -> tuple[list[Row], str]:
         """The rows of destinations on one host, and why the host does not answer; it is not asked again then."""

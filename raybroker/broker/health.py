@@ -62,12 +62,12 @@ class Services(Protocol):
 
 
 class Health:
-    """Of one broker. ``own``: what it says of itself; ``unasked``: hosts that have not answered since it was started;
+    """Of one broker. ``own``: what it says of itself; ``unasked``: why hosts have not answered since it was started;
     ``ask``: carries out its verbs. ``require_open`` raises while it takes no clients; a cluster gives it."""
 
     def __init__(
-        self, own: Callable[[], Row], hosts: Callable[[], Iterable[AskedHost]], unasked: Callable[[], Iterable[str]],
-        services: Services, ask: Ask, *, broker: str,
+        self, own: Callable[[], Row], hosts: Callable[[], Iterable[AskedHost]],
+        unasked: Callable[[], Mapping[str, str]], services: Services, ask: Ask, *, broker: str,
     ) -> None:  # fmt: skip
         self.require_open: Callable[[], None] = lambda: None
         self._own = own
@@ -145,7 +145,7 @@ class Health:
 
     async def _host_rows(self) -> list[Row]:
         rows = await asyncio.gather(*(self._host_row(host) for host in list(self._hosts())))
-        silent = [{"host": key, "failure": "it has not answered since the broker started"} for key in self._unasked()]
+        silent = [{"host": key, "failure": why} for key, why in self._unasked().items()]
         return [*rows, *silent]
 
     async def _host_row(self, host: AskedHost) -> Row:

@@ -13,7 +13,6 @@ from raybroker.model.listing import Listing, Row
 
 LIST_TIMEOUT_S: Final = 5.0
 """How long one host may take for one question of a list verb."""
-NOT_ASKED: Final = "it has not answered since the broker started"
 
 
 async def asked(question: Awaitable[list[Row]]) -> list[Row]:
@@ -50,7 +49,7 @@ async def _answer(question: Awaitable[list[Row]]) -> list[Row] | str:
 
 def unasked(registry: Registry) -> dict[str, str]:
     """Hosts of which it is not known yet what they serve → why."""
-    return {registry.host_key(name): NOT_ASKED for name in registry.unasked}
+    return registry.away.reasons(registry.unasked)
 
 
 def require_whole(rows: list[Row], what: str) -> None:
@@ -58,6 +57,12 @@ def require_whole(rows: list[Row], what: str) -> None:
     missing = rows.missing if isinstance(rows, Listing) else {}
     if missing:
         raise ConnectionLostError(f"{what} is not known: {', '.join(sorted(missing))} cannot be asked now; try again")
+
+
+def require_asked(registry: Registry, rows: Listing, what: str) -> None:
+    """As :meth:`require_whole`, for whom it is enough to know what the hosts have that serve."""
+    away = unasked(registry)
+    require_whole(Listing((), {key: why for key, why in rows.missing.items() if key not in away}), what)
 
 
 async def found_among(

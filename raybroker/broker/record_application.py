@@ -2,6 +2,9 @@
 
 Carrying a change out twice does no harm.  A destination that was auto-created here and is now created for the whole
 cluster keeps its messages and takes the attributes.
+
+While a host does not start, what is not known may be there: it is neither made elsewhere nor taken for gone.
+Everything else is carried out, and all of the record once more when the host is back.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from raybroker.broker.destination_registry import Key, Registry
-from raybroker.broker.host_listing import require_whole
+from raybroker.broker.host_listing import require_asked
 from raybroker.broker.placement import Placement
 from raybroker.broker.policies import Policies
 from raybroker.broker.quotas import Quotas
@@ -54,9 +57,13 @@ class Applying:
         self._locate = locate
         self._brokers_changed = brokers_changed
 
-    async def apply(self, changes: Sequence[Change]) -> None:
-        """Carry out changes in order; raises the first error after having tried all."""
+    async def apply(self, changes: Sequence[Change]) -> bool:
+        """Carry out changes in order; raises the first error after having tried all.
+
+        Whether hosts were away, for which a part of it may have to wait.
+        """
         failed: BrokerError | None = None
+        partly = bool(self._registry.unasked)
         if any(change.kind in ("add_broker", "remove_broker") for change in changes):
             self._brokers_changed()
         for kind, some in groupby(changes, lambda change: change.kind):
@@ -66,17 +73,19 @@ class Applying:
                 failed = failed or error
         if failed is not None:
             raise failed
+        return partly
 
-    async def apply_whole(self, wanted: RecordState) -> None:
+    async def apply_whole(self, wanted: RecordState) -> bool:
         """Make ``wanted``, which the record leads to, true, whatever is here.
 
         What the record once had is destroyed: that is what happened to it meanwhile. Anything else that the
         record does not have is orphaned: after a restore only an administrator can know whether it is still
-        wanted, with its messages. It is named in the log.
+        wanted, with its messages. It is named in the log. The answer is that of :meth:`apply`.
         """
         have = await self._present(wanted)
         registry = self._registry
         registry.orphans.clear()
+        registry.away.awaited.clear()
         for key in [key for key in have.destinations if key not in wanted.destinations]:
             if key not in wanted.past:
                 log.warning("%s %s is not in the configuration change record, and orphaned: adopt or destroy it", *key)
@@ -87,14 +96,15 @@ class Applying:
                 log.warning("durable subscription %r of topic %s is not in the configuration change record, and"
                             " orphaned: open or destroy it", key[1], fields["topic"])  # fmt: skip
                 del have.subscriptions[key]
-        await self.apply(differences(have, wanted))
+        partly = await self.apply(differences(have, wanted))
         self._brokers_changed()
+        return partly
 
     async def _present(self, wanted: RecordState) -> RecordState:
         """What is here, as a record would have it."""
         have, registry = RecordState(), self._registry
         subscriptions = await self._subscriptions.list_subscriptions()
-        require_whole(subscriptions, "what the record changes")
+        require_asked(registry, subscriptions, "what the record changes")
         for row in subscriptions:
             if row["durable"]:
                 fields = {key: row[key] for key in ("topic", "shared", "selector", "no_local")}
@@ -128,6 +138,10 @@ class Applying:
         attributes = wanted.destinations.get(key, {})
         have.destinations[key] = {name: there.get(name, value) for name, value in attributes.items()}
 
+    def _may_be_away(self, key: Key) -> bool:
+        """Whether a destination is not here, and may be on a host that cannot be asked."""
+        return bool(self._registry.unasked) and not self._placement.maybe_there(key)
+
     def _is_local(self, key: Key) -> bool:
         return bool(self._registry.traits.get(key, {}).get(ONLY_HERE))
 
@@ -160,7 +174,9 @@ class Applying:
         many: list[Row] = []
         for change in changes:
             key, attributes = _key(change), dict(change.attributes)
-            if self._is_local(key):
+            if self._may_be_away(key):
+                self._registry.away.awaited.add(key)
+            elif self._is_local(key):
                 log.error("%s %s of the configuration change record is not made here: this broker has one for its own"
                           " clients alone (isLocalOnly); destroy that one, and restart the broker", *key)  # fmt: skip
             elif not self._placement.maybe_there(key) and attributes.get("hosting") == "shared":
@@ -176,6 +192,8 @@ class Applying:
     async def _update(self, change: Change) -> None:
         key = _key(change)
         host = self._registry.find(*key)
+        if self._may_be_away(key):
+            return
         if host is None:
             raise InvalidDestinationError(f"{key[0]} {key[1]!r} is to be updated and is not here")
         changes = {name: value for name, value in change.attributes.items() if _changeable(name)}
@@ -184,6 +202,7 @@ class Applying:
     async def _destroy(self, change: Change) -> None:
         key = _key(change)
         host = self._registry.find(*key)
+        self._registry.away.awaited.discard(key)
         if host is not None:
             await self._placement.destroy(key, host)
 
@@ -209,6 +228,8 @@ class Applying:
         fields: dict[str, Any] = dict(change.attributes)
         if self._is_local(("topic", str(fields["topic"]))):
             return  # Its messages are for clients of this broker alone, and their subscriptions are in no record.
+        if self._may_be_away(("topic", str(fields["topic"]))):
+            return
         await self._locate("topic", fields["topic"], True)
         await self._subscriptions.install(
             fields["topic"], client_id, name, bool(fields["shared"]), fields["selector"], bool(fields["no_local"])
@@ -216,6 +237,8 @@ class Applying:
 
     async def _unsubscribe(self, change: Change) -> None:
         client_id, name = change.key
+        if self._registry.unasked and not self._subscriptions.is_known(client_id, name):
+            return
         try:
             await self._subscriptions.destroy_subscription(name, client_id)
         except InvalidDestinationError:
@@ -234,6 +257,8 @@ class Applying:
         await self._quotas.put(name, quota_of({**(kept or {}), **change.attributes}))
 
     async def _drop_quota(self, change: Change) -> None:
+        if self._registry.unasked:
+            return  # What is there may refer to it.
         await self._quotas.drop(change.key[0])
 
     async def _set_policy(self, change: Change) -> None:

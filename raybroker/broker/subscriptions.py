@@ -39,6 +39,10 @@ class Subscriptions:
             if row["durable"]:
                 self._topics.setdefault(_identity(row), set()).add(row["topic"])
 
+    def is_known(self, client_id: str | None, name: str) -> bool:
+        """Whether a durable subscription may be on a host that was asked."""
+        return (client_id or "", name) in self._topics
+
     def forget_topic(self, topic: str) -> None:
         """A topic is gone, and its subscriptions with it."""
         for identity, topics in list(self._topics.items()):

@@ -163,12 +163,13 @@ def _say_what_runs(cluster: Any, there: Any, place: places.Place, *, given: bool
     brokers_up = [one for one in cluster.brokers if one not in troubles]
     output.say(f"cluster {cluster.name} {verb}: brokers {', '.join(brokers_up) or 'none'}, Ray at {place.address}")
     silent = _silent_services(cluster)
-    for text in (*troubles.values(), *cluster.contradictions(), *silent):
+    away = cluster.hosts_away()
+    for text in (*troubles.values(), *away, *cluster.contradictions(), *silent):
         output.error(text)
     if there is not None and given:
         output.error("the cluster was running: its configuration is the one it was started with")
     _say_how_to_go_on(cluster.name, place)
-    if troubles or silent:
+    if troubles or silent or away:
         raise typer.Exit(Exit.REFUSED)
 
 

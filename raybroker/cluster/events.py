@@ -52,10 +52,18 @@ class Persisted(Event):
 
 
 class Applied(Event):
-    """The ``Apply`` of this number is done; ``failure`` says why not all of it, and it will be asked for again."""
+    """The ``Apply`` of this number is done; ``failure`` says why not all of it, and it will be asked for again.
+
+    ``partly``: what concerns a host that does not start waits for it, see ``HostBack``, and holds up nothing else.
+    """
 
     number: int
     failure: str = ""
+    partly: bool = False
+
+
+class HostBack(Event):
+    """A host for which a part of the record was waiting is there: all of the record is carried out anew."""
 
 
 class Exchanged(Event):

@@ -135,7 +135,10 @@ class Member(Shown):
         self._life.persisted(event.token)
 
     def _applied(self, event: e.Applied) -> None:
-        self._applier.done(event.number, event.failure)
+        self._applier.done(event.number, event.failure, partly=event.partly)
+
+    def _host_back(self, event: e.HostBack) -> None:
+        self._applier.whole()
 
     def _exchanged(self, event: e.Exchanged) -> None:
         self._exchanging.discard(event.peer)
@@ -332,6 +335,7 @@ _EVENTS: Final[dict[type, Callable[[Member, Any], None]]] = {
     e.Received: Member._received,
     e.Persisted: Member._persisted,
     e.Applied: Member._applied,
+    e.HostBack: Member._host_back,
     e.Exchanged: Member._exchanged,
     e.Propose: Member._propose,
     e.ChangeMaster: Member._change_master,

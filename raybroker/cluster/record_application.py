@@ -70,8 +70,9 @@ class Applier:
             self._busy = entries[-1].number
             life.out.append(Apply(self._busy, tuple(entry.change for entry in entries)))
 
-    def done(self, number: int, failure: str) -> None:
-        """The shell carried out a step."""
+    def done(self, number: int, failure: str, *, partly: bool = False) -> None:
+        """The shell carried out a step; ``partly``: but for what waits for a host, so that what the record destroyed
+        may still be there."""
         if number != self._busy:
             return
         self._busy = None
@@ -86,7 +87,7 @@ class Applier:
             return  # All of it is carried out anew, perhaps out of another record.
         if not failure:
             self.applied = number
-            if number == self._life.record.number:
+            if number == self._life.record.number and not partly:
                 self._life.forget_past()
         due = [item for item in self._waiting if item[0] <= number]
         self._waiting = [item for item in self._waiting if item[0] > number]

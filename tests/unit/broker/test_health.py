@@ -69,7 +69,8 @@ async def asked(verb: str, args: dict[str, Any]) -> Any:
 
 
 def made(*hosts: Host, services: Services | None = None, unasked: tuple[str, ...] = ()) -> Health:
-    return Health(lambda: OWN, lambda: hosts, lambda: unasked, services or Services(), asked, broker="b1")
+    silent = dict.fromkeys(unasked, "its store is damaged")
+    return Health(lambda: OWN, lambda: hosts, lambda: silent, services or Services(), asked, broker="b1")
 
 
 def grades(rows: list[dict[str, Any]], check: str) -> dict[str, str]:
@@ -82,6 +83,7 @@ def test_hosts_that_fail_or_hang_are_named_and_the_others_are_not_waited_for(mon
     rows = asyncio.run(one.check_broker())
     assert grades(rows, "hosts") == dict.fromkeys(("b1/h2", "b1/h3", "b1/h4"), "critical")
     assert grades(rows, "memory") == {"b1/h1": "ok"}
+    assert "its store is damaged" in next(row["text"] for row in rows if row["of"] == "b1/h4")
     assert {row["broker"] for row in rows} == {"b1"}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from raybroker.cluster.change_record import Change
 from raybroker.cluster.events import Apply, Note
 from raybroker.cluster.member_state import MemberState
 from raybroker.cluster.record_application import CHANGES_MAX
@@ -134,3 +135,22 @@ def test_what_was_destroyed_is_forgotten_once_the_whole_record_is_carried_out() 
     parts.applier.whole()
     parts.carry_out()
     assert (parts.life.agreed.past, parts.life.record.state.past) == (set(), set())
+
+
+def test_what_the_record_destroyed_is_remembered_while_a_part_waits_for_a_host() -> None:
+    parts = Parts()
+    add(parts, "q1")
+    parts.life.entries_durable([parts.life.record.propose(Change("destroy_destination", ("queue", "q1")))])
+    past = {("queue", "q1")}
+    parts.applier.pump(0)
+    parts.applier.done(2, "", partly=True)
+    assert (parts.applier.applied, parts.applier.settled) == (2, True), "nothing else is held up"
+    assert parts.life.agreed.past == past
+    parts.took(Apply)
+    parts.applier.whole()
+    parts.applier.pump(0)
+    (step,) = parts.took(Apply)
+    assert step.whole is not None
+    assert step.whole.past == past
+    parts.applier.done(2, "")
+    assert parts.life.agreed.past == set()
