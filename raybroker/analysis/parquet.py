@@ -221,7 +221,7 @@ class Batches:
             self._size = len(groups)
 
     def notes(self, faults: Sequence[Fault], span: Sequence[int]) -> Iterator[Any]:
-        """What was wrong and how much there was, from when to when."""
+        """What was wrong, how much there was, from when to when, and of which clusters."""
         ts_ms = span[0]
         sums: dict[tuple[str, str], int] = {}
         for one in faults:
@@ -233,6 +233,7 @@ class Batches:
                 ("ingest", "samples", "", float(self._reducer.samples)),
                 ("ingest", "first", "", float(span[0])),
                 ("ingest", "last", "", float(span[1])),
+                *(("cluster", name, "", 1.0) for name in sorted({one.cluster for one in self._reducer.kinds.groups})),
             ]
         if not rows:
             return

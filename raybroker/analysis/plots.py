@@ -11,7 +11,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from raybroker.analysis.answer import Bars, Lines, Matrix, Plot
+from raybroker.analysis.answer import Bars, Lines, Matrix, Plot, number
+from raybroker.analysis.ticks import shown, ticks
 
 COLOURS: Final = ("#0b7285", "#e8590c", "#5f3dc4", "#2b8a3e", "#c2255c", "#868e96", "#1864ab", "#f08c00")
 WIDTH_IN: Final = 9.0
@@ -19,6 +20,8 @@ POINTS_MAX: Final = 1500
 SPAN_DAYS: Final = 60 / 86_400
 """The time that an axis shows at least."""
 NAME_CHARS_MAX: Final = 36
+_UNITS: Final = {"ms": ("s", 1e-3, "")}
+"""A unit that the ticks say: theirs, how much of it one of the plot's is, and what stands at the axis."""
 
 
 def prepare() -> None:
@@ -80,12 +83,12 @@ def _lines(axes: Any, plot: Lines) -> None:
 
     for (name, points), colour in zip(plot.series.items(), COLOURS * 8, strict=False):
         every = max(1, len(points) // POINTS_MAX)
-        shown = [(ts, math.nan if value is None else value) for ts, value in points[::every]]
-        if not all(math.isnan(value) for _, value in shown):
-            times = [datetime.datetime.fromtimestamp(ts / 1000, datetime.UTC) for ts, _ in shown]
-            values = [value for _, value in shown]
+        drawn = [(ts, math.nan if value is None else value) for ts, value in points[::every]]
+        if not all(math.isnan(value) for _, value in drawn):
+            times = [datetime.datetime.fromtimestamp(ts / 1000, datetime.UTC) for ts, _ in drawn]
+            values = [value for _, value in drawn]
             plotted.update(times)
-            axes.plot(times, values, label=_short(name), color=colour, linewidth=1.2, marker="o", markersize=3,
+            axes.plot(times, values, label=short(name), color=colour, linewidth=1.2, marker="o", markersize=3,
                       markevery=alone(values))  # fmt: skip
     low, high = axes.get_xlim()
     if plotted and high - low < SPAN_DAYS:  # A single point would stand on an axis of years.
@@ -96,9 +99,13 @@ def _lines(axes: Any, plot: Lines) -> None:
     locator = AutoDateLocator()
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
-    axes.set_ylabel(plot.unit)
     low, high = axes.get_ylim()
-    axes.set_ylim(bottom=min(0.0, low), top=high + 0.05 * (high - min(0.0, low)))
+    low, high = min(0.0, low), high + 0.05 * (high - min(0.0, low))
+    axes.set_ylim(bottom=low, top=high)
+    unit, scale, label = _UNITS.get(plot.unit, ("short", 1.0, plot.unit))
+    axes.set_ylabel(label)
+    at = ticks(low * scale, high * scale, unit)
+    axes.set_yticks([value / scale for value in at], [shown(value, unit) for value in at])
     axes.grid(axis="y", color="#e9ecef")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8)
 
@@ -113,23 +120,27 @@ def alone(values: Sequence[float]) -> list[int]:
 
 
 def _bars(axes: Any, plot: Bars) -> None:
-    labels = [_short(name) for name in plot.values]
+    labels = [short(name) for name in plot.values]
     values = list(plot.values.values())
     bars = axes.barh(range(len(values)), values, color=COLOURS[0], height=0.7)
     axes.set_yticks(range(len(values)), labels)
     axes.invert_yaxis()
-    axes.bar_label(bars, fmt="{:,.4g}", padding=3, fontsize=8, color="#495057")
+    axes.bar_label(bars, fmt=number, padding=3, fontsize=8, color="#495057")
     axes.set_xlabel(plot.unit)
     axes.margins(x=0.12)
+    low, high = axes.get_xlim()
+    at = ticks(low, high, "short")
+    axes.set_xticks(at, [shown(value, "short") for value in at])
 
 
 def _matrix(figure: Any, axes: Any, plot: Matrix) -> None:
     image = axes.imshow(plot.values, cmap="GnBu", aspect="auto", vmin=0)
-    axes.set_xticks(range(len(plot.columns)), [_short(name) for name in plot.columns], rotation=90)
-    axes.set_yticks(range(len(plot.rows)), [_short(name) for name in plot.rows])
+    axes.set_xticks(range(len(plot.columns)), [short(name) for name in plot.columns], rotation=90)
+    axes.set_yticks(range(len(plot.rows)), [short(name) for name in plot.rows])
     figure.colorbar(image, ax=axes, label=plot.unit)
 
 
-def _short(name: str) -> str:
-    shown = name if len(name) <= NAME_CHARS_MAX else name[: NAME_CHARS_MAX - 1] + "…"
-    return shown.replace("$", r"\$").lstrip("_") or name
+def short(name: str) -> str:
+    """A name as it is drawn: not too long, and without what matplotlib would take for a formula or for nothing."""
+    kept = name if len(name) <= NAME_CHARS_MAX else name[: NAME_CHARS_MAX - 1] + "…"
+    return kept.replace("$", r"\$").lstrip("_") or name

@@ -53,7 +53,8 @@ details summary { cursor: pointer; color: var(--accent); margin: 6px 0; }
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the report is about. Times in milliseconds; ``took_s`` seconds of each part of the work."""
+    """What the report is about. Times in milliseconds; ``took_s`` seconds of each part of the work; ``clusters``: names
+    that the metrics bear."""
 
     lake: str
     since_ms: int
@@ -63,6 +64,7 @@ class Facts:
     scrapes: float
     step_s: float
     took_s: Mapping[str, float]
+    clusters: Sequence[str] = ()
 
 
 def to_json(facts: Facts, answers: Sequence[Answer]) -> dict[str, Any]:
@@ -91,6 +93,7 @@ def page(facts: Facts, answers: Sequence[Answer]) -> str:
     """The report as HTML."""
     findings = by_harm(found for one in answers for found in one.findings)
     counts = {name: sum(found.severity == name for found in findings) for name in SEVERITIES}
+    name = html.escape(_name(facts))
     span = f"{moment(facts.since_ms)} to {moment(facts.until_ms)} UTC"
     cards = [
         (number(facts.brokers), _of(facts.brokers, "broker")), (number(facts.scrapes), _of(facts.scrapes, "scrape")),
@@ -99,18 +102,26 @@ def page(facts: Facts, answers: Sequence[Answer]) -> str:
     ]  # fmt: skip
     links = "".join(f'<div><a href="#{one.job}">{html.escape(one.question)}</a></div>' for one in answers)
     boxes = "".join(f"<div class=card><b>{value}</b><span>{name}</span></div>" for value, name in cards)
-    took = ", ".join(f"{html.escape(name)} {seconds:.1f} s" for name, seconds in facts.took_s.items())
+    took = ", ".join(f"{html.escape(part)} {seconds:.1f} s" for part, seconds in facts.took_s.items())
+    read = f"Read from {html.escape(facts.lake)}: {took}."
     body = "".join(_section(one) for one in answers)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>raybroker: {html.escape(facts.lake)}</title><style>{_STYLE}</style></head><body>"
-        f'<header><div class="wide"><h1>Report of the cluster</h1><p>{html.escape(facts.lake)}, {span}</p></div>'
+        f"<title>raybroker: {name}</title><style>{_STYLE}</style></head><body>"
+        f'<header><div class="wide"><h1>Report of {name}</h1><p>{span}</p></div>'
         f'</header><main><div class="cards">{boxes}</div>'
         f"<section><h2>What to look at first</h2>{_findings(findings, FINDINGS_TOP)}</section>"
         f"<nav>{links}</nav>{body}"
-        f"<footer>Times are UTC. Steps of {facts.step_s:g} s. {took}</footer></main></body></html>\n"
+        f"<footer>Times are UTC. Steps of {facts.step_s:g} s. {read}</footer></main></body></html>\n"
     )
+
+
+def _name(facts: Facts) -> str:
+    """What the report is of: the clusters, or the folder where metrics bear no name."""
+    if not facts.clusters:
+        return f"the cluster in {Path(facts.lake).name}"
+    return f"the {_of(len(facts.clusters), 'cluster')} {', '.join(facts.clusters)}"
 
 
 def _of(count: float, what: str) -> str:

@@ -104,7 +104,7 @@ def analyze(
         ingest = answers[-1].figures["ingest"]
         facts = report.Facts(
             str(plan.lake), made.window.since_ms, made.window.until_ms, len(made.brokers), ingest.get("samples", 0.0),
-            ingest.get("scrapes", 0.0), made.step_s, took,
+            ingest.get("scrapes", 0.0), made.step_s, took, made.clusters,
         )  # fmt: skip
         files = report.write(plan.out, facts, answers)
         say("done", steps, steps)

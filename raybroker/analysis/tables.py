@@ -41,8 +41,8 @@ _COLUMNS: Final = {
 _NOTES: Final = """
     select kind, metric what, if(kind = 'fault', broker, '') broker, destination place, sum(increase) number,
            min(increase) least, max(increase) most
-    from {steps} where kind in ('fault', 'ingest') group by 1, 2, 3, 4
-    order by kind desc, what, number desc, broker, place limit 10000
+    from {steps} where kind in ('fault', 'ingest', 'cluster') group by 1, 2, 3, 4
+    order by kind = 'fault', kind, what, number desc, broker, place limit 10000
 """
 _INGEST: Final = {"scrapes": "number", "samples": "number", "first": "least", "last": "most"}
 
@@ -64,6 +64,8 @@ class Tables:
     """How many samples and scrapes were read, and the times of the first and the last one."""
     notes: Sequence[Mapping[str, Any]] = ()
     """What was wrong in files: what, broker, place, number."""
+    clusters: Sequence[str] = ()
+    """The names that the metrics bear."""
 
     @property
     def step_s(self) -> float:
@@ -195,6 +197,7 @@ def attach(tables: Tables) -> None:
     said = tables.rows(query(_NOTES, steps=tables.steps))
     tables.notes = [row for row in said if row["kind"] == "fault"]
     tables.ingest = {row["what"]: row[_INGEST[row["what"]]] for row in said if row["kind"] == "ingest"}
+    tables.clusters = sorted(row["what"] for row in said if row["kind"] == "cluster" and row["what"])
     if not tables.ingest:
         raise ConfigError(f"the lake has no scrape that can be used in the time asked for{_wrong(tables)}")
     first, last = round(tables.ingest["first"]), round(tables.ingest["last"])

@@ -328,7 +328,7 @@ def test_what_jobs_ask_is_what_the_table_by_date_and_broker_says_whatever_broker
     assert {row["broker"] for row in rows} == set(names_.values())
     assert who_is_hot(made).figures["messages"] > 0
     again = tables.build(spark, tmp_path / "lake", tmp_path / "tables", window, kept=False)
-    wanted = [row for row in rows if row["kind"] in ("fault", "ingest") or row["metric"] in names.ASKED]
+    wanted = [row for row in rows if row["kind"] in ("fault", "ingest", "cluster") or row["metric"] in names.ASKED]
     assert again.rows(query(asked, steps=again.steps)) == wanted
     assert len(wanted) < len(rows)
     assert not list(tmp_path.glob("tables/date=*"))

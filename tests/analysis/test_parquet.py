@@ -75,7 +75,7 @@ def test_tables_that_are_not_kept_have_what_jobs_ask_and_the_same_notes(part: pl
     parquet.write(work(part, tmp_path / "kept"))
     parquet.write(work(part, tmp_path / "asked", kept=False))
     rows, fewer = ([*rows_of(tmp_path / name, "_jobs/*")] for name in ("kept", "asked"))
-    wanted = [row for row in rows if row["metric"] in names.ASKED or row["kind"] in ("fault", "ingest")]
+    wanted = [row for row in rows if row["metric"] in names.ASKED or row["kind"] in ("fault", "ingest", "cluster")]
     assert sorted(map(key, fewer)) == sorted(map(key, wanted))
     assert {row["kind"] for row in fewer} >= {"counter", "gauge", "histogram", "ingest"}
     assert len(fewer) < len(rows)

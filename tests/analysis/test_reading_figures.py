@@ -6,9 +6,10 @@ import re
 
 import pytest
 
-from raybroker.analysis.answer import Lines, percent
+from raybroker.analysis.answer import Bars, Lines, Plot, percent
 from raybroker.analysis.jobs.forecast import _outlook
 from raybroker.analysis.plots import svg
+from raybroker.analysis.report import Facts, page
 
 START_MS = 1_795_000_000_000
 
@@ -33,3 +34,34 @@ def test_without_enough_time_nothing_is_said_of_days_to_come() -> None:
     assert _outlook(row, enough=True)["days_left"] == pytest.approx(0.018)
     told = _outlook(row, enough=False)
     assert (told["per_day"], told["days_left"], told["growth_part"]) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("clusters", "title"),
+    [(["shop"], "Report of the cluster shop"), (["depot", "shop"], "Report of the clusters depot, shop"),
+     ([], "Report of the cluster in lake-7")],
+)  # fmt: skip
+def test_the_report_names_the_cluster_and_not_a_folder(clusters: list[str], title: str) -> None:
+    facts = Facts("/tmp/of-a-run/lake-7", START_MS, START_MS + 11_000, 2, 1.0, 1.0, 1.0, {"reading": 0.1}, clusters)
+    text = page(facts, [])
+    head, _, foot = text.partition("<main>")
+    assert f"<h1>{title}</h1>" in head
+    assert "/tmp" not in head
+    assert "/tmp/of-a-run/lake-7" in foot
+
+
+@pytest.mark.parametrize(
+    ("plot", "expected"),
+    [
+        (Lines("in", "msg/s", {"in": [(START_MS, 1.0), (START_MS + 60_000, 1.2e6)]}), {"0", "250 k", "1.25 M"}),
+        (Lines("slow", "ms", {"q": [(START_MS, 1.0), (START_MS + 60_000, 150_000.0)]}), {"0 s", "30 s", "2 min"}),
+        (Bars("in", "msg/s", {"b1": 1_234_567.0, "b2": 3.0}), {"250 k", "1 M", "1.23 M", "3"}),
+    ],
+)  # fmt: skip
+def test_axes_have_round_numbers_with_their_unit(plot: Plot, expected: set[str]) -> None:
+    pytest.importorskip("matplotlib")
+    drawn = svg(plot)
+    assert drawn is not None
+    labels = set(re.findall(r"<text[^>]*>([^<]*)</text>", drawn))
+    assert expected <= labels
+    assert not any("1e" in label for label in labels)

@@ -61,13 +61,15 @@ LAWS: dict[str, Law] = {
     # Sources and sinks of Ray Data: its tasks use the handles, and Ray Data is made of Arrow tables.
     "data": law("client model", "ray pyarrow"),
     "cli": law(
-        "client config metrics model admin actors bench demo analysis system security wire root",
+        "client config metrics model admin actors bench boards demo analysis system security wire root",
         "typer click rich orjson ray",
     ),
     # A program on top of the public names; its producers are actors.
     "demo": law("client config model actors analysis system root", "rich"),
     # numpy comes with pandas and pyarrow, which are no use without it.
     "analysis": law("model system", "pyspark pandas pyarrow numpy"),
+    # Asks a Prometheus as the analysis does.
+    "boards": law("analysis"),
     # Not part of the broker: measures it and its peers through whatever they offer.
     "bench": law(
         f"{_BELOW_ACTORS} actors admin cli root",
@@ -125,6 +127,7 @@ FILES: dict[str, tuple[Law, str]] = {
     "raybroker/engine/recurrence.py": (law("", "cronsim"), "cron expressions are read by cronsim, which is pure"),
     "raybroker/analysis/names.py": (law("metrics"), "metrics stand once, in the catalogue, which is data"),
     "raybroker/analysis/plots.py": (law("", "matplotlib"), "plots are drawn in one file"),
+    "raybroker/boards/drawing.py": (law("", "matplotlib"), "boards are drawn in one file"),
     "raybroker/core/selector/grammar.py": (law("", "lark"), "the grammar of selectors is read by lark, which is pure"),
 }
 """What single files may import beyond their layer, with the reason."""
