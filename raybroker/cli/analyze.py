@@ -135,13 +135,13 @@ def collect(
     if prometheus is not None:
         written = _asked_prometheus(
             lake, prometheus, time_ms("--since", since, now), now, duration_ms("--step", step),
-            _asking(token_file, trust, server_name),
+            asking_of(token_file, trust, server_name),
         )  # fmt: skip
         output.say(f"{lake}: {written} scrapes from {prometheus}")
         return
     given = _endpoints(url or [])
     targets = (lambda: given) if given else (lambda: _cluster_endpoints(cluster))
-    asking = _asking(token_file, trust, server_name)
+    asking = asking_of(token_file, trust, server_name)
     collector = export.Collector(lake, targets, clock.now_ms, rotate_ms=duration_ms("--rotate", rotate), asking=asking)
     output.say(f"collecting from {', '.join(sorted(targets()))} every {interval:g} s; end with Ctrl-C")
     stop = threading.Event()
@@ -190,7 +190,7 @@ def _cluster_endpoints(cluster: str) -> dict[str, str]:
     return {row["broker"]: f"{row['metrics_url']}{TIER}" for row in rows if row.get("metrics_url")}
 
 
-def _asking(token_file: Path | None, trust: Path | None, server_name: str) -> Any:
+def asking_of(token_file: Path | None, trust: Path | None, server_name: str) -> Any:
     """How endpoints are asked; raises UsageError for files that cannot be used."""
     from raybroker.analysis.asking import Asking
     from raybroker.security.tls import client_context

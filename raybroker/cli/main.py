@@ -9,6 +9,7 @@ import typer
 from raybroker.cli import (
     analyze,
     bench,
+    boards,
     checking,
     cluster,
     dbmgr,
@@ -112,6 +113,7 @@ groups.attach(
 )
 
 
+app.add_typer(boards.app, name="boards")
 app.add_typer(dbmgr.app, name="dbmgr")
 app.add_typer(keytool.app, name="keytool")
 app.add_typer(usermgr.app, name="usermgr")

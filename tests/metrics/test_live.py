@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
+from typer.testing import CliRunner
 
-from dashboards import render
-from dashboards.queries import Prometheus, boards, substituted, targets
+from raybroker.boards.catalogue import boards
+from raybroker.boards.queries import Prometheus, substituted, targets
+from raybroker.cli.main import app
 from tests.cluster import rays
 from tests.metrics import server
 from tests.metrics.load import SETTINGS, Load, loaded
@@ -116,10 +118,11 @@ def test_the_recording_rules_record(world: World) -> None:
 
 
 @pytest.mark.long
-def test_the_boards_are_drawn(world: World, tmp_path: Path, capsys: Any) -> None:
+def test_the_boards_are_drawn(world: World, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     arguments = ["--prometheus", world.url, "--cluster", NAME, "--minutes", "1", "--window", "10s"]
-    assert render.main([*arguments, "--out", str(tmp_path)]) == 0
+    drawn = CliRunner().invoke(app, ["boards", "render", *arguments, "--out", str(tmp_path)])
+    assert drawn.exit_code == 0, drawn.output
     pictures = sorted(tmp_path.glob("*.png"))
     assert [path.stem for path in pictures] == sorted(boards())
     for path in pictures:

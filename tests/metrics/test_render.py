@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from dashboards.boards import FLOW, OVERVIEW
-from dashboards.queries import Series
-from dashboards.render import COLOURS, OTHERS, Drawing
+from raybroker.analysis.ticks import INTERVALS, shown, ticks
+from raybroker.boards.catalogue import FLOW, OVERVIEW, boards
+from raybroker.boards.drawing import COLOURS, OTHERS, Drawing
+from raybroker.boards.queries import Series
 
 START_S, END_S = 1_700_000_000.0, 1_700_000_900.0
 PANEL = {
@@ -99,6 +100,86 @@ def test_the_fullest_destinations_are_named(board: Any) -> None:
     named = [query for panel in panels for query in panel.queries if "by (destination" in query.expr]
     assert named
     assert all("raybroker_destination_quota_used_ratio" in query.expr for query in named)
+
+
+class EveryDay(Answers):
+    """Answers every query with series of all that legends name, with long names and names that are no plain text."""
+
+    def over(self, expr: str, start_s: float, end_s: float, step_s: float) -> list[Series]:
+        steps = [start_s + number * step_s for number in range(10)]
+        if " le)" in expr or "(le)" in expr:
+            return [Series({"le": edge}, [(at, 5.0) for at in steps]) for edge in ("0.001", "0.1", "+Inf")]
+        names = ("orders", "_inner", "$price of $goods", "a.destination.with.a.name.that.is.as.long.as.they.come")
+        return [
+            Series(
+                {"broker": f"b{n}", "destination": name, "type": "queue", "state": "active", "quota": name, "of": "x"},
+                [(at, 31.7 * (n + 1)) for at in steps],
+            )
+            for n, name in enumerate((*names, *names))
+        ]  # fmt: skip
+
+    def instant(self, expr: str, at_s: float) -> list[Series]:
+        return [Series({"destination": "orders", "broker": "b1"}, [(at_s, 31.7)])]
+
+
+@pytest.mark.parametrize("name", sorted(boards()))
+def test_no_text_of_a_panel_covers_another_one(name: str) -> None:
+    pytest.importorskip("matplotlib")
+    figure = Drawing(EveryDay(), {}, START_S, END_S).figure(boards()[name])  # type: ignore[arg-type]
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    titles, others = [], [(text.get_text(), text.get_window_extent(renderer)) for text in figure.texts]
+    for axes in figure.axes:
+        title = axes.get_title(loc="left")
+        titles.append((title, axes._left_title.get_window_extent(renderer)))
+        if (legend := axes.get_legend()) is not None:
+            others.append((f"legend of {title}", legend.get_window_extent(renderer)))
+            assert axes.get_window_extent(renderer).height > 60, title
+            labels = [label for label in (*axes.get_xticklabels(), *axes.get_yticklabels()) if label.get_text()]
+            assert len(labels) > 4
+            others += [(label.get_text(), label.get_window_extent(renderer)) for label in labels]
+    assert any(name.startswith("legend") for name, _ in others)
+    assert [(name, title) for name, box in others for title, of in titles if box.overlaps(of)] == []
+    assert [name for name, box in (*others, *titles) if box.x0 < 0 or box.x1 > figure.bbox.width or box.y0 < 0] == []
+
+
+@pytest.mark.parametrize(
+    ("unit", "high", "expected"),
+    [
+        ("Bps", 512_000, ["0 B/s", "100 kB/s", "200 kB/s", "300 kB/s", "400 kB/s", "500 kB/s"]),
+        ("bytes", 80 << 20, ["0 B", "16 MiB", "32 MiB", "48 MiB", "64 MiB", "80 MiB"]),
+        ("bytes", 1_000_000, ["0 B", "256 KiB", "512 KiB", "768 KiB"]),
+        ("s", 0.0028, ["0 s", "500 µs", "1 ms", "1.5 ms", "2 ms", "2.5 ms"]),
+        ("s", 200, ["0 s", "60 s", "2 min", "3 min"]),
+        ("s", 7 * 3600, ["0 s", "2 h", "4 h", "6 h"]),
+        ("percentunit", 1.05, ["0 %", "20 %", "40 %", "60 %", "80 %", "100 %"]),
+        ("percentunit", 56.1, ["0 %", "1,000 %", "2,000 %", "3,000 %", "4,000 %", "5,000 %"]),
+        ("cps", 1e5, ["0/s", "20 k/s", "40 k/s", "60 k/s", "80 k/s", "100 k/s"]),
+        ("short", 1e6, ["0", "200 k", "400 k", "600 k", "800 k", "1 M"]),
+    ],
+)  # fmt: skip
+def test_ticks_are_as_people_write_them(unit: str, high: float, expected: list[str]) -> None:
+    assert [shown(value, unit) for value in ticks(0, high, unit)] == expected
+
+
+@pytest.mark.parametrize("unit", ["Bps", "bytes", "s", "cps", "short", "percentunit"])
+@pytest.mark.parametrize("low", [0, -3.7, 99.0])
+def test_every_axis_has_some_different_ticks(unit: str, low: float) -> None:
+    for power in range(-6, 14):
+        for high in (low + 1.1 * 10**power, low + 4.7 * 10**power):
+            found = ticks(low, high, unit)
+            slack = 1e-8 * (high - low)
+            assert all(low - slack <= value <= high + slack for value in found), (high, found)
+            if low == 0 and (unit != "bytes" or high > 4):
+                assert 3 <= len(found) <= INTERVALS + 1, (high, found)
+                assert len({shown(value, unit) for value in found}) == len(found), (high, found)
+
+
+def test_the_axis_of_a_chart_has_these_ticks(answers: Answers, axes: Any) -> None:
+    Drawing(answers, {}, START_S, END_S)._timeseries(axes, STACKED, "Bps")  # type: ignore[arg-type]
+    assert [label.get_text() for label in axes.get_yticklabels()] == [
+        "0 B/s", "200 B/s", "400 B/s", "600 B/s", "800 B/s", "1 kB/s"
+    ]  # fmt: skip
 
 
 def test_colours_of_named_series_are_distinct() -> None:

@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from dashboards import reference
-from dashboards.boards import BOARDS, FOLDER, written
-from dashboards.queries import boards, targets
+from dashboards.boards import FOLDER, written
+from raybroker.boards.catalogue import BOARDS, boards
+from raybroker.boards.queries import targets
 from raybroker.metrics.catalogue import METRICS, QUANTITIES, Metric
 from tests.tidy.source import ROOT
 

@@ -6,12 +6,10 @@ import json
 import math
 import urllib.error
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from raybroker.analysis.asking import Asking
 
-FOLDER = Path(__file__).parent / "boards"
 TIMEOUT_S = 30.0
 
 
@@ -34,11 +32,6 @@ class Target(NamedTuple):
 
 class QueryError(Exception):
     """Prometheus refused a query; the text is its own."""
-
-
-def boards() -> dict[str, dict[str, Any]]:
-    """Name of the file, without its ending → board."""
-    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.json"))}
 
 
 def targets(name: str, board: Mapping[str, Any]) -> Iterator[Target]:
