@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,6 +30,13 @@ def damage(directory: Path) -> None:
     for segment in directory.glob("segment-*"):
         data = segment.read_bytes()
         segment.write_bytes(data.replace(BATCH_MAGIC, b"RBbatch!"))
+
+
+def command(ray: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "raybroker", *arguments, "--cluster", "one"], capture_output=True, text=True,
+        env={**os.environ, "RAY_ADDRESS": ray}, timeout=LATE_S, check=False,
+    )  # fmt: skip
 
 
 def test_a_broker_starts_without_a_host_whose_store_is_damaged(
@@ -58,6 +68,10 @@ def test_a_broker_starts_without_a_host_whose_store_is_damaged(
         assert where["there"] in rows.missing
         (told,) = [row for row in admin.check_broker() if row["of"] == where["there"]]
         assert (told["grade"], "damaged" in told["text"]) == ("critical", True)
+        listed = command(own_ray, "list", "dst")
+        assert (listed.returncode, "does not start: " in listed.stderr) == (3, True)
+        assert "UNKNOWN" in listed.stdout
+        assert command(own_ray, "check", "bkr").returncode == 2
         with pytest.raises(ConnectionLostError, match="damaged"):
             admin.query_destination("queue", "there")
         with pytest.raises(ConnectionLostError, match="damaged"):

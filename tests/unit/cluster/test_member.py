@@ -190,6 +190,19 @@ def test_a_change_that_fails_here_is_carried_out_again_until_it_succeeds() -> No
         assert cluster.applied[name][-1].whole is not None
 
 
+def test_when_a_host_is_back_the_whole_record_is_carried_out_again_while_clients_are_served() -> None:
+    cluster = running()
+    cluster.propose("b2", queue("q"))
+    before = len(cluster.applied["b2"])
+    cluster.tell("b2", ev.HostBack())
+    assert cluster.members["b2"].opened
+    cluster.settle()
+    (again,) = cluster.applied["b2"][before:]
+    assert again.whole is not None
+    assert list(again.whole.destinations) == [("queue", "q")]
+    assert cluster.members["b2"].applied == 1
+
+
 def test_brokers_with_other_properties_refuse_each_other_by_name() -> None:  # K-18
     cluster = Cluster()
     cluster.start("b1", properties={"imq.autocreate.queue": True})
