@@ -51,7 +51,8 @@ class UncoveredDeliveries:
     """Those of one session; in any thread."""
 
     def __init__(self) -> None:
-        self._rows: list[Uncovered] = []
+        self.rows: list[Uncovered] = []
+        """Read without the lock by who has just acknowledged: there is nothing to ask for while it is empty."""
         self._more = 0
         """Deliveries of rows that are not remembered."""
         self._lock = threading.Lock()
@@ -67,44 +68,44 @@ class UncoveredDeliveries:
             ]  # fmt: skip
             with self._lock:
                 for part in parts:
-                    if len(self._rows) < UNCOVERED_MAX:
-                        self._rows.append(part)
+                    if len(self.rows) < UNCOVERED_MAX:
+                        self.rows.append(part)
                     else:
                         self._more += part.size
 
     def told(self, consumer: object, epoch: int, tag: int) -> None:
         """The application knows of this one."""
-        if not self._rows:
+        if not self.rows:
             return
         with self._lock:
-            self._rows = [part for row in self._rows for part in _without(row, consumer, epoch, tag)]
+            self.rows = [part for row in self.rows for part in _without(row, consumer, epoch, tag)]
 
     def forget(self) -> None:
         """The application starts again."""
         with self._lock:
-            self._rows, self._more = [], 0
+            self.rows, self._more = [], 0
 
     def others(self) -> str:
         """All of them, as text, and forgets them; "" when there are none."""
         with self._lock:
-            found, self._rows = self._rows, []
+            found, self.rows = self.rows, []
             more, self._more = self._more, 0
         return _listed(found, more)
 
     def fault(self, what: str, up_to: int | None = None) -> BrokerError | None:
         """The error of ``what``, such as "acknowledge()", that names those up to a serial, and forgets them; None when
         there are none."""
-        if not self._rows:
+        if not self.rows:
             return None
         with self._lock:
             if up_to is None:
-                found, self._rows = self._rows, []
+                found, self.rows = self.rows, []
             else:
-                parts = [(row, min(row.last, row.first + up_to - row.serial)) for row in self._rows]
+                parts = [(row, min(row.last, row.first + up_to - row.serial)) for row in self.rows]
                 found = [part for row, end in parts for part in row.part(row.first, end)]
-                self._rows = [part for row, end in parts for part in row.part(max(end + 1, row.first), row.last)]
+                self.rows = [part for row, end in parts for part in row.part(max(end + 1, row.first), row.last)]
             more = 0
-            if not self._rows:
+            if not self.rows:
                 more, self._more = self._more, 0
         if not found:
             return None

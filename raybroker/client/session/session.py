@@ -328,7 +328,8 @@ class SessionCore:
         consumer = message._delivery.consumer
         if not isinstance(consumer, ConsumerCore) or consumer.returned.rows:
             self._require_here(message, "acknowledge()", covers=True)
-        return self.finish(self.settle() + self._uncovered("acknowledge()"))
+        found = self.settle()
+        return self.finish(found + self._uncovered("acknowledge()") if self.uncovered.rows else found)
 
     def _uncovered(self, what: str, up_to: int | None = None) -> Confirmations:
         """Stands for what an acknowledgement covers, up to a serial if one is given, and went back before."""
