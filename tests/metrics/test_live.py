@@ -120,6 +120,7 @@ def test_the_recording_rules_record(world: World) -> None:
 @pytest.mark.long
 def test_the_boards_are_drawn(world: World, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
+    test_every_panel_has_data(world)  # else empty pictures would do
     arguments = ["--prometheus", world.url, "--cluster", NAME, "--minutes", "1", "--window", "10s"]
     drawn = CliRunner().invoke(app, ["boards", "render", *arguments, "--out", str(tmp_path)])
     assert drawn.exit_code == 0, drawn.output
