@@ -256,10 +256,10 @@ def test_with_a_full_error_destination_what_is_persistent_stays_and_the_rest_is_
         for message in take(consumer, 2):
             message.fail(delay_ms=0)
         until(lambda: state_of(connection, name)["dead"] == 1)
+        until(lambda: [r for r in caplog.records if errors in r.getMessage()])  # One line with a count, a second later.
     state = state_of(connection, name)
     assert (state["messages"], state["dying"]) == (1, 1)
     assert nothing(consumer, 0.02), "it is dead and not delivered again"
-    assert [r for r in caplog.records if errors in r.getMessage()]
 
 
 def test_what_waited_for_a_full_error_destination_is_moved_after_a_restart(store: OneStore) -> None:

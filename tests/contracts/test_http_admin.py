@@ -184,7 +184,7 @@ def test_consumers_subscriptions_transactions_and_the_rest_are_there(served: Adm
     assert ask("GET", "/schedules")["rows"] == []
     assert ask("GET", "/metrics", params={"names": "orders"})["rows"][0]["destinations"][0]["name"] == "orders"
     assert ask("GET", "/stores")["rows"][0]["host"] == "loopback"
-    assert ask("GET", "/broker")["state"] == "RUNNING"
+    assert ask("GET", "/broker")["state"] == "UP"
     changed = ask("PATCH", "/brokers", json={"properties": {"imq.log.level": "WARNING"}})
     assert changed["brokers"]["loopback"]["changed"]["imq.log.level"] == "WARNING"
     denied = ask("GET", "/why-denied", params={"user": "bob", "operation": "consume", "destination": "orders"})
