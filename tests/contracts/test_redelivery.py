@@ -343,7 +343,7 @@ def test_what_waits_in_the_buffer_is_extended_by_itself(broker: LoopbackBroker) 
     connection, name = broker.connect(), broker.name()
     session = connection.session(ack="client")
     session.producer(name).send_many(range(5))
-    consumer = session.consumer(name, ack_timeout_ms=90)
+    consumer = session.consumer(name, prefetch=5, ack_timeout_ms=90)  # A limit of its own: none of it is shared.
     assert bodies(take(consumer, 1)) == [0]
     waiting = connection.session().consumer(name)
     assert [(m.body, m.delivery_count) for m in take(waiting, 1)] == [(0, 2)]

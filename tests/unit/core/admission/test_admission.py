@@ -165,8 +165,8 @@ def test_what_an_application_has_begun_is_not_discarded() -> None:
     out = home.do(cmd.Recalled(consumer, ()))
     assert (burials(out), of(out, Recall)) == ([], [Recall(consumer, ((2, 2),))]), "it has begun the oldest"
     out = home.do(cmd.Recalled(consumer, ()))
-    assert burials(out) == [("OLDEST", 2, 1)], "of what is with nobody the newest is the oldest too"
-    home.do(cmd.SettleDeadLetters(0, 2, 1))
+    assert burials(out) == [("OLDEST", 3, 1)], "of what is with nobody the newest is the oldest too"
+    home.do(cmd.SettleDeadLetters(0, 3, 1))
     assert home.core.block_index.messages == 2
 
 
