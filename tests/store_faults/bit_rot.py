@@ -18,25 +18,38 @@ from collections import Counter
 from pathlib import Path
 
 from raybroker.model.errors import StoreDamagedError
-from raybroker.store.journal import Report, verify
+from raybroker.store.journal import Journal, Report, verify
 from raybroker.store.journal.own_files import BODY_PREFIX
+from raybroker.store.journal.segment import Segment
 from tests.store_faults.script import Host, Model, UnsyncedIO, open_journal, payload_of
 from tests.sweep import Deadline
 
 MARK = "commit.mark"
 SECTOR_BYTES = 512
 PAGE_BYTES = 4096
+OPERATIONS_MAX = 300
+"""By then a log has had a summary that counts."""
 Image = dict[str, bytes]
 
 
+def summed_up(journal: Journal) -> list[Segment]:
+    """The segments that recovery reads from their summaries: sealed, and before the last checkpoint."""
+    return [s for s in journal._log.segments.values() if s.sealed and s.number < journal._checkpoint.segment]
+
+
 def build(directory: Path, seed: int) -> tuple[Image, Image, Model]:
-    """(an earlier image, the last image, what the last one holds); both of a closed store."""
+    """(an earlier image, the last image, what the last one holds); both of a closed store, the last one with a summary
+    that counts: a log that was emptied, or compacted in a rest, has none for a while."""
     images = []
     model = Model(seed)
     for operations in (60, 60):
         journal = open_journal(directory, UnsyncedIO())
         host = Host(journal, seed)
         for _ in range(operations):
+            host.step()
+            host.settle()
+        while images and not summed_up(journal):
+            assert host.model.number < OPERATIONS_MAX, "a log that never has a summary shows nothing about them"
             host.step()
             host.settle()
         journal.close()

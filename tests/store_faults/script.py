@@ -24,8 +24,11 @@ from raybroker.system.entropy import token
 SEGMENT_BYTES = 32 << 10
 COMPACT_EVERY = 17
 """An administrator asks for a compaction after so many operations."""
-EMPTY_EVERY = 23
-"""After so many operations everything is acknowledged, so that the active segment has nothing live in it."""
+EMPTIED_AT, EMPTIED_EVERY = 23, 100
+"""The operation of every so many that acknowledges everything, so that the active segment has nothing live in it.
+
+It is rare, so that logs grow to several segments in between, of which most have something live in them.
+"""
 IDLE_EVERY = 4
 """After so many operations the host has a moment without work, in which it gives space back."""
 Live = dict[tuple[int, int], int]
@@ -118,7 +121,7 @@ class Model:
         acks = draw.sample(old, min(len(old), draw.choice((0, 1, 2, 3))))
         if len(self.live) > 80:
             acks = old[:20]
-        if number % EMPTY_EVERY == 0:
+        if number % EMPTIED_EVERY == EMPTIED_AT:
             acks = sorted(self.live)
         return Operation(number, tuple(blocks), tuple(acks))
 

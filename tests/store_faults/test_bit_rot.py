@@ -84,7 +84,7 @@ def test_a_damaged_summary_is_replaced_by_the_batches_themselves(tmp_path: Path)
     _, now, model = bit_rot.build(directory, SEED)
     journal = open_journal(directory, UnsyncedIO())
     list(journal.recover())
-    sealed = [s for s in journal._log.segments.values() if s.sealed and s.number < journal._checkpoint.segment]
+    sealed = bit_rot.summed_up(journal)
     journal.close()
     now = {path.name: path.read_bytes() for path in directory.iterdir()}
     for segment in sealed:
