@@ -108,7 +108,8 @@ def reachable(function: Callable[..., Any]) -> Callable[..., Any]:
     names = [parameter.name for parameter in own]
     if "cluster" not in names or "outside_user" in names:
         return function
-    added = {name: kind for name, kind in OPTIONS.items() if name != _ADDRESS or not any(map(_is_b, own))}
+    named = next((parameter.name for parameter in own if _is_b(parameter)), None)
+    added = {name: kind for name, kind in OPTIONS.items() if name != _ADDRESS or named is None}
     place = names.index("cluster")
     own[place:place] = [
         inspect.Parameter(
@@ -120,8 +121,8 @@ def reachable(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def run(**options: Any) -> Any:
         address = options.pop(_ADDRESS, None)
-        if address is None and ":" in str(options.get("broker") or ""):
-            address, options["broker"] = options["broker"], None
+        if named is not None and ":" in str(options.get(named) or ""):
+            address, options[named] = options[named], None
         given = (options.pop("outside_user"), options.pop("outside_passfile"), options.pop("outside_token"))
         how = (options.pop("outside_secure"), options.pop("outside_define"))
         waits = (options.pop("first_timeout"), options.pop("further_waits"))

@@ -80,6 +80,8 @@ def test_an_administrator_works_from_outside(outside: Outside, shell: Shell) -> 
     rows = json.loads(shell.output("root", "list", "dst", "--json"))
     assert [(row["name"], row["messages"]) for row in rows if row["name"] == "orders"] == [("orders", 1)]
     assert json.loads(shell.output("root", "query", "bkr", "--json"))["hosts"]
+    checks = json.loads(shell.run("root", "check", "bkr", "--json").stdout)["checks"]
+    assert {row["broker"] for row in checks} == {"loopback"}
     assert json.loads(shell.output("root", "list", "svc", "--json"))
     assert [row["user"] for row in json.loads(shell.output("root", "list", "cxn", "--json"))] == ["root"]
     assert "hello" in shell.output("ann", "receive", "orders")

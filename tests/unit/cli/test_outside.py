@@ -85,15 +85,20 @@ def test_a_command_without_a_cluster_to_reach_stays_as_it_is() -> None:
     assert reachable(command) is command
 
 
-def test_minus_b_of_a_command_is_a_name_or_an_address(passfile: Path) -> None:
+@pytest.mark.parametrize("parameter", ["broker", "only"])
+def test_minus_b_of_a_command_is_a_name_or_an_address(passfile: Path, parameter: str) -> None:
+    """Whatever the command itself calls it."""
     seen: list[tuple[Any, Way | None]] = []
 
-    def command(broker: Annotated[str | None, typer.Option("-b")] = None, cluster: str = "default") -> None:
+    def of_broker(broker: Annotated[str | None, typer.Option("-b")] = None, cluster: str = "default") -> None:
         seen.append((broker, way.get()))
 
-    run = reachable(command)
+    def of_one(only: Annotated[str | None, typer.Option("-b")] = None, cluster: str = "default") -> None:
+        seen.append((only, way.get()))
+
+    run = reachable({"broker": of_broker, "only": of_one}[parameter])
     assert "broker_address" not in inspect.signature(run).parameters
     given: dict[str, Any] = {**NOTHING, "cluster": "default"}
-    run(broker="h:1", **{**given, "outside_user": "ann", "outside_passfile": passfile})
-    run(broker="b2", **given)
+    run(**{parameter: "h:1"}, **{**given, "outside_user": "ann", "outside_passfile": passfile})
+    run(**{parameter: "b2"}, **given)
     assert seen == [(None, Way("h:1", {"username": "ann", "password": "secret"}, {})), ("b2", None)]
