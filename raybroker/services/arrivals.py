@@ -46,9 +46,15 @@ class Arrivals:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def start(self, address: str, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+    def start(
+        self, address: str, work: Callable[[], Coroutine[Any, Any, None]], made_room: Callable[[], None]
+    ) -> bool:
         """Begin with one from that address, and end the one that came first when there are too many in all; False when
-        there are too many from that address."""
+        there are too many from that address.
+
+        ``made_room``: closes the socket and tells of it, when this one was ended for another one. Its work may not even
+        have begun by then.
+        """
         if self._by_address[address] >= self._of_address:
             if not self._by_address[address]:
                 del self._by_address[address]
@@ -62,10 +68,13 @@ class Arrivals:
         self._tasks[task] = None
 
         def left(done: asyncio.Task[None]) -> None:
+            others_came = done not in self._tasks
             self._tasks.pop(done, None)
             self._by_address[address] -= 1
             if not self._by_address[address]:
                 del self._by_address[address]
+            if others_came and done.cancelled():
+                made_room()
 
         task.add_done_callback(left)
         return True

@@ -23,7 +23,7 @@ from raybroker.model.errors import BrokerError, ConfigError, ProtocolError, Secu
 from raybroker.model.setting_services import SERVICE_PROTOCOLS, TLS
 from raybroker.security.access import ADMIN_GROUP, Access, user_of
 from raybroker.services.accepting import take_over
-from raybroker.services.arrivals import Arrivals
+from raybroker.services.arrivals import MAKES_ROOM, Arrivals
 from raybroker.services.native import TRAFFIC, NativeService, Traffic
 from raybroker.services.user_limits import CONSUMERS, exceeded
 from raybroker.transport.link import Link, memory_pair
@@ -131,10 +131,16 @@ class Guests:
 
         What a service with TLS hands over has to begin with it. ``security``: the broker's security directory.
         """
-        peer = peer_of(taken)
-        if not self._arriving.start(peer.rpartition(":")[0], lambda: self._take(taken, peer, service, security)):
+        def refuse(why: str) -> None:
             taken.close()
-            self._service.refused_at(peer, f"{len(self._arriving)} connections have not come in yet")
+            self._service.refused_at(peer, f"service {service}: {why}")
+
+        peer = peer_of(taken)
+        address = peer.rpartition(":")[0]
+        if not self._arriving.start(
+            address, lambda: self._take(taken, peer, service, security), lambda: refuse(MAKES_ROOM)
+        ):
+            refuse(f"{len(self._arriving)} connections have not come in yet")
 
     async def _take(self, taken: socket.socket, peer: str, service: str, security: Path | None) -> None:
         try:

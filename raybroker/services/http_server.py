@@ -17,7 +17,7 @@ import uvicorn
 
 from raybroker.model.errors import BrokerError
 from raybroker.services.accepting import accepting, ended, take_over
-from raybroker.services.arrivals import Arrivals
+from raybroker.services.arrivals import MAKES_ROOM, Arrivals
 from raybroker.services.bounds import AS_SET, Bounds
 from raybroker.services.http_at_once import Answer, AtOnceProtocol, TakeAtOnce
 from raybroker.services.http_bounds import BoundedProtocol, Guard
@@ -83,10 +83,13 @@ class HttpServer:
         self._accepting = self._loops.keep("accepting", lambda: accepting(bound, self._arrived, self._bounds))
 
     def _arrived(self, taken: socket.socket, peer: str) -> None:
-        address = peer.rpartition(":")[0]
-        if not self._arriving.start(address, lambda: self._take(taken, address)):
+        def refuse(why: str) -> None:
             taken.close()
-            self.guard.refused(address, f"{len(self._arriving)} connections have not come in yet")
+            self.guard.refused(address, why)
+
+        address = peer.rpartition(":")[0]
+        if not self._arriving.start(address, lambda: self._take(taken, address), lambda: refuse(MAKES_ROOM)):
+            refuse(f"{len(self._arriving)} connections have not come in yet")
 
     async def _take(self, taken: socket.socket, address: str) -> None:
         """With TLS, the handshake comes before there is a connection."""

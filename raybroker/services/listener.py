@@ -182,11 +182,14 @@ class Listener:
         return self._loops.keep("accepting", lambda: accepting(bound, self._arrived, self._services.bounds))
 
     def _arrived(self, taken: socket.socket, peer: str, origin: Origin = ITSELF) -> None:
+        def refuse(why: str) -> None:
+            taken.close()
+            self.refused(peer, why)
+
         address = peer.rpartition(":")[0]
         self.accepted += 1
-        if not self._arriving.start(address, lambda: self._take(taken, peer, origin)):
-            taken.close()
-            self.refused(peer, f"{len(self._arriving)} connections have not said what they want yet")
+        if not self._arriving.start(address, lambda: self._take(taken, peer, origin), lambda: refuse(MAKES_ROOM)):
+            refuse(f"{len(self._arriving)} connections have not said what they want yet")
 
     async def _take(self, taken: socket.socket, peer: str, origin: Origin) -> None:
         """Read the preamble, and give the socket to whom it is for. A control connection with TLS has none."""

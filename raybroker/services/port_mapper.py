@@ -50,7 +50,8 @@ class PortMapper:
 
     def _arrived(self, taken: socket.socket, peer: str) -> None:
         self.accepted += 1
-        if not self._telling.start(peer.rpartition(":")[0], lambda: self._tell(taken)):
+        # One that makes room has been answered, or does not read: there is nothing to tell.
+        if not self._telling.start(peer.rpartition(":")[0], lambda: self._tell(taken), taken.close):
             taken.close()
             self.refused_count += 1
             self._refused(peer, f"the port mapper answers {len(self._telling)} connections already")

@@ -1,7 +1,8 @@
 """A port whose connections all have TLS: who does not begin with it is refused, and nothing is read of what he says.
 
-Handshakes are bounded: SHAKING_MAX at once, whoever they are from, since the programs of a whole node may start at the
-same time. Whoever is refused for that tries again.
+Handshakes are bounded: SHAKING_MAX at once, and as many from one address, since the programs of a whole node may start
+at the same time. Without room for another one, the one that came first makes some, unless all are from the address of
+the other one. Whoever is refused for that tries again.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from raybroker.services.accepting import accepting, take_over
-from raybroker.services.arrivals import Arrivals
+from raybroker.services.arrivals import MAKES_ROOM, Arrivals
 from raybroker.system.supervision import Supervisor
 from raybroker.transport.link import Link
 
@@ -43,9 +44,13 @@ class SecurePort:
         self._loops.keep("accepting", lambda: accepting(bound, self._arrived))
 
     def _arrived(self, taken: socket.socket, peer: str) -> None:
-        if not self._arriving.start(peer.rpartition(":")[0], lambda: self._take(taken, peer)):
+        def refuse(why: str) -> None:
             taken.close()
-            self._refused(peer, f"{len(self._arriving)} TLS handshakes are under way")
+            self._refused(peer, why)
+
+        address = peer.rpartition(":")[0]
+        if not self._arriving.start(address, lambda: self._take(taken, peer), lambda: refuse(MAKES_ROOM)):
+            refuse(f"{len(self._arriving)} TLS handshakes are under way")
 
     async def _take(self, taken: socket.socket, peer: str) -> None:
         try:

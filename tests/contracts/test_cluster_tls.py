@@ -201,14 +201,22 @@ def test_a_renewed_keystore_holds_for_the_next_connection_and_the_others_go_on(b
 
 @SOCKETS
 def test_handshakes_that_do_not_go_on_are_bounded_and_end(broker: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker.native._server._arriving, "_most", 5)
-    monkeypatch.setattr(broker.native._server, "_handshake_s", 2.0)
+    """Each one beyond the bound ends the one that has waited longest; the others end with the time of a handshake."""
+    arriving = broker.native._server._arriving
+    monkeypatch.setattr(arriving, "_most", 5)
+    monkeypatch.setattr(broker.native._server, "_handshake_s", 600.0)
     refused = broker.native.refused_count
     with ExitStack() as opened:
         half = [opened.enter_context(broker.socket()) for _ in range(8)]
+        assert [said(one) for one in half[:3]] == [b""] * 3, "those that came first have made room"
         until(lambda: broker.native.refused_count == refused + 3)
-        assert sum(said(one) == b"" for one in half[5:]) == 3
-    until(lambda: broker.native.refused_count == refused + 8)
+        assert len(arriving) == 5
+        monkeypatch.setattr(broker.native._server, "_handshake_s", 2.0)
+        last = [opened.enter_context(broker.socket()) for _ in range(5)]
+        assert [said(one) for one in half[3:]] == [b""] * 5
+        assert [said(one) for one in last] == [b""] * 5, "nobody needs their room, and their time is over"
+        until(lambda: broker.native.refused_count == refused + 13)
+    assert not len(arriving)
     broker.connect().session().producer("q").send("fine")
 
 

@@ -149,3 +149,6 @@ def test_silent_connections_of_many_addresses_keep_nobody_out(tmp_path: Path, wh
                 made.sendall(said)
             user = "root" if service == "httpadmin" else "ann"
             assert DOORS[door](outside, user, "secret", THERE) == "", round_
+        if door == "native":
+            (jms,) = [row for row in outside.admin.list_services() if row["service"] == "jms"]
+            assert jms["refused"] >= 3 * 20 - 16, "each one that has made room counts"

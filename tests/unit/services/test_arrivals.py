@@ -12,12 +12,13 @@ from raybroker.services.arrivals import ARRIVING_MAX, ARRIVING_OF_ADDRESS_MAX, A
 def test_bounds_hold_until_somebody_leaves() -> None:
     async def story() -> None:
         arrivals, leave = Arrivals(), asyncio.Event()
+        ended: list[str] = []
 
         async def stay() -> None:
             await leave.wait()
 
         def come(address: str) -> bool:
-            return arrivals.start(address, stay)
+            return arrivals.start(address, stay, lambda: ended.append(address))
 
         assert all(come("a") for _ in range(ARRIVING_OF_ADDRESS_MAX))
         assert not come("a")
@@ -29,6 +30,8 @@ def test_bounds_hold_until_somebody_leaves() -> None:
         assert come("z"), "the one that came first makes room"
         await asyncio.wait([first])
         assert first.cancelled()
+        await asyncio.sleep(0)
+        assert ended == ["a"], "whoever makes room is told of"
         assert len(arrivals) == ARRIVING_MAX
         leave.set()
         await asyncio.gather(*arrivals._tasks)
@@ -37,6 +40,35 @@ def test_bounds_hold_until_somebody_leaves() -> None:
         assert not arrivals._by_address
         assert come("a")
         arrivals.cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert ended == ["a"], "nobody else came instead of the others"
+
+    asyncio.run(story())
+
+
+def test_a_socket_that_makes_room_before_its_work_begins_is_closed() -> None:
+    async def story() -> None:
+        arrivals = Arrivals(1, 1)
+        pairs = [socket.socketpair() for _ in range(3)]
+        began: list[int] = []
+
+        def come(number: int) -> bool:
+            async def work() -> None:
+                began.append(number)
+                await asyncio.Event().wait()
+
+            return arrivals.start(str(number), work, pairs[number][0].close)
+
+        assert all(come(number) for number in range(3))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert began == [2]
+        assert [one.fileno() == -1 for one, _ in pairs] == [True, True, False]
+        arrivals.cancel()
+        for pair in pairs:
+            for one in pair:
+                one.close()
 
     asyncio.run(story())
 
