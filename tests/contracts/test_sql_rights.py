@@ -141,8 +141,7 @@ def test_a_lost_database_is_no_lack_of_a_right(rig: Rig) -> None:
     rig.sql("GRANT CREATE ON SCHEMA public TO app")
     store = rig.open()
     rig.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'")
-    with pytest.raises(StoreError, match="failed and was stopped"):
-        store.commit([compressed(1)])
+    store.commit([compressed(1)])  # Over a connection that is made anew.
     assert store.plain_because() == ""
     store.close()
     rig.sql("REVOKE CREATE ON SCHEMA public FROM app")

@@ -258,7 +258,7 @@ def consumers_are_not_exchanged(patch: Patch) -> None:
 @mutant
 def what_failed_is_not_carried_out_again(patch: Patch) -> None:
     old = Applier.done
-    patch(Applier, "done", lambda self, number, failure: old(self, number, ""))
+    patch(Applier, "done", lambda self, number, failure, *, partly=False: old(self, number, "", partly=partly))
 
 
 @mutant
