@@ -40,6 +40,9 @@ SOUND: dict[str, list[tuple[Any, ...]]] = {
         *SENT, ("got", [1], {"flags": [False], "began_ns": 1}), ("killed", [], {}), ("settle", [1], {}),
         ("settled", [1], {"auto": True}), LEFT,
     ],
+    "dead, and moved twice because a broker was killed meanwhile": [
+        *SENT, ("killed", [], {}), ("left", [1, 1], {"queue": "mq.sys.dmq"}),
+    ],
     "counted as it came": [*SENT, ("count", [], {"queue": "a", "messages": 1}), LEFT],
 }  # fmt: skip
 

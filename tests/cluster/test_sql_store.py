@@ -100,10 +100,10 @@ def test_open_handles_outlive_a_database_that_is_away_for_three_seconds(
             producer.send(number)
         got += bodies(take(consumer, 20))
         server.stop()
-        starting = threading.Timer(3, server.start)
-        starting.start()
         waiting = [producer.send_async(number) for number in range(20, 40)]
         until(lambda: "waits for its database" in str(admin.check_broker()), timeout_s=RECOVERED_S)
+        starting = threading.Timer(3, server.start)  # Not before it was told, however long that takes here.
+        starting.start()
         producer.send(40)
         assert all(future.result(RECOVERED_S) for future in waiting)
         starting.join()
