@@ -31,11 +31,9 @@ class Clients:
         return connection
 
 
+@pytest.mark.long
 @pytest.mark.timeout(420)
-@pytest.mark.parametrize(
-    "hosting",
-    ["broker", pytest.param("shared", marks=pytest.mark.long), pytest.param("dedicated", marks=pytest.mark.long)],
-)
+@pytest.mark.parametrize("hosting", ["broker", "shared", "dedicated"])
 def test_no_seed_has_faults_while_a_broker_is_killed(cluster: Any, tmp_path: Path, hosting: str) -> None:
     clients = Clients()
     seed = random.randrange(1_000)

@@ -107,6 +107,12 @@ class OverSockets:
         return replace(place, dial=way_to_host("127.0.0.1", self.port, certificate))
 
 
+def _served(loop: asyncio.AbstractEventLoop) -> None:
+    """Until it is stopped; then it is closed, or the collector would find it open in the middle of another test."""
+    loop.run_forever()
+    loop.close()
+
+
 async def _own() -> IoThread:
     return OwnLoop.running()
 
@@ -168,7 +174,7 @@ class LoopbackBroker:
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             loop = self._loop = asyncio.new_event_loop()
-            threading.Thread(target=loop.run_forever, daemon=True, name="application loop").start()
+            threading.Thread(target=_served, args=(loop,), daemon=True, name="application loop").start()
         return self._loop
 
     def __enter__(self) -> LoopbackBroker:
