@@ -1,4 +1,4 @@
-"""What ``read_queue`` returns: a queue as a dataset, whose actions acknowledge what they have handed over and no more.
+"""A queue as a dataset, whose actions acknowledge what they have handed over and no more: ``read_queue`` returns it.
 
 Ray Data runs ahead of whoever asks for rows, and throws away what nobody asks for: a read task cannot know what becomes
 of its blocks.  The action that the application calls knows, so each action runs an execution of its own, with readers
@@ -18,6 +18,7 @@ first rows are refused.  ``materialize()`` takes the messages and returns a data
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 import ray
@@ -216,7 +217,7 @@ class QueueDataset:
     def iter_rows(self) -> Iterator[dict[str, Any]]:
         """The rows, one by one."""
         if self._steps:
-            yield from self._iterate(lambda dataset: dataset.iter_rows())
+            yield from self._iterate("iter_rows", {})
             return
         for batch in self.iter_batches(batch_format="pyarrow"):
             yield from batch.to_pylist()
@@ -224,26 +225,18 @@ class QueueDataset:
     def iter_batches(self, *, batch_format: str | None = "default", **options: Any) -> Iterator[Any]:
         """The rows in batches; the arguments are those of ``ray.data.Dataset.iter_batches``."""
         if self._steps or batch_format is None:
-            yield from self._iterate(lambda dataset: dataset.iter_batches(batch_format=batch_format, **options))
+            yield from self._iterate("iter_batches", {"batch_format": batch_format, **options})
             return
-        execution = self._execution(self._limit, numbered=True)
-        complete = False
-        try:
+        # Where the iteration is left early, what was handed over before the last batch is acknowledged all the same.
+        with self._settled(numbered=True) as execution:
             for batch in execution.dataset.iter_batches(batch_format=batch_format, **options):
                 numbers, rows = _without_numbers(batch)
                 yield rows
                 execution.handed(numbers)
-            complete = True
-        finally:
-            # Also when the iteration was left early: what was handed over before the last batch is acknowledged.
-            if complete:
-                execution.finish(acknowledge=True)
-            else:
-                execution.give_up()
 
     def iter_torch_batches(self, **options: Any) -> Iterator[Any]:
         """The rows in batches of tensors; acknowledged when the iteration has come to its end, all or none."""
-        yield from self._iterate(lambda dataset: dataset.iter_torch_batches(**options))
+        yield from self._iterate("iter_torch_batches", options)
 
     def _with(self, step: Step) -> QueueDataset:
         return QueueDataset(self._options, self._tasks, self._limit, (*self._steps, step))
@@ -273,27 +266,29 @@ class QueueDataset:
 
     def _run(self, action: Callable[[Any], Any]) -> Any:
         """The result of an action that hands over all; the messages are acknowledged."""
-        execution = self._execution(self._limit)
+        with self._settled() as execution:
+            return action(execution.dataset)
+
+    def _iterate(self, method: str, options: dict[str, Any]) -> Iterator[Any]:
+        """What a method of the dataset gives one by one; the messages are acknowledged at its end, all or none."""
+        if options.get("drop_last"):
+            raise IllegalStateError(
+                f"{method}(drop_last=True) would acknowledge rows that it does not hand over; call materialize() first"
+            )
+        with self._settled() as execution:
+            yield from getattr(execution.dataset, method)(**options)
+
+    @contextmanager
+    def _settled(self, *, numbered: bool = False) -> Iterator[Execution]:
+        """An execution whose messages are acknowledged at the end of the block, and given back when that fails or an
+        iteration is left in it."""
+        execution = self._execution(self._limit, numbered=numbered)
         try:
-            result = action(execution.dataset)
+            yield execution
         except BaseException:
             execution.give_up()
             raise
         execution.finish(acknowledge=True)
-        return result
-
-    def _iterate(self, action: Callable[[Any], Any]) -> Iterator[Any]:
-        """What an action gives one by one; the messages are acknowledged at its end."""
-        execution = self._execution(self._limit)
-        complete = False
-        try:
-            yield from action(execution.dataset)
-            complete = True
-        finally:
-            if complete:
-                execution.finish(acknowledge=True)
-            else:
-                execution.give_up()
 
     def _look(self, action: Callable[[Any], Any], limit: int | None) -> Any:
         execution = self._execution(limit, looks=True)

@@ -1,4 +1,4 @@
-"""What each user has made by way of a broker's services, and how much of it he may have.
+"""Limits for each user: how much he may have of what he makes by way of a broker's services.
 
 Counted is what is still there of what he has made since the broker started: destinations by using them, temporary ones,
 durable subscriptions. Who is at a limit is looked at again before he is refused, since what he made may be gone.

@@ -95,6 +95,8 @@ def test_a_transformed_queue_is_taken_whole_or_not_at_all(filled: Callable[[], l
     for first_rows in (lambda: twice.take(5), lambda: twice.limit(5), lambda: twice.take_batch(5)):
         with pytest.raises(IllegalStateError, match="nobody can tell which messages"):
             first_rows()
+    with pytest.raises(IllegalStateError, match="does not hand over"):
+        next(twice.iter_batches(batch_size=7, drop_last=True))
     rows = twice.iter_rows()
     next(rows)
     rows.close()
