@@ -12,7 +12,7 @@ from typing import Final
 TOLD_EVERY_MS: Final = 60_000
 """Least time between two lines about one thing."""
 KNOWN_MAX: Final = 1_000
-"""Things that are told apart; those beyond are told with the next that has room."""
+"""Things that are told apart; of any other nothing is said until one of these has been quiet for a minute."""
 
 
 class _Noted:
