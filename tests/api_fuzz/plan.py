@@ -16,7 +16,8 @@ UNIQUE: Final = "d"
 FORWARDED: Final = "f"
 TARGET: Final = "g"
 """A forwarding agent takes what is in the one to the other, exactly once."""
-LIMITS: Final = ("FLOW_CONTROL", "REJECT_NEWEST", "REMOVE_OLDEST", "REMOVE_LOW_PRIORITY")
+LIMITS: Final = ("REJECT_NEWEST", "REMOVE_OLDEST", "REMOVE_LOW_PRIORITY")
+"""Without FLOW_CONTROL: its producers wait until somebody consumes, here for ever once the other threads have ended."""
 
 
 @dataclass
