@@ -90,7 +90,7 @@ def test_all_that_the_package_is_built_from_reaches_the_builder() -> None:
     copies = [one.rest.split() for one in read() if one.name == "COPY" and "--from" not in one.rest]
     copied = {word for words in copies for word in words[:-1]}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    packages = {pattern.partition(".")[0] for pattern in project["tool"]["setuptools"]["packages"]["find"]["include"]}
+    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     assert copied == {"pyproject.toml", project["project"]["readme"], *packages}
     assert not ignored("raybroker/py.typed", rules())
     assert ignored("raybroker/cli/__pycache__/x.pyc", rules())
