@@ -340,7 +340,8 @@ DESTINATION: Final[tuple[Setting, ...]] = (
             "How long the deduplication ids of messages are remembered; one that comes again meanwhile is taken once. "
             "An id is taken when its message is stored, in a transaction with the commit: of messages with one id that "
             "are sent meanwhile, the one that is stored or committed first stays. The id of a non-persistent message "
-            "does not stand for a persistent one: that is stored as well, so that both may be delivered. In a cluster "
+            "is forgotten when its host restarts, and does not stand for a persistent one: that is stored as well, so "
+            "that both may be delivered. In a cluster "
             "the hash of an id over all brokers, or the message's unit of order, names the broker that stores it: "
             "while that one is down the send fails, and after a broker was added or removed an id may be taken again. "
             "0: off; of a cluster's destination it is switched on when that is created.",

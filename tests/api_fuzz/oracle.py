@@ -47,6 +47,9 @@ class Life:
     may_be_gone: bool = False
     kinds: int = 0
     """1: asked to be persistent, 2: not to be, 3: both, with one deduplication id, and then there may be two."""
+    forgotten: bool = False
+    """It was asked not to be persistent, and a broker was killed since: one that is sent again with its deduplication
+    id is another message, for the id was not stored either."""
     short: bool = False
     """It expires within the run. It counts as held until the broker comes across it."""
     first_got_ns: int | None = None
@@ -89,8 +92,9 @@ def judge(notes: Iterable[Note]) -> Verdict:
     two_copies = open_moves > 0
 
     def doubled(life: Life) -> bool:
-        """There may be two of it: a move was cut short, or one of two with the same id was not persistent."""
-        return two_copies or life.kinds == 3
+        """There may be two of it: a move was cut short, or of two with the same id one was not persistent, and the
+        other one was or came to another broker's process."""
+        return two_copies or life.kinds == 3 or (life.forgotten and life.asked > 1)
 
     for at_ns, kind, ids, details in ordered:
         found = [lives.setdefault(number, Life()) for number in ids]
@@ -134,6 +138,7 @@ def judge(notes: Iterable[Note]) -> Verdict:
             killed, killed_ns = True, at_ns
             for life in lives.values():
                 life.may_be_gone |= not life.confirmed_persistent
+                life.forgotten |= bool(life.kinds & 2)
         elif kind == "left":
             drained[details["queue"]] += len(ids)
             for life in found:

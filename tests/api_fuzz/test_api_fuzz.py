@@ -15,6 +15,7 @@ def notes(*rows: tuple[Any, ...]) -> list[Note]:
 
 
 SENT = (("send", [1], {"persistent": True}), ("sent", [1], {"persistent": True}))
+VOLATILE = ("send", [1], {"persistent": False})
 GOT = ("got", [1], {"flags": [False], "began_ns": 100})
 AGAIN = ("got", [1], {"flags": [True], "began_ns": 100})
 ACKNOWLEDGED = (("settle", [1], {}), ("settled", [1], {}))
@@ -40,6 +41,9 @@ SOUND: dict[str, list[tuple[Any, ...]]] = {
         *SENT, ("got", [1], {"flags": [False], "began_ns": 1}), ("killed", [], {}), ("settle", [1], {}),
         ("settled", [1], {"auto": True}), LEFT,
     ],
+    "not persistent, delivered, and sent again with its id to a broker that has forgotten it": [
+        VOLATILE, GOT, ("killed", [], {}), VOLATILE, GOT,
+    ],
     "dead, and moved twice because a broker was killed meanwhile": [
         *SENT, ("killed", [], {}), ("left", [1, 1], {"queue": "mq.sys.dmq"}),
     ],
@@ -58,6 +62,15 @@ FAULTS: dict[str, tuple[list[tuple[Any, ...]], str]] = {
     "acknowledged, and there": ([*SENT, GOT, *ACKNOWLEDGED, LEFT], "acknowledged, and is there at the end"),
     "acknowledged, and received": ([*SENT, GOT, *ACKNOWLEDGED, AGAIN], "acknowledged, and came again"),
     "without a flag": ([*SENT, GOT, GOT, LEFT], "a second time without redelivered"),
+    "not persistent, and sent again with its id to a broker that knows it": (
+        [VOLATILE, GOT, VOLATILE, GOT], "a second time without redelivered",
+    ),
+    "not persistent, sent once, and not flagged after a kill": (
+        [VOLATILE, GOT, ("killed", [], {}), GOT], "a second time without redelivered",
+    ),
+    "persistent, and sent again with its id after a kill": (
+        [*SENT, GOT, ("killed", [], {}), *SENT, GOT, LEFT], "a second time without redelivered",
+    ),
     "refused, and there": ([SENT[0], ("refused", [1], {}), LEFT], "refused, and is there"),
     "counted and not there": ([("count", [], {"queue": "a", "messages": 1})], "held 1 messages by its count, and 0"),
     "there and not counted": (
