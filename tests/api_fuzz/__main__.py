@@ -10,26 +10,44 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
+from raybroker.config import Config
+from raybroker.store.sql.address import address_of
+from raybroker.store.sql.administration import StoreTables
+from raybroker.store.sql.database import Database
 from tests.api_fuzz.oracle import Verdict, judge
 from tests.api_fuzz.plan import plan_of
 from tests.api_fuzz.player import Notes, read
+from tests.api_fuzz.worker import on_server
+from tests.contracts import postgres
 from tests.sweep import Deadline
 
+STORES: Final = ("memory", "file", "sql", "postgresql", "cluster")
+"""The last one: brokers over files in one process, with clients that outlive them."""
 ROUND_S: Final = 300.0
 """How long one round may take before it counts as hung; its threads' stacks are printed then."""
 
 
 def run_seed(folder: Path, seed: int, store: str) -> Verdict:
     """All rounds of a seed in processes of their own, and the verdict on their notes."""
+    if "://" in store:
+        _make_tables(folder, store)
+    if store == "cluster":
+        _process(folder, "cluster", seed, 0, store).wait(2 * ROUND_S)
+        return _verdict(folder)
     plan = plan_of(seed, kills=store != "memory")
     for number, planned in enumerate(plan.rounds):
         if _round(folder, seed, number, store, planned.kill_after_s):
             Notes(folder / f"notes.{number}.killed").write("killed")
     if store != "memory":
         _process(folder, "drain", seed, 0, store).wait(ROUND_S)
+    return _verdict(folder)
+
+
+def _verdict(folder: Path) -> Verdict:
     verdict = judge(note for path in sorted(folder.glob("notes.*")) for note in read(path))
     for path in sorted(folder.glob("*.err")):
         if "Traceback" in (text := path.read_text()) or "File " in text:
@@ -37,6 +55,12 @@ def run_seed(folder: Path, seed: int, store: str) -> Verdict:
     if not (folder / "notes.drain").exists():
         verdict.faults.append("the broker could not be drained at the end")
     return verdict
+
+
+def _make_tables(folder: Path, url: str) -> None:
+    given = on_server(folder, url)
+    database = Database(address_of(Config.of(given), folder))
+    StoreTables(database, f"{given['imq.brokerid']}_loopback", "loopback", "loopback").create()
 
 
 def _process(folder: Path, what: str, seed: int, number: int, store: str) -> subprocess.Popen[str]:
@@ -64,7 +88,11 @@ def _round(folder: Path, seed: int, number: int, store: str, kill_after_s: float
 
 def run(store: str, *, first: int = 0, seeds: int | None = None, seconds: float | None = None) -> tuple[int, Verdict]:
     """The number of seeds that were run, and the verdict on the last: that with faults, where one has them."""
-    deadline = Deadline(seconds)
+    with postgres.server() if store == "postgresql" else nullcontext() as server:
+        return _run(store if server is None else server.url, first, seeds, Deadline(seconds))
+
+
+def _run(store: str, first: int, seeds: int | None, deadline: Deadline) -> tuple[int, Verdict]:
     for count in itertools.count(1):
         seed = first + count - 1
         folder = Path(tempfile.mkdtemp(prefix="raybroker-fuzz-"))
@@ -84,7 +112,7 @@ def run(store: str, *, first: int = 0, seeds: int | None = None, seconds: float 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--store", choices=("memory", "file", "sql"), default="file")
+    parser.add_argument("--store", choices=STORES, default="file")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--seeds", type=int, help="how many; without a bound until --seconds have passed")
     parser.add_argument("--seconds", type=float, default=60.0)

@@ -3,13 +3,16 @@
 A note is a tuple ``(at_ns, kind, ids, details)``; ``at_ns`` is of the machine's monotonic clock, which all processes of
 a run share. Kinds:
 
-    send, sent, refused          ids were asked for; are confirmed; are certainly not there
+    send, sent, refused          ids were asked for, in ``queue``; are confirmed; are certainly not there; ``short``:
+                                 they expire within the run; ``loose``: they may go with what holds them
     got                          ids were handed to the application; ``flags``: redelivered of each; ``began_ns``
     settle, settled              an acknowledgement or a commit of ids began; was confirmed; ``auto``: by coming back
                                  for more, which confirms nothing that was in hand when a broker was killed
     unsettled                    it is certain that ids were not acknowledged: the attempt was refused as a whole
-    purge, moved, moves          a purge began; a move ended well; a move began, which may leave two when it never ends
-    killed                       the process was killed; what was not persistent may be gone
+    purge, moved, moves          ``queue``: what it held at that time may be gone; a move from ``queue`` to ``to``
+                                 ended well; one began, which may leave two when it never ends
+    killed                       the process was killed; what was not persistent may be gone; ``others``: there are
+                                 others to which it may be sent again
     left, count                  ids that were drained at the end, by queue; what the broker said it held there
     late, raw                    a call that took too long; an exception that is no BrokerError
 
@@ -38,6 +41,8 @@ class Life:
     """What is known of one message."""
 
     asked: int = 0
+    queues: set[str] = field(default_factory=set)
+    """Where it was sent to."""
     refused: int = 0
     confirmed_persistent: bool = False
     confirmed_volatile: bool = False
@@ -50,6 +55,9 @@ class Life:
     forgotten: bool = False
     """It was asked not to be persistent, and a broker was killed since: one that is sent again with its deduplication
     id is another message, for the id was not stored either."""
+    in_doubt: bool = False
+    """It was sent and not confirmed when one of several brokers was killed: it may have gone to another one as well,
+    flagged for whoever got the first copy in the same connection."""
     short: bool = False
     """It expires within the run. It counts as held until the broker comes across it."""
     first_got_ns: int | None = None
@@ -83,24 +91,30 @@ def judge(notes: Iterable[Note]) -> Verdict:
     verdict = Verdict()
     killed = False
     killed_ns = 0
-    open_moves = 0
     counts: dict[str, int] = {}
     drained: Counter[str] = Counter()
     ordered = sorted(notes, key=lambda note: note.at_ns)
-    for note in ordered:
-        open_moves += (note.kind == "moves") - (note.kind == "moved")
-    two_copies = open_moves > 0
+    ways = _ways(ordered)
+    cut_short = _cut_short(ordered)
+
+    def came_to(life: Life, queues: Iterable[str]) -> bool:
+        """Whether it may have been in one of these queues."""
+        return any(queue in ways.get(begin, {begin}) for begin in life.queues for queue in queues)
 
     def doubled(life: Life) -> bool:
         """There may be two of it: a move was cut short, or of two with the same id one was not persistent, and the
         other one was or came to another broker's process."""
-        return two_copies or life.kinds == 3 or (life.forgotten and life.asked > 1)
+        if life.kinds == 3 or life.in_doubt or (life.forgotten and life.asked > 1):
+            return True
+        return DEAD_MESSAGE_QUEUE in cut_short or came_to(life, cut_short)
 
     for at_ns, kind, ids, details in ordered:
         found = [lives.setdefault(number, Life()) for number in ids]
         if kind == "send":
             for life in found:
                 life.asked += 1
+                life.queues.add(details.get("queue", ""))
+                life.may_be_gone |= bool(details.get("loose"))
                 life.kinds |= 1 if details.get("persistent", True) else 2
                 if details.get("short"):
                     life.may_be_gone = life.short = True
@@ -133,12 +147,13 @@ def judge(notes: Iterable[Note]) -> Verdict:
                 life.trying = False
         elif kind == "purge":
             for life in lives.values():
-                life.may_be_gone = True
+                life.may_be_gone |= came_to(life, [details.get("queue", "")])
         elif kind == "killed":
             killed, killed_ns = True, at_ns
             for life in lives.values():
                 life.may_be_gone |= not life.confirmed_persistent
                 life.forgotten |= bool(life.kinds & 2)
+                life.in_doubt |= details.get("others", False) and not life.confirmed_persistent
         elif kind == "left":
             drained[details["queue"]] += len(ids)
             for life in found:
@@ -154,6 +169,25 @@ def judge(notes: Iterable[Note]) -> Verdict:
         if not 0 <= messages - drained[queue] <= expired:
             verdict.faults.append(f"{queue} held {messages} messages by its count, and {drained[queue]} came")
     return verdict
+
+
+def _ways(notes: Iterable[Note]) -> dict[str, set[str]]:
+    """For each queue from which something is moved, where that may come to in the end."""
+    steps = {(note.details.get("queue", ""), note.details.get("to", "")) for note in notes if note.kind == "moves"}
+    ways = {begin: {begin} for begin, _ in steps}
+    for found in ways.values():
+        while more := {end for begin, end in steps if begin in found} - found:
+            found.update(more)
+    return ways
+
+
+def _cut_short(notes: Iterable[Note]) -> list[str]:
+    """The queues from which a move never ended."""
+    count: Counter[str] = Counter()
+    for note in notes:
+        if note.kind in ("moves", "moved"):
+            count[note.details.get("queue", "")] += 1 if note.kind == "moves" else -1
+    return [queue for queue, times in count.items() if times > 0]
 
 
 def _faults_at_the_end(

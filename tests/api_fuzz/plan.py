@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,8 +17,20 @@ UNIQUE: Final = "d"
 FORWARDED: Final = "f"
 TARGET: Final = "g"
 """A forwarding agent takes what is in the one to the other, exactly once."""
+PASSING: Final = "e"
+"""It is destroyed now and then with all it holds, and made again by whoever uses it."""
+TOPIC: Final = "t"
+SUBSCRIPTIONS: Final = ("passing", "kept", "other")
+"""Durable, shared ones of the topic; the first is ended now and then, and made again by its next consumer."""
+LARGE_BYTES: Final = 1_200_000
+"""A body that travels in pieces."""
 LIMITS: Final = ("REJECT_NEWEST", "REMOVE_OLDEST", "REMOVE_LOW_PRIORITY")
 """Without FLOW_CONTROL: its producers wait until somebody consumes, here for ever once the other threads have ended."""
+
+
+def copies(ids: Iterable[int], subscription: int) -> list[int]:
+    """The numbers of what a subscription of the topic gets for messages: each is a message of its own to the oracle."""
+    return [number + (subscription + 1) * 10**10 for number in ids]
 
 
 @dataclass
@@ -29,10 +42,13 @@ class Round:
 
 @dataclass
 class Plan:
-    """``queues``: name → attributes. ``face``: how clients reach the broker, as tests/contracts/handles.py has it."""
+    """``queues``: name → attributes. ``face``: how clients reach the broker, as tests/contracts/handles.py has it.
+    ``steps``: the machine's clock is put forward by an hour and back meanwhile. ``stomp``: a thread speaks STOMP."""
 
     seed: int
     face: str = "blocking"
+    steps: bool = False
+    stomp: bool = False
     queues: dict[str, dict[str, Any]] = field(default_factory=dict)
     rounds: list[Round] = field(default_factory=list)
 
@@ -40,7 +56,8 @@ class Plan:
 def plan_of(seed: int, *, kills: bool) -> Plan:
     """The plan of a seed; ``kills``: the store outlives its process."""
     draw = random.Random(seed)
-    plan = Plan(seed, draw.choice(("blocking", "sockets", "direct")))
+    plan = Plan(seed, draw.choice(("blocking", "sockets", "direct", "aio", "own")), draw.random() < 0.2)
+    plan.stomp = draw.random() < 0.5
     for name in QUEUES:
         attributes: dict[str, Any] = {
             "duplicateWindowMs": draw.choice((0, 600_000)),
@@ -48,6 +65,8 @@ def plan_of(seed: int, *, kills: bool) -> Plan:
         }
         if draw.random() < 0.3:
             attributes |= {"maxNumMsgs": draw.choice((3, 20, 100)), "limitBehavior": draw.choice(LIMITS)}
+        elif draw.random() < 0.2:
+            attributes |= {"maxTotalMsgBytes": draw.choice((500, 5_000)), "limitBehavior": draw.choice(LIMITS)}
         if draw.random() < 0.2:
             attributes["redeliveryLimit"] = draw.choice((1, 3))
         plan.queues[name] = attributes

@@ -10,17 +10,29 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import raybroker as rb
-from raybroker.errors import BrokerError, ConnectionLostError, TransactionRolledBackError
+from raybroker.errors import BrokerError, TransactionRolledBackError
 from tests.api_fuzz.oracle import Note
-from tests.api_fuzz.plan import CALLS, FORWARDED, QUEUES, TARGET, UNIQUE
+from tests.api_fuzz.plan import (
+    CALLS,
+    FORWARDED,
+    LARGE_BYTES,
+    PASSING,
+    QUEUES,
+    SUBSCRIPTIONS,
+    TARGET,
+    TOPIC,
+    UNIQUE,
+    copies,
+)
+from tests.contracts.handles import core_of
 
 SLACK_S: Final = 2.0
 """How much longer than its own time-out a call may take, beside what the machine itself was late by."""
 SEND_S: Final = 2.0
-WAITS_S: Final = 0.2
+WAITS_S: Final = 0.1
 SHORT_MS: Final = 20
 MODES: Final = ("auto", "window", "client", "client", "dups_ok", "transacted", "xa")
 CERTAIN: Final = (
@@ -28,6 +40,31 @@ CERTAIN: Final = (
     "DestinationPausedError", "MessageFormatError", "ConfigError", "StoreFullError", "InvalidSelectorError",
 )  # fmt: skip
 """Errors of a send after which the message is certainly not there."""
+
+
+SELECTORS: Final[dict[str, Callable[[Any], bool]]] = {
+    "JMSPriority > 4": lambda message: message.priority > 4,
+    "odd = 1": lambda message: message.properties.get("odd") == 1,
+    "odd IS NULL": lambda message: "odd" not in message.properties,
+}
+"""With what a message that comes has to be."""
+
+
+class Held(NamedTuple):
+    """A message in hand; ``consumer``: that it came by."""
+
+    number: int
+    message: Any
+    consumer: Any
+
+
+class Source(NamedTuple):
+    """A consumer; ``first``: what is added to the numbers of its messages, which are copies in a subscription."""
+
+    destination: str
+    consumer: Any
+    first: int = 0
+    selector: str | None = None
 
 
 class Left(Exception):  # noqa: N818 - it is no error
@@ -51,27 +88,39 @@ def read(path: Path) -> Iterator[Note]:
         yield Note(*json.loads(line))
 
 
+def number_of(message: Any) -> int:
+    """That of a message, which may have come as text from a client of another language."""
+    body = message.body
+    number: int = (body if isinstance(body, dict) else json.loads(body))["n"]
+    return number
+
+
 class Player:
-    """``connect``: a new connection to the broker; ``lag_s``: how late the machine is at the most, in seconds."""
+    """``connect``: a new connection to the broker; ``lag_s``: how late the machine is at the most, in seconds;
+    ``steps``: the machine's clock is put forward and back meanwhile."""
 
     def __init__(
-        self, seed: int, number: int, notes: Notes, connect: Callable[..., Any], lag_s: Callable[[], float]
-    ) -> None:
+        self, seed: int, number: int, notes: Notes, connect: Callable[..., Any], lag_s: Callable[[], float],
+        *, steps: bool = False,
+    ) -> None:  # fmt: skip
         self._draw = random.Random(f"{seed}/{number}")
         self._next = number * 1_000_000 + seed % 1000 * 1_000
         self._notes = notes
         self._connect = connect
         self._lag_s = lag_s
+        self._steps = steps
         self._sent: list[int] = []
         """Numbers with a deduplication id, to be sent again."""
-        self._hand: list[tuple[int, Any]] = []
+        self._hand: list[Held] = []
         """What the session has handed out and has not settled, for all its consumers."""
         self._staged: list[int] = []
         """What was sent in the transaction."""
         self._staged_persistent = True
         self._connection: Any = None
         self._session: Any = None
-        self._consumers: list[tuple[str, Any]] = []
+        self._consumers: list[Source] = []
+        self._links: set[Any] = set()
+        """Those over which what is in hand may have come."""
         self._mode = ""
         self._xid: Any = None
 
@@ -129,6 +178,7 @@ class Player:
             options = {"transacted": True}
         self._notes.write("session", mode=self._mode)
         self._session = self._connection.session(**({} if self._mode == "xa" else options))
+        self._links.clear()
         self._hand.clear()
         self._consumers.clear()
         if self._mode == "xa":
@@ -136,12 +186,23 @@ class Player:
 
     def _call(self) -> None:
         work = [self._send] * 6 + [self._send_many] * 2 + [self._send_async] * 2 + [self._receive] * 8
-        work += [self._receive_many] * 2 + [self._close_consumer, self._leave_a_consumer, self._browse, self._admin]
+        work += [self._receive_many] * 2 + [self._close_consumer, self._leave_a_consumer]
         if self._mode == "client":
             work += [self._acknowledge] * 3 + [self._one_by_one] * 3 + [self._up_to, self._recover]
         elif self._mode in ("transacted", "xa"):
             work += [self._end] * 4
-        self._draw.choice(work)()
+        self._draw.choice(work + self._beside())()
+
+    def _beside(self) -> list[Callable[[], None]]:
+        """Further calls that may be drawn."""
+        return []
+
+    def _notice_links(self) -> None:
+        self._links |= set(core_of(self._connection).channels.all())
+
+    def _lost_a_link(self) -> bool:
+        """Whether what was in hand may have been given back meanwhile."""
+        return not self._links <= set(core_of(self._connection).channels.all())
 
     # ---- sending -----------------------------------------------------------------------------------------------------
 
@@ -160,19 +221,33 @@ class Player:
             options["ttl_ms"] = draw.choice((SHORT_MS, 3_600_000))
         if draw.random() < 0.2:
             options["priority"] = draw.randrange(10)
-        if draw.random() < 0.15:
+        if draw.random() < 0.15 and "dedup_id" not in options:  # Either names the broker of a message.
             options["unit_of_order"] = draw.choice("xyz")
-        if draw.random() < 0.1:
+        if draw.random() < 0.1 and not self._steps:
             options["delivery_delay_ms"] = draw.choice((1, 50))
+        if draw.random() < 0.3:
+            options["properties"] = {"odd": self._next % 2}
         return self._next, options
 
-    def _queue_for(self, options: dict[str, Any]) -> str:
-        return UNIQUE if "dedup_id" in options else self._draw.choice((*QUEUES, FORWARDED))
+    def _queue_for(self, options: dict[str, Any]) -> Any:
+        """Where to; what dies in a topic would say nothing of the subscription, so nothing expires there."""
+        if "dedup_id" in options:
+            return UNIQUE
+        found = self._draw.choice((*QUEUES, *QUEUES, FORWARDED, PASSING, TOPIC))
+        return rb.Topic(TOPIC) if found == TOPIC and "ttl_ms" not in options else found.replace(TOPIC, FORWARDED)
 
-    def _asked(self, ids: list[int], options: dict[str, Any]) -> None:
-        self._notes.write(
-            "send", ids, short=options.get("ttl_ms") == SHORT_MS, persistent=options.get("persistent", True)
-        )
+    def _body(self, number: int) -> dict[str, Any]:
+        return {"n": number, "pad": "." * LARGE_BYTES} if self._draw.random() < 0.02 else {"n": number}
+
+    def _asked(self, ids: list[int], options: dict[str, Any], target: Any) -> list[int]:
+        """What is noted as sent: the numbers, or those of their copies in each subscription of the topic."""
+        short = options.get("ttl_ms") == SHORT_MS or ("ttl_ms" in options and self._steps)
+        persistent, name = options.get("persistent", True), str(target)
+        if name == TOPIC:
+            self._notes.write("send", copies(ids, 0), persistent=persistent, queue=name, loose=True)
+            ids = [number for first in range(1, len(SUBSCRIPTIONS)) for number in copies(ids, first)]
+        self._notes.write("send", ids, short=short, persistent=persistent, queue=name, loose=name == PASSING)
+        return ids
 
     def _confirmed(self, ids: list[int], *, persistent: bool) -> None:
         if self._mode in ("transacted", "xa"):
@@ -189,82 +264,96 @@ class Player:
     def _send(self) -> None:
         number, options = self._options()
         queue = self._queue_for(options)
-        self._asked([number], options)
+        ids = self._asked([number], options, queue)
         try:
             with self._bounded(f"send to {queue}", SEND_S):
-                self._session.producer(queue).send({"n": number}, **options)
+                self._session.producer(queue).send(self._body(number), **options)
         except BrokerError as error:
-            self._not_sent([number], error)
+            self._not_sent(ids, error)
             return
-        self._confirmed([number], persistent=options["persistent"])
+        self._confirmed(ids, persistent=options["persistent"])
 
     def _send_many(self) -> None:
         ids = list(range(self._next + 1, self._next + 1 + self._draw.randrange(1, 30)))
         self._next = ids[-1]
         persistent = self._draw.random() < 0.8
-        self._asked(ids, {"persistent": persistent})
+        target = self._queue_for({"ttl_ms": 0} if self._draw.random() < 0.5 else {})
+        noted = self._asked(ids, {"persistent": persistent}, target)
         try:
             with self._bounded("send_many", SEND_S * len(ids)):
-                self._session.producer(self._draw.choice(QUEUES)).send_many(
-                    [{"n": number} for number in ids], persistent=persistent
-                )
+                self._session.producer(target).send_many([self._body(number) for number in ids], persistent=persistent)
         except BrokerError:
             return  # Some of them may be there.
-        self._confirmed(ids, persistent=persistent)
+        self._confirmed(noted, persistent=persistent)
 
     def _send_async(self) -> None:
         given = []
         for _ in range(self._draw.randrange(1, 8)):
             number, options = self._options()
-            self._asked([number], options)
+            target = self._queue_for(options)
+            ids = self._asked([number], options, target)
             try:
                 with self._bounded("send_async", SEND_S):
-                    producer = self._session.producer(self._queue_for(options))
-                    given.append((number, options, producer.send_async({"n": number}, **options)))
+                    future = self._session.producer(target).send_async(self._body(number), **options)
+                    given.append((ids, options, future))
             except BrokerError as error:
-                self._not_sent([number], error)
-        for number, options, future in given:
+                self._not_sent(ids, error)
+        for ids, options, future in given:
             try:
                 with self._bounded("future.result()", SEND_S * len(given)):
                     future.result(60)
             except BrokerError as error:
-                self._not_sent([number], error)
+                self._not_sent(ids, error)
                 continue
-            self._confirmed([number], persistent=options["persistent"])
+            self._confirmed(ids, persistent=options["persistent"])
 
     # ---- receiving ---------------------------------------------------------------------------------------------------
 
-    def _consumer(self) -> Any:
+    def _source(self) -> Source:
         if len(self._consumers) < 3 and (not self._consumers or self._draw.random() < 0.2):
-            options = {"prefetch": self._draw.choice((1, 2, 50))} if self._draw.random() < 0.5 else {}
-            if self._mode == "client" and self._draw.random() < 0.2:
-                options["ack_timeout_ms"] = 200
-            with self._bounded("consumer", 5):
-                queue = self._draw.choice((*QUEUES, UNIQUE, TARGET))
-                self._consumers.append((queue, self._session.consumer(queue, **options)))
-        return self._draw.choice(self._consumers)[1]
+            self._consumers.append(self._new_source())
+        return self._draw.choice(self._consumers)
+
+    def _new_source(self) -> Source:
+        options: dict[str, Any] = {"prefetch": self._draw.choice((1, 2, 50))} if self._draw.random() < 0.5 else {}
+        if self._mode == "client" and self._draw.random() < 0.2:
+            options["ack_timeout_ms"] = 200
+        name = self._draw.choice((*QUEUES, *QUEUES, UNIQUE, UNIQUE, TARGET, TARGET, PASSING, TOPIC))
+        with self._bounded("consumer", 5):
+            if name == TOPIC:
+                at = self._draw.randrange(len(SUBSCRIPTIONS))
+                consumer = self._session.shared_durable_consumer(rb.Topic(TOPIC), SUBSCRIPTIONS[at], **options)
+                return Source(name, consumer, copies([0], at)[0])
+            selector = self._draw.choice(list(SELECTORS)) if self._draw.random() < 0.15 else None
+            return Source(name, self._session.consumer(name, selector, **options), 0, selector)
 
     def _receive(self) -> None:
-        self._get(lambda consumer: [consumer.receive(WAITS_S)], "receive")
+        self._get(self._source(), lambda source: [source.consumer.receive(WAITS_S)], "receive")
 
     def _receive_many(self) -> None:
         most = self._draw.randrange(1, 20)
-        self._get(lambda consumer: consumer.receive_many(most, timeout=WAITS_S), "receive_many")
+        self._get(self._source(), lambda source: source.consumer.receive_many(most, timeout=WAITS_S), "receive_many")
 
-    def _get(self, call: Callable[[Any], list[Any]], what: str) -> None:
-        consumer = self._consumer()
-        before = [number for number, _ in self._hand] if self._mode == "auto" else []
+    def _get(self, source: Source, call: Callable[[Source], list[Any]], what: str) -> None:
+        before = [held.number for held in self._hand] if self._mode == "auto" else []
         self._notes.write("settle", before)
         began_ns = time.monotonic_ns()
+        self._notice_links()
         with self._bounded(what, WAITS_S):
-            messages = [message for message in call(consumer) if message is not None]
+            messages = [message for message in call(source) if message is not None]
         if self._mode == "auto":  # Confirmed when the application comes back for more.
-            self._notes.write("settled", before, auto=True)
+            if not self._lost_a_link():
+                self._notes.write("settled", before)
             self._hand.clear()
-        self._took(messages, began_ns)
+            self._links.clear()
+        self._notice_links()
+        self._took(source, messages, began_ns)
 
-    def _took(self, messages: list[Any], began_ns: int) -> None:
-        ids = [message.body["n"] for message in messages]
+    def _took(self, source: Source, messages: list[Any], began_ns: int) -> None:
+        ids = [source.first + number_of(message) for message in messages]
+        for number, message in zip(ids, messages, strict=True):
+            if source.selector is not None and not SELECTORS[source.selector](message):
+                self._notes.write("raw", text=f"{number} came to a consumer with the selector {source.selector}")
         self._notes.write(
             "got", ids, flags=[message.redelivered for message in messages], began_ns=began_ns,
             counts=[message.delivery_count for message in messages],
@@ -272,7 +361,7 @@ class Player:
         )  # fmt: skip
         if self._mode in ("window", "dups_ok"):
             self._notes.write("settle", ids)
-        self._hand += zip(ids, messages, strict=True)
+        self._hand += [Held(number, message, source.consumer) for number, message in zip(ids, messages, strict=True)]
 
     def _settle(self, ids: list[int], call: Callable[[], Any], what: str) -> bool:
         """Whether it was confirmed."""
@@ -285,19 +374,26 @@ class Player:
     def _acknowledge(self) -> None:
         if self._hand:
             taken, self._hand = self._hand, []
-            self._settle([number for number, _ in taken], taken[-1][1].acknowledge, "acknowledge()")
+            self._settle([held.number for held in taken], taken[-1].message.acknowledge, "acknowledge()")
 
     def _up_to(self) -> None:
         if self._hand:
             at = self._draw.randrange(len(self._hand))
             taken, self._hand = self._hand[: at + 1], self._hand[at + 1 :]
-            self._settle([number for number, _ in taken], taken[-1][1].acknowledge_up_to, "acknowledge_up_to()")
+            self._settle([held.number for held in taken], taken[-1].message.acknowledge_up_to, "acknowledge_up_to()")
 
     def _one_by_one(self) -> None:
         if not self._hand:
             return
-        number, message = self._hand.pop(self._draw.randrange(len(self._hand)))
-        how = self._draw.choice(("acknowledge", "acknowledge", "release", "fail", "reject"))
+        at = self._draw.randrange(len(self._hand))
+        how = self._draw.choice(("acknowledge", "acknowledge", "release", "fail", "reject", "extend"))
+        if how == "extend":
+            with self._bounded("extend", 5):
+                self._hand[at].message.extend()
+            return
+        number, message, _ = self._hand.pop(at)
+        if message.destination == TOPIC and how in ("fail", "reject"):
+            how = "release"
         if how == "acknowledge":
             self._settle([number], message.acknowledge_this, "acknowledge_this()")
             return
@@ -312,33 +408,27 @@ class Player:
 
     def _close_consumer(self) -> None:
         if self._consumers and self._mode == "client":
-            queue, consumer = self._consumers.pop(self._draw.randrange(len(self._consumers)))
-            self._notes.write("close", queue=queue)
+            source = self._consumers.pop(self._draw.randrange(len(self._consumers)))
+            self._notes.write("close", queue=source.destination)
             with self._bounded("consumer.close()", 5):
-                consumer.close()
-            self._forget(queue)
+                source.consumer.close()
+            self._forget(source.consumer)
 
     def _leave_a_consumer(self) -> None:
         """``with consumer`` that is left by an exception: what is in hand is not acknowledged."""
         if not self._consumers or self._mode not in ("client", "auto"):
             return
-        queue, consumer = self._consumers.pop(self._draw.randrange(len(self._consumers)))
-        self._notes.write("leave", queue=queue)
+        source = self._consumers.pop(self._draw.randrange(len(self._consumers)))
+        self._notes.write("leave", queue=source.destination)
         try:
-            with self._bounded("leaving a consumer", 5), consumer:
+            with self._bounded("leaving a consumer", 5), source.consumer:
                 raise Left
         except Left:
-            self._forget(queue)
+            self._forget(source.consumer)
 
-    def _forget(self, queue: str) -> None:
-        """The consumer of a queue is gone, and what it had handed out went back.
-
-        Another consumer of the session may have the same queue: whose a message was is not known here.
-        """
-        gone = [number for number, message in self._hand if message.destination == queue]
-        if any(other == queue for other, _ in self._consumers):
-            self._notes.write("settle", gone)
-        self._hand = [row for row in self._hand if row[1].destination != queue]
+    def _forget(self, consumer: Any) -> None:
+        """The consumer is gone, and what it had handed out went back."""
+        self._hand = [held for held in self._hand if held.consumer is not consumer]
 
     # ---- transactions ------------------------------------------------------------------------------------------------
 
@@ -348,7 +438,7 @@ class Player:
             self._session.xa.start(self._xid)
 
     def _end(self) -> None:
-        ids = [number for number, _ in self._hand]
+        ids = [held.number for held in self._hand]
         sent, persistent = list(self._staged), self._staged_persistent
         self._hand.clear()
         self._staged.clear()
@@ -386,48 +476,15 @@ class Player:
         elif xa.prepare(self._xid) == 0:
             xa.commit(self._xid)
 
-    # ---- others ------------------------------------------------------------------------------------------------------
-
-    def _browse(self) -> None:
-        with self._bounded("browsing", 10):
-            for _ in self._session.browser(self._draw.choice(QUEUES)):
-                pass
-
-    def _admin(self) -> None:
-        admin = self._connection.admin()
-        queue, other = self._draw.sample(QUEUES, 2)
-        what = self._draw.choice(("query", "query", "purge", "move", "pause"))
-        with self._bounded(what, 10):
-            if what == "query":
-                admin.query_destination("queue", queue)
-            elif what == "purge" and self._draw.random() < 0.3:
-                self._notes.write("purge")
-                admin.purge_destination("queue", queue)
-                self._notes.write("purge")
-            elif what == "move":
-                admin.pause_destination("queue", queue, which="consumers")
-                self._notes.write("moves")
-                try:
-                    admin.move_messages("queue", queue, other)
-                except ConnectionLostError:
-                    raise  # It may have stopped half-way, and then there are two copies of some.
-                except BrokerError:
-                    self._notes.write("moved")
-                    raise
-                else:
-                    self._notes.write("moved")
-                finally:
-                    admin.resume_destination("queue", queue)
-            elif what == "pause":
-                admin.pause_destination("queue", queue, which=self._draw.choice(("consumers", "producers", "all")))
-                admin.resume_destination("queue", queue)
+    # ---- the end -----------------------------------------------------------------------------------------------------
 
     def _leave(self) -> None:
         """Close as an application would, or by an exception."""
-        ids = [number for number, _ in self._hand]
+        ids = [held.number for held in self._hand]
         by_exception = self._draw.random() < 0.3
         confirms = self._mode in ("auto", "window", "dups_ok") and not by_exception
         self._notes.write("settle", ids if confirms else ())
+        lost = self._lost_a_link()
         try:
             with self._bounded("close()", 10):
                 if by_exception:
@@ -444,5 +501,5 @@ class Player:
             self._hand.clear()
             self._staged.clear()
             self._staged_persistent = True
-        if confirms and self._mode == "auto":
+        if confirms and self._mode == "auto" and not lost:
             self._notes.write("settled", ids, auto=True)

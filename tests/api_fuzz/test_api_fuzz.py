@@ -14,7 +14,9 @@ def notes(*rows: tuple[Any, ...]) -> list[Note]:
     return [Note(at, kind, list(ids), dict(details)) for at, (kind, ids, details) in enumerate(rows, 1)]
 
 
-SENT = (("send", [1], {"persistent": True}), ("sent", [1], {"persistent": True}))
+SENT = (("send", [1], {"persistent": True, "queue": "a"}), ("sent", [1], {"persistent": True}))
+MOVES = ("moves", [], {"queue": "a", "to": "b"})
+MOVED = ("moved", [], {"queue": "a"})
 VOLATILE = ("send", [1], {"persistent": False})
 GOT = ("got", [1], {"flags": [False], "began_ns": 100})
 AGAIN = ("got", [1], {"flags": [True], "began_ns": 100})
@@ -29,20 +31,28 @@ SOUND: dict[str, list[tuple[Any, ...]]] = {
     "refused": [SENT[0], ("refused", [1], {})],
     "unknown, and there": [SENT[0], LEFT],
     "unknown, and gone": [SENT[0]],
-    "purged": [*SENT, ("purge", [], {})],
+    "purged": [*SENT, ("purge", [], {"queue": "a"})],
+    "moved, and purged there": [*SENT, MOVES, MOVED, ("purge", [], {"queue": "b"})],
+    "in what was destroyed": [("send", [1], {"persistent": True, "loose": True}), SENT[1]],
     "expired, and counted until the broker comes across it": [
         ("send", [1], {"persistent": True, "short": True}), SENT[1], ("count", [], {"queue": "a", "messages": 1}),
     ],
     "not persistent, and gone with its process": [
         ("send", [1], {"persistent": False}), ("sent", [1], {"persistent": False}), ("killed", [], {}),
     ],
-    "two copies of a move that was cut short": [*SENT, ("moves", [], {}), LEFT, LEFT],
+    "two copies of a move that was cut short": [*SENT, MOVES, LEFT, LEFT],
+    "two copies of a dead message that was on its way back": [
+        *SENT, ("moves", [], {"queue": "mq.sys.dmq", "to": ""}), LEFT, LEFT,
+    ],
     "in hand when a broker was killed, and come back for more": [
         *SENT, ("got", [1], {"flags": [False], "began_ns": 1}), ("killed", [], {}), ("settle", [1], {}),
         ("settled", [1], {"auto": True}), LEFT,
     ],
     "not persistent, delivered, and sent again with its id to a broker that has forgotten it": [
         VOLATILE, GOT, ("killed", [], {}), VOLATILE, GOT,
+    ],
+    "sent again to another broker": [
+        SENT[0], ("killed", [], {"others": True}), SENT[1], GOT, *ACKNOWLEDGED, LEFT,
     ],
     "dead, and moved twice because a broker was killed meanwhile": [
         *SENT, ("killed", [], {}), ("left", [1, 1], {"queue": "mq.sys.dmq"}),
@@ -58,7 +68,14 @@ FAULTS: dict[str, tuple[list[tuple[Any, ...]], str]] = {
         [*SENT, GOT, ("settle", [1], {}), ("unsettled", [1], {})], "confirmed and is lost",
     ),
     "there twice": ([*SENT, LEFT, LEFT], "there 2 times"),
-    "two copies though the move ended": ([*SENT, ("moves", [], {}), ("moved", [], {}), LEFT, LEFT], "there 2 times"),
+    "confirmed, and sent again to another broker": (
+        [*SENT, ("killed", [], {"others": True}), LEFT, LEFT], "there 2 times",
+    ),
+    "lost, and another queue was purged": ([*SENT, ("purge", [], {"queue": "b"})], "confirmed and is lost"),
+    "two copies though the move ended": ([*SENT, MOVES, MOVED, LEFT, LEFT], "there 2 times"),
+    "two copies, and a move from elsewhere was cut short": (
+        [*SENT, ("moves", [], {"queue": "b", "to": "a"}), LEFT, LEFT], "there 2 times",
+    ),
     "acknowledged, and there": ([*SENT, GOT, *ACKNOWLEDGED, LEFT], "acknowledged, and is there at the end"),
     "acknowledged, and received": ([*SENT, GOT, *ACKNOWLEDGED, AGAIN], "acknowledged, and came again"),
     "without a flag": ([*SENT, GOT, GOT, LEFT], "a second time without redelivered"),
@@ -95,7 +112,9 @@ def test_the_oracle_notices(what: str) -> None:
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("store", ["memory", "file", "sql"])
+@pytest.mark.parametrize(
+    "store", ["memory", "file", "sql", pytest.param("postgresql", marks=pytest.mark.xdist_group("postgres"))]
+)
 def test_no_seed_has_faults(store: str, sweep_seconds: float) -> None:
     _, verdict = run(store, seconds=sweep_seconds)
     assert not verdict.faults, "\n".join(verdict.faults)

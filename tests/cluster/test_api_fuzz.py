@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 import raybroker as rb
+from tests.api_fuzz.beside import BusyPlayer, subscribed
+from tests.api_fuzz.drain import drain
 from tests.api_fuzz.oracle import judge
-from tests.api_fuzz.plan import FORWARDED, TARGET, THREADS, UNIQUE, plan_of
-from tests.api_fuzz.player import Notes, Player, read
-from tests.api_fuzz.worker import drain
+from tests.api_fuzz.plan import FORWARDED, TARGET, THREADS, TOPIC, UNIQUE, plan_of
+from tests.api_fuzz.player import Notes, read
 
 OUTAGE_S = 20.0
 """How much longer a call may take while a broker's process is gone, in quarters."""
@@ -45,9 +46,10 @@ def test_no_seed_has_faults_while_a_broker_is_killed(cluster: Any, tmp_path: Pat
         names |= {FORWARDED: {"hosting": hosting}, TARGET: {"hosting": hosting}}
         for name, attributes in names.items():
             admin.create_destination("queue", name, **attributes)
+        subscribed(admin, hosting=hosting)
         threads = [
             threading.Thread(
-                target=Player(
+                target=BusyPlayer(
                     seed, number, Notes(tmp_path / f"notes.0.{number}"), clients.connect, lambda: OUTAGE_S / 4
                 ).play
             )
@@ -65,5 +67,6 @@ def test_no_seed_has_faults_while_a_broker_is_killed(cluster: Any, tmp_path: Pat
         verdict = judge(note for path in sorted(tmp_path.glob("notes.*")) for note in read(path))
         for name in names:
             admin.destroy_destination("queue", name)
+        admin.destroy_destination("topic", TOPIC)
     assert not verdict.faults, "\n".join([f"seed {seed}, hosting={hosting}", *verdict.faults])
     assert verdict.settled
