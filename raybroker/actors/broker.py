@@ -593,6 +593,10 @@ class BrokerActor:
         await self._ready()
         await self._cluster.subscribe(**args)
 
+    async def identify(self, client_id: str, instance: str) -> None:
+        """A connection has the client id; see Broker.identify."""
+        await (await self._ready()).identify(client_id, instance)
+
     async def unsubscribe(self, client_id: str | None, name: str) -> None:
         await self._ready()
         await self._cluster.unsubscribe(client_id, name)

@@ -51,6 +51,7 @@ from raybroker.hosting.host_port import DropHost, HostPort, MakeHost, Row, Spare
 from raybroker.metrics.messages import check_topic
 from raybroker.model.errors import BrokerError, ConfigError, IllegalStateError, InvalidDestinationError
 from raybroker.model.names import (
+    check_client_id,
     check_destination_name,
     check_destination_type,
     is_metrics_topic,
@@ -134,7 +135,9 @@ class Broker:
         self.measuring = Measuring(changing, self.registry, SystemClock(), broker=name, spares=spares)
         self.measuring.own.append(self.thresholds.figures)
         self.publishing = Publishing(changing, self.registry, self.measuring, SystemClock())
-        self.services = ServiceAdministration(name, ClientsInside(lambda: self.registry.hosts, unasked, broker=name))
+        self.services = ServiceAdministration(
+            name, ClientsInside(lambda: self.registry.hosts, unasked, self.registry.find, broker=name)
+        )
         self.ending = Ending(
             changing, self.services, lambda: self.registry.hosts, SystemClock().now_ms(), broker=name
         )
@@ -278,6 +281,12 @@ class Broker:
         new_identity(known, name, client_id)
         await self.locate("topic", topic, True)
         await self.subscriptions.install(topic, client_id or "", name, shared, normalised(selector), no_local)
+
+    async def identify(self, client_id: str, instance: str) -> None:
+        """A connection inside the Ray cluster, which has a link to the host of mq.sys.dmq, has the client id; raises
+        InvalidClientIDError when another one of the cluster has it."""
+        async with self.services.client_ids.claiming(check_client_id(client_id), instance):
+            pass
 
     async def unsubscribe(self, client_id: str | None, name: str) -> None:
         """See Subscriptions."""

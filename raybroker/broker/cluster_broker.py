@@ -63,6 +63,9 @@ BOOTSTRAP_RETRY_S: Final = 1.0
 """Until what could not be written into a new record is tried again."""
 PEER_TIMEOUT_S: Final = 10.0
 """How long another broker may take for what is asked on a client's behalf."""
+TAKEN: Final = "client_id_taken"
+"""What brokers ask each other about a client id."""
+TAKEN_TIMEOUT_S: Final = 5.0
 MASTER_TIMEOUT_S: Final = 60.0
 """How long the master may take to hand the record over: it gives up itself before."""
 
@@ -103,6 +106,7 @@ class ClusterBroker:
         self.forwarding = Forwarding(local.name, local.registry, peers, self.live)
         local.transactions.elsewhere = self._host_elsewhere
         local.health.require_open = clustering.require_open
+        local.services.client_ids.others = self._taken_elsewhere
 
     async def _defined(self) -> ModelDefinitions:
         return await self.local.own_definitions.of_cluster(self.clustering.member.agreed)
@@ -270,8 +274,9 @@ class ClusterBroker:
 
     async def peer(self, method: str, args: Row) -> Any:
         """One of the methods below by name."""
+        local = self.local
         methods: dict[str, Callable[..., Awaitable[Any]]] = {
-            "admin": self.local.admin,
+            "admin": local.admin,
             "host": self._ask_host,
             "import": self._import,
             "units": self._units_live,
@@ -282,8 +287,9 @@ class ClusterBroker:
             "consumers": self.forwarding.consumers,
             "take_over": self.forwarding.take_over,
             "decide_over": self.forwarding.decide_over,
+            TAKEN: local.services.client_ids.is_taken,
             LIST: self._clients,
-            END: self.local.services.end,
+            END: local.services.end,
         }
         handler = methods.get(method)
         if handler is None:
@@ -319,6 +325,17 @@ class ClusterBroker:
 
     async def _clients(self, **wanted: Any) -> Listing:
         return await self.local.services.connections(Wanted(**wanted))
+
+    async def _taken_elsewhere(self, client_id: str, instance: str) -> list[bool]:
+        """Of brokers that do not answer in time nothing is known: hosts refuse a second client at its first use."""
+        args = {"client_id": client_id, "instance": instance, "broker": self.name}
+        others = (name for name in self.live() if name != self.name)
+        work = (self._peers.ask(name, TAKEN, args, timeout_s=TAKEN_TIMEOUT_S) for name in others)
+        answers = await asyncio.gather(*work, return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, BrokerError):
+                raise answer
+        return [bool(answer) for answer in answers if not isinstance(answer, BaseException)]
 
     async def _ask_master(self, broker: str, method: str, args: Row) -> Any:
         return await self._peers.ask(broker, method, args, timeout_s=MASTER_TIMEOUT_S)

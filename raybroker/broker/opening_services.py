@@ -82,6 +82,7 @@ async def open_services(
         config, Outside(asked, hosts, given, hand, doors), broker=administration.broker,
         version=metadata.version("raybroker"), users=users, authentication=authentication, audit=administration.audit,
         now_s=lambda: clock.now_ms() / 1e3, access=access, now_ns=clock.monotonic_ns,
+        client_ids=administration.client_ids,
         gateways=gateways,
         keystore=lambda: ServerTls.of(config, directory),
         certificates=CertificateUsers(directory / config["raybroker.tls.users.name"]),

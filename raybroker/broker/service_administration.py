@@ -11,6 +11,7 @@ from raybroker.model.errors import ConfigError, InvalidDestinationError
 from raybroker.model.listing import Listing
 from raybroker.model.names import check_destination_name, check_destination_type
 from raybroker.model.setting_services import INSIDE, SERVICE_KINDS
+from raybroker.services.client_ids import ClientIds
 from raybroker.services.client_rows import Wanted, ended_because, is_inside
 
 if TYPE_CHECKING:  # A broker whose services do not listen has no use for what these import.
@@ -27,6 +28,8 @@ class Inside(Protocol):
 
     async def end(self, ids: list[str], why: str) -> tuple[list[str], dict[str, str]]: ...
 
+    async def held(self, client_id: str) -> set[str]: ...
+
 
 class NobodyInside:
     """Where there are no hosts."""
@@ -37,6 +40,9 @@ class NobodyInside:
     async def end(self, ids: list[str], why: str) -> tuple[list[str], dict[str, str]]:
         return [], {}
 
+    async def held(self, client_id: str) -> set[str]:
+        return set()
+
 
 class ServiceAdministration:
     """``broker``: its name; ``inside``: clients inside the Ray cluster. ``services``, ``users`` and ``audit`` are given
@@ -45,11 +51,17 @@ class ServiceAdministration:
     def __init__(self, broker: str, inside: Inside | None = None) -> None:
         self.broker = broker
         self._inside = inside or NobodyInside()
+        self.client_ids = ClientIds(broker, self._held)
         self.services: ConnectionServices | None = None
         self.users: UserFile | None = None
         self.audit = Audit.silent()
         self.failure = ""
         """Why services that the configuration asks for do not listen."""
+
+    async def _held(self, client_id: str) -> set[str]:
+        """Connections that have a client id for themselves, outside and inside."""
+        inside = await self._inside.held(client_id)
+        return inside | self.services.held(client_id) if self.services is not None else inside
 
     def _running(self) -> ConnectionServices:
         if self.services is None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from raybroker.broker.auditing import audit_of, audited, security_directory
 from raybroker.broker.broker import Broker
 from raybroker.client.blocking.connection import Connection
-from raybroker.client.connection.connection import ConnectionCore
+from raybroker.client.connection.connection import ConnectionCore, identified
 from raybroker.client.connection.directory import ALONE, Place, Subscription, View
 from raybroker.client.connection.identity import client_id_of
 from raybroker.client.connection.io_thread import IoThread
@@ -87,6 +87,7 @@ class LoopbackDirectory:
     """The control side, in the process."""
 
     collocated = True
+    outside = False
 
     def __init__(self, config: Config, store: Path | None, io: IoThread) -> None:
         self._io = io
@@ -261,6 +262,9 @@ class LoopbackDirectory:
     async def subscribe(self, subscription: Subscription) -> None:
         await self._broker.subscribe(*subscription)
 
+    async def identify(self, client_id: str, instance: str) -> None:
+        await self._broker.identify(client_id, instance)
+
     async def unsubscribe(self, client_id: str | None, name: str) -> None:
         await self._broker.unsubscribe(client_id, name)
 
@@ -392,13 +396,14 @@ def _named_core(
         values = {**{key: value for key, value, _ in named.config.given}, **properties}
         attributes = named.config if made else Config.of(values)
         directory: Any = _Shared(name, named)
-        return ConnectionCore(
+        core = ConnectionCore(
             directory, attributes, client_id=client_id_of(attributes, client_id, None), io=io,
             reopen=partial(_reopen, name, dict(properties)),
         )  # fmt: skip
     except BaseException:
         io.run(_Shared(name, named).close())
         raise
+    return identified(core)
 
 
 def _reopen(name: str, properties: Mapping[str, object]) -> ConnectionCore:
@@ -425,7 +430,7 @@ def make_core(
     if broker is not None:
         return _named_core(broker, folder, properties or {}, config, client_id, io)
     client_id = client_id_of(config, client_id, None)
-    return ConnectionCore(_make_directory(config, folder, io), config, client_id=client_id, io=io)
+    return identified(ConnectionCore(_make_directory(config, folder, io), config, client_id=client_id, io=io))
 
 
 def attach_loopback(broker: str, client_id: str | None) -> Connection:

@@ -11,20 +11,20 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final, Protocol
 
 from raybroker.logs.audit import Audit
 from raybroker.model.errors import (
     ConfigError,
     ConnectionEndedError,
-    InvalidClientIDError,
     InvalidDestinationError,
     NotSupportedError,
     ProtocolError,
     SecurityError,
 )
 from raybroker.model.listing import plain
-from raybroker.model.names import is_metrics_topic
+from raybroker.model.names import check_client_id, is_metrics_topic
 from raybroker.model.setting import PortRange
 from raybroker.model.setting_services import NATIVE, SERVICE_KINDS, SERVICE_PROTOCOLS, TLS, WITH_TLS, address_property
 from raybroker.model.settings import ConfigView, lookup
@@ -37,6 +37,7 @@ from raybroker.security.tls import ServerTls
 from raybroker.security.user_file import Entry, UserFile
 from raybroker.services.accepting import BACKLOG
 from raybroker.services.bounds import Bounds
+from raybroker.services.client_ids import ClientIds
 from raybroker.services.client_rows import ALL, Wanted, client_row
 from raybroker.services.control import Control
 from raybroker.services.listener import PAUSED, QUIESCED, RUNNING, GatewayOpener, Listener, Row
@@ -109,15 +110,17 @@ ASKED: Final = frozenset({
 class ConnectionServices:
     """``broker``: its name; ``now_s``: seconds since 1970; ``access(service)``: what its rules are; ``now_ns``: a clock
     that never goes back; ``gateways``: serve the services whose protocol is none of NATIVE; ``keystore``: opens that of
-    services with TLS; ``certificates``: whom those of clients stand for."""
+    services with TLS; ``certificates``: whom those of clients stand for; ``client_ids``: of the broker."""
 
     def __init__(
         self, config: ConfigView, backend: Backend, *, broker: str, version: str,
         users: UserFile, authentication: Authentication, audit: Audit, now_s: Callable[[], float],
-        access: Callable[[str], Access], now_ns: Callable[[], int], gateways: GatewayOpener | None = None,
-        keystore: Callable[[], ServerTls] | None = None, certificates: CertificateUsers | None = None,
+        access: Callable[[str], Access], now_ns: Callable[[], int], client_ids: ClientIds,
+        gateways: GatewayOpener | None = None, keystore: Callable[[], ServerTls] | None = None,
+        certificates: CertificateUsers | None = None,
     ) -> None:  # fmt: skip
         self._backend = backend
+        self._client_ids = client_ids
         self._keystore = keystore
         self._certificates = certificates
         self._gateways = gateways
@@ -302,24 +305,27 @@ class ConnectionServices:
         """The path of the access rules where there is no such file, and the default rules hold; "" for all is well."""
         return next((path for name in self.listeners if (path := self.access(name).missing)), "")
 
-    def require_client_id(self, control: Control) -> None:
-        """Raises InvalidClientIDError when another client of this broker's services has its client id. Hosts look
-        again, at clients of other brokers and within the Ray cluster too, once it uses one."""
-        told = control.client
+    def claiming(self, told: Row) -> AbstractAsyncContextManager[None]:
+        """Meanwhile no other connection of the cluster gets the client id that a client says; raises
+        InvalidClientIDError when one has it."""
         client_id = told.get("client_id")
         if not client_id or "unrestricted" in told or self._config["ClientIdPolicy"] == "Unrestricted":
-            return
-        for listener in self.listeners.values():
-            for other in listener.clients:
-                known = other.client
-                if (
-                    known.get("client_id") == client_id and "unrestricted" not in known
-                    and known.get("instance") != told.get("instance")
-                ):
-                    raise InvalidClientIDError(
-                        f"client id {client_id!r} is in use by another connection; close that one, choose another id,"
-                        " or allow it with ClientIdPolicy=Unrestricted"
-                    )
+            return nullcontext()
+        return self._client_ids.claiming(str(client_id), str(told.get("instance", "")))
+
+    def held(self, client_id: str) -> set[str]:
+        """The clients of services that have a client id for themselves, by their instances."""
+        known = (client.client for listener in self.listeners.values() for client in listener.clients)
+        return {
+            str(told.get("instance", "")) for told in known
+            if told.get("client_id") == client_id and "unrestricted" not in told
+        }  # fmt: skip
+
+    async def _identify(self, control: Control, client_id: Any, instance: Any) -> None:
+        """The client says after its login what client id it has, which the cluster may have given it."""
+        told = {**control.client, "client_id": check_client_id(client_id), "instance": str(instance)}
+        async with self.claiming(told):
+            control.client = told
 
     def certified(self, certificate: bytes) -> User:
         """The user that a client's certificate stands for; raises SecurityError."""
@@ -364,6 +370,8 @@ class ConnectionServices:
             return self._backend.settings()
         if method == "doors":
             return await self._backend.doors(inside=control.origin.gateway)
+        if method == "identify":
+            return await self._identify(control, *args)
         if method == "admin":
             raise SecurityError("administration goes through an admin service: mq://host:port/admin")
         if method not in ASKED:

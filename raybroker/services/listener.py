@@ -13,13 +13,13 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol
 
 from raybroker.logs.audit import REFUSED, Audit, changes, shown
 from raybroker.model.errors import (
     BrokerError,
     IllegalStateError,
-    InvalidClientIDError,
     ProtocolError,
     ResourceAllocationError,
     SecurityError,
@@ -39,9 +39,6 @@ from raybroker.wire.native.preamble import HEAD_BYTES, key_length, key_of
 LOG: Final = logging.getLogger("raybroker.services")
 TLS_HANDSHAKE: Final = 0x16
 """The first byte of a client that begins with TLS; a preamble begins with another one."""
-CLIENT_ID_WAIT_S: Final = 0.4
-"""How long a client waits for the end of the one before with the same client id."""
-CLIENT_ID_TRIES: Final = 10
 RUNNING: Final = "RUNNING"
 PAUSED: Final = "PAUSED"
 QUIESCED: Final = "QUIESCED"
@@ -93,8 +90,9 @@ class Services(Protocol):
         """End a client's connections, soon."""
         ...
 
-    def require_client_id(self, control: Control) -> None:
-        """Raises InvalidClientIDError when another client of a service has its client id."""
+    def claiming(self, told: Row) -> AbstractAsyncContextManager[None]:
+        """Meanwhile no other connection of the cluster gets the client id that a client says; raises
+        InvalidClientIDError when one has it."""
         ...
 
     def proved_by(self, control: Control, identity: Identity) -> object:
@@ -284,34 +282,23 @@ class Listener:
     async def admitted(self, control: Control, identity: Identity) -> Row:
         services, user = self._services, identity.user
         services.access(self.name).require(user, Request("connection", self.kind, ""))
-        await self._client_id_is_free(control)
-        self._require_open(control)
-        services.require_client_id(control)
-        of_user = sum(client.user is not None and client.user.name == user.name for client in self.clients)
-        if 0 <= services.user_max <= of_user:
-            raise ResourceAllocationError(
-                f"user {user.name!r} has {of_user} clients of service {self.name} and may have {services.user_max}"
-                " (raybroker.service.user_connections_max)"
-            )
-        control.user = user
-        control.proved = services.proved_by(control, identity)
-        self.clients.add(control)
+        async with services.claiming(control.client):
+            self._require_open(control)
+            of_user = sum(client.user is not None and client.user.name == user.name for client in self.clients)
+            if 0 <= services.user_max <= of_user:
+                raise ResourceAllocationError(
+                    f"user {user.name!r} has {of_user} clients of service {self.name} and may have {services.user_max}"
+                    " (raybroker.service.user_connections_max)"
+                )
+            control.user = user
+            control.proved = services.proved_by(control, identity)
+            self.clients.add(control)
         if identity.until_s is not None:
             control.expire(identity.until_s - services.now_s(), lambda: self._expired(control))
         LOG.info("[B1065] user %r connected to service %s from %s", user.name, self.name, control.peer)
         self._audit("login", control)
         return {"broker": services.broker, "kind": self.kind, "connection": control.id,
                 **await services.told(inside=control.origin.gateway)}  # fmt: skip
-
-    async def _client_id_is_free(self, control: Control) -> None:
-        """Wait a while for the end of another client with its client id: it may have come again at once."""
-        for _ in range(CLIENT_ID_TRIES):
-            try:
-                self._services.require_client_id(control)
-            except InvalidClientIDError:
-                await asyncio.sleep(CLIENT_ID_WAIT_S / CLIENT_ID_TRIES)
-            else:
-                return
 
     async def ask(self, control: Control, method: str, args: list[Any]) -> Any:
         if self.kind == "ADMIN":

@@ -62,8 +62,8 @@ BACKLOG: Final = 512
 
 Traffic = dict[str, int]
 """What guests' connections have carried, by the keys of TRAFFIC."""
-TOLD: Final = ("platform", "pid")
-"""What clients say of their process, for listings."""
+TOLD: Final = ("platform", "pid", "unrestricted")
+"""What clients say of their process, for listings, and whether others may have their client id."""
 TRAFFIC: Final = (
     "messages_in", "messages_out", "message_bytes_in", "message_bytes_out", "packets_in", "packets_out",
     "packet_bytes_in", "packet_bytes_out",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import raybroker as rb
-from raybroker.errors import ConfigError, NoClusterError
+from raybroker.errors import ConfigError, InvalidClientIDError, NoClusterError
 from tests.cluster import rays
 from tests.cluster.nodes import Nodes, running_nodes
 from tests.contracts.handles import bodies, take, until
@@ -265,6 +265,32 @@ with rb.connect(cluster=sys.argv[1], broker="b1", client_id="billing") as connec
         print(error, flush=True)
 print("reconnected" in told, flush=True)
 """
+
+
+HOLDER = """
+import sys, time
+import raybroker as rb
+with rb.connect(cluster=sys.argv[1], broker="b1", client_id="holder"):
+    print("ready", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_client_id_is_refused_at_another_broker_until_its_process_is_dead(three: Any, nodes: Nodes) -> None:
+    program = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, CLUSTER], stdout=subprocess.PIPE, text=True, cwd=rays.ROOT,
+        env={**os.environ, "RAY_ADDRESS": nodes.address},
+    )
+    try:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ready\n"
+        for broker in NAMES:
+            with pytest.raises(InvalidClientIDError, match="'holder' is in use by another connection"):
+                rb.connect(cluster=CLUSTER, broker=broker, client_id="holder").close()
+    finally:
+        program.kill()
+        program.wait()
+    rb.connect(cluster=CLUSTER, broker="b2", client_id="holder").close()
 
 
 def test_a_client_in_another_process_is_ended_at_all_brokers_and_told_why(three: Any, at: Any, nodes: Nodes) -> None:

@@ -23,7 +23,7 @@ from raybroker.broker.policies import Saved as SavedPolicies
 from raybroker.broker.quotas import Saved as SavedQuotas
 from raybroker.client.blocking.connection import Connection, XaConnection
 from raybroker.client.connection.cluster_directory import ClusterDirectory
-from raybroker.client.connection.connection import ConnectionCore
+from raybroker.client.connection.connection import ConnectionCore, identified
 from raybroker.client.connection.directory import Place
 from raybroker.client.connection.io_thread import IoThread
 from raybroker.cluster.member import Member
@@ -235,6 +235,11 @@ class RigCalls:
         return Place(f"{key}@{id(target)}", target.token, lambda factory: self._dial(broker, target, factory), broker,
                      traits)  # fmt: skip
 
+    outside = False
+
+    async def identify(self, broker: str, client_id: str, instance: str) -> None:
+        await self.call(broker, "identify", client_id, instance)
+
     def close(self) -> None:
         """Brokers keep nothing for who asks them."""
 
@@ -354,7 +359,7 @@ class ClusterRig:
         first = home or self.plan.names[0]
         directory = ClusterDirectory(RigCalls(self, first), first, pinned=pinned)
         given = {name.replace("__", "."): value for name, value in attributes.items()}
-        core = ConnectionCore(directory, Config.of({**FAST, **given}), client_id=client_id, io=self.io)
+        core = identified(ConnectionCore(directory, Config.of({**FAST, **given}), client_id=client_id, io=self.io))
         connection = (XaConnection if xa else Connection)(core)
         self._connections.append(connection)
         if started:

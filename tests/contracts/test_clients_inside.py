@@ -58,9 +58,13 @@ def identity(connection: Any) -> str:
 
 
 def test_it_is_listed_from_its_first_handle_on_and_found_by_what_is_known_of_it(broker: LoopbackBroker) -> None:
-    billing, other = broker.connect(client_id="billing"), broker.connect()
+    nameless, other = broker.connect(), broker.connect()
     admin, name = other.admin(), broker.name()
+    nameless.session()
     assert rows(admin) == []
+    billing = broker.connect(client_id="billing")
+    (row,) = rows(admin)
+    assert (row["service"], row["client_id"], row["producers"], row["destinations"]) == ("inside", "billing", 0, [])
     session = billing.session()
     _kept = session.producer(name), session.consumer(name)
     (row,) = rows(admin)

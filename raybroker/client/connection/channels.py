@@ -73,6 +73,21 @@ class Channels:
         """The channel to the host that serves a destination; ``broker``: whose member, None: the home broker's."""
         return await self.to(await self._directory.locate(destination.kind, destination.name, False, broker))
 
+    async def link(self, destination: Destination) -> str:
+        """Have a link to the host that serves a destination; returns its key."""
+        place = await self._directory.locate(destination.kind, destination.name, False, None)
+        await self.to(place)
+        return place.key
+
+    def is_linked(self, key: str) -> bool:
+        channel = self._channels.get(key)
+        return channel is not None and not channel.lost
+
+    def unlink(self, key: str) -> None:
+        """End the link to a host, if there is one."""
+        if channel := self._channels.get(key):
+            channel.close()
+
     def all(self) -> list[Channel]:
         """Those to hosts that the connection has used, with some that may be lost."""
         return list(self._channels.values())

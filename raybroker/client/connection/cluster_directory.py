@@ -40,6 +40,13 @@ class Calls(Protocol):
         """What ``locate`` of a broker answered."""
         ...
 
+    outside: bool
+    """See Directory."""
+
+    def identify(self, broker: str, client_id: str, instance: str) -> Coroutine[Any, Any, None]:
+        """See Directory; where the client logs in from now on it has that id."""
+        ...
+
     def close(self) -> None:
         """Nobody asks any more."""
         ...
@@ -64,6 +71,10 @@ class ClusterDirectory:
         self._moving = asyncio.Lock()
         self._waiting: dict[asyncio.Future[Any], str] = {}
         """Calls that are not answered yet → the home broker that was asked."""
+
+    @property
+    def outside(self) -> bool:
+        return self._calls.outside
 
     @property
     def home(self) -> str:
@@ -182,6 +193,9 @@ class ClusterDirectory:
 
     async def subscribe(self, subscription: Subscription) -> None:
         await self._ask("subscribe", subscription._asdict())
+
+    async def identify(self, client_id: str, instance: str) -> None:
+        await self._calls.identify(self._home, client_id, instance)
 
     async def unsubscribe(self, client_id: str | None, name: str) -> None:
         await self._ask("unsubscribe", client_id, name)

@@ -33,6 +33,7 @@ from raybroker.client.connection.ended import Ended
 from raybroker.client.connection.events import CLOSED, CLOSING, UNANSWERED, Events
 from raybroker.client.connection.identity import check_may_choose
 from raybroker.client.connection.io_thread import IoThread
+from raybroker.client.connection.presence import Presence
 from raybroker.client.connection.tasks import Tasks
 from raybroker.client.consumer.duplicate_deliveries import DuplicateDeliveries
 from raybroker.client.destinations import Destination
@@ -106,6 +107,7 @@ class ConnectionCore:
         self.attributes = attributes
         self.reopen = reopen
         self.client_id = client_id
+        self._identified = False
         self.identity = token(IDENTITY_BYTES).hex()
         """Names this connection to every host, so that they know which channels are one client's."""
         self.io = io
@@ -172,11 +174,13 @@ class ConnectionCore:
         return self.directory.collocated
 
     def set_client_id(self, client_id: str) -> None:
-        """Name the client; raises IllegalStateError once the connection has been used, or where that is the
-        administrator's business alone."""
+        """Name the client; raises IllegalStateError once the connection has been used, or has one, or where that is the
+        administrator's business alone. The id is its own from its start on."""
         check_may_choose(self.attributes)
         if self.used or self.started:
             raise IllegalStateError("the client id is set before the connection is started or has a session")
+        if self._identified and client_id != self.client_id:
+            raise IllegalStateError(f"the connection has the client id {self.client_id!r} already")
         self.client_id = check_client_id(client_id)
 
     def require_open(self) -> None:
@@ -260,9 +264,19 @@ class ConnectionCore:
         self.require_open()
         await self._watches.watch(destination, handler)
 
+    async def identify(self) -> None:
+        """Have the client id, if there is one; raises InvalidClientIDError while another connection has it."""
+        if self.client_id is None or self._identified or self.attributes["ClientIdPolicy"] == "Unrestricted":
+            return
+        presence = Presence(self.directory, self.channels, self.client_id, self.identity)
+        await presence.begin()
+        self._identified = True
+        self.tasks.keep("client id", presence.keep)
+
     async def start(self) -> None:
         """Let messages in."""
         self.require_open()
+        await self.identify()
         self.started = self._was_started = True
         await self.channels.call("start")
         for session in self.sessions:
@@ -290,3 +304,16 @@ class ConnectionCore:
             producer.fail(IllegalStateError("the connection is closed"))
         self.channels.close()
         await self.directory.close()
+
+
+def identified(core: ConnectionCore) -> ConnectionCore:
+    """A new connection that has its client id; raises InvalidClientIDError, and closes it, when another one has that.
+
+    Not on the IO loop.
+    """
+    try:
+        core.io.run(core.identify())
+    except BaseException:
+        core.io.run(core.close())
+        raise
+    return core

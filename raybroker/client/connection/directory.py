@@ -74,6 +74,11 @@ class Directory(Protocol):
         ...
 
     @property
+    def outside(self) -> bool:
+        """A broker knows the client by the control connection that it has logged in with."""
+        ...
+
+    @property
     def home(self) -> str:
         """The name of the home broker; "" where there is one broker and never another."""
         ...
@@ -133,6 +138,11 @@ class Directory(Protocol):
 
         Raises IllegalStateError when the identity is in use with another topic, selector, noLocal or sharing.
         """
+        ...
+
+    async def identify(self, client_id: str, instance: str) -> None:
+        """The connection that calls itself ``instance`` has the client id; raises InvalidClientIDError when another one
+        of the cluster has it. May be repeated."""
         ...
 
     async def unsubscribe(self, client_id: str | None, name: str) -> None:

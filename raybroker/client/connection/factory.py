@@ -15,7 +15,7 @@ from raybroker.client.blocking.connection import Connection, XaConnection
 from raybroker.client.connection import ray_seam
 from raybroker.client.connection.addresses import ATTRIBUTE, Addresses, address_list
 from raybroker.client.connection.cluster_directory import ClusterDirectory
-from raybroker.client.connection.connection import ConnectionCore
+from raybroker.client.connection.connection import ConnectionCore, identified
 from raybroker.client.connection.from_outside import connected, settings_of_cluster
 from raybroker.client.connection.identity import client_id_of
 from raybroker.client.connection.io_thread import IoThread
@@ -130,10 +130,11 @@ def _core(
     config = Config.of({**given, **attributes})
     if broker is None and config[ATTRIBUTE] and not own[ATTRIBUTE]:
         directory = _directory(cluster, broker, config, io)
-    return ConnectionCore(
+    core = ConnectionCore(
         directory, config, client_id=client_id_of(config, client_id, None), io=io,
         reopen=partial(_reopen, dict(attributes), cluster, broker),
     )  # fmt: skip
+    return identified(core)
 
 
 def _outside(

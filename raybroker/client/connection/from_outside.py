@@ -35,6 +35,11 @@ async def connected(
         sockets = io.serve_directly() if config["raybroker.client.direct"] else None
         if sockets is not None:
             calls.serve_directly(sockets)
+        try:
+            await core.identify()  # The login has done so, but for an id that the cluster gives.
+        except BaseException:
+            await core.close()
+            raise
         return core
     except BaseException:
         await directory.close()

@@ -36,6 +36,8 @@ def _runtime() -> ModuleType:
 class RayCalls:
     """The brokers of one cluster, as actors."""
 
+    outside = False
+
     def __init__(self, cluster: str, addresses: Sequence[str] = ()) -> None:
         self.cluster = cluster
         self.addresses = addresses
@@ -68,6 +70,9 @@ class RayCalls:
     def place(self, found: Sequence[Any]) -> Place:
         key, ip, port, token, broker, traits, certificate = found
         return Place(f"{key}@{ip}:{port}", token, way_to_host(ip, port, certificate), broker, traits)
+
+    async def identify(self, broker: str, client_id: str, instance: str) -> None:
+        await self.call(broker, "identify", client_id, instance)
 
     def close(self) -> None:
         """Nothing to do: actors keep no state for who asks them."""

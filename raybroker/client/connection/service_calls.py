@@ -89,6 +89,8 @@ class ServiceCalls:
     unrestricted  other connections may have its client id (ClientIdPolicy)
     """
 
+    outside = True
+
     def __init__(
         self, addresses: Sequence[ServiceAddress], credentials: Credentials, *, client_id: str | None = None,
         reach: Reach | None = None, observer: Observer | None = None,
@@ -116,6 +118,11 @@ class ServiceCalls:
 
     def __repr__(self) -> str:
         return f"ServiceCalls({', '.join(map(str, self.addresses))})"
+
+    @property
+    def client_id(self) -> str | None:
+        """What brokers are told where it logs in."""
+        return self._client.get("client_id")
 
     def serve_directly(self, sockets: DirectSockets) -> None:
         """From now on threads that wait may serve control connections."""
@@ -288,6 +295,18 @@ class ServiceCalls:
             if not control.channel.lost:
                 raise
             raise BrokerGoneError(f"broker {broker}: {error}") from None
+
+    async def identify(self, broker: str, client_id: str, instance: str) -> None:
+        """See ClusterDirectory's Calls; nothing is to be done where the login has said it."""
+        if self.client_id == client_id:
+            return
+        before = self._client
+        self._client = {**before, "client_id": client_id, "instance": instance}
+        try:
+            await self.call(broker, "identify", client_id, instance)
+        except InvalidClientIDError:
+            self._client = before
+            raise
 
     async def names(self) -> list[str]:
         return list(self._doors)

@@ -39,7 +39,7 @@ class Host:
 
 
 def inside(*hosts: Any, unasked: tuple[str, ...] = ()) -> ClientsInside:
-    return ClientsInside(lambda: hosts, lambda: unasked, broker="b1")
+    return ClientsInside(lambda: hosts, lambda: unasked, lambda kind, name: hosts[0], broker="b1")
 
 
 def test_all_hosts_are_asked_and_those_that_do_not_answer_are_named() -> None:
@@ -58,3 +58,10 @@ def test_all_hosts_are_asked_and_those_that_do_not_answer_are_named() -> None:
 def test_what_is_no_error_of_a_broker_is_a_fault_of_ours() -> None:
     with pytest.raises(RuntimeError):
         asyncio.run(inside(Host("b1/h1"), Host("b1/h2", RuntimeError("a bug"))).rows())
+
+
+def test_who_has_a_client_id_is_asked_of_one_host_and_is_nobody_while_it_is_away() -> None:
+    one, away = Host("b1/h1"), Host("b1/h1", ConnectionLostError("it restarts"))
+    assert asyncio.run(inside(one, Host("b1/h2", RuntimeError("not asked"))).held("")) == {"c"}
+    assert asyncio.run(inside(one).held("other")) == set()
+    assert asyncio.run(inside(away).held("")) == set()
