@@ -80,8 +80,11 @@ class DestinationVerbs:
         ``origins`` says of each value that is not the default where it comes from: "destination", "policy NAME" or
         "operator policy NAME".
 
-        Counts that only grow, and peaks, are since ``counted_since_ms``, milliseconds since 1970: the start of the host
-        or :meth:`reset_destination`.  ``over_threshold`` names what is over its threshold, "messages" or "bytes", and
+        Counts that only grow are since ``counted_since_ms``, milliseconds since 1970: when the destination was made, or
+        :meth:`reset_destination`. They go on when the host comes back after a crash: what is stored is counted up to
+        that; what leaves no record, as non-persistent messages, refusals and redeliveries, up to the last checkpoint of
+        the store before it.  Peaks, ``total_consumers`` and the times are since the host started, or the reset.
+        ``over_threshold`` names what is over its threshold, "messages" or "bytes", and
         ``messages_threshold_ms`` and ``bytes_threshold_ms`` say for how long it was in all.  ``slowed_producers`` are
         those that were told to send more slowly because of it.
         """

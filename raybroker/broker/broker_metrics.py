@@ -77,7 +77,10 @@ class Measuring:
         for host, answer in zip(hosts, answers, strict=True):
             if answer is not None:
                 older = answer["age_s"] > age_s + OLDER_S
-                self._totals.take(host.key, answer["incarnation"], _parts(answer), older=older)
+                self._totals.take(
+                    host.key, answer["incarnation"], _parts(answer), older=older, recovered=answer.get("recovered"),
+                    lasting=answer.get("lasting"),
+                )  # fmt: skip
         self._totals.keep({host.key for host in hosts})
         found = [answer for answer in answers if answer is not None]
         silent = [host for host, answer in zip(hosts, answers, strict=True) if answer is None]

@@ -1,19 +1,36 @@
-"""Totals of a destination since its host started."""
+"""Totals of a destination. Those that are LASTING go on over restarts of its host.
+
+A snapshot holds the lasting totals, and what the log says after it is added to them when the destination is recovered:
+messages and bytes that came in and went out, as far as they are stored.  What leaves no record (non-persistent
+messages, refusals, redeliveries, deaths) and came after the last snapshot is not counted any more after a crash.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
+LASTING: Final = (
+    "messages_in", "messages_out", "bytes_in", "bytes_out", "redelivered", "refused", "expired", "dead", "duplicates",
+    "moved_in",
+)  # fmt: skip
+"""Totals that are in snapshots, each by its place here: new ones are added at the end."""
+
 
 class Counters:
-    """Totals since the host started; bytes are body bytes; ``slow_since_ms``: of the latest time of slow producers.
+    """Bytes are body bytes; ``slow_since_ms``: of the latest time of slow producers.
 
     ``moved_in``: messages that came from elsewhere, see command.Send; those of a transaction count when it commits.
     ``removed``: messages that REMOVE_OLDEST or REMOVE_LOW_PRIORITY discarded; ``refusals``: code → messages refused
     for that reason, and the text of the latest refusal.
+
+    ``recovered``: lasting totals as the host had them when it started; ``base``: as they were when an administrator
+    set them to zero; ``since_ms``: when that was, or when the destination was made, milliseconds, 0 when not known.
     """
 
     __slots__ = (
-        "bytes_in", "bytes_out", "dead", "duplicates", "expired", "messages_in", "messages_out", "moved_in",
-        "redelivered", "refusals", "refused", "removed", "slow_ms", "slow_since_ms", "slowed",
+        "base", "bytes_in", "bytes_out", "dead", "duplicates", "expired", "messages_in", "messages_out", "moved_in",
+        "recovered", "redelivered", "refusals", "refused", "removed", "since_ms", "slow_ms", "slow_since_ms", "slowed",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -21,6 +38,24 @@ class Counters:
         self.dead = self.duplicates = self.expired = self.removed = self.moved_in = 0
         self.slowed = self.slow_ms = self.slow_since_ms = 0
         self.refusals: dict[str, tuple[int, str]] = {}
+        self.recovered: Mapping[str, int] = {}
+        self.base: Mapping[str, int] = {}
+        self.since_ms = 0
+
+    def lasting(self) -> dict[str, int]:
+        """The lasting totals."""
+        return {name: getattr(self, name) for name in LASTING}
+
+    def since_start(self, name: str) -> int:
+        """A total as the host has counted it since it started."""
+        value: int = getattr(self, name)
+        return value - self.recovered.get(name, 0)
+
+    def restore(self, lasting: Mapping[str, int], base: Mapping[str, int], since_ms: int) -> None:
+        """Go on from these totals."""
+        for name in LASTING:
+            setattr(self, name, lasting.get(name, 0))
+        self.base, self.since_ms = dict(base), since_ms
 
     def take(self, messages: int, nbytes: int, *, moved: bool) -> None:
         """Messages are here for good."""

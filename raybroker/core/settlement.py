@@ -79,12 +79,13 @@ class Settlement:
             ordinal, mask = item.run.ordinal, item.run.mask
             self._counters.bytes_out += held[ordinal].bytes_of(mask)
             parts.append((ordinal, mask))
-        count = self.settle(queue, parts)
+        count = self.settle(queue, parts, consumed=True)
         self._counters.messages_out += count
         return count
 
-    def settle(self, queue: DeliveryQueue, parts: Iterable[tuple[int, int]]) -> int:
-        """The delivery queue is done with these messages; blocks that have nothing left retire."""
+    def settle(self, queue: DeliveryQueue, parts: Iterable[tuple[int, int]], *, consumed: bool = False) -> int:
+        """The delivery queue is done with these messages; blocks that have nothing left retire. ``consumed``: consumers
+        had them, which recovery counts."""
         count = 0
         loose: list[records.Row] = []
         whole: list[int] = []
@@ -103,7 +104,8 @@ class Settlement:
                     loose.append(records.Row(ordinal, mask))
         if whole or loose:
             edges = spans(sorted(whole)) if len(whole) > 1 else zip(whole, whole, strict=True)
-            self._step.record_rows(records.ACKED, queue.number, loose, [records.Span(a, b) for a, b in edges])
+            rest = b"" if consumed else records.LEFT
+            self._step.record_rows(records.ACKED, queue.number, loose, [records.Span(a, b) for a, b in edges], rest)
         self.retire(retired)
         return count
 

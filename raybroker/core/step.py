@@ -54,14 +54,14 @@ class Step:
         self.out.records.append(Entry(NOTE, self.destination, 0, meta))
 
     def record_rows(
-        self, kind: int, queue: int, rows: Sequence[records.Row], spans: Sequence[records.Span] = ()
+        self, kind: int, queue: int, rows: Sequence[records.Row], spans: Sequence[records.Span] = (), rest: bytes = b""
     ) -> None:
-        """Write rows and spans down, in as many records as they need."""
+        """Write rows and spans down, in as many records as they need, each with ``rest`` behind them."""
         if 0 < len(spans) + len(rows) <= records.ROWS_MAX:
-            self.out.records.append(Entry(NOTE, self.destination, 0, records.encode(kind, queue, spans, rows)))
+            self.out.records.append(Entry(NOTE, self.destination, 0, records.encode(kind, queue, spans, rows, rest)))
             return
         for some, others in records.in_records(spans, rows):
-            self.record(records.encode(kind, queue, some, others))
+            self.record(records.encode(kind, queue, some, others, rest))
 
     def peek(self, ordinal: int) -> Content | None:
         """The headers of a held block; None when they cannot be read, which the outcome says."""

@@ -96,7 +96,8 @@ def _write(home: Transacting, staged: StagedBlock, claims: dict[int, int], txn: 
     for a, b in pk.runs_of(staged.mask):
         if staged.persistent:
             home.admission.producers.take(staged.producer, staged.first_seq + a, staged.first_seq + b)
-    store(home, staged.ordinal, block, staged.mask, claims, staged.producer, staged.first_seq, txn)
+    came = records.MOVED if staged.moved else records.SENT
+    store(home, staged.ordinal, block, staged.mask, claims, staged.producer, staged.first_seq, txn, came)
 
 
 def decide(home: Transacting, command: cmd.Decide, out: Outcome) -> None:
@@ -172,7 +173,8 @@ def _leave_out(home: Transacting, block: BlockEntry, waiting: StagedBlock, claim
     for number, chosen in claims.items():
         dropped = chosen & ~waiting.mask
         if dropped and block.stored and home.queues[number].durable:
-            home.current.record_rows(records.ACKED, number, [records.Row(waiting.ordinal, dropped)])
+            row = records.Row(waiting.ordinal, dropped)
+            home.current.record_rows(records.ACKED, number, [row], (), records.LEFT)
     kept = {number: chosen & waiting.mask for number, chosen in claims.items()}
     return {number: chosen for number, chosen in kept.items() if chosen}
 

@@ -1,27 +1,22 @@
-"""Baselines of counters: administrators see what was counted since the host's start, or since a reset.
+"""Baselines of counters: administrators see lasting totals since the destination was made, or since a reset.
 
+Both go on over restarts of the host, see ``core.counters``; peaks, consumers and times over thresholds begin with it.
 Metrics count from the start of the host; a reset only changes the baseline of what administrators see.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from raybroker.core.destination import Destination
+from raybroker.core.durable.snapshot import counted
 from raybroker.engine.meters import Meters, consumers_now
 from raybroker.engine.ports import Clock
 
-COUNTERS: Final = (
-    "messages_in", "messages_out", "bytes_in", "bytes_out", "redelivered", "refused", "expired", "dead", "duplicates",
-    "moved_in",
-)  # fmt: skip
-
 
 class Baseline(NamedTuple):
-    """As it stood when it was set to zero, milliseconds since 1970; ``peaks``: of messages and bytes before that."""
+    """As it stood when it was set to zero; ``peaks``: of messages and bytes before that."""
 
-    at_ms: int
-    counters: dict[str, int]
     over_ms: dict[str, int]
     consumers: int
     peaks: tuple[int, int]
@@ -35,15 +30,16 @@ class CounterBaselines:
         self._clock = clock
         self.by_number: dict[int, Baseline] = {}
 
-    def reset(self, home: Destination) -> None:
-        """Count from zero; peaks begin with what there is."""
+    def reset(self, home: Destination) -> bytes:
+        """Count from zero; peaks begin with what there is. Returns the journal record that says so."""
         meter = self._meters.of(home)
         self.by_number[home.number] = Baseline(
-            self._clock.now_ms(), {name: getattr(home.counters, name) for name in COUNTERS},
-            self._meters.thresholds.total_ms(home), meter.consumers_total, self.peaks(home),
-        )  # fmt: skip
+            self._meters.thresholds.total_ms(home), meter.consumers_total, self.peaks(home)
+        )
+        home.counters.base, home.counters.since_ms = home.counters.lasting(), self._clock.now_ms()
         home.block_index.forget_peak()
         meter.consumers_peak = consumers_now(home)
+        return counted(home)
 
     def forget(self, home: Destination) -> None:
         """It is destroyed."""
@@ -59,10 +55,10 @@ class CounterBaselines:
         """For ``query_destination``; times in milliseconds, ``counted_since_ms`` since 1970."""
         meters = self._meters
         base, meter = self.by_number.get(home.number), meters.destinations.get(home.number)
-        counters = {name: getattr(home.counters, name) for name in COUNTERS}
+        zero = home.counters.base
+        counters = {name: value - zero.get(name, 0) for name, value in home.counters.lasting().items()}
         total, over_ms = meter.consumers_total if meter is not None else 0, meters.thresholds.total_ms(home)
         if base is not None:
-            counters = {name: value - base.counters[name] for name, value in counters.items()}
             over_ms = {of: value - base.over_ms[of] for of, value in over_ms.items()}
             total -= base.consumers
         return {
@@ -75,5 +71,5 @@ class CounterBaselines:
             "slowed_producers": meters.thresholds.slowed(home),
             "messages_threshold_ms": over_ms["messages"],
             "bytes_threshold_ms": over_ms["bytes"],
-            "counted_since_ms": base.at_ms if base is not None else meters.start_ms,
+            "counted_since_ms": home.counters.since_ms or meters.start_ms,
         }

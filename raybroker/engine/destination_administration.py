@@ -10,6 +10,7 @@ from raybroker.core import command as cmd
 from raybroker.core.admission.producer_flow import producer_credit
 from raybroker.core.destination import Destination
 from raybroker.core.durable import records
+from raybroker.core.durable.snapshot import counted
 from raybroker.engine.attachments import Attachments
 from raybroker.engine.checkpoint import Definition
 from raybroker.engine.destination_installation import DestinationInstallation
@@ -19,6 +20,7 @@ from raybroker.engine.meters import Meters
 from raybroker.engine.policies import Hold, own_attributes
 from raybroker.engine.quarantine import Quarantine
 from raybroker.model.errors import IllegalStateError
+from raybroker.model.record import NOTE, Entry
 from raybroker.model.settings import DestinationAttributes, updated_attributes
 
 PAUSES: Final = {
@@ -72,7 +74,8 @@ class DestinationAdministration:
         if definition.key in self._registry.destinations:
             self._keep(self._registry.destinations[definition.key], definition, done)
             return
-        self._write(self._installation.make(definition), definition, done)
+        home = self._installation.make(definition)
+        self._write(home, definition, done, counted(home))
 
     def _keep(self, home: Destination, wanted: Definition, done: Done) -> None:
         """It is there already; one that was auto-created becomes the administrator's with what it holds."""
@@ -169,9 +172,10 @@ class DestinationAdministration:
         else:
             self._write(home, new, done)
 
-    def _write(self, home: Destination, definition: Definition, done: Done) -> None:
-        """A temporary destination ends with its connection, so nothing of it is written."""
+    def _write(self, home: Destination, definition: Definition, done: Done, *more: bytes) -> None:
+        """A temporary destination ends with its connection, so nothing of it is written. ``more``: records."""
         if definition.owner is not None:
             self._executor.append([], done)
             return
-        self._executor.note(home.number, records.encode(records.ATTRIBUTES, 0, rest=definition.encode()), done)
+        attributes = records.encode(records.ATTRIBUTES, 0, rest=definition.encode())
+        self._executor.append([Entry(NOTE, home.number, 0, meta) for meta in (attributes, *more)], done)

@@ -54,6 +54,7 @@ class DestinationInstallation:
                 self._registry.next_number, definition.name, self._hold(definition),
                 reap_ms=self._reap_ms(definition),
             )
+            home.counters.since_ms = self._clock.now_ms()
             self._registry.next_number += 1
         self._install(home, definition)
         return home

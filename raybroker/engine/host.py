@@ -293,6 +293,7 @@ class Host:
         if gone:
             entries = [Entry(NOTE, number, 0, records.encode(records.GONE, 0)) for number in gone]
             self.executor.append(entries, unawaited)
+        self.metrics.started()
         self.transactions.recovered()
         self.schedules.restore(found.schedules)
 

@@ -77,7 +77,7 @@ class LimitLog:
 
 
 def _total(counters: Counters) -> int:
-    return counters.refused + counters.removed + counters.slowed
+    return counters.since_start("refused") + counters.removed + counters.slowed
 
 
 def _messages(count: int) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
+from raybroker.core.counters import LASTING
 from raybroker.core.delivery.consumers import Consumer
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.delivery.window import UNLIMITED
@@ -54,6 +55,7 @@ COUNTERS: Final = {
     "duplicate_messages_total": "duplicates",
     "flow_control_episodes_total": "slowed",
 }
+LASTING_KEYS: Final = {key: name for key, name in COUNTERS.items() if name in LASTING}
 
 
 class Sum:
@@ -97,6 +99,19 @@ def _zero() -> Row:
     return row
 
 
+class Lasting:
+    """Totals of destinations since they were made, added up by type: as they are stored, see ``core.counters``."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Row] = {kind: dict.fromkeys(LASTING_KEYS, 0) for kind in KINDS}
+
+    def add(self, homes: Iterable[Destination]) -> None:
+        for home in homes:
+            row, counters = self.rows[home.kind], home.counters
+            for key, name in LASTING_KEYS.items():
+                row[key] += getattr(counters, name)
+
+
 class Compression(Protocol):
     """What is counted of the compression of blocks; see ``block_compression``."""
 
@@ -131,11 +146,13 @@ class MetricRows:
         self._schedules = schedules
         self._meters = meters
         self._baselines = baselines
+        self.recovered = Lasting()
+        """What the host had counted before it started."""
 
     def totals(self, home: Destination) -> Row:
-        """What only grows."""
+        """What only grows, since the host started."""
         counters = home.counters
-        row: Row = {key: getattr(counters, name) for key, name in COUNTERS.items()}
+        row: Row = {key: counters.since_start(name) for key, name in COUNTERS.items()}
         slow_ms = counters.slow_ms + (self._clock.now_ms() - counters.slow_since_ms if home.admission.slow else 0)
         row["flow_control_seconds_total"] = slow_ms * MS
         row["threshold_seconds_total"] = {of: ms * MS for of, ms in self._meters.thresholds.total_ms(home).items()}
@@ -147,6 +164,18 @@ class MetricRows:
                 if histogram.total or histogram.counts[0]:
                     row[key] = histogram.row()
         return row
+
+    def started(self) -> None:
+        """The host has recovered its destinations."""
+        self.recovered = self.lasting(())
+        self.recovered.add(self._registry.destinations.values())
+
+    def lasting(self, homes: Iterable[Destination]) -> Lasting:
+        """What these destinations and the dormant ones have counted in all their time."""
+        found = Lasting()
+        found.add([home for _, home in self._registry.dormant.values()])
+        found.add(homes)
+        return found
 
     def gauges(self, home: Destination) -> Row:
         """How it stands."""
@@ -191,6 +220,7 @@ class MetricRows:
             "type": home.kind,
             "temporary": self._registry.definition(home).owner is not None,
             **self.totals(home),
+            "recovered": {key: home.counters.recovered.get(name, 0) for key, name in LASTING_KEYS.items()},
             **self.gauges(home),
             "peak_messages": peak_messages,
             "peak_message_bytes": peak_bytes,

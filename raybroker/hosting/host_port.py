@@ -83,7 +83,9 @@ class HostPort(Protocol):
 
     async def metrics(self, names: str | None) -> Row:
         """incarnation, age_s, ``host``: the host's own row, ``types``: type → sums; with ``names`` also
-        ``destinations``: rows of those whose name matches (* for any text). See engine.metrics for the rows."""
+        ``destinations``: rows of those whose name matches (* for any text). See engine.metrics for the rows.
+        ``recovered`` and ``lasting``: type → totals that are stored, when the host started and now; ``recovered`` is in
+        each row too."""
         ...
 
     async def recall(self, pool: str, owed: list[int]) -> Row:

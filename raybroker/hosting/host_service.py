@@ -408,7 +408,10 @@ class HostService(HostMessages):
         await self.durable(lambda done: self.host.administration.resume(name, which, type, done))
 
     async def reset(self, type: str, name: str) -> None:  # noqa: A002
-        self.host.baselines.reset(self.host.registry.named(type, name))
+        home = self.host.registry.named(type, name)
+        record = self.host.baselines.reset(home)
+        if self.host.registry.definition(home).owner is None:
+            await self.durable(lambda done: self.host.executor.note(home.number, record, done))
 
     async def destinations(self) -> list[dict[str, Any]]:
         return [
@@ -469,6 +472,7 @@ class HostService(HostMessages):
         # Metrics messages are not counted: their traffic is the broker's own.
         homes = [home for home in list(host.registry.destinations.values()) if not is_metrics_topic(home.name)]
         rows: list[Row] = []
+        lasting = host.metrics.lasting(())
         stats = host.store.stats()
         disk = {"disk_reserved": stats.reserved_bytes, "disk_used": stats.used_bytes} if stats.segments else {}
         for start in range(0, len(homes), METRICS_STEP):
@@ -477,7 +481,7 @@ class HostService(HostMessages):
                 if names is not None and fnmatchcase(home.name, names) and home.number in host.registry.definitions:
                     rows.append({**host.metrics.destination_row(home), **disk})
             await asyncio.sleep(0)
-        # What was destroyed meanwhile is among the counts of what is gone, and nowhere else.
+            lasting.add(homes[start : start + METRICS_STEP])
         total, there = metrics.Sum(), {home.number for home in host.registry.destinations.values()}
         for kind, row in host.meters.gone.items():
             total.add(kind, row)
@@ -495,8 +499,9 @@ class HostService(HostMessages):
             own.update(more())
         age_s = (host.clock.monotonic_ns() - host.meters.start_ns) / 1e9
         return {
-            "incarnation": host.incarnation, "age_s": age_s, "host": own, "types": total.done(), "destinations": rows
-        }
+            "incarnation": host.incarnation, "age_s": age_s, "host": own, "types": total.done(), "destinations": rows,
+            "recovered": host.metrics.recovered.rows, "lasting": lasting.rows,
+        }  # fmt: skip
 
     async def subscriptions(self, name: str | None) -> list[dict[str, Any]]:
         return self.host.inspection.subscriptions(name)

@@ -4,6 +4,10 @@ A host counts from its own start.  Its counters begin at zero when it starts aga
 a plain sum either would look like a restart of the broker, and Prometheus would take all counts of the other hosts for
 new ones.  Counts of a host from before its restart or its end are therefore kept.  Counts of a host from before the
 start of this broker are left out, so that the counters of a broker begin at zero with it.
+
+What a host counted between the last scrape and its end is known when its destinations have recovered, as far as it is
+stored (see ``core.counters``): the broker adds what the host has recovered beyond what it said last.  A host that has
+recovered less than it said, because what it counted left no record, takes nothing away.
 """
 
 from __future__ import annotations
@@ -44,13 +48,25 @@ class _Known(NamedTuple):
     counted: Row
     offset: Row
     """Added to ``counted``: counts of earlier incarnations, less those from before this broker."""
+    lasting: Row
+    """Totals that are stored, as the host gave them last."""
 
     def total(self) -> Row:
         return plus(self.counted, self.offset)
 
-    def offset_in(self, incarnation: int) -> Row:
-        """The offset of the next counters, which are of this incarnation."""
-        return self.offset if incarnation == self.incarnation else self.total()
+    def offset_in(self, incarnation: int, recovered: Row) -> Row:
+        """The offset of the next counters, which are of this incarnation, and begin behind what was recovered."""
+        if incarnation == self.incarnation:
+            return self.offset
+        return plus(self.total(), _beyond(recovered, self.lasting))
+
+
+def _beyond(recovered: Row, lasting: Row) -> Row:
+    """What was recovered and had not been told; nothing where less was recovered."""
+    return {
+        key: _beyond(value, lasting.get(key, {})) if isinstance(value, dict) else max(value - lasting.get(key, 0), 0)
+        for key, value in recovered.items()
+    }
 
 
 class Totals:
@@ -60,14 +76,18 @@ class Totals:
         self._known: dict[str, _Known] = {}
         self._gone: Rows = {}
 
-    def take(self, host: str, incarnation: int, rows: Rows, *, older: bool) -> None:
-        """Take the rows of a host as they are now; ``older``: the host started before this broker."""
+    def take(
+        self, host: str, incarnation: int, rows: Rows, *, older: bool, recovered: Rows | None = None,
+        lasting: Rows | None = None,
+    ) -> None:  # fmt: skip
+        """Take the rows of a host as they are now; ``older``: the host started before this broker; ``recovered``,
+        ``lasting``: totals of its types that are stored, as they were when it started and as they are."""
         counted, known = counters(rows), self._known.get(host)
         if known is None:
             offset = plus({}, counted, -1) if older else {}
         else:
-            offset = known.offset_in(incarnation)
-        self._known[host] = _Known(host, incarnation, counted, offset)
+            offset = known.offset_in(incarnation, recovered or {})
+        self._known[host] = _Known(host, incarnation, counted, offset, lasting or {})
 
     def keep(self, hosts: set[str]) -> None:
         """Keep these hosts; the counts of all others go on as they are."""
@@ -85,8 +105,7 @@ class Totals:
 class DestinationTotals:
     """Counters of single destinations that go on where they were when their host starts again.
 
-    Counts between the last scrape and the end of the host are lost.  ``unit_messages_total`` begins again, because the
-    units of order that it names change anyway.
+    ``unit_messages_total`` begins again, because the units of order that it names change anyway.
     """
 
     def __init__(self) -> None:
@@ -95,6 +114,8 @@ class DestinationTotals:
 
     def take(self, host: str, incarnation: int, row: Row) -> Row:
         """The row of a destination with the counts from before its host's last start."""
+        row = dict(row)
+        recovered = row.pop("recovered", {})
         key, counted = (row["type"], row["name"]), _own_counters(row)
         known = self._known.get(key)
         if known is None or known.host != host:
@@ -102,8 +123,9 @@ class DestinationTotals:
         elif known.incarnation == incarnation and counted.get(_FIRST, 0) < known.counted.get(_FIRST, 0):
             offset = {}  # The destination was destroyed and made again.
         else:
-            offset = known.offset_in(incarnation)
-        self._known[key] = _Known(host, incarnation, counted, offset)
+            offset = known.offset_in(incarnation, recovered)
+        lasting = {part: value + counted.get(part, 0) for part, value in recovered.items()}
+        self._known[key] = _Known(host, incarnation, counted, offset, lasting)
         return {**row, **plus(counted, offset)} if offset else row
 
     def keep(self, there: Callable[[tuple[str, str]], bool]) -> None:

@@ -96,7 +96,7 @@ def composed(home: Taking, command: cmd.Composed, out: Outcome) -> None:
     block = BlockEntry(1, records.pack_sizes(send.sizes), send.persistent, send.columns, stored=False)
     claims = home.claims(1, send.content, send.origin)
     if claims:
-        _hold(home, send, block, 1, claims, out)
+        _hold(home, send, block, 1, claims, out, records.COMPOSED)
 
 
 def _accept(home: Taking, command: cmd.Send, mask: int, out: Outcome) -> None:
@@ -123,20 +123,22 @@ def _accept(home: Taking, command: cmd.Send, mask: int, out: Outcome) -> None:
     else:
         claims = {command.only: mask}
     if claims:
-        _hold(home, command, block, mask, claims, out)
+        _hold(home, command, block, mask, claims, out, records.MOVED if command.moved else records.SENT)
     if command.persistent and command.attachment and not block.stored:
         for a, b in pk.runs_of(mask):
             home.admission.producers.leave_unwritten(command.producer, command.first_seq + a, command.first_seq + b)
 
 
-def _hold(home: Taking, command: cmd.Send, block: BlockEntry, mask: int, claims: dict[int, int], out: Outcome) -> None:
+def _hold(
+    home: Taking, command: cmd.Send, block: BlockEntry, mask: int, claims: dict[int, int], out: Outcome, came: int
+) -> None:  # fmt: skip
     """Whether a delivery queue is owed any of it; a topic without subscribers holds nothing."""
     owed = 0
     for chosen in claims.values():
         owed |= chosen
     ordinal = out.accepted = home.block_index.accept(block, whole=owed == block.everything)
     home.current.arriving = command.content
-    store(home, ordinal, block, mask, claims, command.producer, command.first_seq, 0)
+    store(home, ordinal, block, mask, claims, command.producer, command.first_seq, 0, came)
     if owed != block.everything:
         _settle_rest(home, ordinal, block, owed)
         home.block_index.note_peak()
@@ -174,8 +176,10 @@ def store(
     producer: int,
     first_seq: int,
     txn: int,
+    came: int,
 ) -> None:
-    """Write the block down, if it is to survive a restart: it is persistent, and owed to somebody who does."""
+    """Write the block down, if it is to survive a restart: it is persistent, and owed to somebody who does. ``came``:
+    records.SENT, MOVED or COMPOSED."""
     if not block.persistent:
         return
     everything, queues, producers = block.everything, home.queues, home.admission.producers
@@ -192,12 +196,12 @@ def store(
     if missing:
         home.current.record_rows(records.REFUSED, 0, [records.Row(ordinal, missing)])
     sizes, count = block.sizes, block.count
-    if columns is PLAIN and not txn and home.kind == "queue" and type(sizes) is int:
+    if columns is PLAIN and not txn and not came and home.kind == "queue" and type(sizes) is int:
         data = records.encode_plain_meta(count, producer, first_seq, sizes)
     else:
         meta = records.BlockMeta(
             count, producer, first_seq, sizes, columns.priority, columns.priorities, columns.expires,
-            columns.deliver_at, txn, None if home.kind == "queue" else rows, columns.units, columns.works,
+            columns.deliver_at, txn, None if home.kind == "queue" else rows, columns.units, columns.works, came,
         )  # fmt: skip
         data = records.encode_block_meta(meta)
     home.current.out.records.append(Entry(BLOCK, home.current.destination, ordinal, data))

@@ -5,7 +5,8 @@ destination but for message bodies.  Both ends stand side by side, so that they 
 apart.
 
     block meta   what the block's messages share, then its columns, the transaction it waits for, and who it is owed to
-    ACKED        delivery queue; spans of blocks that the delivery queue is done with, then masks of others
+    ACKED        delivery queue; spans of blocks that the delivery queue is done with, then masks of others; LEFT behind
+                 them when no consumer has had them
     REFUSED      masks of a stored block that were never accepted
     DISPATCHED   delivery queue; spans of blocks handed out whole for the n-th time, then masks of others
     FAILED       delivery queue; masks that failed n times and wait until a time
@@ -18,6 +19,7 @@ apart.
     WAITING      spans of blocks that wait for a transaction, whose number follows; 0: they are not written yet
     TAKEN        spans of sequence numbers of a producer, whose number follows, that were taken and are in no block
     BURIED       masks whose death was told for all subscriptions of a topic
+    COUNTED      lasting totals of the destination (in snapshots, and when they are set to zero)
     ATTRIBUTES   the destination's attributes, encoded by the engine
     GONE         the destination was destroyed
 
@@ -34,6 +36,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from raybroker.core.blocks import message_mask as pk
+from raybroker.core.counters import LASTING
 from raybroker.model.block import BLOCK_MESSAGES_MAX, PRIORITY_MAX
 
 ACKED: Final = 1
@@ -51,6 +54,13 @@ OWED: Final = 12
 WAITING: Final = 13
 BURIED: Final = 14
 TAKEN: Final = 15
+COUNTED: Final = 16
+
+LEFT: Final = b"-"
+"""Behind an ACKED record: what it settles left the destination otherwise than to a consumer, and is not counted out."""
+
+SENT, MOVED, COMPOSED = range(3)
+"""How a block came: from a producer, from another destination, or from parts that were counted when they came."""
 
 REJECTED: Final = 0x7FFF_FFFF
 """As a number of failures: the consumer wants it never again."""
@@ -67,6 +77,12 @@ _NUMBER: Final = struct.Struct("<Q")
 _CLAIM: Final = struct.Struct("<I")
 _LENGTH: Final = struct.Struct("<H")
 _DEDUP: Final = struct.Struct("<QH")
+_COUNTS: Final = struct.Struct("<QBBI")
+_COUNT: Final = struct.Struct("<BQ")
+_CAME_SHIFT: Final = 6
+"""Of the byte of a block's priority: the bits above say how it came."""
+_PRIORITY_MASK: Final = (1 << _CAME_SHIFT) - 1
+_PRIORITY_OF: Final = bytes([byte & _PRIORITY_MASK for byte in range(256)])
 _UNIFORM_SIZES, _PRIORITIES, _EXPIRES, _DELIVER_AT, _TXN, _CLAIMS, _UNITS, _WORKS = (1 << i for i in range(8))
 
 ROWS_MAX: Final = 4_096
@@ -123,9 +139,19 @@ class JournalRecord(NamedTuple):
     rest: bytes = b""
 
 
+class Counts(NamedTuple):
+    """Lasting totals by name; ``base``: as they were when they were set to zero, at ``since_ms``; ``waiting``: prepared
+    transactions, whose messages are not among them."""
+
+    since_ms: int
+    totals: dict[str, int]
+    base: dict[str, int]
+    waiting: tuple[int, ...] = ()
+
+
 class BlockMeta(NamedTuple):
     """``txn``: not to be delivered before this transaction commits; ``claims``: delivery queue → masks, None for all
-    of it."""
+    of it; ``came``: SENT, MOVED or COMPOSED."""
 
     messages: int
     producer: int
@@ -139,6 +165,7 @@ class BlockMeta(NamedTuple):
     claims: dict[int, int | None] | None = None
     units: tuple[str | None, ...] | None = None
     works: PartColumn | None = None
+    came: int = SENT
 
 
 def pack_sizes(sizes: Sequence[int]) -> Sizes:
@@ -150,7 +177,9 @@ def pack_sizes(sizes: Sequence[int]) -> Sizes:
 
 
 def encode_block_meta(meta: BlockMeta) -> bytes:
-    count, producer, first_seq, sizes, priority, priorities, expires, deliver_at, txn, claims, units, works = meta
+    (
+        count, producer, first_seq, sizes, priority, priorities, expires, deliver_at, txn, claims, units, works, came
+    ) = meta  # fmt: skip
     flags = 0
     out = [b""]
     if isinstance(sizes, int):
@@ -180,7 +209,7 @@ def encode_block_meta(meta: BlockMeta) -> bytes:
     if units is not None:
         flags |= _UNITS
         out.append(_encode_units(units))
-    out[0] = _BLOCK.pack(flags, priority, count, producer, first_seq)
+    out[0] = _BLOCK.pack(flags, priority | came << _CAME_SHIFT, count, producer, first_seq)
     return b"".join(out)
 
 
@@ -192,6 +221,7 @@ def encode_plain_meta(count: int, producer: int, first_seq: int, size: int) -> b
 def decode_block_meta(meta: bytes) -> BlockMeta:
     """Reads what :func:`encode_block_meta` wrote; raises struct.error or ValueError for other bytes."""
     flags, priority, count, producer, first_seq = _BLOCK.unpack_from(meta)
+    came, priority = priority >> _CAME_SHIFT, priority & _PRIORITY_MASK
     at = _BLOCK.size
     sizes: Sizes
     if flags & _UNIFORM_SIZES:
@@ -233,27 +263,31 @@ def decode_block_meta(meta: bytes) -> BlockMeta:
         at += size
     units = _decode_units(meta, at, count) if flags & _UNITS else None
     return BlockMeta(
-        count, producer, first_seq, sizes, priority, priorities, times[0], times[1], txn, claims, units, works
+        count, producer, first_seq, sizes, priority, priorities, times[0], times[1], txn, claims, units, works, came
     )
 
 
-def decode_alone(metas: bytes, count: int) -> tuple[array[int], bytes] | None:
-    """Sizes and priorities of ``count`` block metas, one behind the other; None unless every block is one message of
-    which nothing else is to be said but who sent it."""
+def decode_alone(metas: bytes, count: int) -> tuple[array[int], bytes, bytes] | None:
+    """Sizes, priorities and how they came of ``count`` block metas, one behind the other; None unless every block is
+    one message of which nothing else is to be said but who sent it. How they came is b"" when all were sent."""
     if len(metas) != count * _ALONE.size:
         return None
     heads = [metas[at :: _ALONE.size] for at in range(6)]
     if any(heads[at].count(byte) != count for at, byte in ((0, _UNIFORM_SIZES), (2, 1), (3, 0), (4, 0), (5, 0))):
         return None
-    if max(heads[1]) > PRIORITY_MAX:
-        return None
+    priorities, came = heads[1], b""
+    if max(priorities) > PRIORITY_MAX:
+        came = bytes([byte >> _CAME_SHIFT for byte in priorities])
+        priorities = priorities.translate(_PRIORITY_OF)
+        if max(priorities) > PRIORITY_MAX:
+            return None
     raw = bytearray(4 * count)
     for at in range(4):
         raw[at::4] = metas[_BLOCK.size + at :: _ALONE.size]
     sizes = array("I", bytes(raw))
     if sys.byteorder == "big":
         sizes.byteswap()
-    return sizes, heads[1]
+    return sizes, priorities, came
 
 
 def senders_of(metas: bytes) -> Iterator[tuple[int, int]]:
@@ -374,6 +408,26 @@ def decode_dedup(data: bytes) -> list[tuple[str, int]]:
         found.append((data[at : at + size].decode(), at_ms))
         at += size
     return found
+
+
+def encode_counts(counts: Counts) -> bytes:
+    """A COUNTED record."""
+    totals, base = (
+        [(LASTING.index(name), n) for name, n in rows.items() if n] for rows in (counts.totals, counts.base)
+    )
+    rest = _COUNTS.pack(counts.since_ms, len(totals), len(base), len(counts.waiting))
+    rest += b"".join([_COUNT.pack(*row) for row in (*totals, *base)]) + b"".join(map(_NUMBER.pack, counts.waiting))
+    return encode(COUNTED, 0, (), (), rest)
+
+
+def decode_counts(rest: bytes) -> Counts:
+    """Of the rest of a COUNTED record; a total that this release does not know is passed over."""
+    since_ms, totals, base, waiting = _COUNTS.unpack_from(rest)
+    at, end = _COUNTS.size, _COUNTS.size + (totals + base) * _COUNT.size
+    rows = [(LASTING[place], n) if place < len(LASTING) else ("", n) for place, n in _COUNT.iter_unpack(rest[at:end])]
+    numbers = tuple([number for (number,) in _NUMBER.iter_unpack(rest[end : end + waiting * _NUMBER.size])])
+    named = [{name: n for name, n in some if name} for some in (rows[:totals], rows[totals:])]
+    return Counts(since_ms, named[0], named[1], numbers)
 
 
 def kind_of(record: bytes) -> int:

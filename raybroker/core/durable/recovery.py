@@ -18,6 +18,7 @@ from raybroker.core.blocks import message_mask as pk
 from raybroker.core.blocks import ranges
 from raybroker.core.blocks.block_entry import BlockEntry, Columns
 from raybroker.core.blocks.block_index import spans
+from raybroker.core.counters import Counters
 from raybroker.core.delivery.consumers import Delivery
 from raybroker.core.delivery.run import Run
 from raybroker.core.destination import Destination
@@ -45,7 +46,10 @@ Parts = list[tuple[int, int, int, int]]
 class DeliveryQueueFound:
     """What the log says about one delivery queue; masks by ordinal."""
 
-    __slots__ = ("failed", "live", "owed", "settled", "staged", "subscription", "tried", "tried_whole", "whole")
+    __slots__ = (
+        "consumed", "failed", "left", "live", "owed", "settled", "staged", "subscription", "tried", "tried_whole",
+        "whole",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.subscription: Subscription | None = None
@@ -54,10 +58,19 @@ class DeliveryQueueFound:
         self.settled: dict[int, int] = {}
         self.whole: ranges.Ranges = []
         """Blocks of which it has settled all."""
+        self.left: ranges.Ranges = []
+        """Blocks of which the rest left otherwise than to a consumer, or is among the totals already."""
+        self.consumed: dict[int, int] = {}
+        """Single messages that consumers had since the totals were written down."""
         self.tried: dict[int, list[Row]] = {}
         self.tried_whole: dict[int, int] = {}
         self.failed: dict[int, list[Row]] = {}
         self.staged: dict[int, list[Row]] = {}
+
+    def counted_already(self) -> None:
+        """The totals were written down here: they have all that is settled."""
+        self.left = list(self.whole)
+        self.consumed.clear()
 
     def parts(self, ordinal: int, mask: int) -> Parts:
         """``mask`` of a block as (messages, attempts, failures, until when they rest)."""
@@ -87,7 +100,7 @@ def _raised(groups: Parts, mask: int, attempts: int, failures: int, until_ms: in
 
 
 class AloneRun(NamedTuple):
-    """Blocks of one message, from ``first`` on, of which nothing is known but sizes and priorities."""
+    """Blocks of one message, from ``first`` on, of which nothing more is of interest than sizes and priorities."""
 
     first: int
     sizes: array[int]
@@ -133,6 +146,9 @@ class Recovery:
         """Blocks that had come and were not written when the snapshot was made."""
         self.taken: dict[int, ranges.Ranges] = {}
         self.dedup: list[tuple[str, int]] = []
+        self.counters = Counters()
+        self._counted: set[int] = set()
+        """Prepared transactions whose messages are among the totals that were written down."""
         self._snapshot_end = 1
 
     def load(self, data: bytes) -> None:
@@ -145,6 +161,8 @@ class Recovery:
         self.dedup = records.decode_dedup(next(pieces))
         for piece in pieces:
             self._apply_record(records.decode(piece))
+        for queue in self.queues.values():
+            queue.counted_already()
 
     def apply(self, entry: Entry) -> None:
         """One BLOCK or NOTE of this destination, in the order of the log; ATTRIBUTES and GONE are the engine's."""
@@ -164,7 +182,8 @@ class Recovery:
             for entry in run.entries():
                 self.apply(entry)
             return
-        whole = AloneRun(start, *found)
+        sizes, priorities, came = found
+        whole = AloneRun(start, sizes, priorities)
         if end <= self._snapshot_end:
             gone = list(ranges.missing(self.queues[0].live, start, end))
             for first, stop in gone:
@@ -172,6 +191,7 @@ class Recovery:
             self.alone.extend(whole.part(first, stop) for first, stop in ranges.missing(gone, start, end))
         else:
             self._take(run.metas)
+            self._count_alone(sizes, came)
             self.next_ordinal = max(self.next_ordinal, end)
             self.alone.append(whole)
 
@@ -211,16 +231,84 @@ class Recovery:
             self.gone.update(o for first, last, _ in record.spans for o in range(first, last + 1))
             return
         queue = self._queue(record.queue)
+        for row in record.rows:  # Before the spans: the last part of a block is written as the whole of it.
+            known = queue.settled.get(row.ordinal, 0)
+            if not record.rest:
+                queue.consumed[row.ordinal] = queue.consumed.get(row.ordinal, 0) | (row.mask & ~known)
+            queue.settled[row.ordinal] = known | row.mask
         for first, last, _ in record.spans:
             ranges.add(queue.whole, first, last + 1)
             if not record.queue:
                 span = range(first, last + 1)
                 few = span if len(span) <= len(self.blocks) else [o for o in self.blocks if o in span]
                 for ordinal in few:
-                    if self.blocks.pop(ordinal, None) is not None:
+                    meta = self.blocks.pop(ordinal, None)
+                    if meta is not None:
                         self.dead.append(ordinal)
-        for row in record.rows:
-            queue.settled[row.ordinal] = queue.settled.get(row.ordinal, 0) | row.mask
+                        self._count_settled(queue, ordinal, meta, left=bool(record.rest))
+            if record.rest:
+                ranges.add(queue.left, first, last + 1)
+
+    # ---- totals ----------------------------------------------------------------------------------------------------
+
+    def _totals(self, record: JournalRecord) -> None:
+        """What came before is among these totals."""
+        found = records.decode_counts(record.rest)
+        self.counters.restore(found.totals, found.base, found.since_ms)
+        for queue in self.queues.values():
+            queue.counted_already()
+        self._counted = set(self.waiting.values()) - set(found.waiting)
+
+    def _count_in(self, ordinal: int, meta: BlockMeta) -> None:
+        """A block came."""
+        if meta.came == records.COMPOSED:
+            return
+        mask = pk.span(0, meta.messages) & ~self.refused.get(ordinal, 0)
+        self.counters.take(mask.bit_count(), _bytes_of(meta, mask), moved=meta.came == records.MOVED)
+
+    def _count_alone(self, sizes: array[int], came: bytes) -> None:
+        """Blocks of one message came."""
+        moved = came.count(records.MOVED)
+        sent = len(sizes) - moved - came.count(records.COMPOSED)
+        self.counters.take(moved, 0, moved=True)
+        nbytes = sum(compress(sizes, [how == records.SENT for how in came])) if came else sum(sizes)
+        self.counters.take(sent, nbytes, moved=False)
+
+    def _count_out(self, meta: BlockMeta, mask: int) -> None:
+        self.counters.messages_out += mask.bit_count()
+        self.counters.bytes_out += _bytes_of(meta, mask)
+
+    def _count_settled(self, queue: DeliveryQueueFound, ordinal: int, meta: BlockMeta, *, left: bool) -> None:
+        """The block of a queue is settled as a whole: the rest of it, and what was before."""
+        txn = self.waiting.get(ordinal, 0)
+        if txn and txn not in self._counted:
+            self._count_in(ordinal, meta)
+        mask = queue.consumed.pop(ordinal, 0)
+        if not left:
+            mask |= pk.span(0, meta.messages) & ~self.refused.get(ordinal, 0) & ~queue.settled.get(ordinal, 0)
+        self._count_out(meta, mask)
+
+    def _count_rest(self, decided: dict[int, bool]) -> None:
+        """Blocks that were prepared and are committed came; single messages were consumed, and blocks of topics."""
+        for ordinal, txn in self.waiting.items():
+            meta = self.blocks.get(ordinal)
+            if meta is not None and decided.get(txn) and txn not in self._counted and ordinal not in self.gone:
+                self._count_in(ordinal, meta)
+        for number, found in self.queues.items():
+            self._count_consumed(number, found)
+
+    def _count_consumed(self, number: int, found: DeliveryQueueFound) -> None:
+        for first, last in found.whole if number else ():
+            for ordinal in range(first, last):
+                if ordinal in self.blocks and not ranges.has(found.left, ordinal):
+                    owed = self._owed_by(number, found, ordinal, self.blocks[ordinal])
+                    found.consumed[ordinal] = found.consumed.get(ordinal, 0) | owed
+        for ordinal, mask in found.consumed.items():
+            meta = self.blocks.get(ordinal)
+            if meta is not None:
+                self._count_out(meta, mask)
+            else:  # The store has not given the block back.
+                self.counters.messages_out += mask.bit_count()
 
     def _buried(self, record: JournalRecord) -> None:
         for row in record.rows:
@@ -254,7 +342,9 @@ class Recovery:
         self.next_queue = max(self.next_queue, record.queue + 1)
 
     def _unsubscribed(self, record: JournalRecord) -> None:
-        self.queues.pop(record.queue, None)
+        found = self.queues.pop(record.queue, None)
+        if found is not None:
+            self._count_consumed(record.queue, found)
 
     def _live(self, record: JournalRecord) -> None:
         live = self._queue(record.queue).live
@@ -290,9 +380,12 @@ class Recovery:
                 ranges.add(taken, meta.first_seq + a, meta.first_seq + b)
             if meta.txn:
                 self.waiting[ordinal] = meta.txn
+            else:
+                self._count_in(ordinal, meta)
         self.next_ordinal = max(self.next_ordinal, ordinal + 1)
         if meta.claims is None and ranges.has(self.queues[0].whole, ordinal):
             self.dead.append(ordinal)
+            self._count_settled(self.queues[0], ordinal, meta, left=ranges.has(self.queues[0].left, ordinal))
             return
         self.blocks[ordinal] = meta
 
@@ -327,6 +420,10 @@ class Recovery:
         for found in self.queues.values():
             _end_staged(found, decided)
         runs = self._untouched()
+        self._count_rest(decided)
+        counters = self.counters
+        home.counters.restore(counters.lasting(), counters.base, counters.since_ms)
+        home.counters.recovered = counters.lasting()
         singles, together, count = deque(sorted(self.blocks)), list[AloneRun](), 0
         for run in runs:
             if count >= TOGETHER or (singles and singles[0] < run.first):
@@ -360,6 +457,9 @@ class Recovery:
             held = list(ranges.missing(queue.whole, first, run.end))
             for start, end in ranges.missing(held, first, run.end):
                 self.dead.extend(range(start, end))
+                for low, high in ranges.missing(queue.left, start, end):
+                    self.counters.messages_out += high - low
+                    self.counters.bytes_out += sum(run.part(low, high).sizes)
             for start, end in held:
                 cuts = touched[bisect_left(touched, start) : bisect_left(touched, end)]
                 self.blocks.update((ordinal, run.meta(ordinal)) for ordinal in cuts)
@@ -399,7 +499,7 @@ class Recovery:
         if ordinal in self.gone or (txn and not decided.get(txn, True)):
             self.dead.append(ordinal)
             return
-        owed = self._owed_of(home, ordinal, meta, everything)
+        owed = self._owed_of(home, ordinal, meta)
         if not owed and not (txn and txn not in decided):
             self.dead.append(ordinal)
             return
@@ -425,26 +525,31 @@ class Recovery:
         block.claims = len(owed)
         self._place(home, ordinal, owed)
 
-    def _owed_of(self, home: Destination, ordinal: int, meta: BlockMeta, everything: int) -> dict[int, int]:
+    def _owed_of(self, home: Destination, ordinal: int, meta: BlockMeta) -> dict[int, int]:
         """DeliveryQueue → what it has not settled of the block."""
         owed: dict[int, int] = {}
         for number in home.queues:
             found = self.queues.get(number)
             if found is None or ranges.has(found.whole, ordinal):
                 continue
-            if meta.claims is None:
-                mask = everything & ~self.refused.get(ordinal, 0)
-            elif ordinal < self._snapshot_end and ordinal not in self.waiting and ordinal not in self.late:
-                mask = found.owed.get(ordinal, 0)
-            elif number in meta.claims:
-                claim = meta.claims[number]
-                mask = everything if claim is None else claim
-            else:
-                continue
-            mask &= ~found.settled.get(ordinal, 0)
+            mask = self._owed_by(number, found, ordinal, meta)
             if mask:
                 owed[number] = mask
         return owed
+
+    def _owed_by(self, number: int, found: DeliveryQueueFound, ordinal: int, meta: BlockMeta) -> int:
+        """What the block owes a delivery queue that has not settled it as a whole."""
+        everything = pk.span(0, meta.messages)
+        if meta.claims is None:
+            mask = everything & ~self.refused.get(ordinal, 0)
+        elif ordinal < self._snapshot_end and ordinal not in self.waiting and ordinal not in self.late:
+            mask = found.owed.get(ordinal, 0)
+        elif number in meta.claims:
+            claim = meta.claims[number]
+            mask = everything if claim is None else claim
+        else:
+            mask = 0
+        return mask & ~found.settled.get(ordinal, 0)
 
     def _place(self, home: Destination, ordinal: int, owed: dict[int, int]) -> None:
         """Put what each delivery queue is owed where it was: waiting, resting, or consumed in a prepared
@@ -520,7 +625,16 @@ def _end_staged(found: DeliveryQueueFound, decided: dict[int, bool]) -> None:
     for txn in [t for t in found.staged if t in decided]:
         for row in found.staged.pop(txn):
             if decided[txn]:
-                found.settled[row.ordinal] = found.settled.get(row.ordinal, 0) | row.mask
+                known = found.settled.get(row.ordinal, 0)
+                if not ranges.has(found.whole, row.ordinal):
+                    found.consumed[row.ordinal] = found.consumed.get(row.ordinal, 0) | (row.mask & ~known)
+                found.settled[row.ordinal] = known | row.mask
+
+
+def _bytes_of(meta: BlockMeta, mask: int) -> int:
+    if isinstance(meta.sizes, int):
+        return meta.sizes * mask.bit_count()
+    return sum([meta.sizes[index] for index in pk.indexes(mask)])
 
 
 _HANDLERS_OF_KIND: Final = {
@@ -537,4 +651,5 @@ _HANDLERS_OF_KIND: Final = {
     records.STAGED: Recovery._staged,
     records.WAITING: Recovery._waiting,
     records.DEDUP: Recovery._ids,
+    records.COUNTED: Recovery._totals,
 }

@@ -5,6 +5,7 @@
     handed out
       or failed, in records of the same forms as in the log
     sequence numbers taken, by producer; deduplication ids; blocks and acknowledgements of prepared transactions
+    lasting totals
 
 Sections are length-prefixed; what reads them is ``recovery.py``.
 """
@@ -17,6 +18,7 @@ from typing import Final, Protocol
 
 from raybroker.core.admission.admission import Admission
 from raybroker.core.blocks.block_index import spans
+from raybroker.core.counters import Counters
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.delivery.run import Run
 from raybroker.core.durable import records
@@ -28,11 +30,19 @@ SECTION: Final = struct.Struct("<I")
 TAKEN: Final = struct.Struct("<QQQ")
 
 
+class Counting(Protocol):
+    """What a record of totals needs of a destination; see there."""
+
+    counters: Counters
+    staged: dict[int, StagedTransaction]
+
+
 class Saving(Acknowledging, Protocol):
     """What a snapshot needs of a destination; see there."""
 
     next_queue: int
     admission: Admission
+    counters: Counters
     staged: dict[int, StagedTransaction]
 
 
@@ -66,7 +76,17 @@ def snapshot(home: Saving) -> bytes:
     for txn, staged in home.staged.items():
         if staged.prepared:
             parts.extend(section(record) for record in _staged(home, txn, staged))
+    parts.append(section(counted(home)))
     return b"".join(parts)
+
+
+def counted(home: Counting) -> bytes:
+    """The lasting totals as a record."""
+    counters = home.counters
+    waiting = tuple([txn for txn, staged in home.staged.items() if staged.prepared])
+    return records.encode_counts(
+        records.Counts(counters.since_ms, counters.lasting(), dict(counters.base), waiting)
+    )
 
 
 def _told(home: Saving) -> Iterator[tuple[int, int]]:

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from raybroker.core.counters import Counters
+from raybroker.core.counters import LASTING, Counters
 
 
 def test_all_begin_at_nothing() -> None:
     counters = Counters()
-    assert {getattr(counters, name) for name in counters.__slots__ if name != "refusals"} == {0}
-    assert counters.refusals == {}
+    rows = ("refusals", "recovered", "base")
+    assert {getattr(counters, name) for name in counters.__slots__ if name not in rows} == {0}
+    assert [getattr(counters, name) for name in rows] == [{}, {}, {}]
+
+
+def test_lasting_totals_go_on_and_what_came_since_the_start_is_told_apart() -> None:
+    counters = Counters()
+    counters.take(3, 30, moved=False)
+    again = Counters()
+    again.restore(counters.lasting(), {"messages_in": 2}, 77)
+    again.recovered = again.lasting()
+    again.take(4, 5, moved=False)
+    assert (again.messages_in, again.bytes_in, again.since_start("messages_in"), again.since_ms) == (7, 35, 4, 77)
+    assert again.lasting().keys() == set(LASTING)
+    assert again.base == {"messages_in": 2}
 
 
 def test_what_was_moved_here_is_not_sent_again() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from raybroker.engine import counter_baselines
+from raybroker.core.counters import LASTING
 from tests.unit.engine.rig import DMQ, Client, Rig
 
 
@@ -33,8 +33,8 @@ def test_a_reset_counts_from_zero_and_metrics_go_on() -> None:
 
     rig.host.baselines.reset(rig.home())
     after = shown(rig)
-    assert {key: after[key] for key in (*counter_baselines.COUNTERS, "messages_threshold_ms", "total_consumers")} == {
-        **dict.fromkeys(counter_baselines.COUNTERS, 0), "messages_threshold_ms": 0, "total_consumers": 0,
+    assert {key: after[key] for key in (*LASTING, "messages_threshold_ms", "total_consumers")} == {
+        **dict.fromkeys(LASTING, 0), "messages_threshold_ms": 0, "total_consumers": 0,
     }  # fmt: skip
     assert (after["messages"], after["peak_messages"], after["peak_bytes"], after["peak_consumers"]) == (1, 1, 1, 1)
     assert (after["counted_since_ms"], after["over_threshold"]) == (rig.clock.ms, ["messages"])

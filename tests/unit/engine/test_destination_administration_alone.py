@@ -64,11 +64,12 @@ class Administered(Desk):
 def test_a_new_destination_is_written_and_a_temporary_one_is_not() -> None:
     world = Administered()
     home = world.create(maxNumMsgs=5)
-    (entry,) = world.written()
-    assert entry.destination == home.number
+    entry, totals = world.written()
+    assert entry.destination == totals.destination == home.number
     assert world.registry.definition(home).encode() in entry.meta
+    assert records.decode_counts(records.decode(totals.meta).rest).since_ms == home.counters.since_ms
     world.create("tmp", owner="me")
-    assert len(world.written()) == 1
+    assert len(world.written()) == 2
     assert world.done == 2
 
 
@@ -76,7 +77,7 @@ def test_what_an_administrator_creates_again_keeps_its_attributes() -> None:
     world = Administered()
     home = world.create(maxNumMsgs=5)
     assert world.create(maxNumMsgs=9) is home
-    assert (home.attributes.maxNumMsgs, len(world.written()), world.done) == (5, 1, 2)
+    assert (home.attributes.maxNumMsgs, len(world.written()), world.done) == (5, 2, 2)
 
 
 def test_an_auto_created_one_becomes_the_administrators() -> None:

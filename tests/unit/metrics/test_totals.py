@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybroker.metrics.totals import Totals, gauges, plus
+from raybroker.metrics.totals import DestinationTotals, Totals, gauges, plus
 
 KEY = "messages_in_total"
 
@@ -82,6 +82,37 @@ def test_the_total_is_what_happened_since_the_broker_started(before: dict[str, i
     rows = hosts.totals.rows()
     assert rows.get("queue", {}).get("service_seconds", ([0], 0.0))[0][0] == hosts.seen
     assert rows.get("host", {}).get("routed_messages_total", {}).get("b1", 0) == hosts.seen
+
+
+def test_what_a_host_counted_between_the_last_scrape_and_its_end_is_added() -> None:
+    totals = Totals()
+
+    def take(incarnation: int, count: int, recovered: int, lasting: int) -> int:
+        rows = {kind: {"queue": {KEY: n}} for kind, n in (("recovered", recovered), ("lasting", lasting))}
+        totals.take("h1", incarnation, told(count), older=False, **rows)
+        return total(totals)
+
+    assert take(1, 1000, 50, 1050) == 1000  # 50 are from before the broker.
+    assert take(2, 3, 2050, 2053) == 2003
+    assert take(2, 5, 2050, 2055) == 2005
+    assert take(3, 0, 2000, 2000) == 2005, "what left no record takes nothing away"
+    assert take(3, 7, 2000, 2007) == 2012
+    assert totals.rows()["host"]["routed_messages_total"]["b1"] == 1000 + 5 + 7
+
+
+def test_a_destination_goes_on_with_what_its_host_has_recovered() -> None:
+    totals = DestinationTotals()
+
+    def take(incarnation: int, count: int, recovered: int) -> int:
+        row = {"type": "queue", "name": "q", KEY: count, "recovered": {KEY: recovered}, "messages": 1}
+        found = totals.take("h1", incarnation, row)
+        assert "recovered" not in found
+        return int(found[KEY])
+
+    assert take(1, 100, 40) == 100  # 40 are from before the broker.
+    assert take(2, 0, 1140) == 1100
+    assert take(3, 2, 1000) == 1102, "what left no record takes nothing away"
+    assert take(3, 9, 1000) == 1109
 
 
 def test_gauges_are_no_totals() -> None:

@@ -27,8 +27,9 @@ class Saved:
         self.queues: dict[int, DeliveryQueue] = {1: self.queue}
         self.next_queue = 5
         self.staged: dict[int, StagedTransaction] = {}
+        self.counters = Counters()
         self.admission = Admission(
-            "d", self.parts.step, self.parts.policy, self.block_index, Counters(), self.parts.works, self.queues
+            "d", self.parts.step, self.parts.policy, self.block_index, self.counters, self.parts.works, self.queues
         )
 
     def arrive(self, count: int, *, persistent: bool = True) -> int:

@@ -1,0 +1,113 @@
+"""What was counted of stored messages before a crash is counted after it."""
+
+from __future__ import annotations
+
+import struct
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raybroker.core import command as cmd
+from raybroker.core.destination import Destination
+from raybroker.core.durable import records
+from raybroker.core.durable.recovery import Recovery
+from raybroker.core.durable.snapshot import counted, snapshot
+from raybroker.core.outcome import Outcome
+from raybroker.model.record import BLOCK, NOTE, Entry, EntryRun
+from raybroker.model.record import in_runs as runs_of
+from tests.unit.core.driver import Driver, limits, seeds
+from tests.unit.core.homes import Home, rebuilt
+
+STORED = ("messages_in", "messages_out", "bytes_in", "bytes_out", "moved_in")
+
+
+class Stored(Driver):
+    """A queue of which every message is stored, some of them from elsewhere."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, **(limits(Random(seed)) | {"duplicateWindowMs": 0}))
+
+    def send(self, *args: Any, **more: Any) -> Outcome:
+        return super().send(*args, **(more | {"persistent": True, "moved": self.rng.random() < 0.2}))
+
+
+def totals(home: Destination) -> dict[str, int]:
+    return {name: getattr(home.counters, name) for name in STORED}
+
+
+@settings(max_examples=60)
+@given(seeds(), st.integers(0, 60), st.booleans(), st.booleans(), st.booleans())
+def test_a_snapshot_and_what_came_after_have_the_totals(
+    seed: int, cut: int, moved: bool, noted: bool, together: bool
+) -> None:
+    driver = Stored(seed)
+    for _ in range(cut):
+        driver.act()
+    state, at = snapshot(driver.core), len(driver.log)
+    live = set(driver.core.block_index.held)
+    driver.decided.clear()
+    for step in range(60):
+        driver.act()
+        if noted and step == 30:
+            driver.log.append(Entry(NOTE, 1, 0, counted(driver.core)))
+    before = [entry for entry in driver.log[:at] if entry.kind == BLOCK and entry.ordinal in live]
+    log = driver.log[at:] + before if moved else before + driver.log[at:]
+    recovery = Recovery(1)
+    recovery.load(state)
+    for entry in runs_of(log) if together else log:
+        (recovery.apply_run if isinstance(entry, EntryRun) else recovery.apply)(entry)  # type: ignore[arg-type]
+    again = recovery.finish("d", driver.core.attributes, now_ms=driver.now_ms, decided=driver.decided)
+    assert totals(again) == totals(driver.core)
+    assert again.counters.recovered == again.counters.lasting()
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_topic_counts_what_each_durable_subscription_had(checkpoint: bool) -> None:
+    home = Home("topic")
+    one = home.subscriber(client_id="c", name="one", durable=True)
+    home.subscriber(client_id="c", name="two", durable=True)
+    producer = home.producer()
+    home.send(producer, [1, 2, 3])
+    home.ack(one, 1)
+    home.ack(one, 2, 3)
+    home.send(producer, [4])
+    home.do(cmd.Purge())
+    again = home.crash(checkpoint=checkpoint)
+    assert totals(again.core) == totals(home.core) == {
+        "messages_in": 4, "messages_out": 3, "bytes_in": 10, "bytes_out": 6, "moved_in": 0,
+    }  # fmt: skip
+
+
+def test_the_rest_of_a_block_that_was_purged_was_not_consumed() -> None:
+    home = Home()
+    consumer = home.consumer(limit=2)
+    home.send(home.producer(), [1] * 5)
+    home.ack(consumer, 1, 2)
+    home.do(cmd.DetachConsumer(consumer, lost=True))
+    home.do(cmd.Purge())
+    assert totals(home.crash().core)["messages_out"] == home.core.counters.messages_out == 2
+
+
+def test_what_leaves_no_record_is_as_it_was_at_the_last_snapshot() -> None:
+    home = Home(maxNumMsgs=1, limitBehavior="REJECT_NEWEST")
+    producer = home.producer()
+    for size in (1, 2):
+        home.send(producer, [size])
+    state, at = snapshot(home.core), len(home.log)
+    home.send(producer, [3])
+    assert home.core.counters.refused == 2
+    again = rebuilt(home.core, state, home.log[:1] + home.log[at:], {}, home.now_ms)
+    assert (again.counters.refused, again.counters.messages_in) == (1, 1)
+
+
+def test_a_total_of_a_newer_release_is_passed_over() -> None:
+    counts = records.Counts(5, {"messages_in": 7}, {"dead": 1}, (3, 1 << 40))
+    rest = records.decode(records.encode_counts(counts)).rest
+    assert records.decode_counts(rest) == counts
+    one = struct.calcsize("<BQ")
+    head, rows = len(rest) - 2 * one - 2 * 8, struct.pack("<BQ", 254, 9)
+    newer = struct.pack("<QBBI", 5, 2, 1, 2) + rows + rest[head:]
+    assert records.decode_counts(newer) == counts
