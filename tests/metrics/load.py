@@ -92,12 +92,15 @@ def taker(connection: Any) -> Iterator[None]:
 
 
 def slow(connection: Any) -> Iterator[None]:
-    session = connection.session(ack="client")
+    """Takes from a destination only while that is full: it fills up again and again however slow its producer is, which
+    has one message under way at a time there."""
+    session, admin = connection.session(ack="client"), connection.admin()
     consumer = session.consumer("full", prefetch=20)
     while True:
-        taken = consumer.receive_many(max=5, timeout=0.2)
-        if taken:
-            taken[-1].acknowledge()
+        if admin.query_destination("queue", "full")["throttled"]:
+            taken = consumer.receive_many(max=5, timeout=0.2)
+            if taken:
+                taken[-1].acknowledge()
         yield
 
 
