@@ -176,6 +176,9 @@ CONSUMERS = Board(
                   (total("consumer_credit_messages", "type"), "credit {{type}}"), width=12),
             panel("Messages to have in flight", (IN_FLIGHT, "round trip / service time"), width=12,
                   note="Round trip by time for one message: with a smaller limit a consumer waits for the network."),
+            panel("Recalled", (rate("recalled_messages_total", "broker, type"), "{{broker}} {{type}}"), unit="cps",
+                  width=12, note="Given back before they were begun: for an idle consumer, or to make room. Always "
+                                 "many: lower the prefetch limit."),
         )),
         Row("Time", (
             heat("Time for one message", "service_seconds", unit="s"),

@@ -26,7 +26,7 @@ SUMMED: Final = frozenset({
     "messages", "bytes", "peak_messages", "peak_bytes", "waiting", "unacknowledged", "delayed", "incomplete",
     "in_transaction", "dying", "producers", "messages_in", "messages_out", "bytes_in", "bytes_out", "redelivered",
     "refused", "expired", "dead", "duplicates", "throttled", "moved_in", "current", "pending",
-    "slowed_producers",
+    "slowed_producers", "recalled",
 })  # fmt: skip
 """Counts of a destination that members have apart."""
 _LARGEST: Final = (

@@ -12,7 +12,7 @@ from typing import Final
 
 LASTING: Final = (
     "messages_in", "messages_out", "bytes_in", "bytes_out", "redelivered", "refused", "expired", "dead", "duplicates",
-    "moved_in",
+    "moved_in", "recalled",
 )  # fmt: skip
 """Totals that are in snapshots, each by its place here: new ones are added at the end."""
 
@@ -21,6 +21,7 @@ class Counters:
     """Bytes are body bytes; ``slow_since_ms``: of the latest time of slow producers.
 
     ``moved_in``: messages that came from elsewhere, see command.Send; those of a transaction count when it commits.
+    ``recalled``: messages that consumers were asked for and gave back, since their applications had not begun them.
     ``removed``: messages that REMOVE_OLDEST or REMOVE_LOW_PRIORITY discarded; ``refusals``: code → messages refused
     for that reason, and the text of the latest refusal.
 
@@ -30,12 +31,13 @@ class Counters:
 
     __slots__ = (
         "base", "bytes_in", "bytes_out", "dead", "duplicates", "expired", "messages_in", "messages_out", "moved_in",
-        "recovered", "redelivered", "refusals", "refused", "removed", "since_ms", "slow_ms", "slow_since_ms", "slowed",
+        "recalled", "recovered", "redelivered", "refusals", "refused", "removed", "since_ms", "slow_ms",
+        "slow_since_ms", "slowed",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.messages_in = self.messages_out = self.bytes_in = self.bytes_out = self.redelivered = self.refused = 0
-        self.dead = self.duplicates = self.expired = self.removed = self.moved_in = 0
+        self.dead = self.duplicates = self.expired = self.removed = self.moved_in = self.recalled = 0
         self.slowed = self.slow_ms = self.slow_since_ms = 0
         self.refusals: dict[str, tuple[int, str]] = {}
         self.recovered: Mapping[str, int] = {}

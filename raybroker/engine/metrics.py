@@ -53,6 +53,7 @@ COUNTERS: Final = {
     "expired_messages_total": "expired",
     "dead_messages_total": "dead",
     "duplicate_messages_total": "duplicates",
+    "recalled_messages_total": "recalled",
     "flow_control_episodes_total": "slowed",
 }
 LASTING_KEYS: Final = {key: name for key, name in COUNTERS.items() if name in LASTING}

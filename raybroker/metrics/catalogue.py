@@ -97,6 +97,9 @@ DESTINATIONS: Final = _scoped(
              "Messages handed to consumers, again ones included; place: local, or remote when the consumer's home "
              "broker is another one.", "place"),
     _counter("redelivered_messages_total", "messages", "Messages handed to consumers for the second time or later."),
+    _counter("recalled_messages_total", "messages",
+             "Messages that consumers gave back before their applications had begun them: for an idle consumer, or to "
+             "make room."),
     _counter("refused_messages_total", "messages", "Messages that were not taken: limits, pauses, a full store."),
     _counter("expired_messages_total", "messages", "Messages whose time to live was over before they were consumed."),
     _counter("dead_messages_total", "messages", "Messages that were put where the dead go, or discarded as such."),

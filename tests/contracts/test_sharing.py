@@ -67,6 +67,26 @@ def test_equal_consumers_share_what_is_there(connection: Any, filled: bool) -> N
     assert min(workers.counts) >= MESSAGES // CONSUMERS // 3, workers.counts
 
 
+def test_what_is_given_back_is_counted(connection: Any) -> None:
+    """For an idle consumer, and to make room"""
+    admin = connection.admin()
+    for name, limits in (("shared", {}), ("room", {"maxNumMsgs": 10, "limitBehavior": "REMOVE_OLDEST"})):
+        admin.create_destination("queue", name, **limits)
+        first = connection.session(ack="client").consumer(name)
+        connection.session().producer(name).send_many(range(10))
+        until(lambda held=first: buffered(held) == 10)
+        if limits:
+            connection.session().producer(name).send_many(range(10, 14))
+        else:
+            other = connection.session(ack="client").consumer(name)
+            assert other.receive(timeout=10) is not None
+        expected = 4 if limits else 5
+        until(lambda name=name, all_=expected: admin.query_destination("queue", name)["recalled"] == all_)
+    assert admin.metrics()[0]["types"]["queue"]["recalled_messages_total"] == 9
+    admin.reset_destination("queue", "room")
+    assert admin.query_destination("queue", "room")["recalled"] == 0
+
+
 def test_a_consumer_keeps_what_it_has_asked_for(connection: Any) -> None:
     """F-24: where the limit is set, full batches go to one consumer after the other"""
     name = create(connection, "q")

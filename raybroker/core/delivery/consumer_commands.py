@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import ClassVar, Protocol
 
 from raybroker.core import command as cmd
+from raybroker.core.counters import Counters
 from raybroker.core.delivery import sharing
 from raybroker.core.delivery.consumers import Consumer, Delivery
 from raybroker.core.delivery.dead_letters import Dead
@@ -26,6 +27,7 @@ class Serving(Protocol):
     name: str
     current: Step
     policy: Policy
+    counters: Counters
     settlement: Settlement
     queue_of: dict[int, DeliveryQueue]
 
@@ -211,6 +213,7 @@ def recalled(home: Serving, command: cmd.Recalled, out: Outcome) -> None:
     given = _unseen(home, queue, items)
     queue.give_back(given)
     waits = sum(item.count for item in given)
+    home.counters.recalled += waits
     for item in given if queue.owes is not None else ():
         gone = item.run.mask & queue.held[item.run.ordinal].told_dead
         for run in queue.remove({item.run.ordinal: gone}) if gone else ():

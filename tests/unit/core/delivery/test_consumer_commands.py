@@ -43,7 +43,8 @@ class Served:
         self.policy = self.parts.policy
         self.queue = self.parts.queue
         self.queue_of: dict[int, DeliveryQueue] = {}
-        self.settlement = Settlement(self.current, self.parts.index, Counters(), self._clear)
+        self.counters = Counters()
+        self.settlement = Settlement(self.current, self.parts.index, self.counters, self._clear)
         self.left: list[int] = []
 
     def _clear(self, queue: DeliveryQueue, ordinal: int, mask: int) -> tuple[int, bool]:
