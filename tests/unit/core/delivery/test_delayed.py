@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,9 +62,10 @@ class Twin:
     def __init__(self) -> None:
         self.table = Delayed()
         self.rows: list[tuple[int, int, Run]] = []
+        self.numbers = count(1)
 
     def add(self, due_ms: int, mask: int, priority: int) -> None:
-        number = len(self.rows) + 1
+        number = next(self.numbers)
         added = Run(number, number, mask, 0, 0, priority)
         self.table.add(due_ms, added)
         self.rows += [(due_ms, number, added._replace(mask=1 << bit)) for bit in range(3) if mask >> bit & 1]
