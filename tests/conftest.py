@@ -5,6 +5,7 @@ A run without arguments leaves out what takes long (:data:`LEFT_OUT`); files, fo
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import sys
@@ -68,11 +69,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("cluster"))
 
 
+def pytest_collection(session: pytest.Session) -> None:
+    """Collecting makes millions of objects that stay, and looking for cycles among them takes half as long again."""
+    gc.disable()
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Where workers take tests by their groups, the groups are in the ids, or everything would go anywhere."""
+    """Where workers take tests by their groups, the groups are in the ids, or everything would go anywhere.
+
+    What was collected stays until the end: no later search for cycles looks at it, and some tests ask for many.
+    """
     if getattr(session.config.option, "loadgroup", False):
         lost = [item.nodeid for item in session.items if item.get_closest_marker("cluster") and "@" not in item.nodeid]
         assert not lost, f"pytest and pytest-xdist do not understand each other: {lost[0]} is in no group"
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def refuse_ray(*args: object, **options: object) -> NoReturn:

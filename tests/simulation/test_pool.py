@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import count
 from random import Random
 from typing import Any
 
@@ -14,9 +15,13 @@ from raybroker.engine.blocked_sends import BlockedSends
 from raybroker.model.quota import quota_of
 from tests.simulation.plan import DMQ, MS
 from tests.simulation.world import World
+from tests.sweep import Deadline, until
 
 MOST = 12
-SEEDS = 12
+SEEDS = 4
+"""What each test looks at; the sweeps look at more."""
+HUNTED = 36
+"""Within so many seeds each rule that is switched off is noticed."""
 CHANGE_MS = 150
 """Between two changes of quotas."""
 
@@ -189,6 +194,19 @@ def test_a_limit_of_a_few_messages_is_reached_and_never_passed(
     assert policy == "Preemptive" or not order["overtook"]
 
 
+@pytest.mark.sweep
+@pytest.mark.parametrize("policy", ["FIFO", "Preemptive"])
+def test_many_seeds_of_quotas_are_like_the_first(
+    monkeypatch: pytest.MonkeyPatch, policy: str, sweep_seconds: float
+) -> None:
+    order = watch_order(monkeypatch)
+    for seed in until(Deadline(sweep_seconds), count(SEEDS)):
+        run(policy, range(seed, seed + 1))
+        for shared in (True, False):
+            run_quotas(policy, shared, range(seed, seed + 1), (1, 2, 3, MOST)[seed % 4])
+    assert policy == "Preemptive" or not order["overtook"]
+
+
 def _fits_by(share: PoolShare, messages: int, nbytes: int, more: int) -> bool:
     lease = share.lease
     return lease.messages < 0 or share.used_messages + share._owed.messages + messages <= lease.messages + more
@@ -202,7 +220,7 @@ def test_a_limit_that_is_wrong_by_one_message_is_noticed(
 ) -> None:
     monkeypatch.setattr(PoolShare, "fits", lambda share, messages, nbytes: _fits_by(share, messages, nbytes, more))
     with pytest.raises(AssertionError):
-        run_quotas(policy, shared, range(SEEDS), 2)
+        run_quotas(policy, shared, range(HUNTED), 2)
 
 
 @pytest.mark.parametrize("policy", ["FIFO", "Preemptive"])
@@ -213,7 +231,7 @@ def test_a_policy_that_is_taken_for_the_other_one_is_noticed(
     wrong = {rule: _exchanged(_MUST_WAIT if rule == "must_wait" else _TAKE_NEXT)}
     watch_order(monkeypatch, **wrong)
     with pytest.raises(AssertionError):
-        run_quotas(policy, True, range(SEEDS))
+        run_quotas(policy, True, range(HUNTED))
 
 
 def _nothing(*args: Any) -> None: ...
@@ -232,7 +250,7 @@ def test_a_rule_that_is_switched_off_is_noticed(
 ) -> None:
     monkeypatch.setattr(owner, name, wrong)
     with pytest.raises(AssertionError):
-        run("FIFO", range(SEEDS))
+        run("FIFO", range(HUNTED))
 
 
 def _overtakes(share: PoolShare, messages: int, nbytes: int, key: int) -> bool:
@@ -259,7 +277,7 @@ def test_a_rule_of_waiting_that_is_switched_off_is_noticed(
     for (owner, name), instead in wrong.items():
         monkeypatch.setattr(owner, name, instead)
     with pytest.raises(AssertionError):
-        run_quotas(policy, True, range(3 * SEEDS))
+        run_quotas(policy, True, range(HUNTED))
 
 
 @pytest.mark.parametrize(
@@ -271,4 +289,4 @@ def test_a_rule_of_quotas_that_is_switched_off_is_noticed(
 ) -> None:
     monkeypatch.setattr(owner, name, wrong)
     with pytest.raises(AssertionError):
-        run_quotas("FIFO", True, range(SEEDS))
+        run_quotas("FIFO", True, range(HUNTED))

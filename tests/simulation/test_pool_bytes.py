@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count as numbers_from
 from typing import Any
 
 import pytest
@@ -17,8 +18,12 @@ from tests.simulation.mutation import Patch
 from tests.simulation.plan import DMQ, HomePlan
 from tests.simulation.test_pool import Administrator, watch_order
 from tests.simulation.world import World
+from tests.sweep import Deadline, until
 
-SEEDS = 12
+SEEDS = 4
+"""What each test looks at; the sweep looks at more."""
+HUNTED = 36
+"""Within so many seeds each rule that is wrong is noticed."""
 LARGEST = 12
 """Bytes of the largest message; others have none, or from 4 on."""
 ENOUGH = 10_000
@@ -113,7 +118,7 @@ def test_a_rule_of_bytes_that_is_wrong_is_noticed(
     for (owner, name), instead in wrong.items():
         monkeypatch.setattr(owner, name, instead)
     with pytest.raises(AssertionError):
-        run_bytes(policy, True, range(3 * SEEDS), 2 * LARGEST)
+        run_bytes(policy, True, range(HUNTED), 2 * LARGEST)
 
 
 # ---- beside the limits of destinations -----------------------------------------------------------------------------
@@ -167,6 +172,17 @@ def test_a_quota_counts_beside_the_limits_of_a_destination_and_each_once(  # D-0
     assert bool(seen["refused by the destination"]) == (behavior == REJECT)
     assert bool(seen["OLDEST"]) == (behavior == OLDEST)
     assert bool(seen["LOW_PRIORITY"]) == (behavior == LOWEST)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("behavior", [REJECT, SLOW, OLDEST, LOWEST])
+def test_many_seeds_of_bytes_are_like_the_first(behavior: str, sweep_seconds: float) -> None:
+    for seed in until(Deadline(sweep_seconds), numbers_from(SEEDS)):
+        seeds = range(seed, seed + 1)
+        run_bytes("FIFO" if seed % 2 else "Preemptive", seed % 4 < 2, seeds, (1 + seed % 3) * LARGEST)
+        for own in OWN:
+            for quota in QUOTAS:
+                run_limited(behavior, seeds, own=own, quota=quota)
 
 
 @pytest.mark.parametrize("behavior", [OLDEST, LOWEST])
@@ -223,7 +239,7 @@ def test_a_rule_of_both_limits_that_is_wrong_is_noticed(
 ) -> None:
     monkeypatch.setattr(owner, name, wrong)
     with pytest.raises(AssertionError):
-        run_limited(behavior, range(2 * SEEDS), quota=QUOTAS[0])
+        run_limited(behavior, range(HUNTED), quota=QUOTAS[0])
 
 
 @pytest.mark.parametrize("apply", [dead_discarded, nothing_discarded, wrong_one_discarded])
@@ -232,7 +248,7 @@ def test_a_removal_that_is_wrong_beside_a_quota_is_noticed(apply: Callable[[Patc
     apply(patch)
     try:
         with pytest.raises(AssertionError):
-            run_limited(OLDEST, range(2 * SEEDS), quota=QUOTAS[0])
+            run_limited(OLDEST, range(HUNTED), quota=QUOTAS[0])
     finally:
         patch.undo()
 
