@@ -115,11 +115,11 @@ class BusyPlayer(Player):
             consumer = session.consumer(queue, prefetch=draw.choice((None, 1, 20)))
         with self._bounded("on_message", 5):
             consumer.on_message(heard, retry_on=Refused, backoff=0.05)
-        links = set(core_of(self._connection).channels.all())
+        links = set(core_of(self._connection).channels.open())
         time.sleep(LISTENS_S)
         with self._bounded("close of a listening session", 10):
             session.close()
-        if mode == "auto" and links <= set(core_of(self._connection).channels.all()):
+        if mode == "auto" and links <= set(core_of(self._connection).channels.open()):
             self._notes.write("settled", done)
 
     # ---- administration ----------------------------------------------------------------------------------------------

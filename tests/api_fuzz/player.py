@@ -198,11 +198,11 @@ class Player:
         return []
 
     def _notice_links(self) -> None:
-        self._links |= set(core_of(self._connection).channels.all())
+        self._links |= set(core_of(self._connection).channels.open())
 
     def _lost_a_link(self) -> bool:
         """Whether what was in hand may have been given back meanwhile."""
-        return not self._links <= set(core_of(self._connection).channels.all())
+        return not self._links <= set(core_of(self._connection).channels.open())
 
     # ---- sending -----------------------------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ class Agent:
             "fuzz", forwarding({"queue": FORWARDED, "to": f"near/{TARGET}", "retryDelayBase": 20, "windowSize": 7}),
             lambda: broker.connect(started=False), lambda: broker.connect(started=False, xa=True),
         )  # fmt: skip
-        self._thread = threading.Thread(target=self._relay.run)
+        self._thread = threading.Thread(target=self._relay.run, daemon=True)
         self._thread.start()
 
     def end(self) -> None:
@@ -184,6 +184,7 @@ def play_in_cluster(folder: Path, seed: int) -> None:
             killed.write("killed", others=len(rig.plan.names) > 1)
             time.sleep(draw.choice((0.0, 0.1, 0.5)))
             rig.start(name)
+        rig.wait_until_open()
         for one in threads:
             one.join()
         with clients.connect() as connection:

@@ -275,7 +275,7 @@ class ClusterRig:
         for name in start if start is not None else self.plan.names:
             self.start(name)
         if start is None:
-            self.io.run(self._opened())
+            self.wait_until_open()
 
     async def _make_paths(self) -> PathService:
         file = RecordFile(self.directory / "paths" / "map")
@@ -292,6 +292,10 @@ class ClusterRig:
             raise BrokerGoneError(f"broker {broker} is not running")
         found: list[str] = await target.cluster.peer("units", {"type": kind, "name": name, "names": units})
         return found
+
+    def wait_until_open(self) -> None:
+        """Until all brokers take clients, and know of one another."""
+        self.io.run(self._opened())
 
     async def _opened(self) -> None:
         async with asyncio.timeout(60):
