@@ -37,6 +37,7 @@ from raybroker.model.errors import BrokerError, ConnectionLostError, StoreError
 from raybroker.model.quota import Quota
 from raybroker.security.tls import ServerTls
 from raybroker.store import ownership
+from raybroker.store.advice import advised
 from raybroker.store.catalogue import Catalogue
 from raybroker.store.journal import Journal
 from raybroker.store.journal.own_files import OwnFileOptions
@@ -156,9 +157,12 @@ class DataPlane(threading.Thread):
             self.service.more_metrics += self.more_metrics
             if self.life is not None:
                 self.service.host.meters.life.sink = self.life
-            await self.service.start(
-                threaded=not isinstance(store, MemoryStore), inline=isinstance(store, Journal)
-            )
+            with advised(self._damaged_files):
+                await self.service.start(
+                    threaded=not isinstance(store, MemoryStore), inline=isinstance(store, Journal)
+                )
+            for line in store.notices() if isinstance(store, Journal) else ():
+                log.warning("host %s: %s", self.spec.key, line)
             self.address = await self.service.listen(
                 self.ip, self.spec.config["raybroker.data.ports"], None if tls is None else tls.context
             )
@@ -234,17 +238,25 @@ class DataPlane(threading.Thread):
                 continue
             return store, store.incarnation
 
+    @property
+    def _damaged_files(self) -> Path | None:
+        """The directory of the store whose damage an administrator can set aside; None: it is not in files."""
+        config = self.spec.config
+        in_files = config["imq.persist.store"] != "memory" and not is_sql(config)
+        return Path(self.spec.directory) if in_files else None
+
     def _open_journal(self) -> Journal:
         config, directory, owner = self.spec.config, Path(self.spec.directory), f"{self.spec.cluster}/{self.spec.key}"
         ownership.check(directory, owner)
-        journal = Journal(
-            directory,
-            sync=config["imq.persist.file.sync.enabled"],
-            segment_bytes=config["raybroker.store.segment_bytes"],
-            own_files=OwnFileOptions.of(config),
-            monotonic_ns=SystemClock().monotonic_ns,
-            entropy=entropy.token,
-        )
+        with advised(directory):
+            journal = Journal(
+                directory,
+                sync=config["imq.persist.file.sync.enabled"],
+                segment_bytes=config["raybroker.store.segment_bytes"],
+                own_files=OwnFileOptions.of(config),
+                monotonic_ns=SystemClock().monotonic_ns,
+                entropy=entropy.token,
+            )
         try:
             ownership.claim(directory, owner)
         except StoreError:

@@ -8,7 +8,7 @@ from typing import Final
 from raybroker.broker.database_passwords import record_password
 from raybroker.broker.shared_table import SharedTable
 from raybroker.config.brokers import Plan
-from raybroker.model.errors import ConfigError, IllegalStateError, StoreError
+from raybroker.model.errors import ConfigError, IllegalStateError, StoreDamagedError, StoreError
 from raybroker.model.settings import ConfigView
 from raybroker.store.record import RecordFile
 from raybroker.store.record_table import RecordTable
@@ -16,15 +16,26 @@ from raybroker.system.clock import SystemClock
 
 LOCK_WAIT_S: Final = 5.0
 """How long a restarted broker waits for its predecessor to let go of the record."""
+WHEN_DAMAGED: Final = (
+    "restore this file from a backup, or move it away while the broker is stopped: a broker that is not the master gets"
+    " the record from the master again, and the master's is put back by raybroker restore cls from what backup cls has"
+    " written"
+)
 
 
 def opened(file: RecordFile) -> list[bytes]:
-    """The frames of a record; a predecessor that is just ending is given time to let go of it."""
+    """The frames of a record; a predecessor that is just ending is given time to let go of it.
+
+    Raises StoreDamagedError with what an administrator can do: entries follow from each other, so that no part of a
+    damaged record is of use.
+    """
     clock = SystemClock()
     deadline_ns = clock.monotonic_ns() + LOCK_WAIT_S * 1_000_000_000
     while True:
         try:
             return file.open()
+        except StoreDamagedError as error:
+            raise StoreDamagedError(f"{error}; {WHEN_DAMAGED}") from None
         except IllegalStateError:
             if clock.monotonic_ns() > deadline_ns:
                 raise

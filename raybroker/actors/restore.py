@@ -8,7 +8,7 @@ from raybroker.cluster.backup import load
 from raybroker.cluster.member import restored
 from raybroker.config import Config, store_directory
 from raybroker.config.brokers import plan_of
-from raybroker.model.errors import ConfigError, IllegalStateError
+from raybroker.model.errors import ConfigError, IllegalStateError, StoreDamagedError
 from raybroker.store.record import RecordFile
 from raybroker.system import entropy
 
@@ -31,6 +31,8 @@ def restore(backup: bytes, cluster: str, config: Config) -> tuple[Path, int]:
     file = RecordFile(path)
     try:
         frames = file.open()
+    except StoreDamagedError as error:
+        raise StoreDamagedError(f"{error}; move it away, and restore again") from None
     except IllegalStateError:
         raise IllegalStateError(f"broker {master} runs: stop all brokers first (raybroker down)") from None
     try:

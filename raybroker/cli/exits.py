@@ -4,7 +4,7 @@
     1  refused by the broker, or failed there; the reason is on standard error
     2  usage: an option, argument, file or variable that cannot be right, found before anybody was asked
     3  no cluster or broker can be reached, or a list lacks what some of them would have told
-    4  import definitions --dry-run: there is something to do
+    4  import definitions or salvage with --dry-run: there is something to do
 
 The commands of ``check`` have those of Nagios' plugins: 0 ok, 1 warning, 2 critical, 3 unknown. There a broker that
 does not answer is critical, and what cannot be asked, a usage error too, is unknown.

@@ -24,6 +24,7 @@ from raybroker.cli import (
     metrics,
     policies,
     quotas,
+    salvage,
     schedules,
     services,
     stored,
@@ -40,7 +41,7 @@ from raybroker.cli.outside import reachable
 
 EPILOG = (
     "Exit codes: 0 done, 1 refused by the broker (reason on standard error), 2 usage, 3 no cluster reachable, "
-    "4 import --dry-run has something to do; of check "
+    "4 import or salvage with --dry-run has something to do; of check "
     "those of Nagios: 0 ok, 1 warning, 2 critical, 3 unknown, which a usage error is there too."
     f"{groups.MISSING_TEXT}"
 )
@@ -100,6 +101,7 @@ for function, short in (
     (metrics.discover, "Write down for Prometheus where the brokers' metrics are."),
     (analyze.collect, "Write the brokers' metrics into a lake."),
     (analyze.analyze, "Analyse a lake of metrics with Spark."),
+    (salvage.salvage, "Bring out what is intact in a damaged store."),
     (services.why_denied, "Whether a user may do something, and by which rule."),
     (messages.send, "Send messages to a queue or a topic."),
     (messages.receive, "Take or browse messages and print them."),

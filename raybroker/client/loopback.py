@@ -34,6 +34,7 @@ from raybroker.model.names import check_cluster_name
 from raybroker.model.setting_store import SQL_STORES
 from raybroker.model.setting_table import IN_BROKER
 from raybroker.model.settings import lookup
+from raybroker.store.advice import advised
 from raybroker.store.catalogue import Catalogue
 from raybroker.store.memory import MemoryStore
 from raybroker.system import entropy
@@ -97,6 +98,8 @@ class LoopbackDirectory:
         self._live: LiveConfig
         self._service: LocalHost
         self._broker: Broker
+        self._notices: Callable[[], list[str]] = list
+        """What the store has to tell once it is read."""
         self._loops = Supervisor("the loopback broker")
         self._services: ConnectionServices | None = None
 
@@ -131,7 +134,7 @@ class LoopbackDirectory:
             paging=partial(_paging_files, pages, config["raybroker.paging.file_bytes"]) if pages is not None else None,
             bodies=bodies,
         )  # fmt: skip
-        await self._service.start(threaded=sql or self._store is not None, inline=not sql)
+        await self._start_host(sql=sql)
         undo.pop_all()
         undo.push_async_callback(self._service.close)  # With its store.
         host = self._service
@@ -176,18 +179,27 @@ class LoopbackDirectory:
             )  # fmt: skip
         self._io.settle(1)
 
+    async def _start_host(self, *, sql: bool) -> None:
+        with advised(None if sql else self._store):
+            await self._service.start(threaded=sql or self._store is not None, inline=not sql)
+        for line in self._notices():
+            LOG.warning("%s", line)
+
     def _open_journal(self, directory: Path, clock: SystemClock) -> Journal:
         from raybroker.store.journal import Journal
         from raybroker.store.journal.own_files import OwnFileOptions
 
-        return Journal(
-            directory,
-            sync=self._config["imq.persist.file.sync.enabled"],
-            segment_bytes=self._config["raybroker.store.segment_bytes"],
-            own_files=OwnFileOptions.of(self._config),
-            monotonic_ns=clock.monotonic_ns,
-            entropy=entropy.token,
-        )
+        with advised(directory):
+            journal = Journal(
+                directory,
+                sync=self._config["imq.persist.file.sync.enabled"],
+                segment_bytes=self._config["raybroker.store.segment_bytes"],
+                own_files=OwnFileOptions.of(self._config),
+                monotonic_ns=clock.monotonic_ns,
+                entropy=entropy.token,
+            )
+        self._notices = journal.notices
+        return journal
 
     def _open_sql(self, clock: SystemClock) -> SqlStore:
         """Its messages are in a database: without a folder, in one that the properties name."""

@@ -99,13 +99,13 @@ def read_back(entries: Iterable[Entry | EntryRun]) -> Recovered:
                 _recovery_of(found, entry.destination).apply_run(entry)
                 continue
             for single in entry.entries() if isinstance(entry, EntryRun) else (entry,):
-                _apply(found, single)
+                apply(found, single)
         except (struct.error, ValueError, IndexError) as error:
             raise StoreDamagedError(f"an entry of destination {entry.destination} does not decode: {error}") from None
     return found
 
 
-def _apply(found: Recovered, entry: Entry) -> None:
+def apply(found: Recovered, entry: Entry) -> None:
     """One entry; those of destination 0 are of transactions and schedules."""
     if entry.kind == CHECKPOINT:
         _load(found, entry.meta)

@@ -137,6 +137,11 @@ class ScheduleLog:
         if self._counts:
             raise StoreDamagedError(f"schedule {min(self._counts)} is to be there, and its message is not")
 
+    def without_messages(self) -> list[int]:
+        """Give up the schedules whose messages the store did not give back, and say which those are."""
+        lost, self._counts = sorted(self._counts), {}
+        return lost
+
     # ---- writing ---------------------------------------------------------------------------------------------------
 
     def encode(self) -> bytes:

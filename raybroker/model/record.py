@@ -31,6 +31,8 @@ class PackedPayload(tuple[Buffer, ...]):  # noqa: SLOT001 - a tuple has no room 
 BLOCK: Final = 1
 NOTE: Final = 2
 CHECKPOINT: Final = 3
+LOST: Final = 4
+"""Never stored: stands where lenient reading of a damaged store found entries lost; its ordinal says which range."""
 
 NOTE_BYTES_MAX: Final = 1 << 20
 """A note is small; what is larger belongs into a checkpoint or a block."""

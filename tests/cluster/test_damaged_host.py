@@ -90,3 +90,37 @@ def test_a_broker_starts_without_a_host_whose_store_is_damaged(
         until(lambda: admin.query_destination("queue", "there")["attributes"]["maxNumMsgs"] == 7)
         admin.create_destination("queue", "another")
         assert cluster.hosts_away() == []
+
+
+def rot(directory: Path, text: bytes) -> None:
+    """One bit of the head of the batch with the text."""
+    (segment,) = (path for path in directory.glob("segment-*") if text in path.read_bytes())
+    data = bytearray(segment.read_bytes())
+    data[data.rindex(BATCH_MAGIC, 0, data.index(text)) + 60] ^= 1
+    segment.write_bytes(data)
+
+
+def test_salvage_brings_a_host_back_while_its_broker_runs(own_ray: str, tmp_path: Path) -> None:
+    config = small_store(tmp_path / "stores")
+    with rb.start("one", config=config), rb.connect(cluster="one") as connection:
+        connection.admin().create_destination("queue", "there", **DEDICATED)
+        for number in range(5):
+            connection.session().producer("there").send(f"<it waits {number}>")
+        (where,) = {row["host"] for row in connection.admin().list_destinations() if row["name"] == "there"}
+    directory = directory_of(tmp_path, where)
+    rot(directory, b"<it waits 2>")
+    with rb.start("one", config=config) as cluster, rb.connect(cluster="one") as connection:
+        admin = connection.admin()
+        (away,) = cluster.hosts_away()
+        assert f"raybroker salvage {directory}" in away
+        (told,) = [row for row in admin.check_broker() if row["of"] == where]
+        assert f"raybroker salvage {directory}" in told["text"]
+        done = subprocess.run(
+            [sys.executable, "-m", "raybroker", "salvage", str(directory), "-f"], capture_output=True, text=True,
+            timeout=LATE_S, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        session = connection.session()
+        bodies = [message.body for _ in range(4) if (message := session.receive("there", timeout=LATE_S)) is not None]
+        assert bodies == [f"<it waits {number}>" for number in (0, 1, 3, 4)]
+        until(lambda: all(row["grade"] == "ok" for row in admin.check_broker()), timeout_s=LATE_S)

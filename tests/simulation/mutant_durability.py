@@ -217,7 +217,7 @@ def moved_copies_come_back(patch: Patch) -> None:
         whole = self.queues[0].whole
         parts = [part for low, high in whole for part in ((low, min(high, ordinal)), (max(low, ordinal + 1), high))]
         whole[:] = [(low, high) for low, high in parts if low < high]
-        if ordinal < self._snapshot_end and meta.claims is None:
+        if ordinal < self.snapshot_end and meta.claims is None:
             ranges.add(self.queues[0].live, ordinal, ordinal + 1)
         old(self, ordinal, meta)
 

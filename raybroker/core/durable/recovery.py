@@ -149,12 +149,13 @@ class Recovery:
         self.counters = Counters()
         self._counted: set[int] = set()
         """Prepared transactions whose messages are among the totals that were written down."""
-        self._snapshot_end = 1
+        self.snapshot_end = 1
+        """Blocks below were given out before the snapshot."""
 
     def load(self, data: bytes) -> None:
         """Start from a snapshot; called before any entry."""
         self.next_ordinal, self.next_queue, _ = snap.HEAD.unpack_from(data)
-        self._snapshot_end = self.next_ordinal
+        self.snapshot_end = self.next_ordinal
         pieces = snap.sections(data, snap.HEAD.size)
         for producer, start, end in snap.TAKEN.iter_unpack(next(pieces)):
             ranges.add(self.taken.setdefault(producer, []), start, end)
@@ -178,13 +179,13 @@ class Recovery:
         """
         start, end = run.first, run.first + run.blocks
         found = records.decode_alone(run.metas, run.blocks) if len(self.queues) == 1 else None
-        if found is None or start < self._snapshot_end < end or self._looks_at_any(start, end):
+        if found is None or start < self.snapshot_end < end or self._looks_at_any(start, end):
             for entry in run.entries():
                 self.apply(entry)
             return
         sizes, priorities, came = found
         whole = AloneRun(start, sizes, priorities)
-        if end <= self._snapshot_end:
+        if end <= self.snapshot_end:
             gone = list(ranges.missing(self.queues[0].live, start, end))
             for first, stop in gone:
                 self.dead.extend(range(first, stop))
@@ -368,7 +369,7 @@ class Recovery:
         self.dedup.extend(records.decode_dedup(record.rest))
 
     def _block(self, ordinal: int, meta: BlockMeta) -> None:
-        if ordinal < self._snapshot_end and ordinal not in self.late:
+        if ordinal < self.snapshot_end and ordinal not in self.late:
             if ordinal not in self.waiting and not any(
                 ranges.has(queue.live, ordinal) for queue in self.queues.values()
             ):
@@ -406,7 +407,7 @@ class Recovery:
         ``decided``: how transactions ended; one that is not there is still prepared.
         """
         decided = decided or {}
-        self._check_complete(name, decided)
+        self._check_complete(name)
         home = KINDS[kind](self.number, name, attributes, reap_ms=reap_ms)
         home.current.now_ms = now_ms
         home.producers.taken = self.taken
@@ -542,7 +543,7 @@ class Recovery:
         everything = pk.span(0, meta.messages)
         if meta.claims is None:
             mask = everything & ~self.refused.get(ordinal, 0)
-        elif ordinal < self._snapshot_end and ordinal not in self.waiting and ordinal not in self.late:
+        elif ordinal < self.snapshot_end and ordinal not in self.waiting and ordinal not in self.late:
             mask = found.owed.get(ordinal, 0)
         elif number in meta.claims:
             claim = meta.claims[number]
@@ -591,26 +592,34 @@ class Recovery:
                         home.queues[number].pending_with(ordinal).restage(run, txn)
         return consumed
 
-    def _check_complete(self, name: str, decided: dict[int, bool]) -> None:
-        lost: list[int] = []
+    def missing(self) -> list[int]:
+        """Blocks that the snapshot calls alive, and that the store did not give back."""
+        lost: set[int] = set()
         alone: ranges.Ranges = []
         for run in sorted(self.alone, key=attrgetter("first")):
             ranges.add(alone, run.first, run.end)
         for queue in self.queues.values():
             for first, last in queue.live:
-                lost.extend(
+                lost.update(
                     ordinal
                     for start, end in ranges.missing(alone, first, last)
                     for ordinal in range(start, end)
                     if ordinal not in self.blocks and ordinal not in self.gone and not ranges.has(queue.whole, ordinal)
                 )
+        return sorted(lost)
+
+    def _check_complete(self, name: str) -> None:
+        lost = self.missing()
         if lost:
-            cut = spans(sorted(set(lost)))
-            names = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in cut)
             raise StoreDamagedError(
-                f"destination {name}: the store does not hold blocks {names}, which are not acknowledged;"
+                f"destination {name}: the store does not hold blocks {shown_spans(lost)}, which are not acknowledged;"
                 " restore the store's files, or salvage what is left of it"
             )
+
+
+def shown_spans(ordinals: list[int]) -> str:
+    """Numbers of blocks, sorted, for people."""
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans(ordinals))
 
 
 def _of_level(level: int, priorities: bytes, column: Sequence[int]) -> Sequence[int]:

@@ -235,6 +235,22 @@ def decode_head(header: BatchHeader, head: Buffer) -> list[Row]:
     return rows
 
 
+def pack_rows(rows: Sequence[Row]) -> Packed:
+    """A batch of entries that were found in files, with the checksums that they have; its payloads come from there."""
+    assert rows, "a batch has at least one entry"
+    packed = [
+        _ROW.pack(r.kind, r.flags, 0, r.destination, r.ordinal, len(r.meta), r.nbytes, r.crc) for r in rows
+    ]  # fmt: skip
+    blocks, offset = list[BlockRow](), 0
+    for row in rows:
+        if row.kind == BLOCK:
+            blocks.append(BlockRow(row.ordinal, row.destination, offset, row.nbytes, row.crc, row.meta, row.flags))
+        offset += row.nbytes
+    body = b"".join((*packed, *[row.meta for row in rows]))
+    checkpoint = any(row.kind == CHECKPOINT for row in rows)
+    return Packed(len(rows), body, [], offset, blocks, checkpoint=checkpoint, compressed=False)
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentHeader:
     """The header of a segment file."""

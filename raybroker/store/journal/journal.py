@@ -36,6 +36,7 @@ from raybroker.store.journal.reclaim import LastCheckpoint, Reclaimer
 from raybroker.store.journal.recovery import Recovery, newest_manifest
 from raybroker.store.journal.reserve import RESERVE_FILES, CheckpointEstimate, Use
 from raybroker.store.journal.segment import Segment, SegmentFiles, slot_of
+from raybroker.store.journal.set_aside import check_not_begun, notices
 from raybroker.store.journal.sizing import Sizing
 from raybroker.store.locations import Locations, location_parts
 
@@ -103,6 +104,7 @@ class Journal:
         self._manifests = ManifestFiles(self._io, directory)
         self._mark_file = MarkFile(self._io, directory)
         try:
+            check_not_begun(self._io, directory)
             self._open_log(entropy, sync, monotonic_ns)
         except OSError as error:
             self._release()
@@ -410,8 +412,9 @@ class Journal:
         )
 
     def notices(self) -> list[str]:
-        """Notices for the log of the host: a full disk, and damage that could be read around."""
-        return [*self._recovery.notices, *([self._full_notice] if self._full_notice else [])]
+        """Notices for the log of the host: a full disk, damage that could be read around, and what was set aside."""
+        aside = notices(self._io, self.directory)
+        return [*aside, *self._recovery.notices, *([self._full_notice] if self._full_notice else [])]
 
     def close(self) -> None:
         """Write the mark of a clean end and release the directory; twice is harmless.

@@ -43,6 +43,10 @@ class SegmentScan:
         header = decode_batch_header(data, 0, segment=self._number, room_bytes=self._end - offset)
         return header, decode_head(header, self._bytes(offset, header.head_bytes))
 
+    def header_bytes(self, offset: int) -> memoryview:
+        """What stands where the header of a batch would be; less at the end of the file."""
+        return self._bytes(offset, BATCH_HEADER_BYTES)
+
     def bad_payloads(self, rows: list[Row], offset: int) -> list[Row]:
         """The rows of the batch at ``offset`` whose payload does not match its checksum."""
         return [row for row in rows if row.nbytes and crc32(self._bytes(offset + row.offset, row.nbytes)) != row.crc]
