@@ -232,9 +232,9 @@ class BrokerActor:
         )  # fmt: skip
         self._broker.measuring.own += [lambda: {"host_restarts_total": watch.restarts}, self._memory.figures]
         self._services = ServicesOfBroker(
-            self._config, self._broker.services, AskedActor(self, self._broker.registry.has), self._peers,
+            self._config, self._broker.services, AskedActor(self, self._broker.registry.has, self._whole), self._peers,
             self._cluster, hosts=lambda: self._broker.registry.hosts, beside=self._directory.parent, given=self._given,
-            near=self._inside, node_ip=runtime.node_ip,
+            near=self._inside, node_ip=runtime.node_ip, own=self._directory,
         )  # fmt: skip
         self._broker.ending.end = self._end
         self._loops = loops = Supervisor(f"broker {spec.broker}")
@@ -293,6 +293,9 @@ class BrokerActor:
         self._signs.receive = clustering.receive
         clustering.start()
         return cluster
+
+    def _whole(self) -> bool:
+        return self._adopted and not self._broker.registry.unasked
 
     def _take_brokers(self) -> None:
         asyncio.get_running_loop().call_soon(self._cluster.take_brokers)

@@ -18,6 +18,7 @@ from raybroker.model.errors import BrokerError
 from raybroker.model.setting_services import address_property
 from raybroker.model.settings import ConfigView
 from raybroker.services.connection_services import ConnectionServices
+from raybroker.store.record import RecordFile
 from raybroker.system.clock import SystemClock
 from raybroker.wire.port_map import MAPPER
 
@@ -36,6 +37,8 @@ OwnDoors = tuple[str, str, dict[str, int]]
 """(address for clients, address that the service SERVICE listens at, service → port)."""
 SERVICE: Final = "jms"
 """Gateways of other brokers come in by it, as clients from outside do."""
+MADE: Final = "made-by-users"
+"""The file of what users have made."""
 ALL_ADDRESSES: Final = frozenset({"", "0.0.0.0", "::"})
 
 
@@ -48,12 +51,12 @@ class Others(Protocol):
 class ServicesOfBroker:
     """``administration``: of the broker's services; ``hosts``: of the broker; ``beside``: the directory of the
     cluster's stores; ``given``: properties that the configuration sets; ``near``: hosts in this process, on whose loop
-    gateways work; ``node_ip()``: the address of this node."""
+    gateways work; ``node_ip()``: the address of this node; ``own``: the broker's own directory."""
 
     def __init__(
         self, config: ConfigView, administration: ServiceAdministration, asked: Asked, peers: Peers, others: Others,
         *, hosts: Callable[[], Iterable[HostPort]], beside: Path, given: Callable[[], Row], near: Near | None,
-        node_ip: Callable[[], str],
+        node_ip: Callable[[], str], own: Path,
     ) -> None:  # fmt: skip
         self._config = config
         self._administration = administration
@@ -65,6 +68,7 @@ class ServicesOfBroker:
         self._beside = beside
         self._given = given
         self._node_ip = node_ip
+        self._own = own
         self._services: ConnectionServices | None = None
         self._opening = Opening(administration.broker, self._open, self._failed)
 
@@ -85,6 +89,7 @@ class ServicesOfBroker:
         self._services = await open_services(
             self._config, self._administration, self._asked, self._hosts, self._beside, given=self._given,
             hand=Hands(security), doors=self._doors, clock=SystemClock(), near=self._near,
+            made=RecordFile(self._own / MADE),
         )  # fmt: skip
 
     def _failed(self, why: str) -> None:
@@ -141,9 +146,10 @@ class ServicesOfBroker:
 class AskedActor:
     """A broker actor, as its own services ask it."""
 
-    def __init__(self, actor: Any, exists: Callable[[str, str], bool]) -> None:
+    def __init__(self, actor: Any, exists: Callable[[str, str], bool], whole: Callable[[], bool]) -> None:
         self._actor = actor
         self.exists = exists
+        self.whole = whole
 
     async def placed(self, kind: str, name: str, create: bool, guest: bool) -> tuple[Any, str, Row]:
         found: tuple[Any, str, Row] = await self._actor.placed(kind, name, create, guest)

@@ -27,6 +27,7 @@ from raybroker.security.tls import ServerTls
 from raybroker.security.user_file import UserFile
 from raybroker.services.connection_services import ConnectionServices
 from raybroker.services.listener import GatewayOpener
+from raybroker.services.user_limits import Kept
 from raybroker.system.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -53,12 +54,12 @@ def controlled(config: ConfigView, service: str) -> bool:
 async def open_services(
     config: ConfigView, administration: ServiceAdministration, asked: Asked, hosts: Callable[[], Iterable[HostPort]],
     beside: Path | None, *, given: Callable[[], Row], hand: Hand, doors: Doors, clock: SystemClock,
-    near: Near | None = None,
+    near: Near | None = None, made: Kept | None = None,
 ) -> ConnectionServices:  # fmt: skip
     """Listen as the configuration says; raises ConfigError when that cannot be done.
 
     ``administration``: learns what runs; ``beside``: the directory of the cluster's stores, None where nothing is
-    stored; ``near``: hosts on whose loop gateways work.
+    stored; ``near``: hosts on whose loop gateways work; ``made``: where it is written down what users have made.
     """
     directory = security_directory(config, beside)
     if directory is None:
@@ -82,7 +83,7 @@ async def open_services(
         config, Outside(asked, hosts, given, hand, doors), broker=administration.broker,
         version=metadata.version("raybroker"), users=users, authentication=authentication, audit=administration.audit,
         now_s=lambda: clock.now_ms() / 1e3, access=access, now_ns=clock.monotonic_ns,
-        client_ids=administration.client_ids,
+        client_ids=administration.client_ids, made=made,
         gateways=gateways,
         keystore=lambda: ServerTls.of(config, directory),
         certificates=CertificateUsers(directory / config["raybroker.tls.users.name"]),
@@ -194,6 +195,9 @@ class Alone:
     def __init__(self, broker: LoneBroker, exists: Callable[[str, str], bool]) -> None:
         self._broker = broker
         self.exists = exists
+
+    def whole(self) -> bool:
+        return True
 
     async def placed(self, kind: str, name: str, create: bool, guest: bool) -> tuple[HostPort, str, Row]:
         return await self._broker.locate(kind, name, create), self._broker.name, {}

@@ -27,6 +27,10 @@ class Asked(Protocol):
 
     def exists(self, kind: str, name: str) -> bool: ...
 
+    def whole(self) -> bool:
+        """All hosts have said what they serve."""
+        ...
+
     async def ask(self, method: str, args: list[Any]) -> Any: ...
 
     async def admin(self, verb: str, args: Row) -> Any: ...
@@ -66,6 +70,9 @@ class Outside:
 
     def exists(self, kind: str, name: str) -> bool:
         return self._asked.exists(kind, name)
+
+    def whole(self) -> bool:
+        return self._asked.whole()
 
     async def ask(self, method: str, args: list[Any]) -> Any:
         return await self._asked.ask(method, args)

@@ -46,6 +46,7 @@ from raybroker.wire.native.connection import TOKEN_BYTES
 if TYPE_CHECKING:  # Imported where they are opened: most loopbacks have none of them.
     from raybroker.services.connection_services import ConnectionServices
     from raybroker.services.gateway import Guests
+    from raybroker.services.user_limits import Kept
     from raybroker.store.journal import Journal
     from raybroker.store.paging import PagingFiles
     from raybroker.store.sql.store import SqlStore
@@ -176,6 +177,7 @@ class LoopbackDirectory:
                 lambda: self._broker.registry.hosts, self._store, given=self._given,
                 hand=hand_within(security_directory(config, self._store)), doors=self._doors, clock=clock,
                 near=_Near(self._service, self._io) if IN_BROKER in map(config.__getitem__, _HOSTINGS) else None,
+                made=self._made(),
             )  # fmt: skip
         self._io.settle(1)
 
@@ -200,6 +202,12 @@ class LoopbackDirectory:
             )
         self._notices = journal.notices
         return journal
+
+    def _made(self) -> Kept | None:
+        """Where it is written down what users of the services have made."""
+        from raybroker.store.record import RecordFile
+
+        return None if self._store is None else RecordFile(self._store / "made-by-users")
 
     def _open_sql(self, clock: SystemClock) -> SqlStore:
         """Its messages are in a database: without a folder, in one that the properties name."""

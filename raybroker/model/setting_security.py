@@ -90,15 +90,19 @@ SECURITY_SETTINGS: Final[tuple[Setting, ...]] = (
             "Clients of one user that a service has at most.", unit="connections", low=1, high=INT_MAX,
             unlimited=True),
     Setting("raybroker.service.user_destinations_max", "int", 10_000, "broker",
-            "Destinations that one user of the services may make by using them, of those that are still there.",
+            "Destinations that one user of a broker's services may make there by using them, of those that are still "
+            "there; each broker counts its own, also over restarts.",
             unit="destinations", low=1, high=INT_MAX, unlimited=True),
     Setting("raybroker.service.user_temporary_max", "int", 10_000, "broker",
-            "Temporary destinations that the connections of one user of the services have at most.",
+            "Temporary destinations that the connections of one user of a broker's services have there at most; each "
+            "broker counts its own, also over restarts.",
             unit="destinations", low=1, high=INT_MAX, unlimited=True),
     Setting("raybroker.service.user_subscriptions_max", "int", 10_000, "broker",
-            "Durable subscriptions that one user of the services may make, of those that are still there.",
+            "Durable subscriptions that one user of a broker's services may make there, of those that are still there; "
+            "each broker counts its own, also over restarts.",
             unit="subscriptions", low=1, high=INT_MAX, unlimited=True),
     Setting("raybroker.service.user_consumers_max", "int", 100_000, "broker",
-            "Consumers that the connections of one user of the services have at each host at most.",
+            "Consumers that the connections of one user of the services have at each host at most; a destination with "
+            "hosting=dedicated is a host of its own.",
             unit="consumers", low=1, high=INT_MAX, unlimited=True),
 )

@@ -43,7 +43,7 @@ from raybroker.services.control import Control
 from raybroker.services.listener import PAUSED, QUIESCED, RUNNING, GatewayOpener, Listener, Row
 from raybroker.services.native import TRAFFIC, RefusalLog
 from raybroker.services.port_mapper import PortMapper
-from raybroker.services.user_limits import CONSUMERS, DESTINATIONS, SUBSCRIPTIONS, TEMPORARY, UserLimits
+from raybroker.services.user_limits import CONSUMERS, DESTINATIONS, SUBSCRIPTIONS, TEMPORARY, Kept, UserLimits
 from raybroker.system import entropy
 from raybroker.system.supervision import Supervisor
 from raybroker.transport.ports import bound_socket
@@ -69,6 +69,10 @@ class Backend(Protocol):
         ...
 
     def exists(self, kind: str, name: str) -> bool: ...
+
+    def whole(self) -> bool:
+        """All hosts have said what they serve: what is not known is not there."""
+        ...
 
     async def ask(self, method: str, args: list[Any]) -> Any:
         """One of ASKED by name."""
@@ -110,14 +114,15 @@ ASKED: Final = frozenset({
 class ConnectionServices:
     """``broker``: its name; ``now_s``: seconds since 1970; ``access(service)``: what its rules are; ``now_ns``: a clock
     that never goes back; ``gateways``: serve the services whose protocol is none of NATIVE; ``keystore``: opens that of
-    services with TLS; ``certificates``: whom those of clients stand for; ``client_ids``: of the broker."""
+    services with TLS; ``certificates``: whom those of clients stand for; ``client_ids``: of the broker;
+    ``made``: where it is written down what users have made."""
 
     def __init__(
         self, config: ConfigView, backend: Backend, *, broker: str, version: str,
         users: UserFile, authentication: Authentication, audit: Audit, now_s: Callable[[], float],
         access: Callable[[str], Access], now_ns: Callable[[], int], client_ids: ClientIds,
         gateways: GatewayOpener | None = None, keystore: Callable[[], ServerTls] | None = None,
-        certificates: CertificateUsers | None = None,
+        certificates: CertificateUsers | None = None, made: Kept | None = None,
     ) -> None:  # fmt: skip
         self._backend = backend
         self._client_ids = client_ids
@@ -146,7 +151,7 @@ class ConnectionServices:
         """Part of the ids of connections: hosts have some that were made before the broker was restarted."""
         self._moving = asyncio.Lock()
         self._unreadable = ""
-        self._limits = UserLimits(config)
+        self._limits = UserLimits(config, made)
         self._mapper = PortMapper(
             broker, version, self._doors, self.refused, most=config["raybroker.portmapper.connections_max"],
             of_address=config["raybroker.portmapper.address_connections_max"],
@@ -173,6 +178,7 @@ class ConnectionServices:
         names = self.active(self._config)
         if not names:
             return
+        await self._limits.start()
         secure = any(SERVICE_PROTOCOLS[name] in WITH_TLS for name in names)
         tls = self._tls = await self._open_keystore() if secure else None
         for name in names:
@@ -385,8 +391,9 @@ class ConnectionServices:
         return await self._backend.ask(method, args)
 
     async def _there(self, keys: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
-        """Those destinations that there are."""
-        return {key for key in keys if self._backend.exists(*key)}
+        """Those destinations that there are, or may be."""
+        whole = self._backend.whole()
+        return {key for key in keys if not whole or self._backend.exists(*key)}
 
     async def _subscribe(self, user: User, wanted: Row, make: Callable[[], Awaitable[Any]]) -> Any:
         """A durable subscription counts among those that the user has made."""
@@ -395,6 +402,8 @@ class ConnectionServices:
 
         async def there(keys: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
             rows = await self._backend.admin("list_subscriptions", {})
+            if rows.missing:
+                return set(keys)
             return set(keys) & {(str(row["client_id"] or ""), str(row["name"])) for row in rows if row["durable"]}
 
         key = str(wanted.get("client_id") or ""), str(wanted["name"])
@@ -570,3 +579,4 @@ class ConnectionServices:
         for listener in self.listeners.values():
             listener.close()
         self._mapper.close()
+        self._limits.close()

@@ -1,15 +1,20 @@
-"""Limits for each user: how much he may have of what he makes by way of a broker's services.
+"""Limits for each user: how much he may have of what he makes by way of one broker's services.
 
-Counted is what is still there of what he has made since the broker started: destinations by using them, temporary ones,
-durable subscriptions. Who is at a limit is looked at again before he is refused, since what he made may be gone.
+Counted is what is still there of what he has made: destinations by using them, temporary ones, durable subscriptions.
+It is written down, so that a broker that was restarted counts it too.  Who is at a limit is looked at again before he
+is refused, since what he made may be gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, TypeVar
+import asyncio
+import itertools
+import json
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final, Protocol, TypeVar
 
-from raybroker.model.errors import ResourceAllocationError
+from raybroker.model.errors import BrokerError, ResourceAllocationError
 from raybroker.model.settings import ConfigView
 
 DESTINATIONS: Final = "raybroker.service.user_destinations_max"
@@ -20,46 +25,114 @@ WHAT: Final = {
     DESTINATIONS: "destinations", TEMPORARY: "temporary destinations", SUBSCRIPTIONS: "durable subscriptions",
     CONSUMERS: "consumers",
 }  # fmt: skip
+SPARE: Final = 1000
+"""So many rows more than twice what counts may be written down before the file is written anew."""
 Key = tuple[str, str]
 There = Callable[[Iterable[Key]], Awaitable[set[Key]]]
 """Those of the keys that are still there."""
 R = TypeVar("R")
 
+log: Final = logging.getLogger("raybroker.services")
+
+
+class Kept(Protocol):
+    """Where it is written down: store.record.RecordFile."""
+
+    def open(self) -> list[bytes]: ...
+
+    def append(self, frames: Sequence[bytes], /) -> None: ...
+
+    def replace(self, frames: Sequence[bytes], /) -> None: ...
+
+    def close(self) -> None: ...
+
 
 class UserLimits:
-    """Of one broker; limits are those of the configuration."""
+    """Of one broker; limits are those of the configuration. ``kept``: None where a restart leaves nothing."""
 
-    def __init__(self, config: ConfigView) -> None:
+    def __init__(self, config: ConfigView, kept: Kept | None = None) -> None:
         self._config = config
+        self._kept = kept
+        self._rows = 0
+        """In the file."""
+        self._numbers = itertools.count()
+        self._making: set[Key] = set()
+        """What is being made: it is not there yet, and counts."""
         self._made: dict[tuple[str, str], set[Key]] = {}
         """(property, user) → what he has made."""
 
+    async def start(self) -> None:
+        """Read what was made before; limits begin anew, and the log says so, where that cannot be done."""
+        if self._kept is None:
+            return
+        try:
+            frames = await asyncio.to_thread(self._kept.open)
+        except BrokerError as error:
+            log.error("[B2176] what users have made is not known, and their limits begin anew: %s", error)
+            self._kept = None
+            return
+        self._rows = len(frames)
+        for frame in frames:
+            limit, user, *key = json.loads(frame)
+            self._made.setdefault((limit, user), set()).add((key[0], key[1]))
+
     async def making(
         self, limit: str, user: str, key: Key, make: Callable[[], Awaitable[R]], there: There,
-        name_of: Callable[[R], Key] = lambda answer: ("", ""),
+        name_of: Callable[[R], Key] | None = None,
     ) -> R:  # fmt: skip
-        """Make one more, which counts from now on unless it fails; raises ResourceAllocationError at the limit.
+        """Make one more, which counts from now on unless it fails; raises ResourceAllocationError at the limit, and
+        StoreError when it cannot be written down.
 
-        ``key``: what it is, ("", "") for one that gets its name as it is made (``name_of``).
+        ``key``: what it is; of one that gets its name as it is made, ``name_of`` says that.
         """
-        made = self._made.setdefault((limit, user), set())
         most = self._config[limit]
-        if key not in made and 0 <= most <= len(made):
-            made &= await there(tuple(made))
+        if most < 0:
+            return await make()
+        made = self._made.setdefault((limit, user), set())
+        if key not in made and most <= len(made):
+            known = tuple(made - self._making)
+            made -= set(known) - await there(known)
             if key not in made and most <= len(made):
                 raise exceeded(limit, user, len(made), most)
-        new = key not in made
+        if key in made:
+            return await make()
+        key = key if name_of is None else ("", str(next(self._numbers)))
         made.add(key)
+        self._making.add(key)
         try:
+            if name_of is None:
+                await self._write(limit, user, key)
             answer = await make()
         except BaseException:
-            if new:
-                made.discard(key)
+            made.discard(key)
             raise
-        if not any(key):
+        finally:
+            self._making.discard(key)
+        if name_of is not None:
             made.discard(key)
             made.add(name_of(answer))
+            await self._write(limit, user, name_of(answer))
         return answer
+
+    async def _write(self, limit: str, user: str, key: Key) -> None:
+        if self._kept is None:
+            return
+        self._rows += 1
+        if self._rows <= 2 * sum(map(len, self._made.values())) + SPARE:
+            await asyncio.to_thread(self._kept.append, [_frame(limit, user, key)])
+            return
+        frames = [_frame(*whose, key) for whose, keys in self._made.items() for key in keys - self._making]
+        frames.append(_frame(limit, user, key))
+        self._rows = len(frames)
+        await asyncio.to_thread(self._kept.replace, frames)
+
+    def close(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+
+
+def _frame(limit: str, user: str, key: Key) -> bytes:
+    return json.dumps([limit, user, *key]).encode()
 
 
 def exceeded(limit: str, user: str, count: int, most: int) -> ResourceAllocationError:

@@ -117,7 +117,7 @@ class RigBroker:
         self.services = ServicesOfBroker(
             config, self.local.services, RigAsked(self), RigPeers(rig, self.name), self.cluster,
             hosts=lambda: self.local.registry.hosts, beside=rig.directory, given=dict, near=None,
-            node_ip=lambda: NODE_IP,
+            node_ip=lambda: NODE_IP, own=rig.directory / self.name,
         )  # fmt: skip
         await self.services.run()
 
@@ -189,6 +189,9 @@ class RigAsked:
     def __init__(self, broker: RigBroker) -> None:
         self._broker = broker
         self.exists = broker.local.registry.has
+
+    def whole(self) -> bool:
+        return True
 
     async def placed(self, kind: str, name: str, create: bool, guest: bool) -> tuple[Any, str, Any]:
         host, traits = await self._broker.cluster.locate(kind, name, create, guest)

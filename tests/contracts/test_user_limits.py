@@ -6,24 +6,32 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+import raybroker as rb
 from raybroker.errors import ResourceAllocationError
+from raybroker.security.user_file import Entry, UserFile
+from raybroker.wire.scram import Verifier
+from tests.contracts.cluster_rig import ClusterRig
 from tests.contracts.stomp_socket import StompSocket
 from tests.contracts.test_services import RULES, Outside
 
 MOST = 3
 
 
+OF_EACH: dict[str, object] = {
+    f"raybroker.service.user_{what}_max": MOST for what in ("destinations", "temporary", "subscriptions", "consumers")
+}
+
+
 @pytest.fixture
 def outside(tmp_path: Path) -> Iterator[Outside]:
     with ExitStack() as opened:
         made = Outside(tmp_path, opened, **{
-            "imq.service.activelist": "jms,stomp,httpjms",
-            **{f"raybroker.service.user_{what}_max": MOST
-               for what in ("destinations", "temporary", "subscriptions", "consumers")},
+            "imq.service.activelist": "jms,stomp,httpjms", **OF_EACH,
         })  # fmt: skip
         made.rules.write_text(RULES.replace("create.allow.user=ann", "create.allow.user=*"))
         yield made
@@ -80,3 +88,43 @@ def test_consumers_are_bounded_over_all_connections_of_a_user(outside: Outside) 
     consumers[0].close()
     other.consumer("q")
     outside.inside.session().consumer("q")
+
+
+def test_what_was_made_counts_after_the_broker_has_restarted(tmp_path: Path) -> None:
+    """As long as it is there: its process has ended, and the host with what users have made went on."""
+    security = tmp_path / "security"
+    security.mkdir()
+    UserFile(security / "passwd").add("ann", Entry(str(Verifier.of("secret", b"s" * 16, 64)), "user"))
+    properties: dict[str, object] = {
+        "imq.service.activelist": "jms", "imq.hostname": "127.0.0.1", "imq.portmapper.port": 0,
+        "imq.autocreate.reaptime": 3600, **OF_EACH,
+    }  # fmt: skip
+    with ClusterRig(tmp_path, 1, **properties) as rig, ExitStack() as opened:  # type: ignore[arg-type]
+
+        def ann(client_id: str | None = None) -> Any:
+            port = rig.brokers["b1"].services.own()[2]["portmapper"]
+            made = rb.connect(f"mq://127.0.0.1:{port}/", username="ann", password="secret", client_id=client_id)
+            opened.callback(made.close)
+            return made
+
+        first = ann("me").session()
+        for number in range(MOST):
+            first.producer(f"q{number}")
+            first.durable_consumer(first.topic("news"), f"s{number}").close()
+            first.temporary_queue()
+        rig.start("b1", rig.kill_process("b1"))
+        rig.io.run(rig._opened())
+        session = ann().session()
+        for what, more in {
+            "user_destinations_max": lambda: session.producer("one.more"),
+            "user_subscriptions_max": lambda: session.shared_durable_consumer(session.topic("news"), "one more"),
+            "user_temporary_max": session.temporary_queue,
+        }.items():
+            with pytest.raises(ResourceAllocationError, match=f"has {MOST} .*{what}"):
+                more()
+        session.producer("q1")
+        admin = rig.connect("b1").admin()
+        admin.destroy_destination("queue", "q0")
+        session.producer("one.more")
+        admin.destroy_subscription("s0", "me")
+        session.shared_durable_consumer(session.topic("news"), "one more").close()
