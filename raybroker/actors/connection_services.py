@@ -33,8 +33,8 @@ login."""
 
 BrokerDoors = dict[str, tuple[str, dict[str, int]]]
 """Broker → (address, service → port)."""
-OwnDoors = tuple[str, str, dict[str, int]]
-"""(address for clients, address that the service SERVICE listens at, service → port)."""
+OwnDoors = tuple[str, str, dict[str, int], str]
+"""(address for clients, address that the service SERVICE listens at, service → port, address of the node)."""
 SERVICE: Final = "jms"
 """Gateways of other brokers come in by it, as clients from outside do."""
 MADE: Final = "made-by-users"
@@ -80,6 +80,7 @@ class ServicesOfBroker:
             self._config, self._beside, administration.broker, lambda: clock.now_ms() / 1e3
         )
         administration.audit.record("start")
+        administration.elsewhere = self._elsewhere
         if not self._config["imq.service.activelist"]:
             return
         await self._opening.run()
@@ -105,11 +106,11 @@ class ServicesOfBroker:
     def own(self) -> OwnDoors:
         """Where this broker's services and port mapper are; without ports where it has none."""
         if self._services is None:
-            return "", "", {}
+            return "", "", {}, self._node_ip()
         ports = {name: listener.port for name, listener in self._services.listeners.items()}
         ports[MAPPER] = self._services.port
         advertised = self._config["raybroker.service.advertised"] or self._listens_at("imq.portmapper.hostname")
-        return advertised, self._listens_at(address_property(SERVICE, "hostname")), ports
+        return advertised, self._listens_at(address_property(SERVICE, "hostname")), ports, self._node_ip()
 
     def _listens_at(self, own: str) -> str:
         """By the property of one service, or that of all of them: all addresses of a machine have one in the Ray
@@ -117,19 +118,27 @@ class ServicesOfBroker:
         named = self._config[own] or self._config["imq.hostname"]
         return self._node_ip() if named in ALL_ADDRESSES else named
 
-    async def _doors(self, *, inside: bool) -> BrokerDoors:
-        """Of all brokers that answer in time."""
+    async def _told(self) -> dict[str, OwnDoors]:
+        """By the other brokers that answer in time."""
         others = [name for name in self._others.live() if name != self._administration.broker]
         answers = await asyncio.gather(
             *(self._peers.ask(name, "doors", {}, timeout_s=ASK_TIMEOUT_S) for name in others), return_exceptions=True
         )
-        found: BrokerDoors = {}
-        for name, answer in zip(others, answers, strict=True):
-            if isinstance(answer, BrokerError):
-                continue
-            if isinstance(answer, BaseException):
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, BrokerError):
                 raise answer
-            advertised, listens_at, ports = answer
+        return {
+            name: answer for name, answer in zip(others, answers, strict=True) if not isinstance(answer, BaseException)
+        }
+
+    async def _elsewhere(self) -> dict[str, str]:
+        """The other brokers that run on other machines → the address of that."""
+        own = self._node_ip()
+        return {name: node for name, (_, _, _, node) in (await self._told()).items() if node != own}
+
+    async def _doors(self, *, inside: bool) -> BrokerDoors:
+        found: BrokerDoors = {}
+        for name, (advertised, listens_at, ports, _) in (await self._told()).items():
             if inside and SERVICE in ports:
                 found[name] = listens_at, {SERVICE: ports[SERVICE]}
             elif ports and not inside:

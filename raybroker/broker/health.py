@@ -56,6 +56,10 @@ class Services(Protocol):
         """The path of the access rules where there is no such file; "" for all is well."""
         ...
 
+    async def unreached(self) -> str:
+        """Why other machines of the cluster do not reach the services; "" when they may."""
+        ...
+
     def probing(self, address: str) -> None:
         """Whoever comes from there looks whether somebody listens, and says nothing."""
         ...
@@ -82,7 +86,7 @@ class Health:
     async def check_broker(self, warn: Given = None, critical: Given = None) -> Listing:
         limits = Limits(checks.OF_BROKER, warn, critical)
         found = checks.of_broker(self._own(), await self._host_rows(), limits)
-        found[1:1] = [self._opened(), *self._listening()]
+        found[1:1] = [self._opened(), *self._listening(), *await self._addresses()]
         return self._listing(found)
 
     async def check_services(
@@ -97,7 +101,8 @@ class Health:
             )
         chosen = [name for name in active if service in (None, name)]
         rows = await asyncio.gather(*(self._service_row(name, active[name]) for name in chosen))
-        return self._listing([*self._listening(), *self._rules(), *checks.of_services(rows, limits)])
+        states = [*self._listening(), *await self._addresses(), *self._rules()]
+        return self._listing([*states, *checks.of_services(rows, limits)])
 
     async def check_destination(
         self, type: str, name: str, warn: Given = None, critical: Given = None
@@ -132,6 +137,11 @@ class Health:
         names = ", ".join(self._services.active())
         text = f"{names} listen" if names else "none is asked for (imq.service.activelist)"
         return [checks.row("services", self._broker, Grade.OK, text)]
+
+    async def _addresses(self) -> list[Row]:
+        """Whether services listen where the other machines of the cluster reach them."""
+        why = await self._services.unreached()
+        return [checks.row("addresses", self._broker, Grade.WARNING, why)] if why else []
 
     def _rules(self) -> list[Row]:
         """Whether the services have access rules of their own."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from raybroker.hosting.host_port import Row
@@ -44,6 +44,11 @@ class NobodyInside:
         return set()
 
 
+async def nowhere() -> Mapping[str, str]:
+    """Where there is one broker."""
+    return {}
+
+
 class ServiceAdministration:
     """``broker``: its name; ``inside``: clients inside the Ray cluster. ``services``, ``users`` and ``audit`` are given
     once they are there."""
@@ -55,6 +60,8 @@ class ServiceAdministration:
         self.services: ConnectionServices | None = None
         self.users: UserFile | None = None
         self.audit = Audit.silent()
+        self.elsewhere: Callable[[], Awaitable[Mapping[str, str]]] = nowhere
+        """The other brokers of the cluster that run on other machines → the address of that."""
         self.failure = ""
         """Why services that the configuration asks for do not listen."""
 
@@ -132,6 +139,19 @@ class ServiceAdministration:
     def active(self) -> dict[str, Listener]:
         """The services that listen."""
         return dict(self.services.listeners) if self.services is not None else {}
+
+    async def unreached(self) -> str:
+        """Why brokers on other machines, and clients of theirs, do not reach the services; "" when they may."""
+        names = self.services.loopback_only() if self.services is not None else []
+        elsewhere = await self.elsewhere() if names else {}
+        if not elsewhere:
+            return ""
+        shown = ", ".join(f"{broker} ({node})" for broker, node in sorted(elsewhere.items()))
+        return (
+            f"{', '.join(names)}: services listen for this machine alone, and brokers run on others: {shown}; their"
+            " gateways and clients do not get here. Set it to an address of this machine that others reach, or leave"
+            " it empty"
+        )
 
     def rules_missing(self) -> str:
         """The path of the access rules where there is no such file."""

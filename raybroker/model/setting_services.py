@@ -53,7 +53,8 @@ SERVICE_SETTINGS: Final[tuple[Setting, ...]] = (
             "httpadmin, ssljms, ssladmin, sslstomp, httpsjms and httpsadmin with TLS, with commas between. MQ's "
             "default is jms,admin; here nothing listens unless it is asked for."),
     Setting("imq.hostname", "string", "", "broker",
-            "Address that the port mapper and the services listen at; empty: all addresses of the machine."),
+            "Address that the port mapper and the services listen at; empty: all addresses of the machine. Gateways of "
+            "brokers on other machines dial it too: check svc warns of one that this machine alone reaches."),
     Setting("imq.portmapper.port", "int", 7676, "broker",
             "Port of the port mapper, which tells the ports of the services; 0: any free port.",
             unit="port", low=0, high=PORT_MAX),

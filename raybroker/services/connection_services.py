@@ -15,6 +15,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final, Protocol
 
 from raybroker.logs.audit import Audit
+from raybroker.model.addresses import is_loopback
 from raybroker.model.errors import (
     ConfigError,
     ConnectionEndedError,
@@ -151,6 +152,7 @@ class ConnectionServices:
         """Part of the ids of connections: hosts have some that were made before the broker was restarted."""
         self._moving = asyncio.Lock()
         self._unreadable = ""
+        self._mapper_of_machine_alone = False
         self._limits = UserLimits(config, made)
         self._mapper = PortMapper(
             broker, version, self._doors, self.refused, most=config["raybroker.portmapper.connections_max"],
@@ -202,6 +204,7 @@ class ConnectionServices:
             bound = bound_socket(host, PortRange(port, port), "imq.portmapper.port=", backlog=backlog)
         except ConfigError as error:
             raise ConfigError(f"the port mapper does not listen: {error}") from None
+        self._mapper_of_machine_alone = is_loopback(str(bound.getsockname()[0]))
         self._mapper.start(bound)
         LOG.info(
             "[B1039] port mapper listens on %s:%d, services: %s", host, self._mapper.port,
@@ -219,6 +222,16 @@ class ConnectionServices:
         """A socket of the service that listens; raises ConfigError for a port that is taken."""
         host = self._config[address_property(name, "hostname")] or self._config["imq.hostname"] or "0.0.0.0"
         return bound_socket(host, PortRange(port, port), f"{address_property(name, 'port')}=", backlog=BACKLOG)
+
+    def loopback_only(self) -> list[str]:
+        """What keeps services, and the port mapper, at an address that is reached from this machine alone:
+        property=value."""
+        alone = (name for name, listener in self.listeners.items() if listener.of_machine_alone)
+        own = [address_property(name, "hostname") for name in alone]
+        if self._mapper_of_machine_alone:
+            own.append("imq.portmapper.hostname")
+        names = dict.fromkeys(name if self._config[name] else "imq.hostname" for name in own)
+        return [f"{name}={self._config[name]}" for name in names]
 
     async def _open_keystore(self) -> ServerTls:
         if self._keystore is None:

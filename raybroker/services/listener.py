@@ -17,6 +17,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol
 
 from raybroker.logs.audit import REFUSED, Audit, changes, shown
+from raybroker.model.addresses import is_loopback
 from raybroker.model.errors import (
     BrokerError,
     IllegalStateError,
@@ -135,6 +136,8 @@ class Listener:
         self.port: int = bound.getsockname()[1]
         self.address = reachable(bound)
         """Where this machine itself reaches it."""
+        self.of_machine_alone = is_loopback(str(bound.getsockname()[0]))
+        """No other machine reaches it."""
         self.state = RUNNING
         self.clients: set[Control] = set()
         self.clients_max = clients_max

@@ -117,7 +117,7 @@ class RigBroker:
         self.services = ServicesOfBroker(
             config, self.local.services, RigAsked(self), RigPeers(rig, self.name), self.cluster,
             hosts=lambda: self.local.registry.hosts, beside=rig.directory, given=dict, near=None,
-            node_ip=lambda: NODE_IP, own=rig.directory / self.name,
+            node_ip=lambda: rig.nodes.get(self.name, NODE_IP), own=rig.directory / self.name,
         )  # fmt: skip
         await self.services.run()
 
@@ -272,6 +272,8 @@ class ClusterRig:
         """What each broker has kept of changed properties, as its disk would."""
         self.quotas: dict[str, SavedQuotas] = {}
         self.policies: dict[str, SavedPolicies] = {}
+        self.nodes: dict[str, str] = {}
+        """Broker → address of its machine, of those that are not on that of all others."""
         self.cuts: set[frozenset[str]] = set()
         self._connections: list[Any] = []
         self.paths: PathService = self.io.run(self._make_paths())

@@ -57,6 +57,9 @@ class Services:
     def certificate_days(self, service: str) -> int | None:
         return None
 
+    async def unreached(self) -> str:
+        return ""
+
     def probing(self, address: str) -> None:
         self.probes.append(address)
 
