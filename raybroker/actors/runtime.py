@@ -79,6 +79,7 @@ def join_ray(cluster: str = "default") -> None:
         except (OSError, RayError, RuntimeError) as error:
             raise NoClusterError(f"no Ray cluster can be reached ({error}); start one with: raybroker up") from None
         try:
+            _knock(where)
             _init(address="auto")
         except (OSError, RayError, RuntimeError, ValueError) as error:
             raise NoClusterError(_why_not_let_in(where, error)) from None
@@ -94,7 +95,7 @@ def _read_environment_again() -> None:
 def _why_not_let_in(where: str, error: Exception) -> str:
     """The error for a Ray that accepts connections and refuses this process."""
     mode, path = variable("RAY_AUTH_MODE"), variable("RAY_AUTH_TOKEN_PATH")
-    said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    said = str(error).strip().partition("\n")[0].partition(". ")[0] or type(error).__name__
     if mode != "token":
         access = "without a token: RAY_AUTH_MODE is not set"
     elif path is not None:
@@ -116,6 +117,14 @@ def _probe() -> str:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_S):
             pass
     return found
+
+
+def _knock(where: str) -> None:
+    """Raises RayError, and at once where the token is wrong or missing: by ``ray.init`` Ray would ask twenty times, a
+    second apart, and print a line each time."""
+    client = getattr(ray._raylet, "GcsClient", None)
+    if client is not None:
+        client(address=where)
 
 
 _MANY_WORKERS: Final = "PYTHON worker processes have been started on node"
