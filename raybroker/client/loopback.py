@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -34,7 +34,6 @@ from raybroker.model.names import check_cluster_name
 from raybroker.model.setting_store import SQL_STORES
 from raybroker.model.setting_table import IN_BROKER
 from raybroker.model.settings import lookup
-from raybroker.store.advice import advised
 from raybroker.store.catalogue import Catalogue
 from raybroker.store.memory import MemoryStore
 from raybroker.system import entropy
@@ -182,12 +181,17 @@ class LoopbackDirectory:
         self._io.settle(1)
 
     async def _start_host(self, *, sql: bool) -> None:
-        with advised(None if sql else self._store):
+        with ExitStack() as stack:
+            if self._store is not None and not sql:
+                from raybroker.store.advice import advised
+
+                stack.enter_context(advised(self._store))
             await self._service.start(threaded=sql or self._store is not None, inline=not sql)
         for line in self._notices():
             LOG.warning("%s", line)
 
     def _open_journal(self, directory: Path, clock: SystemClock) -> Journal:
+        from raybroker.store.advice import advised
         from raybroker.store.journal import Journal
         from raybroker.store.journal.own_files import OwnFileOptions
 
