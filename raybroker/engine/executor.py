@@ -142,6 +142,7 @@ class Executor:
         try:
             records: list[Entry] = []
             now_ms = self._now_ms()
+            waited = [(home.number, block) for home, command, _ in steps for block in _waiting(home, command)]
             for home, command, block in steps:
                 outcome = home.step(command, now_ms=now_ms)
                 outcomes.append(outcome)
@@ -149,7 +150,7 @@ class Executor:
                     records += self._keep(home, outcome, block)[0]
                 else:
                     records += self._with_bytes(home, outcome.records)
-            self._runner.append((*records, *extra), partial(self._release_all, steps, outcomes, done))
+            self._runner.append((*records, *extra), partial(self._release_all, steps, outcomes, waited, done))
             for (home, _, _), outcome in zip(steps, outcomes, strict=True):
                 self._after(home, outcome)
                 if not self._checkpointing and self._store.checkpoint_due():
@@ -291,8 +292,11 @@ class Executor:
         self._release(home, effects)
         self._cache.demote(home.number, ordinal)
 
-    def _release_all(self, steps: Sequence[Step], outcomes: Sequence[Outcome], done: Done) -> None:
-        """Those of all destinations, before anything that follows from one of them."""
+    def _release_all(
+        self, steps: Sequence[Step], outcomes: Sequence[Outcome], waited: Sequence[tuple[int, int]], done: Done
+    ) -> None:
+        """Those of all destinations, before anything that follows from one of them; ``waited``: destination and ordinal
+        of blocks that waited for their transaction, and that the store may not have got."""
         self._performing += 1
         try:
             for (home, _, _), outcome in zip(steps, outcomes, strict=True):
@@ -300,12 +304,22 @@ class Executor:
                 for entry in outcome.records:
                     if entry.kind == BLOCK:
                         self._cache.demote(entry.destination, entry.ordinal)
+            if self._cache.pager is not None:
+                for key in waited:
+                    self._cache.pager.loosen(key)
             if self.failure is None:
                 done()
         finally:
             self._performing -= 1
         if self._deferred:
             self._settle_down()
+
+
+def _waiting(home: Destination, command: cmd.Command) -> list[int]:
+    """Blocks of a topic that wait for a transaction which is being decided: no durable subscription may want them."""
+    if not isinstance(command, cmd.Decide) or home.kind != "topic" or command.txn not in home.staged:
+        return []
+    return [block.ordinal for block in home.staged[command.txn].blocks if block.persistent]
 
 
 def unawaited() -> None:

@@ -313,6 +313,8 @@ class Host:
         self.composition.tick()
         for part in (self.schedules, self.transfer, self.memory):
             part.tick(now_ms)
+        if self.pager is not None:
+            self.pager.tick()
         self._lines.tick()
         self._wakeups.remind()
 

@@ -28,7 +28,7 @@ from raybroker.model.columns import HEAD
 from raybroker.model.record import Buffer
 
 BATCH_BYTES: Final = 4 << 20
-"""Less than that waits for company."""
+"""Less than that waits for company, until the next tick at most."""
 BATCH_BLOCKS: Final = 4_096
 WRITE_BYTES: Final = 32 << 20
 WRITE_BLOCKS: Final = 32_768
@@ -147,6 +147,12 @@ class Pager:
         if not self._writing and (self._leaving_bytes >= BATCH_BYTES or len(self._leaving) >= BATCH_BLOCKS):
             self._write()
 
+    def loosen(self, key: Key) -> None:
+        """A block of a topic that was ``fixed`` is not: the store has it by now, or will not have it."""
+        data = self.take(key)
+        if data is not None:
+            self.put(key, memoryview(data), topic=True)
+
     def get(self, key: Key) -> Buffer | None:
         """The bytes of a block, None when it is not here; raises StoreDamagedError."""
         data = self._held.get(key)
@@ -209,6 +215,11 @@ class Pager:
                 break
         self._writing = [(destination, ordinal) for destination, ordinal, _ in rows]
         self._files.write(rows, self._written)
+
+    def tick(self) -> None:
+        """What waits for company has waited long enough: a lone block, of however many messages, goes out as well."""
+        if self._leaving and not self._writing:
+            self._write()
 
     def _written(self, error: OSError | None) -> None:
         keys, self._writing = self._writing, []

@@ -9,7 +9,6 @@ from typing import Any, Literal, Protocol, overload
 
 from raybroker.client.aio.waiting import (
     ProducerBase,
-    all_done,
     arrival,
     done_within,
     put,
@@ -42,9 +41,10 @@ from raybroker.client.session.opening import (
     closing_deadline,
     let_consumer_go,
     own_or_named,
+    partly_sent,
 )
 from raybroker.client.session.session import SessionCore
-from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError
+from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError, RequestTimeoutError
 
 
 class Calls(Protocol):
@@ -235,7 +235,7 @@ class Producer(ProducerBase, HeaderHints):
                 await room_for_callbacks(self._callbacks)
             waiter = SendFuture(self._callbacks, self._io)
             if target.put(body, header, shared, waiter, urgent=False, block=False) is None:
-                await put(target, body, header, shared, waiter, urgent=False)
+                await put(target, body, header, shared, waiter, self._timeout_s, urgent=False)
             return waiter
         check_arguments(fire_and_forget=fire_and_forget)
         if target.put(body, header, shared, None, urgent=False, block=False) is None:
@@ -253,22 +253,30 @@ class Producer(ProducerBase, HeaderHints):
         unit_of_order: str | Iterable[str | None] | None = None,
         destination: Destination | str | None = None,
     ) -> int:
-        """Send all bodies in full blocks; returns their number once all are stored, or handed over.
+        """Send all bodies in full blocks; returns their number once all are stored, or handed over if they are not
+        persistent.
 
         ``properties``, ``priority``, ``ttl_ms`` and ``unit_of_order`` may be iterables with one value for each body.
-        The first refusal is raised, after the others have been settled.
+        The first refusal is raised, after the others have been settled; when no further block has been settled, or no
+        room was made, for imqAckTimeout, RequestTimeoutError says how many were taken, and blocks that have not left
+        are not sent.
         """
         shared, each = many_options(self._core.shared, persistent, properties, priority, ttl_ms, unit_of_order)
         target = await self._target(destination)
-        count, futures = 0, []
-        async for messages, future in with_room(target, target.put_many(bodies, shared, each)):
-            count += messages
-            futures.append(future)
+        sent, blocks = 0, list[tuple[int, Future[str]]]()
+        try:
+            async for count, future in with_room(target, target.put_many(bodies, shared, each), self._timeout_s):
+                sent += count
+                blocks.append((count, future))
+        except RequestTimeoutError as error:
+            raise partly_sent(target, blocks, self._timeout_s) from error
         if not self._core.transacted:
-            await all_done(self._core._connection.io, futures)
-            for future in futures:
+            for _, future in blocks:
+                if not (future.done() or await done_within(self._core._connection.io, future, self._timeout_s)):
+                    raise partly_sent(target, blocks, self._timeout_s)
+            for _, future in blocks:
                 future.result()
-        return count
+        return sent
 
     async def _target(self, destination: Destination | str | None) -> AnyProducer:
         if destination is None and self._own is not None:

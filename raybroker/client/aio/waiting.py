@@ -20,8 +20,9 @@ from raybroker.client.connection.own_loop import begun
 from raybroker.client.consumer.acknowledgement_answers import Confirmations, check
 from raybroker.client.pickled import PicklableProducer
 from raybroker.client.producer.producer_state import Shared
+from raybroker.client.producer.send_room import no_room
 from raybroker.client.producer.unnamed import AnyProducer
-from raybroker.client.session.opening import AnyConsumer, no_room, unconfirmed
+from raybroker.client.session.opening import AnyConsumer, unconfirmed
 
 E = TypeVar("E")
 T = TypeVar("T")
@@ -117,8 +118,10 @@ async def confirmed(io: IoThread, confirmations: Confirmations) -> None:
     check(confirmations)
 
 
-async def done_within(io: IoThread, future: Future[Any], timeout_s: float) -> bool:
+async def done_within(io: IoThread, future: Future[Any], timeout_s: float | None) -> bool:
     """Wait for a future, whatever becomes of it; False when the time is over."""
+    if future.done():
+        return True
     await asyncio.wait([_awaited(io, future)], timeout=timeout_s)
     return future.done()
 
@@ -150,29 +153,33 @@ async def put(
 ) -> str:  # fmt: skip
     """Have a producer accept a message, as soon as there is room; raises RequestTimeoutError after ``timeout_s``, which
     passes while the rate alone holds the message back as if it stood still."""
-    loop, io = asyncio.get_running_loop(), target._connection.io
     try:
         async with asyncio.timeout(timeout_s) as limit:
             while True:
                 sent = target.put(body, header, shared, waiter, urgent=urgent, block=False)
                 if sent is not None:
                     return sent
-                until_s = limit.when()
-                if until_s is not None and target.waits_for_rate:
-                    left_s = until_s - loop.time()
-                    limit.reschedule(None)
-                    await _awaited(io, target.room_future())
-                    limit.reschedule(loop.time() + left_s)
-                else:
-                    await _awaited(io, target.room_future())
+                await _room(target, limit)
     except TimeoutError:
-        raise no_room(target, timeout_s) from None
+        raise no_room(target.name, timeout_s, target.low) from None
+
+
+async def _room(target: AnyProducer, limit: asyncio.Timeout) -> None:
+    """Wait until there may be room."""
+    loop, until_s = asyncio.get_running_loop(), limit.when()
+    if until_s is not None and target.waits_for_rate:
+        left_s = until_s - loop.time()
+        limit.reschedule(None)
+        await _awaited(target._connection.io, target.room_future())
+        limit.reschedule(loop.time() + left_s)
+    else:
+        await _awaited(target._connection.io, target.room_future())
 
 
 async def stored(target: AnyProducer, body: Any, header: bytes, shared: Shared, timeout_s: float | None) -> str:
     """Send a message; its id once the broker has stored it. Raises RequestTimeoutError after ``timeout_s``."""
     waiter: Future[str] = Future()
-    await put(target, body, header, shared, waiter, urgent=True)
+    await put(target, body, header, shared, waiter, timeout_s, urgent=True)
     try:
         return await result(target._connection.io, waiter, timeout_s)
     except TimeoutError:
@@ -180,17 +187,22 @@ async def stored(target: AnyProducer, body: Any, header: bytes, shared: Shared, 
 
 
 async def with_room(
-    target: AnyProducer, parts: Iterator[tuple[int, Future[str]]]
+    target: AnyProducer, parts: Iterator[tuple[int, Future[str]]], timeout_s: float | None
 ) -> AsyncIterator[tuple[int, Future[str]]]:
-    """The parts that ``put_many`` yields; each part is asked for once there is room for it."""
-    while True:
-        await asyncio.wrap_future(target.room_future())
-        while not target.has_room():  # Another task was quicker.
-            await asyncio.wrap_future(target.room_future())
-        part = next(parts, None)
-        if part is None:
-            return
+    """The parts that ``put_many`` yields; after one of no messages the next is asked for once there is room for it, as
+    :func:`put` waits."""
+    for part in parts:
         yield part
+        if part[0]:
+            await asyncio.sleep(0)
+            continue
+        try:
+            async with asyncio.timeout(timeout_s) as limit:
+                await _room(target, limit)
+                while not target.has_room():  # Another task was quicker.
+                    await _room(target, limit)
+        except TimeoutError:
+            raise no_room(target.name, timeout_s, target.low) from None
 
 
 async def room_for_callbacks(callbacks: Callbacks) -> None:

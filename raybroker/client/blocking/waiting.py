@@ -68,7 +68,7 @@ def all_done(io: IoThread, futures: Iterable[Future[Any]]) -> None:
             io.done(future)
 
 
-def done_within(io: IoThread, future: Future[Any], timeout_s: float) -> bool:
+def done_within(io: IoThread, future: Future[Any], timeout_s: float | None) -> bool:
     """Wait for a future, whatever becomes of it; False when the time is over."""
     return future.done() or io.done(future, timeout_s)
 
@@ -113,8 +113,10 @@ def stored(target: AnyProducer, body: Any, header: bytes, shared: Shared, timeou
     return waiter.result(0)
 
 
-def with_room(target: AnyProducer, parts: Iterator[tuple[int, Future[str]]]) -> Iterator[tuple[int, Future[str]]]:
-    """The parts that ``put_many`` yields, which waits for room itself."""
+def with_room(
+    target: AnyProducer, parts: Iterator[tuple[int, Future[str]]], timeout_s: float | None
+) -> Iterator[tuple[int, Future[str]]]:
+    """The parts that ``put_many`` yields, which waits for room itself, and bounds that."""
     return parts
 
 

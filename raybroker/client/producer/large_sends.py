@@ -130,6 +130,7 @@ class LargeSends:
             self._room.changed()
         if told:
             complete(batch, state.producer, ())
+            batch.leave()
 
     def _failed(self, batch: Batch, error: BrokerError) -> None:
         """The host did not take the body, or the connection was lost before the message left."""

@@ -19,6 +19,7 @@ from typing import Any
 
 from raybroker.client.connection.channel import Channel, ended_by
 from raybroker.client.connection.endpoint import Endpoint
+from raybroker.client.connection.io_thread import fulfil
 from raybroker.client.destinations import Destination
 from raybroker.client.producer.block_split import pieces
 from raybroker.client.producer.body_encoding import Encode
@@ -165,24 +166,33 @@ class ProducerCore(Endpoint):
     ) -> Iterator[tuple[int, Future[str]]]:
         """Accept messages as full blocks; yields how many, and a future to be waited for, for each block.
 
-        In a transaction there is nothing to wait for but its commit. ``each``: what each message has of its own.
+        In a transaction there is nothing to wait for but its commit. A block that is not persistent, and that the
+        broker does not answer, is waited for until it has left, or nothing can leave. A part of no messages says that
+        there is no room for the next ones, and that this waits for it in whatever thread goes on. ``each``: what each
+        message has of its own.
         """
         self._io.require_usable()
         source, most = iter(bodies), self._body_bytes_max
+        held = not (shared.persistent or self._state.answered)
         while chunk := list(islice(source, MANY_MESSAGES)):
             kinds, data, own = encoded(chunk, self.encode, each, most)
             for start, end in pieces(data, self._together):
-                yield end - start, self.put_block(kinds[start:end], data[start:end], shared, own.part(start, end))
+                if not self.has_room():
+                    yield 0, NOTHING_TO_WAIT_FOR
+                part = own.part(start, end)
+                yield end - start, self.put_block(kinds[start:end], data[start:end], shared, part, held=held)
 
     def put_block(
-        self, kinds: bytes, bodies: list[bytes], shared: Shared, own: Own, now_ms: int | None = None
-    ) -> Future[str]:
-        """Accept encoded bodies as one block; ``now_ms``: when they were packed, None for now."""
+        self, kinds: bytes, bodies: list[bytes], shared: Shared, own: Own, now_ms: int | None = None, *,
+        held: bool = False,
+    ) -> Future[str]:  # fmt: skip
+        """Accept encoded bodies as one block; ``now_ms``: when they were packed, None for now; ``held``: nobody waits
+        for it while nothing can leave."""
         done: Future[str] = Future() if self._transactions is None else NOTHING_TO_WAIT_FOR
         with self._lock:
             self._room.wait(len(bodies))
             now_ms = self._clock.now_ms() if now_ms is None else now_ms
-            self._state.add_many(kinds, bodies, shared, now_ms, done, own)
+            self._state.add_many(kinds, bodies, shared, now_ms, done, own, held=held)
             if self._transactions is None or self._state.held_bytes > self._linger_bytes:
                 self._schedule()
             else:  # A commit is likely to follow, and takes it along.
@@ -296,37 +306,48 @@ class ProducerCore(Endpoint):
             self._connection.attachments.broke(self, error)
 
     def _write(self) -> None:
-        done: list[Batch] = []
+        done, held = list[Batch](), list[tuple[int, Future[str]]]()
         with self._lock:
             self._scheduled = False
-            channel, state = self._channel, self._state
-            if channel is None or channel.lost or self._room.slow or self._large.under_way(channel):
-                return
-            if self._everything and state.unsettled_bytes < self._window_bytes:  # Or else it grows until there is room.
-                self._everything = False
-                state.seal()
-            buffers: list[Buffer] = []
-            while not channel.link.congested and (batch := state.next_ready(self._window_bytes)) is not None:
-                if batch.large is not None:
-                    if buffers:
-                        channel.link.write(*buffers)
-                        buffers.clear()
-                    if self._large.begin(channel, self._handle, batch):
-                        break
-                    if not state.awaits(batch):
-                        state.settle(batch.first_seq)
-                buffers.extend(wire.send(self._handle, batch.floor, batch.block))
-                if not (batch.shared.persistent or state.answered):
-                    done.append(batch)
-                if len(buffers) >= 32:
+            channel = self._channel
+            if channel is None or channel.lost or self._room.slow:
+                held = self._state.hold()
+            elif not self._large.under_way(channel):
+                done = self._write_ready(channel)
+        for seq, waiter in held:
+            fulfil(waiter, f"{self._id_prefix}{seq}")
+        for batch in done:
+            complete(batch, self._state.producer, ())
+            if batch.waiters:
+                batch.leave()
+
+    def _write_ready(self, channel: Channel) -> list[Batch]:
+        """Write what is sealed, as far as the channel and the window take it, with the lock held; returns what has left
+        and is not waited for any longer."""
+        state, buffers, done = self._state, list[Buffer](), list[Batch]()
+        if self._everything and state.unsettled_bytes < self._window_bytes:  # Or else it grows until there is room.
+            self._everything = False
+            state.seal()
+        while not channel.link.congested and (batch := state.next_ready(self._window_bytes)) is not None:
+            if batch.large is not None:
+                if buffers:
                     channel.link.write(*buffers)
                     buffers.clear()
-            if buffers:
+                if self._large.begin(channel, self._handle, batch):
+                    break
+                if not state.awaits(batch):
+                    state.settle(batch.first_seq)
+            buffers.extend(wire.send(self._handle, batch.floor, batch.block))
+            if not (batch.shared.persistent or state.answered):
+                done.append(batch)
+            if len(buffers) >= 32:
                 channel.link.write(*buffers)
-            if done:
-                self._room.changed()
-        for batch in done:
-            complete(batch, state.producer, ())
+                buffers.clear()
+        if buffers:
+            channel.link.write(*buffers)
+        if done:
+            self._room.changed()
+        return done
 
     def _write_in_transaction(self, transactions: SessionTransactions) -> None:
         """Blocks of a transaction are the host's once they are written; those of a lost one are dropped.
@@ -496,16 +517,20 @@ class ProducerCore(Endpoint):
 
     def on_lost(self) -> None:
         channel, self._channel = self._channel, None
-        if self._state.answered:
-            self._lose_unanswered()
+        self._lose_unanswered()
         self._owner.member_turned()
         if self._transactions is not None:
             self._transactions.lose(f"the connection to {self.name} was lost", channel)
+        else:
+            self._flush()  # Nothing can leave.
         if not self.closed:
             self._connection.attachments.recover(self)
 
     def _lose_unanswered(self) -> None:
-        """What was written and is not persistent is not sent again: whoever waits for it is told, and so are others."""
+        """What was written and is not persistent is not sent again: whoever waits for it is told, and so are others.
+
+        What the broker does not answer has been forgotten since it was written, and is not known of.
+        """
         with self._lock:
             batches = self._state.forget_volatile()
             self._room.changed()
@@ -570,6 +595,11 @@ class ProducerCore(Endpoint):
     def throttled(self) -> bool:
         """The destination is full and has said so: what is here may never leave."""
         return self._room.slow and self._state.held_bytes > 0
+
+    @property
+    def low(self) -> str:
+        """Why its broker takes nothing from any producer at present; "" when it does."""
+        return self._room.low
 
     def settled_futures(self) -> list[Future[None]]:
         return [self.settled_future()]

@@ -49,11 +49,12 @@ class Batch:
     ``timed``: those of them that do not wait for ever, and ``timed_ns`` from when they wait, nanoseconds.
 
     ``shared`` is that of the first message. Columns exist once a message differs from what a block has for all.
+    ``held``: nobody waits for it while nothing can leave.
     """
 
     __slots__ = (
-        "_mixed", "bodies", "count", "data", "deliver_at", "expires", "first_seq", "floor", "headers", "indexes",
-        "kinds", "large", "priorities", "shared", "size", "timed", "timed_ns", "timestamp_ms", "waiters",
+        "_mixed", "bodies", "count", "data", "deliver_at", "expires", "first_seq", "floor", "headers", "held",
+        "indexes", "kinds", "large", "priorities", "shared", "size", "timed", "timed_ns", "timestamp_ms", "waiters",
     )  # fmt: skip
 
     def __init__(self, first_seq: int, shared: Shared, timestamp_ms: int) -> None:
@@ -75,6 +76,7 @@ class Batch:
         self.data = b""
         """The encoded block, or its front when its body is ``large``."""
         self.large: WholeBody | None = None
+        self.held = False
         self._mixed = bool(shared.ttl_ms or shared.delay_ms)
         """Every message has to be looked at for the columns."""
 
@@ -124,6 +126,10 @@ class Batch:
             self.priorities = bytearray(priorities)
         if ttls_ms is not None:
             self.expires = array("Q", [now_ms + ttl_ms if ttl_ms else 0 for ttl_ms in ttls_ms])
+
+    def leave(self) -> None:
+        """It has left unanswered: everybody who waited for that was told, and nobody waits for what becomes of it."""
+        self.indexes, self.waiters, self.timed_ns, self.timed = [], [], [], []
 
     def forget(self) -> None:
         """What was in it is not needed any more."""
@@ -268,13 +274,16 @@ class ProducerState:
         now_ms: int,
         waiter: Future[str] | None,
         own: Columns = (None, None, None),
+        *,
+        held: bool = False,
     ) -> None:
         """Accept a run of bodies as one block of its own; ``waiter`` waits for all of them, unless it is done or None.
 
-        ``own``: headers, priorities and times to live in milliseconds, one a message, or None.
+        ``own``: headers, priorities and times to live in milliseconds, one a message, or None; ``held``: see Batch.
         """
         self.seal()
         batch = Batch(self.next_seq, shared, now_ms)
+        batch.held = held
         batch.take(kinds, bodies, now_ms, own)
         if waiter is not None and not waiter.done():
             batch.indexes.append(-1)
@@ -336,12 +345,21 @@ class ProducerState:
             self.settle(batch.first_seq)
         return gone
 
+    def hold(self) -> list[tuple[int, Future[str]]]:
+        """Nothing can leave now: those who do not wait for that, with the sequence number of the first message."""
+        held: list[tuple[int, Future[str]]] = []
+        for batch in self.ready:
+            if batch.held and batch.waiters:
+                held.append((batch.first_seq, batch.waiters[0]))
+                batch.leave()
+        return held
+
     def take_back(self, waiter: Future[str]) -> bool:
-        """Give up the message that ``waiter`` waits for; False when it may have left, or is not alone in its block."""
+        """Give up all that ``waiter`` waits for; False when it may have left, or is not alone in its block."""
         if self.open is not None and any(other is waiter for other in self.open.waiters):
             self.seal()
         for batch in list(islice(self.ready, self._written, None)):
-            if batch.count == 1 and batch.waiters and batch.waiters[0] is waiter:
+            if batch.waiters and batch.waiters[0] is waiter and (batch.count == 1 or batch.indexes[0] < 0):
                 self.ready.remove(batch)
                 self.held_bytes -= batch.size
                 return True

@@ -18,7 +18,7 @@ from raybroker.client.connection.io_thread import fulfil
 from raybroker.client.producer.flow_rate import SECOND_NS, FlowRate, FlowRates
 from raybroker.model.errors import BrokerError, DestinationPausedError, RequestTimeoutError
 
-_WAITS: Final = {"low_memory": ": the memory of its broker is out", "ending": ": its broker is being shut down"}
+_WAITS: Final = {"low_memory": "the memory of its broker is out", "ending": "its broker is being shut down"}
 """State in which the broker has a producer wait → why, for who waits too long."""
 
 
@@ -63,9 +63,8 @@ class SendRoom:
         self.ending: BrokerError | None = None
         """Why nobody waits for a slow destination any more: the session is being closed."""
         self.slow = False
-        """The destination slows its producers."""
+        """Nothing may leave: the destination slows its producers, or its broker does."""
         self._state = "open"
-        """It does so because its broker has no memory."""
         self.has_waiters = False
         """Somebody may wait for :meth:`changed`."""
         self._held = held
@@ -102,6 +101,11 @@ class SendRoom:
         return self._rate.limit is not None and not self._rate.turns
 
     @property
+    def low(self) -> str:
+        """Why its broker takes nothing from any producer at present; "" when it does."""
+        return _WAITS.get(self._state, "")
+
+    @property
     def _is_free(self) -> bool:
         if self.stopped is not None:
             return True
@@ -109,8 +113,8 @@ class SendRoom:
 
     @property
     def _is_crowded(self) -> bool:
-        """The destination slows its producers, and this one has used up its credit."""
-        return self._held.credit > 0 and not self._transacted and (self.slow or self._held.crowded)
+        """The destination slows its producers, or this one has used up its credit."""
+        return self._held.credit > 0 and not self._transacted and (self._state == "slow" or self._held.crowded)
 
     def enter(self, *, settled: bool = True, block: bool = True) -> bool:
         """Wait for room for a message, or for a block of them; False when there is none and ``block`` is False.
@@ -141,11 +145,7 @@ class SendRoom:
                 return False
             left_s = timeout_s and timeout_s - (self._monotonic_ns() - since_ns) / 1e9
             if left_s is not None and left_s <= 0:
-                why = _WAITS.get(self._state, "")
-                raise RequestTimeoutError(
-                    f"{self._name} made no room within imqAckTimeout={self._timeout_ms / 1000:g} s{why};"
-                    " the message was not sent"
-                )
+                raise no_room(self._name, timeout_s, self.low)
             self.has_waiters = True
             self._waiting += 1
             try:
@@ -287,6 +287,14 @@ class SendRoom:
             self.stop(DestinationPausedError(f"{self._name} takes no messages now: its producers are paused"))
         elif isinstance(self.stopped, DestinationPausedError):
             self.stop(None)
+
+
+def no_room(name: str, timeout_s: float | None, low: str) -> RequestTimeoutError:
+    """What a send raises that found no room in time; ``low``: see SendRoom."""
+    why = low and f": {low}"
+    return RequestTimeoutError(
+        f"{name} made no room within imqAckTimeout={timeout_s or 0:g} s{why}; the message was not sent"
+    )
 
 
 def _fulfil_first(futures: list[Future[None]], count: int) -> None:

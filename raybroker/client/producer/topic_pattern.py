@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
+from operator import itemgetter
 from typing import Any, Protocol
 
 from raybroker.client.connection.broker_members import BrokerMembers, Key
@@ -24,6 +25,7 @@ from raybroker.client.producer.producer_owner import ProducerOwner
 from raybroker.client.producer.producer_ports import ProducerConnection, ProducerSession
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_many import Each
+from raybroker.client.producer.settlement import NOTHING_TO_WAIT_FOR
 from raybroker.content.headers import message_id
 from raybroker.model.errors import BrokerError, IllegalStateError, InvalidDestinationError
 from raybroker.system.entropy import token
@@ -126,7 +128,12 @@ class PatternProducer(ProducerOwner[ProducerCore]):
             self._unsent += len(collected)
             yield len(collected), done
             return
-        for rows in zip(*streams, strict=True):
+        rounds, handed = zip(*(filter(itemgetter(0), stream) for stream in streams), strict=True), 0
+        while handed < len(collected):
+            if not self.has_room():
+                yield 0, NOTHING_TO_WAIT_FOR
+            rows = next(rounds)
+            handed += rows[0][0]
             whole: Future[str] = Future()
             for part, (_, future) in zip(_parts(whole, len(rows)), rows, strict=True):
                 future.add_done_callback(lambda done, part=part: _pass_on(done, part))
@@ -167,6 +174,11 @@ class PatternProducer(ProducerOwner[ProducerCore]):
     @property
     def throttled(self) -> bool:
         return any(member.throttled for member in self._members.values())
+
+    @property
+    def low(self) -> str:
+        """As ProducerCore, of the first that has a reason."""
+        return next((member.low for member in list(self._members.values()) if member.low), "")
 
     def settled_futures(self) -> list[Future[None]]:
         return [future for member in list(self._members.values()) for future in member.settled_futures()]

@@ -419,6 +419,11 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
         full = next((member for member in self._all() if not member.has_room()), None)
         return (full or self._plain(persistent=True)).room_future()
 
+    @property
+    def low(self) -> str:
+        """As ProducerCore, of the first that has a reason."""
+        return next((member.low for member in self._all() if member.low), "")
+
     def settled_futures(self) -> list[Future[None]]:
         return [future for member in self._all() for future in member.settled_futures()]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
@@ -232,14 +232,25 @@ def closed_while_full(core: OwnProducer) -> IllegalStateError:
 def unconfirmed(core: AnyProducer, waiter: Future[str], timeout_s: float | None) -> RequestTimeoutError:
     """What a send raises when its time is over; a message that has not left never will."""
     text = f"no acknowledgement from {core.name} within imqAckTimeout={timeout_s or 0:g} s"
-    full = core.throttled
+    full, low = core.throttled, core.low
     if core.take_back(waiter):
-        text += "; the message was not sent" + (f": {core.name} is full" if full else "")
+        text += "; the message was not sent" + (f": {low or core.name + ' is full'}" if full else "")
     return RequestTimeoutError(text)
 
 
-def no_room(core: AnyProducer, timeout_s: float | None) -> RequestTimeoutError:
-    """What a send of a message that nobody waits for raises when there was no room in time."""
+def partly_sent(
+    core: AnyProducer, blocks: Sequence[tuple[int, Future[str]]], timeout_s: float | None
+) -> RequestTimeoutError:
+    """What a send of many messages raises when its time is over; blocks that have not left never will."""
+    full, low = core.throttled, core.low
+    unsent = sum(count for count, future in reversed(blocks) if not future.done() and core.take_back(future))
+    taken = sum(count for count, future in blocks if future.done() and future.exception() is None)
+    refused = sum(count for count, future in blocks if future.done() and future.exception() is not None)
+    doubtful = sum(count for count, _ in blocks) - unsent - taken - refused
+    why = f": {low or core.name + ' is full'}" if full else ""
+    more = f", {refused} were refused" if refused else ""
+    more += f", whether {doubtful} were is not known" if doubtful else ""
     return RequestTimeoutError(
-        f"{core.name} made no room within imqAckTimeout={timeout_s or 0:g} s; the message was not sent"
+        f"no acknowledgement from {core.name} within imqAckTimeout={timeout_s or 0:g} s{why}; {taken} messages were"
+        f" taken{more}, and all others were not sent"
     )

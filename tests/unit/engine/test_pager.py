@@ -96,6 +96,36 @@ def test_the_oldest_of_a_queue_stay_in_memory_and_the_newest_go_out_in_batches()
     assert "is full" in rig.told[0]
 
 
+@pytest.mark.parametrize("topic", [True, False])
+def test_a_lone_block_waits_for_company_until_the_next_tick(topic: bool) -> None:
+    rig = Rig(blocks=0)
+    rig.put(1, topic=topic)
+    assert rig.pager.get((1, 1)) == block(1)
+    assert not rig.files.kept
+    rig.pager.tick()
+    rig.pager.tick()  # One write at a time.
+    rig.files.sync()
+    assert list(rig.files.kept) == [(1, 1)]
+    assert rig.pager.held_bytes == 0
+    rig.put(2, topic=topic, fixed=True)
+    rig.pager.tick()
+    assert not rig.files.waiting
+    assert rig.pager.get((1, 1)) == block(1)
+
+
+def test_while_paging_files_cannot_be_written_a_tick_does_not_try() -> None:
+    rig = Rig(blocks=0)
+    rig.put(1)
+    rig.pager.tick()
+    rig.files.sync(OSError("the disk is full"))
+    rig.pager.tick()
+    assert not rig.files.waiting
+    rig.clock.ms += RETRY_MS
+    rig.pager.tick()
+    rig.files.sync()
+    assert list(rig.files.kept) == [(1, 1)]
+
+
 def test_the_oldest_of_a_topic_go_out_so_that_who_keeps_up_never_reads_the_disk() -> None:
     rig = Rig(blocks=16)
     for ordinal in range(1, 101):

@@ -27,6 +27,7 @@ class Target:
 
     name = "orders"
     throttled = False
+    low = ""
 
     def __init__(self, settle: Any = None, *, left: bool = True) -> None:
         self.settle = settle

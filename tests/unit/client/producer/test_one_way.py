@@ -8,6 +8,8 @@ import pytest
 
 from raybroker.client.producer.flow_rate import flow_rates
 from raybroker.client.producer.one_way import OneWay, one_way_sends
+from raybroker.client.producer.producer import ProducerCore
+from raybroker.client.producer.producer_state import Shared
 from raybroker.config import Config
 from raybroker.content.headers import encode_header
 from raybroker.errors import ConnectionLostError, ResourceAllocationError
@@ -109,3 +111,69 @@ def test_without_the_mode_nobody_waits() -> None:
     run(work)
 
 
+
+
+def test_what_a_destination_with_credit_had_not_answered_when_the_connection_is_lost_is_counted() -> None:
+    async def work() -> None:
+        scripted = Scripted()
+        scripted.host.answers["open_producer"] = {"credit": 10}
+        producer, host = await scripted.producer(scripted.session()), scripted.host
+        host.confirms = False
+        left: Future[str] = Future()
+        producer.put("x", b"", VOLATILE, left, urgent=True)
+        producer.put("y", b"", VOLATILE, None, urgent=True)
+        await turns()
+        assert (bool(left.result(0)), producer.refused) == (True, 0), "it has left, and that is all that it tells"
+        producer.on_lost()
+        assert (producer.refused, producer._state.held_bytes) == (2, 0)
+
+    run(work)
+
+
+def many(producer: ProducerCore, count: int, shared: Shared) -> Future[str]:
+    """As send_many does, for one block."""
+    ((sent, done),) = producer.put_many([b"x"] * count, shared)
+    assert sent == count
+    return done
+
+
+@pytest.mark.parametrize("why", ["low_memory", "slow", "lost"])
+def test_a_block_that_is_not_persistent_is_waited_for_until_it_has_left_or_nothing_can_leave(why: str) -> None:
+    async def work() -> None:
+        scripted = Scripted()
+        producer, host = await scripted.producer(scripted.session()), scripted.host
+        host.confirms = False
+        left = many(producer, 3, VOLATILE)
+        assert not left.done()
+        await turns()
+        assert left.result(0)
+        if why == "lost":
+            host.silent.add("open_producer")
+            host.link.abort()
+        else:
+            host.link.write(wire.event("gate", {"handle": 1, "state": why}))
+        await turns()
+        persistent, volatile = many(producer, 3, PERSISTENT), many(producer, 4, VOLATILE)
+        await turns()
+        assert (persistent.done(), bool(volatile.result(0))) == (False, True)
+        producer.fail(ResourceAllocationError("it has ended"))
+        assert producer.refused == 4, "whoever waits is told by the future"
+        assert isinstance(persistent.exception(0), ResourceAllocationError)
+
+    run(work)
+
+
+def test_a_block_that_waits_to_leave_is_let_go_by_the_word_to_wait() -> None:
+    async def work() -> None:
+        scripted = Scripted()
+        producer, host = await scripted.producer(scripted.session()), scripted.host
+        producer._large.under_way = lambda channel: True  # type: ignore[method-assign]
+        waiting = many(producer, 3, VOLATILE)
+        await turns()
+        assert not waiting.done()
+        host.link.write(wire.event("gate", {"handle": 1, "state": "low_memory"}))
+        await turns()
+        assert waiting.result(0)
+        assert producer.low == "the memory of its broker is out"
+
+    run(work)

@@ -72,7 +72,7 @@ def test_credit_holds_back_what_nobody_waits_for_and_nothing_of_a_transaction(ca
     slow, credit, crowded = SLOW[case]
     for transacted in (False, True):
         rig = Rig(transacted=transacted, held=Held(0, credit, crowded))
-        rig.room.slow = slow
+        rig.room.gate("slow" if slow else "open")
         assert rig.enter(settled=True)
         assert rig.enter(settled=False) is transacted
         assert rig.room.takes_more is transacted
@@ -80,7 +80,7 @@ def test_credit_holds_back_what_nobody_waits_for_and_nothing_of_a_transaction(ca
 
 def test_without_credit_a_slow_destination_fills_the_buffer() -> None:
     rig = Rig()
-    rig.room.slow = True
+    rig.room.gate("slow")
     assert rig.enter(settled=False)
     rig.held.held_bytes = 100
     assert not rig.enter(settled=False)
