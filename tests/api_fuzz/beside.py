@@ -58,18 +58,17 @@ class BusyPlayer(Player):
         if self._mode in ("transacted", "xa"):
             return
         self._next += 1
-        self._links.clear()
         with self._bounded("temporary_queue", 5):
             queue = self._session.temporary_queue()
         number = self._asked([self._next], {}, PASSING)[0]
         with self._connection.session(ack="client") as session:
             consumer = session.consumer(queue)
-            self._notice_links()
+            links = self._open_links()
             with self._bounded("send to a temporary queue", SEND_S):
                 session.producer(queue).send(self._body(number))
             with self._bounded("receive of a temporary queue", TEMPORARY_S):
                 message = consumer.receive(TEMPORARY_S)
-            if message is None and not self._lost_a_link():
+            if message is None and links <= self._open_links():
                 self._notes.write("raw", text=f"{number} did not come to a temporary queue")
             if message is not None:
                 self._notes.write(
@@ -115,11 +114,11 @@ class BusyPlayer(Player):
             consumer = session.consumer(queue, prefetch=draw.choice((None, 1, 20)))
         with self._bounded("on_message", 5):
             consumer.on_message(heard, retry_on=Refused, backoff=0.05)
-        links = set(core_of(self._connection).channels.open())
+        links = self._open_links()
         time.sleep(LISTENS_S)
         with self._bounded("close of a listening session", 10):
             session.close()
-        if mode == "auto" and links <= set(core_of(self._connection).channels.open()):
+        if mode == "auto" and links <= self._open_links():
             self._notes.write("settled", done)
 
     # ---- administration ----------------------------------------------------------------------------------------------

@@ -197,12 +197,15 @@ class Player:
         """Further calls that may be drawn."""
         return []
 
+    def _open_links(self) -> set[Any]:
+        return set(core_of(self._connection).channels.open())
+
     def _notice_links(self) -> None:
-        self._links |= set(core_of(self._connection).channels.open())
+        self._links |= self._open_links()
 
     def _lost_a_link(self) -> bool:
         """Whether what was in hand may have been given back meanwhile."""
-        return not self._links <= set(core_of(self._connection).channels.open())
+        return not self._links <= self._open_links()
 
     # ---- sending -----------------------------------------------------------------------------------------------------
 
