@@ -16,6 +16,7 @@ from typing import Any
 from raybroker.cluster import start_up
 from raybroker.cluster.broadcast import Heard
 from raybroker.cluster.change_record import ChangeRecord
+from raybroker.cluster.events import Event, HostBack, Tick
 from raybroker.cluster.follower import Follower
 from raybroker.cluster.master import Asked, Master
 from raybroker.cluster.member import Member
@@ -259,6 +260,26 @@ def consumers_are_not_exchanged(patch: Patch) -> None:
 def what_failed_is_not_carried_out_again(patch: Patch) -> None:
     old = Applier.done
     patch(Applier, "done", lambda self, number, failure, *, partly=False: old(self, number, "", partly=partly))
+
+
+@mutant
+def what_waits_for_a_host_counts_as_carried_out(patch: Patch) -> None:
+    old = Applier.done
+
+    def done(applier: Applier, number: int, failure: str, *, partly: bool = False) -> None:
+        old(applier, number, failure)
+
+    patch(Applier, "done", done)
+
+
+@mutant
+def what_waited_for_a_host_is_forgotten(patch: Patch) -> None:
+    old = Member.step
+
+    def step(member: Member, event: Event, now_ms: int) -> Any:
+        return old(member, Tick() if isinstance(event, HostBack) else event, now_ms)
+
+    patch(Member, "step", step)
 
 
 @mutant

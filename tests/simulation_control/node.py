@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
 
 from raybroker.cluster import events as ev
 from raybroker.cluster.change_record import Change, RecordState, differences
@@ -15,6 +16,10 @@ from tests.simulation_control.disk import SimDisk, SimIO
 
 if TYPE_CHECKING:
     from tests.simulation_control.surroundings import Surroundings
+
+
+HOSTS: Final = 3
+"""Of a broker; a destination is on one of them."""
 
 
 class Node:
@@ -84,6 +89,8 @@ class Process:
         self._writes: list[ev.Persist] = []
         self._writing = False
         self._applying: tuple[ev.Apply, str] | None = None
+        self._away = -1
+        """The host that does not start; -1: all are there."""
         self._wake = -1
         frames = self.file.open()
         world.watch.written(node, frames)
@@ -177,8 +184,25 @@ class Process:
             self.world.count("apply failed")
             self.feed(ev.Applied(action.number, "a host does not answer"))
             return
+        self._lose_host()
+        if self._away >= 0:
+            carry_out(self.node, action, record, 1.0, away=self._away)
+            self.feed(ev.Applied(action.number, partly=True))
+            return
         carry_out(self.node, action, record, 1.0)
         self.feed(ev.Applied(action.number))
+
+    def _lose_host(self) -> None:
+        """Now and then a host does not start; what concerns its destinations waits until it is there."""
+        plan, rng = self.world.plan, self.world.rng
+        if self._away < 0 and plan.host_away and rng.random() < plan.host_away and not self.world.calm:
+            self._away = rng.randrange(HOSTS)
+            self.world.count("host away")
+            self.world.loop.after(rng.randrange(1, plan.host_away_us), self._host_back)
+
+    def _host_back(self) -> None:
+        self._away = -1
+        self.feed(ev.HostBack())
 
     # ---- time and death
 
@@ -237,8 +261,9 @@ class Process:
         self.world.clients.lost(self)
 
 
-def carry_out(node: Node, action: ev.Apply, record: str, part: float) -> None:
-    """Some or all of what an Apply asks for; twice does no harm.
+def carry_out(node: Node, action: ev.Apply, record: str, part: float, *, away: int = -1) -> None:
+    """Some or all of what an Apply asks for, but for what concerns destinations of a host that is ``away``; twice does
+    no harm.
 
     What this record has not, and does not know to have destroyed, is of another record.
     """
@@ -248,9 +273,16 @@ def carry_out(node: Node, action: ev.Apply, record: str, part: float) -> None:
         unknown = node.actual.destinations.keys() - action.whole.destinations.keys() - action.whole.past
         assert not unknown or node.held != record, f"{node.name}: record {record} forgot that it destroyed {unknown}"
     for change in changes[: round(len(changes) * part)]:
-        _one(node.actual, change)
-    if part == 1.0 and action.whole is not None:
+        if away < 0 or not _is_on(node.actual, change, away):
+            _one(node.actual, change)
+    if part == 1.0 and away < 0 and action.whole is not None:
         node.held = record
+
+
+def _is_on(actual: RecordState, change: Change, host: int) -> bool:
+    """Whether it concerns a destination that this host has."""
+    there = change.kind.endswith("_destination") and change.key in actual.destinations
+    return there and crc32(repr(change.key).encode()) % HOSTS == host
 
 
 def _one(actual: RecordState, change: Change) -> None:

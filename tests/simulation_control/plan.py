@@ -52,6 +52,10 @@ class Plan:
         self.table_us = rng.choice((5 * MS, 100 * MS)) if self.with_table else 0
         self.table_unseen = rng.choice((0.0, 0.05, 0.2)) if self.with_table else 0.0
         """Share of calls to the table whose end is not seen."""
+        self.host_away = rng.choice((0.0, 0.02, 0.1))
+        """How often a host turns out not to start when changes are carried out."""
+        self.host_away_us = rng.choice((300 * MS, 2 * S, 5 * S))
+        """Longest time until it is there."""
 
     @property
     def with_record(self) -> bool:

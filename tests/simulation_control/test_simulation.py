@@ -82,7 +82,7 @@ def test_every_fault_every_state_and_every_answer_happens_in_some_seed() -> None
         world = World(seed)
         world.run()
         seen |= world.counts.keys()
-    wanted = set(World(0).plan.rates) | {"restored", "apply failed", "died while deciding"}
+    wanted = set(World(0).plan.rates) | {"restored", "apply failed", "host away", "died while deciding"}
     wanted |= {"the end of a call was not seen"}
     wanted |= {f"state {state}" for state in ("REPLAYING", "EXCHANGING", "OPERATING", "MASTER_LOST", "STOPPED")}
     wanted |= {f"change master: {answer}" for answer in ("OK", "BAD_REQUEST", "NOT_ALLOWED", "UNAVAILABLE")}
