@@ -81,8 +81,8 @@ def delivered_at_once(patch: Patch) -> None:
 def ack_not_recorded(patch: Patch) -> None:
     old = Settlement.settle
 
-    def settle(self: Settlement, queue: DeliveryQueue, parts: Any) -> int:
-        count = old(self, queue, parts)
+    def settle(self: Settlement, queue: DeliveryQueue, parts: Any, **more: bool) -> int:
+        count = old(self, queue, parts, **more)
         without(self._step.out, notes.ACKED)
         return count
 
@@ -127,9 +127,9 @@ def retired_at_once(patch: Patch) -> None:
 def retired_too_early(patch: Patch) -> None:
     old = Settlement.settle
 
-    def settle(self: Settlement, queue: DeliveryQueue, parts: Any) -> int:
+    def settle(self: Settlement, queue: DeliveryQueue, parts: Any, **more: bool) -> int:
         parts = list(parts)
-        count = old(self, queue, parts)
+        count = old(self, queue, parts, **more)
         self._step.out.after_durable.append(Retire(tuple(ordinal for ordinal, _ in parts), True))
         return count
 
