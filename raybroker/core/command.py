@@ -92,6 +92,7 @@ class AttachConsumer(NamedTuple):
     remote        its home is another broker
     recalls       it can give back what its application has not begun, when it is asked to: Recall
     shares        nobody has set how much it prefetches: other consumers that are idle get some of that
+    buffer_bytes  how many bytes of bodies may lie in its buffer, see Taken; 0 for any number
     """
 
     attachment: int
@@ -107,6 +108,7 @@ class AttachConsumer(NamedTuple):
     remote: bool = False
     recalls: bool = False
     shares: bool = False
+    buffer_bytes: int = 0
 
 
 class DetachConsumer(NamedTuple):
@@ -198,6 +200,13 @@ class TakeBack(NamedTuple):
 
 class Begun(NamedTuple):
     """Deliveries up to ``tag`` have reached the application."""
+
+    attachment: int
+    tag: int
+
+
+class Taken(NamedTuple):
+    """Nothing up to ``tag`` is in the buffer of a consumer any more that has a bound in bytes."""
 
     attachment: int
     tag: int
@@ -340,7 +349,7 @@ class Tick(NamedTuple):
 
 Command = (
     AttachProducer | DetachProducer | Send | AttachConsumer | DetachConsumer | Grant | Drain | Missed | Acknowledge
-    | Settle | Recalled | TakeBack | Begun | Extend | Release | Hold | Proceed | Update | Purge | Remove
+    | Settle | Recalled | TakeBack | Begun | Taken | Extend | Release | Hold | Proceed | Update | Purge | Remove
     | SettleDeadLetters | ReturnDeadLetters | Composed | Pause | Resume | Subscribe | Unsubscribe | StageAcks | Prepare
     | Decide | Tick
 )  # fmt: skip

@@ -336,6 +336,7 @@ _HANDLERS: Final[dict[type, Callable[[Destination, Any, Outcome], None]]] = {
     cmd.Recalled: consumer_commands.recalled,
     cmd.TakeBack: consumer_commands.take_back,
     cmd.Begun: consumer_commands.begun,
+    cmd.Taken: consumer_commands.taken,
     cmd.Extend: consumer_commands.extend,
     cmd.Release: consumer_commands.release,
     cmd.Hold: consumer_commands.hold,

@@ -22,7 +22,7 @@ class Attachment:
 
     __slots__ = (
         "__weakref__", "answers", "broker", "consumer", "eager", "first_tag", "handle", "home", "leased", "meter",
-        "number", "obeys", "outbox", "peer", "send_timeout_ms",
+        "number", "obeys", "outbox", "peer", "pieces", "send_timeout_ms",
     )  # fmt: skip
 
     def __init__(self, number: int, home: Destination, peer: Peer, handle: int, outbox: Outbox, *, eager: bool) -> None:
@@ -48,14 +48,18 @@ class Attachment:
         """How long a producer's messages wait for room in a pool."""
         self.leased = False
         """Deliveries that wait for too long are taken back, and must not leave any more."""
+        self.pieces = False
+        """A consumer with little memory: it reads large bodies when it has room, those in our memory too."""
 
     def state(self) -> Consumer | None:
         """The consumer as its destination knows it; None for a producer, and for a consumer that has gone."""
         queue = self.home.queue_of.get(self.number)
         return queue.consumers.by_attachment.get(self.number) if queue is not None else None
 
-    def holds(self, effect: Deliver) -> bool:
-        """Whether the consumer still has any of these messages."""
+    def may_leave(self, effect: Deliver) -> bool:
+        """False for messages that were taken back while they waited here: the consumer has none of them any more."""
+        if not self.leased or self.eager:
+            return True
         consumer = self.state()
         last = effect.tag + effect.mask.bit_count() - 1
         return consumer is not None and consumer.count_of([(effect.tag, last)]) > 0

@@ -26,7 +26,7 @@ from raybroker.engine.attachments import Attachment, Attachments, Outbox
 from raybroker.engine.block_reader import BlockReader
 from raybroker.engine.executor import Executor
 from raybroker.model.block import Block
-from raybroker.model.large_block import LargeBlock
+from raybroker.model.large_block import LargeBlock, in_pieces
 from raybroker.model.record import Buffer
 
 
@@ -190,11 +190,11 @@ class ClientEffects:
             # A consumer may have acknowledged what it never got; then its block may be gone.
             elif effect.ordinal in attachment.home.block_index.held:
                 self._hand_over(attachment, effect)
-            elif attachment.leased:  # It was taken back, and has gone since.
+            elif not attachment.may_leave(effect):  # It was taken back, and has gone since.
                 self._missed_later(attachment, effect.mask.bit_count())
 
     def _hand_over(self, attachment: Attachment, effect: Deliver) -> None:
-        if attachment.leased and not attachment.eager and not attachment.holds(effect):
+        if not attachment.may_leave(effect):
             self._missed_later(attachment, effect.mask.bit_count())
             return
         # What has left eagerly cannot be asked for piece by piece.
@@ -203,9 +203,10 @@ class ClientEffects:
         if block is None:
             return
         mask = effect.mask
-        if type(block) is LargeBlock:
+        large = in_pieces(block) if attachment.pieces else block
+        if type(large) is LargeBlock:
             attachment.peer.deliver_large(
-                attachment.handle, attachment.number, effect.tag, effect.attempt, effect.ordinal, block.front
+                attachment.handle, attachment.number, effect.tag, effect.attempt, effect.ordinal, large.front
             )
             self._usage.delivered(attachment, effect.ordinal, effect.tag, mask, effect.attempt)
             return

@@ -96,6 +96,9 @@ class ConsumerRequests:
         lease_ms = int(args.get("lease_ms") or 0)
         if not 0 <= lease_ms <= CREDIT_MAX:
             raise ProtocolError(f"an ack deadline of {lease_ms} ms; it is 0 (none) to {CREDIT_MAX}")
+        buffer_bytes = int(args.get("buffer_bytes") or 0)
+        if not 0 <= buffer_bytes <= CREDIT_MAX:
+            raise ProtocolError(f"a buffer of {buffer_bytes} bytes; it is 0 (no bound) to {CREDIT_MAX}")
         owner, broker, consumer = _name(args, "owner"), _name(args, "home"), _name(args, "consumer")
 
         home = self._registry.find(kind_of(args), args["name"])
@@ -108,11 +111,13 @@ class ConsumerRequests:
         selector = None if subscription is not None else selector_of(args)
         attachment = self._attachments.attach(home, session.peer, handle, session.outbox, eager=no_ack)
         attachment.leased = lease_ms > 0
+        attachment.pieces = buffer_bytes > 0 and not no_ack
         attachment.consumer, attachment.broker = consumer, broker
         command = cmd.AttachConsumer(
             attachment.number, flow, effective, no_ack, held=True, selector=selector, subscription=subscription,
             lease_ms=lease_ms, drain=bool(args.get("drain")), owner=owner, remote=broker not in ("", self._broker),
             recalls=bool(args.get("recalls")), shares=bool(args.get("shares")) and most == _unset(shared=shared),
+            buffer_bytes=buffer_bytes,
         )  # fmt: skip
         if (before := self._attachments.succeeds(attachment)) is not None:
             session.detach(before, cmd.DetachConsumer(before.number, lost=True))  # What it had comes first, in order.

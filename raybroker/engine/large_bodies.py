@@ -33,7 +33,7 @@ from raybroker.model.errors import (
     ResourceAllocationError,
     StoreError,
 )
-from raybroker.model.large_block import PIECES_WAITING_MAX, LargeBlock, LargeBody, piece_bytes, pieces_of
+from raybroker.model.large_block import PIECES_WAITING_MAX, HeldBody, LargeBody, in_pieces, piece_bytes, pieces_of
 
 BODIES_MAX: Final = 16
 """Bodies of one connection that come at a time."""
@@ -200,12 +200,16 @@ class LargeBodies:
 
     def _read_piece(self, session: BodySession, request: int, home: Any, ordinal: int, number: int) -> None:
         known, peer = self._of(session), session.peer
-        block = self._blocks.read(home, ordinal) if ordinal in home.block_index.held else None
-        if type(block) is not LargeBlock or self._worker is None:
+        found = self._blocks.read(home, ordinal) if ordinal in home.block_index.held else None
+        block = in_pieces(found) if found is not None else None
+        if block is None:
             peer.failed(request, IllegalStateError.code, "the message is not there any more")
             return
         if not 0 <= number < pieces_of(block.large.nbytes):
             peer.failed(request, ProtocolError.code, f"a body of {block.large.nbytes} bytes has no piece {number}")
+            return
+        if self._worker is None or isinstance(block.large, HeldBody):
+            peer.reply(request, block.large.piece(number))
             return
         known.reading += 1
         self._worker.run(

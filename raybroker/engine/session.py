@@ -214,6 +214,11 @@ class Session:
         if attachment is not None:
             self.perform(attachment, cmd.Begun(attachment.number, tag))
 
+    def taken(self, handle: int, epoch: int, tag: int) -> None:
+        attachment = self.consumer(handle, epoch)
+        if attachment is not None:
+            self.perform(attachment, cmd.Taken(attachment.number, tag))
+
     def extend(self, handle: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> None:
         attachment = self.consumer(handle, epoch)
         if attachment is not None:

@@ -103,6 +103,29 @@ class LargeBlock(Block):
         return LargeBlock(front, self.large)
 
 
+class HeldBody:
+    """A body in the memory of its host. ``data``: a view of it, with another's life."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self.nbytes = data.nbytes
+
+    def piece(self, number: int) -> bytes:
+        return bytes(self._data[number * PIECE_BYTES : (number + 1) * PIECE_BYTES])
+
+    def claim(self) -> bool:
+        return False
+
+
+def in_pieces(block: Block) -> LargeBlock | None:
+    """A block whose one body may be read piece by piece; None: it is small, or there are several."""
+    if isinstance(block, LargeBlock):
+        return block
+    if block.count > 1 or block.bodies_bytes <= LARGE_BODY_BYTES:
+        return None
+    return LargeBlock(block.view[: block.nbytes - block.bodies_bytes], HeldBody(block.body(0)))
+
+
 def missing(block: Block) -> bool:
     """Whether the body of a large block is not there; no other block lacks one."""
     return type(block) is LargeBlock and type(block.large) is PromisedBody

@@ -224,6 +224,11 @@ FACTORY: Final[tuple[Setting, ...]] = (
             "which saves two changes of thread a call. It does so while it is the only thread that waits, and every "
             "connection of the process wants it; listeners and raybroker.aio need the IO thread. In the main thread "
             "handlers of signals then run while it waits, or right after the call."),
+    Setting("raybroker.client.buffer_bytes", "size", 0, "factory",
+            "Bodies that brokers send ahead of the application, in bytes for each consumer and broker, besides the "
+            "number of messages that its limit allows; one message always goes, whatever it has, while a quarter of "
+            "that or less is in the buffer. What the application has taken counts no more, acknowledged or not. 0: no "
+            "bound.", unit="bytes", low=0, high=INT_MAX),
     Setting("raybroker.client.loop", "enum", "shared", "factory",
             "Where connections of raybroker.aio do their work. shared: on the IO thread of the process, which goes on "
             "while the application keeps its loop busy. own: on the event loop that connects, which saves two changes "

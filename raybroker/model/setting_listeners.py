@@ -19,6 +19,7 @@ KEEPALIVE_S: Final = 120
 
 ANSWER_BYTES_MAX: Final = 16 * MIB
 ANSWERS_BYTES_MAX: Final = 512 * MIB
+PREFETCH_BYTES_MAX: Final = 32 * MIB
 LISTENER_SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("raybroker.service.arriving_max", "int", ARRIVING_MAX, "broker",
             "Connections of a service that have not logged in, TLS handshakes among them; one more is closed at once. "
@@ -39,6 +40,11 @@ LISTENER_SETTINGS: Final[tuple[Setting, ...]] = (
             "Bodies of the messages that one answer over HTTP has, as they are when they are decompressed. An answer "
             "ends before the message that would be too much, and has one at least; what it does not have is received, "
             "or looked at, with the next request.", unit="bytes", low=64 * KIB, high=1024 * MIB),
+    Setting("raybroker.service.prefetch_bytes_max", "size", PREFETCH_BYTES_MAX, "broker",
+            "Bodies that wait in the memory of a gateway (HTTP, STOMP) for one client, besides those being written to "
+            "it. All its subscriptions, or receives under way, share it; each may have one message at least, of which "
+            "those of more than 1 MiB come one after another where there is no room. What was written to the client is "
+            "not kept, acknowledged or not.", unit="bytes", low=MIB, high=65_536 * MIB),
     Setting("raybroker.service.answers_bytes_max", "size", ANSWERS_BYTES_MAX, "broker",
             "Memory for large answers (HTTP) and large messages (STOMP) of all clients of a gateway that are being "
             "made or sent: a message of more than 256 KiB counts fourfold. Further ones wait; of one user at most half "

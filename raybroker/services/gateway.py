@@ -36,6 +36,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from raybroker.client.aio.connection import Connection
+from raybroker.client.connection.body_room import BodyRoom
 from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.from_outside import connected
@@ -104,6 +105,7 @@ class Gateway:
     async def connect_as(
         self, user: str, password: str, *, token: str | None = None, peer: str, client_id: str | None = None,
         client: str = "", attributes: Mapping[str, object] | None = None, ended: Ended | None = None,
+        bodies_bytes: int = 0,
     ) -> Connection:  # fmt: skip
         """A connection to the own broker that has logged in as this user; not started. From any event loop.
 
@@ -113,18 +115,20 @@ class Gateway:
         client      what the client is, for listings: "STOMP 1.2"
         attributes  of the connection, as for ``rb.connect``
         ended       is called once, on the gateway's loop, when the broker ends the connection; with the reason
+        bodies_bytes  large bodies that its consumers may have in memory; 0: any
         Raises SecurityError for a wrong user or password, or one who may not connect to this service; what the service
         answers that is paused or full; ConfigError for a bad client id.
         """
         work = self.core_as(
             user, password, token=token, peer=peer, client_id=client_id, client=client, attributes=attributes,
-            ended=ended,
+            ended=ended, bodies_bytes=bodies_bytes,
         )  # fmt: skip
         return Connection(await asyncio.wrap_future(self.io.submit(work)))
 
     async def core_as(
         self, user: str, password: str, *, token: str | None = None, peer: str, client_id: str | None = None,
         client: str = "", attributes: Mapping[str, object] | None = None, ended: Ended | None = None,
+        bodies_bytes: int = 0,
     ) -> ConnectionCore:  # fmt: skip
         """:meth:`connect_as` on the gateway's loop, for those who work there: the connection without its face."""
         dialler = _Dialler(self._arrive, peer, self._guests_of)
@@ -140,8 +144,9 @@ class Gateway:
             observer.calls = calls
         async with self._turns.of(user or str(token), address):
             return await connected(
-                calls, {"raybroker.client.direct": False, **(attributes or {})}, client_id, user or None, self.io
-            )
+                calls, {"raybroker.client.direct": False, **(attributes or {})}, client_id, user or None, self.io,
+                room=BodyRoom(bodies_bytes) if bodies_bytes else None,
+            )  # fmt: skip
 
     def _guests_of(self, key: str) -> Guests | None:
         """Those of a host on this loop; a paused service takes no connections, which its listener says."""

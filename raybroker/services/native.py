@@ -183,8 +183,8 @@ class Connection:
                     session.send_large(frame.handle, frame.floor, frame.body, frame.block, frame.txn)
                 elif isinstance(frame, wire.Settle):
                     session.settle(*frame)
-                elif isinstance(frame, wire.Begun):
-                    session.begun(*frame)
+                elif isinstance(frame, (wire.Begun, wire.Taken)):
+                    (session.begun if isinstance(frame, wire.Begun) else session.taken)(*frame)
                 elif isinstance(frame, wire.Recalled):
                     session.recalled(*frame)
                 elif isinstance(frame, wire.Extend):

@@ -42,7 +42,7 @@ VERIFIER = str(Verifier.of("secret", b"s" * 16, 64))
 class Served:
     """A loopback broker with the service httpjms."""
 
-    def __init__(self, folder: Path, opened: ExitStack, **more: object) -> None:
+    def __init__(self, folder: Path, opened: ExitStack, *, store: Path | None = None, **more: object) -> None:
         users = UserFile(folder / "passwd")
         for name in ("ann", "bob", "stranger"):
             users.add(name, Entry(VERIFIER, "user"))
@@ -53,7 +53,7 @@ class Served:
             "raybroker.security.dir": str(folder), **more,
         }  # fmt: skip
         self._opened = opened
-        self.inside = rb.loopback(properties=properties)
+        self.inside = rb.loopback(store, properties=properties)
         opened.callback(self.inside.close)
         self.inside.start()
         self.admin = self.inside.admin()

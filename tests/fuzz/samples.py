@@ -109,6 +109,7 @@ settles = st.tuples(
     u32, u64, u32, st.sampled_from(sorted(wire.OUTCOMES)), st.integers(-1, wire.DELAY_MS_MAX), words, ranges
 ).map(lambda f: _sample("Settle", f, wire.settle(*f)))
 beguns = st.tuples(u32, u64, u64).map(lambda f: _sample("Begun", f, wire.begun(*f)))
+takens = st.tuples(u32, u64, u64).map(lambda f: _sample("Taken", f, wire.taken(*f)))
 extends = st.tuples(u32, u64, ranges).map(lambda f: _sample("Extend", f, wire.extend(*f)))
 ackeds = st.tuples(u32, u32).map(lambda f: _sample("Acked", f, wire.acked(*f)))
 credits_ = st.tuples(u32, u64, st.integers(I32_MIN, I32_MAX)).map(lambda f: _sample("Credit", f, wire.credit(*f)))
@@ -127,7 +128,7 @@ flows = st.booleans().map(lambda go: _sample("Flow", (go,), wire.flow(go)))
 TO_HOST = {
     "Call": calls, "Send": sends, "SendTx": sends_tx, "Ack": acks, "Settle": settles, "Begun": beguns,
     "Extend": extends, "Credit": credits_, "Ping": pings, "Pong": pongs, "Flow": flows,
-    "Drain": drains, "SendLarge": sends_large, "Recalled": recalleds,
+    "Drain": drains, "SendLarge": sends_large, "Recalled": recalleds, "Taken": takens,
 }  # fmt: skip
 TO_CLIENT = {
     "Reply": replies, "Failed": failures, "Event": events, "Sent": sents, "Refused": refusals, "Deliver": delivers,
@@ -223,6 +224,7 @@ hostile = st.one_of(
         st.sampled_from((-1, 0, 1, wire.DELAY_MS_MAX)), st.sampled_from(("", "no")), _RANGES,
     ),
     st.builds(wire.begun, _HANDLES, _EPOCHS, _TAGS),
+    st.builds(wire.taken, _HANDLES, _EPOCHS, _TAGS),
     st.builds(wire.extend, _HANDLES, _EPOCHS, _RANGES),
     st.builds(wire.credit, _HANDLES, _EPOCHS, st.sampled_from((I32_MIN, -1, 0, 1, 2, I32_MAX))),
     st.builds(wire.drain, _HANDLES, _EPOCHS, st.sampled_from((0, 1, 2, I32_MAX, U32))),

@@ -13,12 +13,14 @@ Verbs:
     send P m1..m1000                    one block for each 500 messages
     again P a                           the producer sends the block that starts with a once more, over a new connection
     consume C credit=N|prefetch=N [no_ack] [selector="…"] [lease=S] [owner=SESSION] [drain] [remote] [recalls] [shares]
+        bytes=N                         … with so many bytes in its buffer at most
     subscribe C … [name=N] [client=ID] [durable] [shared] [nolocal=X]        a consumer of a topic
     unsubscribe CLIENT NAME
     ack C a b | ack C a..b [quietly]    acknowledge these messages, asking for a confirmation unless quietly
     reject|putback|fail|expired C a b [delay=S]      the other outcomes
     recalled C a b                      it was asked for messages, and gives these back
     begun C a | extend C a b            the application has got messages up to a; it is still at work on these
+    taken C a                           nothing up to a is in its buffer any more
     grant C N                           the consumer asks for N more (credit), or polls for N (prefetch=0)
     drain C N                           … for N of what there is now, and nothing else
     release C [credit] [consumed=a] [delay=S]        the consumer gives everything back (recover)
@@ -194,10 +196,12 @@ class Story:
     ) -> str:
         number = self._number(words[0])
         lease_ms, owner = _ms(options.pop("lease", "0")), options.pop("owner", "")
+        buffer_bytes = int(options.pop("bytes", "0"))
         ((flow, limit),) = options.items()
         command = cmd.AttachConsumer(
             number, flow, int(limit), "no_ack" in words, False, selector, subscription, lease_ms, "drain" in words,
             owner, "remote" in words, "recalls" in words or "shares" in words, "shares" in words,
+            buffer_bytes,
         )  # fmt: skip
         return self._do(command)
 
@@ -225,6 +229,10 @@ class Story:
     def begun(self, words: list[str], options: dict[str, str]) -> str:
         name, label = words
         return self._do(cmd.Begun(self.numbers[name], self.telling.tags[name][label]))
+
+    def taken(self, words: list[str], options: dict[str, str]) -> str:
+        name, label = words
+        return self._do(cmd.Taken(self.numbers[name], self.telling.tags[name][label]))
 
     def extend(self, words: list[str], options: dict[str, str]) -> str:
         return self._do(cmd.Extend(self.numbers[words[0]], self._ranges(words[0], words[1:])))
@@ -369,9 +377,9 @@ _VERBS: dict[str, Callable[[Story, list[str], dict[str, str]], str]] = {
         name: getattr(Story, name)
         for name in (
             "queue", "topic", "producer", "send", "again", "consume", "subscribe", "unsubscribe", "ack", "begun",
-            "recalled", "extend", "grant", "drain", "release", "close", "lost", "hold", "proceed", "stage", "prepare",
-            "commit", "rollback", "purge", "pause", "resume", "update", "tick", "scan", "poison", "status", "crash",
-            "checkpoint",
+            "taken", "recalled", "extend", "grant", "drain", "release", "close", "lost", "hold", "proceed", "stage",
+            "prepare", "commit", "rollback", "purge", "pause", "resume", "update", "tick", "scan", "poison", "status",
+            "crash", "checkpoint",
         )
     },
     "reject": lambda story, words, options: story._outcome("reject", words, options),

@@ -13,10 +13,13 @@ if TYPE_CHECKING:
 
 
 async def receive_fitting(
-    session: Session, destination: str, most: int, timeout: float, fits: Callable[[Message], bool]
+    session: Session, destination: str, most: int, timeout: float, fits: Callable[[Message], bool], buffer_bytes: int
 ) -> list[Message]:
-    """As ``session.receive_many``, up to the first message but one that does not fit: that one goes back."""
-    consumer = await session.consumer(destination, prefetch=most)
+    """As ``session.receive_many``, up to the first message but one that does not fit: that one goes back, as if it had
+    never been handed out. ``buffer_bytes``: of what the broker sends ahead."""
+    consumer = await session._consumer(
+        destination, None, most, None, False, None, None, buffer_bytes=buffer_bytes
+    )  # fmt: skip
     try:
         found = await consumer.receive_many(1, timeout)
         if found:
@@ -26,7 +29,7 @@ async def receive_fitting(
             if not more:
                 break
             if not fits(more[0]):
-                await more[0].release()
+                await session._core.settle_as(more[0], "unseen")
                 break
             found += more
         return found

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
+from raybroker.client.connection.body_room import BodyRoom
 from raybroker.client.connection.directory import Place
 from raybroker.client.connection.io_thread import fulfil, refuse
 from raybroker.client.connection.large_deliveries import LargeDeliveries
@@ -76,7 +77,7 @@ class Observer(Protocol):
 class Channel:
     """``await Channel.open(place, …)``; then :meth:`call` for requests and :meth:`write` for everything else."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, room: BodyRoom | None = None) -> None:
         self.place = place
         self.observer: Observer | None = None
         self.endpoints: dict[int, Endpoint] = {}
@@ -93,7 +94,7 @@ class Channel:
         self.pieces = False
         """The host takes large bodies in pieces."""
         self.uploads = asyncio.Semaphore(UPLOADS_MAX)
-        self.large = LargeDeliveries(self.request, self._to_endpoint, self._broke)
+        self.large = LargeDeliveries(self.request, self._to_endpoint, self._broke, room)
         self.heard = True
         self._listening: list[asyncio.Future[None]] = []
         """Waiters for any frame of the host."""
@@ -103,13 +104,14 @@ class Channel:
 
     @classmethod
     async def open(
-        cls, place: Place, hello: dict[str, Any], timeout_s: float, observer: Observer | None = None
-    ) -> Channel:
+        cls, place: Place, hello: dict[str, Any], timeout_s: float, observer: Observer | None = None,
+        room: BodyRoom | None = None,
+    ) -> Channel:  # fmt: skip
         """Connect, show the token, introduce ourselves. Raises ConnectionLostError or what the host answers.
 
-        ``observer`` is told how the link ends.
+        ``observer`` is told how the link ends; ``room``: what large bodies wait for, None: nothing.
         """
-        channel = cls(place)
+        channel = cls(place, room)
         try:
             async with asyncio.timeout(timeout_s):
                 await place.dial(lambda: channel.link)

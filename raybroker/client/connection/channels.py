@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from raybroker.client.connection.body_room import BodyRoom
 from raybroker.client.connection.channel import Channel, Observer
 from raybroker.client.connection.directory import Directory, Place
 from raybroker.client.connection.ended import Ended
@@ -23,6 +24,7 @@ class Channels:
 
     hello       how the connection introduces itself to a host now
     observer    is told when a link is about to end, and when it has ended
+    room        what the large bodies of all of them wait for; None: nothing
     sockets     where threads that wait find the links that they may serve
     ended       whether it was ended from the broker's side: then no channel is opened any more
     unanswered  is told of a ping without an answer in time, where that does not end the link
@@ -31,7 +33,7 @@ class Channels:
     def __init__(
         self, directory: Directory, attributes: ConfigView, tasks: Tasks, *, hello: Callable[[], dict[str, Any]],
         observer: Observer, unanswered: Callable[[Channel, RequestTimeoutError], None],
-        ended: Ended, sockets: DirectSockets | None = None,
+        ended: Ended, sockets: DirectSockets | None = None, room: BodyRoom | None = None,
     ) -> None:  # fmt: skip
         self._directory = directory
         self._attributes = attributes
@@ -41,6 +43,7 @@ class Channels:
         self._unanswered = unanswered
         self.ended = ended
         self._sockets = sockets
+        self._room = room
         self._channels: dict[str, Channel] = {}
         self._opening: dict[str, asyncio.Lock] = {}
         self._pinger: asyncio.Task[None] | None = None
@@ -55,7 +58,7 @@ class Channels:
                 timeout_s = self._attributes["raybroker.connect.timeout_ms"] / 1000
                 self.ended.require_going_on()
                 try:
-                    channel = await Channel.open(place, self._hello(), timeout_s, self._observer)
+                    channel = await Channel.open(place, self._hello(), timeout_s, self._observer, self._room)
                 except ConnectionEndedError as error:
                     self.ended.by(error)
                     raise

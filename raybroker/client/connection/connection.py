@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from raybroker.client.connection.addresses import Attributes
 from raybroker.client.connection.attachments import Attachments
+from raybroker.client.connection.body_room import BodyRoom
 from raybroker.client.connection.callbacks import Callbacks
 from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.channels import Channels
@@ -99,10 +100,10 @@ class ConnectionCore:
 
     def __init__(
         self, directory: Directory, attributes: Attributes, *, client_id: str | None, io: IoThread,
-        reopen: Callable[[], ConnectionCore] | None = None,
+        reopen: Callable[[], ConnectionCore] | None = None, room: BodyRoom | None = None,
     ) -> None:  # fmt: skip
         """``reopen``: makes another connection to the same place, also in another process, where it travels as a
-        pickle; None: there is no way there but this one."""
+        pickle; None: there is no way there but this one. ``room``: what the large bodies of its consumers wait for."""
         self.directory = directory
         self.attributes = attributes
         self.reopen = reopen
@@ -140,7 +141,7 @@ class ConnectionCore:
         self.ended.listeners.append(self._leave_hosts)
         self.channels = Channels(
             directory, attributes, self.tasks, hello=self._hello, observer=self, unanswered=self._unanswered,
-            sockets=self._direct_sockets(), ended=self.ended,
+            sockets=self._direct_sockets(), ended=self.ended, room=room,
         )
         self.flow = ConnectionFlow(attributes, self.channels.write_flow, io.post)
         self.brokers = ClusterView(directory, self.tasks, self.channels.all)

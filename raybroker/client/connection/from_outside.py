@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from raybroker.client.connection.body_room import BodyRoom
 from raybroker.client.connection.cluster_directory import ClusterDirectory
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.directory import Directory
@@ -22,7 +23,7 @@ RETRY_LONGEST_S: Final = 1.0
 
 async def connected(
     calls: ServiceCalls, attributes: Mapping[str, object], client_id: str | None, username: str | None, io: IoThread,
-    *, reopen: Callable[[], ConnectionCore] | None = None,
+    *, reopen: Callable[[], ConnectionCore] | None = None, room: BodyRoom | None = None,
 ) -> ConnectionCore:  # fmt: skip
     """Log in and learn what the cluster gives its clients; on the IO loop. Raises as :meth:`ServiceCalls.begin`."""
     directory = ClusterDirectory(calls, await calls.begin(), pinned=False)
@@ -31,7 +32,7 @@ async def connected(
         given = await settings_of_cluster(directory, own["raybroker.reconnect.timeout_ms"] / 1000)
         config = Config.of({**given, **attributes})
         chosen = client_id_of(config, client_id, username)
-        core = ConnectionCore(directory, config, client_id=chosen, io=io, reopen=reopen)
+        core = ConnectionCore(directory, config, client_id=chosen, io=io, reopen=reopen, room=room)
         sockets = io.serve_directly() if config["raybroker.client.direct"] else None
         if sockets is not None:
             calls.serve_directly(sockets)

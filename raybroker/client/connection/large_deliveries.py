@@ -12,6 +12,7 @@ from collections.abc import Callable
 from io import BytesIO
 from typing import Any, Final, Protocol
 
+from raybroker.client.connection.body_room import BodyRoom, CountedBody
 from raybroker.client.connection.whole_body import WholeBody
 from raybroker.model.errors import BrokerError, ProtocolError
 from raybroker.model.large_block import PIECES_WAITING_MAX, LargeBlock, pieces_of
@@ -35,18 +36,21 @@ class LargeDeliveries:
     exception that this raised.
 
     All handles together ask for no more pieces at a time than the host lets wait; the others wait for their turn.
-    A message that cannot be read is delivered without its body; whoever gets it passes over it.
+    A message that cannot be read is delivered without its body; whoever gets it passes over it.  ``room``: what bodies
+    of consumers wait for; those that are browsed do not, since all of a request come together.
     """
 
     def __init__(
-        self, request: Request, deliver: Callable[[Any], None], broke: Callable[[BaseException], None]
-    ) -> None:
+        self, request: Request, deliver: Callable[[Any], None], broke: Callable[[BaseException], None],
+        room: BodyRoom | None = None,
+    ) -> None:  # fmt: skip
         self._request = request
         self._deliver = deliver
         self._broke = broke
         self.behind: dict[int, deque[Any]] = {}
         """By handle: what is being read, and what waits behind it; empty: nothing is."""
         self._reading: dict[int, asyncio.Task[None]] = {}
+        self._bodies = room
         self._room = asyncio.Semaphore(PIECES_WAITING_MAX)
         """For pieces that are asked for and not answered."""
 
@@ -97,14 +101,32 @@ class LargeDeliveries:
         while waiting:
             frame = waiting[0]
             if isinstance(frame, wire.DeliverLarge):
-                await self._read(frame)
+                await self._read_in_room(frame)
                 frame = _as_any_other(frame)
             waiting.popleft()
             self._deliver(frame)
         del self.behind[handle], self._reading[handle]
 
-    async def _read(self, frame: wire.DeliverLarge) -> None:
+    async def _read_in_room(self, frame: wire.DeliverLarge) -> None:
         """Give the block its body; it stays without when the host does not have it any more."""
+        bodies, block = self._bodies, frame.block
+        if bodies is None or not frame.epoch:
+            data = await self._read(frame)
+            block.large = WholeBody(data) if data is not None else block.large
+            return
+        size = block.large.nbytes
+        await bodies.take(size)
+        data = None
+        try:
+            data = await self._read(frame)
+        finally:
+            if data is None:
+                bodies.give_back(size)
+        if data is not None:
+            block.large = CountedBody(data, bodies)
+
+    async def _read(self, frame: wire.DeliverLarge) -> bytes | None:
+        """The body; None when the host does not have it any more."""
         block: LargeBlock = frame.block
         size, body = block.large.nbytes, BytesIO()
         asked: deque[asyncio.Future[Any]] = deque()
@@ -120,8 +142,8 @@ class LargeDeliveries:
         except BrokerError:
             for future in asked:
                 future.add_done_callback(lambda done: done.cancelled() or done.exception())
-            return
-        block.large = WholeBody(body.getvalue())
+            return None
+        return body.getvalue()
 
     async def _ask(self, frame: wire.DeliverLarge, piece: int) -> asyncio.Future[Any]:
         """The answer to come."""

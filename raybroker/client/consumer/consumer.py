@@ -27,8 +27,10 @@ from raybroker.client.consumer.message import Delivery, Message, MessageSession
 from raybroker.client.consumer.notifier import Notifier
 from raybroker.client.consumer.prefetch_buffer import BufferConnection, BufferSession, PrefetchBuffer, Watched
 from raybroker.client.consumer.returned_deliveries import CLOSED, LOST, OVERDUE, RECOVERED, TIMED_OUT, not_settled
+from raybroker.client.consumer.taken_bytes import TakenBytes
 from raybroker.client.destinations import Destination
 from raybroker.client.session.transaction import SessionTransactions
+from raybroker.model.block import Block
 from raybroker.model.errors import BrokerError, IllegalStateError
 from raybroker.model.large_block import missing
 from raybroker.system.entropy import token
@@ -126,6 +128,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         self.failure: BrokerError | None = None
         """Why it ended without being closed."""
         self._owner = owner or MemberOwner()
+        self._taken = TakenBytes(options.buffer_bytes) if options.buffer_bytes else None
         self._ack_deadline = AckDeadline(options.lease_ms, self._extend_held) if options.lease_ms else None
         self._min_tag = 0
         self._alone = False
@@ -193,6 +196,10 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             write = wire.credit if grant.stands else wire.drain
             channel.link.write(write(self._handle, self.epoch, grant.credit))
 
+    def _send_taken(self, tag: int, epoch: int) -> None:
+        if (channel := self._reachable(epoch)) is not None:
+            channel.link.write(wire.taken(self._handle, epoch, tag))
+
     def _send_begun(self, tag: int, epoch: int) -> None:
         if (channel := self._reachable(epoch)) is not None:
             channel.link.write(wire.begun(self._handle, epoch, tag))
@@ -252,7 +259,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             "selector": options.selector, "no_local": options.no_local, "subscription": options.subscription,
             "lease_ms": options.lease_ms, "drain": drained, "owner": self.session.owner,
             "home": self._connection.directory.home, "consumer": self.identity, "recalls": options.recalls,
-            "shares": options.shares,
+            "shares": options.shares, "buffer_bytes": options.buffer_bytes,
         }  # fmt: skip
         with self._lock:
             self._forget()
@@ -329,7 +336,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
                 self._give_back([(tag, tag + count - 1)])
             return
         if missing(block):
-            self._missed(tag)
+            self._missed(tag, block)
             return
         expires, attempt = block.expires(), frame.attempt
         if not self._alone and self._connection.duplicates.again(block):
@@ -345,6 +352,8 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             if not self._listed:
                 self._listed = True
                 notifier.filled.append(self)
+            if self._taken is not None:
+                self._taken.last = max(self._taken.last, tag + count - 1)
             ask = self._flow.arrived(count)
             notifier.notify()
             if self.listener is not None:
@@ -354,10 +363,13 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         if ask:
             self._send_credit(ask, frame.epoch)
 
-    def _missed(self, tag: int) -> None:
+    def _missed(self, tag: int, block: Block) -> None:
         """A large message was taken back, or removed, before its body was read: somebody else gets it."""
         with self._lock:
             ask = self._flow.arrived(1) + self._flow.consumed(1)
+            if self._taken is not None:
+                self._taken.last = max(self._taken.last, tag)
+                self._gone(self._taken, block)
             if self._share is not None:
                 self._share.settled(1)
             if self._notifier.has_waiters:
@@ -447,6 +459,8 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             self._connection.flow.handed_out(self._flow.buffered)
             self._flow.restart()
         self._give_back(ranges)
+        if channel is not None:
+            channel.large.deliver_now(self._handle)  # Nobody waits for their bodies.
         if self.session.mode == "dups_ok":
             self.session.flush_lazily()
         self.close_if_settled()

@@ -24,6 +24,7 @@ class ConsumerOptions:
     lease_ms               the ack deadline of each delivery, 0 for none
     explicit               the program has asked for this limit
     shares                 nobody has: the broker may take back for idle consumers what was not begun
+    buffer_bytes           bodies that the broker sends ahead, bytes; 0 for any number
     recalls                the broker may take back what was not begun where the oldest messages make room for others
     """
 
@@ -38,6 +39,7 @@ class ConsumerOptions:
     explicit: bool = False
     shares: bool = False
     recalls: bool = True
+    buffer_bytes: int = 0
     _warned: set[str] = field(default_factory=set, compare=False)
     """What was logged about it already."""
 
@@ -63,6 +65,7 @@ def consumer_options(
     subscription: dict[str, Any] | None = None,
     *,
     recalls: bool = True,
+    buffer_bytes: int | None = None,
 ) -> ConsumerOptions:
     """Which rule of flow control, with which limit, and what the consumer selects."""
     check_arguments(
@@ -84,5 +87,6 @@ def consumer_options(
         lease_ms=ack_timeout_ms or 0,
         explicit=prefetch is not None,
         recalls=recalls,
+        buffer_bytes=attributes["raybroker.client.buffer_bytes"] if buffer_bytes is None else buffer_bytes,
         shares=recalls and prefetch is None and style == "credit" and limit == LIMIT_DEFAULT,
     )

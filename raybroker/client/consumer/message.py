@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from raybroker.client.connection.whole_body import WholeBody
 from raybroker.client.consumer import property_conversion
@@ -157,9 +157,9 @@ class Message:
             return end - start
         return size_of(kind, delivery.view[start:end], most)
 
-    def forget_body(self) -> None:
-        """Keep the body as it came and no longer as ``body`` gave it: the next access makes it again."""
-        self._body = _UNSET
+    def forget(self) -> None:
+        """Keep what settles it, its id and its count: nothing else is in memory, or can be asked for, any more."""
+        self._delivery, self._header, self._body = _Forgotten(self), _NOTHING, _UNSET
 
     def _decoded(self, kind: int, data: Buffer) -> Any:
         consumer = self._delivery.consumer
@@ -191,6 +191,8 @@ class Message:
     @property
     def id(self) -> str:
         """Unique among all messages; "" when its producer asked for none."""
+        if type(self._delivery) is _Forgotten:
+            return self._delivery.id
         if self._headers().no_id:
             return ""
         return message_id(self._delivery.block.producer, self._delivery.block.seq_of(self._index))
@@ -390,6 +392,21 @@ class Message:
 
     def __repr__(self) -> str:
         return f"<Message {self.id} from {self.destination}, {len(self)} bytes, attempt {self.delivery_count}>"
+
+
+class _Forgotten(Delivery):
+    """What a message keeps of its delivery when it is forgotten."""
+
+    __slots__ = ("id",)
+
+    def __init__(self, message: Message) -> None:
+        delivery = message._delivery
+        self.consumer, self.epoch, self.tag = delivery.consumer, delivery.epoch, delivery.tag
+        self.attempt = message.delivery_count
+        self.id = message.id
+
+
+_NOTHING: Final = decode_header(None)
 
 
 class _ElsewhereSession:

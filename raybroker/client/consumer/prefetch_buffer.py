@@ -19,6 +19,7 @@ from raybroker.client.consumer.flow_control import CreditFlow, PrefetchFlow
 from raybroker.client.consumer.message import Delivery, Message, Receiver
 from raybroker.client.consumer.notifier import Notifier
 from raybroker.client.consumer.returned_deliveries import WITHDRAWN, ReturnedDeliveries
+from raybroker.client.consumer.taken_bytes import TakenBytes
 from raybroker.client.consumer.uncovered import UncoveredDeliveries
 from raybroker.model.block import Block
 from raybroker.model.errors import BrokerError
@@ -121,6 +122,8 @@ class PrefetchBuffer(ABC):
         """What was handed out and went back unsettled."""
         self.owing = -1
         """Credit to ask for once the application waits again, since an ack deadline has passed; -1: none has."""
+        self._taken: TakenBytes | None = None
+        """Its host is told of what has left the buffer; None: there is no bound in bytes."""
         session.connection.buffers.add(self)
         self._settled_up_to = 0
         """Last tag that was settled here; what a commit that failed gives back had been handed out."""
@@ -181,6 +184,8 @@ class PrefetchBuffer(ABC):
         if end == delivery.block.count:
             self._deliveries.popleft()
             self._at = 0
+            if self._taken is not None:
+                self._gone(self._taken, delivery.block)
         else:
             self._at = end
         count = end - start
@@ -228,6 +233,8 @@ class PrefetchBuffer(ABC):
         if end == delivery.block.count:
             self._deliveries.popleft()
             self._at = 0
+            if self._taken is not None:
+                self._gone(self._taken, delivery.block)
         else:
             self._at = end
         tags = range(delivery.tag + start, delivery.tag + end)
@@ -297,11 +304,19 @@ class PrefetchBuffer(ABC):
             del self._deliveries[index]
             if index == 0:
                 self._at = 0
+            if self._taken is not None:
+                self._gone(self._taken, delivery.block)
             return
         watched = Watched(delivery.block, delivery.consumer, delivery.epoch, delivery.tag, delivery.attempt)
         watched.expires = delivery.expires if isinstance(delivery, Watched) else None
         watched.void = void
         self._deliveries[index] = watched
+
+    def _gone(self, taken: TakenBytes, block: Block) -> None:
+        """All of a delivery has left the buffer; with the lock held."""
+        if taken.gone(block.bodies_bytes):
+            tag = self._deliveries[0].tag - 1 if self._deliveries else taken.last
+            self._connection.io.post(self._send_taken, tag, self.epoch)
 
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until something is in the buffer, or the consumer has ended; False when the time is over."""
@@ -408,12 +423,17 @@ class PrefetchBuffer(ABC):
         self.session.uncovered.add(self, self.name, self.epoch, self.consumed, None, why)
         self.consumed.clear()
         self.owing = -1
+        if self._taken is not None:
+            self._taken.restart()
 
     @abstractmethod
     def _send_credit(self, credit: int, epoch: int) -> None: ...
 
     @abstractmethod
     def _send_answer(self, credit: int, epoch: int) -> None: ...
+
+    @abstractmethod
+    def _send_taken(self, tag: int, epoch: int) -> None: ...
 
     @abstractmethod
     def _send_begun(self, tag: int, epoch: int) -> None: ...

@@ -56,16 +56,18 @@ def consumer(
     durable: bool = False,
     shared: bool = False,
     recalls: bool = True,
+    buffer_bytes: int | None = None,
 ) -> Coroutine[Any, Any, AnyConsumer]:
     """A consumer; with ``durable`` or ``shared`` of the subscription ``name``. ``recalls`` False: what comes goes on at
-    once to somebody who cannot give it back."""
+    once to somebody who cannot give it back. ``buffer_bytes``: instead of raybroker.client.buffer_bytes."""
     found = destination_of(destination)
     wanted = subscription(found, name, durable=durable, shared=shared) if durable or shared else None
     attributes, client_id = core.connection.attributes, core.connection.client_id
     wanted = shared_by_policy(attributes[SHARING], client_id, found, wanted, selector, no_local=no_local)
     options = consumer_options(
-        attributes, selector, prefetch, threshold, no_local, serializer, ack_timeout_ms, wanted, recalls=recalls
-    )
+        attributes, selector, prefetch, threshold, no_local, serializer, ack_timeout_ms, wanted, recalls=recalls,
+        buffer_bytes=buffer_bytes,
+    )  # fmt: skip
     return open_consumer(core, found, options)
 
 

@@ -44,7 +44,7 @@ RECEIVED_AGAIN_S: Final = 1.0
 OWNER_BYTES: Final = 4
 RECEIVED_MAX: Final = 100
 """Destinations for which ``session.receive`` keeps a consumer."""
-OUTCOMES: Final = ("reject", "release", "fail")
+OUTCOMES: Final = ("reject", "release", "unseen", "fail")
 GIVEN_BACK: Final = ("release", "fail")
 """Outcomes after which a message comes again, and the later ones of its unit of order too."""
 
@@ -385,7 +385,8 @@ class SessionCore:
             raise error
 
     def settle_as(self, message: Message, outcome: str, delay_ms: int | None = None, reason: str = "") -> Any:
-        """End one message otherwise than by acknowledging it: "reject", "release" or "fail".
+        """End one message otherwise than by acknowledging it: "reject", "release", "fail", or "unseen" for one that no
+        application has got, which goes back as if it had never been handed out.
 
         ``delay_ms`` None: the session's redelivery delay, and without one the destination's.  Raises IllegalStateError
         unless the session is "client", or is "auto" and its listener has the message in hand; and for a message that is

@@ -49,7 +49,7 @@ def attach_consumer(home: Serving, command: cmd.AttachConsumer, out: Outcome) ->
     consumer = Consumer(
         command.attachment, command.flow, limit=command.limit, no_ack=command.no_ack, held=command.held,
         lease_ms=command.lease_ms, drain=command.drain, owner=command.owner, remote=command.remote,
-        recalls=command.recalls, shares=command.shares,
+        recalls=command.recalls, shares=command.shares, buffer_bytes=command.buffer_bytes,
     )  # fmt: skip
     is_queue = queue.subscription is None
     queue.consumers.attach(
@@ -246,6 +246,13 @@ def begun(home: Serving, command: cmd.Begun, out: Outcome) -> None:
         found[1].begun = max(found[1].begun, command.tag)
         if found[1].stalled:
             _go_on(home, *found)
+
+
+def taken(home: Serving, command: cmd.Taken, out: Outcome) -> None:
+    found = _consumer(home, command.attachment)
+    if found is not None and found[1].bytes is not None and found[1].bytes.taken(command.tag):
+        found[0].consumers.offer(found[1])
+        home.current.touch(found[0].number)
 
 
 def extend(home: Serving, command: cmd.Extend, out: Outcome) -> None:

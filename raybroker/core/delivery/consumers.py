@@ -14,7 +14,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from raybroker.core.blocks import message_mask as pk
+from raybroker.core.blocks.block_entry import BlockEntry
 from raybroker.core.delivery.backlog import ANY
+from raybroker.core.delivery.byte_window import ByteWindow
 from raybroker.core.delivery.run import Run
 from raybroker.core.delivery.window import DrainWindow, PrefetchWindow, Window, make_window
 from raybroker.model.errors import ResourceAllocationError
@@ -65,6 +67,7 @@ class Consumer:
     recalls   it can give back what its application has not begun
     shares    nobody has set its limit: what it holds and has not begun is for idle consumers as well
     have      messages that it holds: those of ``unsettled``
+    bytes     how many bytes may lie in its buffer; None: any number
     in_order  it got what it holds in the order in which its blocks came
     most      so many it may hold; -1: that is for its window to say
     recall    what it was asked to give back; None: nothing. Until it has answered it gets nothing
@@ -72,9 +75,9 @@ class Consumer:
     """
 
     __slots__ = (
-        "active", "armed", "attachment", "begun", "flow", "have", "held", "in_order", "kept", "lease_ms", "limit",
-        "most", "next_tag", "no_ack", "owner", "queued", "recall", "recalls", "remote", "selector", "sent", "serving",
-        "shares", "stalled", "unsettled", "window",
+        "active", "armed", "attachment", "begun", "bytes", "flow", "have", "held", "in_order", "kept", "lease_ms",
+        "limit", "most", "next_tag", "no_ack", "owner", "queued", "recall", "recalls", "remote", "selector", "sent",
+        "serving", "shares", "stalled", "unsettled", "window",
     )  # fmt: skip
 
     def __init__(
@@ -92,6 +95,7 @@ class Consumer:
         remote: bool = False,
         recalls: bool = False,
         shares: bool = False,
+        buffer_bytes: int = 0,
     ) -> None:
         self.attachment = attachment
         self.flow = flow
@@ -115,6 +119,7 @@ class Consumer:
         self.recalls = recalls and not no_ack
         self.shares = shares and self.recalls
         self.have = 0
+        self.bytes = ByteWindow(buffer_bytes) if buffer_bytes > 0 else None
         self.in_order = True
         self.most = -1
         self.recall: Recalling | None = None
@@ -123,6 +128,8 @@ class Consumer:
     def room(self) -> int:
         if not self.serving or self.held or self.stalled or self.recall is not None:
             return 0
+        if self.bytes is not None and self.bytes.full:
+            return 0
         room = self.window.room()
         return room if self.most < 0 else min(room, max(self.most - self.have, 0))
 
@@ -130,12 +137,19 @@ class Consumer:
         """Whether it would get messages if its window had room."""
         if not self.serving or self.held or self.stalled or self.recall is not None:
             return False
+        if self.bytes is not None and self.bytes.full:
+            return False
         return self.most < 0 or self.have < self.most
 
-    def handed(self, run: Run, now_ms: int) -> Delivery:
-        """Count a run as sent to this consumer."""
-        size = run.mask.bit_count()
+    def handed(self, run: Run, now_ms: int, block: BlockEntry) -> Delivery | None:
+        """Count a run as sent to this consumer, or the first of its messages that it has room for in bytes, if any."""
         arrival, ordinal, mask, attempts, failures, priority = run
+        if self.bytes is not None:
+            mask = self.bytes.fitting(block, mask)
+            if not mask:
+                return None
+            self.bytes.sent(self.next_tag, block, mask)
+        size = mask.bit_count()
         counted = Run(arrival, ordinal, mask, attempts + 1, failures, priority)
         until_ms = now_ms + self.lease_ms if self.lease_ms else 0
         delivery = Delivery(self.next_tag, size, counted, until_ms)
@@ -337,6 +351,8 @@ class Consumers:
             consumer.armed = True
             consumer.next_tag += 1  # What it was told before has a smaller tag than what it is told from now on.
         consumer.window.restart(credit)
+        if consumer.bytes is not None:
+            consumer.bytes.restart()
 
     def promote(self, active_max: int) -> list[Consumer]:
         """Make backups active while there is a place, first registered first."""

@@ -225,7 +225,7 @@ class DeliveryQueue:
         return found
 
     def hand_out(self, consumer: Consumer, run: Run) -> None:
-        """Hand out one run; what has died meanwhile goes nowhere."""
+        """Hand out one run; what has died meanwhile goes nowhere, and what has no room in bytes waits again."""
         step, found, block = self.step, self._dispatched, self._index.held[run.ordinal]
         if step.now_ms >= block.soonest:
             expired = block.expired(run.mask, step.now_ms)
@@ -245,7 +245,13 @@ class DeliveryQueue:
         if ordered and ordered != run.mask and not waits:
             self.hand_out(consumer, run._replace(mask=run.mask & ~ordered))
             run = run._replace(mask=ordered)
-        delivery = consumer.handed(run, step.now_ms)
+        delivery = consumer.handed(run, step.now_ms, block)
+        if delivery is None or delivery.count != run.mask.bit_count():
+            rest = run if delivery is None else run._replace(mask=run.mask & ~delivery.run.mask)
+            self.give_back([Delivery(0, rest.mask.bit_count(), rest, 0)])
+            if delivery is None:
+                return
+            run = run._replace(mask=delivery.run.mask)
         if len(self.consumers.by_attachment) > 1:
             self.consumers.handed(consumer)
         # Of one unit some may be persistent and others not: none must overtake another.

@@ -43,7 +43,12 @@ def http_server(
 
     def made(gateway: Gateway) -> HttpServer:
         answers = Answers.of(config)
-        users = users_of(config, gateway, lambda now_s: UserConnection(now_s, receive_fitting, send_at_once, answers))
+        prefetch_bytes = config["raybroker.service.prefetch_bytes_max"]
+        users = users_of(
+            config, gateway,
+            lambda now_s: UserConnection(now_s, receive_fitting, send_at_once, answers, prefetch_bytes),
+            bodies_bytes=prefetch_bytes,
+        )  # fmt: skip
         pull_s = config[pull_property(gateway.service)]
         terms = terms_of(config, broker, version, secure="httpsjms", pull_s=pull_s)
         application = Application(users, terms, gateway.state, gateway.arrive, gateway.io.together)

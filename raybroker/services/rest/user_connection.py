@@ -16,7 +16,9 @@ from raybroker.model.errors import (
     RequestTimeoutError,
     ResourceAllocationError,
 )
+from raybroker.model.setting_listeners import PREFETCH_BYTES_MAX
 from raybroker.services.answers import Answers
+from raybroker.services.prefetch_room import PrefetchRoom
 from raybroker.services.received_message import ReceivedMessage
 from raybroker.services.rest.leases import HELD_MAX, Lease, Leases
 from raybroker.services.rest.models import MessageHeld, MessageIn, MessageOut, Settled, body_of, shown
@@ -30,6 +32,8 @@ STEP_TIMEOUT_S: Final = 30.0
 ARRAYS_MAX: Final = 4
 """Arrays of one user that are being stored at once, each in a transaction."""
 ARRAYS_WAITING_MAX: Final = 64
+BROWSES_MAX: Final = 4
+"""Requests of one user that look at messages at once; the broker gives each some megabytes at a time."""
 RECEIPT_BYTES: Final = 12
 
 
@@ -85,21 +89,23 @@ happened."""
 
 
 class ReceiveFitting(Protocol):
-    """Up to ``most`` messages, the first one whatever it has, and no other one that does not fit."""
+    """Up to ``most`` messages, the first one whatever it has, and no other one that does not fit; ``buffer_bytes``
+    may lie ready besides."""
 
     async def __call__(
-        self, session: Any, destination: str, most: int, timeout: float, fits: Callable[[Any], bool], /
+        self, session: Any, destination: str, most: int, timeout: float, fits: Callable[[Any], bool],
+        buffer_bytes: int, /,
     ) -> list[Any]: ...
 
 
 class UserConnection:
     """``now_s``: a clock that never goes back; ``receive_fitting``: how messages are received; ``hand_over``: None:
-    every message is sent by a task; ``answers``: how large they may be. It is of use once :meth:`use` has given it a
-    connection."""
+    every message is sent by a task; ``answers``: how large they may be; ``prefetch_bytes``: what receives under way
+    have that is not answered. It is of use once :meth:`use` has given it a connection."""
 
     def __init__(
         self, now_s: Callable[[], float], receive_fitting: ReceiveFitting, hand_over: HandOver | None = None,
-        answers: Answers | None = None,
+        answers: Answers | None = None, prefetch_bytes: int = PREFETCH_BYTES_MAX,
     ) -> None:  # fmt: skip
         self.leases: Leases[Message] = Leases()
         self.ended = False
@@ -109,6 +115,8 @@ class UserConnection:
         self._receive_fitting = receive_fitting
         self._hand_over = hand_over
         self.answers = answers or Answers()
+        self._coming = PrefetchRoom(prefetch_bytes)
+        self._browsing = asyncio.Semaphore(BROWSES_MAX)
         self._lock = asyncio.Lock()
         self._session: Session | None = None
         self._producer: Producer | None = None
@@ -221,23 +229,27 @@ class UserConnection:
             )
         most = min(most, room)
         self._promised += most
-        weight = Weight(self.answers.one)
+        share = self._coming.take(self.answers.one)
+        weight = Weight(share)
         try:
-            session, _ = await self._open()
-            wait_s = max(wait_ms, ANSWER_MS_MIN) / 1000
-            found = await self._receive_fitting(session, f"queue:{queue}", most, wait_s, weight.fits)
+            try:
+                session, _ = await self._open()
+                wait_s = max(wait_ms, ANSWER_MS_MIN) / 1000
+                found = await self._receive_fitting(session, f"queue:{queue}", most, wait_s, weight.fits, share)
+            finally:
+                self._promised -= most
+            try:
+                taken = await self.answers.take(self, weight.size)
+            except BaseException:
+                self._later(self._give_back(found))
+                raise
+            try:
+                return self._held(queue, found, lease_ms), taken
+            except BaseException:
+                self.answers.give_back(self, taken)
+                raise
         finally:
-            self._promised -= most
-        try:
-            taken = await self.answers.take(self, weight.size)
-        except BaseException:
-            self._later(self._give_back(found))
-            raise
-        try:
-            return self._held(queue, found, lease_ms), taken
-        except BaseException:
-            self.answers.give_back(self, taken)
-            raise
+            self._coming.give_back(share)
 
     def _held(self, queue: str, found: list[Message], lease_ms: int) -> list[MessageHeld]:
         until_s = self._now_s() + lease_ms / 1000
@@ -251,9 +263,9 @@ class UserConnection:
                 unreadable = unreadable or error
                 self._later(self._give_back([message]))
                 continue
-            message.forget_body()
-            self.leases.hold(receipt, Lease(message, queue, until_s))
             held.append(MessageHeld(**row, receipt=receipt, delivery_count=message.delivery_count))
+            message.forget()
+            self.leases.hold(receipt, Lease(message, queue, until_s))
         if unreadable is not None and not held:
             raise unreadable
         if held:
@@ -326,6 +338,10 @@ class UserConnection:
     async def browse(self, queue: str, most: int, selector: str | None) -> tuple[list[MessageOut], bool, int]:
         """The first ``most`` messages that wait, whether there are more, and what their answer takes as in
         :meth:`receive`."""
+        async with self._browsing:
+            return await self._browse(queue, most, selector)
+
+    async def _browse(self, queue: str, most: int, selector: str | None) -> tuple[list[MessageOut], bool, int]:
         session, _ = await self._open()
         browser = await session.browser(queue, selector)
         found: list[ReceivedMessage] = []

@@ -324,7 +324,7 @@ class StompConnection(asyncio.Protocol):
         self._version = self._parser.version = version
         limits = self._door.limits
         self._parser.body_bytes_max, self._parser.head_bytes_max = limits.body_bytes_max, limits.head_bytes_max
-        self._session = StompSession(core, sessions, self, version)
+        self._session = StompSession(core, sessions, self, version, limits.prefetch_bytes)
         self._cancel_timers()
         self._door.known(self)
         told = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from raybroker.model.setting_listeners import PREFETCH_BYTES_MAX
 from raybroker.services.bounds import Bounds
 from raybroker.wire.stomp.parser import HEAD_BYTES_MAX
 
@@ -30,7 +31,7 @@ class Limits(NamedTuple):
     """``body_bytes_max``: imq.message.max_size; ``handshake_s``: for the login; ``unencrypted``: passcodes are taken
     from other machines without TLS (raybroker.authentication.unencrypted); ``login_bytes_max``: of the frame CONNECT,
     ``head_bytes_max``: of command and headers of every other one; ``frames_bytes_max``: of all clients' frames that
-    have not ended."""
+    have not ended; ``prefetch_bytes``: of bodies that wait for one client."""
 
     body_bytes_max: int
     handshake_s: float
@@ -38,4 +39,5 @@ class Limits(NamedTuple):
     login_bytes_max: int = HEAD_BYTES_UNKNOWN
     head_bytes_max: int = HEAD_BYTES_MAX
     frames_bytes_max: int = 128 << 20
+    prefetch_bytes: int = PREFETCH_BYTES_MAX
     bounds: Bounds = Bounds()

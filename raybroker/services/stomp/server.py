@@ -41,7 +41,8 @@ def stomp_server(
     limits = Limits(
         message_bytes_max(config["imq.message.max_size"]), config["raybroker.handshake.timeout_ms"] / 1000,
         config["raybroker.authentication.unencrypted"], config["raybroker.stomp.login_bytes_max"],
-        config["raybroker.stomp.headers_bytes_max"], config["raybroker.stomp.frames_bytes_max"], Bounds.of(config),
+        config["raybroker.stomp.headers_bytes_max"], config["raybroker.stomp.frames_bytes_max"],
+        config["raybroker.service.prefetch_bytes_max"], Bounds.of(config),
     )  # fmt: skip
     return lambda gateway: StompServer(
         gateway, limits, version, RefusalLog(now_ns).refused, tls, Answers.of(config, timeout_s=None)
@@ -140,8 +141,9 @@ class StompServer:
         allowed = self._tls is not None or self.limits.unencrypted
         require_private(connection.peer.rpartition(":")[0], allowed, "sslstomp")
         core = await self._gateway.core_as(
-            user, password, peer=connection.peer, client_id=client_id, client=f"STOMP {version}", ended=ended
-        )
+            user, password, peer=connection.peer, client_id=client_id, client=f"STOMP {version}", ended=ended,
+            bodies_bytes=self.limits.prefetch_bytes,
+        )  # fmt: skip
         return core, session_maker(core)
 
     def together(self, work: Callable[[], object]) -> None:

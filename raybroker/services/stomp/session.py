@@ -34,6 +34,8 @@ from raybroker.model.errors import (
     ResourceAllocationError,
 )
 from raybroker.model.names import is_temporary_name
+from raybroker.model.setting_listeners import PREFETCH_BYTES_MAX
+from raybroker.services.prefetch_room import PrefetchRoom
 from raybroker.services.stomp.destinations import Target, Temporaries, target
 from raybroker.services.stomp.handles import BrokerConnection
 from raybroker.services.stomp.headers import body_of, number, send_options, truth
@@ -67,6 +69,8 @@ SERIAL_CHARS_MAX: Final = 20
 """Of the number at the end of it."""
 
 
+SHARES: Final = 16
+"""A subscription has one part in so many, at most, of the room for what comes ahead of its client."""
 PLAIN_KNOWN_MAX: Final = 1024
 PLAIN_CHARS_MAX: Final = 300
 """So many destinations are known, as frames of SEND write them, of at most so many characters."""
@@ -100,14 +104,18 @@ class Client(Out, Protocol):
 
 class StompSession:
     """``core``: the connection to the broker, which is started, and of which ``session(mode)`` makes sessions;
-    ``client``: the other side."""
+    ``client``: the other side; ``prefetch_bytes``: what all subscriptions have that is not written to it."""
 
-    def __init__(self, core: BrokerConnection, session: MakeSession, client: Client, version: Version) -> None:
+    def __init__(
+        self, core: BrokerConnection, session: MakeSession, client: Client, version: Version,
+        prefetch_bytes: int = PREFETCH_BYTES_MAX,
+    ) -> None:  # fmt: skip
         self._core = core
         self._make_session = session
         self._client = client
         self._version = version
         self._temporaries = Temporaries()
+        self._coming, self._share_max = PrefetchRoom(prefetch_bytes), prefetch_bytes // SHARES
         self._subscriptions: dict[str, Subscription] = {}
         self._by_key: dict[str, Subscription] = {}
         self._keys = (f"{entropy.token(KEY_BYTES).hex()}-{number}" for number in itertools.count(1))
@@ -290,14 +298,20 @@ class StompSession:
             raise ProtocolError(f"{SHARED} and the name of the durable subscription differ: there is one name")
         destination = await self._destination(target(headers.get("destination")))
         session = self._session()
-        consumer = await opening.consumer(
-            session, destination, headers.get("selector"), prefetch, None, no_local, None, None, name=durable or shared,
-            durable=durable is not None, shared=shared is not None, recalls=False,
-        )  # fmt: skip
+        share = self._coming.take(self._share_max)
+        try:
+            consumer = await opening.consumer(
+                session, destination, headers.get("selector"), prefetch, None, no_local, None, None,
+                name=durable or shared, durable=durable is not None, shared=shared is not None, recalls=False,
+                buffer_bytes=share,
+            )  # fmt: skip
+        except BaseException:
+            self._coming.give_back(share)
+            raise
         key = next(self._keys)
         made = Subscription(
             name, key, ack, session, consumer, version=self._version, text_of=self._temporaries.text_of,
-            durable=durable, kind=destination.kind,
+            durable=durable, kind=destination.kind, share=share,
         )  # fmt: skip
         self._subscriptions[name] = self._by_key[key] = made
         self._client.receipt(frame)  # Before the first message.
@@ -332,6 +346,7 @@ class StompSession:
         if subscription.ack == AUTO:
             subscription.session.flush_lazily()
         await subscription.close()
+        self._coming.give_back(subscription.share)
         self._core.sessions.remove(subscription.session)
 
     # ---- ACK and NACK ------------------------------------------------------------------------------------------------

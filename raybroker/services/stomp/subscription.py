@@ -65,7 +65,7 @@ class Subscription:
 
     def __init__(
         self, name: str, key: str, ack: str, session: ReceivingSession, consumer: AnyConsumer, *, version: Version,
-        text_of: Callable[[str, str], str], durable: str | None, kind: str,
+        text_of: Callable[[str, str], str], durable: str | None, kind: str, share: int = 0,
     ) -> None:  # fmt: skip
         self.name = name
         self.key = key
@@ -74,6 +74,8 @@ class Subscription:
         """The name of its durable subscription."""
         self.lent = 0
         """Messages that open transactions acknowledge."""
+        self.share = share
+        """Of the room for what comes ahead of the client."""
         self.session = session
         self.consumer = consumer
         self._kind = kind
@@ -88,12 +90,12 @@ class Subscription:
         """Write messages until the consumer is closed; raises what ends it otherwise."""
         consumer = self.consumer
         while not consumer.closed:
-            message = consumer.take_one()
+            async with out.turn:  # Whoever waits for the turn has taken nothing yet.
+                message = consumer.take_one()
+                if message is not None:
+                    await self._write_batch(message, out)
             if message is None:
                 await asyncio.wrap_future(consumer.arrival_future())
-                continue
-            async with out.turn:
-                await self._write_batch(message, out)
 
     async def _write_batch(self, message: ReceivedMessage | None, out: Out) -> None:
         """A large message is a batch of its own, and waits until there is room for it."""
@@ -146,11 +148,12 @@ class Subscription:
             facts, self.name, f"{self.key}-{serial}", with_ack=self.ack != AUTO and self._version == "1.2"
         )
         headers.setdefault(CONTENT_TYPE, content_type)
+        frame = encode(Frame("MESSAGE", headers, body), self._version)
         if self.ack != AUTO:
-            message.forget_body()
+            message.forget()
             self._unacknowledged[serial] = message
             self._by_id[headers["message-id"]] = serial
-        return encode(Frame("MESSAGE", headers, body), self._version)
+        return frame
 
     def _reply_text(self, reply_to: str) -> str:
         kind, _, name = reply_to.rpartition(":")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol, TypeVar
 
 from raybroker.model.settings import ConfigView
@@ -38,9 +39,11 @@ class Gateway(Protocol):
 
 
 def users_of(
-    config: ConfigView, gateway: Gateway, make: Callable[[Callable[[], float]], U], *, by_address: bool = False
-) -> Users[U]:
-    """``make(now_s)`` makes what uses the connection of one who asks; see Users for the rest."""
+    config: ConfigView, gateway: Gateway, make: Callable[[Callable[[], float]], U], *, by_address: bool = False,
+    bodies_bytes: int = 0,
+) -> Users[U]:  # fmt: skip
+    """``make(now_s)`` makes what uses the connection of one who asks; ``bodies_bytes``: large bodies that its consumers
+    may have in memory, 0: any; see Users for the rest."""
     clock = SystemClock()
 
     def now_s() -> float:
@@ -49,7 +52,8 @@ def users_of(
     kinds = offered_by(config, gateway.service)
     offer = Offer(passwords=kinds != [TOKEN], tokens=TOKEN in kinds)
     most = max(1, config[f"imq.{gateway.service}.max_threads"] // 2)
-    return Users(gateway.connect_as, lambda: make(now_s), most=most, now_s=now_s, offer=offer, by_address=by_address)
+    connect: Connect = partial(gateway.connect_as, bodies_bytes=bodies_bytes) if bodies_bytes else gateway.connect_as
+    return Users(connect, lambda: make(now_s), most=most, now_s=now_s, offer=offer, by_address=by_address)
 
 
 def terms_of(config: ConfigView, broker: str, version: str, *, secure: str, pull_s: int = -1) -> Terms:

@@ -41,11 +41,12 @@ CLIENT: Final = "HTTP"
 
 class Connect(Protocol):
     """Connects as a user with a password, or with a token, by the handles of asyncio; raises SecurityError for a wrong
-    one. ``ended`` is called when the broker ends the connection."""
+    one. ``ended`` is called when the broker ends the connection; ``bodies_bytes``: large bodies that its consumers may
+    have in memory, 0: any."""
 
     async def __call__(
         self, user: str, password: str, *, token: str | None = None, peer: str, client: str,
-        ended: Callable[[BrokerError], object],
+        ended: Callable[[BrokerError], object], bodies_bytes: int = 0,
     ) -> Any: ...  # fmt: skip
 
 

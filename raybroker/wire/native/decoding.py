@@ -198,6 +198,7 @@ TO_HOST: Final[Decoders] = {
     wire.ACK: _ranged(wire.Ack, wire.ACK_HEAD, "an ACK"),
     wire.SETTLE: _settle,
     wire.BEGUN: _fixed(wire.Begun, wire.BEGUN_BODY, "BEGUN"),
+    wire.TAKEN: _fixed(wire.Taken, wire.BEGUN_BODY, "TAKEN"),
     wire.EXTEND: _ranged(wire.Extend, wire.EXTEND_HEAD, "an EXTEND"),
     wire.CREDIT: _fixed(wire.Credit, wire.CREDIT_BODY, "CREDIT"),
     wire.FLOW: _flow,

@@ -33,7 +33,7 @@ FRAME_HEAD: Final = struct.Struct("<IB")
 CALL, REPLY, FAILED, SEND, SENT, REFUSED, DELIVER, ACK, ACKED = range(1, 10)
 CREDIT, RELEASED, PROMOTED, PING, PONG, FLOW, EVENT = range(10, 17)
 SEND_TX, SETTLE, BEGUN, EXTEND, DRAIN, DRAINED, READY, WITHDRAWN = range(17, 25)
-SEND_LARGE, DELIVER_LARGE, RECALL, RECALLED = range(25, 29)
+SEND_LARGE, DELIVER_LARGE, RECALL, RECALLED, TAKEN = range(25, 30)
 MESSAGE_FRAMES: Final = frozenset((SEND, SEND_TX, DELIVER, SEND_LARGE, DELIVER_LARGE))
 """Frames that carry messages, and may be large."""
 
@@ -192,6 +192,14 @@ class Begun(NamedTuple):
     tag: int
 
 
+class Taken(NamedTuple):
+    """Nothing up to ``tag`` is in the buffer of a consumer any more that has a bound in bytes."""
+
+    handle: int
+    epoch: int
+    tag: int
+
+
 class Extend(NamedTuple):
     """The time in which deliveries first … last of each range have to be acknowledged begins again."""
 
@@ -300,7 +308,7 @@ class Event(NamedTuple):
 Frame = (
     Call | Reply | Failed | Send | Sent | Refused | Deliver | Ack | Acked | Credit | Released | Promoted | Ping | Pong
     | Flow | Event | SendTx | Settle | Begun | Extend | Drain | Drained | Ready | Withdrawn | SendLarge | DeliverLarge
-    | Recall | Recalled
+    | Recall | Recalled | Taken
 )  # fmt: skip
 
 
@@ -388,6 +396,10 @@ def settle(
 
 def begun(handle: int, epoch: int, tag: int) -> bytes:
     return FRAME_HEAD.pack(BEGUN_BODY.size + 1, BEGUN) + BEGUN_BODY.pack(handle, epoch, tag)
+
+
+def taken(handle: int, epoch: int, tag: int) -> bytes:
+    return FRAME_HEAD.pack(BEGUN_BODY.size + 1, TAKEN) + BEGUN_BODY.pack(handle, epoch, tag)
 
 
 def extend(handle: int, epoch: int, ranges: Sequence[tuple[int, int]]) -> bytes:

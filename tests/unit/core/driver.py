@@ -119,6 +119,7 @@ class Driver(Home):
         flow = rng.choice(("credit", "prefetch"))
         more: dict[str, Any] = {"no_ack": rng.random() < 0.1, "lease_ms": rng.choice((0, 0, 250))}
         more |= {"drain": rng.random() < 0.3, "remote": rng.random() < 0.5, "owner": rng.choice(("", "s1", "s2"))}
+        more["buffer_bytes"] = rng.choice((0, 0, 3, 8))
         if self.core.kind == "queue":
             more["selector"] = rng.choice(SELECTORS) if rng.random() < 0.5 else None
         else:
@@ -141,7 +142,7 @@ class Driver(Home):
         if consumer is None:
             return
         number = consumer.attachment
-        roll = rng.randrange(14)
+        roll = rng.randrange(15)
         if roll == 0:
             self.consumers.remove(number)
             self.do(cmd.DetachConsumer(number, lost=rng.random() < 0.5))
@@ -165,6 +166,8 @@ class Driver(Home):
             self.do(cmd.Drain(number, rng.choice((0, 1, 2, 5))))
         elif roll == 13:
             self.do(cmd.Missed(number, 1))
+        elif roll == 14:
+            self.do(cmd.Taken(number, max(consumer.next_tag - rng.randrange(1, 4), 0)))
         elif roll == 7 and not consumer.no_ack:
             txn = rng.choice([n for n, prepared in self.open_txns.items() if not prepared] or [0])
             if txn:

@@ -31,7 +31,7 @@ def test_all_of_a_destination_end_and_others_stay() -> None:
     assert attachments.end(one) == []
 
 
-def test_a_consumer_holds_what_it_has_not_acknowledged() -> None:
+def test_what_was_taken_back_from_a_consumer_with_a_deadline_may_not_leave() -> None:
     desk = Desk()
     home = desk.add()
     attachments = Attachments(1)
@@ -41,6 +41,9 @@ def test_a_consumer_holds_what_it_has_not_acknowledged() -> None:
     desk.executor.perform(home, attach)
     desk.put(home, "a", "b")
     (deliver,) = [one for one in desk.executor.effects if isinstance(one, Deliver)]
-    assert attachment.holds(deliver)
+    attachment.leased = True
+    assert attachment.may_leave(deliver)
     desk.executor.perform(home, cmd.DetachConsumer(attachment.number))
-    assert not attachment.holds(deliver)
+    assert not attachment.may_leave(deliver)
+    attachment.leased = False
+    assert attachment.may_leave(deliver), "nobody takes back what has no deadline"

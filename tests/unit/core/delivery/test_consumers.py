@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raybroker.core.blocks import message_mask as pk
+from raybroker.core.blocks.block_entry import BlockEntry
 from raybroker.core.delivery.consumers import Consumer, Consumers, Delivery
 from raybroker.core.delivery.run import Run
 from raybroker.model.errors import ResourceAllocationError
@@ -18,6 +19,13 @@ def consumer(number: int, credit: int = -1, *, no_ack: bool = False) -> Consumer
 
 def run(ordinal: int, mask: int, attempts: int = 0) -> Run:
     return Run(ordinal, ordinal, mask, attempts, 0, 4)
+
+
+def handed(to: Consumer, messages: Run, now_ms: int = 0) -> Delivery:
+    """All of a run, which is of a block of empty messages."""
+    delivery = to.handed(messages, now_ms, BlockEntry(messages.mask.bit_length(), 0, persistent=True))
+    assert delivery is not None
+    return delivery
 
 
 def single(delivery: Delivery) -> dict[int, tuple[int, int, int]]:
@@ -34,7 +42,7 @@ def test_settling_is_what_its_twin_does(runs: list[tuple[int, int]], acks: list[
     one = consumer(1)
     twin: dict[int, tuple[int, int, int]] = {}
     for ordinal, (mask, attempts) in enumerate(runs, start=1):
-        twin |= single(one.handed(run(ordinal, mask, attempts), 0))
+        twin |= single(handed(one, run(ordinal, mask, attempts)))
     assert len(twin) == one.next_tag - 1 == one.sent
     for first, last in acks:
         counted = one.count_of([(first, last)])
@@ -53,13 +61,13 @@ def test_settling_is_what_its_twin_does(runs: list[tuple[int, int]], acks: list[
 
 
 def test_a_delivery_counts_itself_as_an_attempt() -> None:
-    assert consumer(1).handed(run(5, 0b11, 3), 0) == Delivery(tag=1, count=2, run=run(5, 0b11, 4), until_ms=0)
+    assert handed(consumer(1), run(5, 0b11, 3)) == Delivery(tag=1, count=2, run=run(5, 0b11, 4), until_ms=0)
 
 
 def test_without_acknowledgements_nothing_is_kept() -> None:  # R-10
     one = Consumer(1, "prefetch", limit=2, no_ack=True, held=False)
     one.active = one.serving = True
-    one.handed(run(1, 0b11), 0)
+    handed(one, run(1, 0b11))
     assert not one.unsettled
     assert one.room() == 2
 
@@ -116,11 +124,11 @@ def test_a_consumer_keeps_its_turn_until_it_is_full_and_has_one_turn() -> None:
     first = consumers.next_with_room()
     assert first is not None
     assert first == consumers.next_with_room()
-    first[0].handed(run(1, 0b01), 0)
+    handed(first[0], run(1, 0b01))
     second = consumers.next_with_room()
     assert second is not None
     assert (second[0].attachment, second[1]) == (2, 1)
-    second[0].handed(run(1, 0b10), 0)
+    handed(second[0], run(1, 0b10))
     assert consumers.next_with_room() is None
     assert not consumers.turn
 
@@ -142,8 +150,8 @@ def leased(lease_ms: int) -> Consumer:
 
 def test_a_lease_is_over_at_its_time_and_not_before() -> None:  # B6
     one = leased(100)
-    one.handed(run(1, 0b11), 1000)
-    one.handed(run(2, 0b11), 1050)
+    handed(one, run(1, 0b11), 1000)
+    handed(one, run(2, 0b11), 1050)
     assert one.next_due_ms() == 1100
     assert one.overdue(1099) == []
     assert [item.tag for item in one.overdue(1100)] == [1]
@@ -153,7 +161,7 @@ def test_a_lease_is_over_at_its_time_and_not_before() -> None:  # B6
 
 def test_without_a_lease_nothing_is_ever_due() -> None:
     one = consumer(1)
-    one.handed(run(1, 1), 1000)
+    handed(one, run(1, 1), 1000)
     assert one.next_due_ms() is None
     assert one.overdue(1 << 60) == []
 
@@ -162,7 +170,7 @@ def test_without_a_lease_nothing_is_ever_due() -> None:
 def test_extending_moves_the_time_of_exactly_these(masks: list[int], first: int, last: int) -> None:  # B7
     one = leased(100)
     for ordinal, mask in enumerate(masks, start=1):
-        one.handed(run(ordinal, mask), 1000)
+        handed(one, run(ordinal, mask), 1000)
     before = {tag: row for item in one.unsettled for tag, row in single(item).items()}
     one.extend([(first, last)], 1040)
     assert {tag: row for item in one.unsettled for tag, row in single(item).items()} == before

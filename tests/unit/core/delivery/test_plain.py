@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from raybroker.core.blocks.block_entry import BlockEntry
 from raybroker.core.delivery import plain
 from raybroker.core.delivery.backlog import UNSORTED
 from raybroker.core.delivery.consumers import Consumer, Consumers
@@ -21,7 +22,7 @@ class Handed:
         self.found: list[tuple[int, int, int]] = []
 
     def hand_out(self, consumer: Consumer, run: Run) -> None:
-        consumer.handed(run, 0)
+        consumer.handed(run, 0, BlockEntry(run.mask.bit_length(), 0, persistent=True))
         self.found.append((consumer.attachment, run.ordinal, run.mask))
 
     def dies(self, dead: Dead) -> None:

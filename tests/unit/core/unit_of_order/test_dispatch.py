@@ -48,7 +48,7 @@ class Ordered:
         return one
 
     def hand_out(self, consumer: Consumer, run: Run) -> None:
-        consumer.handed(run, NOW)
+        consumer.handed(run, NOW, BlockEntry(run.mask.bit_length(), 0, persistent=True))
         names = self.held[run.ordinal].columns.units or ()
         got = " ".join(f"{name or '-'}{run.ordinal}" for i, name in enumerate(names) if run.mask >> i & 1)
         self.handed.append((consumer.attachment, got))

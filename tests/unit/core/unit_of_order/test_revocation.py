@@ -28,7 +28,7 @@ class Sessions:
         self.consumers.attach(one, active_max=-1, backup_max=0, name="d")
         one.active = one.serving = True
         for ordinal, mask in runs:
-            one.handed(Run(ordinal, ordinal, mask, 0, 0, 4), 0)
+            one.handed(Run(ordinal, ordinal, mask, 0, 0, 4), 0, self.held[ordinal])
             for index, name in enumerate(self.held[ordinal].columns.units or ()):
                 if name is not None and mask >> index & 1:
                     unit = self.units.setdefault(name, Unit(name))

@@ -42,7 +42,7 @@ class Home:
         self.consumers.attach(consumer, active_max=-1, backup_max=0, name="d")
         runs = self.plain.backlog.clear()
         for run in runs:
-            consumer.handed(run, 1_000)
+            consumer.handed(run, 1_000, BlockEntry(run.mask.bit_length(), 0, persistent=True))
             for name in self.state.names(run):
                 unit = self.state.units[name]
                 unit.head = None

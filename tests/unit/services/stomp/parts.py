@@ -25,7 +25,7 @@ def message(number: int, **more: Any) -> Any:
     facts = {
         "id": f"id-{number}", "body": f"m{number}", "body_type": "text", "properties": {}, "correlation_id": None,
         "reply_to": None, "type": None, "destination": "q", "timestamp": 1, "expiration": 0, "priority": 4,
-        "persistent": True, "delivery_count": 1, "unit_of_order": None, "forget_body": lambda: None,
+        "persistent": True, "delivery_count": 1, "unit_of_order": None, "forget": lambda: None,
     }  # fmt: skip
     made = SimpleNamespace(**{**facts, **more})
     made.inflated_bytes = lambda most: len(made.body)
