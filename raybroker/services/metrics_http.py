@@ -11,8 +11,9 @@
     /health/cluster                those of the cluster, as this broker sees it
 
 The methods are GET and HEAD; prometheus_client chooses the format by the header Accept.  A query that is not
-understood is refused (400).  A scrape that cannot be answered in time is an error of the scrape (503), never half a
-page.  Requests for the same page at the same time share one: many scrapers cost about as much as one.  With an
+understood is refused (400), and a scrape that cannot be answered in time is an error of the scrape (503), never half a
+page; errors look as those of the other services over HTTP.  Requests for the same page at the same time share one: many
+scrapers cost about as much as one.  With an
 ``Admission`` whoever asks says who he is (401), but for /healthy, /health/live and /health/ready, which say one word,
 and ask as well where raybroker.metrics.probes is false.  With a context for TLS the endpoint speaks https alone.
 """
@@ -47,6 +48,7 @@ from raybroker.services.http_bounds import Guard
 from raybroker.services.http_server import HttpServer
 from raybroker.services.metrics_access import REALM
 from raybroker.services.native import RefusalLog
+from raybroker.services.web.problems import CONTENT_TYPE, RefusedError, headers_of, problem, status_of
 from raybroker.system.clock import SystemClock
 from raybroker.transport.loops import new_event_loop
 from raybroker.transport.ports import bound_socket
@@ -105,7 +107,12 @@ class _Answer(NamedTuple):
     headers: Mapping[str, str] = {}
 
 
-_BUSY: Final = _Answer(503, _TEXT, b"too many scrapes at once; try again later\n")
+def _refused(error: BrokerError) -> _Answer:
+    """An error as every service over HTTP tells it."""
+    return _Answer(status_of(error), CONTENT_TYPE, json.dumps(problem(error)).encode(), headers_of(error))
+
+
+_BUSY: Final = _refused(RefusedError("too many scrapes at once; try again later", 503, retryable=True))
 R = TypeVar("R")
 
 
@@ -252,29 +259,28 @@ class Endpoint:
             return await self._respond(request)
         except SecurityError as error:
             self._refusals.refused(request.client.host if request.client else "", f"metrics: {error}")
-            text = f"{error}\n".encode()
             if isinstance(error, NotAdmittedError):
-                return _Answer(403, _TEXT, text, _FRESH)
-            return _Answer(401, _TEXT, text, {"WWW-Authenticate": REALM, **_FRESH})
-        except ConfigError as error:
-            return _Answer(400, _TEXT, f"{error}\n".encode())
+                return _refused(RefusedError(str(error), 403, _FRESH))
+            return _refused(RefusedError(str(error), 401, {"WWW-Authenticate": REALM, **_FRESH}))
+        except (ConfigError, RefusedError) as error:
+            return _refused(error)
         except (BrokerError, TimeoutError) as error:
-            return _Answer(503, _TEXT, f"the broker cannot be asked now: {error}\n".encode())
+            return _refused(RefusedError(f"the broker cannot be asked now: {error}", 503, retryable=True))
         except Exception:
             log.exception("a request for metrics failed")
-            return _Answer(500, _TEXT, b"the broker failed; its log tells\n")
+            return _refused(RefusedError("the broker failed; its log tells", 500))
         finally:
             self._requests -= 1
 
     async def _respond(self, request: Request) -> _Answer:
         path, headers = request.scope["path"], request.headers
         if request.method not in METHODS:
-            text = f"{request.method:.20} is not understood here; there are GET and HEAD\n"
-            return _Answer(405, _TEXT, text.encode(), {"Allow": ", ".join(METHODS)})
+            text = f"{request.method:.20} is not understood here; there are GET and HEAD"
+            raise RefusedError(text, 405, {"Allow": ", ".join(METHODS)})
         if path not in PARAMETERS:
             text = "/metrics, /metrics?tier=destination, /metrics/destinations?names=orders.*, /sd, /healthy"
             health = ", ".join(known for known in PARAMETERS if known.startswith(HEALTH))
-            return _Answer(404, _TEXT, f"there is: {text}, {health}\n".encode())
+            raise RefusedError(f"there is: {text}, {health}", 404)
         admission = self._admission
         if admission is not None and not (path in PUBLIC and admission.healthy_open):
             address = request.client.host if request.client else ""

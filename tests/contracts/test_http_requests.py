@@ -9,15 +9,21 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from raybroker.config import Config
 from raybroker.model.errors import ConfigError
+from raybroker.model.setting import PortRange
+from raybroker.services.metrics_access import TOKEN_FILE, metrics_access
+from raybroker.services.metrics_http import Endpoint
 from raybroker.services.web.origins import Origins
 from tests.contracts.test_http_admin import Administered
+from tests.unit.services.test_metrics_http import Broker
 
 PAGE: Final = "https://app.example"
 FOREIGN: Final[tuple[dict[str, str], ...]] = (
@@ -44,7 +50,7 @@ ADMINISTRATION: Final[dict[str, tuple[str, str, dict[str, Any]]]] = {
 
 class Doors:
     """A broker with the services httpjms and httpadmin, where pages of PAGE may ask; ``ann`` and ``root`` are clients
-    of them."""
+    of them.  An endpoint of metrics for those with a token, ``scraper``."""
 
     def __init__(self, folder: Path, opened: ExitStack) -> None:
         self.served = Administered(folder, opened, **{"raybroker.http.cors.origins": PAGE})
@@ -52,6 +58,13 @@ class Doors:
         self.ann, self.root = (
             self.served.client(user, base_url=f"http://127.0.0.1:{port}") for user, port in self.ports.items()
         )
+        endpoint = Endpoint(Broker(), list)
+        token = folder / TOKEN_FILE
+        token.write_text("0123456789abcdef0123456789abcdef\n")
+        token.chmod(0o600)
+        endpoint.admit(metrics_access(Config.of({"imq.service.activelist": "jms"}), folder, lambda: 0.0))
+        self.ports["scraper"] = urlsplit(endpoint.start("127.0.0.1", PortRange(0, 0))).port or 0
+        opened.callback(endpoint.stop)
         assert self.ann.post("/queues/q/messages", json={"body": "stays"}).status_code == 201
 
     def of(self, what: str) -> httpx.Client:
@@ -135,12 +148,15 @@ def test_what_is_no_origin_is_named(text: str) -> None:
 
 HEAD: Final = b"Connection: close\r\nAuthorization: Basic YW5uOnNlY3JldA==\r\n"
 HOST: Final = b"Host: x\r\n"
+HEALTH: Final = {"ann": b"/health", "root": b"/health", "scraper": b"/healthy"}
+ASKS: Final = {"ann": b"/queues/q/messages", "root": b"/destinations", "scraper": b"/metrics"}
 
 
-@pytest.mark.parametrize("user", ["ann", "root"])
+@pytest.mark.parametrize("user", ["ann", "root", "scraper"])
 @pytest.mark.parametrize(
     ("request_bytes", "status", "told"),
     [
+        (b"BREW /health HTTP/1.1\r\nConnection: close\r\n" + HOST + b"\r\n", 400, "no HTTP"),
         (b"GET /health HTTP/1.1\r\n" + HOST + HEAD + HEAD + b"\r\n", 400, "authorization twice"),
         (b"GET /health HTTP/1.1\r\n" + HOST + HOST + HEAD + b"\r\n", 400, "host twice"),
         (b"GET /health HTTP/1.1\r\n" + HEAD + b"\r\n", 400, "no header host"),
@@ -155,14 +171,43 @@ HOST: Final = b"Host: x\r\n"
 def test_a_head_that_is_not_right_is_refused_as_every_request_is(
     doors: Doors, user: str, request_bytes: bytes, status: int, told: str
 ) -> None:
-    found, head, body = doors.said(user, request_bytes)
+    health = HEALTH[user]
+    found, head, body = doors.said(user, request_bytes.replace(b"/health", health))
     assert (found, b"content-type: application/problem+json" in head, b"connection: close" in head) == (
         status, True, True,
     )  # fmt: skip
     problem = json.loads(body)
     assert (problem["status"], told in problem["detail"]) == (status, True), problem
-    assert doors.said(user, b"GET /health HTTP/1.0\r\nConnection: close\r\n\r\n")[0] == 200, "1.0 has no Host"
-    assert doors.said(user, b"GET /health HTTP/1.1\r\nConnection: close\r\n" + HOST + b"\r\n")[0] == 200
+    assert doors.said(user, b"GET " + health + b" HTTP/1.0\r\nConnection: close\r\n\r\n")[0] == 200, "1.0 has no Host"
+    assert doors.said(user, b"GET " + health + b" HTTP/1.1\r\nConnection: close\r\n" + HOST + b"\r\n")[0] == 200
+
+
+@pytest.mark.parametrize("user", ["ann", "root", "scraper"])
+@pytest.mark.parametrize(
+    ("line", "more", "status", "with_header"),
+    [
+        (b"GET /nowhere", b"", 404, b""),
+        (b"DELETE /health", b"", 405, b"allow: get, head\r\n"),
+        (b"GET /asks", b"", 401, b"www-authenticate: "),
+        (b"GET /asks", b"Authorization: Basic bm9ib2R5OndoYXQ=\r\n", 401, b"www-authenticate: "),
+        (b"GET /asks", b"Authorization: Bearer x\r\n", 401, b"www-authenticate: "),
+        (b"GET /asks", b"Authorization: Nonsense\r\n", 401, b"www-authenticate: "),
+    ],
+)  # fmt: skip
+def test_every_listener_refuses_in_the_same_words(
+    doors: Doors, user: str, line: bytes, more: bytes, status: int, with_header: bytes
+) -> None:
+    asked = line.replace(b"/health", HEALTH[user]).replace(b"/asks", ASKS[user])
+    rest = b" HTTP/1.1\r\nConnection: close\r\n" + HOST + more + b"\r\n"
+    found, head, body = doors.said(user, asked + rest)
+    assert (found, b"content-type: application/problem+json" in head, with_header in head) == (status, True, True), head
+    problem = json.loads(body)
+    assert (problem["status"], problem["retryable"]) == (status, False)
+    assert {"type", "title", "detail", "code", "definite"} <= problem.keys()
+    if line.startswith(b"GET"):  # HEAD is GET without the body.
+        again, its_head, nothing = doors.said(user, asked.replace(b"GET", b"HEAD") + rest)
+        assert (again, nothing) == (status, b"")
+        assert b"content-length: %d\r\n" % len(body) in its_head + b"\r\n"
 
 
 def test_head_is_get_without_the_body_and_get_changes_nothing(doors: Doors) -> None:

@@ -260,7 +260,7 @@ def test_with_an_admission_everything_asks_for_credentials_and_health_unless_it_
     try:
         for path in ("/metrics", "/metrics?tier=all", "/metrics/destinations", "/sd", "/healthy"):
             status, body, headers = get(base + path)
-            assert (status, body) == (401, b"say the word\n")
+            assert (status, json.loads(body)["detail"]) == (401, "say the word")
             assert headers["WWW-Authenticate"].startswith("Basic ")
             assert broker.asked == []
             assert get(base + path, Authorization="Bearer word")[0] == 200
