@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import httpx
 import pytest
 
+from raybroker.errors import ConfigError
 from tests.contracts.test_services import Outside
 
 COUNT = 1500
@@ -34,6 +35,20 @@ def test_handles_list_them_all(outside: Outside) -> None:
     assert len(json.dumps(rows)) > 2 << 20, "it is longer than a frame"
     assert [len(admin.list_destinations()) for _ in range(3)] == [len(rows)] * 3
     assert outside.admin.list_connections(user="root"), "the connection goes on"
+
+
+def test_a_request_that_is_too_long_says_so_and_what_to_do(outside: Outside) -> None:
+    admin = outside.connect("root", "admin").admin()
+    block = bytes(600 << 10)
+    asked: dict[str, Callable[[], object]] = {
+        "import_messages": lambda: admin.import_messages("queue", "q", [block, block]),
+        "create_template": lambda: admin.create_template("t", JMSXUserID="x" * (2 << 20)),
+    }
+    for verb, ask in asked.items():
+        told = rf"the request {verb} is too long: .* allowed are 1048576 .*less at a time"
+        with pytest.raises(ConfigError, match=told):
+            ask()
+        assert admin.list_services(), "the connection goes on"
 
 
 def test_administration_over_http_lists_them_all(outside: Outside) -> None:

@@ -19,7 +19,7 @@ import msgpack
 
 from raybroker.model import failure
 from raybroker.model.block import BLOCK_BYTES_MAX, Block
-from raybroker.model.errors import ProtocolError
+from raybroker.model.errors import ConfigError, ProtocolError
 from raybroker.model.large_block import LargeBlock
 from raybroker.model.record import Buffer
 
@@ -318,12 +318,24 @@ Frame = (
 def _control(kind: int, value: Any) -> bytes:
     body: bytes = msgpack.packb(value, use_bin_type=True)
     if len(body) > CONTROL_BYTES_MAX:
-        raise ProtocolError(f"a control frame of {len(body)} bytes; allowed are {CONTROL_BYTES_MAX}")
+        raise ProtocolError(f"a control frame of {len(body)} bytes; allowed are {CONTROL_BYTES_MAX} (1 MiB)")
     return FRAME_HEAD.pack(len(body) + 1, kind) + body
 
 
 def call(request: int, op: str, args: dict[str, Any]) -> bytes:
-    return _control(CALL, (request, op, args))
+    """Raises ConfigError for a request that is too long."""
+    try:
+        return _control(CALL, (request, op, args))
+    except ProtocolError as error:
+        raise ConfigError(
+            f"the request {_asked(op, args)} is too long: {error}; give it less at a time, fewer rows or shorter values"
+        ) from None
+
+
+def _asked(op: str, args: dict[str, Any]) -> str:
+    """What a request asks for: of one to a connection service its method, of an administrative one the verb."""
+    method = args.get("method", op)
+    return str(args["args"][0]) if method == "admin" and args.get("args") else str(method)
 
 
 def reply(request: int, result: Any) -> bytes:
