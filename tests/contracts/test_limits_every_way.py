@@ -3,12 +3,14 @@
 Eight messages of ten bytes are to come into a queue that may hold three.  Under REJECT_NEWEST what clients send to the
 full queue is refused, and what administrators and the broker itself would put there stays where it is, under
 FLOW_CONTROL as well.  A queue that removes (REMOVE_OLDEST, REMOVE_LOW_PRIORITY) ends up with the three newest.  How
-FLOW_CONTROL makes clients wait is in ``test_limits.py``.
+FLOW_CONTROL makes native clients wait is in ``test_limits.py``; those of gateways are not answered before there is
+room.
 """
 
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -22,7 +24,7 @@ import pytest
 import raybroker as rb
 from raybroker.errors import BrokerError, ResourceAllocationError
 from tests.contracts.cluster_rig import ClusterRig
-from tests.contracts.handles import take
+from tests.contracts.handles import WAIT_S, take
 from tests.contracts.stomp_rig import Bare
 from tests.contracts.test_services import Outside, until
 
@@ -226,16 +228,36 @@ def by_stomp(limited: Limited) -> None:
         client.close()
 
 
+def patient_rest(limited: Limited) -> list[str]:
+    with httpx.Client(base_url=f"http://127.0.0.1:{limited.ports['httpjms']}", auth=("ann", "secret")) as client:
+        path = f"/queues/{limited.queue}/messages"
+        return [str(client.post(path, json={"body": body}, timeout=WAIT_S).status_code) for body in BODIES]
+
+
+def patient_stomp(limited: Limited) -> list[str]:
+    client, answers = Bare(limited.ports["stomp"]), []
+    client.login("ann")
+    client.socket.settimeout(WAIT_S)
+    for body in BODIES:
+        client.send("SEND", {"destination": f"/queue/{limited.queue}", "receipt": body}, body.encode())
+        frame = client.receive()
+        answers.append(frame.command if frame is not None else "")
+    client.close()
+    return answers
+
+
+PATIENT: Final = {"rest": patient_rest, "stomp": patient_stomp}
 CLIENTS: Final = {
     "send": sent, "async": sent_async, "many": sent_many, "non-persistent": sent_without_waiting,
     "transaction": committed, "xa": committed_xa, "delayed": delayed, "rest": by_rest, "stomp": by_stomp,
 }  # fmt: skip
 BROKERS: Final = {"scheduled": scheduled, "moved": moved, "imported": imported, "retried": retried, "died": died}
+GATEWAYS: Final = ("rest", "stomp")
 WAYS: Final = {**CLIENTS, **BROKERS}
 TABLE: Final = [
     (limit, behaviour, way)
     for limit in LIMITS for behaviour in BEHAVIOURS for way in WAYS
-    if behaviour != "FLOW_CONTROL" or way in BROKERS
+    if behaviour != "FLOW_CONTROL" or way in BROKERS or way in GATEWAYS
     if limit != "quota" or (behaviour == "REJECT_NEWEST" and way != "non-persistent")
 ]  # fmt: skip
 """A quota refuses, whatever the queue does at its own limits; what is not persistent does not wait for its room."""
@@ -269,6 +291,24 @@ def test_no_way_in_goes_beyond_the_limit(limited: Limited, limit: str, behaviour
     elif way != "scheduled":
         assert found == BODIES[-ROOM:]
     limited.admin.purge_destination("queue", DMQ)
+
+
+@pytest.mark.parametrize("way", GATEWAYS)
+def test_who_is_held_over_a_gateway_is_answered_when_there_is_room(limited: Limited, way: str) -> None:
+    """D-10: with a receipt, or a status of success, and no message is taken twice or lost"""
+    limited.make()
+    limited.limit("FLOW_CONTROL", "count")
+    answers: list[str] = []
+    thread = threading.Thread(target=lambda: answers.extend(PATIENT[way](limited)))
+    thread.start()
+    until(lambda: limited.admin.query_destination("queue", limited.queue)["throttled"])
+    assert limited.held() == ROOM
+    assert thread.is_alive(), "it is not answered"
+    consumer = limited.patient.session(ack="none").consumer(limited.queue)
+    found = [message.body for message in take(consumer, SENT)]
+    thread.join(WAIT_S)
+    assert [body.decode() if isinstance(body, bytes) else body for body in found] == BODIES
+    assert answers == [{"rest": "201", "stomp": "RECEIPT"}[way]] * SENT
 
 
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)
