@@ -77,10 +77,16 @@ class Destination(ABC):
         self.kept = False
         """The host has something to do for it later, so it is never idle."""
 
-    def step(self, command: cmd.Command, *, now_ms: int) -> Outcome:
-        """Do what ``command`` asks. Raises a BrokerError and changes nothing when it is not allowed."""
+    def step(self, command: cmd.Command, *, now_ms: int, ahead_ms: int = 0) -> Outcome:
+        """Do what ``command`` asks. Raises a BrokerError and changes nothing when it is not allowed.
+
+        ``now_ms``: time that is measured, ``ahead_ms``: how far the wall clock is ahead of it; see Step.
+        """
         current = self.current
-        out = current.begin(now_ms)
+        if ahead_ms != current.ahead_ms:
+            for queue in self.queues.values():
+                queue.delayed.put_off_births(current.ahead_ms - ahead_ms)
+        out = current.begin(now_ms, ahead_ms)
         _HANDLERS[type(command)](self, command, out)
         if current.touched:
             if self.policy.removing is not None and type(command) in _GIVING_BACK:
@@ -200,10 +206,10 @@ class Destination(ABC):
     def _tick(self, command: cmd.Tick, out: Outcome) -> None:
         """Whatever was to happen by now: ends of pauses, births, deadlines, and the scan for what has expired."""
         current, paused = self.current, self.policy.paused
-        for which in [w for w, until_ms in paused.items() if 0 < until_ms <= current.now_ms]:
+        for which in [w for w, until_ms in paused.items() if 0 < until_ms <= current.wall_ms]:
             self._resume(which)
         for until_ms in paused.values():
-            current.wake(until_ms or None)
+            current.wake(until_ms - current.ahead_ms if until_ms else None)
         if self.ended_before:
             self.ended_before = False
             for queue in self.queues.values():
@@ -296,7 +302,7 @@ class Destination(ABC):
         if command.which not in PAUSES:
             raise IllegalStateError(f"{command.which!r} cannot be paused; {', '.join(PAUSES)} can")
         self.policy.paused[command.which] = command.until_ms
-        self.current.wake(command.until_ms or None)
+        self.current.wake(command.until_ms - self.current.ahead_ms if command.until_ms else None)
         if command.which != "consumption":
             self.admission.tell_producers()
 

@@ -18,7 +18,7 @@ class ExpiryScan:
         self._step = step
         self._index = block_index
         self._soonest: list[tuple[int, int]] = []
-        """(when, block), the first first."""
+        """(when by the wall clock, block), the first first."""
         self.scan_ms = 0
         self.next_scan_ms = 0
 
@@ -37,19 +37,19 @@ class ExpiryScan:
     def due(self) -> dict[int, int]:
         """Block → what of it has expired, if it is time to look; every block is looked at when its first message is
         due."""
-        now_ms = self._step.now_ms
+        now_ms, wall_ms = self._step.now_ms, self._step.wall_ms
         chosen: dict[int, int] = {}
         if not self.scan_ms or not self.next_scan_ms or now_ms < self.next_scan_ms:
             return chosen
         self.next_scan_ms = 0
         again: list[tuple[int, int]] = []
-        while self._soonest and self._soonest[0][0] <= now_ms:
+        while self._soonest and self._soonest[0][0] <= wall_ms:
             _, ordinal = heappop(self._soonest)
             block = self._index.held.get(ordinal)
             if block is None or block.columns.expires is None:
                 continue
-            chosen[ordinal] = block.expired(block.everything & ~block.done, now_ms)
-            later = min((t for t in block.columns.expires if t > now_ms), default=NEVER)
+            chosen[ordinal] = block.expired(block.everything & ~block.done, wall_ms)
+            later = min((t for t in block.columns.expires if t > wall_ms), default=NEVER)
             if later < NEVER:
                 again.append((later, ordinal))
         for item in again:
@@ -58,4 +58,4 @@ class ExpiryScan:
 
     def look_again(self, ordinal: int) -> None:
         """Something of the block has expired and was in nobody's reach: it may come back."""
-        heappush(self._soonest, (self._step.now_ms, ordinal))
+        heappush(self._soonest, (self._step.wall_ms, ordinal))

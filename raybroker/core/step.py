@@ -16,29 +16,35 @@ from raybroker.model.record import NOTE, Entry
 class Step:
     """One object for all steps of a destination, one after another.
 
+    now_ms        time that is measured: it goes on evenly.  Durations are by it, and so is ``wake``
+    ahead_ms      how far the wall clock is ahead of it.  Points in time are by ``wall_ms``, and so is what is written
     destination   its number, for records
     touched       numbers of the delivery queues that may have something to hand out at the end of the step
     read_headers  the headers of a held block, from wherever they are; the engine sets it
     arriving      headers of the block that this step brings: whoever reads blocks does not have it yet
     """
 
-    __slots__ = ("arriving", "destination", "now_ms", "out", "read_headers", "touched")
+    __slots__ = ("ahead_ms", "arriving", "destination", "now_ms", "out", "read_headers", "touched", "wall_ms")
 
     def __init__(self, destination: int) -> None:
         self.destination = destination
-        self.now_ms = 0
+        self.now_ms = self.wall_ms = self.ahead_ms = 0
         self.out = Outcome()
         self.touched: dict[int, None] = {}
         self.read_headers: Callable[[int], Content | None] = lambda ordinal: None
         self.arriving: Content | None = None
 
-    def begin(self, now_ms: int) -> Outcome:
+    def begin(self, now_ms: int, ahead_ms: int = 0) -> Outcome:
         """A step begins; returns its outcome, in which nothing is decided yet."""
-        self.now_ms = now_ms
+        self.now_ms, self.ahead_ms, self.wall_ms = now_ms, ahead_ms, now_ms + ahead_ms
         self.touched.clear()
         self.arriving = None
         out = self.out = Outcome()
         return out
+
+    def at(self, now_ms: int, ahead_ms: int) -> None:
+        """It is that time, though no step begins."""
+        self.now_ms, self.ahead_ms, self.wall_ms = now_ms, ahead_ms, now_ms + ahead_ms
 
     def touch(self, queue: int) -> None:
         """Something has changed that may let the delivery queue hand out messages."""

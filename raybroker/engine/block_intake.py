@@ -8,9 +8,10 @@ from raybroker.core.destination import Destination
 from raybroker.core.unit_of_work import SINGLE
 from raybroker.engine.destination_registry import DestinationRegistry
 from raybroker.engine.executor import Executor
+from raybroker.engine.measured_time import MeasuredTime
 from raybroker.engine.memory_protection import MemoryProtection
 from raybroker.engine.overrides import columns_of, overridden, overrides, parts_in
-from raybroker.engine.ports import Clock, Codec
+from raybroker.engine.ports import Codec
 from raybroker.model.block import Block
 from raybroker.model.settings import DestinationAttributes
 from raybroker.model.units import default_unit
@@ -20,12 +21,13 @@ class BlockIntake:
     """Makes the commands that send blocks of clients."""
 
     def __init__(
-        self, executor: Executor, registry: DestinationRegistry, codec: Codec, clock: Clock, memory: MemoryProtection
-    ) -> None:
+        self, executor: Executor, registry: DestinationRegistry, codec: Codec, time: MeasuredTime,
+        memory: MemoryProtection,
+    ) -> None:  # fmt: skip
         self._has_room = executor.has_room
         self._definitions = registry.definitions
         self._codec = codec
-        self._now_ms = clock.now_ms
+        self._time = time
         self._memory = memory
         self._attributes: DestinationAttributes | None = None
         """Of the destination that got the latest block: mostly the next one's too."""
@@ -49,11 +51,11 @@ class BlockIntake:
             codec = self._codec
             heads = block.header_lengths() if attributes.maximumMessageSize >= 0 else None
             if overrides(attributes):
-                block = overridden(attributes, block, self._now_ms())
+                block = overridden(attributes, block, self._time.wall_ms())
             if attributes.unitOfOrder:
                 block = codec.in_unit(block, default_unit(home.kind, home.name))
             if attributes.unitOfWorkHandlingPolicy == SINGLE:
-                parts = parts_in(codec, block, self._now_ms())
+                parts = parts_in(codec, block, self._time.now_ms())
             if attributes.duplicateWindowMs > 0:
                 ids = codec.dedup_ids(block)
         simple = block.plain and not block.headers_bytes and parts is None

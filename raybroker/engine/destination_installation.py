@@ -11,8 +11,8 @@ from raybroker.engine.block_reader import BlockReader
 from raybroker.engine.checkpoint import Definition, Recovered
 from raybroker.engine.destination_registry import DestinationRegistry
 from raybroker.engine.live_settings import LiveSettings
+from raybroker.engine.measured_time import MeasuredTime
 from raybroker.engine.policies import Hold, own_attributes
-from raybroker.engine.ports import Clock
 from raybroker.engine.wakeups import Wakeups
 from raybroker.model.settings import ConfigView
 
@@ -27,7 +27,7 @@ class DestinationInstallation:
         cache: BlockCache,
         blocks: BlockReader,
         wakeups: Wakeups,
-        clock: Clock,
+        time: MeasuredTime,
         config: ConfigView,
         settings: LiveSettings,
         hold: Hold = own_attributes,
@@ -36,7 +36,7 @@ class DestinationInstallation:
         self._cache = cache
         self._blocks = blocks
         self._wakeups = wakeups
-        self._clock = clock
+        self._time = time
         self._config = config
         self._settings = settings
         self._hold = hold
@@ -54,7 +54,7 @@ class DestinationInstallation:
                 self._registry.next_number, definition.name, self._hold(definition),
                 reap_ms=self._reap_ms(definition),
             )
-            home.counters.since_ms = self._clock.now_ms()
+            home.counters.since_ms = self._time.wall_ms()
             self._registry.next_number += 1
         self._install(home, definition)
         return home
@@ -63,12 +63,13 @@ class DestinationInstallation:
         """Rebuild what a store held; returns the numbers of empty auto-created destinations that are gone."""
         self._registry.next_number = found.next_number
         gone: list[int] = []
+        now_ms, ahead_ms = self._time.look(), self._time.ahead_ms
         for number, recovery in sorted(found.recoveries.items()):
             definition = found.definitions.get(number)
             if definition is not None:
                 home = recovery.finish(
                     definition.name, self._hold(definition), kind=definition.kind,
-                    reap_ms=self._reap_ms(definition), now_ms=self._clock.now_ms(),
+                    reap_ms=self._reap_ms(definition), now_ms=now_ms, ahead_ms=ahead_ms,
                     decided=found.transactions.decided,
                 )  # fmt: skip
                 needed = home.block_index.messages or home.has_durable_queues() or found.schedules.needs(number)
@@ -98,26 +99,26 @@ class DestinationInstallation:
         self._registry.destinations[definition.key] = home
         self._registry.definitions[home.number] = definition
         if home.reap_ms is not None:
-            home.idle_since_ms = self._clock.now_ms()
+            home.idle_since_ms = self._time.now_ms()
             self._wakeups.wake(home.number, self._reap_at(home))
         if home.block_index.messages:  # The scan also finds messages that died before a restart.
-            home.expiry.next_scan_ms = self._clock.now_ms()
+            home.expiry.next_scan_ms = self._time.now_ms()
             self._wakeups.wake(home.number, home.expiry.next_scan_ms)
 
     def _pause_again(self, home: Destination, definition: Definition) -> None:
         """Pauses of an administrator outlast a restart, and attributes may ask for a pause at every start."""
-        now_ms = self._clock.now_ms()
+        wall_ms = self._time.wall_ms()
         for part, until_ms in definition.paused.items():
-            if until_ms == 0 or until_ms > now_ms:
+            if until_ms == 0 or until_ms > wall_ms:
                 home.paused[part] = until_ms
                 if until_ms:
-                    self._wakeups.wake(home.number, until_ms)
+                    self._wakeups.wake(home.number, self._time.measured(until_ms))
         for part in ("production", "insertion", "consumption"):
             if getattr(definition.attributes, f"{part}PausedAtStartup"):
                 home.paused[part] = 0
 
     def _reap_at(self, home: Destination) -> int:
-        return self._clock.now_ms() + (home.reap_ms or 0)
+        return self._time.now_ms() + (home.reap_ms or 0)
 
     def _reap_ms(self, definition: Definition) -> int | None:
         return self._config["imq.autocreate.reaptime"] * 1000 if definition.auto_created else None

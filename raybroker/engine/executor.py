@@ -19,8 +19,9 @@ from raybroker.core.destination import Destination
 from raybroker.core.outcome import Effect, Outcome
 from raybroker.engine.block_cache import BlockCache
 from raybroker.engine.effect_dispatcher import EffectDispatcher
+from raybroker.engine.measured_time import MeasuredTime
 from raybroker.engine.observers import Observers
-from raybroker.engine.ports import Clock, Committer, Store
+from raybroker.engine.ports import Committer, Store
 from raybroker.engine.runner import Runner
 from raybroker.engine.wakeups import Wakeups
 from raybroker.model.block import Block
@@ -54,7 +55,7 @@ class Executor:
     def __init__(
         self,
         store: Store,
-        clock: Clock,
+        time: MeasuredTime,
         cache: BlockCache,
         wakeups: Wakeups,
         effects: EffectDispatcher,
@@ -69,7 +70,7 @@ class Executor:
         self.failure: BrokerError | None = None
         self.payload: Callable[[Block], Payload] = payload_of
         self._store = store
-        self._now_ms = clock.now_ms
+        self._time = time
         self._cache = cache
         self._wake = wakeups.wake
         self._handlers = effects.handlers
@@ -108,7 +109,8 @@ class Executor:
             return None
         self._performing += 1
         try:
-            outcome = home.step(command, now_ms=self._now_ms())
+            time = self._time
+            outcome = home.step(command, now_ms=time.look(), ahead_ms=time.ahead_ms)
             records: Sequence[Entry] = outcome.records
             effects, ordinal = outcome.after_durable, outcome.accepted
             durable = partial(self._release, home, effects) if effects else None
@@ -141,10 +143,10 @@ class Executor:
         self._performing += 1
         try:
             records: list[Entry] = []
-            now_ms = self._now_ms()
+            now_ms, ahead_ms = self._time.look(), self._time.ahead_ms
             waited = [(home.number, block) for home, command, _ in steps for block in _waiting(home, command)]
             for home, command, block in steps:
-                outcome = home.step(command, now_ms=now_ms)
+                outcome = home.step(command, now_ms=now_ms, ahead_ms=ahead_ms)
                 outcomes.append(outcome)
                 if block is not None:
                     records += self._keep(home, outcome, block)[0]
@@ -205,6 +207,13 @@ class Executor:
         self._checkpointing = True
         self.append([self._checkpoint_entry()], partial(self._checkpoint_done, done))
 
+    def checkpoint_now(self) -> bool:
+        """:meth:`checkpoint`; False when one is under way, which may say what was true before."""
+        if self._checkpointing or self.failure is not None:
+            return False
+        self.checkpoint()
+        return True
+
     def _checkpoint_done(self, done: Done | None) -> None:
         self._checkpointing = False
         if done is not None:
@@ -238,7 +247,7 @@ class Executor:
         if outcome.wake_at is not None:
             self._wake(home.number, outcome.wake_at)
         if outcome.unfinished:
-            self._wake(home.number, self._now_ms())
+            self._wake(home.number, self._time.now_ms())
         for ordinal in outcome.damaged:
             self.later(partial(self._damaged, home, ordinal))
 

@@ -11,7 +11,7 @@ After a store error the host *fails stop*: no further effect is released, every 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from raybroker.core import command as cmd
 from raybroker.core.destination import Destination
@@ -45,6 +45,7 @@ from raybroker.engine.inspection import Inspection
 from raybroker.engine.large_bodies import LargeBodies
 from raybroker.engine.life_cycle import LifeCycle
 from raybroker.engine.live_settings import LiveSettings
+from raybroker.engine.measured_time import MeasuredTime
 from raybroker.engine.memory_protection import MemoryProtection
 from raybroker.engine.message_composition import MessageComposition
 from raybroker.engine.message_moves import MessageMoves
@@ -73,6 +74,9 @@ from raybroker.model.errors import BrokerError
 from raybroker.model.record import NOTE, Entry
 from raybroker.model.settings import ConfigView
 
+WRITTEN_EVERY_MS: Final = 10_000
+"""A clock that is set again and again makes the host write its whole state no more often than that."""
+
 
 class Host:
     """See the module. ``incarnation`` grows with every start over the same store.
@@ -81,7 +85,7 @@ class Host:
     identity  64 bits that nobody else has: the producer of what the host itself sends (dead messages, moved ones)
     broker    its broker's name, for what is written on dead messages
     idle      called with (type, name) of a destination that is over: auto-created and unused, or temporary and left
-    alarm     called with a time, milliseconds, at which ``tick`` should be called at the latest
+    alarm     called with a time, measured milliseconds, at which ``tick`` should be called at the latest
     forward   the way to destinations of other hosts
     report    takes a line for the log
     paging    where bodies go that are not stored and do not fit into ``buffer_bytes``; None: they stay in memory
@@ -112,10 +116,12 @@ class Host:
     ) -> None:
         self.store = store
         self.clock = clock
+        self.time = MeasuredTime(clock)
         self.config = config
         self.codec = codec
         self.incarnation = incarnation
         self.report = report or _unheard
+        self._unwritten, self._written_ms = False, 0
         self._broker = broker
         self._forward = forward
         self._idle = idle
@@ -124,14 +130,14 @@ class Host:
         self.attachments = Attachments(incarnation)
         self.sessions = Sessions()
         self.signals = ProducerSignals(self.attachments)
-        self.pager = None if paging is None else Pager(paging, buffer_bytes, clock, self.report, codec.unpacked)
+        self.pager = None if paging is None else Pager(paging, buffer_bytes, self.time, self.report, codec.unpacked)
         cached = config["raybroker.memory.block_cache_bytes"]
         self.cache = BlockCache(store, cached, self.pager, bodies, codec.unpacked)
         self.own = OwnSends(self.registry, codec, identity)
         self._observers = Observers()
         self.watch = ConsumerWatch(self.attachments, self._observers)
         self._wakeups = Wakeups(alarm)
-        self._durations = Durations(self._wakeups, clock)
+        self._durations = Durations(self._wakeups, self.time)
         self._lines = CountedLines(self._durations.now_ms, self.report)
         self._compose_executor(bodies, worker)
         self.compression = BlockCompression(codec, config, store, self.executor, paging, self.report)
@@ -148,11 +154,11 @@ class Host:
         life = LifeCycle(self.cache, self.codec, self.clock, self.sessions)
         timing = self.config["raybroker.metrics.timing"]
         self.meters = Meters(
-            self.clock, life, self._observers, self.report, self.signals, broker=self._broker, timing=timing
+            self.time, life, self._observers, self.report, self.signals, broker=self._broker, timing=timing
         )  # fmt: skip
         self._effects = EffectDispatcher()
         self.executor = Executor(
-            self.store, self.clock, self.cache, self._wakeups, self._effects,
+            self.store, self.time, self.cache, self._wakeups, self._effects,
             observers=self._observers, kept=self.meters.kept,
             damaged=self._check_block, checkpoint=self._checkpoint,
             failed=self._tell_failure, report=self.report,
@@ -167,7 +173,7 @@ class Host:
         """What holds messages against limits that destinations share."""
         homes = self.registry.destinations
         self.pools = Pools(
-            self.config, homes.values, self._observers, lambda: self._blocked, self._durations, self.clock.now_ms(),
+            self.config, homes.values, self._observers, lambda: self._blocked, self._durations, self.time.now_ms(),
             self.report,
         )  # fmt: skip
         self._blocked = BlockedSends(self.executor, self.attachments, self._durations, self.pools.ask_if_wanted)
@@ -176,7 +182,7 @@ class Host:
         """What guards the memory."""
         homes = self.registry.destinations
         self.memory = MemoryProtection(
-            memory, self.config, self.clock.now_ms, self.cache, self.attachments, self.executor, self._wakeups,
+            memory, self.config, self.time.now_ms, self.cache, self.attachments, self.executor, self._wakeups,
             producers=lambda: [number for home in homes.values() for number in home.producers.attached],
             gate_of=lambda producer: producer.home.admission.gate_state(),
             report=self.report,
@@ -197,13 +203,13 @@ class Host:
             executor, registry, self.blocks, own, codec, full, self.dead_letters.move
         )  # fmt: skip
         self.schedules = Schedules(
-            executor, registry, self.cache, own, self._wakeups, codec, clock, self.report, self.memory
+            executor, registry, self.cache, own, self._wakeups, codec, self.time, self.report, self.memory
         )  # fmt: skip
         self.transactions = Transactions(
-            executor, registry, self.attachments, self._wakeups, self.meters, clock, self.config, self.report
+            executor, registry, self.attachments, self._durations, self.meters, clock, self.config, self.report
         )
         self.transfer = Transfer(
-            executor, registry, self.transactions, self.cache, own, self._wakeups, codec, clock
+            executor, registry, self.transactions, self.cache, own, self._durations, codec
         )  # fmt: skip
         self.moves = MessageMoves(executor, registry, own, codec, clock, self.report)
         self.outgoing = ClientEffects(executor, self.attachments, self.blocks, self.meters, self.memory.holds)
@@ -217,11 +223,11 @@ class Host:
         """What administrators ask of a host."""
         self.policies = Policies(self.config)
         self.settings = LiveSettings(
-            self.config, self.clock, self.registry, self._wakeups, (self.meters.thresholds.take, self.pools.assign)
+            self.config, self.time, self.registry, self._wakeups, (self.meters.thresholds.take, self.pools.assign)
         )  # fmt: skip
         self.baselines = CounterBaselines(self.meters, self.clock)
         self.metrics = MetricRows(
-            self.store, self.clock, self.registry, self.cache, self.transactions, self.schedules, self.meters,
+            self.store, self.time, self.registry, self.cache, self.transactions, self.schedules, self.meters,
             self.baselines, self.compression,
         )  # fmt: skip
         self.inspection = Inspection(
@@ -233,7 +239,7 @@ class Host:
             self._forward,
         )  # fmt: skip
         self.installation = DestinationInstallation(
-            self.registry, self.cache, self.blocks, self._wakeups, self.clock, self.config, self.settings,
+            self.registry, self.cache, self.blocks, self._wakeups, self.time, self.config, self.settings,
             self.policies.hold,
         )  # fmt: skip
         self.administration = DestinationAdministration(
@@ -266,7 +272,7 @@ class Host:
             **WatchRequests(self.registry, self.watch).operations(),
             **self._bodies.operations(),
         }
-        intake = BlockIntake(self.executor, self.registry, self.codec, self.clock, self.memory)
+        intake = BlockIntake(self.executor, self.registry, self.codec, self.time, self.memory)
         self._session_parts = SessionParts(
             self.executor, self.attachments, self.sessions, self.outgoing, intake, self.meters, self.transactions,
             self._blocked, operations, self._bodies, self.watch.left, self.temporary.lost,
@@ -299,7 +305,8 @@ class Host:
 
     def tick(self) -> None:
         """Let whatever act whose time has come; called about once a second, and when the alarm says so."""
-        now_ms = self.clock.now_ms()
+        now_ms = self.time.look()
+        self._take_step(now_ms)
         for number in self._wakeups.due(now_ms):
             self._wakeups.forget(number)
             home = self.registry.by_number(number)
@@ -311,11 +318,13 @@ class Host:
         self._blocked.tick()
         self.dead_letters.tick()
         self.composition.tick()
-        for part in (self.schedules, self.transfer, self.memory):
-            part.tick(now_ms)
+        self.schedules.tick()
+        self.transfer.tick()
+        self.memory.tick(now_ms)
         if self.pager is not None:
             self.pager.tick()
         self._lines.tick()
+        self._write_times(now_ms)
         self._wakeups.remind()
 
     def count(self) -> None:
@@ -354,6 +363,24 @@ class Host:
         }
 
     # ---- internals -------------------------------------------------------------------------------------------------
+
+    def _take_step(self, now_ms: int) -> None:
+        """The wall clock was set: destinations look when what they do by it is due, and what is written is wrong."""
+        by_ms = self.time.take_step()
+        if not by_ms:
+            return
+        self.report(
+            f"[B2176] the clock of this machine was put {'forward' if by_ms > 0 else 'back'} by {abs(by_ms) / 1000:.3f}"
+            " s: expirations, deliveries later and schedules follow it; leases, delays and time-outs last as before"
+        )
+        for home in self.registry.destinations.values():
+            self._wakeups.wake(home.number, now_ms)
+        self._unwritten = True
+
+    def _write_times(self, now_ms: int) -> None:
+        """After a step of the clock: what rests and what was taken is written by the clock as it is now."""
+        if self._unwritten and now_ms >= self._written_ms + WRITTEN_EVERY_MS and self.executor.checkpoint_now():
+            self._unwritten, self._written_ms = False, now_ms
 
     def _halting(self, home: Destination, why: str) -> None:
         self.pools.halted(home, why)

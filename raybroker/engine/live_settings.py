@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from raybroker.core.destination import Destination
 from raybroker.engine.destination_registry import DestinationRegistry
-from raybroker.engine.ports import Clock
+from raybroker.engine.measured_time import MeasuredTime
 from raybroker.engine.wakeups import Wakeups
 from raybroker.model.bounds import message_bytes_max
 from raybroker.model.settings import ConfigView
@@ -21,13 +21,13 @@ class LiveSettings:
     def __init__(
         self,
         config: ConfigView,
-        clock: Clock,
+        time: MeasuredTime,
         registry: DestinationRegistry,
         wakeups: Wakeups,
         given: Sequence[Callable[[Destination], None]],
     ) -> None:
         self._config = config
-        self._clock = clock
+        self._time = time
         self._registry = registry
         self._wakeups = wakeups
         self._given = given
@@ -36,7 +36,7 @@ class LiveSettings:
     def take(self) -> None:
         """The configuration has changed."""
         self.message_bytes_max = message_bytes_max(self._config["imq.message.max_size"])
-        now_ms = self._clock.now_ms()
+        now_ms = self._time.now_ms()
         for home in self._registry.destinations.values():
             self.give(home)
             if home.block_index.messages and home.expiry.scan_ms:

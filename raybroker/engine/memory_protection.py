@@ -98,9 +98,9 @@ class MemoryProtection:
 
     def tick(self, now_ms: int) -> None:
         """Look when it is time; what was freed goes back to the system while memory is low."""
-        if self._memory is None or 0 < self._look_at_ms - now_ms <= LOOK_MS:  # More: the clock was put back.
+        if self._memory is None or now_ms < self._look_at_ms:
             return
-        if self.level and not 0 < self._free_at_ms - now_ms <= LOOK_MS:
+        if self.level and now_ms >= self._free_at_ms:
             self._free_at_ms = now_ms + LOOK_MS
             self._memory.give_back(thorough=False)
         self.look()

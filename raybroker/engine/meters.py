@@ -19,8 +19,8 @@ from raybroker.engine.attachments import Attachment
 from raybroker.engine.destination_meter import ConsumerMeter, DestinationMeter, ProducerMeter
 from raybroker.engine.life_cycle import CONSUMER_CREATED, CONSUMER_DESTROYED, LifeCycle
 from raybroker.engine.limit_log import LimitLog
+from raybroker.engine.measured_time import MeasuredTime
 from raybroker.engine.observers import Observers
-from raybroker.engine.ports import Clock
 from raybroker.engine.samplers import TIMES_MAX, Average, Busiest, Sampling
 from raybroker.engine.thresholds import Signals, Thresholds
 from raybroker.model.block import Block
@@ -34,15 +34,15 @@ class Meters:
     """All meters of a host. ``timing``: histograms are kept; without, only what costs nothing is counted."""
 
     def __init__(
-        self, clock: Clock, life: LifeCycle, observers: Observers, report: Callable[[str], None], signals: Signals,
-        *, broker: str, timing: bool,
+        self, time: MeasuredTime, life: LifeCycle, observers: Observers, report: Callable[[str], None],
+        signals: Signals, *, broker: str, timing: bool,
     ) -> None:  # fmt: skip
-        self._now_ns = clock.monotonic_ns
+        self._now_ns = time.monotonic_ns
         self._broker = broker
         self.life = life
         self.timing = timing
         self.sampling = Sampling()
-        self.start_ns, self.start_ms = self._now_ns(), clock.now_ms()
+        self.start_ns, self.start_ms = self._now_ns(), time.now_ms()
         self.destinations: dict[int, DestinationMeter] = {}
         self.routed: dict[str, int] = {}
         """Messages handed over, by the consumer's home broker."""
@@ -50,8 +50,8 @@ class Meters:
         """Transactions."""
         self.gone: dict[str, dict[str, Any]] = {}
         """Counters and histograms of destinations that were destroyed, by type: totals of a host never shrink."""
-        self.thresholds = Thresholds(clock.now_ms, observers, report, signals)
-        self.limits = LimitLog(clock.now_ms, report)
+        self.thresholds = Thresholds(time.now_ms, observers, report, signals)
+        self.limits = LimitLog(time.now_ms, report)
 
     def of(self, home: Destination) -> DestinationMeter:
         meter = self.destinations.get(home.number)

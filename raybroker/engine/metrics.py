@@ -19,8 +19,9 @@ from raybroker.engine.committer import ThreadCommitter
 from raybroker.engine.counter_baselines import CounterBaselines
 from raybroker.engine.destination_meter import HISTOGRAMS, DestinationMeter
 from raybroker.engine.destination_registry import DestinationRegistry
+from raybroker.engine.measured_time import MeasuredTime
 from raybroker.engine.meters import NS, Meters
-from raybroker.engine.ports import Clock, Committer, Store
+from raybroker.engine.ports import Committer, Store
 from raybroker.engine.samplers import Sampling
 from raybroker.engine.schedules import Schedules
 from raybroker.engine.transactions import Transactions
@@ -129,7 +130,7 @@ class MetricRows:
     def __init__(
         self,
         store: Store,
-        clock: Clock,
+        time: MeasuredTime,
         registry: DestinationRegistry,
         cache: BlockCache,
         transactions: Transactions,
@@ -140,7 +141,7 @@ class MetricRows:
     ) -> None:
         self._store = store
         self._compression = compression
-        self._clock = clock
+        self._time = time
         self._registry = registry
         self._cache = cache
         self._transactions = transactions
@@ -154,7 +155,7 @@ class MetricRows:
         """What only grows, since the host started."""
         counters = home.counters
         row: Row = {key: counters.since_start(name) for key, name in COUNTERS.items()}
-        slow_ms = counters.slow_ms + (self._clock.now_ms() - counters.slow_since_ms if home.admission.slow else 0)
+        slow_ms = counters.slow_ms + (self._time.now_ms() - counters.slow_since_ms if home.admission.slow else 0)
         row["flow_control_seconds_total"] = slow_ms * MS
         row["threshold_seconds_total"] = {of: ms * MS for of, ms in self._meters.thresholds.total_ms(home).items()}
         meter = self._meters.destinations.get(home.number)
@@ -238,7 +239,7 @@ class MetricRows:
         if meter is not None and meter.busiest_units is not None:
             row["unit_messages_total"] = meter.busiest_units.top()
         if meter is not None:
-            now_ns = self._clock.monotonic_ns()
+            now_ns = self._time.monotonic_ns()
             row["averages"] = {name: (a.average(now_ns), a.peak) for name, a in meter.averages.items()}
         return row
 

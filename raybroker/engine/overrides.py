@@ -29,7 +29,8 @@ def columns_of(codec: Codec, block: Block, works: PartColumn | None = None) -> C
 
 
 def parts_in(codec: Codec, block: Block, now_ms: int) -> PartColumn | None:
-    """Which messages of a block are parts of units of work, for a destination that composes them."""
+    """Which messages of a block are parts of units of work, for a destination that composes them; ``now_ms`` is
+    measured."""
     keys = codec.works(block)
     return None if keys is None else PartColumn(now_ms, tuple([None if key is None else PartKey(*key) for key in keys]))
 

@@ -23,7 +23,8 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any, Final, Protocol
 
-from raybroker.engine.ports import Clock, Notice
+from raybroker.engine.measured_time import MeasuredTime
+from raybroker.engine.ports import Notice
 from raybroker.model.columns import HEAD
 from raybroker.model.record import Buffer
 
@@ -89,7 +90,7 @@ class Pager:
     """
 
     def __init__(
-        self, files: PageFiles, limit_bytes: int, clock: Clock, report: Callable[[str], None],
+        self, files: PageFiles, limit_bytes: int, time: MeasuredTime, report: Callable[[str], None],
         unpacked: Callable[[Buffer], Buffer] = bytes,
     ) -> None:  # fmt: skip
         self.limit_bytes = limit_bytes
@@ -100,7 +101,7 @@ class Pager:
         self.relieved: Callable[[], None] = lambda: None
         self.messages_out = self.bytes_out = self.messages_back = self.bytes_back = 0
         self._files = files
-        self._now_ms = clock.now_ms
+        self._now_ms = time.now_ms
         self._report = report
         self._held: dict[Key, Buffer] = {}
         self._of_topics: dict[Key, Buffer] = {}

@@ -27,10 +27,11 @@ from raybroker.engine import schedule_log
 from raybroker.engine.block_cache import BlockCache
 from raybroker.engine.destination_registry import DestinationRegistry
 from raybroker.engine.executor import Done, Executor, unawaited
+from raybroker.engine.measured_time import MeasuredTime
 from raybroker.engine.memory_protection import MemoryProtection
 from raybroker.engine.overrides import overridden
 from raybroker.engine.own_sends import OwnSends
-from raybroker.engine.ports import Clock, Codec
+from raybroker.engine.ports import Codec
 from raybroker.engine.recurrence import Recurrence, recurrence
 from raybroker.engine.schedule_log import Row, ScheduleLog
 from raybroker.engine.wakeups import AGAIN_MS, Wakeups
@@ -70,7 +71,7 @@ class Schedules:
         own: OwnSends,
         wakeups: Wakeups,
         codec: Codec,
-        clock: Clock,
+        time: MeasuredTime,
         report: Callable[[str], None],
         memory: MemoryProtection,
     ) -> None:
@@ -80,7 +81,7 @@ class Schedules:
         self._own = own
         self._wakeups = wakeups
         self._codec = codec
-        self._clock = clock
+        self._time = time
         self._report = report
         self._memory = memory
         self.log = ScheduleLog()
@@ -185,8 +186,9 @@ class Schedules:
 
     # ---- firing ----------------------------------------------------------------------------------------------------
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self) -> None:
         """Fire what is due."""
+        now_ms = self._time.wall_ms()
         if now_ms < self._now_ms:
             self._plan_anew()
         self._now_ms = now_ms
@@ -199,14 +201,14 @@ class Schedules:
             if number in self.log.rows:
                 self._fire_all(self.log.rows[number], now_ms)
         if self._heap:
-            self._wakeups.wake(0, self._heap[0][0])
+            self._wakeups.wake(0, self._time.measured(self._heap[0][0]))
 
     def _plan(self, row: Row, rule: Recurrence) -> None:
         self._when[row.number] = rule
         at_ms = rule.after(row.last_ms)
         if at_ms is not None:
             if rule.every_ms:  # The clock may have been put back.
-                at_ms = min(at_ms, self._clock.now_ms() + rule.every_ms)
+                at_ms = min(at_ms, self._time.wall_ms() + rule.every_ms)
             self._wait_until(row, at_ms)
         self._keep(row)
 
@@ -222,7 +224,7 @@ class Schedules:
         if len(self._heap) > 2 * len(self._due) + 16:
             self._heap = [(when, number) for number, when in self._due.items()]
             heapify(self._heap)
-        self._wakeups.wake(0, at_ms)
+        self._wakeups.wake(0, self._time.measured(at_ms))
 
     def _fire_all(self, row: Row, now_ms: int) -> None:
         """The occurrences of one schedule that have passed."""

@@ -33,7 +33,7 @@ from raybroker.engine.meters import Meters
 from raybroker.engine.ports import Clock
 from raybroker.engine.sessions import ClientSession
 from raybroker.engine.transaction_log import TxLog
-from raybroker.engine.wakeups import Wakeups
+from raybroker.engine.wakeups import Durations
 from raybroker.model.errors import (
     BrokerError,
     IllegalStateError,
@@ -84,7 +84,7 @@ class Transactions:
         executor: Executor,
         registry: DestinationRegistry,
         attachments: Attachments,
-        wakeups: Wakeups,
+        durations: Durations,
         meters: Meters,
         clock: Clock,
         config: ConfigView,
@@ -93,7 +93,7 @@ class Transactions:
         self._executor = executor
         self._registry = registry
         self._attachments = attachments
-        self._wakeups = wakeups
+        self._durations = durations
         self._meters = meters
         self._clock = clock
         self._config = config
@@ -131,12 +131,14 @@ class Transactions:
             self.log.forget(key)
         if len(self.by_number) >= TRANSACTIONS_MAX:
             raise ResourceAllocationError(f"the host has {TRANSACTIONS_MAX} open transactions; end some")
-        now_ms = self._clock.now_ms()
-        transaction = Transaction(self.log.next_number, key, kind, now_ms, session, began_ms=self._measured_ms())
+        now_ms = self._durations.now_ms()
+        transaction = Transaction(
+            self.log.next_number, key, kind, self._clock.now_ms(), session, began_ms=now_ms
+        )  # fmt: skip
         self.log.next_number += 1
         self._add(transaction)
         if self._timeout_ms:
-            self._wakeups.wake(0, now_ms + self._timeout_ms)
+            self._durations.wake(now_ms + self._timeout_ms)
         return transaction
 
     def find(self, key: bytes) -> Transaction | None:
@@ -363,16 +365,12 @@ class Transactions:
         """Roll back what has been open for too long."""
         if not self._timeout_ms:
             return
-        now_ms = self._measured_ms()
+        now_ms = self._durations.now_ms()
         late = [t for t in self.by_number.values() if t.state in OPEN and t.began_ms + self._timeout_ms <= now_ms]
         for transaction in late:
             self._report(f"transaction {transaction.number} was open for too long and is rolled back")
             self.roll_back(transaction, unawaited)
             self._free(transaction)
-
-    def _measured_ms(self) -> int:
-        """Goes on evenly, also when the clock of the machine is set."""
-        return self._clock.monotonic_ns() // 1_000_000
 
     def _free(self, transaction: Transaction) -> None:
         """What its consumers have goes to others: they do not know that it is over."""

@@ -26,9 +26,9 @@ from raybroker.engine.block_cache import BlockCache
 from raybroker.engine.destination_registry import DestinationRegistry
 from raybroker.engine.executor import DISK_FULL, Done, Executor, Step, unawaited
 from raybroker.engine.own_sends import OwnSends
-from raybroker.engine.ports import Clock, Codec
+from raybroker.engine.ports import Codec
 from raybroker.engine.transactions import Transactions
-from raybroker.engine.wakeups import Wakeups
+from raybroker.engine.wakeups import Durations
 from raybroker.model.block import Block
 from raybroker.model.errors import IllegalStateError, ResourceAllocationError
 
@@ -54,18 +54,16 @@ class Transfer:
         transactions: Transactions,
         cache: BlockCache,
         own: OwnSends,
-        wakeups: Wakeups,
+        durations: Durations,
         codec: Codec,
-        clock: Clock,
     ) -> None:
         self._executor = executor
         self._registry = registry
         self._transactions = transactions
         self._cache = cache
         self._own = own
-        self._wakeups = wakeups
+        self._durations = durations
         self._codec = codec
-        self._clock = clock
         self._aside: dict[bytes, _Aside] = {}
 
     # ---- here ------------------------------------------------------------------------------------------------------
@@ -92,9 +90,9 @@ class Transfer:
                 found.append(self._codec.delivered(data, carried) if carried else data)
         if chosen:
             self._executor.perform(home, cmd.Remove(chosen, aside=True))
-            until_ms = self._clock.now_ms() + PATIENCE_MS
+            until_ms = self._durations.now_ms() + PATIENCE_MS
             self._aside[key] = _Aside(home, [(0, ordinal, mask) for ordinal, mask in chosen.items()], until_ms)
-            self._wakeups.wake(0, until_ms)
+            self._durations.wake(until_ms)
         return found
 
     def give(self, key: bytes, done: Done) -> None:
@@ -118,7 +116,8 @@ class Transfer:
                 self._executor.perform(aside.home, cmd.ReturnDeadLetters(*row))
         self._transactions.decide(key, False, done)
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self) -> None:
+        now_ms = self._durations.now_ms()
         for key in [key for key, aside in self._aside.items() if aside.until_ms <= now_ms]:
             self.keep(key, unawaited)
 

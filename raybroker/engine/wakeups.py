@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
-from raybroker.engine.ports import Clock
+from raybroker.engine.measured_time import MeasuredTime
 
 Item = TypeVar("Item")
 AGAIN_MS: Final = 5_000
@@ -13,7 +13,7 @@ AGAIN_MS: Final = 5_000
 
 
 class Wakeups:
-    """The earliest time, milliseconds, at which each destination wants a Tick; number 0 is the host itself.
+    """The earliest time, measured milliseconds, at which each destination wants a Tick; number 0 is the host itself.
 
     ``alarm``: called with a time at which somebody has to look at :meth:`due` at the latest.
     """
@@ -44,19 +44,15 @@ class Wakeups:
 
 
 class Durations:
-    """Time that is measured, for what the host itself waits for: it goes on evenly when the machine's clock is set, and
-    begins anew with the process.  Nothing of it is written down."""
+    """Measured time, for what the host itself waits for.  Nothing of it is written down."""
 
-    def __init__(self, wakeups: Wakeups, clock: Clock) -> None:
+    def __init__(self, wakeups: Wakeups, time: MeasuredTime) -> None:
         self._wakeups = wakeups
-        self._clock = clock
-
-    def now_ms(self) -> int:
-        return self._clock.monotonic_ns() // 1_000_000
+        self.now_ms = time.now_ms
 
     def wake(self, at_ms: int) -> None:
         """The host is to look again then, by this time."""
-        self._wakeups.wake(0, self._clock.now_ms() + max(at_ms - self.now_ms(), 0))
+        self._wakeups.wake(0, at_ms)
 
 
 class Retries(Generic[Item]):

@@ -263,7 +263,7 @@ class HostService(HostMessages):
             return
         if self._alarm is not None:
             self._alarm.cancel()
-        delay_s = max(at_ms + 1 - self.host.clock.now_ms(), 0) / 1000  # The clock's milliseconds are rounded down.
+        delay_s = max(at_ms + 1 - self.host.time.now_ms(), 0) / 1000  # The clock's milliseconds are rounded down.
         if delay_s > TICK_S:
             self._alarm = None
             return

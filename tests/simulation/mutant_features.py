@@ -25,6 +25,7 @@ from raybroker.engine import transaction_log
 from raybroker.engine.dead_letter_moves import DeadLetterMoves
 from raybroker.engine.dead_letter_policy import DeadLetterPolicy
 from raybroker.engine.executor import Executor, Step
+from raybroker.engine.measured_time import MeasuredTime
 from raybroker.engine.transaction_log import TxLog
 from raybroker.engine.transactions import Transactions
 from tests.simulation.mutation import Patch, mutant
@@ -92,6 +93,30 @@ def expired_delivered(patch: Patch) -> None:
 def never_scanned(patch: Patch) -> None:
     old = ExpiryScan.due
     patch.set(ExpiryScan, "due", lambda self: dict[int, int]() if old(self) else {})
+
+
+@mutant("what is delivered later is so by the wall clock, also when that is set")
+def births_stay_when_the_clock_is_set(patch: Patch) -> None:
+    patch.set(Delayed, "put_off_births", lambda self, by_ms: None)
+
+
+@mutant("what failed rests as long when the clock is set")
+def rest_follows_the_wall_clock(patch: Patch) -> None:
+    def put_off(self: Delayed, by_ms: int) -> None:
+        for entry in self._heap:
+            entry[0] += by_ms
+
+    patch.set(Delayed, "put_off_births", put_off)
+
+
+@mutant("leases, delays and windows are by measured time")
+def durations_follow_the_wall_clock(patch: Patch) -> None:
+    patch.set(MeasuredTime, "look", lambda self: self._read_wall_ms())
+
+
+@mutant("points in time follow the wall clock")
+def wall_clock_not_followed(patch: Patch) -> None:
+    patch.set(MeasuredTime, "_step", lambda self: None)
 
 
 @mutant("what failed rests before it comes again")

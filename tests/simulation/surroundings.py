@@ -18,6 +18,8 @@ class Surroundings(Protocol):
     rng: Random
     loop: Loop
     clock: SimClock
+    began_ms: int
+    """The wall clock's offset when the host began: its measured time goes on from there."""
     plan: Plan
     disk: SimDisk
     host: Host | None

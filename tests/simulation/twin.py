@@ -70,7 +70,8 @@ class Twin:
         self.transient: set[int] = set()
         """Values that were taken and that no restart would bring back."""
         self.doomed: dict[tuple[int, int], str] = {}
-        self.now = 0
+        self.now = self.wall = self.ahead = 0
+        """Measured time, the wall clock, and how far that is ahead."""
         self.damaged = False
         """A block could not be read, so that the destination is about to halt."""
         self._settled: set[int] = set()
@@ -131,7 +132,7 @@ class Twin:
         else:
             self.give_back(queue, key)
         if queue.durable and key >> INDEX_BITS in self.stored:
-            self.delta.add("failed", queue.number, key, item.failures, due)
+            self.delta.add("failed", queue.number, key, item.failures, due and due + self.ahead)
 
     def charged(self) -> tuple[int, int]:
         """Messages, and their bytes, that count for the limits: those that are not dead for everybody owed them."""
@@ -155,12 +156,20 @@ class Twin:
 
     # ---- one step --------------------------------------------------------------------------------------------------
 
-    def step(self, command: cmd.Command, out: Outcome, now_ms: int) -> None:
+    def _at(self, now_ms: int, ahead_ms: int) -> None:
+        """It is that time; what is not born yet is by the wall clock, which may have been set."""
+        for queue in self.queues.values() if ahead_ms != self.ahead else ():
+            for key, (due, number) in queue.delayed.items():
+                if not queue.items[key].attempts:
+                    queue.delayed[key] = due + self.ahead - ahead_ms, number
+        self.now, self.ahead, self.wall = now_ms, ahead_ms, now_ms + ahead_ms
+
+    def step(self, command: cmd.Command, out: Outcome, now_ms: int, ahead_ms: int) -> None:
         """``command`` led to ``out``; raises AssertionError when it should not have."""
         self.delta = Delta(self.home.number)
         self.returned.clear()
         self.discarded, self.arrived, self.unseen, self.doomed, self._settled = [], [], [], {}, set()
-        self.now = now_ms
+        self._at(now_ms, ahead_ms)
         self.turned_down = []
         self.damaged = (self.damaged or bool(out.damaged)) and not isinstance(command, cmd.Purge)
         effects: Effects = {}
@@ -307,7 +316,7 @@ class Twin:
     def _check_fit(self, item: Item, holder: Holder, key: int) -> None:
         message = item.message
         assert holder.wants(item), f"{_text(key)} is not what the consumer wants: {holder.selector}"
-        assert not 0 < message.expires <= self.now, f"{_text(key)} has expired and is handed out"
+        assert not 0 < message.expires <= self.wall, f"{_text(key)} has expired and is handed out"
         limit = self.home.attributes.redeliveryLimit
         assert not 0 <= limit < item.failures, f"{_text(key)} failed {item.failures} times and is handed out again"
 
@@ -349,7 +358,7 @@ class Twin:
         assert queue.take_out(key), f"{_text(key)} dies and did not wait"
         limits = self.home.attributes
         if reason == "EXPIRED":
-            assert 0 < item.message.expires <= self.now, f"{_text(key)} has not expired"
+            assert 0 < item.message.expires <= self.wall, f"{_text(key)} has not expired"
         elif reason == "UNDELIVERABLE":
             assert 0 <= limits.redeliveryLimit < item.failures, f"{_text(key)} may be tried again"
         elif reason == "ERROR":
@@ -447,8 +456,9 @@ class Twin:
 
     # ---- after a restart -------------------------------------------------------------------------------------------
 
-    def restore(self, disk: OnDisk, now_ms: int) -> None:
+    def restore(self, disk: OnDisk, now_ms: int, ahead_ms: int) -> None:
         """What a disk gave back."""
+        self._at(now_ms, ahead_ms)
         for number, subscription in disk.subscriptions.items():
             self.queues[number] = TwinDeliveryQueue(number, subscription)
         for number, rows in disk.queues.items():
@@ -466,8 +476,8 @@ class Twin:
                 due = row.due if row.attempts else message.deliver_at
                 if key in staged:
                     continue
-                if due > now_ms:
-                    queue.rest(key, due)
+                if due > self.wall:
+                    queue.rest(key, due - ahead_ms)
                 else:
                     self.give_back(queue, key)
         for txn, waiting in disk.waiting.items():

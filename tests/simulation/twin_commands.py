@@ -161,7 +161,7 @@ def unsubscribe(twin: Twin, command: cmd.Unsubscribe, out: Outcome) -> Effects:
 
 
 def tick(twin: Twin, command: cmd.Tick, out: Outcome) -> Effects:
-    for which in [w for w, until in twin.paused.items() if 0 < until <= twin.now]:
+    for which in [w for w, until in twin.paused.items() if 0 < until <= twin.wall]:
         resume(twin, cmd.Resume(which), out)
     for queue in twin.queues.values():
         born = sorted((*row, key) for key, row in queue.delayed.items() if row[0] <= twin.now)

@@ -207,7 +207,7 @@ def arrive(twin: Twin, claims: dict[int, tuple[int, ...]]) -> None:
             add(queue, key, message)
             if queue.subscription is not None:
                 twin.arrived.append((number, message.value))
-            if message.deliver_at > twin.now:
-                queue.rest(key, message.deliver_at)
+            if message.deliver_at > twin.wall:
+                queue.rest(key, message.deliver_at - twin.ahead)
             else:
                 twin.give_back(queue, key)

@@ -17,6 +17,7 @@ from raybroker.core.durable.records import REJECTED
 from raybroker.core.invariants import check
 from raybroker.core.outcome import DeadLetter, Outcome, Refused
 from raybroker.engine.host import Host
+from raybroker.engine.measured_time import STEP_MS
 from raybroker.engine.ports import Death, Revived
 from raybroker.hosting.block_codec import WireCodec
 from raybroker.model.block import Block
@@ -121,8 +122,20 @@ class Watch:
         """Watch every step of a new destination."""
         twin = self.twins[home.number] = Twin(home, HANDLERS)
         disk = self._disk_of(home)
-        twin.restore(disk, self.world.clock.now_ms())
-        home.step = lambda command, *, now_ms: self._step(home, twin, command, now_ms)  # type: ignore[method-assign]
+        assert self.world.host is not None
+        time = self.world.host.time
+        twin.restore(disk, time.now_ms(), time.ahead_ms)
+        home.step = lambda command, *, now_ms, ahead_ms: self._step(  # type: ignore[method-assign]
+            home, twin, command, now_ms, ahead_ms
+        )
+
+    def _check_time(self, now_ms: int, ahead_ms: int) -> None:
+        """A host measures evenly, and follows the wall clock."""
+        passed_ms = now_ms - self.world.began_ms
+        assert passed_ms == self.world.loop.now // 1000, "time is measured by a clock that is set"
+        off_ms = now_ms + ahead_ms - self.world.clock.now_ms()
+        assert abs(off_ms) < STEP_MS, f"the wall clock was set and is not followed: {off_ms} ms"
+        self.seen["steps of a clock that was set"] += ahead_ms != 0
 
     def _disk_of(self, home: Destination) -> OnDisk:
         """A number may be used again after a crash when nothing of its first use was durable."""
@@ -132,7 +145,10 @@ class Watch:
             disk = self.disks[home.number] = OnDisk(is_queue=is_queue)
         return disk
 
-    def _step(self, home: Destination, twin: Twin, command: cmd.Command, now_ms: int) -> Outcome:
+    def _step(
+        self, home: Destination, twin: Twin, command: cmd.Command, now_ms: int, ahead_ms: int
+    ) -> Outcome:  # fmt: skip
+        self._check_time(now_ms, ahead_ms)
         fates = self._fates(home, twin, command)
         if isinstance(command, cmd.Send) and not (command.persistent or command.confirm):
             first = value_of(command.producer, command.first_seq)
@@ -140,7 +156,7 @@ class Watch:
         if home.policy.account is not None:
             share = home.policy.account.share
             twin.pool_used, refused_before = (share.used_messages, share.used_bytes), share.refused
-        out = Destination.step(home, command, now_ms=now_ms)
+        out = Destination.step(home, command, now_ms=now_ms, ahead_ms=ahead_ms)
         own = isinstance(command, cmd.Send) and not command.attachment
         if own:
             assert isinstance(command.content, BlockContent)
@@ -151,7 +167,7 @@ class Watch:
             self.seen["sent back"] += sum(old in self.codec.dead for old in self.codec.moved)
             self._add_all("enqueue", twin.values, kind="invoke")
             self.classes |= {new: self.classes[old] for old, new in self.codec.moved.items() if old in self.classes}
-        twin.step(command, out, now_ms)
+        twin.step(command, out, now_ms, ahead_ms)
         if home.policy.account is not None:
             share, by_pool = home.policy.account.share, twin.turned_down.count("pool")
             assert share.refused - refused_before == by_pool, "a message that has no room is counted once"
@@ -349,7 +365,7 @@ class Watch:
             self.seen["resting at a restart"] += sum(
                 1 for rows in disk.queues.values() for row in rows.values() if row.due
             )
-            compare(home, disk, host.clock.now_ms(), jumped=self.world.plan.rates["clock_jump"] > 0)
+            compare(home, disk, host.time.wall_ms(), jumped=self.world.plan.rates["clock_jump"] > 0)
             check(home)
             self.wrap(home)
 

@@ -51,6 +51,7 @@ class World:
         self.plan = draw(self.rng)
         self.loop = Loop()
         self.clock = SimClock(self.loop)
+        self.began_ms = 0
         self.watch = Watch(self)
         self.disk = SimDisk()
         self.faults = Faults(self)
@@ -143,6 +144,7 @@ class World:
     def start_host(self) -> None:
         plan = self.plan
         self.incarnation += 1
+        self.began_ms = self.clock.offset_ms
         self.store = SimStore(
             self.disk, self.rng, checkpoint_entries=plan.checkpoint_entries, relocation=plan.relocation
         )
@@ -182,7 +184,7 @@ class World:
 
     def _alarm(self, at_ms: int) -> None:
         """One alarm is set at a time, for the earliest that was asked for."""
-        delay = max(at_ms - self.clock.now_ms(), 0) * MS
+        delay = max(at_ms - self.began_ms - self.loop.now // MS, 0) * MS
         if delay < TICK and not self.loop.now <= self._alarm_at <= self.loop.now + delay:
             at = self._alarm_at = self.loop.now + delay + self.rng.randrange(5 * MS)
             self.loop.at(at, lambda: self._let_act() if self._alarm_at == at else None)

@@ -243,7 +243,8 @@ class Admission:
         taken = [(text, self._step.now_ms) for index in pk.indexes(mask) if (text := ids[index]) is not None]
         self.duplicates.take(taken, self._policy.attributes.duplicateIdsMax, persistent=persistent)
         if persistent:
-            for record in records.dedup_records(taken):
+            ahead_ms = self._step.ahead_ms
+            for record in records.dedup_records([(text, at_ms + ahead_ms) for text, at_ms in taken]):
                 self._step.record(record)
 
     def leave_out_duplicates(self, ids: Sequence[str | None], mask: int, *, persistent: bool) -> int:

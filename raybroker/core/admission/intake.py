@@ -201,7 +201,8 @@ def store(
     else:
         meta = records.BlockMeta(
             count, producer, first_seq, sizes, columns.priority, columns.priorities, columns.expires,
-            columns.deliver_at, txn, None if home.kind == "queue" else rows, columns.units, columns.works, came,
+            columns.deliver_at, txn, None if home.kind == "queue" else rows, columns.units,
+            columns.works and columns.works.later(home.current.ahead_ms), came,
         )  # fmt: skip
         data = records.encode_block_meta(meta)
     home.current.out.records.append(Entry(BLOCK, home.current.destination, ordinal, data))

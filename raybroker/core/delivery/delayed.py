@@ -17,6 +17,9 @@ Age = tuple[int, int, int]
 class Delayed:
     """``count`` messages; those due first come first, and in order of arrival among those due at one time.
 
+    Times are measured ones.  A failed message rests for a while; an unborn one, which nobody has had, waits for a time
+    of the wall clock, and is due sooner or later when that is set.
+
     ``_ages`` has the same entries by what is discarded first; it is made when that is asked for the first time.
     """
 
@@ -48,6 +51,13 @@ class Delayed:
             heappush(self._ages, (age_of(run, by_priority=self._by_priority), self._number, entry))
         self._live += 1
         self.count += run.mask.bit_count()
+
+    def put_off_births(self, by_ms: int) -> None:
+        """The wall clock was set: what is not born yet is due so much later."""
+        for entry in self._heap:
+            if entry[2] is not None and not entry[2].attempts:
+                entry[0] += by_ms
+        heapify(self._heap)
 
     def due(self, now_ms: int) -> Iterator[Run]:
         """Take out what is due."""

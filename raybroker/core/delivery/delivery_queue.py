@@ -142,12 +142,12 @@ class DeliveryQueue:
             else:
                 self._append(run, content)
             return
-        mask, later = block.by_birth(mask, self.step.now_ms)
+        mask, later = block.by_birth(mask, self.step.wall_ms)
         for priority, chosen in block.by_priority(mask) if mask else ():
             self._append(Run(arrival, ordinal, chosen, 0, 0, priority), content)
         for due_ms, unborn in later:
             for priority, chosen in block.by_priority(unborn):
-                self.rest(due_ms, Run(arrival, ordinal, chosen, 0, 0, priority))
+                self.rest(due_ms - self.step.ahead_ms, Run(arrival, ordinal, chosen, 0, 0, priority))
 
     def reserve(self, ordinal: int, mask: int) -> None:
         """Messages of an open transaction get their places in their units."""
@@ -158,7 +158,7 @@ class DeliveryQueue:
                 pending.reserve(Run(arrival, ordinal, chosen, 0, 0, priority))
 
     def rest(self, due_ms: int, run: Run) -> None:
-        """A run becomes available at a time."""
+        """A run becomes available at a time, a measured one."""
         self.delayed.add(due_ms, run)
         self.pending_with(run.ordinal).hold_place(run)
 
@@ -227,8 +227,8 @@ class DeliveryQueue:
     def hand_out(self, consumer: Consumer, run: Run) -> None:
         """Hand out one run; what has died meanwhile goes nowhere, and what has no room in bytes waits again."""
         step, found, block = self.step, self._dispatched, self._index.held[run.ordinal]
-        if step.now_ms >= block.soonest:
-            expired = block.expired(run.mask, step.now_ms)
+        if step.wall_ms >= block.soonest:
+            expired = block.expired(run.mask, step.wall_ms)
             if expired:
                 dead = run._replace(mask=expired)
                 self.pending.settled([dead])
@@ -322,16 +322,17 @@ class DeliveryQueue:
             wanted_ms = attributes.redeliveryDelayOverride
         for item in reversed(deliveries):
             run = with_failure(item.run)
-            due_ms = 0
+            until_ms = 0
             if is_over(run, limit):
                 found.dead.append(dead_of(run, limit, reason))
             elif wanted_ms > 0:
                 due_ms = self.step.now_ms + delay_ms(attributes, wanted_ms, run.failures)
                 self.rest(due_ms, run)
+                until_ms = due_ms + self.step.ahead_ms
             else:
                 self.put_back(run)
             if self.is_recorded(run.ordinal):
-                found.rows.append(records.Row(run.ordinal, run.mask, run.failures, due_ms))
+                found.rows.append(records.Row(run.ordinal, run.mask, run.failures, until_ms))
         for item in with_them:
             self.put_back(item.run)
         found.dead.reverse()
@@ -369,9 +370,9 @@ class DeliveryQueue:
             self.put_back(item.run)
         for run in reversed(runs):
             block = self._index.held[ordinal]
-            born, later = (run.mask, []) if run.attempts else block.by_birth(run.mask, self.step.now_ms)
+            born, later = (run.mask, []) if run.attempts else block.by_birth(run.mask, self.step.wall_ms)
             for due_ms, unborn in later:
-                self.rest(due_ms, run._replace(mask=unborn))
+                self.rest(due_ms - self.step.ahead_ms, run._replace(mask=unborn))
             if born:
                 self.put_back(run._replace(mask=born))
 

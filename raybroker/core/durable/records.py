@@ -13,7 +13,7 @@ apart.
     QUEUE        delivery queue; a subscription, encoded (topics)
     QUEUE_GONE    delivery queue
     STAGED       delivery queue; masks whose acknowledgement waits for a transaction, whose number follows
-    DEDUP        deduplication ids with when they were taken
+    DEDUP        deduplication ids with when they were taken, by the wall clock
     LIVE         delivery queue; spans of blocks that the delivery queue has something of (in snapshots, as the next
     two) OWED         delivery queue; what a topic's delivery queue is owed of blocks
     WAITING      spans of blocks that wait for a transaction, whose number follows; 0: they are not written yet
@@ -102,10 +102,15 @@ class PartKey(NamedTuple):
 
 
 class PartColumn(NamedTuple):
-    """The parts of units of work among the messages of a block, which came at ``at_ms``."""
+    """The parts of units of work among the messages of a block, which came at ``at_ms``: a measured time, but in a
+    record, where all times are those of the wall clock."""
 
     at_ms: int
     keys: tuple[PartKey | None, ...]
+
+    def later(self, by_ms: int) -> PartColumn:
+        """As of another clock, which is ahead by so much."""
+        return self._replace(at_ms=self.at_ms + by_ms)
 
 
 Sizes = int | array  # type: ignore[type-arg]
@@ -121,7 +126,8 @@ class Span(NamedTuple):
 
 
 class Row(NamedTuple):
-    """Messages ``mask`` of block ``ordinal``; ``value`` counts attempts or failures, ``until_ms`` is a time or 0."""
+    """Messages ``mask`` of block ``ordinal``; ``value`` counts attempts or failures, ``until_ms`` is a time of
+    the wall clock or 0."""
 
     ordinal: int
     mask: int

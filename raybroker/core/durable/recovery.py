@@ -400,18 +400,20 @@ class Recovery:
         kind: str = "queue",
         reap_ms: int | None = None,
         now_ms: int = 0,
+        ahead_ms: int = 0,
         decided: dict[int, bool] | None = None,
     ) -> Destination:
         """The destination as it was; raises StoreDamagedError when a block that must be there is not.
 
-        ``decided``: how transactions ended; one that is not there is still prepared.
+        ``decided``: how transactions ended; one that is not there is still prepared.  ``now_ms`` and ``ahead_ms`` as
+        of a step: what was written is by the wall clock, and nothing that has happened is later than now.
         """
         decided = decided or {}
         self._check_complete(name)
         home = KINDS[kind](self.number, name, attributes, reap_ms=reap_ms)
-        home.current.now_ms = now_ms
+        home.current.at(now_ms, ahead_ms)
         home.producers.taken = self.taken
-        known = sorted(self.dedup, key=lambda row: row[1])
+        known = sorted([(text, min(at_ms - ahead_ms, now_ms)) for text, at_ms in self.dedup], key=lambda row: row[1])
         home.duplicates.take(known, attributes.duplicateIdsMax, persistent=True)
         if isinstance(home, Topic):
             home.next_queue = self.next_queue
@@ -504,7 +506,10 @@ class Recovery:
         if not owed and not (txn and txn not in decided):
             self.dead.append(ordinal)
             return
-        columns = Columns(meta.priority, meta.priorities, meta.expires, meta.deliver_at, meta.units, meta.works)
+        works, current = meta.works, home.current
+        if works is not None:
+            works = works.later(min(-current.ahead_ms, current.now_ms - works.at_ms))
+        columns = Columns(meta.priority, meta.priorities, meta.expires, meta.deliver_at, meta.units, works)
         block = BlockEntry(meta.messages, meta.sizes, True, columns, stored=True)
         block.told_dead = self.told.get(ordinal, 0)
         home.block_index.accept(block, ordinal, whole=False)
@@ -557,7 +562,7 @@ class Recovery:
         transaction."""
         fresh: dict[int, int] = {}
         arrivals: dict[int, int] = {}
-        block = home.block_index.held[ordinal]
+        block, current = home.block_index.held[ordinal], home.current
         for number, mask in owed.items():
             queue, found = home.queues[number], self.queues[number]
             arrival = arrivals[number] = queue.next_arrival()
@@ -570,8 +575,8 @@ class Recovery:
                     continue
                 for priority, some in block.by_priority(chosen):
                     run = Run(arrival, ordinal, some, max(attempts, 1), failures, priority)
-                    if until_ms > home.current.now_ms:
-                        queue.rest(until_ms, run)
+                    if until_ms > current.wall_ms:
+                        queue.rest(until_ms - current.ahead_ms, run)
                     else:
                         queue.put_back(run)
         home.arrived(ordinal, fresh, None, arrivals)

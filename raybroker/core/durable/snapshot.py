@@ -23,6 +23,7 @@ from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.delivery.run import Run
 from raybroker.core.durable import records
 from raybroker.core.staged_transaction import StagedTransaction
+from raybroker.core.step import Step
 from raybroker.core.transaction import Acknowledging, rows_of
 
 HEAD: Final = struct.Struct("<QII")
@@ -40,6 +41,7 @@ class Counting(Protocol):
 class Saving(Acknowledging, Protocol):
     """What a snapshot needs of a destination; see there."""
 
+    current: Step
     next_queue: int
     admission: Admission
     counters: Counters
@@ -64,7 +66,8 @@ def snapshot(home: Saving) -> bytes:
     parts = [HEAD.pack(home.block_index.next_ordinal, home.next_queue, 0)]
     rows = [(producer, a, b) for producer, taken in producers.taken.items() for a, b in taken]
     parts.append(section(b"".join(TAKEN.pack(*row) for row in rows)))
-    parts.append(section(records.encode_dedup(duplicates.lasting())))
+    ahead_ms = home.current.ahead_ms
+    parts.append(section(records.encode_dedup([(text, at_ms + ahead_ms) for text, at_ms in duplicates.lasting()])))
     for queue in home.queues.values():
         if queue.durable:
             parts.extend(section(record) for record in _queue(home, queue))
@@ -122,7 +125,7 @@ def _queue(home: Saving, queue: DeliveryQueue) -> Iterator[bytes]:
     yield from _rows(records.DISPATCHED, queue, [(run, run.attempts, 0) for run in tried])
     failed = [(run, run.failures, 0) for run in runs if run.failures]
     failed += [
-        (run, run.failures, due_ms)
+        (run, run.failures, due_ms + home.current.ahead_ms)
         for due_ms, run in queue.delayed.runs()
         if run.attempts and held.is_stored(run.ordinal)
     ]

@@ -284,7 +284,7 @@ def open_block(order: UnitState, consumer: Consumer, handing: Handing) -> Handed
         _open_slowly(order)
         return []
     unopened.open()
-    dead = block.expired(run.mask, order.step.now_ms)
+    dead = block.expired(run.mask, order.step.wall_ms)
     if dead:
         handing.dies(Dead(run._replace(mask=dead), "EXPIRED"))
         run = run._replace(mask=run.mask & ~dead)

@@ -12,6 +12,7 @@ from raybroker.core.outcome import Effect, Outcome
 from raybroker.engine.checkpoint import Definition
 from raybroker.engine.destination_registry import DestinationRegistry
 from raybroker.engine.executor import Step
+from raybroker.engine.measured_time import MeasuredTime
 from raybroker.engine.own_sends import OwnSends
 from raybroker.hosting.block_codec import WireCodec
 from raybroker.model.block import Block
@@ -23,8 +24,8 @@ from tests.unit.engine.rig import Clock, made, text_of
 class Commands:
     """An executor that steps destinations at once; ``batches``: what was performed or written together."""
 
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
+    def __init__(self, time: MeasuredTime) -> None:
+        self.time = time
         self.room = True
         self.blocks: dict[tuple[int, int], Block] = {}
         self.effects: list[Effect] = []
@@ -44,7 +45,7 @@ class Commands:
     def perform_all(self, steps: Sequence[Step], extra: Sequence[Entry], done: Callable[[], None]) -> list[Outcome]:
         found = []
         for home, command, block in steps:
-            outcome = home.step(command, now_ms=self.clock.now_ms())
+            outcome = home.step(command, now_ms=self.time.look(), ahead_ms=self.time.ahead_ms)
             if outcome.accepted is not None and block is not None:
                 self.blocks[home.number, outcome.accepted] = block
             self.effects += [*outcome.immediate, *outcome.after_durable]
@@ -75,7 +76,8 @@ class Desk:
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.executor: Any = Commands(self.clock)
+        self.time = MeasuredTime(self.clock)
+        self.executor: Any = Commands(self.time)
         self.registry = DestinationRegistry()
         self.codec = WireCodec()
         self.own = OwnSends(self.registry, self.codec, 99)

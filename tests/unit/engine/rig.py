@@ -160,7 +160,7 @@ class Client:
             first = self._next_seq
             self._next_seq += len(bodies)
         producer = self.session.producer_ids.get(handle, 7)
-        block = made(*bodies, producer=producer, first_seq=first, now_ms=self.rig.clock.ms, **more)
+        block = made(*bodies, producer=producer, first_seq=first, now_ms=self.rig.clock.now_ms(), **more)
         self.session.send(handle, 1, block, txn)
 
     def consumer(self, name: str = "q", kind: str = "queue", limit: int = 100, **more: Any) -> int:

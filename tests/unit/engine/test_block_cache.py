@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from raybroker.engine.block_cache import OPENED_BYTES_MAX, OPENED_MAX, BlockCache
+from raybroker.engine.measured_time import MeasuredTime
 from raybroker.engine.pager import Pager
 from raybroker.model.block import Block, encode_block
 from raybroker.model.record import BLOCK, Entry
@@ -75,7 +76,7 @@ def test_a_block_is_there_before_the_store_has_it() -> None:
 def test_what_is_stored_is_not_paged_and_what_is_paged_is_not_stored() -> None:
     store, files, data = MemoryStore(), Files(), block(4)
     assert list(store.recover()) == []
-    cache = BlockCache(store, 1 << 20, Pager(files, 0, Clock(), lambda line: None))
+    cache = BlockCache(store, 1 << 20, Pager(files, 0, MeasuredTime(Clock()), lambda line: None))
     for ordinal in range(1, 9_001):
         stored = ordinal % 2 == 0
         cache.put(1, ordinal, Block(data), stored=stored)
@@ -93,7 +94,7 @@ def test_what_is_stored_is_not_paged_and_what_is_paged_is_not_stored() -> None:
 
 def test_what_its_transaction_stored_is_the_caches_from_then_on() -> None:
     store, data = MemoryStore(), block(4)
-    cache = BlockCache(store, 1 << 20, Pager(Files(), 0, Clock(), lambda line: None))
+    cache = BlockCache(store, 1 << 20, Pager(Files(), 0, MeasuredTime(Clock()), lambda line: None))
     cache.put(1, 1, Block(data), stored=False, staged=True)
     cache.demote(1, 1)
     assert cache.kept_bytes == len(data)

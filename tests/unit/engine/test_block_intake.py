@@ -20,7 +20,7 @@ class Intake(Desk):
         super().__init__()
         self.used_up: list[int] = []
         self.memory: Any = SimpleNamespace(left=10, left_bytes=1000, barred="", used_up=self.used_up.append)
-        self.intake = BlockIntake(self.executor, self.registry, self.codec, self.clock, self.memory)
+        self.intake = BlockIntake(self.executor, self.registry, self.codec, self.time, self.memory)
 
     def command(self, home: Destination, block: Block, txn: int = 0) -> tuple[cmd.Send, Block]:
         return self.intake.command(

@@ -24,7 +24,7 @@ class Dying(Desk):
         self.told: list[str] = []
         self.sent: list[tuple[str, int, bool]] = []
         self.settled: list[int] = []
-        retries: Retries[Any] = Retries(Durations(Wakeups(), self.clock))
+        retries: Retries[Any] = Retries(Durations(Wakeups(), self.time))
         me: Any = self
         self.dead = DeadLetters(self.executor, self.registry, self.executor, me, me, me, retries)
 

@@ -29,7 +29,7 @@ class Installing(Desk):
         config: Any = {"imq.autocreate.reaptime": 5}
         cache: Any = None
         self.installation = DestinationInstallation(
-            self.registry, cache, self.executor, self.wakeups, self.clock, config, self.settings
+            self.registry, cache, self.executor, self.wakeups, self.time, config, self.settings
         )
 
 

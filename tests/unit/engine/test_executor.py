@@ -12,6 +12,7 @@ from raybroker.core.outcome import Effect, Idle, Outcome, Retire
 from raybroker.engine.block_cache import BlockCache
 from raybroker.engine.effect_dispatcher import EffectDispatcher
 from raybroker.engine.executor import Executor, Step, unawaited
+from raybroker.engine.measured_time import MeasuredTime
 from raybroker.engine.observers import Observers
 from raybroker.engine.wakeups import Wakeups
 from raybroker.model.errors import StoreError, StoreFullError
@@ -33,7 +34,7 @@ class Home:
         self.block_index = SimpleNamespace(held=SimpleNamespace(fresh={1: SimpleNamespace(stored=True)}.get))
         self.stepped: list[int] = []
 
-    def step(self, command: Any, *, now_ms: int) -> Outcome:
+    def step(self, command: Any, *, now_ms: int, ahead_ms: int = 0) -> Outcome:
         self.stepped.append(now_ms)
         return self.outcomes.pop(0)
 
@@ -56,7 +57,7 @@ class World:
         )  # fmt: skip
         self.cache = BlockCache(store, budget_bytes)
         self.executor = Executor(
-            store, self.clock, self.cache, self.wakeups, self.dispatcher, observers=self.observers,
+            store, MeasuredTime(self.clock), self.cache, self.wakeups, self.dispatcher, observers=self.observers,
             kept=lambda home, outcome, block: self.seen.append("kept"),
             damaged=lambda home, ordinal: self.seen.append(("damaged", ordinal)),
             checkpoint=lambda: Entry(CHECKPOINT, 0, 0, b"all"),
@@ -196,7 +197,7 @@ def test_room_counts_what_is_on_its_way_to_the_store() -> None:
 
 def test_what_the_core_refuses_leaves_nothing_behind() -> None:
     world = World()
-    home: Any = SimpleNamespace(number=NUMBER, step=lambda command, now_ms: 1 / 0)
+    home: Any = SimpleNamespace(number=NUMBER, step=lambda command, now_ms, ahead_ms: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         world.executor.perform(home, None)  # type: ignore[arg-type]
     world.executor.later(lambda: world.seen.append("goes on"))

@@ -21,7 +21,7 @@ def test_a_change_reaches_all_and_looks_for_expired_messages_at_once() -> None:
     config: Any = dict(CONFIG)
     given: list[str] = []
     wakeups = Wakeups()
-    settings = LiveSettings(config, desk.clock, desk.registry, wakeups, (lambda home: given.append(home.name),))
+    settings = LiveSettings(config, desk.time, desk.registry, wakeups, (lambda home: given.append(home.name),))
     settings.give(full)
     assert (full.policy.rollbacks_max, full.expiry.scan_ms, given) == (3, 60_000, ["full"])
     assert full.policy.message_bytes_max == settings.message_bytes_max

@@ -21,7 +21,7 @@ class Composing(Desk):
         super().__init__()
         self.home = self.add(**SINGLE)
         self.dead: list[DeadLetter] = []
-        self.full: Retries[Any] = Retries(Durations(Wakeups(), self.clock))
+        self.full: Retries[Any] = Retries(Durations(Wakeups(), self.time))
         self.composition = self.part(self.codec)
 
     def part(self, codec: Any) -> MessageComposition:

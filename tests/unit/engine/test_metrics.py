@@ -32,7 +32,7 @@ class Metered(Desk):
     def __init__(self) -> None:
         super().__init__()
         life: Any = SimpleNamespace(sink=None, consumer=lambda attachment, event: None)
-        self.meters = Meters(self.clock, life, Observers(), self.lines.append, Signals(), broker="b1", timing=True)
+        self.meters = Meters(self.time, life, Observers(), self.lines.append, Signals(), broker="b1", timing=True)
         self.baselines = CounterBaselines(self.meters, self.clock)
         store: Any = SimpleNamespace(stats=lambda: StoreStats(5, 4, 3, 2))
         cache: Any = SimpleNamespace(kept_bytes=11, budget_bytes=12, read_back=13, pager=None)
@@ -41,7 +41,7 @@ class Metered(Desk):
         transactions: Any = SimpleNamespace(by_number=by_number)
         schedules: Any = SimpleNamespace(count=lambda home: 6)
         self.metrics = MetricRows(
-            store, self.clock, self.registry, cache, transactions, schedules, self.meters, self.baselines,
+            store, self.time, self.registry, cache, transactions, schedules, self.meters, self.baselines,
             SimpleNamespace(saved_bytes=14, paging_saved_bytes=15),
         )
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from raybroker.engine import pager
+from raybroker.engine.measured_time import MeasuredTime
 from raybroker.engine.pager import BLOCK_OVERHEAD_BYTES, RETRY_MS, Pager
 from raybroker.model.block import encode_block
 from raybroker.model.record import Buffer
@@ -71,7 +72,7 @@ def block(ordinal: int, size: int = BODY) -> memoryview:
 class Rig:
     def __init__(self, blocks: int = 8) -> None:
         self.files, self.clock, self.told = Files(), Clock(), list[str]()
-        self.pager = Pager(self.files, blocks * (BODY + 1024), self.clock, self.told.append)
+        self.pager = Pager(self.files, blocks * (BODY + 1024), MeasuredTime(self.clock), self.told.append)
 
     def put(self, *ordinals: int, topic: bool = False, fixed: bool = False) -> None:
         for ordinal in ordinals:

@@ -34,7 +34,7 @@ class Planned(Desk):
         self.wakeups = Wakeups()
         self.memory: Any = SimpleNamespace(barred="")
         self.schedules = Schedules(
-            self.executor, self.registry, cache, self.own, self.wakeups, self.codec, self.clock, self.lines.append,
+            self.executor, self.registry, cache, self.own, self.wakeups, self.codec, self.time, self.lines.append,
             self.memory,
         )  # fmt: skip
 
@@ -57,7 +57,7 @@ class Planned(Desk):
     def after(self, ms: int) -> int:
         """How many messages there are then."""
         self.clock.ms += ms
-        self.schedules.tick(self.clock.ms)
+        self.schedules.tick()
         return self.home.block_index.messages
 
 

@@ -19,7 +19,7 @@ class Waiting(Desk):
         self.prepared: set[str] = set()
         self.alarms: list[int] = []
         self.temporary = TemporaryDestinations(
-            self.registry, Durations(Wakeups(self.alarms.append), self.clock), prepared=self._prepared, over=self._over
+            self.registry, Durations(Wakeups(self.alarms.append), self.time), prepared=self._prepared, over=self._over
         )
 
     def _prepared(self, home: Destination) -> int | None:

@@ -9,7 +9,7 @@ import pytest
 
 from raybroker.engine.attachments import Attachments
 from raybroker.engine.transactions import Transaction, Transactions
-from raybroker.engine.wakeups import Wakeups
+from raybroker.engine.wakeups import Durations, Wakeups
 from raybroker.model.errors import IllegalStateError
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import made
@@ -34,7 +34,8 @@ class World(Desk):
         config: Any = CONFIG
         self.wakeups = Wakeups()
         self.transactions = Transactions(
-            self.executor, self.registry, Attachments(1), self.wakeups, meters, self.clock, config, self.lines.append
+            self.executor, self.registry, Attachments(1), Durations(self.wakeups, self.time), meters, self.clock,
+            config, self.lines.append,
         )
 
     def _count(self, *, commit: bool) -> None:

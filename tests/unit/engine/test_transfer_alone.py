@@ -10,7 +10,7 @@ import pytest
 from raybroker.core import command as cmd
 from raybroker.engine.transaction_log import TxLog
 from raybroker.engine.transfer import PATIENCE_MS, Transfer
-from raybroker.engine.wakeups import Wakeups
+from raybroker.engine.wakeups import Durations, Wakeups
 from raybroker.model.block import Block
 from raybroker.model.errors import IllegalStateError, ResourceAllocationError
 from tests.unit.engine.parts import Desk
@@ -31,7 +31,7 @@ class Giving(Desk):
         cache: Any = SimpleNamespace(get=lambda number, ordinal: self.executor.blocks[number, ordinal])
         self.wakeups = Wakeups()
         self.transfer = Transfer(
-            self.executor, self.registry, transactions, cache, self.own, self.wakeups, self.codec, self.clock
+            self.executor, self.registry, transactions, cache, self.own, Durations(self.wakeups, self.time), self.codec
         )
 
     def aside(self, key: bytes, messages_max: int = 100, bytes_max: int = 1 << 20) -> list[str]:
@@ -78,9 +78,11 @@ def test_what_nobody_asks_for_comes_back_by_itself() -> None:
     world.aside(b"1")
     due_ms = world.clock.ms + PATIENCE_MS
     assert (world.wakeups.due(due_ms - 1), world.wakeups.due(due_ms)) == ([], [0])
-    world.transfer.tick(due_ms - 1)
+    world.clock.ms = due_ms - 1
+    world.transfer.tick()
     assert world.waiting() == 0
-    world.transfer.tick(due_ms)
+    world.clock.ms = due_ms
+    world.transfer.tick()
     assert world.waiting() == 1
 
 

@@ -47,6 +47,22 @@ def test_messages_are_taken_out_by_block_and_pick() -> None:
     assert table.next_ms == 20
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=20), st.integers(-30, 30),
+)  # fmt: skip
+def test_only_what_is_not_born_is_put_off_when_the_wall_clock_is_set(
+    adds: list[tuple[int, bool]], by_ms: int
+) -> None:
+    table, twin = Delayed(), list[tuple[int, int, Run]]()
+    for ordinal, (due_ms, failed) in enumerate(adds, start=1):
+        one = run(ordinal)._replace(attempts=int(failed), failures=int(failed))
+        table.add(due_ms, one)
+        twin.append((due_ms if failed else due_ms + by_ms, ordinal, one))
+    table.put_off_births(by_ms)
+    assert list(table.runs()) == [(due_ms, one) for due_ms, _, one in sorted(twin)]
+    assert table.next_ms == min((due_ms for due_ms, _, _ in twin), default=None)
+
+
 def test_clearing_gives_everything_in_order() -> None:
     table = Delayed()
     table.add(9, run(1))

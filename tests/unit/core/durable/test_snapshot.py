@@ -22,6 +22,7 @@ class Saved:
 
     def __init__(self, subscription: Subscription | None = None) -> None:
         self.parts = Parts(subscription)
+        self.current = self.parts.step
         self.block_index = self.parts.index
         self.queue = self.parts.queue
         self.queues: dict[int, DeliveryQueue] = {1: self.queue}
