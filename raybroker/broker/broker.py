@@ -47,6 +47,7 @@ from raybroker.broker.transactions import Transactions, branch_states
 from raybroker.broker.user_administration import Users
 from raybroker.config.live import live
 from raybroker.core.selector import compile_selector, normalised
+from raybroker.engine.measured_time import MeasuredTime
 from raybroker.hosting.host_port import DropHost, HostPort, MakeHost, Row, Spares
 from raybroker.metrics.messages import check_topic
 from raybroker.model.errors import BrokerError, ConfigError, IllegalStateError, InvalidDestinationError
@@ -129,7 +130,7 @@ class Broker:
             changing, self.registry, self.placement, self.templates, self.quotas, self.memory
         )  # fmt: skip
         self.pools = BrokerPools(
-            changing, lambda: self.registry.hosts, unasked, SystemClock().now_ms, self.quotas.limits
+            changing, lambda: self.registry.hosts, unasked, MeasuredTime(SystemClock()).now_ms, self.quotas.limits
         )
         self.thresholds = BrokerThresholds(changing, lambda: self.registry.hosts, broker=name)
         self.measuring = Measuring(changing, self.registry, SystemClock(), broker=name, spares=spares)

@@ -17,6 +17,7 @@ from raybroker.cluster import events as ev
 from raybroker.cluster.change_record import Change, RecordState
 from raybroker.cluster.member import Member, MemberState
 from raybroker.cluster.member_messages import Envelope
+from raybroker.engine.measured_time import MeasuredTime
 from raybroker.engine.ports import Clock
 from raybroker.model.errors import BrokerError, MasterUnavailableError, NotOpenError, StoreError
 from raybroker.system import entropy
@@ -64,7 +65,7 @@ class Clustering:
         self.member = member
         self.opened = asyncio.Event()
         self._file = file
-        self._clock = clock
+        self._now_ms = MeasuredTime(clock).now_ms
         self._carry = carry
         self._applier = applier
         self._halt = halt
@@ -104,7 +105,7 @@ class Clustering:
         if self._ended:
             return
         try:
-            for action in self.member.step(event, self._clock.now_ms()):
+            for action in self.member.step(event, self._now_ms()):
                 self._do(action)
         finally:  # Without a timer the machine would hear of the time no more.
             self._set_timer()
@@ -116,7 +117,7 @@ class Clustering:
         if self._timer is not None:
             self._timer.cancel()
         if not self._ended:
-            delay_s = max(self.member.wake_at_ms - self._clock.now_ms(), 1) / 1000
+            delay_s = max(self.member.wake_at_ms - self._now_ms(), 1) / 1000
             self._timer = asyncio.get_running_loop().call_later(delay_s, self.feed, ev.Tick())
 
     def _spawn(self, work: Any) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
 from raybroker.cluster.unit_routing import UNITS_MAX, PathMap
+from raybroker.engine.measured_time import MeasuredTime
 from raybroker.engine.ports import Clock
 from raybroker.model.errors import BrokerError, OrderError
 from raybroker.system.failpoint import failpoint
@@ -54,9 +55,9 @@ class PathService:
         self, frames: Sequence[bytes], file: Log, clock: Clock, *, lease_ms: int, live: Live,
         failed: Callable[[str], None],
     ) -> None:  # fmt: skip
-        self._map = PathMap.load(frames, clock.now_ms(), lease_ms=lease_ms)
+        self._now_ms = MeasuredTime(clock).now_ms
+        self._map = PathMap.load(frames, self._now_ms(), lease_ms=lease_ms)
         self._file = file
-        self._clock = clock
         self._live = live
         self._failed = failed
         self._waiting: list[tuple[tuple[bytes, ...], asyncio.Future[None]]] = []
@@ -87,7 +88,7 @@ class PathService:
         found: dict[str, str] = {}
         for start in range(0, len(units), UNITS_MAX):
             some = units[start : start + UNITS_MAX]
-            resolved = self._map.resolve((type, name), some, owner, lambda _: self._choose(live), self._clock.now_ms())
+            resolved = self._map.resolve((type, name), some, owner, lambda _: self._choose(live), self._now_ms())
             found |= resolved.where
             await self._durable(resolved.frames)
         return found
@@ -98,7 +99,7 @@ class PathService:
 
     async def renew(self, owner: str) -> bool:
         """False: the producer is not known (any more) and has to ask for its units again."""
-        return self._map.renew(owner, self._clock.now_ms())
+        return self._map.renew(owner, self._now_ms())
 
     async def release(self, type: str, name: str, units: list[str], owner: str) -> None:
         """The producer does not use these units any more, without any: none of the destination."""
@@ -146,8 +147,8 @@ class PathService:
         """Forget units that no producer holds and that have no messages."""
         while True:
             await asyncio.sleep(SWEEP_S)
-            self._map.expire(self._clock.now_ms())
-            for candidate in self._map.candidates(self._clock.now_ms()):
+            self._map.expire(self._now_ms())
+            for candidate in self._map.candidates(self._now_ms()):
                 kind, name = candidate.destination
                 try:
                     live = await self._live(candidate.member, kind, name, list(candidate.units))
