@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from raybroker import aio, errors
     from raybroker import data as data
     from raybroker.actors.cluster import Cluster, start
+    from raybroker.actors.named_pool import NamedPool, pool, pools
     from raybroker.client.admin.admin import Admin
     from raybroker.client.blocking.connection import Connection, Session, XaConnection
     from raybroker.client.blocking.handles import Browser, Consumer, Producer
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
-    "aio", "connect", "connect_xa", "deploy", "errors", "listener", "loopback", "start",
+    "aio", "connect", "connect_xa", "deploy", "errors", "listener", "loopback", "pool", "pools", "start",
     "Admin", "Browser", "Cluster", "Connection", "ConnectionEvent", "ConnectionFactory", "Consumer", "ConsumerEvent",
-    "Destination", "Listener", "Message", "Pool", "Producer", "Queue", "Session", "TemporaryQueue", "TemporaryTopic",
-    "Topic", "XaConnection", "Xid",
+    "Destination", "Listener", "Message", "NamedPool", "Pool", "Producer", "Queue", "Session", "TemporaryQueue",
+    "TemporaryTopic", "Topic", "XaConnection", "Xid",
 ]  # fmt: skip
 
 _HOMES = {
@@ -52,6 +53,7 @@ _HOMES = {
     "Destination": "raybroker.client.destinations",
     "Listener": "raybroker.client.listener.listener",
     "Message": "raybroker.client.consumer.message",
+    "NamedPool": "raybroker.actors.named_pool",
     "Pool": "raybroker.client.listener.pool",
     "Producer": "raybroker.client.blocking.handles",
     "Queue": "raybroker.client.destinations",
@@ -66,6 +68,8 @@ _HOMES = {
     "deploy": "raybroker.client.listener.deployment",
     "listener": "raybroker.client.listener.listener",
     "loopback": "raybroker.client.loopback",
+    "pool": "raybroker.actors.named_pool",
+    "pools": "raybroker.actors.named_pool",
     "start": "raybroker.actors.cluster",
 }
 """Public name → the module that has it, imported when the name is first used: ``loopback`` brings the broker in,

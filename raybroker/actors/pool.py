@@ -99,9 +99,9 @@ def make_pool(
     refused = sorted(_ITS_OWN.intersection(actor_options))
     if refused:
         raise ConfigError(
-            f"actor_options={{{refused[0]!r}: …}} is not for instances of rb.deploy: they have no names and end with"
-            " the process that deployed them, since nobody else could stop them; keep that process running, for"
-            " example as a service, or deploy in a detached actor of your own"
+            f"actor_options={{{refused[0]!r}: …}} is not for instances of rb.deploy, which end with their pool; a pool"
+            " that outlives this process has a name itself: rb.deploy(…, name='orders'), and rb.pool('orders') is its"
+            " handle in any program"
         )
     runtime.join_ray(cluster)
     if clusters.find(cluster) is None:

@@ -16,7 +16,15 @@ from typing import Any, Final
 
 import ray
 from ray._private import services
-from ray.exceptions import ActorUnschedulableError, GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.exceptions import (
+    ActorAlreadyExistsError,
+    ActorUnschedulableError,
+    GetTimeoutError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+)
+from ray.experimental import internal_kv
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raybroker.config import places
@@ -48,6 +56,11 @@ def host_name(cluster: str, broker: str, host: str) -> str:
 def agent_name(cluster: str, agent: str) -> str:
     """Of a forwarding agent; of all of them what their names begin with, without ``agent``."""
     return f"{cluster}/agent/{agent}"
+
+
+def pool_name(cluster: str, pool: str) -> str:
+    """Of a pool of listeners that has a name; of all of them what their names begin with, without ``pool``."""
+    return f"{cluster}/pool/{pool}"
 
 
 def path_name(cluster: str) -> str:
@@ -256,12 +269,41 @@ def create_actor(
     """A new actor, or the one that has the name already. Named actors outlive their creator and restart for ever."""
     chosen: dict[str, Any] = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": 0, **options}
     if name is not None:
-        chosen |= {"name": name, "namespace": NAMESPACE, "lifetime": "detached", "get_if_exists": True}
+        chosen = {"get_if_exists": True, **chosen, "name": name, "namespace": NAMESPACE, "lifetime": "detached"}
     if node is not None:
         chosen["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=False)
     if concurrency is not None:
         chosen["max_concurrency"] = concurrency
     return ray.remote(cls).options(**chosen).remote(*args)
+
+
+def create_new_actor(cls: type, *args: Any, name: str, concurrency: int | None = None) -> Any | None:
+    """As :func:`create_actor`, with a name that no actor has; None when one has it."""
+    try:
+        return create_actor(cls, *args, name=name, concurrency=concurrency, get_if_exists=False)
+    except (ActorAlreadyExistsError, ValueError):
+        if find_actor(name) is None:
+            raise
+        return None
+
+
+def was_restarted() -> bool:
+    """Whether Ray has started the actor that runs here again."""
+    return bool(ray.get_runtime_context().was_current_actor_reconstructed)
+
+
+def remember(key: str, value: str) -> None:
+    """Keep a text for an actor that may be started again; it goes with this Ray."""
+    internal_kv._internal_kv_put(key.encode(), value.encode(), overwrite=True, namespace=NAMESPACE.encode())
+
+
+def remembered(key: str) -> str | None:
+    found = internal_kv._internal_kv_get(key.encode(), namespace=NAMESPACE.encode())
+    return None if found is None else bytes(found).decode()
+
+
+def forget(key: str) -> None:
+    internal_kv._internal_kv_del(key.encode(), namespace=NAMESPACE.encode())
 
 
 _OURS: Final = f"{BrokerError.__module__}."

@@ -14,10 +14,10 @@ from raybroker.cli.outside import reachable
 
 HELP: Final = {
     "create": "create dst|dur|quota|policy|saf|sch|tpl: a destination, subscription, quota, agent and so on.",
-    "list": "list dst|con|dur|quota|policy|saf|sch|txn|msg|tpl|bkr|svc|cxn: what there is.",
+    "list": "list dst|con|dur|quota|policy|pool|saf|sch|txn|msg|tpl|bkr|svc|cxn: what there is.",
     "query": "query dst|con|quota|policy|saf|sch|txn|bkr|cls|store|svc|cxn: one of them in full.",
     "update": "update dst|quota|policy|tpl|bkr|svc: change attributes, or properties of brokers while they run.",
-    "destroy": "destroy dst|dur|quota|policy|saf|sch|tpl|cxn: remove one.",
+    "destroy": "destroy dst|dur|quota|policy|pool|saf|sch|tpl|cxn: remove one.",
     "purge": "purge dst|dur: discard messages.",
     "pause": "pause dst|svc|bkr: producers, consumers or both; a connection service, or all.",
     "resume": "resume dst|svc|bkr: undo a pause.",

@@ -23,6 +23,7 @@ from raybroker.cli import (
     messages,
     metrics,
     policies,
+    pools,
     quotas,
     salvage,
     schedules,
@@ -110,7 +111,7 @@ for function, short in (
 groups.attach(
     app, (
         grid, subscriptions, schedules, forwarding, transactions, templates, quotas, policies, definitions, stored,
-        cluster, metrics, services, ending, checking,
+        cluster, metrics, services, ending, checking, pools,
     )
 )
 

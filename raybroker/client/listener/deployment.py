@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from raybroker.client.blocking.connection import Connection
 from raybroker.client.listener.instance import Instance
@@ -11,9 +11,25 @@ from raybroker.client.listener.listener import Listener
 from raybroker.client.listener.pool import Pool, check_scaling
 from raybroker.client.loopback import attach_loopback
 from raybroker.model.errors import ConfigError
-from raybroker.model.names import check_cluster_name
+from raybroker.model.names import check_cluster_name, check_pool_name
+from raybroker.model.packages import naming_extra
+
+if TYPE_CHECKING:
+    from raybroker.actors.named_pool import NamedPool
 
 
+@overload
+def deploy(
+    listener: Listener, instances: int | None = ..., actor_options: dict[str, Any] | None = ..., *,
+    cluster: str = ..., loopback: str | None = ..., name: None = ..., min: int | None = ..., max: int | None = ...,
+    target_backlog: int | None = ...,
+) -> Pool: ...  # fmt: skip
+@overload
+def deploy(
+    listener: Listener, instances: int | None = ..., actor_options: dict[str, Any] | None = ..., *,
+    cluster: str = ..., loopback: None = ..., name: str, min: int | None = ..., max: int | None = ...,
+    target_backlog: int | None = ...,
+) -> NamedPool: ...  # fmt: skip
 def deploy(
     listener: Listener,
     instances: int | None = None,
@@ -21,18 +37,20 @@ def deploy(
     *,
     cluster: str = "default",
     loopback: str | None = None,
+    name: str | None = None,
     min: int | None = None,  # noqa: A002 - public name
     max: int | None = None,  # noqa: A002 - public name
     target_backlog: int | None = None,
-) -> Pool:
+) -> Pool | NamedPool:
     """Run a function marked with ``@rb.listener`` in instances that are attached when this returns.
 
     instances       how many, 1 to 1000; 1, or ``min``
-    actor_options   options of Ray for the actor of each, such as {"num_cpus": 1}; not name and lifetime: a pool ends
-                    with its process
+    actor_options   options of Ray for the actor of each, such as {"num_cpus": 1}; not name and lifetime
     cluster         by name
     loopback        name of a broker of this process (``rb.loopback(broker=name)``): the instances run on threads here,
                     without Ray, as a test of the function wants it
+    name            the pool outlives this process: it runs until its ``stop()``, and ``rb.pool(name)`` is its handle in
+                    any program of the Ray cluster; letters, digits and ``_.-``. Without, it ends with this process
     min, max        scale by backlog between these numbers of instances; min is 1 when it is not given
     target_backlog  messages that wait or are being handled, for each instance; 1000
 
@@ -43,13 +61,23 @@ def deploy(
     if not isinstance(listener, Listener):
         raise ConfigError("rb.deploy takes a function marked with @rb.listener(queue=…) or @rb.listener(topic=…)")
     first, scaler = check_scaling(listener, instances, min, max, target_backlog)
+    if name is not None:
+        if loopback is not None:
+            raise ConfigError(f"name={name!r} is for a pool that outlives its process; a loopback ends with it")
+        check_cluster_name(cluster)
+        check_pool_name(name)
+        with naming_extra("rb.deploy"):
+            from raybroker.actors.named_pool import PoolPlan, deploy_named  # Brings Ray in.
+
+        return deploy_named(PoolPlan(name, cluster, listener, first, scaler, actor_options or {}))
     if loopback is not None:
         if actor_options is not None:
             raise ConfigError("actor_options= are for actors of Ray; a loopback has none")
         pool = _in_process(listener, loopback)
     else:
         check_cluster_name(cluster)
-        from raybroker.actors.pool import make_pool  # Brings Ray in.
+        with naming_extra("rb.deploy"):
+            from raybroker.actors.pool import make_pool  # Brings Ray in.
 
         pool = make_pool(listener, cluster, actor_options or {}, backlog_of)
     try:
