@@ -54,6 +54,7 @@ from raybroker.model.errors import (
     ConnectionLostError,
     NotOpenError,
     RequestTimeoutError,
+    StartingError,
     StoreError,
 )
 from raybroker.model.quota import Quota
@@ -77,6 +78,8 @@ DATABASE_LOOK_S: Final = 0.5
 HOSTS_AT_ONCE: Final = max(2, min(16, len(os.sched_getaffinity(0))))
 """How many hosts a broker starts, asks or stops at a time: a process takes a second of a processor to start, and more
 of them than processors only wait for each other."""
+STARTING_S: Final = 5.0
+"""How long a client waits for hosts that are starting, before he is told how many serve: sooner than he gives up."""
 SWEEP_S: Final = 2.0
 """How often the broker looks for transactions that dead clients left open."""
 
@@ -221,6 +224,8 @@ class BrokerActor:
         self._applied_partly = False
         """The record was carried out while hosts were away: it is once more when they are back."""
         self._adopting = asyncio.Lock()
+        self._awaited: asyncio.Task[Broker] | None = None
+        """What all clients wait for that came while hosts were starting."""
         self._nodes: dict[str, str] = {spec.broker: self._node}
         self._learnt: dict[str, int] = {}
         """Other broker → its incarnation when it was asked for its node."""
@@ -355,6 +360,26 @@ class BrokerActor:
             except BrokerError as error:
                 log.warning("broker %s has no mq.sys.dmq yet: %s", self._spec.broker, error)
         return self._broker
+
+    async def _soon(self, known: bool = False) -> Broker:
+        """As :meth:`_ready`, for clients, who give up a broker that they hear nothing of.
+
+        ``known``: what is asked for has a host that serves; other hosts are waited for at the start alone. Raises
+        StartingError, which says how far the start has come, after STARTING_S.
+        """
+        if self._keyed and self._adopted and (known or not self._unasked_rows(again=False)):
+            return self._broker
+        if self._awaited is None or self._awaited.done():
+            self._awaited = self._loops.once("hosts that clients wait for", self._ready())
+        awaited = self._awaited
+        await asyncio.wait({awaited}, timeout=STARTING_S)
+        if awaited.cancelled():
+            raise ConnectionLostError(f"broker {self._spec.broker} stops")
+        if awaited.done():
+            return awaited.result()
+        hosts, unasked = self._catalogue.hosts, self._broker.registry.unasked
+        serving = sum(name not in unasked for name in hosts) if self._keyed else 0
+        raise StartingError(f"broker {self._spec.broker} is starting: {serving} of its {len(hosts)} hosts serve")
 
     def _unasked_rows(self, again: bool) -> list[tuple[str, str]]:
         registry = self._broker.registry
@@ -536,7 +561,7 @@ class BrokerActor:
         self, kind: str, name: str, create: bool, guest: bool = False
     ) -> tuple[RemoteHost | HostInBroker, str, dict[str, Any]]:
         """(host, this broker, traits) of this broker's member of a destination; see ClusterBroker.locate."""
-        await self._ready()
+        await self._soon(self._broker.registry.has(kind, name))
         host, traits = await self._cluster.locate(kind, name, create, guest)
         assert isinstance(host, RemoteHost | HostInBroker)
         return host, self._spec.broker, traits
@@ -551,10 +576,12 @@ class BrokerActor:
 
     async def members(self, kind: str, name: str) -> dict[str, int]:
         """Broker → consumers of its member of a destination."""
+        await self._soon()
         return await self._cluster.members(kind, name)
 
     async def routes(self, kind: str, name: str, units: list[str], owner: str) -> dict[str, str]:
         """Unit of order → broker."""
+        await self._soon()
         return await self._cluster.routes(kind, name, units, owner)
 
     async def renew_routes(self, owner: str) -> bool:
@@ -586,14 +613,14 @@ class BrokerActor:
 
     async def create_temporary(self, kind: str, owner: str) -> str:
         """The name of a new destination that lives as long as the client connection ``owner``."""
-        return await (await self._ready()).create_temporary(kind, owner)
+        return await (await self._soon()).create_temporary(kind, owner)
 
     async def destroy_temporary(self, kind: str, name: str, owner: str) -> None:
         await (await self._ready()).destroy_temporary(kind, name, owner)
 
     async def subscribe(self, args: dict[str, Any]) -> None:
         """Prepare the opening of a subscription; see broker.subscriptions."""
-        await self._ready()
+        await self._soon()
         await self._cluster.subscribe(**args)
 
     async def identify(self, client_id: str, instance: str) -> None:
@@ -601,12 +628,12 @@ class BrokerActor:
         await (await self._ready()).identify(client_id, instance)
 
     async def unsubscribe(self, client_id: str | None, name: str) -> None:
-        await self._ready()
+        await self._soon()
         await self._cluster.unsubscribe(client_id, name)
 
     async def matching(self, pattern: str) -> tuple[int, list[str]]:
         """Version and names of the topics that match."""
-        return await (await self._ready()).matching(pattern)
+        return await (await self._soon()).matching(pattern)
 
     async def changed(self, version: int, timeout_s: float) -> int:
         """Wait for another version, for a bounded time."""

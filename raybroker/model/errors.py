@@ -62,6 +62,13 @@ class IllegalStateError(BrokerError):
     """The call is not allowed in the object's present state."""
 
 
+class ServiceClosedError(IllegalStateError):
+    """A connection service takes no new clients now: it is paused or quiesced, as before its broker is restarted."""
+
+    code = "service_closed"
+    retryable = True
+
+
 class NoXaError(IllegalStateError, AttributeError):
     """The session works in no distributed transactions: it has no ``xa``, which hasattr() says too."""
 
@@ -149,6 +156,12 @@ class NotOpenError(MasterUnavailableError):
     """The broker takes no clients yet; the text says what it waits for."""
 
     definite = True
+
+
+class StartingError(NotOpenError):
+    """The broker is starting its hosts; the text says how far it has come, so that another text is progress."""
+
+    code = "starting"
 
 
 class StaleError(BrokerError):

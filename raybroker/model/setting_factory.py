@@ -205,8 +205,9 @@ FACTORY: Final[tuple[Setting, ...]] = (
             "what is received, written and forwarded stays in the processor's caches: 8m halved the throughput.",
             unit="bytes", low=64 * KIB, high=SIZE_BYTES_MAX),
     Setting("raybroker.reconnect.timeout_ms", "millis", 30000, "factory",
-            "How long a handle tries to reconnect before its calls raise ConnectionLostError. Its default does not "
-            "hold where imqReconnectAttempts is set to -1.",
+            "How long a handle tries to reconnect before its calls raise ConnectionLostError. It begins anew with each "
+            "host that a broker which starts says it has started. Its default does not hold where imqReconnectAttempts "
+            "is set to -1.",
             unit="ms", low=0, high=DAY_MS),
     Setting("raybroker.connect.timeout_ms", "millis", 10000, "factory",
             "How long opening one connection may take, from looking up the address to being authenticated.",

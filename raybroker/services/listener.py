@@ -24,6 +24,7 @@ from raybroker.model.errors import (
     ProtocolError,
     ResourceAllocationError,
     SecurityError,
+    ServiceClosedError,
 )
 from raybroker.model.setting_services import SERVICE_KINDS, SERVICE_PROTOCOLS
 from raybroker.security.access import Access
@@ -255,7 +256,7 @@ class Listener:
     def _require_open(self, control: Control) -> None:
         services, address = self._services, control.peer.rpartition(":")[0]
         if self.state != RUNNING:
-            raise IllegalStateError(f"service {self.name} of broker {services.broker} is {self.state}; try later")
+            raise ServiceClosedError(f"service {self.name} of broker {services.broker} is {self.state}; try later")
         if len(self.clients) >= self.clients_max:
             raise ResourceAllocationError(
                 f"service {self.name} has {self.clients_max} clients, half of imq.{self.name}.max_threads; close some"

@@ -3,7 +3,8 @@
 They are armed by RB_FAILPOINT in the environment of a process: ``[role@]step:n:kill``, or ``@file`` with such a text in
 the file.  A process whose role matches (b1, b1/h1, paths; * and ? as in file names) gets SIGKILL when it reaches the
 step for the n-th time; with ``fail`` in place of ``kill`` the step has an error of input and output, as that of a disk.
-A file is removed first, so that it works once; it may be written at any time.
+A file is removed first, so that it works once; it may be written at any time.  With ``wait`` the step takes WAIT_S
+longer, as on a busy machine, and a file stays.
 """
 
 from __future__ import annotations
@@ -14,8 +15,12 @@ import signal
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Final
 
 from raybroker.model.errors import ConfigError
+from raybroker.system.clock import SystemClock
+
+WAIT_S: Final = 3.0
 
 
 @dataclass(slots=True)
@@ -35,7 +40,9 @@ class _Armed:
         if wanted != step or not fnmatchcase(self.role, role):
             return
         count = self.reached[text, step] = self.reached.get((text, step), 0) + 1
-        if count == number and _removed(file):
+        if count == number and action == "wait":
+            SystemClock().sleep(WAIT_S)
+        elif count == number and _removed(file):
             if action == "fail":
                 raise OSError(errno.EIO, f"{os.strerror(errno.EIO)} (failpoint {step})")
             os.kill(os.getpid(), signal.SIGKILL)
@@ -67,8 +74,8 @@ def _parsed(text: str) -> tuple[str, str, int, str]:
     where, _, rest = text.strip().partition(":")
     number, _, action = rest.partition(":")
     role, at, step = where.rpartition("@")
-    if not step or not number.isdecimal() or action not in ("kill", "fail"):
-        raise ConfigError(f"RB_FAILPOINT is [role@]step:number:kill, or fail at its end, not {text!r}")
+    if not step or not number.isdecimal() or action not in ("kill", "fail", "wait"):
+        raise ConfigError(f"RB_FAILPOINT is [role@]step:number:kill, or fail or wait at its end, not {text!r}")
     return role if at else "*", step, int(number), action
 
 

@@ -35,6 +35,7 @@ from raybroker.model.errors import (
     RequestTimeoutError,
     ResourceAllocationError,
     SecurityError,
+    ServiceClosedError,
 )
 from raybroker.model.listing import listed
 from raybroker.system.entropy import token as random_bytes
@@ -252,7 +253,8 @@ class ServiceCalls:
         try:
             made = await self._open(await self._reach(address))
         except (
-            OSError, TimeoutError, ConnectionLostError, NoClusterError, ProtocolError, RequestTimeoutError
+            OSError, TimeoutError, ConnectionLostError, NoClusterError, ProtocolError, RequestTimeoutError,
+            ServiceClosedError,
         ) as error:
             raise BrokerGoneError(f"broker {broker} does not answer: {str(error) or 'no answer in time'}") from None
         found = str(made.told["broker"])

@@ -12,12 +12,26 @@ from typing import Any, Final, TypeVar
 
 from raybroker.client.connection.addresses import Attributes, reconnect_time
 from raybroker.client.connection.io_thread import log_failure
-from raybroker.model.errors import BrokerError, ConnectionLostError, NotOpenError
+from raybroker.model.errors import BrokerError, ConnectionLostError, NotOpenError, StartingError
 from raybroker.system.supervision import Run, Supervisor
 from raybroker.transport.loops import sleep_waited_for
 
 T = TypeVar("T")
 RETRY_FIRST_S: Final = 0.02
+
+
+class StartProgress:
+    """What a broker that starts has told of itself to one who waits for it."""
+
+    def __init__(self) -> None:
+        self._steps: set[str] = set()
+
+    def made(self, error: BrokerError) -> bool:
+        """Whether an answer shows that the broker gets on: a StartingError that says what none has said before."""
+        if not isinstance(error, StartingError) or str(error) in self._steps:
+            return False
+        self._steps.add(str(error))
+        return True
 
 
 class Tasks:
@@ -65,13 +79,15 @@ class Tasks:
         self, what: str, work: Callable[[], Awaitable[T]], failed: Callable[[BrokerError], None] | None = None
     ) -> T:
         """Do ``work`` again and again while it fails with ConnectionLostError, or with NotOpenError since its broker
-        is about to start, until the reconnect time is over.
+        is about to start, until the reconnect time is over.  That begins anew while the broker gets on with its start:
+        whenever a StartingError says what none has said before.  A broker has so many hosts, and so it has an end.
 
         ``failed`` is called with each of these errors. Raises what else ``work`` raises, NotOpenError, or
         ConnectionLostError saying how long ``what`` was tried.
         """
         loop = asyncio.get_running_loop()
         attempts, since_s, pause_s = 0, loop.time(), RETRY_FIRST_S
+        progress = StartProgress()
         while True:
             try:
                 return await work()
@@ -80,6 +96,8 @@ class Tasks:
                     raise
                 if failed is not None:
                     failed(error)
+                if progress.made(error):
+                    attempts, since_s = 0, loop.time()
                 if over := self._limits.over(loop.time() + pause_s - since_s, attempts):
                     if isinstance(error, NotOpenError):
                         raise

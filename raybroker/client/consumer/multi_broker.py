@@ -23,6 +23,7 @@ from raybroker.client.connection.choosers import Choosers
 from raybroker.client.connection.cluster_view import alive, coordinator
 from raybroker.client.connection.directory import View
 from raybroker.client.connection.ended import Ended
+from raybroker.client.connection.tasks import StartProgress
 from raybroker.client.consumer.consumer import (
     IDENTITY_BYTES,
     ConsumerConnection,
@@ -89,7 +90,7 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
         self._only = self._policy = ""
         """The one broker that it has a member on; loadBalancingPolicy where it is pinned to it."""
         self._listener: Callable[[Message], object] | None = None
-        self._deadline: asyncio.TimerHandle | None = None
+        self._deadline: asyncio.Task[None] | None = None
 
     # ---- opening, and following the brokers --------------------------------------------------------------------------
 
@@ -290,16 +291,32 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
     def _wait_for_members(self) -> None:
         """There is no member left: one has to come within the reconnect time."""
         timeout_s = reconnect_time(self._connection.attributes).timeout_s
-
-        def over() -> None:
-            error = ConnectionLostError(
-                f"no broker of {self.name} can be reached; gave up after {timeout_s:g} s"
-                " (raybroker.reconnect.timeout_ms)"
-            )
-            self._connection.attachments.end(self, error)
-
         if self._deadline is None and timeout_s is not None:
-            self._deadline = asyncio.get_running_loop().call_later(timeout_s, over)
+            self._deadline = self._connection.tasks.spawn(self._give_up_in(timeout_s))
+
+    async def _give_up_in(self, timeout_s: float) -> None:
+        """End it, unless this is cancelled; the time begins anew while the home broker gets on with its start."""
+        loop, progress = asyncio.get_running_loop(), StartProgress()
+        until_s = loop.time() + timeout_s
+        while loop.time() < until_s:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(until_s):
+                    if await self._home_gets_on(progress):
+                        until_s = loop.time() + timeout_s
+                    else:
+                        await self._connection.tasks.pause()
+        self._deadline = None
+        error = ConnectionLostError(
+            f"no broker of {self.name} can be reached; gave up after {timeout_s:g} s (raybroker.reconnect.timeout_ms)"
+        )
+        self._connection.attachments.end(self, error)
+
+    async def _home_gets_on(self, progress: StartProgress) -> bool:
+        try:
+            await self._connection.directory.members(self.destination.kind, self.name)
+        except BrokerError as error:
+            return progress.made(error)
+        return False
 
     def _connection_ended(self, error: BrokerError) -> None:
         if not self.closed and self._failure is None:

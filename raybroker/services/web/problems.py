@@ -26,6 +26,7 @@ from raybroker.model.errors import (
     RequestTimeoutError,
     ResourceAllocationError,
     SecurityError,
+    ServiceClosedError,
     StoreError,
     StoreFullError,
     TransactionRolledBackError,
@@ -56,6 +57,7 @@ STATUSES: Final[tuple[tuple[type[BrokerError], int], ...]] = (
     (ConnectionLostError, 503),
     (OrderError, 409),
     (TransactionRolledBackError, 409),
+    (ServiceClosedError, 503),
     (IllegalStateError, 409),
     (StoreError, 500),
 )

@@ -67,3 +67,18 @@ def test_a_text_that_says_nothing_is_refused(text: str, monkeypatch: pytest.Monk
     with pytest.raises(ConfigError, match="RB_FAILPOINT"):
         failpoint.arm("b1", text)
     assert not failpoint.armed()
+
+
+def test_a_step_may_take_longer_in_each_process_for_as_long_as_the_file_is_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(failpoint.SystemClock, "sleep", lambda _, seconds: slept.append(seconds))
+    monkeypatch.setattr(failpoint, "_armed", None)
+    file = tmp_path / "failpoint"
+    file.write_text("second:1:wait")
+    for process in (1, 2):
+        failpoint.arm("b1/h1", f"@{file}")
+        for step in ("first", "second", "second"):
+            failpoint.failpoint(step)
+        assert slept == [failpoint.WAIT_S] * process

@@ -10,7 +10,7 @@ import pytest
 
 from raybroker.client.connection.tasks import Tasks
 from raybroker.config import Config
-from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError, NotOpenError
+from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError, NotOpenError, StartingError
 from tests.unit.client.fakes import run
 
 
@@ -57,6 +57,24 @@ def test_the_attempts_end_with_an_error_that_says_what_was_tried() -> None:
             await few.with_retry("q", failing(*map(ConnectionLostError, ("first", "second", "third"))))
         with pytest.raises(NotOpenError, match="starting"):
             await tasks(imqReconnectEnabled=False).with_retry("q", failing(NotOpenError("starting")))
+
+    run(work)
+
+
+def test_a_broker_that_gets_on_with_its_start_is_waited_for_and_one_that_does_not_is_given_up() -> None:
+    def told(*serving: int) -> Callable[[], Any]:
+        return failing(*(StartingError(f"{count} of 9 hosts serve") for count in serving))
+
+    async def work() -> None:
+        few = tasks(imqReconnectAttempts=2)
+        assert await few.with_retry("q", told(0, 0, 1, 1, 2, 2, 3, 3, 4, 4)) == "done"
+        with pytest.raises(StartingError, match="0 of 9"):
+            await few.with_retry("q", told(0, 0, 0))
+        with pytest.raises(StartingError, match="1 of 9"):  # A broker that starts again and again does not get on.
+            await few.with_retry("q", told(0, 1, 0, 1, 0, 1, 0, 1))
+        brief = tasks(**{"raybroker.reconnect.timeout_ms": 0})
+        with pytest.raises(NotOpenError, match="waits"):
+            await brief.with_retry("q", failing(NotOpenError("waits for the master")))
 
     run(work)
 
