@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from raybroker.actors import runtime
 from raybroker.actors.pool import make_pool
+from raybroker.client.blocking.connection import Connection
 from raybroker.client.listener.autoscaling import Autoscaler
-from raybroker.client.listener.deployment import backlog_of
 from raybroker.client.listener.instance import READY_S
 from raybroker.client.listener.listener import Listener
 from raybroker.client.listener.pool import STOP_TIMEOUT_S, Pool
@@ -38,6 +39,7 @@ class PoolPlan(NamedTuple):
     instances: int
     scaler: Autoscaler | None
     actor_options: dict[str, Any]
+    backlog_of: Callable[[Listener, Connection], Callable[[], int]]
 
 
 class PoolActor:
@@ -71,7 +73,7 @@ class PoolActor:
         with self._beginning:
             if self._pool is not None:
                 return
-            pool = make_pool(plan.listener, plan.cluster, plan.actor_options, backlog_of)
+            pool = make_pool(plan.listener, plan.cluster, plan.actor_options, plan.backlog_of)
             try:
                 pool.scale(instances)
             except BaseException:
@@ -158,7 +160,7 @@ class NamedPool:
 def deploy_named(plan: PoolPlan) -> NamedPool:
     """Start a pool that outlives this process. Raises ConfigError where the name is taken, and what ``rb.deploy``
     raises."""
-    make_pool(plan.listener, plan.cluster, plan.actor_options, backlog_of).stop()  # It says what is wrong here already.
+    make_pool(plan.listener, plan.cluster, plan.actor_options, plan.backlog_of).stop()  # It says what is wrong here.
     name = runtime.pool_name(plan.cluster, plan.name)
     actor = runtime.create_new_actor(PoolActor, plan, name=name, concurrency=CALLS_AT_ONCE)
     if actor is None:

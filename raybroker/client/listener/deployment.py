@@ -69,7 +69,7 @@ def deploy(
         with naming_extra("rb.deploy"):
             from raybroker.actors.named_pool import PoolPlan, deploy_named  # Brings Ray in.
 
-        return deploy_named(PoolPlan(name, cluster, listener, first, scaler, actor_options or {}))
+        return deploy_named(PoolPlan(name, cluster, listener, first, scaler, actor_options or {}, backlog_of))
     if loopback is not None:
         if actor_options is not None:
             raise ConfigError("actor_options= are for actors of Ray; a loopback has none")
