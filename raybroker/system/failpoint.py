@@ -20,7 +20,7 @@ from typing import Final
 from raybroker.model.errors import ConfigError
 from raybroker.system.clock import SystemClock
 
-WAIT_S: Final = 3.0
+WAIT_S: Final = 6.0
 
 
 @dataclass(slots=True)
