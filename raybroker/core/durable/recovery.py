@@ -233,6 +233,8 @@ class Recovery:
             return
         queue = self._queue(record.queue)
         for row in record.rows:  # Before the spans: the last part of a block is written as the whole of it.
+            if ranges.has(queue.whole, row.ordinal):
+                continue
             known = queue.settled.get(row.ordinal, 0)
             if not record.rest:
                 queue.consumed[row.ordinal] = queue.consumed.get(row.ordinal, 0) | (row.mask & ~known)
@@ -288,6 +290,17 @@ class Recovery:
         if not left:
             mask |= pk.span(0, meta.messages) & ~self.refused.get(ordinal, 0) & ~queue.settled.get(ordinal, 0)
         self._count_out(meta, mask)
+
+    def _count_settled_alone(self, queue: DeliveryQueueFound, run: AloneRun) -> None:
+        """Blocks of one message are settled, nearly all of them as a whole."""
+        apart = {o for found in (queue.settled, self.refused) for o in found if run.first <= o < run.end}
+        for ordinal in apart:
+            left = ranges.has(queue.left, ordinal)
+            self._count_settled(queue, ordinal, run.meta(ordinal), left=left)
+        for low, high in ranges.missing(queue.left, run.first, run.end):
+            sizes = run.part(low, high).sizes
+            self.counters.messages_out += len(sizes) - sum(low <= ordinal < high for ordinal in apart)
+            self.counters.bytes_out += sum(sizes) - sum(sizes[o - low] for o in apart if low <= o < high)
 
     def _count_rest(self, decided: dict[int, bool]) -> None:
         """Blocks that were prepared and are committed came; single messages were consumed, and blocks of topics."""
@@ -420,9 +433,9 @@ class Recovery:
             for number, found in sorted(self.queues.items()):
                 if found.subscription is not None:
                     home.new_queue(number, found.subscription)
+        runs = self._untouched()  # Before transactions end: what was settled as a whole was counted as it was then.
         for found in self.queues.values():
             _end_staged(found, decided)
-        runs = self._untouched()
         self._count_rest(decided)
         counters = self.counters
         home.counters.restore(counters.lasting(), counters.base, counters.since_ms)
@@ -460,9 +473,7 @@ class Recovery:
             held = list(ranges.missing(queue.whole, first, run.end))
             for start, end in ranges.missing(held, first, run.end):
                 self.dead.extend(range(start, end))
-                for low, high in ranges.missing(queue.left, start, end):
-                    self.counters.messages_out += high - low
-                    self.counters.bytes_out += sum(run.part(low, high).sizes)
+                self._count_settled_alone(queue, run.part(start, end))
             for start, end in held:
                 cuts = touched[bisect_left(touched, start) : bisect_left(touched, end)]
                 self.blocks.update((ordinal, run.meta(ordinal)) for ordinal in cuts)
@@ -638,10 +649,9 @@ def _end_staged(found: DeliveryQueueFound, decided: dict[int, bool]) -> None:
     """Acknowledgements of transactions that have ended count, or are as if they had not been given."""
     for txn in [t for t in found.staged if t in decided]:
         for row in found.staged.pop(txn):
-            if decided[txn]:
+            if decided[txn] and not ranges.has(found.whole, row.ordinal):
                 known = found.settled.get(row.ordinal, 0)
-                if not ranges.has(found.whole, row.ordinal):
-                    found.consumed[row.ordinal] = found.consumed.get(row.ordinal, 0) | (row.mask & ~known)
+                found.consumed[row.ordinal] = found.consumed.get(row.ordinal, 0) | (row.mask & ~known)
                 found.settled[row.ordinal] = known | row.mask
 
 
