@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -20,6 +21,7 @@ from raybroker.model.block import Block
 from raybroker.model.errors import BrokerError
 from raybroker.model.listing import Row
 from raybroker.model.names import DEAD_COMMENT, DEAD_EXCEPTION, DEAD_MESSAGE_QUEUE, DEAD_REASON
+from raybroker.wire.native.frames import CONTROL_BYTES_MAX
 
 COLUMNS: Final = {
     "id": "id", "state": "state", "time": "time", "priority": "prio", "delivery_count": "deliveries", "size": "bytes",
@@ -32,8 +34,8 @@ WHY_CHARS: Final = 80
 PAGE: Final = 500
 BODY_BYTES: Final = 65536
 """Bytes of each body that --json shows."""
-IMPORT_BYTES: Final = 8 << 20
-"""Blocks that go into one call, unless one alone is larger."""
+IMPORT_BYTES: Final = CONTROL_BYTES_MAX // 2
+"""Blocks that go into one call; one message alone may be larger."""
 
 All = Annotated[bool, typer.Option("--all", help="All of them.")]
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The file.", show_default=False)]
@@ -219,9 +221,20 @@ def import_msg(admin: Admin, file: File, name: Name, type: Type = "q") -> None:
     output.say(f"imported {things(count, 'message')} into {type} {name}")
 
 
+def _small(block: bytes) -> Iterator[bytes]:
+    """The block, or blocks of a part of its messages each."""
+    count = 1 if len(block) <= IMPORT_BYTES else Block(block).count
+    if count == 1:
+        yield block
+        return
+    half = count // 2
+    for start, end in ((0, half), (half, count)):
+        yield from _small(b"".join(Block(block).part(start, end)))
+
+
 def _batches(blocks: Iterator[bytes]) -> Iterator[list[bytes]]:
     batch: list[bytes] = []
-    for block in blocks:
+    for block in chain.from_iterable(map(_small, blocks)):
         if batch and sum(map(len, batch)) + len(block) > IMPORT_BYTES:
             yield batch
             batch = []

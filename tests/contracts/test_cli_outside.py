@@ -89,6 +89,24 @@ def test_an_administrator_works_from_outside(outside: Outside, shell: Shell) -> 
     assert json.loads(shell.output("root", "why-denied", "bob", "consume", "q", "--json"))["allowed"] is False
 
 
+def test_messages_of_many_frames_are_exported_and_imported(outside: Outside, shell: Shell, tmp_path: Path) -> None:
+    """Blocks of messages that were sent together are longer than a frame, too."""
+    bodies, file = [f"{number}".ljust(3000) for number in range(1500)], str(tmp_path / "orders.msgs")
+    for name in ("orders", "copies"):
+        shell.output("root", "create", "dst", "-n", name)
+    with outside.connect("ann") as connection:
+        session = connection.session()
+        session.producer("orders").send_many(bodies)
+        assert "exported 1500 messages" in shell.output("root", "export", "msg", file, "-n", "orders")
+        said = shell.output("root", "import", "msg", file, "-n", "copies")
+        assert said == "imported 1500 messages into queue copies\n"
+        found: list[Any] = []
+        consumer = session.consumer("copies")
+        while len(found) < len(bodies) and (taken := consumer.receive_many(1500, timeout=10)):
+            found += [message.body for message in taken]
+        assert found == bodies
+
+
 def test_services_are_paused_quiesced_and_changed(outside: Outside, shell: Shell) -> None:
     def state() -> tuple[str, int]:
         row = next(row for row in outside.admin.list_services() if row["service"] == "jms")

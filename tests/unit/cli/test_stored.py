@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from raybroker.cli import archive, stored
+from raybroker.model.block import Block, encode_block
 
 
 @pytest.fixture
@@ -144,9 +145,18 @@ def test_a_damaged_file_imports_nothing(raybroker: Any, full: Any, tmp_path: Pat
 
 
 def test_blocks_are_imported_in_calls_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "IMPORT_BYTES", 10)
-    blocks = [b"1234", b"123456", b"1", b"12345678901234", b"1"]
-    assert [[len(block) for block in batch] for batch in stored._batches(iter(blocks))] == [[4, 6], [1], [14], [1]]
+    """A block goes in parts where it has several messages; one that is larger than the bound goes alone."""
+    blocks = [
+        encode_block(
+            [b"x" * size] * count, producer=1, first_seq=7, timestamp_ms=1, persistent=True, kinds=0,
+        )
+        for count, size in ((1, 10), (1, 10), (5, 30), (1, 300), (1, 10))
+    ]  # fmt: skip
+    monkeypatch.setattr(stored, "IMPORT_BYTES", 150)
+    calls = [[Block(block) for block in batch] for batch in stored._batches(iter(blocks))]
+    assert [[(block.count, block.first_seq) for block in call] for call in calls] == [
+        [(1, 7), (1, 7)], [(2, 7)], [(3, 9)], [(1, 7)], [(1, 7)],
+    ]  # fmt: skip
 
 
 def test_an_import_that_fails_half_way_says_how_much_is_there(
