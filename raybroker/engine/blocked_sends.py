@@ -1,14 +1,15 @@
 """Blocked sends: blocks of clients that wait for room in the pool that their destination is charged to.
 
 A block is carried out when it fits, or when its send timeout is over: then what fits of it is taken, if nobody waits
-before it, and the rest is refused.  Who waits keeps nobody from anything else: the connection is read on, what it asks
-is answered, and closing a producer ends its waiting.  What ends a transaction, or its part of an XA branch, waits for
-the blocks that were sent in it.
+before it, and the rest is refused.  Who waits keeps nobody from anything else: the connection is read on, and what it
+asks is answered.  What ends a transaction, or its part of an XA branch, waits for the blocks that were sent in it, and
+closing a producer for its blocks that the client does not wait for: it took them for sent.  Closing ends the waiting of
+the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
@@ -28,6 +29,8 @@ DESTROYED: Final = "the destination was destroyed while the message waited for r
 REPOINTED: Final = "the destination was given another quota while the message waited for room; send it again"
 _ENDING: Final = frozenset({"txn_commit", "txn_prepare", "txn_stage"})
 """Requests that say that a transaction, or this session's part of it, is complete."""
+CLOSING: Final = "close_producer"
+PUT_OFF: Final = _ENDING | {CLOSING}
 
 
 class BlockedSession(Protocol):
@@ -44,6 +47,16 @@ class OpenTransactions(Protocol):
 
     def takes(self, number: int, /) -> bool: ...
     def refused(self, number: int, outcome: Outcome, /) -> None: ...
+
+
+class PutOff(NamedTuple):
+    """A request that waits for blocks of its session, those that ``awaited`` says."""
+
+    session: BlockedSession
+    request: int
+    op: str
+    args: dict[str, Any]
+    awaited: Callable[[Blocked], bool]
 
 
 class Blocked(NamedTuple):
@@ -75,8 +88,7 @@ class BlockedSends:
         """Those that are to be served when no command is under way."""
         self._leaving: list[Waiter] = []
         """Those that wait no longer and are about to be refused."""
-        self._calls: list[tuple[BlockedSession, int, int, str, dict[str, Any]]] = []
-        """Requests that wait for blocks of their transaction: session, transaction, request, name, arguments."""
+        self._calls: list[PutOff] = []
 
     def send(self, send: Blocked, timeout_ms: int) -> Outcome | None:
         """Carry the send out now, or have it wait; None: it waits."""
@@ -131,7 +143,7 @@ class BlockedSends:
         self.serve(share)
 
     def left(self, attachment: Attachment) -> None:
-        """A producer is about to go: what it has waiting is refused."""
+        """A producer is going: what it has waiting still is refused."""
         account = attachment.home.policy.account
         if account is not None:
             self.turn_away(account.share, lambda one: one is attachment, CLOSED)
@@ -139,26 +151,43 @@ class BlockedSends:
     def gone(self, session: BlockedSession) -> None:
         """Its connection is lost: a client that comes back sends again what was not confirmed."""
         self._drop(lambda send: send.session is session)
-        self._calls = [call for call in self._calls if call[0] is not session]
+        self._calls = [call for call in self._calls if call.session is not session]
         session.blocked = 0
 
     def puts_off(self, session: BlockedSession, request: int, op: str, args: dict[str, Any]) -> bool:
         """Whether a request waits for blocks that were sent before; a rollback drops them instead."""
-        txn = args.get("txn")
         if op == "txn_rollback":
-            self._drop(lambda send: send.session is session and send.txn == txn)
+            self._drop(lambda send: send.session is session and send.txn == args.get("txn"))
+            self._resume(session, (CLOSING,))  # A commit of what is dropped here must not come before the rollback.
             return False
-        if op not in _ENDING or not self._waits(session, txn):
+        if op == CLOSING:
+            awaited = partial(_left_behind, args.get("handle"))
+            if any(call.session is session and call.op == op and call.args == args for call in self._calls):
+                return False  # It is asked again, which ends the waiting.
+        elif op in _ENDING:
+            awaited = partial(_sent_in, args.get("txn"))
+        else:
             return False
-        self._calls.append((session, int(args["txn"]), request, op, args))
+        if not self._waits(session, awaited):
+            return False
+        self._calls.append(PutOff(session, request, op, args, awaited))
         return True
 
     # ---- internals -------------------------------------------------------------------------------------------------
 
-    def _waits(self, session: BlockedSession, txn: object) -> bool:
+    def _waits(self, session: BlockedSession, awaited: Callable[[Blocked], bool]) -> bool:
         waiting = (waiter for share in self._shares for waiter in share.waiting)
         sends = (waiter.what for waiter in chain(waiting, self._leaving))
-        return any(send.session is session and send.txn == txn and txn != 0 for send in sends)
+        return any(send.session is session and awaited(send) for send in sends)
+
+    def _resume(self, session: BlockedSession, ops: Collection[str] = PUT_OFF) -> None:
+        """Carry out the requests of a session that have nothing left to wait for."""
+        while ready := [
+            call for call in self._calls
+            if call.session is session and call.op in ops and not self._waits(session, call.awaited)
+        ]:  # fmt: skip
+            self._calls.remove(ready[0])
+            session.call(*ready[0][1:4])
 
     def _drop(self, chosen: Callable[[Blocked], bool]) -> None:
         for share in list(self._shares):
@@ -182,11 +211,17 @@ class BlockedSends:
         elif send.block.persistent or send.txn:
             gone = Refused(0, send.block.count, InvalidDestinationError.code, "the destination was destroyed")
             send.session.peer.sent(send.attachment.handle, send.block.first_seq, send.block.count, (gone,))
-        for call in [call for call in self._calls if call[0] is send.session and not self._waits(call[0], call[1])]:
-            self._calls.remove(call)
-            session, _, request, op, args = call
-            session.call(request, op, args)
+        self._resume(send.session)
 
     def _perform(self, send: Blocked, text: str) -> Outcome | None:
         command = send.command._replace(turned_away=text) if text else send.command
         return self._executor.perform(send.attachment.home, command, send.block)
+
+
+def _sent_in(txn: object, send: Blocked) -> bool:
+    return send.txn != 0 and send.txn == txn
+
+
+def _left_behind(handle: object, send: Blocked) -> bool:
+    """A block of that producer whose client waits for no answer: it is not persistent, or part of a transaction."""
+    return send.attachment.handle == handle and (send.txn != 0 or not send.block.persistent)

@@ -44,7 +44,8 @@ FACTORY: Final[tuple[Setting, ...]] = (
     Setting("SendTimeout", "millis", 10, "factory",
             "How long a message waits at the broker for room within the broker's own limits (imq.system.max_count and "
             "max_size) before it is refused; 0: not at all. Where the room is divided among hosts, to learn whether "
-            "there is any takes some milliseconds more, and 5 seconds at most. Other limits refuse at once, or have "
+            "there is any takes some milliseconds more, and 5 seconds at most. Closing a producer waits as long for "
+            "messages that are not persistent or belong to a transaction. Other limits refuse at once, or have "
             "FLOW_CONTROL.", unit="ms", low=0, high=INT_MAX),
     Setting("imqAddressList", "string", "", "factory",
             "Names of the brokers that may be the home of a connection, separated by commas. Empty: any broker, that "

@@ -258,9 +258,9 @@ TABLE: Final = [
     (limit, behaviour, way)
     for limit in LIMITS for behaviour in BEHAVIOURS for way in WAYS
     if behaviour != "FLOW_CONTROL" or way in BROKERS or way in GATEWAYS
-    if limit != "quota" or (behaviour == "REJECT_NEWEST" and way != "non-persistent")
+    if limit != "quota" or behaviour == "REJECT_NEWEST"
 ]  # fmt: skip
-"""A quota refuses, whatever the queue does at its own limits; what is not persistent does not wait for its room."""
+"""A quota refuses, whatever the queue does at its own limits."""
 
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.unit.engine.rig import DMQ, Client, Rig
@@ -89,11 +91,96 @@ def test_what_a_restart_finds_is_charged_before_anything_is_taken() -> None:
     assert after.held() == 2
 
 
-def test_closing_a_producer_does_not_wait_and_tells_what_was_not_taken() -> None:
+def test_closing_a_producer_does_not_wait_for_what_its_client_waits_for_and_tells_what_was_not_taken() -> None:
     _, client, producer = full_rig()
-    client.send(producer, "a", persistent=False)
+    client.send(producer, "a")
     client.ok("close_producer", handle=producer)
     assert client.refused() == ["quota_exceeded"]
+
+
+LEFT_BEHIND: dict[str, Any] = {"not persistent": {"persistent": False}, "of a transaction": {"txn": 1}}
+
+
+@pytest.mark.parametrize("left", LEFT_BEHIND)
+def test_closing_a_producer_waits_for_blocks_that_its_client_took_for_sent(left: str) -> None:
+    """They find room in time, whatever else of the session waits; the rest is refused when their time is over."""
+    rig, client, producer = full_rig()
+    consumer, patient = client.consumer(), client.handle()
+    client.ok("open_producer", handle=patient, name="q", type="queue", producer=8, send_timeout_ms=1000)
+    assert client.got(consumer) == ["0", "1"]
+    client.send(producer, "a", **LEFT_BEHIND[left])
+    client.send(patient, "other")
+    assert client.unanswered("close_producer", handle=producer)
+    client.ack(consumer, "0")
+    rig.sync()
+    assert len(client.peer.take("reply")) == 1
+    if left == "of a transaction":
+        client.ok("txn_commit", txn=1, key=b"k")
+    assert client.got(consumer) == ["a"]
+    assert client.refused() == []
+    assert list(rig.home().producers.attached.values()) == [8]
+
+
+@pytest.mark.parametrize("left", LEFT_BEHIND)
+def test_closing_a_producer_waits_no_longer_than_its_sends_may(left: str) -> None:
+    rig, client, producer = full_rig()
+    client.send(producer, "a", **LEFT_BEHIND[left])
+    assert client.unanswered("close_producer", handle=producer)
+    rig.tick(9)
+    assert not client.peer.take("reply")
+    rig.tick(1)
+    rig.sync()
+    assert client.peer.take("reply")
+    assert client.refused() == ["quota_exceeded"]
+    assert not rig.home().producers.attached
+
+
+def test_closing_a_producer_again_ends_its_waiting() -> None:
+    _, client, producer = full_rig()
+    client.send(producer, "a", persistent=False)
+    assert client.unanswered("close_producer", handle=producer)
+    client.ok("close_producer", handle=producer)
+    assert client.refused() == ["quota_exceeded"]
+
+
+def test_a_rollback_lets_its_producer_be_closed() -> None:
+    rig, client, producer = full_rig()
+    client.send(producer, "a", txn=1)
+    assert client.unanswered("close_producer", handle=producer)
+    client.session.call(99, "txn_rollback", {"txn": 1})
+    rig.sync()
+    assert len(client.peer.take("reply")) == 2
+    assert not rig.home().producers.attached
+
+
+def test_a_rollback_comes_before_a_commit_that_waits() -> None:
+    rig, client, producer = full_rig(3)
+    consumer = client.consumer()
+    client.ack(consumer, *client.got(consumer)[:1])
+    client.send(producer, "fits", txn=1)
+    client.send(producer, "a", "b", "c", "d", txn=1)
+    assert client.unanswered("txn_commit", txn=1, key=b"k")
+    client.ok("txn_rollback", txn=1)
+    rig.tick(10)
+    assert rig.held() == 2
+    assert not rig.home().staged
+
+
+@pytest.mark.parametrize("ending", ["the connection is lost", "the destination is destroyed"])
+def test_closing_a_producer_that_waits_ends_with_what_it_belongs_to(ending: str) -> None:
+    rig, client, producer = full_rig()
+    client.send(producer, "a", persistent=False)
+    assert client.unanswered("close_producer", handle=producer)
+    if ending == "the connection is lost":
+        client.session.close()
+        rig.tick(100)
+        assert not client.peer.take("reply")
+        assert not rig.home().producers.attached
+    else:
+        rig.host.removal.destroy("q", lambda: None)
+        rig.tick(1)
+        assert len(client.peer.take("reply")) == 1
+    assert not rig.host.attachments.by_number
 
 
 def test_a_lost_connection_takes_its_waiting_sends_with_it() -> None:
