@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import subprocess
+import sys
+from typing import Any, Final
 
 import pytest
 
 from tests.api_fuzz.__main__ import run
 from tests.api_fuzz.oracle import Note, judge
+from tests.api_fuzz.watch import HUNG, SAYS
 
 
 def notes(*rows: tuple[Any, ...]) -> list[Note]:
@@ -109,6 +112,29 @@ def test_the_oracle_notices(what: str) -> None:
     faults = judge(notes(*rows)).faults
     assert len(faults) == 1
     assert text in faults[0]
+
+
+WAITS_FOR_EVER: Final = """
+import asyncio, threading
+from raybroker.client.connection.io_thread import IoThread
+from tests.api_fuzz.watch import Watch
+
+async def never_answered():
+    await asyncio.Event().wait()
+
+Watch(0.5).start()
+threading.Thread(target=lambda: IoThread.shared().run(never_answered()), name="a client").start()
+"""
+
+
+def test_a_process_that_hangs_leaves_where_its_threads_and_tasks_are() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", WAITS_FOR_EVER], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == HUNG
+    assert SAYS in ended.stderr
+    assert "in result" in ended.stderr, "the thread that waits"
+    assert "in never_answered" in ended.stderr, "what it waits for"
 
 
 @pytest.mark.sweep

@@ -20,6 +20,7 @@ from tests.api_fuzz.beside import BusyPlayer, Refused, subscribed
 from tests.api_fuzz.drain import PATIENCE_S, TICK_S, drain
 from tests.api_fuzz.plan import FORWARDED, TARGET, THREADS, UNIQUE, Plan, plan_of
 from tests.api_fuzz.player import Notes
+from tests.api_fuzz.watch import Watch
 from tests.contracts.cluster_rig import ClusterRig
 from tests.contracts.handles import LoopbackBroker
 
@@ -210,7 +211,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--round", type=int, default=0)
     parser.add_argument("--store", default="file")
+    parser.add_argument("--limit", type=float, required=True, help="seconds after which it has hung")
     given = parser.parse_args()
+    Watch(given.limit).start()
     logging.getLogger("raybroker.listener").addFilter(Expected())
     if given.what == "cluster":
         play_in_cluster(given.folder, given.seed)
