@@ -20,14 +20,15 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from raybroker.core.delivery.backlog import ANY
-from raybroker.core.delivery.consumers import SHARED_MIN, Consumer, Delivery, Recalling
+from raybroker.core.delivery.consumers import SHARED_MIN, Consumer, Consumers, Delivery, Recalling
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.outcome import Recall
 
 SHARED_AFTER_MS: Final = 50
 """So long a consumer is idle, and another one holds many messages, before some of them are taken back for it."""
 LOOK_MS: Final = 10
-"""Least time between two looks at who is idle."""
+"""Least time between two looks at who is idle. Each may need a wake-up, so that consumers in full work, which are idle
+again and again, have one only when something can be due."""
 
 Ranges = Sequence[tuple[int, int]]
 
@@ -88,11 +89,12 @@ def answered(queue: DeliveryQueue, consumer: Consumer, *, given: bool) -> None:
 def share(queue: DeliveryQueue) -> None:
     """Ask those that hold many messages to give some back for those that have been idle meanwhile."""
     consumers, now_ms = queue.consumers, queue.step.now_ms
-    if consumers.look_ms - LOOK_MS <= now_ms < consumers.look_ms:  # Not for long, though the clock was put back.
+    if consumers.look_ms - SHARED_AFTER_MS <= now_ms < consumers.look_ms:  # Not for long, though the clock is set.
+        _note_time(consumers, now_ms)
         if consumers.idle:
             queue.step.wake(consumers.look_ms)
         return
-    consumers.look_ms = now_ms + LOOK_MS
+    consumers.look_ms = now_ms + SHARED_AFTER_MS
     for idle in list(consumers.idle):
         if idle.have or not _wants(idle) or idle.attachment not in consumers.by_attachment:
             del consumers.idle[idle]
@@ -104,7 +106,7 @@ def share(queue: DeliveryQueue) -> None:
             continue
         due_ms = max(consumers.idle[idle] + SHARED_AFTER_MS, due_ms)
         if holder is None or now_ms < due_ms:
-            queue.step.wake(due_ms)
+            _look_again(queue, due_ms)
             break  # Whoever is idle for less time has to wait as well.
         if queue.pending.has_for(idle):
             break
@@ -114,6 +116,23 @@ def share(queue: DeliveryQueue) -> None:
             ask(queue, holder, ranges, idle, bytes_count=queue.policy.attributes.maxTotalMsgBytes >= 0)
         else:
             del consumers.rich[holder]
+            _look_again(queue, now_ms)
+
+
+def _note_time(consumers: Consumers, now_ms: int) -> None:
+    """Who is idle, or holds many, since this step is so from now on; the latest are the last."""
+    for known, at_ms in ((consumers.idle, now_ms), (consumers.rich, now_ms + SHARED_AFTER_MS)):
+        for consumer in reversed(known):
+            if known[consumer] >= 0:
+                break
+            known[consumer] = at_ms
+
+
+def _look_again(queue: DeliveryQueue, due_ms: int) -> None:
+    """Nothing else can be taken back before ``due_ms``."""
+    consumers = queue.consumers
+    consumers.look_ms = min(consumers.look_ms, max(due_ms, queue.step.now_ms + LOOK_MS))
+    queue.step.wake(consumers.look_ms)
 
 
 def _wants(consumer: Consumer) -> bool:
