@@ -8,6 +8,10 @@ less on who else uses the machine, and in time that passed.  The median of these
 
     git worktree add ../before COMMIT
     python -m benchmarks.against ../before --batches 1000 100 --fours 40
+
+With ``--consumers N`` the queue has N sessions with a consumer each.  A block for each is sent, then all of them take
+turns in the one thread of the application until everything is received: threads that wait for one another are not what
+is measured.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,21 +39,23 @@ def work() -> None:
     """A process of one tree: a round for each line that comes in."""
     import raybroker as rb
 
-    folder, batch, size = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    folder, (batch, size, consumers) = sys.argv[2], map(int, sys.argv[3:6])
     with rb.loopback(Path(folder) / "store") as connection:
         connection.admin().create_destination("queue", "q")
-        session = connection.session(ack="client")
-        producer, consumer = session.producer("q"), session.consumer("q")
-        bodies = [b"x" * size] * batch
+        sessions = [connection.session(ack="client") for _ in range(consumers)]
+        producer, receivers = sessions[0].producer("q"), [session.consumer("q") for session in sessions]
+        bodies, timeout = [b"x" * size] * batch, 60 if consumers == 1 else 0
         for line in sys.stdin:
             processor, passed = time.process_time(), time.perf_counter()
-            for _ in range(int(line) // batch):
-                producer.send_many(bodies)
-                got = 0
-                while got < batch:
-                    taken = consumer.receive_many(max=max(batch // 2, 1), timeout=60)
-                    got += len(taken)
-                    taken[-1].acknowledge()
+            for _ in range(int(line) // (batch * consumers)):
+                for _ in receivers:
+                    producer.send_many(bodies)
+                missing, turns = batch * consumers, cycle(receivers)
+                while missing:
+                    taken = next(turns).receive_many(max=max(batch // 2, 1), timeout=timeout)
+                    missing -= len(taken)
+                    if taken:
+                        taken[-1].acknowledge()
             took = time.process_time() - processor, time.perf_counter() - passed
             print(json.dumps(took), flush=True)
 
@@ -56,8 +63,9 @@ def work() -> None:
 class Tree:
     """The process of a tree, which does rounds."""
 
-    def __init__(self, tree: Path, folder: str, batch: int, size: int) -> None:
-        command = [sys.executable, "-P", str(Path(__file__).resolve()), "--work", folder, str(batch), str(size)]
+    def __init__(self, tree: Path, folder: str, batch: int, size: int, consumers: int) -> None:
+        numbers = map(str, (batch, size, consumers))
+        command = [sys.executable, "-P", str(Path(__file__).resolve()), "--work", folder, *numbers]
         paths = os.pathsep.join([str(tree.resolve()), *filter(None, [os.environ.get("PYTHONPATH")])])
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": paths}
@@ -79,7 +87,7 @@ class Tree:
 
 
 def compare(
-    other: Path, this: Path, batch: int, fours: int, size: int, parent: str | None
+    other: Path, this: Path, batch: int, fours: int, size: int, parent: str | None, consumers: int = 1
 ) -> tuple[list[float], list[float]]:
     """The ratios of all fours, ordered: of processor time, and of time that passed."""
     ratios: tuple[list[float], list[float]] = [], []
@@ -87,7 +95,7 @@ def compare(
         trees: dict[bool, Tree] = {}
         for ours, tree in ((False, other), (True, this)):
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="rba-", dir=parent))
-            trees[ours] = Tree(tree, folder, batch, size)
+            trees[ours] = Tree(tree, folder, batch, size, consumers)
             stack.callback(trees[ours].close)
         for number in range(-WARM_UP, fours):
             rounds = [(ours, trees[ours].round(ROUND_MESSAGES[batch])) for ours in ORDERS[number % 2]]
@@ -107,6 +115,7 @@ def main() -> dict[str, Any]:
     parser.add_argument("--batches", nargs="+", type=int, choices=ROUND_MESSAGES, default=[1000, 100])
     parser.add_argument("--fours", type=int, default=40, help="four rounds so often, for each size of blocks")
     parser.add_argument("--size", type=int, default=1024)
+    parser.add_argument("--consumers", type=int, default=1, help="so many sessions with a consumer on the same queue")
     parser.add_argument("--dir", help="folder on the disk to test (the temporary folder)")
     given = parser.parse_args()
     for tree in (given.tree, given.this):
@@ -114,7 +123,8 @@ def main() -> dict[str, Any]:
             parser.error(f"{tree} is no source tree: there is no raybroker/__init__.py in it")
     found = {}
     for batch in given.batches:
-        processor, passed = map(median, compare(given.tree, given.this, batch, given.fours, given.size, given.dir))
+        ratios = compare(given.tree, given.this, batch, given.fours, given.size, given.dir, given.consumers)
+        processor, passed = map(median, ratios)
         found[f"processor_{batch}"], found[f"passed_{batch}"] = processor, passed
         print(f"{batch} at a time: {_text(processor)} by processor time, {_text(passed)} by time that passed"
               f" (goal: {GOAL}); median of {given.fours} and its interval of 95 %", flush=True)  # fmt: skip
