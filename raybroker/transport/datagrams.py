@@ -20,7 +20,7 @@ CODE_BYTES: Final = 16
 PAYLOAD_BYTES_MAX: Final = 1024
 """Largest payload; with its head a datagram stays below the size that every network carries in one piece."""
 SENDERS_MAX: Final = 1024
-"""Senders whose last number is kept; datagrams of further senders are dropped."""
+"""Senders whose last number is kept; the one that has been silent longest is forgotten first."""
 _HEAD: Final = struct.Struct(">QQB")
 
 Address = tuple[str, int]
@@ -84,10 +84,13 @@ class Datagrams(asyncio.DatagramProtocol):
         life, number, length = _HEAD.unpack_from(body)
         sender = body[_HEAD.size : _HEAD.size + length].decode(errors="replace")
         this, last = Number(life, number), self._last.get(sender)
-        if (this <= last) if last is not None else len(self._last) >= SENDERS_MAX:
+        if last is not None and this <= last:
             self.dropped += 1
             return
-        self._last[sender] = this
+        self._last.pop(sender, None)
+        self._last[sender] = this  # The last of them: it has just been heard.
+        if len(self._last) > SENDERS_MAX:
+            del self._last[next(iter(self._last))]
         self._take(sender, this, (str(addr[0]), int(addr[1])), body[_HEAD.size + length :])
 
     def error_received(self, exc: Exception) -> None:

@@ -93,13 +93,19 @@ def test_what_came_before_or_was_overtaken_is_dropped_also_over_a_restart_of_the
     assert there.dropped == 4
 
 
-def test_each_sender_has_numbers_of_its_own_and_there_is_a_limit_of_senders(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_sender_has_numbers_of_its_own_and_the_one_that_is_silent_longest_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However many have come and gone, those that there are get through."""
     monkeypatch.setattr(datagrams, "SENDERS_MAX", 2)
     wire, (there, sink) = Wire(), receiver()
-    for name in ("b2", "b3", "b4", "b2"):
-        sender(name, 7 if name != "b2" or not sink.found else 8, wire).send((HERE, 1), KEY, name.encode())
-        there.datagram_received(wire.sent[-1], (HERE, 9))
-    assert [name for name, _, _ in sink.found] == ["b2", "b3", "b2"]
+    heard = ["b2", "b3", "b2", "b4", "b5", "b4"]
+    for life, name in enumerate(heard):
+        sender(name, life, wire).send((HERE, 1), KEY, name.encode())
+        for _ in range(2):
+            there.datagram_received(wire.sent[-1], (HERE, 9))
+    assert [name for name, _, _ in sink.found] == heard, "each once"
+    assert set(there._last) == {"b4", "b5"}
 
 
 @pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, new_event_loop])
