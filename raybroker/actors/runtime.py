@@ -12,6 +12,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import ray
@@ -274,7 +275,13 @@ def create_actor(
         chosen["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=False)
     if concurrency is not None:
         chosen["max_concurrency"] = concurrency
-    return ray.remote(cls).options(**chosen).remote(*args)
+    return _actor_class(cls).options(**chosen).remote(*args)
+
+
+@cache
+def _actor_class(cls: type) -> Any:
+    """Of Ray, which stores each that is made, with its methods, for good: here and in the cluster."""
+    return ray.remote(cls)
 
 
 def create_new_actor(cls: type, *args: Any, name: str, concurrency: int | None = None) -> Any | None:
