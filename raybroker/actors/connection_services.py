@@ -89,7 +89,7 @@ class ServicesOfBroker:
         security = security_directory(self._config, self._beside)
         self._services = await open_services(
             self._config, self._administration, self._asked, self._hosts, self._beside, given=self._given,
-            hand=Hands(security), doors=self._doors, clock=SystemClock(), near=self._near,
+            hand=Hands(security, self._hosts), doors=self._doors, clock=SystemClock(), near=self._near,
             made=RecordFile(self._own / MADE),
         )  # fmt: skip
 

@@ -117,6 +117,7 @@ class Forwarding:
             except BrokerError:
                 continue
         self._since_ns = lonely
+        self._choosers = {key: self._choosers[key] for key, _ in due if key in self._choosers}
         for key, traits in due:
             since_ns, host = lonely.get(key), self._registry.where.get(key)
             if since_ns is None or host is None or now_ns - since_ns < traits["forwardDelay"] * 1_000_000_000:

@@ -125,9 +125,11 @@ class Outside:
 
 
 class Hands:
-    """Hands sockets to hosts that are other processes of this machine. ``security``: the broker's directory of it."""
+    """Hands sockets to hosts that are other processes of this machine. ``security``: the broker's directory of it;
+    ``hosts``: those that there are."""
 
-    def __init__(self, security: Path | None) -> None:
+    def __init__(self, security: Path | None, hosts: Callable[[], Iterable[HostPort]]) -> None:
+        self._hosts = hosts
         self._security = "" if security is None else str(security)
         self._senders: dict[str, SocketSender] = {}
 
@@ -139,6 +141,11 @@ class Hands:
                 return
             except ConnectionLostError:
                 sender.close()  # The host was restarted, and has another address.
+        self._forget_gone()
         sender = self._senders[host.key] = SocketSender(await host.guest_address(self._security))
         await sender.hand(given, service)
 
+    def _forget_gone(self) -> None:
+        there = {host.key for host in self._hosts()}
+        for key in self._senders.keys() - there:
+            self._senders.pop(key).close()

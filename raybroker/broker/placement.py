@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from weakref import WeakValueDictionary
 
 from raybroker.broker.destination_registry import DMQ, TRAITS, Key, Registry
 from raybroker.broker.subscriptions import Subscriptions
@@ -39,7 +40,8 @@ class Placement:
         self._quota_known = quota_known
         self.recorded_pauses: Callable[[Key], Mapping[str, int]] = lambda key: {}
         """What of a destination is paused, until when, as the configuration change record has it."""
-        self._changing: dict[Key, asyncio.Lock] = {}
+        self._changing: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
+        """Of destinations that are being made or removed: a lock is there as long as somebody has or awaits it."""
         self._begun: dict[Key, HostPort] = {}
         """Where a destination may be whose creation was not answered; it is created there or nowhere."""
         self._pool = asyncio.Lock()
@@ -153,7 +155,6 @@ class Placement:
             if host.hosting == "dedicated":
                 self._registry.remove_host(host)
                 await self._drop_host(host)
-        self._changing.pop(key, None)
 
     async def _host_for(self, hosting: str) -> HostPort:
         """A host of its own, the one in the broker's process, or the least busy one of the shared pool."""

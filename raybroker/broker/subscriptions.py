@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from raybroker.broker import host_listing
 from raybroker.broker.destination_registry import Registry
@@ -31,7 +32,7 @@ class Subscriptions:
         self._registry = registry
         self._topics: dict[Identity, set[str]] = {}
         """Several topics only while clients that use one identity at a time have not opened their subscriptions yet."""
-        self._changing: dict[Identity, asyncio.Lock] = {}
+        self._changing: WeakValueDictionary[Identity, asyncio.Lock] = WeakValueDictionary()
 
     async def adopt(self, host: HostPort) -> None:
         """Remember what a host keeps."""
@@ -127,7 +128,6 @@ class Subscriptions:
                 await self._end(row)
             if topic is None:
                 self._topics.pop(identity, None)
-        self._changing.pop(identity, None)
 
     async def purge_subscription(self, name: str, client_id: str | None = None, topic: str | None = None) -> None:
         """Discard the messages that wait for a durable subscription."""

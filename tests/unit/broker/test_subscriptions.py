@@ -35,6 +35,26 @@ def test_the_same_subscription_again_changes_nothing() -> None:
     run(work)
 
 
+def test_topics_and_subscriptions_that_are_gone_leave_nothing() -> None:
+    """Whichever way they go: destroyed, with their topic, by their host, or never made."""
+
+    async def work() -> None:
+        world, _, _ = await two_hosts()
+        broker = world.broker
+        for number in range(20):
+            await broker.admin("create_destination", {"type": "topic", "name": f"t{number}", "attributes": {}})
+            await broker.subscribe(f"t{number}", "c", f"s{number}")
+            await broker.admin("destroy_destination", {"type": "topic", "name": f"t{number}"})
+            broker.placement.forget("queue", await broker.create_temporary("queue", "somebody"))
+            with pytest.raises(InvalidDestinationError):
+                await broker.unsubscribe("c", f"never made {number}")
+        assert not broker.placement._changing
+        assert not broker.subscriptions._changing
+        assert broker.subscriptions._topics == {("c", "audit"): {"a"}}
+
+    run(work)
+
+
 @pytest.mark.parametrize(
     "changed",
     [{"topic": "b"}, {"selector": None}, {"selector": "x > 2"}, {"no_local": True}],
