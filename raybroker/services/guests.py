@@ -36,7 +36,7 @@ EXPECTED_S: Final = 60.0
 RIGHTS_S: Final = 1.0
 """How often the access rules are looked at for what is open by them."""
 EXPECTED_MAX: Final = 16_384
-"""Secrets that are not used yet; the oldest goes first."""
+"""Secrets that are not used yet; the oldest goes first. A client that is connected to the host already uses none."""
 
 _FREE: Final = frozenset({
     "hello", "start", "stop", "close_producer", "close_consumer", "close_browser", "browse", "release", "schedule",
@@ -78,9 +78,10 @@ class Guests:
     def expect(self, secret: bytes, claims: dict[str, Any]) -> None:
         """A client will come with this secret. ``claims``: user, groups, connection, service, and the source of the
         access rules (``rules``)."""
-        self._expected[bytes(secret)] = self._now_s() + EXPECTED_S, claims
-        while len(self._expected) > EXPECTED_MAX:
-            self._expected.popitem(last=False)
+        expected, now_s = self._expected, self._now_s()
+        expected[bytes(secret)] = now_s + EXPECTED_S, claims
+        while len(expected) > EXPECTED_MAX or next(iter(expected.values()))[0] <= now_s:
+            expected.popitem(last=False)
 
     def redeem(self, secret: bytes) -> dict[str, Any] | None:
         """Whom the secret stands for, once; None for one that nobody expects any more."""

@@ -1,8 +1,8 @@
 """Limits for each user: how much he may have of what he makes by way of one broker's services.
 
 Counted is what is still there of what he has made: destinations by using them, temporary ones, durable subscriptions.
-It is written down, so that a broker that was restarted counts it too.  Who is at a limit is looked at again before he
-is refused, since what he made may be gone.
+It is written down, so that a broker that was restarted counts it too.  What a user has made is looked at again before
+he is refused, since some of it may be gone, and whenever it has doubled, so that what is gone is forgotten.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ WHAT: Final = {
 }  # fmt: skip
 SPARE: Final = 1000
 """So many rows more than twice what counts may be written down before the file is written anew."""
+KNOWN: Final = 100
+"""So many more than twice what was there at the last look may be known of a user before somebody looks again."""
 Key = tuple[str, str]
 There = Callable[[Iterable[Key]], Awaitable[set[Key]]]
 """Those of the keys that are still there."""
@@ -60,6 +62,8 @@ class UserLimits:
         """What is being made: it is not there yet, and counts."""
         self._made: dict[tuple[str, str], set[Key]] = {}
         """(property, user) → what he has made."""
+        self._look_at: dict[tuple[str, str], int] = {}
+        """(property, user) → how much of that is known when somebody looks again what is gone."""
 
     async def start(self) -> None:
         """Read what was made before; limits begin anew, and the log says so, where that cannot be done."""
@@ -89,9 +93,8 @@ class UserLimits:
         if most < 0:
             return await make()
         made = self._made.setdefault((limit, user), set())
-        if key not in made and most <= len(made):
-            known = tuple(made - self._making)
-            made -= set(known) - await there(known)
+        if key not in made and len(made) >= min(most, self._look_at.get((limit, user), KNOWN)):
+            await self._look((limit, user), made, there)
             if key not in made and most <= len(made):
                 raise exceeded(limit, user, len(made), most)
         if key in made:
@@ -113,6 +116,13 @@ class UserLimits:
             made.add(name_of(answer))
             await self._write(limit, user, name_of(answer))
         return answer
+
+    async def _look(self, whose: tuple[str, str], made: set[Key], there: There) -> None:
+        """Forget what is gone of what a user has made."""
+        self._look_at[whose] = 2 * len(made) + KNOWN  # Those who come meanwhile need not look too.
+        known = tuple(made - self._making)
+        made -= set(known) - await there(known)
+        self._look_at[whose] = 2 * len(made) + KNOWN
 
     async def _write(self, limit: str, user: str, key: Key) -> None:
         if self._kept is None:

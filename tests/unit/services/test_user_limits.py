@@ -117,6 +117,21 @@ def test_the_file_does_not_grow_with_what_is_gone(tmp_path: Path, monkeypatch: p
     run(story)
 
 
+def test_what_is_gone_is_forgotten_long_before_the_limit() -> None:
+    async def story() -> None:
+        world = World(**{TEMPORARY: 10_000})
+        assert await world.makes_temporary()
+        stays = set(world.there)
+        for _ in range(20 * user_limits.KNOWN):
+            assert await world.makes_temporary()
+            world.there &= stays
+            (known,) = world.limits._made.values()
+            assert stays < known
+            assert len(known) <= 2 * len(stays) + user_limits.KNOWN + 1
+
+    run(story)
+
+
 def test_a_file_that_cannot_be_read_or_written(tmp_path: Path) -> None:
     async def story() -> None:
         file = tmp_path / "made"
