@@ -115,8 +115,10 @@ class ConnectionRequests:
 
 
 def _close_producer(session: Session, request: int, args: Arguments) -> None:
-    attachment = session.producers.pop(int(args["handle"]), None)
+    handle = int(args["handle"])
+    attachment = session.producers.pop(handle, None)
     if attachment is not None:
+        del session.producer_ids[handle]
         session.detach(attachment, cmd.DetachProducer(attachment.number, forget=True))
     session.peer.reply(request, None)
 
