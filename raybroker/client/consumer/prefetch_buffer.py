@@ -217,11 +217,11 @@ class PrefetchBuffer(ABC):
         if delivery.void:
             alive = [index for index in alive if index not in delivery.void]
         at = start
-        for index in alive:
-            if index > at:
-                self._drop(delivery, at, index)
-            self._hand_out(delivery, index, index + 1)
-            at = index + 1
+        for first, last in unacknowledged_ranges.ranges_of(alive):
+            if first > at:
+                self._drop(delivery, at, first)
+            self._hand_out(delivery, first, last + 1)
+            at = last + 1
         if at < end:
             self._drop(delivery, at, end)
         if alive and delivery.attempt > 1 and self.session.keeps_track:

@@ -75,6 +75,29 @@ def test_expired_messages_count_as_consumed_for_the_flow() -> None:
     run(work)
 
 
+def test_messages_that_are_looked_at_are_handed_out_together_as_others_are() -> None:
+    """What a delivery costs is paid once, though some of it may expire, or went back to the broker."""
+    async def work() -> None:
+        scripted = Scripted()
+        session = scripted.session()
+        consumer = await scripted.consumer(session)
+        parts: list[int] = []
+        hand_out = session.handed_out
+        session.handed_out = lambda count: parts.append(count) or hand_out(count)  # type: ignore[method-assign,func-returns-value]
+        later = scripted.core.clock.now_ms() + 1_000_000
+        scripted.host.deliver([b"0", b"1", b"2", b"3", b"4"], expires=array("Q", (later, later, PAST, later, later)))
+        scripted.host.deliver([b"5", b"6", b"7"], tag=6)
+        await turns()
+        assert consumer.give_up([(8, 8)])[0] == [(8, 8)]
+        assert bodies(consumer.take(9)) == [b"0", b"1", b"3", b"4", b"5", b"6"]
+        assert parts == [2, 2, 2]
+        session.acknowledge(None)
+        await turns()
+        assert [f.ranges for f in scripted.host.of(wire.Ack)] == [[(1, 2), (4, 7)]]
+
+    run(work)
+
+
 def test_without_acknowledgements_expired_messages_are_only_dropped() -> None:
     async def work() -> None:
         scripted = Scripted()
