@@ -253,7 +253,9 @@ DESTINATION: Final[tuple[Setting, ...]] = (
     Setting("limitBehavior", "enum", "REJECT_NEWEST", "destination",
             "What happens at maxNumMsgs and maxTotalMsgBytes: REJECT_NEWEST refuses the new one; FLOW_CONTROL "
             "makes the producers wait; what is stored by then is confirmed, and each producer may overshoot the limit "
-            "by limit / maxNumProducers messages, 1 to 1000, transactions by what they hold; "
+            "by limit / maxNumProducers messages, 1 to 1000; a transaction waits before its first message, and not "
+            "once it has sent or received something, so that it may overshoot by all it holds; one of a STOMP client "
+            "does not wait; "
             "REMOVE_OLDEST discards the oldest, also where a consumer has prefetched it and not begun; "
             "REMOVE_LOW_PRIORITY discards the lowest priority, and within one the oldest: one translation of MQ's "
             "manual says by expiry, which its own code and manual do not.",

@@ -4,7 +4,8 @@ Eight messages of ten bytes are to come into a queue that may hold three.  Under
 full queue is refused, and what administrators and the broker itself would put there stays where it is, under
 FLOW_CONTROL as well.  A queue that removes (REMOVE_OLDEST, REMOVE_LOW_PRIORITY) ends up with the three newest.  How
 FLOW_CONTROL makes native clients wait is in ``test_limits.py``; those of gateways are not answered before there is
-room.
+room, and a transaction does not begin at a full queue.  One that has begun goes on, however much it sends, and so does
+every transaction of a STOMP client.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import httpx
 import pytest
 
 import raybroker as rb
+from raybroker.client.session.xa import TMRESUME, TMSUSPEND
 from raybroker.errors import BrokerError, ResourceAllocationError
 from tests.contracts.cluster_rig import ClusterRig
 from tests.contracts.handles import WAIT_S, take
@@ -104,38 +106,60 @@ def sent_without_waiting(limited: Limited) -> None:
     alone(limited.client.session().producer(limited.queue, persistent=False).send)
 
 
-def committed(limited: Limited) -> None:
-    session = limited.client.session(transacted=True)
+Unit = Callable[[list[str]], None]
+"""Commits the bodies as one transaction, or rolls it back and raises."""
+
+
+def local_transactions(limited: Limited, client: rb.Connection) -> tuple[rb.Session, Unit]:
+    session = client.session(transacted=True)
     producer = session.producer(limited.queue)
 
-    def unit(body: str) -> None:
+    def unit(bodies: list[str]) -> None:
         try:
-            producer.send(body)
+            for body in bodies:
+                producer.send(body)
             session.commit()
         except BrokerError:
             session.rollback()
+            raise
 
-    alone(unit)
+    return session, unit
 
 
-def committed_xa(limited: Limited) -> None:
-    connection = rb.connect_xa(limited.url(), username="ann", password="secret", SendTimeout=200)
+def branches(limited: Limited, **options: object) -> tuple[rb.XaSession, Unit]:
+    connection = rb.connect_xa(limited.url(), username="ann", password="secret", **options)
     limited._opened.callback(connection.close)
     connection.start()
     session = connection.session()
     producer = session.producer(limited.queue)
 
-    def unit(body: str) -> None:
-        xid = rb.Xid(1, body.encode(), limited.queue.encode())
+    def unit(bodies: list[str]) -> None:
+        xid = rb.Xid(1, bodies[0].encode(), limited.queue.encode())
         session.xa.start(xid)
         try:
-            producer.send(body)
+            for body in bodies:
+                producer.send(body)
         finally:
             session.xa.end(xid)
             session.xa.prepare(xid)
             session.xa.commit(xid)
 
-    alone(unit)
+    return session, unit
+
+
+def waits(session: rb.Session) -> bool:
+    """Somebody waits for room in one of its producers."""
+    return any(producer._room.has_waiters for producer in session._core.producers)
+
+
+def committed(limited: Limited) -> None:
+    unit = local_transactions(limited, limited.client)[1]
+    alone(lambda body: unit([body]))
+
+
+def committed_xa(limited: Limited) -> None:
+    unit = branches(limited, SendTimeout=200)[1]
+    alone(lambda body: unit([body]))
 
 
 def delayed(limited: Limited) -> None:
@@ -309,6 +333,110 @@ def test_who_is_held_over_a_gateway_is_answered_when_there_is_room(limited: Limi
     thread.join(WAIT_S)
     assert [body.decode() if isinstance(body, bytes) else body for body in found] == BODIES
     assert answers == [{"rest": "201", "stomp": "RECEIPT"}[way]] * SENT
+
+
+TRANSACTIONS: Final = {
+    "transaction": lambda limited: local_transactions(limited, limited.patient), "xa": branches,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("limit", ["count", "bytes", "policy"])
+@pytest.mark.parametrize("way", TRANSACTIONS)
+def test_a_transaction_waits_for_room_before_it_begins(limited: Limited, limit: str, way: str) -> None:
+    """D-10, T-07: transactions of one message each, one after the other"""
+    limited.make()
+    limited.limit("FLOW_CONTROL", limit)
+    session, unit = TRANSACTIONS[way](limited)
+    ended: list[str] = []
+
+    def send() -> None:
+        for body in BODIES:
+            unit([body])
+            ended.append(body)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    until(lambda: len(ended) >= ROOM and waits(session))
+    assert ended == BODIES[:ROOM]
+    assert limited.held() == ROOM
+    found = take(limited.patient.session(ack="none").consumer(limited.queue), SENT)
+    thread.join(WAIT_S)
+    assert [message.body for message in found] == ended == BODIES
+
+
+@pytest.mark.parametrize("way", TRANSACTIONS)
+def test_a_transaction_that_is_larger_than_the_limit_goes_on_and_the_next_one_waits(limited: Limited, way: str) -> None:
+    """D-10: nobody could consume what it holds, so that no room would ever come"""
+    limited.make()
+    limited.limit("FLOW_CONTROL", "count")
+    session, unit = TRANSACTIONS[way](limited)
+    unit(BODIES)
+    assert limited.held() == SENT
+    thread = threading.Thread(target=lambda: unit(["next"]))
+    thread.start()
+    until(lambda: waits(session))
+    assert limited.held() == SENT
+    found = take(limited.patient.session(ack="none").consumer(limited.queue), SENT + 1)
+    thread.join(WAIT_S)
+    assert [message.body for message in found] == [*BODIES, "next"]
+
+
+def test_a_branch_that_has_received_something_does_not_wait(limited: Limited) -> None:
+    """D-10, T-07: its commit is what makes room, also when it is resumed after the part that received"""
+    limited.make()
+    limited.limit("FLOW_CONTROL", "count")
+    session, unit = branches(limited)
+    unit(BODIES[:ROOM])
+    consumer, producer = session.consumer(limited.queue), session.producer(limited.queue)
+    xid = rb.Xid(1, b"exchange", limited.queue.encode())
+    session.xa.start(xid)
+    producer.send(take(consumer, 1)[0].body + " again")
+    session.xa.end(xid, TMSUSPEND)
+    session.xa.start(xid, TMRESUME)
+    producer.send("and again")
+    session.xa.end(xid)
+    session.xa.prepare(xid)
+    session.xa.commit(xid)
+    consumer.close()
+    found = take(limited.patient.session(ack="none").consumer(limited.queue), ROOM + 1)
+    assert [message.body for message in found] == [*BODIES[1:ROOM], f"{BODIES[0]} again", "and again"]
+
+
+def test_transactions_that_fill_each_others_queues_do_not_wait_for_each_other(limited: Limited) -> None:
+    """D-10: who holds something waits for nobody"""
+    names = []
+    for _ in range(2):
+        limited.make()
+        limited.admin.update_destination("queue", limited.queue, limitBehavior="FLOW_CONTROL", maxNumMsgs=1)
+        names.append(limited.queue)
+    sessions = [limited.patient.session(transacted=True) for _ in names]
+    producers = [[session.producer(name) for name in names] for session in sessions]
+    for mine in range(2):
+        producers[mine][mine].send(f"first of {mine}")
+        until(lambda mine=mine: limited.admin.query_destination("queue", names[mine])["throttled"])
+    for mine in range(2):
+        producers[mine][1 - mine].send(f"second of {mine}")
+    for session in sessions:
+        session.commit()
+    assert [limited.held(name) for name in names] == [2, 2]
+
+
+def test_transactions_of_stomp_clients_do_not_wait(limited: Limited) -> None:
+    """D-10: the frames that acknowledge what makes room come after those that send"""
+    limited.make()
+    limited.limit("FLOW_CONTROL", "count")
+    client = Bare(limited.ports["stomp"])
+    client.login("ann")
+    client.socket.settimeout(WAIT_S)
+    for body in BODIES:
+        client.send("BEGIN", {"transaction": body}, b"")
+        client.send("SEND", {"destination": f"/queue/{limited.queue}", "transaction": body}, body.encode())
+        client.send("COMMIT", {"transaction": body, "receipt": body}, b"")
+        frame = client.receive()
+        assert frame is not None
+        assert (frame.command, frame.headers["receipt-id"]) == ("RECEIPT", body)
+    client.close()
+    assert limited.held() == SENT
 
 
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)

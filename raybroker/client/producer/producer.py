@@ -91,7 +91,8 @@ class ProducerCore(Endpoint):
         self._id_prefix = id_prefix(producer)
         self._lock = threading.Lock()
         self._room = SendRoom(
-            self._state, self._lock, self.name, attributes, connection.clock.monotonic_ns, transacted=self.transacted,
+            self._state, self._lock, self.name, attributes, connection.clock.monotonic_ns,
+            under_way=None if transactions is None else transactions.under_way,
             rates=connection.flow_rates, later=self._call_room,
         )  # fmt: skip
         self._obeys = connection.flow_rates is not None
@@ -362,7 +363,7 @@ class ProducerCore(Endpoint):
             self._scheduled = False
             channel, state = self._channel, self._state
             if transaction is None or transaction.complete or channel is None or channel.lost:
-                return  # A full destination is no reason to wait: the commit itself may be what makes room.
+                return  # A full destination is no reason to wait any more: what is here has been taken.
             if self._large.under_way(channel):
                 return
             state.seal()
@@ -595,6 +596,11 @@ class ProducerCore(Endpoint):
     def throttled(self) -> bool:
         """The destination is full and has said so: what is here may never leave."""
         return self._room.slow and self._state.held_bytes > 0
+
+    @property
+    def holds_some(self) -> bool:
+        """Something that was sent has not left, or is not settled."""
+        return self._state.held_bytes > 0
 
     @property
     def low(self) -> str:

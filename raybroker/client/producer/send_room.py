@@ -1,8 +1,10 @@
 """Room in a producer's buffer: which messages are taken at once, which wait, and which are refused.
 
-There is room while the producer holds less than ``raybroker.producer.buffer_bytes`` and, outside of transactions, while
-its credit is not used up at a destination that slows its producers.  While the destination is over a threshold,
-messages are taken at a limited rate as well (``flow_rate``), those of transactions too: time alone ends that waiting.
+There is room while the producer holds less than ``raybroker.producer.buffer_bytes`` and while its credit is not used up
+at a destination that slows its producers.  A transaction waits at a full destination before it begins: once it holds
+something it waits for nobody, since others may wait for what it holds, and its commit may be what makes room.  While
+the destination is over a threshold, messages are taken at a limited rate as well (``flow_rate``), those of transactions
+too: time alone ends that waiting.
 Nothing is taken while the destination is paused, and nothing after the producer has ended.
 """
 
@@ -39,20 +41,21 @@ class SendRoom:
 
     Every method is called with the lock held, in any thread; :meth:`enter` gives it up while it waits.
 
-    transacted  messages belong to transactions: credit holds none of them back, as a commit may be what makes room
-    rates       what the producer obeys while its destination is over a threshold; None: it obeys nothing
-    later       has :meth:`due` called, with the lock held, after so many seconds
+    under_way  messages belong to transactions: whether the open one has begun; None: they belong to none
+    rates      what the producer obeys while its destination is over a threshold; None: it obeys nothing
+    later      has :meth:`due` called, with the lock held, after so many seconds
     """
 
     __slots__ = (
         "_changed", "_empty_futures", "_final", "_futures", "_held", "_in_line", "_later",
-        "_monotonic_ns", "_name", "_rate", "_rates", "_state", "_timed", "_timeout_ms", "_transacted", "_turns",
+        "_monotonic_ns", "_name", "_rate", "_rates", "_state", "_timed", "_timeout_ms", "_turns", "_under_way",
         "_waiting", "bytes_max", "easy_bytes", "ending", "has_waiters", "slow", "stopped",
     )  # fmt: skip
 
     def __init__(
         self, held: Held, lock: threading.Lock, name: str, attributes: Attributes, monotonic_ns: Callable[[], int], *,
-        transacted: bool, rates: FlowRates | None = None, later: Callable[[float], None] | None = None,
+        under_way: Callable[[], bool] | None = None, rates: FlowRates | None = None,
+        later: Callable[[float], None] | None = None,
     ) -> None:  # fmt: skip
         self.bytes_max: int = attributes["raybroker.producer.buffer_bytes"]
         self.easy_bytes = self.bytes_max
@@ -72,7 +75,7 @@ class SendRoom:
         self._name = name
         self._timeout_ms: int = attributes["imqAckTimeout"]
         self._monotonic_ns = monotonic_ns
-        self._transacted = transacted
+        self._under_way = under_way
         self._final = False
         self._waiting = 0
         """Threads that wait for room."""
@@ -114,19 +117,25 @@ class SendRoom:
     @property
     def _is_crowded(self) -> bool:
         """The destination slows its producers, or this one has used up its credit."""
-        return self._held.credit > 0 and not self._transacted and (self._state == "slow" or self._held.crowded)
+        if self._held.credit <= 0:
+            return False
+        if self._under_way is None:
+            return self._state == "slow" or self._held.crowded
+        return self._state == "slow" and not self._under_way()
 
     def enter(self, *, settled: bool = True, block: bool = True) -> bool:
         """Wait for room for a message, or for a block of them; False when there is none and ``block`` is False.
 
-        settled  somebody waits for its settlement: the buffer alone bounds it, and not the credit
+        settled  somebody waits for its settlement: the buffer alone bounds it outside of transactions, and not the
+                 credit
 
         Raises why nothing may be sent, or RequestTimeoutError when there was no room within imqAckTimeout.
         """
         crowded = self._is_crowded
         if crowded and self.ending is not None:
             raise self.ending
-        if self.stopped is None and self._held.held_bytes < self.bytes_max and (settled or not crowded):
+        passes = not crowded or (settled and self._under_way is None)
+        if passes and self.stopped is None and self._held.held_bytes < self.bytes_max:
             return self._rate is None or self._turn(self._rate, 1, block=block)
         return self.wait(block=block)
 

@@ -40,6 +40,10 @@ class Branch(Transaction):
         self.begun.append((channel, number, begun))
 
     @property
+    def used(self) -> bool:
+        return bool(self.hosts)
+
+    @property
     def doomed(self) -> str:
         """Why it can only be rolled back; "" when it can be committed."""
         if self.lost:

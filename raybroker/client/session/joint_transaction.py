@@ -26,6 +26,10 @@ class JointTransactions(SessionTransactions):
         """The open transaction acknowledges these, received in "client" sessions of the same connection."""
         self._joined.extend(messages)
 
+    def under_way(self) -> bool:
+        """Always: its client may have received what it acknowledges after its sends."""
+        return True
+
     def take_acks(self, transaction: Transaction) -> dict[Channel, Acks]:
         """Raises TransactionRolledBackError for a message that went back meanwhile: somebody else may have it."""
         found = super().take_acks(transaction)

@@ -71,6 +71,9 @@ class TransactionProducer(Protocol):
     @property
     def spoils(self) -> BrokerError | None: ...
 
+    @property
+    def holds_some(self) -> bool: ...
+
     def handed_over(self) -> bool: ...
 
     def settled_future(self) -> Future[None]: ...
@@ -138,6 +141,11 @@ class Transaction:
         self.complete = False
         """Everything of it has left for its hosts: what is sent from now on belongs to the next one, and waits."""
 
+    @property
+    def used(self) -> bool:
+        """A host has something of it."""
+        return bool(self.numbers)
+
     def number_on(self, channel: Channel, destination: Destination) -> int:
         """Its number on a connection; the first use there takes one."""
         number = self.numbers.get(channel)
@@ -189,6 +197,13 @@ class SessionTransactions:
         """A host did not take a message of the open transaction."""
         if self.current is not None and self.current.refusal is None:
             self.current.refusal = error
+
+    def under_way(self) -> bool:
+        """Whether the open transaction has sent or received something, in any thread."""
+        current, session = self.current, self._session
+        if current is None or current.used or session.unsettled > 0:
+            return True
+        return any(producer.holds_some for producer in session.producers)
 
     # ---- commit and rollback ---------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,14 +30,14 @@ class Rig:
     """A room of 100 bytes; the time is what a test says, or that of the machine."""
 
     timeout_ms: int = 0
-    transacted: bool = False
+    under_way: Callable[[], bool] | None = None
     held: Held = field(default_factory=Held)
 
     def __post_init__(self) -> None:
         attributes: Any = {"raybroker.producer.buffer_bytes": 100, "imqAckTimeout": self.timeout_ms}
         self.lock = threading.Lock()
         self.room = SendRoom(
-            self.held, self.lock, "orders", attributes, time.monotonic_ns, transacted=self.transacted
+            self.held, self.lock, "orders", attributes, time.monotonic_ns, under_way=self.under_way
         )
 
     def enter(self, *, settled: bool = True, block: bool = False) -> bool:
@@ -68,14 +68,33 @@ SLOW: Mapping[str, tuple[bool, int, bool]] = {
 
 
 @pytest.mark.parametrize("case", SLOW)
-def test_credit_holds_back_what_nobody_waits_for_and_nothing_of_a_transaction(case: str) -> None:
+def test_credit_holds_back_what_nobody_waits_for(case: str) -> None:
     slow, credit, crowded = SLOW[case]
-    for transacted in (False, True):
-        rig = Rig(transacted=transacted, held=Held(0, credit, crowded))
-        rig.room.gate("slow" if slow else "open")
-        assert rig.enter(settled=True)
-        assert rig.enter(settled=False) is transacted
-        assert rig.room.takes_more is transacted
+    rig = Rig(held=Held(0, credit, crowded))
+    rig.room.gate("slow" if slow else "open")
+    assert rig.enter(settled=True)
+    assert not rig.enter(settled=False)
+    assert not rig.room.takes_more
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_a_full_destination_holds_a_transaction_back_until_it_has_begun(settled: bool) -> None:
+    begun = False
+    rig = Rig(under_way=lambda: begun, held=Held(0, 5, crowded=True))
+    assert rig.enter(settled=settled), "a transaction needs no credit"
+    rig.room.gate("slow")
+    assert not rig.enter(settled=settled)
+    assert not rig.room.takes_more
+    begun = True
+    assert rig.enter(settled=settled)
+    assert rig.room.takes_more
+
+
+def test_a_transaction_waits_for_room_no_longer_than_it_may() -> None:
+    rig = Rig(timeout_ms=20, under_way=lambda: False, held=Held(0, 5))
+    rig.room.gate("slow")
+    with pytest.raises(RequestTimeoutError, match=r"orders made no room within imqAckTimeout=0\.02 s"):
+        rig.enter(block=True)
 
 
 def test_without_credit_a_slow_destination_fills_the_buffer() -> None:
@@ -188,7 +207,7 @@ class Paced(Rig):
         self.now_ns, self.alarms = 0, list[float]()
         attributes: Any = {"raybroker.producer.buffer_bytes": 100, "imqAckTimeout": self.timeout_ms}
         self.room = SendRoom(
-            self.held, self.lock, "orders", attributes, lambda: self.now_ns, transacted=self.transacted, rates=RATES,
+            self.held, self.lock, "orders", attributes, lambda: self.now_ns, under_way=self.under_way, rates=RATES,
             later=self.alarms.append,
         )  # fmt: skip
 
@@ -208,7 +227,7 @@ class Paced(Rig):
 
 @pytest.mark.parametrize("transacted", [False, True])
 def test_while_armed_messages_are_taken_at_the_rate_and_afterwards_as_they_come(transacted: bool) -> None:
-    rig = Paced(transacted=transacted)
+    rig = Paced(under_way=(lambda: True) if transacted else None)
     assert (rig.room.easy_bytes, rig.room.limit, rig.room.run) == (100, None, 0)
     rig.signal(armed=True)
     assert (rig.room.easy_bytes, rig.room.limit, rig.room.run) == (0, 10, 1)
