@@ -110,11 +110,12 @@ class BusyPlayer(Player):
                 return message.acknowledge()  # With aio it is what the session awaits before the next call.
             return None
 
+        links = self._open_links()
         with self._bounded("consumer of a listener", 5):
             consumer = session.consumer(queue, prefetch=draw.choice((None, 1, 20)))
         with self._bounded("on_message", 5):
             consumer.on_message(heard, retry_on=Refused, backoff=0.05)
-        links = self._open_links()
+        links |= self._open_links()
         time.sleep(LISTENS_S)
         with self._bounded("close of a listening session", 10):
             session.close()

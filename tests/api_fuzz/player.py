@@ -342,13 +342,14 @@ class Player:
         self._notes.write("settle", before)
         began_ns = time.monotonic_ns()
         self._notice_links()
+        there = self._open_links()  # What comes over one of them may go back before it is in hand.
         with self._bounded(what, WAITS_S):
             messages = [message for message in call(source) if message is not None]
         if self._mode == "auto":  # Confirmed when the application comes back for more.
             if not self._lost_a_link():
                 self._notes.write("settled", before)
             self._hand.clear()
-            self._links.clear()
+            self._links = there
         self._notice_links()
         self._took(source, messages, began_ns)
 

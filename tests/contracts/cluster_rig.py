@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,9 @@ class RigBroker:
         self.name = name
         self.token = entropy.token(TOKEN_BYTES)
         self.halted: str | None = None
+        self._gone = False
+        self._asked: set[asyncio.Task[Any]] = set()
+        """Calls that are not answered yet."""
         self.host: RigHost
         self.cluster: ClusterBroker
         self.config: LiveConfig
@@ -149,6 +152,24 @@ class RigBroker:
         if target is not None:
             asyncio.get_running_loop().call_soon(target.cluster.receive, envelope)
 
+    async def answer(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """What a call brings; raises BrokerGoneError when the broker goes before it is answered."""
+        asked = asyncio.get_running_loop().create_task(work)
+        self._asked.add(asked)
+        asked.add_done_callback(self._asked.discard)
+        try:
+            return await asked
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if not self._gone or caller is None or caller.cancelling():
+                raise
+            raise BrokerGoneError(f"broker {self.name} is gone, and has not answered") from None
+
+    def _answer_no_more(self) -> None:
+        self._gone = True
+        for asked in list(self._asked):
+            asked.cancel()
+
     async def stop(self, *, kill: bool, with_host: bool = True) -> None:
         if with_host:
             for connection in list(self.host.service.connections):
@@ -156,12 +177,14 @@ class RigBroker:
         if kill:
             self.cluster.clustering._ended = True  # No goodbye to the others.
             self._cut_off()
+            self._answer_no_more()
         self.services.close()
         self._bootstrap.cancel()
         self._forwarding.cancel()
         await self.cluster.clustering.stop()
         if with_host:
             await self.host.close()
+        self._answer_no_more()
 
     def _cut_off(self) -> None:
         """Clients of the services are told nothing."""
@@ -180,7 +203,7 @@ class RigPeers:
         target = self._rig.reachable(self._me, broker)
         if target is None:
             raise BrokerGoneError(f"broker {broker} does not answer")
-        return target.services.own() if method == "doors" else await target.cluster.peer(method, args)
+        return target.services.own() if method == "doors" else await target.answer(target.cluster.peer(method, args))
 
 
 class RigAsked:
@@ -219,6 +242,9 @@ class RigCalls:
         target = self._rig.reachable("", broker)
         if target is None:
             raise BrokerGoneError(f"broker {broker} is not running")
+        return await target.answer(self._answer(target, broker, method, *args))
+
+    async def _answer(self, target: RigBroker, broker: str, method: str, *args: Any) -> Any:
         cluster = target.cluster
         if method == "locate":
             host, traits = await cluster.locate(*args)

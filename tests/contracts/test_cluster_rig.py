@@ -27,7 +27,7 @@ from raybroker.errors import (
 )
 from raybroker.model.errors import StoreDamagedError
 from raybroker.store.record import RecordFile
-from tests.contracts.cluster_rig import ClusterRig
+from tests.contracts.cluster_rig import ClusterRig, RigCalls
 from tests.contracts.handles import WAIT_S, take, until
 
 
@@ -370,3 +370,17 @@ def test_a_restored_record_is_taken_by_all_and_nobody_loses_messages(rig: Cluste
     with pytest.raises(IllegalStateError, match="not orphaned"):
         admin.adopt_destination("queue", kept)
     assert again.session().consumer(newer).receive(timeout=WAIT_S).body == "not to be lost"
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "there again"])
+def test_a_question_ends_with_the_broker_that_is_asked(rig: ClusterRig, again: bool) -> None:
+    """As the call of a process does, whoever has its name afterwards: nobody waits for a broker that was killed."""
+    calls = RigCalls(rig, "b1")
+    version = rig.io.run(calls.call("b1", "brokers"))[0]
+    asked = rig.io.submit(calls.call("b1", "brokers_changed", version, 3 * WAIT_S))
+    rig.io.run(calls.call("b1", "brokers"))  # It was asked before.
+    assert not asked.done()
+    rig.kill("b1")
+    if again:
+        rig.start("b1")
+    assert isinstance(asked.exception(WAIT_S), BrokerGoneError)
