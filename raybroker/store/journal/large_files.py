@@ -116,13 +116,13 @@ class NewBody:
         return Reference(self._number, self.nbytes, self._crc, bytes(self._crcs), front)
 
     def __del__(self) -> None:
-        """Nobody can ask for it any more."""
+        """Nobody can ask for it any more; in any thread, holding any lock."""
         if self._kept or self._number < 0:
             return
         with suppress(OSError):
             if self._fd >= 0:
                 self._io.close(self._fd)
-            self._own.give_up([self._number])
+            self._own.drop(self._number)
 
 
 def has_large(entries: Sequence[Entry], packed: Packed, record_bytes: int) -> bool:

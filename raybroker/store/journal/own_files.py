@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import struct
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -123,13 +124,15 @@ class OwnFiles:
         self._directory = directory
         self._options = options
         self._lock = threading.Lock()
-        self._pool_lock = threading.RLock()
+        self._pool_lock = threading.Lock()
         """Files are taken from the pool and put into it by more than one thread."""
         self._references: dict[Key, Reference] = {}
         self._freed: list[tuple[int, Reference]] = []
         """(where the log ended when it was freed, what)."""
         self._pool: dict[int, int] = {}
         """Number of a free file → its size."""
+        self._dropped: deque[int] = deque()
+        """Files that nobody will refer to, and that are not in the pool yet."""
         self._reading: dict[int, int] = {}
         """Number of a file → how many read it now."""
         self._next = 0
@@ -196,6 +199,7 @@ class OwnFiles:
     def begin(self, nbytes: int) -> tuple[int, int]:
         """Number and descriptor of a file with room for a payload, in any thread; StoreFullError: there is no room."""
         with self._pool_lock:
+            self._take_in_dropped()
             self._next += 1
             return self._next, self._take(self._path(BODY_PREFIX, self._next), nbytes)
 
@@ -242,9 +246,25 @@ class OwnFiles:
 
     def give_up(self, numbers: Iterable[int]) -> None:
         """Files that were written and will not be referred to are free; in any thread."""
+        self._dropped.extend(numbers)
         with self._pool_lock:
-            for number in numbers:
-                self._to_pool(number)
+            self._take_in_dropped()
+
+    def drop(self, number: int) -> None:
+        """:meth:`give_up` of one file, put off while the pool is used: whoever drops the last reference to a body may
+        hold any lock, and be in the middle of changing the pool."""
+        self._dropped.append(number)
+        if self._pool_lock.acquire(blocking=False):
+            try:
+                self._take_in_dropped()
+            finally:
+                self._pool_lock.release()
+
+    def _take_in_dropped(self) -> None:
+        """Put them into the pool; with its lock held."""
+        if self._dropped:
+            while self._dropped:
+                self._to_pool(self._dropped.popleft())
             self._trim()
 
     def put(self, key: Key, reference: Reference) -> None:
@@ -352,6 +372,7 @@ class OwnFiles:
     def drop_pool(self) -> bool:
         """Remove all free files; true when there were any."""
         with self._pool_lock:
+            self._take_in_dropped()
             found = bool(self._pool)
             for number in list(self._pool):
                 self._io.unlink(self._path(FREE_PREFIX, number))
@@ -372,6 +393,8 @@ class OwnFiles:
 
     def pool(self) -> tuple[int, int]:
         """(free files, bytes allocated to them)."""
+        if self._dropped:
+            self.give_up(())
         sizes = list(self._pool.values())
         return len(sizes), sum(sizes)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import random
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -89,6 +91,40 @@ def test_a_body_without_a_block_goes_with_the_last_reference(tmp_path: Path) -> 
     assert len(names(tmp_path / "store", "free-")) == 2
     keep(store, come(store), 1)
     assert len(names(tmp_path / "store", "free-")) == 1
+    store.close()
+
+
+class Busy(FileIO):
+    """Does something else in the middle of taking a file from the pool."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanwhile: Callable[[], None] | None = None
+
+    def fallocate(self, fd: int, nbytes: int) -> None:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        super().fallocate(fd, nbytes)
+
+
+def test_whoever_drops_a_body_waits_for_nobody_who_uses_the_pool(tmp_path: Path) -> None:
+    """It may be any thread that collects garbage, with locks that this one may wait for."""
+    io = Busy()
+    store, _ = opened(tmp_path / "store", io)
+    bodies, ended = [come(store)], []
+
+    def drop_elsewhere() -> None:
+        other = threading.Thread(target=bodies.clear)
+        other.start()
+        other.join(20)
+        ended.append(not other.is_alive())
+
+    io.meanwhile = drop_elsewhere
+    keep(store, come(store), 1)
+    assert ended == [True]
+    assert store.stats().free_files == 1
+    assert len(names(tmp_path / "store", "body-")) == 1
     store.close()
 
 
