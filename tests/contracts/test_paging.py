@@ -106,6 +106,7 @@ def test_one_lazy_subscriber_reads_from_the_disk_and_no_other_one_does(connectio
         assert numbers(quick, 500) == list(range(first, first + 500))
     until(paged(connection, "topic", "t"))
     assert numbers(lazy, COUNT) == list(range(COUNT))
+    assert [consumer.receive(timeout=0.01) for consumer in (lazy, quick)] == [None, None]  # Acknowledges the last ones.
     until(lambda: not page_files(tmp_path))
 
 
