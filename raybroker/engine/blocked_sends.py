@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from raybroker.core import command as cmd
 from raybroker.core.admission.pool_share import WAITING_MAX, PoolShare, Waiter
 from raybroker.core.outcome import Outcome, Refused
+from raybroker.core.selector.content import Content
 from raybroker.engine.attachments import Attachment, Attachments
 from raybroker.engine.executor import Executor
 from raybroker.engine.ports import Peer
@@ -71,13 +72,14 @@ class Blocked(NamedTuple):
 
 
 class BlockedSends:
-    """Of one host. ``ask``: called with a share that may need more of its pool."""
+    """Of one host. ``ask``: called with a share that may need more of its pool; ``content``: the headers of a block."""
 
     def __init__(
         self, executor: Executor, attachments: Attachments, durations: Durations,
-        ask: Callable[[PoolShare], None],
+        ask: Callable[[PoolShare], None], content: Callable[[Block], Content],
     ) -> None:  # fmt: skip
         self._executor = executor
+        self._content = content
         self._live = attachments.by_number
         self._durations = durations
         self._now_ms = durations.now_ms
@@ -205,7 +207,10 @@ class BlockedSends:
             pass  # It was rolled back, which tells the client more than a refusal.
         elif send.attachment.number in self._live:
             room = not send.block.persistent or self._executor.has_room(send.block.nbytes)
-            outcome = self._perform(send._replace(command=send.command._replace(room=room)), text)
+            command = send.command._replace(room=room)
+            if command.content is None and send.attachment.home.selective:  # A selector came while it waited.
+                command = command._replace(content=self._content(send.block))
+            outcome = self._perform(send._replace(command=command), text)
             if outcome is not None and number:
                 send.transactions.refused(number, outcome)
         elif send.block.persistent or send.txn:

@@ -176,7 +176,9 @@ class Host:
             self.config, homes.values, self._observers, lambda: self._blocked, self._durations, self.time.now_ms(),
             self.report,
         )  # fmt: skip
-        self._blocked = BlockedSends(self.executor, self.attachments, self._durations, self.pools.ask_if_wanted)
+        self._blocked = BlockedSends(
+            self.executor, self.attachments, self._durations, self.pools.ask_if_wanted, self.codec.content
+        )  # fmt: skip
 
     def _compose_memory(self, memory: Memory | None) -> None:
         """What guards the memory."""

@@ -41,6 +41,23 @@ def test_what_refers_to_a_quota_holds_as_much_and_not_more(make_broker: MakeBrok
     assert admin.metrics()[0]["own"]["quota_refused_messages_total"] == {"small": 1}
 
 
+@pytest.mark.parametrize("make_broker", ["memory", "store", "sockets"], indirect=True)
+def test_a_selector_that_comes_while_a_message_waits_gets_it(make_broker: MakeBroker) -> None:
+    """Nobody had asked for its headers when it came."""
+    broker = make_broker()
+    connection, full, name = broker.connect(SendTimeout=60_000), broker.name(), broker.name()
+    connection.admin().create_quota("small", MessagesMaximum=1)
+    create(connection, full, quota="small"), create(connection, name, quota="small")
+    connection.session().producer(full).send("a")
+    sent = connection.session().producer(name).send_async("b", {"colour": "red"})
+    until(lambda: connection.admin().query_quota("small")["waiting"] == 1)
+    chosen = connection.session().consumer(name, selector="colour = 'red'")
+    connection.session(ack="client").receive(full, timeout=WAIT_S).acknowledge()
+    taken = chosen.receive(timeout=WAIT_S)
+    assert (taken.body, taken.properties["colour"]) == ("b", "red")
+    sent.result(WAIT_S)
+
+
 @pytest.mark.parametrize("make_broker", ["sockets"], indirect=True)
 def test_a_limit_that_is_raised_serves_who_waits(make_broker: MakeBroker) -> None:  # W-11 W-13
     broker = make_broker()
