@@ -30,9 +30,15 @@ SHARE = PREFETCH // 16
 """Of one subscription."""
 
 
+OTHERS: list[Delivery] = []
+"""Deliveries of tests before, which what pytest keeps of a failure may hold."""
+
+
 @pytest.fixture(params=["memory", "file"])
 def served(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Served]:
+    OTHERS[:] = deliveries()
     with ExitStack() as opened:
+        opened.callback(OTHERS.clear)
         made = Served(
             tmp_path, opened, store=tmp_path / "store" if request.param == "file" else None, **{
                 "imq.service.activelist": "httpjms,stomp", "raybroker.service.answer_bytes_max": 4 * MIB,
@@ -50,14 +56,19 @@ def fill(served: Served, count: int, size: int, queue: str = "q") -> None:
         producer.send(os.urandom(size), {"number": number})
 
 
+def deliveries() -> list[Delivery]:
+    """All that there are in this process; what only lies in cycles is not held."""
+    gc.collect()
+    return [one for one in gc.get_objects() if type(one) is not type and isinstance(one, Delivery)]
+
+
 def held_bytes() -> int:
-    """Of bodies that consumers of gateways have in memory, taken from their buffers or not; these are the only ones."""
-    gc.collect()  # What only lies in cycles is not held.
-    deliveries = [one for one in gc.get_objects() if type(one) is not type and isinstance(one, Delivery)]
+    """Of bodies that consumers of gateways have in memory, taken from their buffers or not."""
+    others = set(map(id, OTHERS))
     blocks = {
         id(one.block): one.block.bodies_bytes
-        for one in deliveries
-        if hasattr(one, "block") and isinstance(one.consumer, ConsumerCore)
+        for one in deliveries()
+        if id(one) not in others and hasattr(one, "block") and isinstance(one.consumer, ConsumerCore)
     }
     return sum(blocks.values())
 
