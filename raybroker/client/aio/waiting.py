@@ -122,8 +122,16 @@ async def done_within(io: IoThread, future: Future[Any], timeout_s: float | None
     """Wait for a future, whatever becomes of it; False when the time is over."""
     if future.done():
         return True
-    await asyncio.wait([_awaited(io, future)], timeout=timeout_s)
+    waiting = _awaited(io, future)
+    waiting.add_done_callback(_heard)  # Whoever asks the future itself hears what went wrong.
+    await asyncio.wait([waiting], timeout=timeout_s)
     return future.done()
+
+
+def _heard(waiting: asyncio.Future[Any]) -> None:
+    """Its error is not logged as one that nobody has asked for."""
+    if not waiting.cancelled():
+        waiting.exception()
 
 
 async def answered(io: IoThread, sending: Coroutine[Any, Any, object], answer: Future[T], timeout_s: float | None) -> T:
