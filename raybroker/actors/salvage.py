@@ -36,7 +36,7 @@ Row = dict[str, Any]
 
 
 @dataclass
-class Report:
+class SalvageReport:
     """What a salvage has done, or would do.
 
     why              why the store does not open; "" when it opens, and there is nothing to do
@@ -80,9 +80,9 @@ class Report:
 
 
 def salvage_store(
-    directory: Path, *, dry_run: bool = False, confirm: Callable[[Report], None] = lambda report: None,
+    directory: Path, *, dry_run: bool = False, confirm: Callable[[SalvageReport], None] = lambda report: None,
     io: FileIO | None = None,
-) -> Report:  # fmt: skip
+) -> SalvageReport:  # fmt: skip
     """Bring out what is intact in the store in ``directory``; nothing is changed before ``confirm`` has returned.
 
     Raises StoreError when a process has the store open, there is none, or it cannot be written: then it is as it was.
@@ -99,7 +99,7 @@ def salvage_store(
             set_aside.undo(io, directory, folder)
         now_ms = SystemClock().now_ms()
         at = datetime.fromtimestamp(now_ms // 1000, UTC).isoformat()
-        report = Report(str(directory), at, _why_not(io, directory))
+        report = SalvageReport(str(directory), at, _why_not(io, directory))
         if report.why:
             _Salvage(io, directory, files, report, now_ms).run(dry_run, confirm)
         return report
@@ -173,14 +173,14 @@ def _why_not(io: FileIO, directory: Path) -> str:
 class _Salvage:
     """One salvage of a store that does not open, which is locked."""
 
-    def __init__(self, io: FileIO, directory: Path, files: SegmentFiles, report: Report, now_ms: int) -> None:
+    def __init__(self, io: FileIO, directory: Path, files: SegmentFiles, report: SalvageReport, now_ms: int) -> None:
         self._io = io
         self._directory = directory
         self._files = files
         self._report = report
         self._now_ms = now_ms
 
-    def run(self, dry_run: bool, confirm: Callable[[Report], None]) -> None:
+    def run(self, dry_run: bool, confirm: Callable[[SalvageReport], None]) -> None:
         io, directory, report = self._io, self._directory, self._report
         anchors = read_anchors(io, directory)
         reader = LenientRecovery.of(io, directory, self._files, anchors)

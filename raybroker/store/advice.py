@@ -1,4 +1,4 @@
-"""What an administrator can do about a store that does not open because it is damaged."""
+"""Advice to an administrator about a store that does not open because it is damaged."""
 
 from __future__ import annotations
 

@@ -174,6 +174,15 @@ def _rest(buffers: Sequence[Buffer], taken: int) -> list[Buffer]:
     return left
 
 
+def read_whole(io: FileIO, path: Path) -> bytes:
+    """What is in a file; raises OSError."""
+    fd = io.open(path, write=False)
+    try:
+        return read_exact(io, fd, io.size(fd), 0)
+    finally:
+        io.close(fd)
+
+
 def read_exact(io: FileIO, fd: int, nbytes: int, offset: int) -> bytes:
     """``nbytes`` from ``offset``, fewer only at the end of the file."""
     data = io.pread(fd, nbytes, offset)

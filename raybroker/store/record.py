@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from raybroker.model.errors import IllegalStateError, StoreDamagedError, StoreError
-from raybroker.store.fileio import FileIO, read_exact, write_all
+from raybroker.store.fileio import FileIO, read_whole, write_all
 
 MAGIC: Final = b"RBRECORD"
 VERSION: Final = 1
@@ -83,11 +83,7 @@ class RecordFile:
     def _read(self) -> list[bytes]:
         if not self._io.exists(self.path):
             return []
-        fd = self._io.open(self.path, write=False)
-        try:
-            data = read_exact(self._io, fd, self._io.size(fd), 0)
-        finally:
-            self._io.close(fd)
+        data = read_whole(self._io, self.path)
         frames, end = scan(data, str(self.path))
         self.cut_bytes = len(data) - end
         return frames

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from raybroker.actors.salvage import Report, salvage_store
+from raybroker.actors.salvage import SalvageReport, salvage_store
 from raybroker.engine.salvage import KIND
 from raybroker.model.record import BLOCK, CHECKPOINT
 from raybroker.store.fileio import FileIO
@@ -274,7 +274,7 @@ def touched(built: Built, image: Image) -> tuple[set[str], set[str]]:
     return bytes_hit, heads_hit
 
 
-def check(directory: Path, built: Built, image: Image) -> Report:
+def check(directory: Path, built: Built, image: Image) -> SalvageReport:
     """Salvage it and hold what comes out against the oracle."""
     write(image, directory)
     report = salvage_store(directory, io=UnsyncedIO())

@@ -1,4 +1,4 @@
-"""What a consumer with a bound in bytes tells its host: how far its buffer is empty again (frame Taken)."""
+"""The frame Taken: a consumer with a bound in bytes tells its host how far its buffer is empty again."""
 
 from __future__ import annotations
 

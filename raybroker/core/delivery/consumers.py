@@ -395,7 +395,7 @@ class Consumers:
 
     def is_passed_over(self, consumer: Consumer, now_ms: int) -> bool:
         """Whether it is not told yet what waits."""
-        return consumer is self.passed_over and 0 < self.passed_until_ms - now_ms <= PASSED_OVER_MS
+        return consumer is self.passed_over and now_ms < self.passed_until_ms
 
     def next_with_room(self) -> tuple[Consumer, int] | None:
         """The consumer whose turn it is, and its room; it keeps its turn until it has none, or the turn

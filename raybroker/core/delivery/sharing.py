@@ -89,7 +89,7 @@ def answered(queue: DeliveryQueue, consumer: Consumer, *, given: bool) -> None:
 def share(queue: DeliveryQueue) -> None:
     """Ask those that hold many messages to give some back for those that have been idle meanwhile."""
     consumers, now_ms = queue.consumers, queue.step.now_ms
-    if consumers.look_ms - SHARED_AFTER_MS <= now_ms < consumers.look_ms:  # Not for long, though the clock is set.
+    if now_ms < consumers.look_ms:
         _note_time(consumers, now_ms)
         if consumers.idle:
             queue.step.wake(consumers.look_ms)
@@ -99,7 +99,7 @@ def share(queue: DeliveryQueue) -> None:
         if idle.have or not _wants(idle) or idle.attachment not in consumers.by_attachment:
             del consumers.idle[idle]
             continue
-        if not 0 <= consumers.idle[idle] <= now_ms:
+        if consumers.idle[idle] < 0:
             consumers.idle[idle] = now_ms
         holder, due_ms = _holder(queue, idle)
         if holder is None and not due_ms:
@@ -151,7 +151,7 @@ def _holder(queue: DeliveryQueue, idle: Consumer) -> tuple[Consumer | None, int]
             continue
         if consumer is idle or consumer.recall is not None or idle.selector not in (ANY, consumer.selector):
             continue
-        if not 0 <= consumers.rich[consumer] <= now_ms + SHARED_AFTER_MS:
+        if consumers.rich[consumer] < 0:
             consumers.rich[consumer] = now_ms + SHARED_AFTER_MS
         due_ms = consumers.rich[consumer]
         if now_ms < due_ms:

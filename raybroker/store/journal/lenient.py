@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, Protocol
 
 from raybroker.model.errors import StoreDamagedError, StoreError
 from raybroker.model.record import BLOCK, CHECKPOINT, LOST
-from raybroker.store.fileio import FileIO, read_exact
+from raybroker.store.fileio import FileIO, read_exact, read_whole
 from raybroker.store.journal.anchors import COMPRESSED, MANIFEST_NAMES, MARK_NAME, Manifest, Mark
 from raybroker.store.journal.format import (
     ROW_BYTES,
@@ -84,7 +84,7 @@ class Files(Protocol):
     def other(self, name: str) -> bytes | None: ...
 
 
-class Found(NamedTuple):
+class FoundBatch(NamedTuple):
     """An intact batch, or blocks of a lost one that the summary knows (``header`` is None); see ``Row`` for offsets."""
 
     offset: int
@@ -119,12 +119,12 @@ def read_anchors(io: FileIO, directory: Path) -> Anchors:
     found: list[Manifest] = []
     for name in MANIFEST_NAMES:
         try:
-            found.append(Manifest.decode(_content(io, directory / name)))
+            found.append(Manifest.decode(read_whole(io, directory / name)))
         except (FormatError, OSError) as error:
             faults.append(f"{name}: {error}")
     marks: list[Mark] = []
     try:
-        data = _content(io, directory / MARK_NAME)
+        data = read_whole(io, directory / MARK_NAME)
     except OSError as error:
         data = b""
         faults.append(f"{MARK_NAME}: {error}")
@@ -143,14 +143,6 @@ def read_anchors(io: FileIO, directory: Path) -> Anchors:
     return Anchors(manifest, mark, stale, tuple(faults), generation)
 
 
-def _content(io: FileIO, path: Path) -> bytes:
-    fd = io.open(path, write=False)
-    try:
-        return read_exact(io, fd, io.size(fd), 0)
-    finally:
-        io.close(fd)
-
-
 @dataclass
 class LenientRecovery(Recovery):
     """``read`` first, then ``entries``, without runs.
@@ -161,7 +153,7 @@ class LenientRecovery(Recovery):
     """
 
     ranges: list[LostRange] = field(default_factory=list)
-    found: dict[int, list[Found | int]] = field(default_factory=dict)
+    found: dict[int, list[FoundBatch | int]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     lost_segments: dict[int, int] = field(default_factory=dict)
     """Segment that is not there → its range."""
@@ -252,7 +244,7 @@ class LenientRecovery(Recovery):
             self.faults.append(f"{name}: {size} bytes instead of {segment.size_bytes}")
         before = len(self.ranges)
         pieces = self._scan(number)
-        if not any(isinstance(piece, Found) for piece in pieces) and header is not None and (
+        if not any(isinstance(piece, FoundBatch) for piece in pieces) and header is not None and (
             header.number != segment.number
         ):  # fmt: skip
             del self.ranges[before:]
@@ -262,7 +254,7 @@ class LenientRecovery(Recovery):
             self.found[segment.number] = pieces
             segment.checkpoint_offset = 0
             for piece in pieces:
-                if isinstance(piece, Found) and any(row.kind == CHECKPOINT for row in piece.rows):
+                if isinstance(piece, FoundBatch) and any(row.kind == CHECKPOINT for row in piece.rows):
                     segment.checkpoint_offset = piece.offset
 
     def _lose_segment(self, number: int, why: str) -> None:
@@ -292,14 +284,14 @@ class LenientRecovery(Recovery):
 
     # ---- one segment
 
-    def _scan(self, number: int) -> list[Found | int]:
+    def _scan(self, number: int) -> list[FoundBatch | int]:
         """Its batches in order, with the places of lost ranges in between; an unsealed one learns its end."""
         segment = self.segments[number]
         fd = self.files.pin(segment.slot)
         try:
             limit = segment.data_end if segment.sealed else segment.size_bytes
             scan = SegmentScan(self.io, fd, segment.number, limit)
-            pieces: list[Found | int] = []
+            pieces: list[FoundBatch | int] = []
             at, chain, seq = SECTOR_BYTES, segment.first_chain, segment.first_seq
             while at < limit:
                 why = "this batch does not follow the one before it"
@@ -307,7 +299,7 @@ class LenientRecovery(Recovery):
                     header, rows = scan.batch(at)
                     if (header.chain_before, header.first_seq) == (chain, seq) and not self._stale(header):
                         if not self._torn(scan, number, header, rows, at):
-                            pieces.append(Found(at, header, rows))
+                            pieces.append(FoundBatch(at, header, rows))
                             self.incarnation = max(self.incarnation, header.incarnation)
                             at, chain = at + padded(header.nbytes), header.chain
                             seq += header.entries
@@ -403,7 +395,7 @@ class LenientRecovery(Recovery):
 
     def _lose(
         self, number: int, at: int, end: int, seq: int, end_seq: int, why: str
-    ) -> list[Found | int]:
+    ) -> list[FoundBatch | int]:
         """A lost range: blocks of it that the summary knows, then its place."""
         segment = self.segments[number]
         kept: list[Row] = []
@@ -421,7 +413,7 @@ class LenientRecovery(Recovery):
         self.ranges.append(LostRange(
             segment_name(segment.slot), segment.number, at, end - at, seq, end_seq, why, len(kept), tuple(gone)
         ))  # fmt: skip
-        pieces: list[Found | int] = [Found(at, None, kept)] if kept else []
+        pieces: list[FoundBatch | int] = [FoundBatch(at, None, kept)] if kept else []
         return [*pieces, len(self.ranges) - 1]
 
     # ---- what recovery asks for
@@ -440,7 +432,7 @@ class LenientRecovery(Recovery):
         pieces = self.found.get(segment.number)
         if pieces is None:
             return super()._batches_of(self.segments[segment.number], offset)
-        return iter([(p.offset, p.rows) for p in pieces if isinstance(p, Found) and p.offset >= offset])
+        return iter([(p.offset, p.rows) for p in pieces if isinstance(p, FoundBatch) and p.offset >= offset])
 
     def _since(self, start: tuple[int, int] | None) -> Iterator[tuple[Segment, int, Row]]:
         """As in recovery, with a row of the kind LOST at the place of each range."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from raybroker.model.errors import StoreFullError
-from raybroker.store.fileio import FileIO, RoomIO, read_exact, write_all
+from raybroker.store.fileio import FileIO, RoomIO, read_whole, write_all
 from raybroker.store.journal.anchors import SegmentRecord
 from raybroker.store.journal.format import (
     ROW_BYTES,
@@ -186,13 +186,9 @@ class SegmentFiles:
     def other(self, name: str) -> bytes | None:
         """What is in another file of the directory; None when there is none of that name."""
         try:
-            fd = self._io.open(self._directory / name, write=False)
+            return read_whole(self._io, self._directory / name)
         except FileNotFoundError:
             return None
-        try:
-            return read_exact(self._io, fd, self._io.size(fd), 0)
-        finally:
-            self._io.close(fd)
 
     def discover(self) -> dict[int, int]:
         """slot → size of every segment file there is."""

@@ -21,7 +21,7 @@ from zlib import crc32
 
 from raybroker.model.errors import StoreDamagedError, StoreError
 from raybroker.model.record import Entry
-from raybroker.store.fileio import FileIO, read_exact, write_all
+from raybroker.store.fileio import FileIO, read_exact, read_whole, write_all
 from raybroker.store.journal.anchors import COMPRESSED, MANIFEST_NAMES, MARK_NAME, Manifest, Mark, SegmentRecord
 from raybroker.store.journal.format import (
     SECTOR_BYTES,
@@ -35,7 +35,7 @@ from raybroker.store.journal.format import (
     pack_rows,
     padded,
 )
-from raybroker.store.journal.lenient import Anchors, Files, Found, LenientRecovery
+from raybroker.store.journal.lenient import Anchors, Files, FoundBatch, LenientRecovery
 from raybroker.store.journal.own_files import BODY_PREFIX, Reference, body_name, number_of
 from raybroker.store.journal.segment import segment_name
 
@@ -54,7 +54,7 @@ def begun(io: FileIO, directory: Path) -> Path | None:
     if not io.exists(directory / BEGUN_NAME):
         return None
     try:
-        return directory / str(json.loads(_content(io, directory / BEGUN_NAME))["folder"])
+        return directory / str(json.loads(read_whole(io, directory / BEGUN_NAME))["folder"])
     except (ValueError, KeyError, TypeError):
         raise StoreDamagedError(f"{directory / BEGUN_NAME} is damaged; restore the store from a backup") from None
 
@@ -72,7 +72,7 @@ def notices(io: FileIO, directory: Path) -> list[str]:
     for name in io.names(directory):
         if name.startswith(FOLDER_PREFIX):
             with suppress(OSError, ValueError, KeyError, TypeError):
-                record = json.loads(_content(io, directory / name / RECORD_NAME))
+                record = json.loads(read_whole(io, directory / name / RECORD_NAME))
                 found.append(f"{directory / name} has what was set aside at {record['at']}: {record['summary']};"
                              " remove it when it is not needed any more")  # fmt: skip
     return found
@@ -82,7 +82,7 @@ def undo(io: FileIO, directory: Path, folder: Path) -> None:
     """Make the store what it was before a setting aside that did not come to its end."""
     for name in io.names(folder) if io.exists(folder) else ():
         if name in _ANCHORS:
-            _write(io, directory / name, _content(io, folder / name))
+            _write(io, directory / name, read_whole(io, folder / name))
         elif name != RECORD_NAME and not io.exists(directory / name):
             io.rename(folder / name, directory / name)
     for name in _ANCHORS:
@@ -144,7 +144,7 @@ class SettingAside:
             io.make_directory(self.folder)
             for name in _ANCHORS:
                 with suppress(FileNotFoundError):
-                    _write(io, self.folder / name, _content(io, directory / name))
+                    _write(io, self.folder / name, read_whole(io, directory / name))
             io.fsync_dir(self.folder)
             io.fsync_dir(directory)
             _write(io, directory / BEGUN_NAME, _json({"folder": self.folder.name}))
@@ -186,7 +186,7 @@ class SettingAside:
             pieces = reader.found.get(number)
             if pieces is None:
                 records.append(segment.record())
-            elif any(isinstance(piece, Found) for piece in pieces):
+            elif any(isinstance(piece, FoundBatch) for piece in pieces):
                 records.append(self._rewrite(number, pieces))
         last = max([*reader.segments, *reader.lost_segments, self._anchors.mark.segment], default=0) + 1
         active, end = self._begin(last, checkpoint, incarnation)
@@ -204,7 +204,7 @@ class SettingAside:
         _write(io, self._directory / MARK_NAME, mark.encode().ljust(SECTOR_BYTES, b"\0") * 2)
         io.fsync_dir(self._directory)
 
-    def _rewrite(self, number: int, pieces: list[Found | int]) -> SegmentRecord:
+    def _rewrite(self, number: int, pieces: list[FoundBatch | int]) -> SegmentRecord:
         """What a segment has, in a new file, sealed."""
         segment = self._reader.segments[number]
         io, slot = self._io, self._new_slot()
@@ -245,7 +245,7 @@ class SettingAside:
             at, len(data), crc32(data), summary.blocks,
         )  # fmt: skip
 
-    def _copy(self, source: int, fd: int, piece: Found, at: int, packed: Packed) -> None:
+    def _copy(self, source: int, fd: int, piece: FoundBatch, at: int, packed: Packed) -> None:
         """The payloads of a batch as they are, damaged or not; what is not there is zeros."""
         spans = [(piece.offset + row.offset, row.nbytes) for row in piece.rows]
         if piece.header is not None:
@@ -291,20 +291,12 @@ def damaged_body(files: Files, reference: Reference) -> str:
     return "" if whole else f"{name} is damaged"
 
 
-def _is_damaged(pieces: list[Found | int]) -> bool:
+def _is_damaged(pieces: list[FoundBatch | int]) -> bool:
     return any(isinstance(piece, int) for piece in pieces)
 
 
 def _is_folder(name: str) -> bool:
     return name.startswith(FOLDER_PREFIX) and name.removeprefix(FOLDER_PREFIX).isdecimal()
-
-
-def _content(io: FileIO, path: Path) -> bytes:
-    fd = io.open(path, write=False)
-    try:
-        return read_exact(io, fd, io.size(fd), 0)
-    finally:
-        io.close(fd)
 
 
 def _write(io: FileIO, path: Path, data: bytes) -> None:
