@@ -17,14 +17,11 @@ import raybroker as rb
 from raybroker import aio
 from raybroker.client.connection import presence
 from raybroker.errors import IllegalStateError, InvalidClientIDError
-from raybroker.security.user_file import Entry, UserFile
 from raybroker.services import client_ids
-from raybroker.wire.scram import Verifier
-from tests.contracts.cluster_rig import ClusterRig
 from tests.contracts.handles import until
 from tests.contracts.stomp_rig import Bare
+from tests.contracts.test_gateway_cluster import PASSWORD, Gateways
 
-PASSWORD = "secret"
 OPEN = Callable[[], Any]
 
 
@@ -32,13 +29,7 @@ class Ways:
     """Three brokers, and every way in at two of them; each opens a connection with the client id "me"."""
 
     def __init__(self, folder: Path, opened: ExitStack) -> None:
-        security = folder / "security"
-        security.mkdir()
-        UserFile(security / "passwd").add("ann", Entry(str(Verifier.of(PASSWORD, b"s" * 16, 64)), "user"))
-        properties: dict[str, object] = {
-            "imq.service.activelist": "jms,stomp,httpjms", "imq.hostname": "127.0.0.1", "imq.portmapper.port": 0,
-        }  # fmt: skip
-        self.rig = opened.enter_context(ClusterRig(folder, **properties))  # type: ignore[arg-type]
+        self.rig = Gateways(folder, opened).rig
 
     def all(self) -> dict[str, OPEN]:
         return {

@@ -273,7 +273,7 @@ class Producer(ProducerBase, HeaderHints):
             raise partly_sent(target, blocks, self._timeout_s) from error
         if not self._core.transacted:
             for _, future in blocks:
-                if not (future.done() or done_within(self._core._connection.io, future, self._timeout_s)):
+                if not done_within(self._core._connection.io, future, self._timeout_s):
                     raise partly_sent(target, blocks, self._timeout_s)
             for _, future in blocks:
                 future.result()
