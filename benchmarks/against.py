@@ -110,8 +110,13 @@ def main() -> dict[str, Any]:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tree", type=Path, help="the other source tree, the folder with raybroker/ in it")
-    parser.add_argument("--this", metavar="TREE", type=Path, default=Path(__file__).resolve().parent.parent,
-                        help="compare that tree in the place of this one")  # fmt: skip
+    parser.add_argument(
+        "--this",
+        metavar="TREE",
+        type=Path,
+        default=Path(__file__).resolve().parent.parent,
+        help="compare that tree in the place of this one",
+    )
     parser.add_argument("--batches", nargs="+", type=int, choices=ROUND_MESSAGES, default=[1000, 100])
     parser.add_argument("--fours", type=int, default=40, help="four rounds so often, for each size of blocks")
     parser.add_argument("--size", type=int, default=1024)
@@ -126,8 +131,11 @@ def main() -> dict[str, Any]:
         ratios = compare(given.tree, given.this, batch, given.fours, given.size, given.dir, given.consumers)
         processor, passed = map(median, ratios)
         found[f"processor_{batch}"], found[f"passed_{batch}"] = processor, passed
-        print(f"{batch} at a time: {_text(processor)} by processor time, {_text(passed)} by time that passed"
-              f" (goal: {GOAL}); median of {given.fours} and its interval of 95 %", flush=True)  # fmt: skip
+        print(
+            f"{batch} at a time: {_text(processor)} by processor time, {_text(passed)} by time that passed"
+            f" (goal: {GOAL}); median of {given.fours} and its interval of 95 %",
+            flush=True,
+        )
     return found
 
 

@@ -116,8 +116,9 @@ def main() -> None:
             rates = ", ".join(f"{loop} {statistics.median(found[loop]):,.0f}/s" for loop in LOOPS)
             print(
                 f"{figure:<6} {rates}; own ÷ shared {statistics.median(parts):.2f}"
-                f" ({min(parts):.2f} … {max(parts):.2f})", flush=True,
-            )  # fmt: skip
+                f" ({min(parts):.2f} … {max(parts):.2f})",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -147,9 +147,14 @@ def ingest(lake: Path, folder: Path, samples: int) -> dict[str, Any]:
     def to_rows(spark: Any) -> None:
         frame = spark.read.format("raybroker_lake").option("path", str(lake)).load()
         row = frame.selectExpr(
-            "count(1) n", "sum(value) s", "max(ts) t", "sum(size(labels)) l", "sum(length(metric)) m",
-            "max(broker) b", "sum(if(type = 'counter', 1, 0)) c",
-        ).collect()[0]  # fmt: skip
+            "count(1) n",
+            "sum(value) s",
+            "max(ts) t",
+            "sum(size(labels)) l",
+            "sum(length(metric)) m",
+            "max(broker) b",
+            "sum(if(type = 'counter', 1, 0)) c",
+        ).collect()[0]
         assert row.n == samples, f"{row.n:,} of {samples:,} samples"
 
     rates: dict[str, Any] = {"samples": samples}
@@ -244,8 +249,11 @@ def main() -> None:
         run = analyze(lake, given.folder, samples)
         run["us_per_sample"] = run["seconds"] * 1e6 / made
         result["runs"][made] = run
-        print(f"{'':13} analysed in {run['seconds']:.1f} s, {run['us_per_sample']:.2f} µs a sample, "
-              f"{run['memory_bytes'] / 1e9:.2f} GB; {run['took_s']}", flush=True)  # fmt: skip
+        print(
+            f"{'':13} analysed in {run['seconds']:.1f} s, {run['us_per_sample']:.2f} µs a sample, "
+            f"{run['memory_bytes'] / 1e9:.2f} GB; {run['took_s']}",
+            flush=True,
+        )
         if made <= 1.01 * SAMPLES_EACH:
             print(f"{'':13} goal for ten million samples: {GOALS['ten million']:.0f} s")
     result["small"] = analyze(small_lake(given.folder), given.folder, 3)
@@ -254,8 +262,11 @@ def main() -> None:
     result["ingest"] = ingest(fresh, given.folder, made)
     for name in ("tables", "rows"):
         one = result["ingest"][name]
-        print(f"ingest of fresh exports into {name}: {one['warm']:,.0f} samples a second (first {one['first']:,.0f}), "
-              f"goal {GOALS['ingest']:,}", flush=True)  # fmt: skip
+        print(
+            f"ingest of fresh exports into {name}: {one['warm']:,.0f} samples a second (first {one['first']:,.0f}), "
+            f"goal {GOALS['ingest']:,}",
+            flush=True,
+        )
     costs = [run["us_per_sample"] for _, run in sorted(result["runs"].items())]
     if len(costs) > 1:
         print(f"cost a sample, most against fewest samples: {costs[-1] / costs[0]:.2f}, goal {GOALS['linear']}")

@@ -174,10 +174,16 @@ def traffic(
     seconds = (max(found["ended_ns"] for found in got) - min(found["began_ns"] for found in sent)) / 1e9
     cpu_s = used + sum(found["cpu_s"] for found in (*sent, *got))
     return {
-        "brokers": brokers, "pairs": pairs, "messages": total, "seconds": seconds, "rate": total / seconds,
-        "cpu_us": cpu_s * 1e6 / max(total, 1), "hosts_cpu_us": used * 1e6 / max(total, 1),
-        "idle_ms_per_s": idle * 1e3, "remote": sum(each - found["got"] for found in got),
-    }  # fmt: skip
+        "brokers": brokers,
+        "pairs": pairs,
+        "messages": total,
+        "seconds": seconds,
+        "rate": total / seconds,
+        "cpu_us": cpu_s * 1e6 / max(total, 1),
+        "hosts_cpu_us": used * 1e6 / max(total, 1),
+        "idle_ms_per_s": idle * 1e3,
+        "remote": sum(each - found["got"] for found in got),
+    }
 
 
 def paths(job: Any, address: dict[str, Any], name: str, count: int) -> Facts:
@@ -286,22 +292,38 @@ def measure(messages: int, brokers: list[int], rounds: int, console: Console) ->
 
 def show(found: Facts, console: Console) -> None:
     table = Table(
-        "brokers", "pairs", "msg/s", "µs/msg", "one pair", "same pairs", "hosts", "idle", "remote",
+        "brokers",
+        "pairs",
+        "msg/s",
+        "µs/msg",
+        "one pair",
+        "same pairs",
+        "hosts",
+        "idle",
+        "remote",
         title="processor time; beside that of one broker with one pair, and with the same pairs of clients",
         caption="hosts: of it in hosts and brokers; idle: ms a second of these while nothing is sent",
-    )  # fmt: skip
+    )
     base = found["traffic"][0]["cpu_us"]
     control = {row["pairs"]: row["cpu_us"] for row in found["traffic"] if row["brokers"] == 1}
     for row in found["traffic"]:
         same = f"{row['cpu_us'] / control[row['pairs']]:.2f} ×" if row["pairs"] in control else ""
         table.add_row(
-            str(row["brokers"]), str(row["pairs"]), f"{row['rate']:,.0f}", f"{row['cpu_us']:.2f}",
-            f"{row['cpu_us'] / base:.2f} ×", same, f"{row['hosts_cpu_us']:.2f}", f"{row['idle_ms_per_s']:.0f}",
+            str(row["brokers"]),
+            str(row["pairs"]),
+            f"{row['rate']:,.0f}",
+            f"{row['cpu_us']:.2f}",
+            f"{row['cpu_us'] / base:.2f} ×",
+            same,
+            f"{row['hosts_cpu_us']:.2f}",
+            f"{row['idle_ms_per_s']:.0f}",
             str(row["remote"]),
-        )  # fmt: skip
+        )
     console.print(table)
-    console.print(f"path service: {found['paths']['new_units_per_s']:,.0f} new units/s,"
-                  f" {found['paths']['known_units_per_s']:,.0f} messages/s of known ones")  # fmt: skip
+    console.print(
+        f"path service: {found['paths']['new_units_per_s']:,.0f} new units/s,"
+        f" {found['paths']['known_units_per_s']:,.0f} messages/s of known ones"
+    )
     console.print(f"failover: {found['failover']['failover_s']:.2f} s; join: {found['join']['join_s']:.2f} s")
 
 

@@ -157,8 +157,11 @@ def spreads_of(readings: Iterable[Reading]) -> Spreads:
 
 def best_peer(spreads: Spreads, figure: str) -> str | None:
     """The peer with the highest median of a figure, or None when no peer was measured."""
-    return max((peer for peer in PEERS if (peer, figure) in spreads),
-               key=lambda peer: spreads[peer, figure].median, default=None)  # fmt: skip
+    return max(
+        (peer for peer in PEERS if (peer, figure) in spreads),
+        key=lambda peer: spreads[peer, figure].median,
+        default=None,
+    )
 
 
 def judge(readings: Sequence[Reading], goals: Iterable[Goal] = GOALS) -> list[Verdict]:

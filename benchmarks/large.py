@@ -180,8 +180,10 @@ def main() -> int:
         print(f"{key:>12} {median:8.1f}  at most {most:.1f}")
     memory = max(figures[f"{name}_mb"][0] for name in ("broker", "producer", "consumer"))
     beside = figures["beside_ms"][0]
-    print(f"extra memory of a process {memory:.1f} MB (goal {GOAL_MB:g}), longest send beside it {beside:.0f} ms (goal"
-          f" {GOAL_MS:g}), without it {figures['alone_ms'][0]:.0f} ms")  # fmt: skip
+    print(
+        f"extra memory of a process {memory:.1f} MB (goal {GOAL_MB:g}), longest send beside it {beside:.0f} ms (goal"
+        f" {GOAL_MS:g}), without it {figures['alone_ms'][0]:.0f} ms"
+    )
     return int(memory > GOAL_MB or beside > GOAL_MS)
 
 

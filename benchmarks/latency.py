@@ -145,10 +145,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def as_json(found: Iterable[Latency]) -> list[dict[str, Any]]:
     """Everything as plain values."""
     return [
-        {"system": one.system, "rate": one.rate, "hog": one.hogged, "fault": one.fault, "due": one.due.to_json(),
-         "send": one.send.to_json()}
+        {
+            "system": one.system,
+            "rate": one.rate,
+            "hog": one.hogged,
+            "fault": one.fault,
+            "due": one.due.to_json(),
+            "send": one.send.to_json(),
+        }
         for one in found
-    ]  # fmt: skip
+    ]
 
 
 if __name__ == "__main__":

@@ -153,8 +153,10 @@ def main() -> None:
         UserFile(Path(name) / "passwd").add(USER, Entry(str(Verifier.of(PASSWORD, b"s" * 16)), "user"))
         broker = subprocess.Popen(
             [sys.executable, "-c", BROKER, name, str(options.connections + 16)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         opened.callback(broker.wait)
         opened.callback(broker.kill)
         assert broker.stdout is not None

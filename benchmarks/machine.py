@@ -14,8 +14,17 @@ from typing import Any
 SYNC_BYTES = (1024, 4096, 100 * 1024, 1 << 20)
 _MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs", "overlay"})
 _PACKAGES = (
-    "raybroker", "ray", "uvloop", "msgpack", "pika", "redis", "nats-py", "stomp.py", "confluent-kafka", "hdrhistogram",
-)  # fmt: skip
+    "raybroker",
+    "ray",
+    "uvloop",
+    "msgpack",
+    "pika",
+    "redis",
+    "nats-py",
+    "stomp.py",
+    "confluent-kafka",
+    "hdrhistogram",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,15 +164,20 @@ def main() -> dict[str, Any]:
     for batch in BATCHES:
         processor, passed = cost(given.fours, ROUND_MESSAGES[batch], given.size, batch)
         found[f"part_{batch}"], found[f"passed_part_{batch}"] = processor.part, passed.part
-        print(f"{batch} at a time: {processor.without_s * 1e6:.3f} µs of processor a message, histograms add "
-              f"{processor.part:+.1%} ({processor.low:+.1%} … {processor.high:+.1%}); {1 / passed.without_s:,.0f} "
-              f"messages a second, {-passed.part:+.1%} ({-passed.high:+.1%} … {-passed.low:+.1%}) with them "
-              f"(goal: {GOAL_PART:.0%})", flush=True)  # fmt: skip
+        print(
+            f"{batch} at a time: {processor.without_s * 1e6:.3f} µs of processor a message, histograms add "
+            f"{processor.part:+.1%} ({processor.low:+.1%} … {processor.high:+.1%}); {1 / passed.without_s:,.0f} "
+            f"messages a second, {-passed.part:+.1%} ({-passed.high:+.1%} … {-passed.low:+.1%}) with them "
+            f"(goal: {GOAL_PART:.0%})",
+            flush=True,
+        )
     default, everything, small, large, writers = scrape(given.destinations, 20)
-    print(f"scrape of {given.destinations} destinations: {default * 1e3:.1f} ms, {small / 1024:.0f} KiB "
-          f"(goal: {GOAL_SCRAPE_S * 1e3:.0f} ms); both tiers {everything * 1e3:.0f} ms, "
-          f"{large / 1024:.0f} KiB; writing the destination tier takes our writer {writers[0]:.2f} s "
-          f"of processor, the library's {writers[1]:.2f} s (text) and {writers[2]:.2f} s (OpenMetrics)")  # fmt: skip
+    print(
+        f"scrape of {given.destinations} destinations: {default * 1e3:.1f} ms, {small / 1024:.0f} KiB "
+        f"(goal: {GOAL_SCRAPE_S * 1e3:.0f} ms); both tiers {everything * 1e3:.0f} ms, "
+        f"{large / 1024:.0f} KiB; writing the destination tier takes our writer {writers[0]:.2f} s "
+        f"of processor, the library's {writers[1]:.2f} s (text) and {writers[2]:.2f} s (OpenMetrics)"
+    )
     return {**found, "scrape_s": default, "scrape_all_s": everything}
 
 

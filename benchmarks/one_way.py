@@ -66,8 +66,10 @@ def main(argv: list[str] | None = None) -> int:
     two, one = rates.values()
     ratios = [b / a for a, b in zip(two, one, strict=True)]
     reached = statistics.median(ratios) >= GOAL
-    print(f"ratio {statistics.median(ratios):.2f} [{min(ratios):.2f} … {max(ratios):.2f}], goal {GOAL:g}:"
-          f" {'reached' if reached else 'missed'}")  # fmt: skip
+    print(
+        f"ratio {statistics.median(ratios):.2f} [{min(ratios):.2f} … {max(ratios):.2f}], goal {GOAL:g}:"
+        f" {'reached' if reached else 'missed'}"
+    )
     return 0 if reached else 1
 
 

@@ -113,9 +113,7 @@ class _Together:
         """Nobody waits."""
 
 
-def _memory_steps(
-    address: Address, queue: str, counts: tuple[int, ...], size: int, before: set[int]
-) -> Iterator[int]:  # fmt: skip
+def _memory_steps(address: Address, queue: str, counts: tuple[int, ...], size: int, before: set[int]) -> Iterator[int]:
     for count in counts:
         send_of_each(_Together(), address, queue, count, size, CLIENTS)
         time.sleep(SETTLE_SECONDS)

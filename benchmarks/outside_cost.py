@@ -96,9 +96,12 @@ def main() -> None:
         write_private(folder / "keystore", pem)
         (folder / "trust").write_bytes(exported(pem))
         config = {
-            "imq.service.activelist": "jms,ssljms", "imq.hostname": "127.0.0.1", "imq.portmapper.port": 0,
-            "raybroker.security.dir": str(folder), "raybroker.store.dir": str(folder / "stores"),
-        }  # fmt: skip
+            "imq.service.activelist": "jms,ssljms",
+            "imq.hostname": "127.0.0.1",
+            "imq.portmapper.port": 0,
+            "raybroker.security.dir": str(folder),
+            "raybroker.store.dir": str(folder / "stores"),
+        }
         stack.callback(rb.start(name=CLUSTER, config=config).stop)
         inside = stack.enter_context(rb.connect(cluster=CLUSTER))
         admin = inside.admin()

@@ -64,8 +64,9 @@ def draw(report: Report, path: Path) -> None:
         axis.grid(axis="x", which="major", alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
         for at, (_, spread) in enumerate(bars):
-            axis.annotate(number(spread.median), (spread.high, at), (6, 0), textcoords="offset points", va="center",
-                          fontsize=9)  # fmt: skip
+            axis.annotate(
+                number(spread.median), (spread.high, at), (6, 0), textcoords="offset points", va="center", fontsize=9
+            )
     machine = report.machine
     sync, rounds = machine["sync"][1]["median_ms"], plural(report.rounds, "round")
     title = f"{report.amounts.size_bytes} B bodies, {machine['cpus']} cores, sync of 4 KiB {sync:.2f} ms"

@@ -55,9 +55,12 @@ class Taken:
 
 
 def take(
-    systems: Mapping[str, Sliced], goals: Sequence[Goal], slices: int, length_s: float,
+    systems: Mapping[str, Sliced],
+    goals: Sequence[Goal],
+    slices: int,
+    length_s: float,
     progress: Callable[[Slice], None],
-) -> Taken:  # fmt: skip
+) -> Taken:
     """All groups of the goals whose systems run. A track that fails is left out, and the others go on."""
     taken = Taken()
     amounts: dict[Track, int] = {}
@@ -115,9 +118,10 @@ def rate_rows(taken: Taken) -> Iterator[tuple[str, str, str]]:
 def chosen(only: Sequence[str] | None, against: Sequence[str] | None) -> list[Goal]:
     """The goals of these figures against these systems; of all without a word."""
     return [
-        goal for goal in SLICED
+        goal
+        for goal in SLICED
         if (not only or goal.figure in only) and (not against or goal.over is None or goal.over[0] in against)
-    ]  # fmt: skip
+    ]
 
 
 def systems_of(goals: Iterable[Goal]) -> set[str]:
@@ -129,8 +133,11 @@ def print_tables(taken: Taken, goals: Sequence[Goal], facts: Mapping[str, Any]) 
     """Verdicts, rates, and what failed."""
     sync = facts["sync"][1]
     print(f"\n{facts['cpu']}, {facts['cpus']} cores; write + fdatasync of 4 KiB: {sync['median_ms']:.3f} ms\n")
-    print("\n".join(report.table(("ratio", "median [lowest … highest]", "goal", "verdict"),
-                                 goal_rows(taken.verdicts(goals)))))  # fmt: skip
+    print(
+        "\n".join(
+            report.table(("ratio", "median [lowest … highest]", "goal", "verdict"), goal_rows(taken.verdicts(goals)))
+        )
+    )
     print("\n".join(report.table(("figure", "system", "messages a second"), rate_rows(taken))))
     for (system, figure), why in taken.failed.items():
         print(f"{system}, {figure}: FAILED, {why}")
@@ -140,14 +147,20 @@ def as_json(taken: Taken, goals: Sequence[Goal]) -> dict[str, Any]:
     """Everything as plain values."""
     return {
         "ratios": [
-            {"title": one.goal.title, "limit": one.goal.limit, "median": one.value, "low": one.low, "high": one.high,
-             "verdict": one.word}
+            {
+                "title": one.goal.title,
+                "limit": one.goal.limit,
+                "median": one.value,
+                "low": one.low,
+                "high": one.high,
+                "verdict": one.word,
+            }
             for one in taken.verdicts(goals)
         ],
         "rates": {f"{system}, {figure}": asdict(spread) for (system, figure), spread in taken.rates().items()},
         "slices": [[{"system": track[0], **rates} for track, rates in slices] for _, slices in taken.slices],
         "failed": {", ".join(track): why for track, why in taken.failed.items()},
-    }  # fmt: skip
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

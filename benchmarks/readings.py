@@ -54,8 +54,18 @@ FIGURES: Final[tuple[Figure, ...]] = (
     Figure("topic_64", "topic, deliveries to 64 subscribers", "msg/s"),
 )
 FEATURES: Final = (
-    "plain", "each", "selector", "priority", "expiry", "units", "tx_send", "tx_take", "topic_1", "topic_8", "topic_64",
-)  # fmt: skip
+    "plain",
+    "each",
+    "selector",
+    "priority",
+    "expiry",
+    "units",
+    "tx_send",
+    "tx_take",
+    "topic_1",
+    "topic_8",
+    "topic_64",
+)
 """What :mod:`benchmarks.ours_features` measures: the plain queue, and features against it."""
 ONE_BY_ONE: Final = ("selector", "priority", "expiry", "units")
 """Those of them that are sent as "each" is."""
@@ -65,8 +75,14 @@ PIPE: Final = "bare pipe"
 OURS: Final = "raybroker"
 RAY_QUEUE: Final = "ray.util.queue"
 PEERS: Final = (
-    "rabbitmq", "redis-streams", "nats-jetstream", "nats-current", "activemq", "kafka", "kafka-flush",
-)  # fmt: skip
+    "rabbitmq",
+    "redis-streams",
+    "nats-jetstream",
+    "nats-current",
+    "activemq",
+    "kafka",
+    "kafka-flush",
+)
 SYSTEMS: Final = (PIPE, OURS, *PEERS, RAY_QUEUE)
 
 

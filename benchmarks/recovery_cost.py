@@ -100,13 +100,18 @@ def fill(path: Path, messages: int, size: int, per_commit: int, settled: int, *,
     blocks = [
         [
             encode_block(
-                [body], producer=PRODUCER, first_seq=SEQ, timestamp_ms=1_700_000_000_000, persistent=True, kinds=0,
+                [body],
+                producer=PRODUCER,
+                first_seq=SEQ,
+                timestamp_ms=1_700_000_000_000,
+                persistent=True,
+                kinds=0,
                 priority=level,
             ).partition(SEQ.to_bytes(8, "little"))
             for body in bodies_of(size)
         ]
         for level in range(10)
-    ]  # fmt: skip
+    ]
     for first in range(1, messages + 1, per_commit):
         ordinals = range(first, min(first + per_commit, messages + 1))
         levels = bytes([ordinal % 10 if priorities else 4 for ordinal in ordinals])
@@ -137,9 +142,13 @@ def first_message(path: Path, *, profile: bool = False) -> dict[str, Any]:
     root = str(Path(__file__).resolve().parent.parent)
     paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
-        [sys.executable, "-c", FIRST_MESSAGE, str(path), "1" if profile else ""], stdout=subprocess.PIPE, text=True,
-        check=True, env={**os.environ, "PYTHONPATH": paths}, timeout=PATIENCE_SECONDS,
-    )  # fmt: skip
+        [sys.executable, "-c", FIRST_MESSAGE, str(path), "1" if profile else ""],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": paths},
+        timeout=PATIENCE_SECONDS,
+    )
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -161,9 +170,13 @@ def main() -> None:
         if not path.exists():
             began = perf_counter()
             fill(
-                path, arguments.messages, arguments.size, arguments.per_commit, arguments.settled,
+                path,
+                arguments.messages,
+                arguments.size,
+                arguments.per_commit,
+                arguments.settled,
                 priorities=arguments.priorities,
-            )  # fmt: skip
+            )
             print(f"filled in {perf_counter() - began:.0f} s", flush=True)
         for _ in range(arguments.runs):
             found = first_message(path, profile=arguments.profile)

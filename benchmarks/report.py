@@ -217,13 +217,21 @@ def as_json(report: Report) -> dict[str, Any]:
         "systems": report.systems,
         "medians": {f"{system}/{figure}": asdict(spread) for (system, figure), spread in report.spreads().items()},
         "goals": [
-            {"title": v.goal.title, "value": v.value, "low": v.low, "high": v.high, "limit": v.goal.limit,
-             "at_least": v.goal.at_least, "against": v.against, "verdict": v.word}
+            {
+                "title": v.goal.title,
+                "value": v.value,
+                "low": v.low,
+                "high": v.high,
+                "limit": v.goal.limit,
+                "at_least": v.goal.at_least,
+                "against": v.against,
+                "verdict": v.word,
+            }
             for v in report.verdicts()
         ],
         "readings": [asdict(reading) for reading in report.readings],
         "skipped": [asdict(skip) for skip in dict.fromkeys(report.skipped)],
-    }  # fmt: skip
+    }
 
 
 def write(report: Report, folder: Path) -> None:

@@ -152,8 +152,10 @@ def loopback(folder: Path, *, memory: bool, profile: str) -> Running:
     """A broker whose host is a thread of its own process."""
     broker = subprocess.Popen(
         [sys.executable, "-c", BROKER, str(folder), "" if memory else str(folder / "store"), profile],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
 
     def purge() -> None:
         assert broker.stdin is not None
@@ -178,10 +180,13 @@ def loopback(folder: Path, *, memory: bool, profile: str) -> Running:
 def cluster(folder: Path, *, memory: bool, hosting: str) -> Running:
     """A broker of a local Ray."""
     config = {
-        "imq.service.activelist": "jms,httpjms", "imq.hostname": "127.0.0.1", "imq.portmapper.port": 0,
-        "raybroker.security.dir": str(folder), "raybroker.store.dir": str(folder / "store"),
+        "imq.service.activelist": "jms,httpjms",
+        "imq.hostname": "127.0.0.1",
+        "imq.portmapper.port": 0,
+        "raybroker.security.dir": str(folder),
+        "raybroker.store.dir": str(folder / "store"),
         "imq.persist.store": "memory" if memory else "file",
-    }  # fmt: skip
+    }
     running = rb.start(name=CLUSTER, config=config)
     connection = rb.connect(cluster=CLUSTER)
     admin = connection.admin()

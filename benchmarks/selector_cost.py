@@ -37,7 +37,7 @@ def encoded(size_bytes: int, count: int = MESSAGES, more: int = 0) -> bytes:
     bodies = bodies_of(size_bytes, count)
     return encode_block(
         bodies, producer=1, first_seq=1, timestamp_ms=1_700_000_000_000, persistent=True, kinds=0, headers=headers
-    )  # fmt: skip
+    )
 
 
 def cost_us(data: bytes, text: str, wanted: float) -> float:

@@ -162,14 +162,17 @@ def judged(rows: list[Facts], parts: list[Facts], given: argparse.Namespace, eve
     total = sum(even["sent"]) + sum(flood["sent"])
     got = sum(consumer["received"]) + consumer["left"]
     findings = {
-        "sent": total, "received": got, "not_received": total - got,
-        "received_even_s": _mean(before), "received_flood_s": _mean(during),
+        "sent": total,
+        "received": got,
+        "not_received": total - got,
+        "received_even_s": _mean(before),
+        "received_flood_s": _mean(during),
         "received_ratio": _mean(during) / max(_mean(before), 1e-9),
         "memory_mb": max(row["memory_mb"] for row in rows),
         "memory_ratio": max(row["memory_mb"] for row in last) / max(row["memory_mb"] for row in second),
         "disk_mb": max(row["disk_mb"] for row in rows),
         "errors": [error for part in parts for error in part["errors"]],
-    }  # fmt: skip
+    }
     shown = {name: round(value, 3) if isinstance(value, float) else value for name, value in findings.items()}
     return {"given": {key: str(value) for key, value in vars(given).items()}, "findings": shown, "rows": rows}
 

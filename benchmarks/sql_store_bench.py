@@ -36,9 +36,12 @@ ID = "bench"
 
 def opened(config: Config, folder: Path) -> SqlStore:
     return SqlStore(
-        Database(address_of(config, folder)), f"{ID}_loopback", "bench", owner=Owner("loopback", "loopback", "", ""),
+        Database(address_of(config, folder)),
+        f"{ID}_loopback",
+        "bench",
+        owner=Owner("loopback", "loopback", "", ""),
         monotonic_ns=SystemClock().monotonic_ns,
-    )  # fmt: skip
+    )
 
 
 def store(config: Config, folder: Path, *, messages: int, block: int, commit: int, live: int) -> tuple[float, float]:
@@ -132,9 +135,13 @@ def main() -> None:
         folder, config = Path(parent), Config.of(properties)
         for _ in range(arguments.rounds):
             rate, cpu = store(
-                config, folder, messages=arguments.messages, block=arguments.block, commit=arguments.commit,
+                config,
+                folder,
+                messages=arguments.messages,
+                block=arguments.block,
+                commit=arguments.commit,
                 live=arguments.live,
-            )  # fmt: skip
+            )
             alone, cpu_alone = store(config, folder, messages=arguments.alone, block=1, commit=1, live=arguments.live)
             moved = broker(properties, folder, messages=arguments.messages)
             print(f"store  {rate:10,.0f} messages/s, {cpu:7.1f} us of processor time each")

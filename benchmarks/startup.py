@@ -73,9 +73,13 @@ def interpreters(folder: Path) -> Found:
 
 def _interpreter_ms(code: str, folder: Path) -> float:
     done = subprocess.run(
-        [sys.executable, "-c", f"import time\n{code}"], capture_output=True, text=True, check=True,
-        env={**os.environ, **_environment(folder)}, timeout=PATIENCE_SECONDS,
-    )  # fmt: skip
+        [sys.executable, "-c", f"import time\n{code}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **_environment(folder)},
+        timeout=PATIENCE_SECONDS,
+    )
     return float(done.stdout) * 1e3
 
 
@@ -101,8 +105,7 @@ def starts(job: Any, address: Address, folder: str) -> list[dict[str, float]]:
             assert message is not None
             assert message.body == b"x"
         cluster.stop()
-        found.append({"start": started - began, "sent": sent - started, "received": ended - sent,
-                      "all": ended - began})  # fmt: skip
+        found.append({"start": started - began, "sent": sent - started, "received": ended - sent, "all": ended - began})
     return found
 
 
@@ -171,9 +174,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = interpreters(Path(scratch))
         if not options.without_ray:
             found |= dict(clusters(Path(scratch)))
-    print("\n".join(report.table(("figure", "unit", "median [lowest … highest]", ""), (
-        (FIGURE[key].title, FIGURE[key].unit, report.cell(spread), spread.note) for key, spread in found.items()
-    ))))  # fmt: skip
+    print(
+        "\n".join(
+            report.table(
+                ("figure", "unit", "median [lowest … highest]", ""),
+                (
+                    (FIGURE[key].title, FIGURE[key].unit, report.cell(spread), spread.note)
+                    for key, spread in found.items()
+                ),
+            )
+        )
+    )
     if options.json is not None:
         options.json.write_text(json.dumps({key: asdict(spread) for key, spread in found.items()}, indent=1) + "\n")
     return 0

@@ -85,7 +85,7 @@ class RunningPeer:
 
     def together(
         self, works: Iterable[tuple[Any, tuple[Any, ...]]], word: Callable[[], Any] = lambda: "go"
-    ) -> list[Any]:  # fmt: skip
+    ) -> list[Any]:
         """Work functions at once, each in a standing worker of its own; the last one is let go first. ``word`` makes
         what ``job.ready`` returns to all of them. Workers of which one has failed are replaced."""
         works = list(works)

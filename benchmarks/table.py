@@ -73,8 +73,9 @@ def percentiles(found: Iterable[latency.Latency]) -> dict[str, Spread]:
     if not runs:
         return {}
     return {
-        "p50_10k": spread_of([one.ms(50.0) for one in runs]), "p99_10k": spread_of([one.ms(99.0) for one in runs]),
-    }  # fmt: skip
+        "p50_10k": spread_of([one.ms(50.0) for one in runs]),
+        "p99_10k": spread_of([one.ms(99.0) for one in runs]),
+    }
 
 
 def measure(found: Found, systems: Mapping[str, Sliced], amount: Amount, size: int) -> None:
@@ -103,8 +104,11 @@ def text(found: Found, facts: Mapping[str, Any]) -> str:
     """The report as Markdown."""
     sync = facts["sync"][1]
     head = f"{facts['cpu']}, {facts['cpus']} cores; write + fdatasync of 4 KiB: {sync['median_ms']:.3f} ms"
-    lines = [head, "", *report.table(("what", "median [lowest … highest]", "goal", "verdict"),
-                                     ratios.goal_rows(found.verdicts()))]  # fmt: skip
+    lines = [
+        head,
+        "",
+        *report.table(("what", "median [lowest … highest]", "goal", "verdict"), ratios.goal_rows(found.verdicts())),
+    ]
     lines += [latency.lowest_p99(found.latencies, RATE, found.synced), ""]
     lines += report.table(latency.HEAD, latency.rows(found.latencies))
     lines += report.table(("figure", "system", "messages a second"), ratios.rate_rows(found.taken))
@@ -117,10 +121,11 @@ def text(found: Found, facts: Mapping[str, Any]) -> str:
 def as_json(found: Found, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Everything as plain values."""
     return {
-        "machine": facts, **ratios.as_json(found.taken, SLICED),
+        "machine": facts,
+        **ratios.as_json(found.taken, SLICED),
         "absolute": {key: [one.median, one.low, one.high, one.note] for key, one in found.absolute.items()},
         "latencies": latency.as_json(found.latencies),
-    }  # fmt: skip
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -18,11 +18,13 @@ def _row(quantity: Quantity) -> str:
 def table() -> str:
     head = ["| metric | kind | labels | what |", "|---|---|---|---|"]
     parts = (
-        ("Of destinations, in both tiers: `raybroker_…` by type, `raybroker_destination_…` by destination and type",
-         [q for q in DESTINATIONS if q.scope == "destination"]),
+        (
+            "Of destinations, in both tiers: `raybroker_…` by type, `raybroker_destination_…` by destination and type",
+            [q for q in DESTINATIONS if q.scope == "destination"],
+        ),
         ("In the destination tier alone: `raybroker_destination_…`", [q for q in DESTINATIONS if q.scope == "only"]),
         ("Of brokers: `raybroker_…`", list(BROKERS)),
-    )  # fmt: skip
+    )
     return "\n".join(line for title, rows in parts for line in (f"{title}.", "", *head, *map(_row, rows), ""))
 
 

@@ -35,11 +35,38 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
-    "aio", "connect", "connect_xa", "deploy", "errors", "listener", "loopback", "pool", "pools", "start",
-    "Admin", "Browser", "Cluster", "Connection", "ConnectionEvent", "ConnectionFactory", "Consumer", "ConsumerEvent",
-    "Destination", "Listener", "Message", "NamedPool", "Pool", "Producer", "Queue", "Session", "TemporaryQueue",
-    "TemporaryTopic", "Topic", "XaConnection", "Xid",
-]  # fmt: skip
+    "aio",
+    "connect",
+    "connect_xa",
+    "deploy",
+    "errors",
+    "listener",
+    "loopback",
+    "pool",
+    "pools",
+    "start",
+    "Admin",
+    "Browser",
+    "Cluster",
+    "Connection",
+    "ConnectionEvent",
+    "ConnectionFactory",
+    "Consumer",
+    "ConsumerEvent",
+    "Destination",
+    "Listener",
+    "Message",
+    "NamedPool",
+    "Pool",
+    "Producer",
+    "Queue",
+    "Session",
+    "TemporaryQueue",
+    "TemporaryTopic",
+    "Topic",
+    "XaConnection",
+    "Xid",
+]
 
 _HOMES = {
     "Admin": "raybroker.client.admin.admin",

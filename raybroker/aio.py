@@ -1,10 +1,10 @@
 """raybroker for asyncio: the same names as coroutines, and ``async for`` over a consumer.
 
-    from raybroker import aio
+from raybroker import aio
 
-    async with await aio.connect() as conn:
-        session = await conn.session()
-        ...
+async with await aio.connect() as conn:
+    session = await conn.session()
+    ...
 """
 
 from raybroker.client.aio.connection import Browser, Connection, Consumer, Producer, Session, XaConnection
@@ -13,5 +13,13 @@ from raybroker.client.connection.factory import connect_xa_async as connect_xa
 from raybroker.client.connection.factory import loopback_async as loopback
 
 __all__ = [
-    "Browser", "Connection", "Consumer", "Producer", "Session", "XaConnection", "connect", "connect_xa", "loopback",
-]  # fmt: skip
+    "Browser",
+    "Connection",
+    "Consumer",
+    "Producer",
+    "Session",
+    "XaConnection",
+    "connect",
+    "connect_xa",
+    "loopback",
+]

@@ -37,9 +37,12 @@ SWEEP_TIMES = 12
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--sweep-seconds", type=float, default=sweep.SECONDS, metavar="S",
+        "--sweep-seconds",
+        type=float,
+        default=sweep.SECONDS,
+        metavar="S",
         help="what each test marked sweep may spend looking (some take a stated multiple)",
-    )  # fmt: skip
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

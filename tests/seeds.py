@@ -186,9 +186,12 @@ def noted(catches: Sequence[Catch]) -> None:
 
 
 def hunt_all(
-    hunt_one: Callable[[str, int, float | None], Catch], names: Sequence[str], jobs: int, seeds_max: int,
+    hunt_one: Callable[[str, int, float | None], Catch],
+    names: Sequence[str],
+    jobs: int,
+    seeds_max: int,
     seconds: float | None = None,
-) -> Iterator[Catch]:  # fmt: skip
+) -> Iterator[Catch]:
     """``hunt_one`` for every name, in order; what is left when the time is over comes as unfinished."""
     end = None if seconds is None else time.monotonic() + seconds
     if jobs <= 1:

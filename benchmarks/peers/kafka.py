@@ -73,9 +73,13 @@ def open_consumer(address: Address, topic: str) -> Any:
     from confluent_kafka import Consumer
 
     consumer = Consumer(
-        {**_servers(address), "group.id": f"bench-{topic}", "auto.offset.reset": "earliest",
-         "enable.auto.commit": False}
-    )  # fmt: skip
+        {
+            **_servers(address),
+            "group.id": f"bench-{topic}",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
     assigned: list[Any] = []
     consumer.subscribe([topic], on_assign=lambda _, partitions: assigned.extend(partitions))
     deadline = monotonic_ns() + 30 * 10**9
@@ -256,13 +260,22 @@ class Kafka(Peer):
         folder.mkdir(parents=True, exist_ok=True)
         port, config = free_port(), folder / "server.properties"
         config.write_text(server_config(folder, port, free_port(), self.flush))
-        java = [find_program("java") or "java", HEAP, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp",
-                f"{tools.kafka_jars()}/*"]  # fmt: skip
+        java = [
+            find_program("java") or "java",
+            HEAP,
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+            "-cp",
+            f"{tools.kafka_jars()}/*",
+        ]
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         done = subprocess.run(
             [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(config)],
-            capture_output=True, text=True, check=False, timeout=FORMAT_SECONDS, cwd=folder,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=FORMAT_SECONDS,
+            cwd=folder,
+        )
         if done.returncode:
             raise ServerError(f"Kafka's folder was not formatted:\n{(done.stdout + done.stderr)[-2000:]}")
         self._server = Server([*java, "kafka.Kafka", str(config)], folder)

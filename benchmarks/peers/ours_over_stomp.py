@@ -40,9 +40,7 @@ class OursOverStomp(Raybroker):
 
     def __init__(self, hosting: str = "dedicated") -> None:
         self.hosting = hosting
-        super().__init__(
-            {"imq.service.activelist": "stomp", "imq.hostname": "127.0.0.1", "imq.portmapper.port": "0"}
-        )
+        super().__init__({"imq.service.activelist": "stomp", "imq.hostname": "127.0.0.1", "imq.portmapper.port": "0"})
 
     def missing(self) -> str | None:
         return super().missing() or (

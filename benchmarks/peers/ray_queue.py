@@ -26,8 +26,15 @@ def _queue(address: Address, queue: str) -> Any:
     join(address, NAMESPACE)
     from ray.util.queue import Queue
 
-    return Queue(actor_options={"name": queue, "namespace": NAMESPACE, "num_cpus": 0, "get_if_exists": True,
-                                "lifetime": "detached"})  # fmt: skip
+    return Queue(
+        actor_options={
+            "name": queue,
+            "namespace": NAMESPACE,
+            "num_cpus": 0,
+            "get_if_exists": True,
+            "lifetime": "detached",
+        }
+    )
 
 
 def produce(job: Any, address: Address, queue: str, count: int, size: int) -> Span:

@@ -200,9 +200,11 @@ class BrokerActor:
         self._spare = SpareHost(self._start_spare, self._end_host, partial(self._config.__getitem__, SPARE))
         self._inside = HostsInBroker(self, self._told_to_hosts, self._messages_log)
         self._memory = BrokerMemory(
-            self._config, self._processes, broker=spec.broker,
+            self._config,
+            self._processes,
+            broker=spec.broker,
             inside=lambda: {one.key: cast("HostPort", one) for one in self._inside.hosts if one.guests_in is not None},
-        )  # fmt: skip
+        )
         self._broker = Broker(
             self._config,
             make_host=self._make_host,
@@ -232,23 +234,35 @@ class BrokerActor:
         self._signs = Signs(spec.broker, saved.token)
         self._cluster = self._join()
         self._watch = watch = self._signs.watching(
-            lambda: [*self._broker.registry.hosts, *self._spare.hosts], spec.config["raybroker.host.hung_ms"],
+            lambda: [*self._broker.registry.hosts, *self._spare.hosts],
+            spec.config["raybroker.host.hung_ms"],
             self._observing.log_of,
-        )  # fmt: skip
+        )
         self._broker.measuring.own += [lambda: {"host_restarts_total": watch.restarts}, self._memory.figures]
         self._services = ServicesOfBroker(
-            self._config, self._broker.services, AskedActor(self, self._broker.registry.has, self._whole), self._peers,
-            self._cluster, hosts=lambda: self._broker.registry.hosts, beside=self._directory.parent, given=self._given,
-            near=self._inside, node_ip=runtime.node_ip, own=self._directory,
-        )  # fmt: skip
+            self._config,
+            self._broker.services,
+            AskedActor(self, self._broker.registry.has, self._whole),
+            self._peers,
+            self._cluster,
+            hosts=lambda: self._broker.registry.hosts,
+            beside=self._directory.parent,
+            given=self._given,
+            near=self._inside,
+            node_ip=runtime.node_ip,
+            own=self._directory,
+        )
         self._broker.ending.end = self._end
         self._loops = loops = Supervisor(f"broker {spec.broker}")
         for name, run in (
-            ("open transactions", self._sweep), ("host watch", watch.run),
+            ("open transactions", self._sweep),
+            ("host watch", watch.run),
             ("brokers' endpoints", self._observing.learn),
-            ("metrics topics", self._broker.publishing.run), ("message forwarding", self._cluster.forwarding.run),
-            ("memory levels", self._memory.run), ("thresholds", self._broker.thresholds.run),
-        ):  # fmt: skip
+            ("metrics topics", self._broker.publishing.run),
+            ("message forwarding", self._cluster.forwarding.run),
+            ("memory levels", self._memory.run),
+            ("thresholds", self._broker.thresholds.run),
+        ):
             loops.keep(name, run)
         loops.attempt("forwarding agents", self._cluster.agents.run)  # It returns where agents do not run.
         loops.attempt("bootstrap", self._bootstrap)
@@ -275,9 +289,12 @@ class BrokerActor:
         try:
             table = shared_table(spec.plan, self._config, self._directory.parent)
             member = Member(
-                spec.broker, settings_of(self._config, spec.cluster, spec.plan, table), frames, now_ms=clock.now_ms(),
+                spec.broker,
+                settings_of(self._config, spec.cluster, spec.plan, table),
+                frames,
+                now_ms=clock.now_ms(),
                 new_id=entropy.token(8).hex(),
-            )  # fmt: skip
+            )
         except BaseException:
             file.close()
             raise
@@ -286,9 +303,14 @@ class BrokerActor:
         self._peers = RayPeers(others)
         self._signs.follow(self._peers)
         clustering = Clustering(
-            member, file, clock, carry=Carrier(others, self._signs.beats), applier=_WhenReady(self), halt=self._halt,
+            member,
+            file,
+            clock,
+            carry=Carrier(others, self._signs.beats),
+            applier=_WhenReady(self),
+            halt=self._halt,
             table=table,
-        )  # fmt: skip
+        )
         paths = RayPaths(spec.cluster, self._ensure_paths)
         cluster = ClusterBroker(
             self._broker, clustering, self._peers, paths, lambda: self._nodes, RayHands(spec.cluster)
@@ -451,9 +473,14 @@ class BrokerActor:
     def _host(self, host: str, hosting: str) -> RemoteHost | HostInBroker:
         spec = self._spec
         host_spec = HostSpec(
-            spec.cluster, spec.broker, host, hosting, str(self._directory / "hosts" / host), self._catalogue.token,
+            spec.cluster,
+            spec.broker,
+            host,
+            hosting,
+            str(self._directory / "hosts" / host),
+            self._catalogue.token,
             spec.config,
-        )  # fmt: skip
+        )
         if hosting == IN_BROKER:
             return self._inside.host(host_spec)
         name = runtime.host_name(spec.cluster, spec.broker, host)
@@ -690,19 +717,36 @@ class BrokerActor:
         registry = (await self._ready()).registry
         away = dict(registry.away.refused)
         return {
-            "broker": self._spec.broker, "cluster": self._spec.cluster, "pid": os.getpid(), "node": self._node,
-            "metrics_url": self._observing.url, **self._cluster.clustering.row(),
+            "broker": self._spec.broker,
+            "cluster": self._spec.cluster,
+            "pid": os.getpid(),
+            "node": self._node,
+            "metrics_url": self._observing.url,
+            **self._cluster.clustering.row(),
             "refusals": [] if registry.hosts else sorted((code, away[name]) for name, code in self._refusals.items()),
-            "away": sorted(away.values()), "services": await self._services.failure(),
-        }  # fmt: skip
+            "away": sorted(away.values()),
+            "services": await self._services.failure(),
+        }
 
     def _row_of_failure(self, failure: BrokerError) -> dict[str, Any]:
         spec, text = self._spec, f"broker {self._spec.broker} does not start: {failure}"
         return {
-            "broker": spec.broker, "cluster": spec.cluster, "pid": os.getpid(), "node": self._node, "metrics_url": "",
-            "state": FAILED, "master": "", "term": 0, "is_master": False, "incarnation": 0, "contradiction": "",
-            "refusal": text, "faults": [text], "operating": False, "refusals": [(failure.code, text)],
-        }  # fmt: skip
+            "broker": spec.broker,
+            "cluster": spec.cluster,
+            "pid": os.getpid(),
+            "node": self._node,
+            "metrics_url": "",
+            "state": FAILED,
+            "master": "",
+            "term": 0,
+            "is_master": False,
+            "incarnation": 0,
+            "contradiction": "",
+            "refusal": text,
+            "faults": [text],
+            "operating": False,
+            "refusals": [(failure.code, text)],
+        }
 
     async def pids(self) -> dict[str, int]:
         """Process ids of the broker and its hosts, for tests and operators."""

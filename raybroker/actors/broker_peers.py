@@ -108,9 +108,7 @@ class RayPaths:
             self._actor = None
             raise OrderError(f"the path service cannot be asked which broker has a unit of order: {error}") from None
 
-    async def routes(
-        self, type: str, name: str, units: list[str], owner: str, live: Sequence[str]
-    ) -> dict[str, str]:
+    async def routes(self, type: str, name: str, units: list[str], owner: str, live: Sequence[str]) -> dict[str, str]:
         self.requests += 1
         found: dict[str, str] = await self._ask("routes", type, name, units, owner, list(live))
         return found

@@ -54,10 +54,20 @@ class ServicesOfBroker:
     gateways work; ``node_ip()``: the address of this node; ``own``: the broker's own directory."""
 
     def __init__(
-        self, config: ConfigView, administration: ServiceAdministration, asked: Asked, peers: Peers, others: Others,
-        *, hosts: Callable[[], Iterable[HostPort]], beside: Path, given: Callable[[], Row], near: Near | None,
-        node_ip: Callable[[], str], own: Path,
-    ) -> None:  # fmt: skip
+        self,
+        config: ConfigView,
+        administration: ServiceAdministration,
+        asked: Asked,
+        peers: Peers,
+        others: Others,
+        *,
+        hosts: Callable[[], Iterable[HostPort]],
+        beside: Path,
+        given: Callable[[], Row],
+        near: Near | None,
+        node_ip: Callable[[], str],
+        own: Path,
+    ) -> None:
         self._config = config
         self._administration = administration
         self._hosts = hosts
@@ -76,9 +86,7 @@ class ServicesOfBroker:
         """Open what the configuration asks for, see Opening."""
         clock = SystemClock()
         administration = self._administration
-        administration.audit = audit_of(
-            self._config, self._beside, administration.broker, lambda: clock.now_ms() / 1e3
-        )
+        administration.audit = audit_of(self._config, self._beside, administration.broker, lambda: clock.now_ms() / 1e3)
         administration.audit.record("start")
         administration.elsewhere = self._elsewhere
         if not self._config["imq.service.activelist"]:
@@ -88,10 +96,18 @@ class ServicesOfBroker:
     async def _open(self) -> None:
         security = security_directory(self._config, self._beside)
         self._services = await open_services(
-            self._config, self._administration, self._asked, self._hosts, self._beside, given=self._given,
-            hand=Hands(security, self._hosts), doors=self._doors, clock=SystemClock(), near=self._near,
+            self._config,
+            self._administration,
+            self._asked,
+            self._hosts,
+            self._beside,
+            given=self._given,
+            hand=Hands(security, self._hosts),
+            doors=self._doors,
+            clock=SystemClock(),
+            near=self._near,
             made=RecordFile(self._own / MADE),
-        )  # fmt: skip
+        )
 
     def _failed(self, why: str) -> None:
         self._administration.failure = why

@@ -35,9 +35,11 @@ class AgentActor:
     def __init__(self, cluster: str, name: str, definition: Forwarding) -> None:
         attributes: dict[str, Any] = {"raybroker.reconnect.timeout_ms": RECONNECT_MS}
         self._agent = ForwardingAgent(
-            name, definition, lambda: connect(cluster=cluster, **attributes),
+            name,
+            definition,
+            lambda: connect(cluster=cluster, **attributes),
             lambda: connect_xa(cluster=definition.cluster, **attributes),
-        )  # fmt: skip
+        )
         self._loops = Supervisor(f"forwarding agent {name}")
         self._thread = self._loops.thread("forwarding", self._agent.run, thread_name="raybroker-agent")
 

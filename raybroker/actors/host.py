@@ -100,9 +100,15 @@ class DataPlane(threading.Thread):
     """The process is the host's alone, and so are its figures."""
 
     def __init__(
-        self, spec: HostSpec, config: LiveConfig, quotas: Mapping[str, Quota], policies: Mapping[str, Any], ip: str,
-        forgotten: Any, loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        spec: HostSpec,
+        config: LiveConfig,
+        quotas: Mapping[str, Quota],
+        policies: Mapping[str, Any],
+        ip: str,
+        forgotten: Any,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
         super().__init__(name="raybroker-data", daemon=True)
         self.spec = spec
         self.config = config
@@ -146,21 +152,29 @@ class DataPlane(threading.Thread):
             store, incarnation = await self._open_store()
             failpoint("host.open")
             self.service = HostService(
-                with_steps(store), SystemClock(), self.config, token=self.spec.token, incarnation=incarnation,
-                broker=self.spec.broker, failed=self._failed, forgotten=self._forgotten, forwarder=self._forward,
-                paging=self._paging(), hosts=self._hosts,
-                lease=self._lease, quotas=self.quotas, policies=self.policies,
+                with_steps(store),
+                SystemClock(),
+                self.config,
+                token=self.spec.token,
+                incarnation=incarnation,
+                broker=self.spec.broker,
+                failed=self._failed,
+                forgotten=self._forgotten,
+                forwarder=self._forward,
+                paging=self._paging(),
+                hosts=self._hosts,
+                lease=self._lease,
+                quotas=self.quotas,
+                policies=self.policies,
                 disk=Path(self.spec.directory) if isinstance(store, Journal) else None,
                 bodies=store.bodies if isinstance(store, Journal) else None,
                 process_of_its_own=self.process_of_its_own,
-            )  # fmt: skip
+            )
             self.service.more_metrics += self.more_metrics
             if self.life is not None:
                 self.service.host.meters.life.sink = self.life
             with advised(self._damaged_files):
-                await self.service.start(
-                    threaded=not isinstance(store, MemoryStore), inline=isinstance(store, Journal)
-                )
+                await self.service.start(threaded=not isinstance(store, MemoryStore), inline=isinstance(store, Journal))
             for line in store.notices() if isinstance(store, Journal) else ():
                 log.warning("host %s: %s", self.spec.key, line)
             self.address = await self.service.listen(
@@ -267,11 +281,18 @@ class DataPlane(threading.Thread):
     def _open_sql(self) -> SqlStore:
         spec, clock = self.spec, SystemClock()
         return open_store(
-            spec.config, Path(spec.directory).parent.parent, cluster=spec.cluster, broker=spec.broker, host=spec.host,
-            hosting=spec.hosting, holder=holder_of(spec.token), monotonic_ns=clock.monotonic_ns, sleep=clock.sleep,
+            spec.config,
+            Path(spec.directory).parent.parent,
+            cluster=spec.cluster,
+            broker=spec.broker,
+            host=spec.host,
+            hosting=spec.hosting,
+            holder=holder_of(spec.token),
+            monotonic_ns=clock.monotonic_ns,
+            sleep=clock.sleep,
             report=self._awaits_database,
             password=store_password(spec.config, Path(spec.directory).parent.parent.parent),
-        )  # fmt: skip
+        )
 
     async def _forward(self, type: str, name: str, block: bytes) -> None:
         """Hand messages for a destination of another host to the broker; raises unless they are stored there."""

@@ -47,9 +47,14 @@ class _Plane(DataPlane):
     process_of_its_own = False
 
     def __init__(
-        self, spec: HostSpec, config: LiveConfig, quotas: Mapping[str, Quota], policies: Mapping[str, Any],
-        broker: OwnBroker, io: IoThread,
-    ) -> None:  # fmt: skip
+        self,
+        spec: HostSpec,
+        config: LiveConfig,
+        quotas: Mapping[str, Quota],
+        policies: Mapping[str, Any],
+        broker: OwnBroker,
+        io: IoThread,
+    ) -> None:
         self._asked = broker
         self._loop_of_broker = asyncio.get_running_loop()
         super().__init__(spec, config, quotas, policies, runtime.node_ip(), self._forget, io.loop)
@@ -137,9 +142,11 @@ class HostsInBroker:
     """Those of one broker: services.gateway.Near. ``known()``: configuration, quotas and policies as they are now."""
 
     def __init__(
-        self, broker: OwnBroker, known: Callable[[], tuple[LiveConfig, Mapping[str, Quota], Mapping[str, Any]]],
+        self,
+        broker: OwnBroker,
+        known: Callable[[], tuple[LiveConfig, Mapping[str, Quota], Mapping[str, Any]]],
         messages_log: Callable[[HostSpec, LiveConfig], MessagesLog],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._broker = broker
         self._known = known
         self._messages_log = messages_log

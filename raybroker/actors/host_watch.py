@@ -141,8 +141,13 @@ class HostWatch:
             silent_s = (now_ns - before.at_ns) / 1e9
             log.warning(
                 "[B2171] host %s has restarted: process %d has ended and process %d serves now; it had not answered for"
-                " %.1f s; its log is %s", host.key, before.pid, pid, silent_s, where,
-            )  # fmt: skip
+                " %.1f s; its log is %s",
+                host.key,
+                before.pid,
+                pid,
+                silent_s,
+                where,
+            )
         else:
             self._told_again(host, before)
 
@@ -161,8 +166,9 @@ class HostWatch:
         if not known.lost:
             known.lost = True
             what = "does not answer" if _is_host(pid) else "has ended; Ray starts it again"
-            log.warning("[B2172] host %s (process %d) %s; its log is %s", host.key, pid, what,
-                        self._log_of(host.spec.host))  # fmt: skip
+            log.warning(
+                "[B2172] host %s (process %d) %s; its log is %s", host.key, pid, what, self._log_of(host.spec.host)
+            )
         silent_ms = (self._clock.monotonic_ns() - known.at_ns) // 1_000_000
         if known.ended or not 0 < self._hung_ms <= silent_ms:
             return

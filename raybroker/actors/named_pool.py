@@ -105,10 +105,14 @@ class PoolActor:
         plan, pool = self._plan, self._pool
         where = plan.listener.destination
         found = {
-            "pool": plan.name, "cluster": plan.cluster, "function": plan.listener.name, "type": where.kind,
-            "name": where.name, "subscription": plan.listener.subscription or "",
+            "pool": plan.name,
+            "cluster": plan.cluster,
+            "function": plan.listener.name,
+            "type": where.kind,
+            "name": where.name,
+            "subscription": plan.listener.subscription or "",
             "scaling": "" if plan.scaler is None else f"{plan.scaler.low} to {plan.scaler.high}",
-        }  # fmt: skip
+        }
         if pool is None:
             return {**found, "instances": 0, "running": 0, "messages": 0, "state": "STARTING", "reason": self._trouble}
         totals = pool.totals()
@@ -204,11 +208,22 @@ def pools(*, cluster: str = "default") -> list[dict[str, Any]]:
         try:
             rows.append(runtime.call_blocking(actor.row, timeout_s=ROW_TIMEOUT_S))
         except BrokerError as error:
-            rows.append({
-                "pool": name, "cluster": cluster, "function": "", "type": "", "name": "", "subscription": "",
-                "scaling": "", "instances": None, "running": None, "messages": None, "state": "UNKNOWN",
-                "reason": str(error),
-            })  # fmt: skip
+            rows.append(
+                {
+                    "pool": name,
+                    "cluster": cluster,
+                    "function": "",
+                    "type": "",
+                    "name": "",
+                    "subscription": "",
+                    "scaling": "",
+                    "instances": None,
+                    "running": None,
+                    "messages": None,
+                    "state": "UNKNOWN",
+                    "reason": str(error),
+                }
+            )
     return rows
 
 

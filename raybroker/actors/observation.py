@@ -151,9 +151,12 @@ class Observing:
         """From a thread of the endpoint."""
         health, clustered = self._local.health, self._clustered
         looks: dict[str, Callable[[], Coroutine[Any, Any, list[dict[str, Any]]]]] = {
-            "live": health.live, "ready": health.ready, "broker": health.check_broker,
-            "services": health.check_services, "cluster": clustered.health.check_cluster,
-        }  # fmt: skip
+            "live": health.live,
+            "ready": health.ready,
+            "broker": health.check_broker,
+            "services": health.check_services,
+            "cluster": clustered.health.check_cluster,
+        }
         work = asyncio.run_coroutine_threadsafe(looks[name](), self._loop)
         try:
             return work.result(LOOK_TIMEOUT_S)

@@ -92,9 +92,11 @@ class _Actor:
 
 
 def make_pool(
-    listener: Listener, cluster: str, actor_options: dict[str, Any],
+    listener: Listener,
+    cluster: str,
+    actor_options: dict[str, Any],
     backlog_of: Callable[[Listener, Connection], Callable[[], int]],
-) -> Pool:  # fmt: skip
+) -> Pool:
     """A pool without instances yet. Raises NoClusterError, and ConfigError for options that are not for instances."""
     refused = sorted(_ITS_OWN.intersection(actor_options))
     if refused:

@@ -51,9 +51,10 @@ class TableManager:
         self.instance = cluster
         self._cluster: str = config["imq.cluster.clusterid"] or cluster
         self._table = RecordTable(
-            plan.table, config["raybroker.cluster.table_timeout_ms"],
+            plan.table,
+            config["raybroker.cluster.table_timeout_ms"],
             record_password(config, plan.table, store_directory(config, cluster, ANY_BROKER).parent),
-        )  # fmt: skip
+        )
 
     @property
     def shown(self) -> str:

@@ -266,7 +266,7 @@ def list_actors(prefix: str) -> list[str]:
 
 def create_actor(
     cls: type, *args: Any, name: str | None, node: str | None = None, concurrency: int | None = None, **options: Any
-) -> Any:  # fmt: skip
+) -> Any:
     """A new actor, or the one that has the name already. Named actors outlive their creator and restart for ever."""
     chosen: dict[str, Any] = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": 0, **options}
     if name is not None:

@@ -80,9 +80,12 @@ class SalvageReport:
 
 
 def salvage_store(
-    directory: Path, *, dry_run: bool = False, confirm: Callable[[SalvageReport], None] = lambda report: None,
+    directory: Path,
+    *,
+    dry_run: bool = False,
+    confirm: Callable[[SalvageReport], None] = lambda report: None,
     io: FileIO | None = None,
-) -> SalvageReport:  # fmt: skip
+) -> SalvageReport:
     """Bring out what is intact in the store in ``directory``; nothing is changed before ``confirm`` has returned.
 
     Raises StoreError when a process has the store open, there is none, or it cannot be written: then it is as it was.

@@ -30,9 +30,11 @@ class SpareHost:
     ``end`` ends one, and does not raise; ``wanted`` says whether a spare is to be kept."""
 
     def __init__(
-        self, start: Callable[[], Awaitable[RemoteHost]], end: Callable[[RemoteHost], Awaitable[None]],
+        self,
+        start: Callable[[], Awaitable[RemoteHost]],
+        end: Callable[[RemoteHost], Awaitable[None]],
         wanted: Callable[[], bool],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._start = start
         self._end = end
         self._wanted = wanted

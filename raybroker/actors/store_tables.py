@@ -187,9 +187,15 @@ def _tables(config: Config, cluster: str, broker: str, timeout_ms: int = 0) -> S
 def _described(tables: StoreTables) -> dict[str, Any]:
     address = tables.database.address
     row: dict[str, Any] = {
-        "broker": tables.broker, "cluster": tables.cluster, "id": tables.tables.id, "vendor": address.vendor,
-        "url": address.shown, "user": tables.database.user, "version": VERSION, "tables": "missing",
-    }  # fmt: skip
+        "broker": tables.broker,
+        "cluster": tables.cluster,
+        "id": tables.tables.id,
+        "vendor": address.vendor,
+        "url": address.shown,
+        "user": tables.database.user,
+        "version": VERSION,
+        "tables": "missing",
+    }
     found = tables.versions()
     known = {version for version in found if VERSION <= version <= NEWEST}
     others = sorted(found - known)
@@ -200,9 +206,12 @@ def _described(tables: StoreTables) -> dict[str, Any]:
     row["version"] = max(known)
     hosts = tables.hosts()
     return {
-        **row, "tables": "there", "bytes": tables.size_bytes(), "blocks": sum(host.blocks for host in hosts),
+        **row,
+        "tables": "there",
+        "bytes": tables.size_bytes(),
+        "blocks": sum(host.blocks for host in hosts),
         "hosts": [host._asdict() for host in hosts],
-    }  # fmt: skip
+    }
 
 
 @contextmanager

@@ -138,10 +138,17 @@ class BrokerVerbs:
 
     @verb(By.CLUSTER, always=True)
     def list_connections(
-        self, /, service: Name | None = None, *, user: Text | None = None, address: Text | None = None,
-        client_id: Text | None = None, destination: Name | None = None, type: Type | None = None,
+        self,
+        /,
+        service: Name | None = None,
+        *,
+        user: Text | None = None,
+        address: Text | None = None,
+        client_id: Text | None = None,
+        destination: Name | None = None,
+        type: Type | None = None,
         consumer: Id | None = None,
-    ) -> Listing:  # fmt: skip
+    ) -> Listing:
         """One row a client of the services: id, user, service, host, producers, consumers, client_id, platform,
         ``destinations`` and ``consumer_ids`` (what it has producers and consumers of), and what its open connections to
         hosts carried, as in :meth:`list_services`.
@@ -166,10 +173,18 @@ class BrokerVerbs:
 
     @verb(By.CLUSTER, always=True)
     def destroy_connections(
-        self, /, reason: Reason = None, *, service: Name | None = None, user: Text | None = None,
-        address: Text | None = None, client_id: Text | None = None, destination: Name | None = None,
-        type: Type | None = None, consumer: Id | None = None,
-    ) -> int:  # fmt: skip
+        self,
+        /,
+        reason: Reason = None,
+        *,
+        service: Name | None = None,
+        user: Text | None = None,
+        address: Text | None = None,
+        client_id: Text | None = None,
+        destination: Name | None = None,
+        type: Type | None = None,
+        consumer: Id | None = None,
+    ) -> int:
         """End the connections of all clients that the arguments fit, as in :meth:`list_connections`; how many.
 
         One of the arguments at least has to be given.  Clients of services for administration are left alone.
@@ -178,9 +193,14 @@ class BrokerVerbs:
 
     @verb(By.BROKER, always=True)
     def why_denied(
-        self, /, user: Name, operation: Name, destination: Name | None = None, type: Type = "queue",
+        self,
+        /,
+        user: Name,
+        operation: Name,
+        destination: Name | None = None,
+        type: Type = "queue",
         service: Name = "jms",
-    ) -> Row:  # fmt: skip
+    ) -> Row:
         """Whether a user of the file of users may do something, and by which rule: {"allowed", "request", "rule"}.
 
         operation  produce, consume or browse with a destination; create; connect to the service, or to the one, or to

@@ -33,14 +33,23 @@ LEAST: Final = frozenset({"disk_free_percent", "certificate_days", "consumers", 
 OF_BROKER: Final = ("memory_percent", "disk_free_percent")
 OF_SERVICES: Final = ("clients_percent", "certificate_days")
 OF_DESTINATION: Final = (
-    "messages", "bytes", "oldest_s", "full_percent", "dead", "consumers", "producers",
-)  # fmt: skip
+    "messages",
+    "bytes",
+    "oldest_s",
+    "full_percent",
+    "dead",
+    "consumers",
+    "producers",
+)
 DEFAULTS: Final = {"clients_percent": (90.0, 100.0), "certificate_days": (30.0, 7.0)}
 """Figure → thresholds of those who give none."""
 _LEVELS: Final = {"GREEN": Grade.OK, "YELLOW": Grade.WARNING, "ORANGE": Grade.WARNING, "RED": Grade.CRITICAL}
 _MEMBERS: Final = {
-    "UP": Grade.OK, "SUSPECT": Grade.WARNING, "JOINING": Grade.WARNING, "LEFT": Grade.WARNING,
-}  # fmt: skip
+    "UP": Grade.OK,
+    "SUSPECT": Grade.WARNING,
+    "JOINING": Grade.WARNING,
+    "LEFT": Grade.WARNING,
+}
 """One that was stopped on purpose is no fault, but what it stores waits there; others are critical."""
 READY: Final = frozenset({"broker", "open", "hosts", "services"})
 """Checks of a broker that say whether clients can use it now."""
@@ -232,15 +241,23 @@ def of_destination(found: Row, oldest_s: float | None, limits: Limits) -> list[R
     if "messages" not in found:
         return checks
     figures = {
-        "messages": found["messages"], "bytes": found["bytes"], "oldest_s": oldest_s,
-        "full_percent": _full_percent(found), "dead": found.get("dead"),
-        "consumers": found.get("active_consumers"), "producers": found.get("producers"),
-    }  # fmt: skip
+        "messages": found["messages"],
+        "bytes": found["bytes"],
+        "oldest_s": oldest_s,
+        "full_percent": _full_percent(found),
+        "dead": found.get("dead"),
+        "consumers": found.get("active_consumers"),
+        "producers": found.get("producers"),
+    }
     texts = {
-        "messages": "{} messages", "bytes": "{} bytes", "oldest_s": "the oldest message is {} s old",
-        "full_percent": "{} % of its limit", "dead": "{} messages have died", "consumers": "{} active consumers",
+        "messages": "{} messages",
+        "bytes": "{} bytes",
+        "oldest_s": "the oldest message is {} s old",
+        "full_percent": "{} % of its limit",
+        "dead": "{} messages have died",
+        "consumers": "{} active consumers",
         "producers": "{} producers",
-    }  # fmt: skip
+    }
     for name, value in figures.items():
         if value is not None:
             checks.append(limits.judged(name, value, of, texts[name].format(value)))
@@ -252,9 +269,10 @@ def _full_percent(found: Row) -> float | None:
     attributes = found.get("attributes") or {}
     limits = (("messages", "maxNumMsgs"), ("bytes", "maxTotalMsgBytes"))
     parts = [
-        100 * found[held] / attributes[limit] for held, limit in limits
+        100 * found[held] / attributes[limit]
+        for held, limit in limits
         if isinstance(attributes.get(limit), int) and attributes[limit] > 0
-    ]  # fmt: skip
+    ]
     return round(max(parts), 1) if parts else None
 
 

@@ -79,9 +79,16 @@ class DefinitionVerbs:
 
     @verb(By.CLUSTER)
     def create_policy(
-        self, /, name: Name, pattern: NamePattern, *, apply_to: ApplyTo = "all", priority: Priority = 0,
-        operator: Truth = False, **attributes: Attributes,
-    ) -> None:  # fmt: skip
+        self,
+        /,
+        name: Name,
+        pattern: NamePattern,
+        *,
+        apply_to: ApplyTo = "all",
+        priority: Priority = 0,
+        operator: Truth = False,
+        **attributes: Attributes,
+    ) -> None:
         """Attributes that hold for every destination whose name matches, now and when it is created later.
 
         pattern   as of topics: * is one segment of a name, ** one or more, > any number, such as "orders>"
@@ -97,9 +104,17 @@ class DefinitionVerbs:
 
     @verb(By.CLUSTER)
     def update_policy(
-        self, /, name: Name, *, pattern: NamePattern | None = None, apply_to: ApplyTo | None = None,
-        priority: Priority | None = None, operator: Truth | None = None, unset: Names = (), **changes: Attributes,
-    ) -> None:  # fmt: skip
+        self,
+        /,
+        name: Name,
+        *,
+        pattern: NamePattern | None = None,
+        apply_to: ApplyTo | None = None,
+        priority: Priority | None = None,
+        operator: Truth | None = None,
+        unset: Names = (),
+        **changes: Attributes,
+    ) -> None:
         """Change a policy, all or nothing; ``unset``: attributes that it has no more. It holds so for destinations at
         once. ConfigError as of :meth:`create_policy`."""
 
@@ -161,9 +176,15 @@ class DefinitionVerbs:
 
     @verb(By.CLUSTER)
     def import_definitions(
-        self, /, definitions: Definitions, *, dry_run: Truth = False, prune: Truth = False, keep_going: Truth = False,
+        self,
+        /,
+        definitions: Definitions,
+        *,
+        dry_run: Truth = False,
+        prune: Truth = False,
+        keep_going: Truth = False,
         users: Truth = False,
-    ) -> Row:  # fmt: skip
+    ) -> Row:
         """Create and change what differs from the definitions: {"steps", "same", "left", "complete", "more"}.
 
         dry_run     change nothing; the steps are those that would be tried

@@ -159,9 +159,16 @@ class DestinationVerbs:
 
     @verb(By.CLUSTER)
     def create_subscription(
-        self, /, name: Name, topic: Name, *, client_id: Text | None = None, shared: Truth = False,
-        selector: Selector = None, no_local: Truth = False,
-    ) -> None:  # fmt: skip
+        self,
+        /,
+        name: Name,
+        topic: Name,
+        *,
+        client_id: Text | None = None,
+        shared: Truth = False,
+        selector: Selector = None,
+        no_local: Truth = False,
+    ) -> None:
         """Make a durable subscription that nobody has opened yet, from now on with the messages of its topic.
 
         A topic that does not exist is created as when a client opens it. Raises InvalidDestinationError for a bad name,
@@ -196,9 +203,16 @@ class DestinationVerbs:
 
     @verb(By.PAGES, host=True)
     def browse_messages(
-        self, /, type: Type, name: Name, selector: Selector = None, *, start: Start = None, max: PageMax = 100,
+        self,
+        /,
+        type: Type,
+        name: Name,
+        selector: Selector = None,
+        *,
+        start: Start = None,
+        max: PageMax = 100,
         body_bytes_max: BodyMax = 1024,
-    ) -> MessagePage:  # fmt: skip
+    ) -> MessagePage:
         """One page of messages, oldest first; nothing is taken. It ends earlier than ``max`` says after some megabytes.
 
         A row has id, timestamp, expiration, priority, persistent, type, correlation_id, reply_to, properties,
@@ -215,9 +229,15 @@ class DestinationVerbs:
 
     @verb(By.TOTAL)
     def move_messages(
-        self, /, type: Type, name: Name, target: Name, target_type: Type | None = None, selector: Selector = None,
+        self,
+        /,
+        type: Type,
+        name: Name,
+        target: Name,
+        target_type: Type | None = None,
+        selector: Selector = None,
         ids: Ids = None,
-    ) -> int:  # fmt: skip
+    ) -> int:
         """Move messages to another destination, by default of the same type, with their ids; how many.
 
         They keep their count of deliveries: what was delivered before comes with ``redelivered`` True. The target is
@@ -251,9 +271,15 @@ class DestinationVerbs:
 
     @verb(By.PAGES, host=True)
     def export_messages(
-        self, /, type: Type, name: Name, selector: Selector = None, *, start: Start = None,
+        self,
+        /,
+        type: Type,
+        name: Name,
+        selector: Selector = None,
+        *,
+        start: Start = None,
         max_bytes: ExportMax = EXPORT_BYTES_MAX,
-    ) -> BlockPage:  # fmt: skip
+    ) -> BlockPage:
         """One page of copies of messages."""
 
     @verb(By.BROKER)

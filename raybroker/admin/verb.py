@@ -131,8 +131,11 @@ def declared_in(*classes: type) -> dict[str, Verb[..., Any]]:
     """Name → verb, in the order of their declaration; a class has the verbs of its bases as well."""
     return {
         name: found
-        for kind in classes for part in kind.__mro__ for name, found in vars(part).items() if isinstance(found, Verb)
-    }  # fmt: skip
+        for kind in classes
+        for part in kind.__mro__
+        for name, found in vars(part).items()
+        if isinstance(found, Verb)
+    }
 
 
 def _listed(value: Any) -> Any:

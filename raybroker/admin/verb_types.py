@@ -81,7 +81,8 @@ Reason = Annotated[
     str | None,
     Argument(
         lambda value: _reason(value) and value.isprintable(),
-        f"one line of at most {REASON_CHARS_MAX} characters", schema=(("maxLength", REASON_CHARS_MAX),),
+        f"one line of at most {REASON_CHARS_MAX} characters",
+        schema=(("maxLength", REASON_CHARS_MAX),),
     ).or_none(),
 ]
 Thresholds = Annotated[

@@ -18,9 +18,13 @@ STATE: Final = "watch string"
 RESULT: Final = "kind string, body string"
 """Kinds: ``alert``, ``fault`` and ``seen``; the body is JSON of an Alert, a Fault, or samples and newest scrape."""
 COLUMNS: Final = (
-    "broker", "type", "metric", "unix_millis(ts) ts_ms", "value",
+    "broker",
+    "type",
+    "metric",
+    "unix_millis(ts) ts_ms",
+    "value",
     "if(type = 'fault', labels['where'], to_json(labels)) labels",
-)  # fmt: skip
+)
 """What is evaluated of a row of the source, as SQL."""
 
 

@@ -29,10 +29,21 @@ FORGET_MS: Final = 3_600_000
 CHANGES_MAX: Final = 1_000
 """So many changes of one batch and broker are told one by one; the rest are counted."""
 WANTED: Final = (
-    names.DEAD, names.REFUSED, names.HELD_BACK, names.QUOTA_USED, names.WAITING, names.CONSUMERS, names.OLDEST_AGE,
-    names.FULL, names.MEMORY_USED, names.RESIDENT, names.MEMORY_LIMIT,
-    names.STORE_OVERLOADED, names.UNREACHABLE, names.HALTED,
-)  # fmt: skip
+    names.DEAD,
+    names.REFUSED,
+    names.HELD_BACK,
+    names.QUOTA_USED,
+    names.WAITING,
+    names.CONSUMERS,
+    names.OLDEST_AGE,
+    names.FULL,
+    names.MEMORY_USED,
+    names.RESIDENT,
+    names.MEMORY_LIMIT,
+    names.STORE_OVERLOADED,
+    names.UNREACHABLE,
+    names.HALTED,
+)
 """The metrics that alerts need; a stream reads no others."""
 
 Labels = tuple[tuple[str, str], ...]
@@ -205,12 +216,17 @@ class Watch:
         """The state as text; empty when there is nothing to remember."""
         if not self._brokers:
             return ""
-        return json.dumps({
-            name: {
-                "seen": broker.seen_ms, "interval": broker.interval_ms,
-                "counters": [[*key, *last] for key, last in broker.counters.items()], "up": list(broker.up.values()),
-            } for name, broker in self._brokers.items()
-        })  # fmt: skip
+        return json.dumps(
+            {
+                name: {
+                    "seen": broker.seen_ms,
+                    "interval": broker.interval_ms,
+                    "counters": [[*key, *last] for key, last in broker.counters.items()],
+                    "up": list(broker.up.values()),
+                }
+                for name, broker in self._brokers.items()
+            }
+        )
 
     @classmethod
     def of_json(cls, text: str) -> Watch:
@@ -297,6 +313,14 @@ def _halted(values: Values) -> _Raised | None:
 
 
 RULES: Final[tuple[Callable[[Values], _Raised | None], ...]] = (
-    _dead_messages, _refused_messages, _flow_control, _near_quota, _no_consumers, _old_messages, _memory, _slow_disk,
-    _hosts_unreachable, _halted,
-)  # fmt: skip
+    _dead_messages,
+    _refused_messages,
+    _flow_control,
+    _near_quota,
+    _no_consumers,
+    _old_messages,
+    _memory,
+    _slow_disk,
+    _hosts_unreachable,
+    _halted,
+)

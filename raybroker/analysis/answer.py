@@ -135,8 +135,12 @@ def duration(seconds: float | None) -> str:
     if seconds == 0:
         return "0 s"
     for limit, scale, unit in (
-        (1e-3, 1e-6, "µs"), (1.0, 1e-3, "ms"), (120.0, 1.0, "s"), (7200.0, 60.0, "min"), (172_800.0, 3600.0, "h"),
-    ):  # fmt: skip
+        (1e-3, 1e-6, "µs"),
+        (1.0, 1e-3, "ms"),
+        (120.0, 1.0, "s"),
+        (7200.0, 60.0, "min"),
+        (172_800.0, 3600.0, "h"),
+    ):
         if abs(seconds) < limit:
             return f"{seconds / scale:.3g} {unit}"
     return f"{seconds / 86_400:.3g} days"

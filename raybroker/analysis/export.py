@@ -162,9 +162,15 @@ class Collector:
     ``asking``: how."""
 
     def __init__(
-        self, lake: Path, targets: Callable[[], Mapping[str, str]], now_ms: Callable[[], int], *,
-        rotate_ms: int = ROTATE_MS, timeout_s: float = 10.0, asking: Asking = PLAIN,
-    ) -> None:  # fmt: skip
+        self,
+        lake: Path,
+        targets: Callable[[], Mapping[str, str]],
+        now_ms: Callable[[], int],
+        *,
+        rotate_ms: int = ROTATE_MS,
+        timeout_s: float = 10.0,
+        asking: Asking = PLAIN,
+    ) -> None:
         self.lake = lake
         self._asking = asking
         self._targets = targets
@@ -269,9 +275,16 @@ class _Ask(NamedTuple):
 
 
 def from_prometheus(
-    lake: Path, url: str, start_ms: int, end_ms: int, step_ms: int, *,
-    match: str = '{__name__=~"raybroker_.+"}', timeout_s: float = 60.0, asking: Asking = PLAIN,
-) -> int:  # fmt: skip
+    lake: Path,
+    url: str,
+    start_ms: int,
+    end_ms: int,
+    step_ms: int,
+    *,
+    match: str = '{__name__=~"raybroker_.+"}',
+    timeout_s: float = 60.0,
+    asking: Asking = PLAIN,
+) -> int:
     """Copy what a Prometheus server knows into a lake, as one scrape a broker and step; how many were written.
 
     The server answers with values as of each step (its look-back applies), so ``step_ms`` should not be below its

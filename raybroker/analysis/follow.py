@@ -54,9 +54,17 @@ class Follower:
     """
 
     def __init__(
-        self, spark: Any, lake: Path, seen: Callable[[Batch], None], *, since_ms: int = 0,
-        interval_s: float = INTERVAL_S, checkpoint: Path | None = None, once: bool = False, now_ms: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        spark: Any,
+        lake: Path,
+        seen: Callable[[Batch], None],
+        *,
+        since_ms: int = 0,
+        interval_s: float = INTERVAL_S,
+        checkpoint: Path | None = None,
+        once: bool = False,
+        now_ms: int | None = None,
+    ) -> None:
         self._seen = seen
         self._busy = threading.Lock()
         self._shown = None if checkpoint is None else checkpoint / _SHOWN
@@ -64,9 +72,12 @@ class Follower:
             claim(checkpoint, lake)
         source = spark.readStream.format("raybroker_lake")
         options: dict[str, object] = {
-            "path": lake.absolute(), "since_ms": since_ms, "metrics": ",".join(alerts.WANTED), "faults": "true",
+            "path": lake.absolute(),
+            "since_ms": since_ms,
+            "metrics": ",".join(alerts.WANTED),
+            "faults": "true",
             "clock": "true",
-        }  # fmt: skip
+        }
         if now_ms is not None:
             options["now_ms"] = now_ms
         if once:

@@ -22,7 +22,8 @@ def spread_rates(counters: Any, step_ms: int) -> Any:
     A broker that was not scraped for a while did not stand still: what its counters rose by stands in the first step
     after the gap, with a rate that is that of the whole gap.
     """
-    return query(f"""
+    return query(
+        f"""
         with s as (select *, lag(ts) over (partition by broker, destination, type, metric, to_json(labels) order by ts)
                              before
                    from {{counters}} where rate is not null)
@@ -30,7 +31,9 @@ def spread_rates(counters: Any, step_ms: int) -> Any:
                explode(sequence(least(ts, coalesce(before + interval {step_ms} milliseconds, ts)), ts,
                                 interval {step_ms} milliseconds)) ts
         from s
-    """, counters=counters)  # fmt: skip
+    """,
+        counters=counters,
+    )
 
 
 def held_levels(gauges: Any, scraped: Any, step_ms: int) -> Any:
@@ -39,7 +42,8 @@ def held_levels(gauges: Any, scraped: Any, step_ms: int) -> Any:
     Only in steps in which another broker was; where nobody was scraped nothing is known.  ``scraped``: gauges of all
     brokers, which say when they were.
     """
-    return query(f"""
+    return query(
+        f"""
         with p as (select distinct broker, ts from {{scraped}}),
              s as (select *, lead(ts) over (partition by broker, destination, type, metric, to_json(labels) order by ts)
                              after
@@ -53,7 +57,10 @@ def held_levels(gauges: Any, scraped: Any, step_ms: int) -> Any:
         union all
         select broker, destination, type, metric, mean, ts from f
             left semi join (select distinct ts from p) k on f.ts = k.ts
-    """, gauges=gauges, scraped=scraped)  # fmt: skip
+    """,
+        gauges=gauges,
+        scraped=scraped,
+    )
 
 
 def merged(histograms: Any, by: str = "") -> Any:
@@ -63,13 +70,16 @@ def merged(histograms: Any, by: str = "") -> Any:
     counts are cumulative, only at the edges that all have.
     """
     columns = f"{by}, " if by else ""
-    return query(f"""
+    return query(
+        f"""
         select {columns} max(number) number, max(total) total, array_sort(collect_list(struct(le, n))) buckets from (
             select {columns} le, sum(n) n, sum(increase) number, sum(total) total
             from {{histograms}} lateral view inline(arrays_zip(edges, counts)) b as le, n
             group by {columns} le)
         {f"group by {by}" if by else ""}
-    """, histograms=histograms)  # fmt: skip
+    """,
+        histograms=histograms,
+    )
 
 
 def with_holes(points: Sequence[tuple[float, float | None]], step_ms: int) -> list[tuple[float, float | None]]:

@@ -43,12 +43,20 @@ _MAP: Final = pa.map_(pa.string(), pa.string())
 _TS: Final = pa.timestamp("us", tz="UTC")
 _LIST: Final = pa.list_(pa.float64())
 _TEXTS: Final = ("date", "broker", "kind", "metric", "cluster", "destination", "type")
-_ARROW: Final = pa.schema([
-    *((name, _TEXT) for name in _TEXTS), ("labels", _MAP), ("ts", _TS), ("seconds", pa.float64()),
-    ("increase", pa.float64()), ("resets", pa.int64()), ("samples", pa.int64()),
-    *((name, pa.float64()) for name in ("last", "low", "high", "total", "rate", "p50", "p95", "p99")),
-    ("edges", _LIST), ("counts", _LIST),
-])  # fmt: skip
+_ARROW: Final = pa.schema(
+    [
+        *((name, _TEXT) for name in _TEXTS),
+        ("labels", _MAP),
+        ("ts", _TS),
+        ("seconds", pa.float64()),
+        ("increase", pa.float64()),
+        ("resets", pa.int64()),
+        ("samples", pa.int64()),
+        *((name, pa.float64()) for name in ("last", "low", "high", "total", "rate", "p50", "p95", "p99")),
+        ("edges", _LIST),
+        ("counts", _LIST),
+    ]
+)
 _ESCAPED: Final = frozenset("\"#%'*/:=?\\\x7f{[]^")
 
 
@@ -145,9 +153,16 @@ def _write(table: Any, path: Path) -> None:
     hidden = path.with_name(f".{path.name}")
     texts = [name for name in _TEXTS if name in table.column_names]
     pq.write_table(
-        table, hidden, row_group_size=GROUP_ROWS, compression="zstd", use_dictionary=[*texts, "labels"],
-        write_statistics=["kind", "metric"], write_page_index=True, data_page_size=PAGE_BYTES, store_schema=False,
-    )  # fmt: skip
+        table,
+        hidden,
+        row_group_size=GROUP_ROWS,
+        compression="zstd",
+        use_dictionary=[*texts, "labels"],
+        write_statistics=["kind", "metric"],
+        write_page_index=True,
+        data_page_size=PAGE_BYTES,
+        store_schema=False,
+    )
     hidden.replace(path)
 
 
@@ -183,20 +198,44 @@ class Batches:
             one = steps.Rows(*(column[plain] for column in rows))
             gauge = part[plain] == steps.GAUGE
             missing, nothing = pa.nulls(len(plain), _LIST), pa.nulls(len(plain), pa.float64())
-            yield self._batch(kinds.group[one.series], one.step, [
-                one.millis / 1000, np.where(gauge, np.nan, one.increase), one.resets, one.samples,
-                *(np.where(gauge, column, np.nan) for column in (one.last, one.low, one.high, one.total)),
-                np.where(gauge, np.nan, _rate(one.increase, one.millis)), nothing, nothing, nothing, missing, missing,
-            ])  # fmt: skip
+            yield self._batch(
+                kinds.group[one.series],
+                one.step,
+                [
+                    one.millis / 1000,
+                    np.where(gauge, np.nan, one.increase),
+                    one.resets,
+                    one.samples,
+                    *(np.where(gauge, column, np.nan) for column in (one.last, one.low, one.high, one.total)),
+                    np.where(gauge, np.nan, _rate(one.increase, one.millis)),
+                    nothing,
+                    nothing,
+                    nothing,
+                    missing,
+                    missing,
+                ],
+            )
         made = steps.histograms(rows, kinds)
         if len(made.group):
             count = len(made.group)
             nothing = pa.nulls(count, pa.float64())
-            yield self._batch(made.group, made.step, [
-                made.millis / 1000, made.increase, made.resets.astype(np.int64), np.ones(count, np.int64), nothing,
-                nothing, nothing, made.total, _rate(made.increase, made.millis), *made.quantiles,
-                *(pa.ListArray.from_arrays(made.borders, values) for values in (made.edges, made.counts)),
-            ])  # fmt: skip
+            yield self._batch(
+                made.group,
+                made.step,
+                [
+                    made.millis / 1000,
+                    made.increase,
+                    made.resets.astype(np.int64),
+                    np.ones(count, np.int64),
+                    nothing,
+                    nothing,
+                    nothing,
+                    made.total,
+                    _rate(made.increase, made.millis),
+                    *made.quantiles,
+                    *(pa.ListArray.from_arrays(made.borders, values) for values in (made.edges, made.counts)),
+                ],
+            )
 
     def _batch(self, group: Any, step: Any, columns: list[Any]) -> Any:
         self._grow()
@@ -205,10 +244,13 @@ class Batches:
         dates = pa.array([layout.date_of(day * layout.DAY_MS) for day in days.tolist()], pa.string())
         described = [_text(at[group], texts) for at, texts in self._texts]
         made = [
-            _text(codes.astype(np.int32), dates), _same(self._broker, len(ts)), *described,
-            self._labels.take(pa.array(group)), pa.array(ts * 1000).cast(_TS),
+            _text(codes.astype(np.int32), dates),
+            _same(self._broker, len(ts)),
+            *described,
+            self._labels.take(pa.array(group)),
+            pa.array(ts * 1000).cast(_TS),
             *(pa.array(one, from_pandas=True) if isinstance(one, np.ndarray) else one for one in columns),
-        ]  # fmt: skip
+        ]
         return pa.RecordBatch.from_arrays(made, schema=_ARROW)
 
     def _grow(self) -> None:
@@ -241,8 +283,23 @@ class Batches:
         none, zero, lists = pa.nulls(size, pa.float64()), pa.array([0] * size, pa.int64()), pa.nulls(size, _LIST)
         kind, what, where = (pa.array([row[at] for row in rows], pa.string()).dictionary_encode() for at in range(3))
         yield pa.RecordBatch.from_arrays(
-            [_same(layout.date_of(ts_ms), size), _same(self._broker, size), kind, what, _same("", size), where,
-             _same("", size), pa.array([[]] * size, _MAP), pa.array([ts_ms * 1000] * size).cast(_TS), none,
-             pa.array([row[3] for row in rows]), zero, zero, *[none] * 8, lists, lists],
+            [
+                _same(layout.date_of(ts_ms), size),
+                _same(self._broker, size),
+                kind,
+                what,
+                _same("", size),
+                where,
+                _same("", size),
+                pa.array([[]] * size, _MAP),
+                pa.array([ts_ms * 1000] * size).cast(_TS),
+                none,
+                pa.array([row[3] for row in rows]),
+                zero,
+                zero,
+                *[none] * 8,
+                lists,
+                lists,
+            ],
             schema=_ARROW,
-        )  # fmt: skip
+        )

@@ -170,9 +170,10 @@ class Walk:
         latest = self._window.now_ms + FUTURE_MS
         read = (one for path in self._part.before for one in layout.read(path))
         frames = [
-            one for one in read
+            one
+            for one in read
             if isinstance(one, Frame) and one.ts <= latest and (not self._part.since_ms or one.ts < self._part.since_ms)
-        ]  # fmt: skip
+        ]
         newest = max(frames, key=lambda frame: frame.ts, default=None)
         if newest is not None:
             self._newest = newest.ts

@@ -41,9 +41,18 @@ def svg(plot: Plot) -> str | None:
         return None
     import matplotlib as mpl
 
-    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "raybroker", "font.family": "sans-serif", "font.size": 9,
-                "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": "#adb5bd",
-                "axes.labelcolor": "#495057", "xtick.color": "#495057", "ytick.color": "#495057"}  # fmt: skip
+    settings: Any = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "raybroker",
+        "font.family": "sans-serif",
+        "font.size": 9,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.edgecolor": "#adb5bd",
+        "axes.labelcolor": "#495057",
+        "xtick.color": "#495057",
+        "ytick.color": "#495057",
+    }
     with mpl.rc_context(settings):
         figure = Figure(figsize=(WIDTH_IN, _height(plot)), layout="constrained")
         axes = figure.add_subplot()
@@ -88,8 +97,16 @@ def _lines(axes: Any, plot: Lines) -> None:
             times = [datetime.datetime.fromtimestamp(ts / 1000, datetime.UTC) for ts, _ in drawn]
             values = [value for _, value in drawn]
             plotted.update(times)
-            axes.plot(times, values, label=short(name), color=colour, linewidth=1.2, marker="o", markersize=3,
-                      markevery=alone(values))  # fmt: skip
+            axes.plot(
+                times,
+                values,
+                label=short(name),
+                color=colour,
+                linewidth=1.2,
+                marker="o",
+                markersize=3,
+                markevery=alone(values),
+            )
     low, high = axes.get_xlim()
     if plotted and high - low < SPAN_DAYS:  # A single point would stand on an axis of years.
         middle = (low + high) / 2
@@ -114,9 +131,10 @@ def alone(values: Sequence[float]) -> list[int]:
     """Positions of values without a neighbour to draw a line to."""
     padded = [math.nan, *values, math.nan]
     return [
-        at for at, value in enumerate(values)
+        at
+        for at, value in enumerate(values)
         if not math.isnan(value) and math.isnan(padded[at]) and math.isnan(padded[at + 2])
-    ]  # fmt: skip
+    ]
 
 
 def _bars(axes: Any, plot: Bars) -> None:

@@ -93,9 +93,13 @@ def serve() -> None:
 
 
 def _work(
-    number: int, part: tuple[str, list[str], list[str], int, int], window: tuple[int, int, int], step_ms: int, out: str,
+    number: int,
+    part: tuple[str, list[str], list[str], int, int],
+    window: tuple[int, int, int],
+    step_ms: int,
+    out: str,
     kept: bool,
-) -> parquet.Work:  # fmt: skip
+) -> parquet.Work:
     """A work of what JSON makes of it."""
     broker, files, before, *stretch = part
     return parquet.Work(

@@ -70,11 +70,15 @@ class Facts:
 def to_json(facts: Facts, answers: Sequence[Answer]) -> dict[str, Any]:
     """Everything as plain values."""
     jobs = [
-        {"job": one.job, "question": one.question, "answer": one.text,
-         "findings": [{"severity": found.severity, **asdict(found)} for found in by_harm(one.findings)],
-         "figures": one.figures}
+        {
+            "job": one.job,
+            "question": one.question,
+            "answer": one.text,
+            "findings": [{"severity": found.severity, **asdict(found)} for found in by_harm(one.findings)],
+            "figures": one.figures,
+        }
         for one in answers
-    ]  # fmt: skip
+    ]
     return _finite({"format": FORMAT, **asdict(facts), "jobs": jobs})
 
 
@@ -96,10 +100,12 @@ def page(facts: Facts, answers: Sequence[Answer]) -> str:
     name = html.escape(_name(facts))
     span = f"{moment(facts.since_ms)} to {moment(facts.until_ms)} UTC"
     cards = [
-        (number(facts.brokers), _of(facts.brokers, "broker")), (number(facts.scrapes), _of(facts.scrapes, "scrape")),
+        (number(facts.brokers), _of(facts.brokers, "broker")),
+        (number(facts.scrapes), _of(facts.scrapes, "scrape")),
         (number(facts.samples), _of(facts.samples, "sample")),
-        (str(counts["critical"]), "critical findings"), (str(counts["warning"]), "warnings"),
-    ]  # fmt: skip
+        (str(counts["critical"]), "critical findings"),
+        (str(counts["warning"]), "warnings"),
+    ]
     links = "".join(f'<div><a href="#{one.job}">{html.escape(one.question)}</a></div>' for one in answers)
     boxes = "".join(f"<div class=card><b>{value}</b><span>{name}</span></div>" for value, name in cards)
     took = ", ".join(f"{html.escape(part)} {seconds:.1f} s" for part, seconds in facts.took_s.items())

@@ -75,8 +75,10 @@ def analyze(
     jobs = _jobs()
     master = plan.master if spark is None else spark.sparkContext.master
     if not masters.is_here(master) and plan.tables is None:
-        raise ConfigError(f"workers of {plan.master} write tables where they run: name a folder that all of them, and "
-                          "this machine, share with --tables DIR")  # fmt: skip
+        raise ConfigError(
+            f"workers of {plan.master} write tables where they run: name a folder that all of them, and "
+            "this machine, share with --tables DIR"
+        )
     took: dict[str, float] = {}
     steps = len(jobs) + 3
     start = clock_s()
@@ -103,9 +105,16 @@ def analyze(
         say("writing the report", steps - 1, steps)
         ingest = answers[-1].figures["ingest"]
         facts = report.Facts(
-            str(plan.lake), made.window.since_ms, made.window.until_ms, len(made.brokers), ingest.get("samples", 0.0),
-            ingest.get("scrapes", 0.0), made.step_s, took, made.clusters,
-        )  # fmt: skip
+            str(plan.lake),
+            made.window.since_ms,
+            made.window.until_ms,
+            len(made.brokers),
+            ingest.get("samples", 0.0),
+            ingest.get("scrapes", 0.0),
+            made.step_s,
+            took,
+            made.clusters,
+        )
         files = report.write(plan.out, facts, answers)
         say("done", steps, steps)
     return Result(files, answers, facts)
@@ -165,9 +174,13 @@ def _spark(plan: Analysis, spark: Any) -> AbstractContextManager[Any]:
     here, brief = masters.is_here(plan.master), size < BRIEF_BYTES
     queries = session.TINY if here and size < TINY_BYTES else session.SMALL if here and brief else {}
     return session.spark(
-        plan.master, memory=plan.memory, conf={**queries, **(plan.conf or {})}, brief=brief, lake=False,
+        plan.master,
+        memory=plan.memory,
+        conf={**queries, **(plan.conf or {})},
+        brief=brief,
+        lake=False,
         archive=plan.archive,
-    )  # fmt: skip
+    )
 
 
 def _jobs() -> tuple[Callable[[tables.Tables], Answer], ...]:

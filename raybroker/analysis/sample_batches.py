@@ -16,10 +16,16 @@ SAMPLE_SCHEMA: Final = (
 )
 _TS: Final = pa.timestamp("us", tz="UTC")
 _MAP: Final = pa.map_(pa.string(), pa.string())
-_SAMPLE_ARROW: Final = pa.schema([
-    ("ts", _TS), ("broker", pa.string()), ("metric", pa.string()), ("labels", _MAP), ("value", pa.float64()),
-    ("type", pa.string()),
-])  # fmt: skip
+_SAMPLE_ARROW: Final = pa.schema(
+    [
+        ("ts", _TS),
+        ("broker", pa.string()),
+        ("metric", pa.string()),
+        ("labels", _MAP),
+        ("value", pa.float64()),
+        ("type", pa.string()),
+    ]
+)
 
 
 class SampleBatches:
@@ -57,11 +63,16 @@ class SampleBatches:
         ts = (np.where(own == NO_STAMP, mine, own) if self._own_stamps else mine) * 1000
         series = pa.array(samples.series)
         return pa.RecordBatch.from_arrays(
-            [pa.array(ts).cast(_TS), pa.repeat(self._broker, len(ts)), self._names.take(series),
-             self._labels.take(series), pa.array(samples.value),
-             pa.array(self._reader.types).take(pa.array(samples.type))],
+            [
+                pa.array(ts).cast(_TS),
+                pa.repeat(self._broker, len(ts)),
+                self._names.take(series),
+                self._labels.take(series),
+                pa.array(samples.value),
+                pa.array(self._reader.types).take(pa.array(samples.type)),
+            ],
             schema=_SAMPLE_ARROW,
-        )  # fmt: skip
+        )
 
     def _grow(self) -> None:
         fresh = self._reader.series[len(self._names) :]
@@ -77,16 +88,27 @@ class SampleBatches:
         rows = [*faults, *self._bad]
         if self._faults and rows:
             yield pa.RecordBatch.from_arrays(
-                [pa.array([0] * len(rows), pa.int64()).cast(_TS), pa.repeat(self._broker, len(rows)),
-                 pa.array([one.what for one in rows]), pa.array([[("where", one.where)] for one in rows], _MAP),
-                 pa.array([float(one.times) for one in rows]), pa.repeat("fault", len(rows))],
+                [
+                    pa.array([0] * len(rows), pa.int64()).cast(_TS),
+                    pa.repeat(self._broker, len(rows)),
+                    pa.array([one.what for one in rows]),
+                    pa.array([[("where", one.where)] for one in rows], _MAP),
+                    pa.array([float(one.times) for one in rows]),
+                    pa.repeat("fault", len(rows)),
+                ],
                 schema=_SAMPLE_ARROW,
-            )  # fmt: skip
+            )
 
     def clock(self, now_ms: int) -> Iterator[Any]:
         """A row that says what time it is."""
         yield pa.RecordBatch.from_arrays(
-            [pa.array([now_ms * 1000]).cast(_TS), pa.array([self._broker]), pa.array([""]), pa.array([[]], _MAP),
-             pa.array([0.0]), pa.array(["clock"])],
+            [
+                pa.array([now_ms * 1000]).cast(_TS),
+                pa.array([self._broker]),
+                pa.array([""]),
+                pa.array([[]], _MAP),
+                pa.array([0.0]),
+                pa.array(["clock"]),
+            ],
             schema=_SAMPLE_ARROW,
-        )  # fmt: skip
+        )

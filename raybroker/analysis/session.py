@@ -46,8 +46,14 @@ logger.gateway.level = error
 rootLogger.level = error
 rootLogger.appenderRef.stdout.ref = console
 """
-SENT: Final = ("analysis/*.py", "model/*.py", "system/__init__.py", "system/clock.py", "metrics/__init__.py",
-               "metrics/catalogue.py")  # fmt: skip
+SENT: Final = (
+    "analysis/*.py",
+    "model/*.py",
+    "system/__init__.py",
+    "system/clock.py",
+    "metrics/__init__.py",
+    "metrics/catalogue.py",
+)
 """The modules that workers get, below the root of the package."""
 SHUFFLE_PARTITIONS: Final = "8"
 """Locally tables are small: more partitions would cost more than they save."""

@@ -38,9 +38,10 @@ class PartOfLake(InputPartition):
 def window_of(options: Mapping[str, str]) -> Window:
     """The window of a source's options."""
     return Window(
-        int(options.get("since_ms", "0")), int(options.get("until_ms", str(FOREVER_MS))),
+        int(options.get("since_ms", "0")),
+        int(options.get("until_ms", str(FOREVER_MS))),
         int(options.get("now_ms", str(FOREVER_MS))),
-    )  # fmt: skip
+    )
 
 
 def parts_of(options: Mapping[str, str]) -> tuple[list[Part], list[Fault]]:

@@ -249,9 +249,17 @@ def _grouped(rows: Rows) -> Rows:
     added = [np.add.reduceat(column, starts) for column in rows[2:6]]
     low, high = np.minimum.reduceat(rows.low, starts), np.maximum.reduceat(rows.high, starts)
     return Rows(
-        rows.series[starts], rows.step[starts], added[0], added[1], added[2], added[3], rows.last[ends], low, high,
+        rows.series[starts],
+        rows.step[starts],
+        added[0],
+        added[1],
+        added[2],
+        added[3],
+        rows.last[ends],
+        low,
+        high,
         np.add.reduceat(rows.total, starts),
-    )  # fmt: skip
+    )
 
 
 def histograms(rows: Rows, kinds: Kinds) -> Histograms:
@@ -283,10 +291,17 @@ def histograms(rows: Rows, kinds: Kinds) -> Histograms:
     top = np.where(sizes > 0, np.append(0.0, counts)[borders[1:]], 0.0)
     most = np.maximum.reduceat(millis, starts)
     return Histograms(
-        group[starts], step[starts], np.where(np.isnan(count), top, count), most, np.maximum.reduceat(resets, starts),
-        np.nan_to_num(of(SUM, increase)), borders, edges, counts,
+        group[starts],
+        step[starts],
+        np.where(np.isnan(count), top, count),
+        most,
+        np.maximum.reduceat(resets, starts),
+        np.nan_to_num(of(SUM, increase)),
+        borders,
+        edges,
+        counts,
         quantiles(row[buckets], edges, counts, len(starts)),
-    )  # fmt: skip
+    )
 
 
 def quantiles(row: Any, edge: Any, count: Any, rows: int) -> list[Any]:

@@ -49,9 +49,7 @@ class Lane(NamedTuple):
 class Lanes(InputPartition):
     """What one task reads, from when on; ``clock``: brokers that are told the newest time of all of them."""
 
-    def __init__(
-        self, lanes: tuple[Lane, ...], since_ms: int, clock: tuple[str, ...] = (), clock_ms: int = 0
-    ) -> None:
+    def __init__(self, lanes: tuple[Lane, ...], since_ms: int, clock: tuple[str, ...] = (), clock_ms: int = 0) -> None:
         super().__init__((lanes, since_ms, clock, clock_ms))
         self.lanes, self.since_ms, self.clock, self.clock_ms = lanes, since_ms, clock, clock_ms
 
@@ -83,9 +81,10 @@ class Listing:
             firsts, lasts = {first for first, _ in before}, {last for _, last in before}
             if self._begun:
                 fresh += [
-                    one for one in found if (one.first, one.last) not in before
-                    and not (one.first in firsts and one.last in lasts)
-                ]  # fmt: skip
+                    one
+                    for one in found
+                    if (one.first, one.last) not in before and not (one.first in firsts and one.last in lasts)
+                ]
             self._known[folder] = before | {(one.first, one.last) for one in found}
         self._begun = True
         return [one for files in self._files.values() for one in files], fresh
@@ -125,9 +124,10 @@ class LakeStream(DataSourceStreamReader):
             self._listing = Listing(self._lake)
         files, fresh = self._listing.scan(min(floors.values(), default=lowest))
         new = [
-            one for one in files
+            one
+            for one in files
             if one.date >= floors.get(one.broker, lowest) and one.last > keys.get(one.broker, {}).get(one.date, 0)
-        ]  # fmt: skip
+        ]
         unused = {one.path for one in new}
         late = sorted(one.path for one in fresh if one.path not in unused)
         clock = int(before["clock"])
@@ -144,9 +144,11 @@ class LakeStream(DataSourceStreamReader):
         }
         number, listed = before["late"]
         return {
-            "since": before["since"], "keys": kept, "late": [number + 1, late] if late else [number, listed],
+            "since": before["since"],
+            "keys": kept,
+            "late": [number + 1, late] if late else [number, listed],
             "clock": clock,
-        }  # fmt: skip
+        }
 
     def _without_scrapes(self, clock: int, now_ms: int) -> int:
         """The time that brokers are told when no scrape of any of them has come; a fixed present does not go on."""
@@ -179,9 +181,10 @@ class LakeStream(DataSourceStreamReader):
         parts = [tuple(lanes[at::PARTITIONS]) for at in range(min(PARTITIONS, len(lanes)))]
         made: list[InputPartition] = [Lanes(part, end["since"]) for part in parts]
         told = tuple(
-            broker for broker, days in sorted(end["keys"].items())
+            broker
+            for broker, days in sorted(end["keys"].items())
             if days and max(layout.day_of(day) or 0 for day in days) + DAY_MS > end["clock"] - KNOWN_MS
-        )  # fmt: skip
+        )
         if end["clock"] > start["clock"] and self._options.get("clock") == "true":
             made.append(Lanes((), end["since"], told, end["clock"]))
         return made
@@ -227,8 +230,9 @@ class LakeStream(DataSourceStreamReader):
         now_ms = self._now_ms()
         faults = [
             one if isinstance(one, Fault) else Fault(wrong_time(one.ts, now_ms) or "late", lane.broker)
-            for path in lane.files for one in layout.read(path)
-        ]  # fmt: skip
+            for path in lane.files
+            for one in layout.read(path)
+        ]
         yield from SampleBatches(lane.broker, self._options).fault_batch(faults)
 
 

@@ -163,7 +163,7 @@ def draft(
     works = [
         parquet.Work(number, part, window, step, str(out.absolute()), kept)
         for number, part in enumerate(plan.parts(files, tasks, step))
-    ]  # fmt: skip
+    ]
     brokers = sorted({file.broker for file in files})
     return Draft(out, works, Window(first, last + 1, window.now_ms), brokers, faults, sum(file.size for file in files))
 

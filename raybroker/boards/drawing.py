@@ -61,8 +61,12 @@ class Drawing:
         for panel in board["panels"]:
             place = panel["gridPos"]
             top = 60 + place["y"] * UNIT_PX / 2
-            box = [place["x"] / 24, 1 - (top + place["h"] * UNIT_PX / 2) / height, place["w"] / 24,
-                   place["h"] * UNIT_PX / 2 / height]  # fmt: skip
+            box = [
+                place["x"] / 24,
+                1 - (top + place["h"] * UNIT_PX / 2) / height,
+                place["w"] / 24,
+                place["h"] * UNIT_PX / 2 / height,
+            ]
             if panel["type"] == "row":
                 figure.text(0.01, box[1] + box[3] / 2, panel["title"], fontsize=11, color="#444", va="center")
             else:
@@ -108,8 +112,14 @@ class Drawing:
                 axes.fill_between(at, low, high, alpha=0.35, label=name, linewidth=0.8, color=colour)
                 base.update({when: above for (when, _), above in zip(row.points, high, strict=True)})
             else:
-                axes.plot(at, [value for _, value in row.points], label=name, linewidth=1.1, color=colour,
-                          zorder=3 if number < len(COLOURS) else 1)  # fmt: skip
+                axes.plot(
+                    at,
+                    [value for _, value in row.points],
+                    label=name,
+                    linewidth=1.1,
+                    color=colour,
+                    zorder=3 if number < len(COLOURS) else 1,
+                )
         if not found:
             self._nothing(axes)
             return
@@ -141,9 +151,17 @@ class Drawing:
 
         def placed(columns: int) -> Any:
             made = axes.legend(
-                lines, labels, ncols=columns, fontsize=6, frameon=False, borderpad=0, borderaxespad=0,
-                loc="lower center", bbox_to_anchor=foot, bbox_transform=figure.transFigure,
-            )  # fmt: skip
+                lines,
+                labels,
+                ncols=columns,
+                fontsize=6,
+                frameon=False,
+                borderpad=0,
+                borderaxespad=0,
+                loc="lower center",
+                bbox_to_anchor=foot,
+                bbox_transform=figure.transFigure,
+            )
             return made.get_window_extent(renderer).transformed(figure.transFigure.inverted())
 
         columns = LEGEND_COLUMNS_MAX

@@ -57,10 +57,17 @@ class Board:
 
 
 def panel(
-    title: str, *queries: tuple[str, str] | str, unit: str = "short", kind: str = "timeseries", width: int = 8,
-    height: int = 8, note: str = "", stacked: bool = False, thresholds: Sequence[tuple[float, str]] = (),
+    title: str,
+    *queries: tuple[str, str] | str,
+    unit: str = "short",
+    kind: str = "timeseries",
+    width: int = 8,
+    height: int = 8,
+    note: str = "",
+    stacked: bool = False,
+    thresholds: Sequence[tuple[float, str]] = (),
     least: float | None = 0,
-) -> Panel:  # fmt: skip
+) -> Panel:
     found = tuple(Query(q) if isinstance(q, str) else Query(*q) for q in queries)
     return Panel(title, found, unit, kind, width, height, note, stacked, least, tuple(thresholds))
 
@@ -78,10 +85,16 @@ def board_json(board: Board) -> dict[str, Any]:
     panels: list[dict[str, Any]] = []
     y = 0
     for row in board.rows:
-        panels.append({
-            "type": "row", "title": row.title, "collapsed": False, "panels": [], "id": len(panels) + 1,
-            "gridPos": {"x": 0, "y": y, "w": WIDTH, "h": 1},
-        })  # fmt: skip
+        panels.append(
+            {
+                "type": "row",
+                "title": row.title,
+                "collapsed": False,
+                "panels": [],
+                "id": len(panels) + 1,
+                "gridPos": {"x": 0, "y": y, "w": WIDTH, "h": 1},
+            }
+        )
         y += 1
         x = height = 0
         for one in row.panels:
@@ -104,17 +117,32 @@ def board_json(board: Board) -> dict[str, Any]:
         "time": {"from": "now-1h", "to": "now"},
         "timezone": "browser",
         "templating": {"list": _variables(board)},
-        "links": [{
-            "type": "dashboards", "tags": ["raybroker"], "title": "raybroker", "asDropdown": True, "includeVars": True,
-            "keepTime": True,
-        }],
-        "annotations": {"list": [{
-            "name": "restarts", "enable": True, "iconColor": "orange", "datasource": SOURCE, "titleFormat": "restart",
-            "expr": 'changes(raybroker_start_time_seconds{cluster="$cluster",broker=~"$broker"}[1m]) > 0',
-            "textFormat": "{{broker}}", "step": "30s",
-        }]},
+        "links": [
+            {
+                "type": "dashboards",
+                "tags": ["raybroker"],
+                "title": "raybroker",
+                "asDropdown": True,
+                "includeVars": True,
+                "keepTime": True,
+            }
+        ],
+        "annotations": {
+            "list": [
+                {
+                    "name": "restarts",
+                    "enable": True,
+                    "iconColor": "orange",
+                    "datasource": SOURCE,
+                    "titleFormat": "restart",
+                    "expr": 'changes(raybroker_start_time_seconds{cluster="$cluster",broker=~"$broker"}[1m]) > 0',
+                    "textFormat": "{{broker}}",
+                    "step": "30s",
+                }
+            ]
+        },
         "panels": panels,
-    }  # fmt: skip
+    }
 
 
 def _variables(board: Board) -> list[dict[str, Any]]:
@@ -123,9 +151,16 @@ def _variables(board: Board) -> list[dict[str, Any]]:
         if several:
             more = {"multi": True, "includeAll": True, "allValue": ".*", "current": {"text": "All", "value": "$__all"}}
         return {
-            "name": name, "label": name, "type": "query", "datasource": SOURCE, "query": text, "definition": text,
-            "refresh": 2, "sort": 1, **more,
-        }  # fmt: skip
+            "name": name,
+            "label": name,
+            "type": "query",
+            "datasource": SOURCE,
+            "query": text,
+            "definition": text,
+            "refresh": 2,
+            "sort": 1,
+            **more,
+        }
 
     found = [
         {"name": "datasource", "label": "data source", "type": "datasource", "query": "prometheus"},
@@ -141,13 +176,16 @@ def _variables(board: Board) -> list[dict[str, Any]]:
 def _panel_json(one: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
     targets = [
         {
-            "refId": chr(ord("A") + index), "datasource": SOURCE, "expr": query.expr,
-            "legendFormat": query.legend or "__auto", "range": one.kind in ("timeseries", "heatmap"),
+            "refId": chr(ord("A") + index),
+            "datasource": SOURCE,
+            "expr": query.expr,
+            "legendFormat": query.legend or "__auto",
+            "range": one.kind in ("timeseries", "heatmap"),
             "instant": one.kind not in ("timeseries", "heatmap"),
             "format": {"heatmap": "heatmap", "table": "table"}.get(one.kind, "time_series"),
         }
         for index, query in enumerate(one.queries)
-    ]  # fmt: skip
+    ]
     return {
         "id": number,
         "type": one.kind,
@@ -168,9 +206,13 @@ def _defaults(one: Panel) -> dict[str, Any]:
     if one.kind == "timeseries":
         stacking = {"mode": "normal" if one.stacked else "none", "group": "A"}
         found["custom"] = {
-            "drawStyle": "line", "lineWidth": 1, "fillOpacity": 20 if one.stacked else 5, "showPoints": "never",
-            "spanNulls": False, "stacking": stacking,
-        }  # fmt: skip
+            "drawStyle": "line",
+            "lineWidth": 1,
+            "fillOpacity": 20 if one.stacked else 5,
+            "showPoints": "never",
+            "spanNulls": False,
+            "stacking": stacking,
+        }
     if one.thresholds:
         found["thresholds"] = {
             "mode": "absolute",
@@ -178,7 +220,7 @@ def _defaults(one: Panel) -> dict[str, Any]:
                 {"value": None if value == float("-inf") else value, "color": colour}
                 for value, colour in one.thresholds
             ],
-        }  # fmt: skip
+        }
     return found
 
 
@@ -187,7 +229,7 @@ def _options(one: Panel) -> dict[str, Any]:
         return {
             "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
             "tooltip": {"mode": "multi", "sort": "desc"},
-        }  # fmt: skip
+        }
     if one.kind == "heatmap":
         return {"calculate": False, "yAxis": {"unit": one.unit}, "color": {"mode": "scheme", "scheme": "Oranges"}}
     if one.kind == "stat":

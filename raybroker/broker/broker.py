@@ -114,12 +114,13 @@ class Broker:
         self.transactions = Transactions(self.registry)
         self.messages = Messages(self.registry)
         self.templates = Templates(self.registry, templates, save_templates)
+
         def unasked() -> Iterator[str]:
             return map(self.registry.host_key, self.registry.unasked)
 
         self.quotas = Quotas(
             quotas, save_quotas, lambda: self.registry.hosts, unasked, self.templates.list_templates, broker=name
-        )  # fmt: skip
+        )
         self.templates.check = self.quotas.require
         self.policies = self._made_policies(policies, save_policies)
         self.properties = Properties(changing, self.registry, save_properties, broker=name)
@@ -128,7 +129,7 @@ class Broker:
         )
         self.destinations = Destinations(
             changing, self.registry, self.placement, self.templates, self.quotas, self.memory
-        )  # fmt: skip
+        )
         self.pools = BrokerPools(
             changing, lambda: self.registry.hosts, unasked, MeasuredTime(SystemClock()).now_ms, self.quotas.limits
         )
@@ -139,19 +140,34 @@ class Broker:
         self.services = ServiceAdministration(
             name, ClientsInside(lambda: self.registry.hosts, unasked, self.registry.find, broker=name)
         )
-        self.ending = Ending(
-            changing, self.services, lambda: self.registry.hosts, SystemClock().now_ms(), broker=name
-        )
+        self.ending = Ending(changing, self.services, lambda: self.registry.hosts, SystemClock().now_ms(), broker=name)
         self.health = Health(
-            self._shown, lambda: self.registry.hosts, lambda: host_listing.unasked(self.registry), self.services,
-            self.admin, broker=name,
+            self._shown,
+            lambda: self.registry.hosts,
+            lambda: host_listing.unasked(self.registry),
+            self.services,
+            self.admin,
+            broker=name,
         )
         self._verbs = implementations(
-            self, self.services, self.destinations, self.subscriptions, self.schedules, self.transactions,
-            self.messages, self.templates, self.quotas, self.policies, self.properties, self.measuring, self.ending,
-            DefinitionsOnDemand(self._transfer), self.health, Users(changing, self.services),
+            self,
+            self.services,
+            self.destinations,
+            self.subscriptions,
+            self.schedules,
+            self.transactions,
+            self.messages,
+            self.templates,
+            self.quotas,
+            self.policies,
+            self.properties,
+            self.measuring,
+            self.ending,
+            DefinitionsOnDemand(self._transfer),
+            self.health,
+            Users(changing, self.services),
             ConnectionVerbs(self.services.connections, self.services.end),
-        )  # fmt: skip
+        )
 
     @cached_property
     def own_definitions(self) -> OwnDefinitions:
@@ -159,9 +175,13 @@ class Broker:
         from raybroker.broker.definition_transfer import OwnDefinitions
 
         return OwnDefinitions(
-            live(self.config), self.destinations.made, self.destinations.paused, lambda: self.registry.auto,
-            lambda verb: self.admin(verb, {}), broker=self.name,
-        )  # fmt: skip
+            live(self.config),
+            self.destinations.made,
+            self.destinations.paused,
+            lambda: self.registry.auto,
+            lambda verb: self.admin(verb, {}),
+            broker=self.name,
+        )
 
     def _transfer(self) -> Transfer:
         from raybroker.broker.definition_transfer import Transfer
@@ -173,9 +193,13 @@ class Broker:
         """Policies, which the destinations' traits and the quotas follow."""
         registry = self.registry
         made = Policies(
-            saved, save, lambda: registry.hosts,
-            lambda: (key for key in registry.where if not is_reserved_name(key[1])), self._defaults, self.quotas,
-        )  # fmt: skip
+            saved,
+            save,
+            lambda: registry.hosts,
+            lambda: (key for key in registry.where if not is_reserved_name(key[1])),
+            self._defaults,
+            self.quotas,
+        )
         registry.hold, self.quotas.named_by = made.traits, made.names
         return made
 
@@ -195,8 +219,14 @@ class Broker:
         from raybroker.broker.record_application import Applying
 
         return Applying(
-            self.registry, self.placement, self.subscriptions, self.templates, self.quotas, self.policies,
-            self.locate, brokers_changed,
+            self.registry,
+            self.placement,
+            self.subscriptions,
+            self.templates,
+            self.quotas,
+            self.policies,
+            self.locate,
+            brokers_changed,
         )
 
     # ---- what clients ask
@@ -270,9 +300,14 @@ class Broker:
         await self.subscriptions.subscribe(topic, client_id, name, durable, shared, selector, no_local)
 
     async def create_subscription(
-        self, name: str, topic: str, client_id: str | None = None, shared: bool = False, selector: str | None = None,
+        self,
+        name: str,
+        topic: str,
+        client_id: str | None = None,
+        shared: bool = False,
+        selector: str | None = None,
         no_local: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """A durable one that no client has opened; raises InvalidDestinationError when it exists."""
         if selector:
             compile_selector(selector)
@@ -343,13 +378,18 @@ class Broker:
         if limits:
             limits = {name: self.config[name] for name in ("imq.system.max_count", "imq.system.max_size")} | limits
         return {
-            **self._shown(), "destinations": len(self.registry.where), "changed": self.properties.row(),
-            "limits": limits, "hosts": hosts,
-        }  # fmt: skip
+            **self._shown(),
+            "destinations": len(self.registry.where),
+            "changed": self.properties.row(),
+            "limits": limits,
+            "hosts": hosts,
+        }
 
     def _shown(self) -> Row:
         """What the broker says of itself, without its hosts."""
         return {
-            **self.ending.row(), **self.memory.row(), "thresholds": self.thresholds.row(),
+            **self.ending.row(),
+            **self.memory.row(),
+            "thresholds": self.thresholds.row(),
             "loops": supervision.failing(),
-        }  # fmt: skip
+        }

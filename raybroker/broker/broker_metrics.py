@@ -27,9 +27,15 @@ OLDER_S: Final = 10.0
 HOST_TIMEOUT_S: Final = 5.0
 """How long a host may take. Without its answer its counters stand as they were, and gauges that it is part of are left
 out: a sum without it would look as if its messages were gone."""
-IN_STORES: Final = frozenset({
-    "store_reserved_bytes", "store_used_bytes", "store_live_bytes", "store_segments", "transactions",
-})  # fmt: skip
+IN_STORES: Final = frozenset(
+    {
+        "store_reserved_bytes",
+        "store_used_bytes",
+        "store_live_bytes",
+        "store_segments",
+        "transactions",
+    }
+)
 """Gauges of what hosts have stored, which is there also while they do not answer."""
 
 
@@ -38,7 +44,7 @@ class Measuring:
 
     def __init__(
         self, config: ConfigView, registry: Registry, clock: Clock, *, broker: str, spares: Spares = list
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._spares = spares
         self._registry = registry
         self._clock = clock
@@ -78,9 +84,13 @@ class Measuring:
             if answer is not None:
                 older = answer["age_s"] > age_s + OLDER_S
                 self._totals.take(
-                    host.key, answer["incarnation"], _parts(answer), older=older, recovered=answer.get("recovered"),
+                    host.key,
+                    answer["incarnation"],
+                    _parts(answer),
+                    older=older,
+                    recovered=answer.get("recovered"),
                     lasting=answer.get("lasting"),
-                )  # fmt: skip
+                )
         self._totals.keep({host.key for host in hosts})
         found = [answer for answer in answers if answer is not None]
         silent = [host for host, answer in zip(hosts, answers, strict=True) if answer is None]
@@ -89,19 +99,23 @@ class Measuring:
         types = {
             kind: totals.without_gauges(rows.get(kind, {})) if kind in unknown else rows.get(kind, {})
             for kind in ("queue", "topic")
-        }  # fmt: skip
+        }
         self._destination_totals.keep(self._registry.where.__contains__)  # type: ignore[arg-type]
         destinations = [
             self._destination_totals.take(host.key, answer["incarnation"], row)
-            for host, answer in zip(hosts, answers, strict=True) if answer is not None
+            for host, answer in zip(hosts, answers, strict=True)
+            if answer is not None
             for row in answer["destinations"]
-        ]  # fmt: skip
+        ]
         destinations.sort(key=lambda row: (row["name"], row["type"]))
         own = self._own(rows.get("host", {}), hosts, spares, len(silent) + len(self._registry.unasked))
         now_ns = self._clock.monotonic_ns()
         own["collection_seconds"] = (now_ns - began_ns) / 1e9
         snapshot = Snapshot(
-            self.cluster, self.broker, totals.shown(own), {kind: totals.shown(row) for kind, row in types.items()},
+            self.cluster,
+            self.broker,
+            totals.shown(own),
+            {kind: totals.shown(row) for kind, row in types.items()},
             [totals.shown(row) for row in destinations[: self._most]],
         )
         self._cached = {key: value for key, value in self._cached.items() if now_ns - value[0] < self._cache_ns}
@@ -129,9 +143,8 @@ class Measuring:
             "start_time_seconds": self._start_ms / 1000,
             "clock_seconds": self._clock.now_ms() / 1000,
             "destinations": {kind: kinds.count(kind) for kind in ("queue", "topic")},  # type: ignore[arg-type]
-            "hosts": {
-                kind: sum(host.hosting == kind for host in self._registry.hosts) for kind in HOSTINGS
-            } | ({"spare": len(spares)} if spares else {}),
+            "hosts": {kind: sum(host.hosting == kind for host in self._registry.hosts) for kind in HOSTINGS}
+            | ({"spare": len(spares)} if spares else {}),
             "unreachable_hosts": silent,
         }
         for more in self.own:

@@ -28,9 +28,13 @@ class ClientsInside:
     ``host_of``: the host of a destination, None when that is not known."""
 
     def __init__(
-        self, hosts: Callable[[], Iterable[HostPort]], unasked: Unasked,
-        host_of: Callable[[str, str], HostPort | None], *, broker: str,
-    ) -> None:  # fmt: skip
+        self,
+        hosts: Callable[[], Iterable[HostPort]],
+        unasked: Unasked,
+        host_of: Callable[[str, str], HostPort | None],
+        *,
+        broker: str,
+    ) -> None:
         self._hosts = hosts
         self._host_of = host_of
         self._unasked = unasked

@@ -22,17 +22,46 @@ from raybroker.model.listing import Listing
 
 ASK_TIMEOUT_S: Final = 20.0
 """How long another broker may take for an administrative verb."""
-SUMMED: Final = frozenset({
-    "messages", "bytes", "peak_messages", "peak_bytes", "waiting", "unacknowledged", "delayed", "incomplete",
-    "in_transaction", "dying", "producers", "messages_in", "messages_out", "bytes_in", "bytes_out", "redelivered",
-    "refused", "expired", "dead", "duplicates", "throttled", "moved_in", "current", "pending",
-    "slowed_producers", "recalled",
-})  # fmt: skip
+SUMMED: Final = frozenset(
+    {
+        "messages",
+        "bytes",
+        "peak_messages",
+        "peak_bytes",
+        "waiting",
+        "unacknowledged",
+        "delayed",
+        "incomplete",
+        "in_transaction",
+        "dying",
+        "producers",
+        "messages_in",
+        "messages_out",
+        "bytes_in",
+        "bytes_out",
+        "redelivered",
+        "refused",
+        "expired",
+        "dead",
+        "duplicates",
+        "throttled",
+        "moved_in",
+        "current",
+        "pending",
+        "slowed_producers",
+        "recalled",
+    }
+)
 """Counts of a destination that members have apart."""
 _LARGEST: Final = (
-    "active_consumers", "backup_consumers", "subscriptions", "total_consumers", "peak_consumers",
-    "messages_threshold_ms", "bytes_threshold_ms",
-)  # fmt: skip
+    "active_consumers",
+    "backup_consumers",
+    "subscriptions",
+    "total_consumers",
+    "peak_consumers",
+    "messages_threshold_ms",
+    "bytes_threshold_ms",
+)
 """Consumers are known to all members; each member has thresholds of its own."""
 MIXED: Final = "MIXED"
 """State of a destination whose members have different ones; ``members`` says which has which."""
@@ -207,10 +236,14 @@ class ClusterAdmin:
         if damaged := [part for _, other in known for part in other.get("damaged", ())]:
             row["damaged"] = damaged
         row["members"] = [
-            {"broker": broker, "host": other.get("host"), "state": other["state"],
-             **{key: other[key] for key in _OF_EACH if key in other}}
+            {
+                "broker": broker,
+                "host": other.get("host"),
+                "state": other["state"],
+                **{key: other[key] for key in _OF_EACH if key in other},
+            }
             for broker, other in answers
-        ]  # fmt: skip
+        ]
         return row
 
     # ---- consumers and subscriptions

@@ -78,9 +78,14 @@ class ClusterBroker:
     """``nodes``: what is known of where brokers run, broker → node id; ``hands`` run forwarding agents."""
 
     def __init__(
-        self, local: Broker, clustering: Clustering, peers: Peers, paths: Paths, nodes: Callable[[], dict[str, str]],
+        self,
+        local: Broker,
+        clustering: Clustering,
+        peers: Peers,
+        paths: Paths,
+        nodes: Callable[[], dict[str, str]],
         hands: Hands | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.local = local
         self.clustering = clustering
         self.paths = paths
@@ -92,17 +97,33 @@ class ClusterBroker:
         pausing = Pausing(self._propose_all, self._spread.everywhere, lambda: clustering.member.agreed.pauses)
         local.placement.recorded_pauses = pausing.of
         self._definitions = Definitions(
-            local.registry, local.config, local.destinations, local.templates, local.quotas,
-            local.policies, local, self, self._spread, lambda: clustering.member.agreed, self._propose,
-        )  # fmt: skip
+            local.registry,
+            local.config,
+            local.destinations,
+            local.templates,
+            local.quotas,
+            local.policies,
+            local,
+            self,
+            self._spread,
+            lambda: clustering.member.agreed,
+            self._propose,
+        )
         self.health = ClusterHealth(self.admin)
         connections = ClusterConnections(self)
         self._verbs = implementations(
-            self._spread, self._definitions, self._itself, self.agents, pausing,
-            ClusterProperties(local.properties, self), ClusterEnding(self), self.health,
+            self._spread,
+            self._definitions,
+            self._itself,
+            self.agents,
+            pausing,
+            ClusterProperties(local.properties, self),
+            ClusterEnding(self),
+            self.health,
             Transfer(local.own_definitions, self._defined, self._properties, self.admin, now_s, agents=True),
-            ClusterUsers(self), ConnectionVerbs(connections.found, connections.end),
-        )  # fmt: skip
+            ClusterUsers(self),
+            ConnectionVerbs(connections.found, connections.end),
+        )
         self.forwarding = Forwarding(local.name, local.registry, peers, self.live)
         local.transactions.elsewhere = self._host_elsewhere
         local.health.require_open = clustering.require_open
@@ -224,9 +245,15 @@ class ClusterBroker:
         await self.paths.release(kind, name, units, owner)
 
     async def subscribe(
-        self, topic: str, client_id: str | None, name: str, durable: bool = True, shared: bool = False,
-        selector: str | None = None, no_local: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        topic: str,
+        client_id: str | None,
+        name: str,
+        durable: bool = True,
+        shared: bool = False,
+        selector: str | None = None,
+        no_local: bool = False,
+    ) -> None:
         """Before a client opens a subscription: a durable one is made on all brokers.
 
         One that exists as it is wanted needs no master.

@@ -21,7 +21,7 @@ WHY_TIMEOUT_S: Final = 2.0
 _ABSENT: Final = {
     BrokerState.LEFT: "it was stopped",
     BrokerState.JOINING: "it has started and takes no clients yet",
-}  # fmt: skip
+}
 
 
 class ClusterItself:
@@ -29,10 +29,13 @@ class ClusterItself:
     broker → node id, as far as it is known; ``ask(broker, method, arguments)`` asks another broker."""
 
     def __init__(
-        self, clustering: Clustering, propose: Callable[[Change], Awaitable[None]],
-        forget: Callable[[str], Awaitable[None]], nodes: Callable[[], dict[str, str]],
+        self,
+        clustering: Clustering,
+        propose: Callable[[Change], Awaitable[None]],
+        forget: Callable[[str], Awaitable[None]],
+        nodes: Callable[[], dict[str, str]],
         ask: Callable[[str, str, Row], Awaitable[Any]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._clustering = clustering
         self._propose = propose
         self._forget = forget
@@ -57,11 +60,17 @@ class ClusterItself:
         coordinator = member.membership.coordinator()
         reasons = await self._reasons()
         return [
-            {"broker": row.name, "state": str(row.state), "seat": row.name == coordinator,
-             "master": row.name == member.claim.master, "node": nodes.get(row.name, ""), "record": row.number,
-             "reason": reasons.get(row.name, "")}
+            {
+                "broker": row.name,
+                "state": str(row.state),
+                "seat": row.name == coordinator,
+                "master": row.name == member.claim.master,
+                "node": nodes.get(row.name, ""),
+                "record": row.number,
+                "reason": reasons.get(row.name, ""),
+            }
             for row in member.membership.rows()
-        ]  # fmt: skip
+        ]
 
     async def _reasons(self) -> dict[str, str]:
         """Why brokers are not up, in the words of those that answer."""
@@ -79,12 +88,18 @@ class ClusterItself:
         member = self._clustering.member
         record = member.record
         return {
-            "broker": member.name, **self._clustering.row(), "seat": member.membership.coordinator(),
+            "broker": member.name,
+            **self._clustering.row(),
+            "seat": member.membership.coordinator(),
             "brokers": await self.list_brokers(),
-            "record": {"id": record.id, "number": record.number, "digest": record.digest,
-                       "destinations": len(record.state.destinations),
-                       "subscriptions": len(record.state.subscriptions)},
-        }  # fmt: skip
+            "record": {
+                "id": record.id,
+                "number": record.number,
+                "digest": record.digest,
+                "destinations": len(record.state.destinations),
+                "subscriptions": len(record.state.subscriptions),
+            },
+        }
 
     async def reload_cluster(self, brokers: list[str]) -> list[str]:
         """Make these the brokers of the cluster, for those that are up, which are returned, and those to come.

@@ -26,9 +26,11 @@ class Pausing:
     """``propose`` makes changes on all brokers, ``everywhere`` asks them; ``recorded``: what the record has paused."""
 
     def __init__(
-        self, propose: Callable[[Sequence[Change]], Awaitable[None]], everywhere: Everywhere,
+        self,
+        propose: Callable[[Sequence[Change]], Awaitable[None]],
+        everywhere: Everywhere,
         recorded: Callable[[], Mapping[tuple[str, ...], Mapping[str, object]]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._propose = propose
         self._everywhere = everywhere
         self._recorded = recorded

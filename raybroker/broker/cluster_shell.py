@@ -59,9 +59,16 @@ class Clustering:
     """
 
     def __init__(
-        self, member: Member, file: Frames, clock: Clock, *, carry: Carry, applier: Applier,
-        halt: Callable[[str], None], table: SharedTable | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        member: Member,
+        file: Frames,
+        clock: Clock,
+        *,
+        carry: Carry,
+        applier: Applier,
+        halt: Callable[[str], None],
+        table: SharedTable | None = None,
+    ) -> None:
         self.member = member
         self.opened = asyncio.Event()
         self._file = file
@@ -269,11 +276,14 @@ class Clustering:
         """For people who look: state, master, term, position of the record."""
         member = self.member
         return {
-            "state": str(member.state), "master": member.claim.master, "term": member.claim.term,
-            "is_master": member.is_master, "refusal": member.refusal, "incarnation": member.incarnation,
-            "contradiction": member.contradiction, "faults": list(member.faults),
+            "state": str(member.state),
+            "master": member.claim.master,
+            "term": member.claim.term,
+            "is_master": member.is_master,
+            "refusal": member.refusal,
+            "incarnation": member.incarnation,
+            "contradiction": member.contradiction,
+            "faults": list(member.faults),
             **({"table": self._table.shown} if self._table is not None else {}),
             "operating": member.state in (MemberState.OPERATING, MemberState.MASTER_LOST),
-        }  # fmt: skip
-
-
+        }

@@ -21,16 +21,26 @@ class ConnectionVerbs:
         self._end = end
 
     async def list_connections(
-        self, service: str | None = None, user: str | None = None, address: str | None = None,
-        client_id: str | None = None, destination: str | None = None, type: str | None = None,
+        self,
+        service: str | None = None,
+        user: str | None = None,
+        address: str | None = None,
+        client_id: str | None = None,
+        destination: str | None = None,
+        type: str | None = None,
         consumer: int | str | None = None,
-    ) -> Listing:  # fmt: skip
+    ) -> Listing:
         rows = await self._found(
             Wanted.of(
-                service=service, user=user, address=address, client_id=client_id, destination=destination, type=type,
+                service=service,
+                user=user,
+                address=address,
+                client_id=client_id,
+                destination=destination,
+                type=type,
                 consumer=consumer,
             )
-        )  # fmt: skip
+        )
         return Listing(shown(rows), rows.missing)
 
     async def destroy_connection(self, id: int | str, reason: str | None = None) -> None:
@@ -38,16 +48,27 @@ class ConnectionVerbs:
         require_ended(str(id), ended, missing)
 
     async def destroy_connections(
-        self, reason: str | None = None, service: str | None = None, user: str | None = None,
-        address: str | None = None, client_id: str | None = None, destination: str | None = None,
-        type: str | None = None, consumer: int | str | None = None,
-    ) -> int:  # fmt: skip
+        self,
+        reason: str | None = None,
+        service: str | None = None,
+        user: str | None = None,
+        address: str | None = None,
+        client_id: str | None = None,
+        destination: str | None = None,
+        type: str | None = None,
+        consumer: int | str | None = None,
+    ) -> int:
         rows = await self._found(
             Wanted.in_particular(
-                service=service, user=user, address=address, client_id=client_id, destination=destination, type=type,
+                service=service,
+                user=user,
+                address=address,
+                client_id=client_id,
+                destination=destination,
+                type=type,
                 consumer=consumer,
             )
-        )  # fmt: skip
+        )
         ended: list[str] = []
         missing: dict[str, str] = {}
         if ids := ids_to_end(rows):

@@ -76,10 +76,15 @@ class OwnDefinitions:
     verb that lists something."""
 
     def __init__(
-        self, config: LiveConfig, made: Callable[[], Awaitable[list[tuple[Key, Row]]]],
-        paused: Callable[[], Awaitable[list[Pause]]], automatic: Callable[[], Iterable[Key]],
-        lists: Callable[[str], Awaitable[list[Row]]], *, broker: str,
-    ) -> None:  # fmt: skip
+        self,
+        config: LiveConfig,
+        made: Callable[[], Awaitable[list[tuple[Key, Row]]]],
+        paused: Callable[[], Awaitable[list[Pause]]],
+        automatic: Callable[[], Iterable[Key]],
+        lists: Callable[[str], Awaitable[list[Row]]],
+        *,
+        broker: str,
+    ) -> None:
         self._config = config
         self._made = made
         self._paused = paused
@@ -99,8 +104,9 @@ class OwnDefinitions:
     def properties(self) -> Row:
         """changed: what differs from the configuration; configured: what that says of what may change."""
         return {
-            "changed": dict(self._config.changed), "configured": {name: self._config.base[name] for name in LIVE},
-        }  # fmt: skip
+            "changed": dict(self._config.changed),
+            "configured": {name: self._config.base[name] for name in LIVE},
+        }
 
     async def brokers(self) -> Brokers:
         """Of a broker that is alone."""
@@ -137,13 +143,16 @@ class OwnDefinitions:
             templates={name: template_of(name, row, defaults) for (name,), row in record.templates.items()},
             policies={name: policy_of(name, row).fields() for (name,), row in record.policies.items()},
             subscriptions={
-                (key[0], key[1]): subscription_of(row) for key, row in record.subscriptions.items()
+                (key[0], key[1]): subscription_of(row)
+                for key, row in record.subscriptions.items()
                 if not is_temporary_name(str(row["topic"]))
             },
             agents={name: agent_of(name, row) for (name,), row in record.forwardings.items()},
             pauses={
-                (check_destination_type(key[0]), key[1], which): {} for key, row in record.pauses.items()
-                for which, until_ms in row.items() if not until_ms
+                (check_destination_type(key[0]), key[1], which): {}
+                for key, row in record.pauses.items()
+                for which, until_ms in row.items()
+                if not until_ms
             },
         )
         for key, attributes in record.destinations.items():
@@ -170,10 +179,15 @@ class Transfer:
     have; ``carry`` carries out another verb; ``clock_s``: a clock that only goes forward."""
 
     def __init__(
-        self, own: OwnDefinitions, now: Callable[[], Awaitable[Definitions]],
-        brokers: Callable[[], Awaitable[Brokers]], carry: Callable[[str, Row], Awaitable[Any]],
-        clock_s: Callable[[], float], *, agents: bool,
-    ) -> None:  # fmt: skip
+        self,
+        own: OwnDefinitions,
+        now: Callable[[], Awaitable[Definitions]],
+        brokers: Callable[[], Awaitable[Brokers]],
+        carry: Callable[[str, Row], Awaitable[Any]],
+        clock_s: Callable[[], float],
+        *,
+        agents: bool,
+    ) -> None:
         self._own = own
         self._now = now
         self._brokers = brokers
@@ -193,9 +207,13 @@ class Transfer:
         return replace(found, pauses=pauses, missing=brokers.down).plain()
 
     async def import_definitions(
-        self, definitions: Row, dry_run: bool = False, prune: bool = False, keep_going: bool = False,
+        self,
+        definitions: Row,
+        dry_run: bool = False,
+        prune: bool = False,
+        keep_going: bool = False,
         users: bool = False,
-    ) -> Row:  # fmt: skip
+    ) -> Row:
         """See the table of verbs."""
         wanted = definitions_of(definitions, self._own.defaults(), _selector)
         if wanted.users and not users:
@@ -260,8 +278,9 @@ def _users(rows: Iterable[Row], brokers: Iterable[str]) -> dict[str, Row]:
         at.setdefault(row["user"], {})[row["broker"]] = fields
     return {
         name: first if all(of.get(broker) == first for broker in brokers) else {}
-        for name, of in at.items() for first in [next(iter(of.values()))]
-    }  # fmt: skip
+        for name, of in at.items()
+        for first in [next(iter(of.values()))]
+    }
 
 
 def _selector(text: str) -> str:
@@ -273,15 +292,24 @@ def _selector(text: str) -> str:
 
 def _report(made: Plan, looked_at: list[tuple[str, str]], rest: str) -> Row:
     """``rest``: the state of steps that were not looked at."""
-    states = [*looked_at, *(("blocked", step.blocked) if step.blocked else (rest, "")
-                            for step in made.steps[len(looked_at) :])]  # fmt: skip
+    states = [
+        *looked_at,
+        *(("blocked", step.blocked) if step.blocked else (rest, "") for step in made.steps[len(looked_at) :]),
+    ]
     return {
         "steps": [
-            {"action": step.action, "kind": step.kind, "name": step.name,
-             "changes": {key: {"old": old, "new": new} for key, (old, new) in step.changes.items()},
-             "state": state, "reason": reason}
+            {
+                "action": step.action,
+                "kind": step.kind,
+                "name": step.name,
+                "changes": {key: {"old": old, "new": new} for key, (old, new) in step.changes.items()},
+                "state": state,
+                "reason": reason,
+            }
             for step, (state, reason) in zip(made.steps, states, strict=True)
         ],
-        "same": made.same, "left": list(made.left), "more": False,
+        "same": made.same,
+        "left": list(made.left),
+        "more": False,
         "complete": all(state in ("done", "planned") for state, _ in states),
-    }  # fmt: skip
+    }

@@ -39,20 +39,33 @@ class LocalTopics(Protocol):
 
     async def locate(self, type: str, name: str, create: bool) -> object: ...
     async def create_subscription(
-        self, name: str, topic: str, client_id: str | None = None, shared: bool = False, selector: str | None = None,
+        self,
+        name: str,
+        topic: str,
+        client_id: str | None = None,
+        shared: bool = False,
+        selector: str | None = None,
         no_local: bool = False,
-    ) -> None: ...  # fmt: skip
+    ) -> None: ...
 
 
 class Definitions:
     """``agreed``: what the record says; ``propose`` changes it and waits for the brokers that are up."""
 
     def __init__(
-        self, registry: Registry, config: ConfigView, destinations: Destinations, templates: Templates, quotas: Quotas,
-        policies: Policies, local: LocalTopics, asker: Asker, everywhere: ClusterAdmin,
+        self,
+        registry: Registry,
+        config: ConfigView,
+        destinations: Destinations,
+        templates: Templates,
+        quotas: Quotas,
+        policies: Policies,
+        local: LocalTopics,
+        asker: Asker,
+        everywhere: ClusterAdmin,
         agreed: Callable[[], RecordState],
         propose: Callable[[Change], Awaitable[None]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._registry = registry
         self._config = config
         self._destinations = destinations
@@ -182,9 +195,14 @@ class Definitions:
                     await self._propose(Change("destroy_subscription", subscription))
 
     async def create_subscription(
-        self, name: str, topic: str, client_id: str | None = None, shared: bool = False, selector: str | None = None,
+        self,
+        name: str,
+        topic: str,
+        client_id: str | None = None,
+        shared: bool = False,
+        selector: str | None = None,
         no_local: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """One of a topic that only this broker has is made here alone."""
         if selector:
             compile_selector(selector)
@@ -200,9 +218,7 @@ class Definitions:
         key = (client_id or "", name)
         known = self._agreed().subscriptions.get(key)
         if known is None or topic not in (None, known.get("topic")):
-            await self._all.everywhere(
-                "destroy_subscription", {"name": name, "client_id": client_id, "topic": topic}
-            )
+            await self._all.everywhere("destroy_subscription", {"name": name, "client_id": client_id, "topic": topic})
             return
         await self.refuse_active(name, client_id)
         await self._propose(Change("destroy_subscription", key))
@@ -264,9 +280,15 @@ class Definitions:
         await self._propose(Change("create_policy", (name,), made.fields()))
 
     async def update_policy(
-        self, name: str, changes: Row, pattern: str | None = None, apply_to: str | None = None,
-        priority: int | None = None, operator: bool | None = None, unset: Iterable[str] = (),
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        changes: Row,
+        pattern: str | None = None,
+        apply_to: str | None = None,
+        priority: int | None = None,
+        operator: bool | None = None,
+        unset: Iterable[str] = (),
+    ) -> None:
         after = self._policies.changed(name, changes, pattern, apply_to, priority, operator, unset)
         await self._refuse_switching_on(name, after)
         await self._propose(Change("update_policy", (name,), after.fields()))

@@ -22,9 +22,13 @@ class DefinitionsOnDemand:
         return await self._transfer().export_definitions(users)
 
     async def import_definitions(
-        self, definitions: Row, dry_run: bool = False, prune: bool = False, keep_going: bool = False,
+        self,
+        definitions: Row,
+        dry_run: bool = False,
+        prune: bool = False,
+        keep_going: bool = False,
         users: bool = False,
-    ) -> Row:  # fmt: skip
+    ) -> Row:
         return await self._transfer().import_definitions(definitions, dry_run, prune, keep_going, users)
 
     def _transfer(self) -> Transfer:

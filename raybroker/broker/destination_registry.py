@@ -25,9 +25,16 @@ Key = tuple[DestinationType, str]
 
 DMQ: Final[Key] = ("queue", DEAD_MESSAGE_QUEUE)
 TRAITS: Final = (
-    "isLocalOnly", "unitOfOrder", "unitOfOrderRouting", "distributed", "loadBalancingPolicy", "forwardingPolicy",
-    "unitOfWorkHandlingPolicy", "forwardDelay", "duplicateWindowMs",
-)  # fmt: skip
+    "isLocalOnly",
+    "unitOfOrder",
+    "unitOfOrderRouting",
+    "distributed",
+    "loadBalancingPolicy",
+    "forwardingPolicy",
+    "unitOfWorkHandlingPolicy",
+    "forwardDelay",
+    "duplicateWindowMs",
+)
 """Attributes of a destination that its clients and brokers act on."""
 CHANGED_WAIT_S_MAX: Final = 20.0
 """Longest time that one question for changes waits; below the time after which a call counts as lost."""
@@ -58,9 +65,14 @@ class Registry:
         self._bell = asyncio.Event()
 
     def put(
-        self, key: Key, host: HostPort, *, auto: bool = False, owner: str | None = None,
+        self,
+        key: Key,
+        host: HostPort,
+        *,
+        auto: bool = False,
+        owner: str | None = None,
         attributes: Mapping[str, Any] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """A destination is there; what was auto-created and is created by an administrator is so no more."""
         new = key not in self.where
         self.where[key] = host

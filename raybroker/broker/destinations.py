@@ -46,9 +46,14 @@ class Destinations:
     """The destinations on the hosts of one broker."""
 
     def __init__(
-        self, config: ConfigView, registry: Registry, placement: Placement, templates: Templates,
-        quotas: Quotas, memory: Guarded,
-    ) -> None:  # fmt: skip
+        self,
+        config: ConfigView,
+        registry: Registry,
+        placement: Placement,
+        templates: Templates,
+        quotas: Quotas,
+        memory: Guarded,
+    ) -> None:
         self._memory = memory
         self._config = config
         self._registry = registry
@@ -71,9 +76,11 @@ class Destinations:
                 await self.update_destination(type, name, attributes)
 
         return await create_or(
-            if_exists, create=lambda: self._create(type, name, attributes), exists=lambda: key in self._registry.where,
+            if_exists,
+            create=lambda: self._create(type, name, attributes),
+            exists=lambda: key in self._registry.where,
             update=update,
-        )  # fmt: skip
+        )
 
     async def _create(self, type: str, name: str, attributes: Row) -> None:
         kind = check_destination_type(type)
@@ -184,7 +191,8 @@ class Destinations:
         hosts, error = ", ".join(sorted(why)), "; ".join(text for _, text in sorted(why.items()))
         return [
             {"name": name, "type": kind, "state": "UNKNOWN", "host": hosts, "error": error}
-            for kind, name in self._registry.away.awaited if why and type_ in (None, kind)
+            for kind, name in self._registry.away.awaited
+            if why and type_ in (None, kind)
         ]
 
     async def _rows(self, host: HostPort, keys: list[Key]) -> tuple[list[Row], str]:
@@ -249,8 +257,11 @@ class Destinations:
     def _chosen(self, type_: str | None, name: str | None, done: str) -> list[Key]:
         if name is None:
             self._registry.require_all_asked("every destination")
-            return [key for key in self._registry.keys(None if type_ is None else check_destination_type(type_))
-                    if key != DMQ]  # fmt: skip
+            return [
+                key
+                for key in self._registry.keys(None if type_ is None else check_destination_type(type_))
+                if key != DMQ
+            ]
         key, _ = self._known(named(type_, name), name)
         self._refuse_dmq(key, done)
         return [key]

@@ -43,9 +43,14 @@ class Ending:
     """
 
     def __init__(
-        self, config: ConfigView, services: ServiceAdministration, hosts: Callable[[], Iterable[HostPort]],
-        started_ms: int, *, broker: str,
-    ) -> None:  # fmt: skip
+        self,
+        config: ConfigView,
+        services: ServiceAdministration,
+        hosts: Callable[[], Iterable[HostPort]],
+        started_ms: int,
+        *,
+        broker: str,
+    ) -> None:
         self.end: End | None = None
         self.state = RUNNING
         self._config = config
@@ -90,8 +95,12 @@ class Ending:
         try:
             await asyncio.gather(*(_answer(host.stop_intake()) for host in self._hosts()))
             left = await self._finished()
-            log.info("[B1048] broker %s is %s: %d messages with consumers are not acknowledged", self._broker,
-                     self.state, left)  # fmt: skip
+            log.info(
+                "[B1048] broker %s is %s: %d messages with consumers are not acknowledged",
+                self._broker,
+                self.state,
+                left,
+            )
         finally:
             await end(self.state == RESTARTING)
 

@@ -103,10 +103,12 @@ class Forwarding:
     async def look(self) -> None:
         """Hand over what has waited for long enough."""
         due = [
-            (key, traits) for key, own in list(self._registry.traits.items())
-            if key[0] == "queue" and own.get("distributed")
+            (key, traits)
+            for key, own in list(self._registry.traits.items())
+            if key[0] == "queue"
+            and own.get("distributed")
             and (traits := self._registry.held_traits(key)).get("forwardDelay", -1) >= 0
-        ]  # fmt: skip
+        ]
         now_ns = self._clock.monotonic_ns()
         lonely: dict[Key, int] = {}
         for key, traits in due:

@@ -70,9 +70,15 @@ class Health:
     ``ask``: carries out its verbs. ``require_open`` raises while it takes no clients; a cluster gives it."""
 
     def __init__(
-        self, own: Callable[[], Row], hosts: Callable[[], Iterable[AskedHost]],
-        unasked: Callable[[], Mapping[str, str]], services: Services, ask: Ask, *, broker: str,
-    ) -> None:  # fmt: skip
+        self,
+        own: Callable[[], Row],
+        hosts: Callable[[], Iterable[AskedHost]],
+        unasked: Callable[[], Mapping[str, str]],
+        services: Services,
+        ask: Ask,
+        *,
+        broker: str,
+    ) -> None:
         self.require_open: Callable[[], None] = lambda: None
         self._own = own
         self._hosts = hosts
@@ -89,9 +95,7 @@ class Health:
         found[1:1] = [self._opened(), *self._listening(), *await self._addresses()]
         return self._listing(found)
 
-    async def check_services(
-        self, service: str | None = None, warn: Given = None, critical: Given = None
-    ) -> Listing:
+    async def check_services(self, service: str | None = None, warn: Given = None, critical: Given = None) -> Listing:
         limits = Limits(checks.OF_SERVICES, warn, critical)
         active = self._services.active()
         if service is not None and service not in active:
@@ -104,9 +108,7 @@ class Health:
         states = [*self._listening(), *await self._addresses(), *self._rules()]
         return self._listing([*states, *checks.of_services(rows, limits)])
 
-    async def check_destination(
-        self, type: str, name: str, warn: Given = None, critical: Given = None
-    ) -> list[Row]:
+    async def check_destination(self, type: str, name: str, warn: Given = None, critical: Given = None) -> list[Row]:
         return await check_destination(self._ask, type, name, warn, critical)
 
     async def live(self) -> list[Row]:
@@ -199,8 +201,9 @@ async def _oldest_s(ask: Ask, kind: str, name: str) -> float | None:
     ages = [
         float(row[OLDEST])
         for broker in await ask("metrics", {"names": name})
-        for row in broker["destinations"] if (row["type"], row["name"]) == (kind, name) and OLDEST in row
-    ]  # fmt: skip
+        for row in broker["destinations"]
+        if (row["type"], row["name"]) == (kind, name) and OLDEST in row
+    ]
     return round(max(ages), 1) if ages else None
 
 
@@ -213,7 +216,5 @@ class ClusterHealth:
     async def check_cluster(self) -> list[Row]:
         return checks.of_cluster(await self._ask("query_cluster", {}))
 
-    async def check_destination(
-        self, type: str, name: str, warn: Given = None, critical: Given = None
-    ) -> list[Row]:
+    async def check_destination(self, type: str, name: str, warn: Given = None, critical: Given = None) -> list[Row]:
         return await check_destination(self._ask, type, name, warn, critical)

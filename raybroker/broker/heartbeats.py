@@ -54,9 +54,14 @@ class Beats:
     """``learn`` asks a broker where it listens; ``receive`` takes what comes."""
 
     def __init__(
-        self, datagrams: Datagrams, clock: Clock, learn: Callable[[str], Awaitable[Place | None]],
-        receive: Callable[[Envelope], None], *, prefix: bytes = b"",
-    ) -> None:  # fmt: skip
+        self,
+        datagrams: Datagrams,
+        clock: Clock,
+        learn: Callable[[str], Awaitable[Place | None]],
+        receive: Callable[[Envelope], None],
+        *,
+        prefix: bytes = b"",
+    ) -> None:
         """``prefix``: what payloads of beats begin with; those that are taken come without."""
         self._datagrams = datagrams
         self._prefix = prefix
@@ -128,10 +133,18 @@ def encoded(envelope: Envelope, answer: Number) -> bytes:
     """A beat as bytes, with the number of the last one that came from its receiver."""
     beat = envelope.message
     assert isinstance(beat, Beat)
-    return json.dumps([
-        answer, envelope.sender, envelope.incarnation, envelope.to, _row(beat.claim), _row(beat.position), beat.joined,
-        beat.operating,
-    ]).encode()  # fmt: skip
+    return json.dumps(
+        [
+            answer,
+            envelope.sender,
+            envelope.incarnation,
+            envelope.to,
+            _row(beat.claim),
+            _row(beat.position),
+            beat.joined,
+            beat.operating,
+        ]
+    ).encode()
 
 
 def decoded(payload: bytes) -> tuple[Envelope, Number]:

@@ -74,4 +74,3 @@ async def found_among(
     if not found:
         require_whole(Listing((), missing), what)
     return found
-

@@ -17,7 +17,7 @@ async def create_or(
     exists: Callable[[], bool],
     update: Callable[[], Awaitable[None]],
 ) -> str:
-    """"created", "kept" or "updated".
+    """ "created", "kept" or "updated".
 
     ``create`` raises InvalidDestinationError when it is there, also when somebody else was faster; with "error" that is
     the answer. Raises ConfigError for another ``if_exists``.

@@ -112,9 +112,14 @@ class BrokerMemory:
         before, self.level = self.level, level
         log.log(
             logging.WARNING if level > before else logging.INFO,
-            "[B1089] memory level of broker %s is %s, it was %s: %d of %d MiB are used by %d processes", self._broker,
-            level.name, before.name, self.used_bytes // MIB, self.limit_bytes // MIB, len(self._processes()) + 1,
-        )  # fmt: skip
+            "[B1089] memory level of broker %s is %s, it was %s: %d of %d MiB are used by %d processes",
+            self._broker,
+            level.name,
+            before.name,
+            self.used_bytes // MIB,
+            self.limit_bytes // MIB,
+            len(self._processes()) + 1,
+        )
 
     def require(self, what: str) -> None:
         """Raises MemoryLowError at level red, where ``what`` would take more memory."""
@@ -127,9 +132,10 @@ class BrokerMemory:
 
     def row(self) -> dict[str, Any]:
         return {
-            "memory_level": self.level.name, "memory_used_bytes": self.used_bytes,
+            "memory_level": self.level.name,
+            "memory_used_bytes": self.used_bytes,
             "memory_limit_bytes": self.limit_bytes,
-        }  # fmt: skip
+        }
 
     def figures(self) -> dict[str, Any]:
         """For metrics."""

@@ -44,9 +44,14 @@ class Messages:
         self._registry = registry
 
     async def move_messages(
-        self, type: str, name: str, target: str, target_type: str | None = None,
-        selector: str | None = None, ids: list[str] | None = None,
-    ) -> int:  # fmt: skip
+        self,
+        type: str,
+        name: str,
+        target: str,
+        target_type: str | None = None,
+        selector: str | None = None,
+        ids: list[str] | None = None,
+    ) -> int:
         """Move messages to another destination, by default of the same type, with their ids; how many.
 
         Raises IllegalStateError unless consumers are paused or it is mq.sys.dmq, and ResourceAllocationError when the
@@ -68,9 +73,12 @@ class Messages:
         return _all_of(moved, why, f"{kind} {name}", f"were moved to {target_kind} {target}")
 
     async def retry_messages(
-        self, type: str = "queue", name: str = DEAD_MESSAGE_QUEUE, selector: str | None = None,
+        self,
+        type: str = "queue",
+        name: str = DEAD_MESSAGE_QUEUE,
+        selector: str | None = None,
         ids: list[str] | None = None,
-    ) -> int:  # fmt: skip
+    ) -> int:
         """Send dead messages back to where each died, as new messages; how many.
 
         One that died in a subscription of a topic goes to that alone. One whose destination or subscription does not
@@ -231,4 +239,3 @@ def _quoted(text: str) -> str:
 def _parts(ids: Sequence[str], size: int) -> Iterator[Sequence[str]]:
     for start in range(0, len(ids), size):
         yield ids[start : start + size]
-

@@ -94,13 +94,22 @@ class Publishing:
         now_ms, (ip, port) = self._clock.now_ms(), self.address
         kind, data = encode_body(body)
         properties = {
-            "type": name, "timestamp": now_ms, "brokerHost": ip, "brokerPort": port, "brokerAddress": f"{ip}:{port}",
+            "type": name,
+            "timestamp": now_ms,
+            "brokerHost": ip,
+            "brokerPort": port,
+            "brokerAddress": f"{ip}:{port}",
             "brokerName": self._measuring.broker,
-        }  # fmt: skip
+        }
         life_ms = self._config["imq.metrics.topic.timetolive"] * 1000
         self._next_seq += 1
         return encode_block(
-            [data], producer=self._producer, first_seq=self._next_seq, timestamp_ms=now_ms, kinds=kind,
-            persistent=self._config["imq.metrics.topic.persist"], headers=[encode_header(properties, None, None, None)],
+            [data],
+            producer=self._producer,
+            first_seq=self._next_seq,
+            timestamp_ms=now_ms,
+            kinds=kind,
+            persistent=self._config["imq.metrics.topic.persist"],
+            headers=[encode_header(properties, None, None, None)],
             expires=array("Q", [now_ms + life_ms]) if life_ms else None,
-        )  # fmt: skip
+        )

@@ -52,10 +52,19 @@ def controlled(config: ConfigView, service: str) -> bool:
 
 
 async def open_services(
-    config: ConfigView, administration: ServiceAdministration, asked: Asked, hosts: Callable[[], Iterable[HostPort]],
-    beside: Path | None, *, given: Callable[[], Row], hand: Hand, doors: Doors, clock: SystemClock,
-    near: Near | None = None, made: Kept | None = None,
-) -> ConnectionServices:  # fmt: skip
+    config: ConfigView,
+    administration: ServiceAdministration,
+    asked: Asked,
+    hosts: Callable[[], Iterable[HostPort]],
+    beside: Path | None,
+    *,
+    given: Callable[[], Row],
+    hand: Hand,
+    doors: Doors,
+    clock: SystemClock,
+    near: Near | None = None,
+    made: Kept | None = None,
+) -> ConnectionServices:
     """Listen as the configuration says; raises ConfigError when that cannot be done.
 
     ``administration``: learns what runs; ``beside``: the directory of the cluster's stores, None where nothing is
@@ -75,19 +84,31 @@ async def open_services(
     await asyncio.to_thread(users.users)
     passwords = await asyncio.to_thread(passwords_of, config, directory)
     authentication = Authentication(
-        config, ConnectionServices.active(config), users=users, directory=directory,
-        ldap_password=passwords.get(LDAP) or "", now_s=lambda: clock.monotonic_ns() / 1e9,
-    )  # fmt: skip
+        config,
+        ConnectionServices.active(config),
+        users=users,
+        directory=directory,
+        ldap_password=passwords.get(LDAP) or "",
+        now_s=lambda: clock.monotonic_ns() / 1e9,
+    )
     gateways = await _gateways(config, administration.broker, directory, clock.monotonic_ns, near)
     services = ConnectionServices(
-        config, Outside(asked, hosts, given, hand, doors), broker=administration.broker,
-        version=metadata.version("raybroker"), users=users, authentication=authentication, audit=administration.audit,
-        now_s=lambda: clock.now_ms() / 1e3, access=access, now_ns=clock.monotonic_ns,
-        client_ids=administration.client_ids, made=made,
+        config,
+        Outside(asked, hosts, given, hand, doors),
+        broker=administration.broker,
+        version=metadata.version("raybroker"),
+        users=users,
+        authentication=authentication,
+        audit=administration.audit,
+        now_s=lambda: clock.now_ms() / 1e3,
+        access=access,
+        now_ns=clock.monotonic_ns,
+        client_ids=administration.client_ids,
+        made=made,
         gateways=gateways,
         keystore=lambda: ServerTls.of(config, directory),
         certificates=CertificateUsers(directory / config["raybroker.tls.users.name"]),
-    )  # fmt: skip
+    )
     try:
         await services.start()
     except BaseException:
@@ -105,9 +126,7 @@ class Opening:
     failed  is told why they do not listen
     """
 
-    def __init__(
-        self, broker: str, open: Callable[[], Awaitable[None]], failed: Callable[[str], None]
-    ) -> None:
+    def __init__(self, broker: str, open: Callable[[], Awaitable[None]], failed: Callable[[str], None]) -> None:
         self._broker = broker
         self._open = open
         self._failed = failed

@@ -52,9 +52,15 @@ class PathService:
     """``frames``: what the log held when it was opened; ``failed``: the log cannot be written, and all ends."""
 
     def __init__(
-        self, frames: Sequence[bytes], file: Log, clock: Clock, *, lease_ms: int, live: Live,
+        self,
+        frames: Sequence[bytes],
+        file: Log,
+        clock: Clock,
+        *,
+        lease_ms: int,
+        live: Live,
         failed: Callable[[str], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._now_ms = MeasuredTime(clock).now_ms
         self._map = PathMap.load(frames, self._now_ms(), lease_ms=lease_ms)
         self._file = file

@@ -27,10 +27,15 @@ class Placement:
     ``quota_known(host, attributes)`` raises when it does not know the quota of these attributes."""
 
     def __init__(
-        self, config: ConfigView, registry: Registry, subscriptions: Subscriptions, make_host: MakeHost,
-        drop_host: DropHost, greet: Callable[[HostPort, bool], Awaitable[None]],
+        self,
+        config: ConfigView,
+        registry: Registry,
+        subscriptions: Subscriptions,
+        make_host: MakeHost,
+        drop_host: DropHost,
+        greet: Callable[[HostPort, bool], Awaitable[None]],
         quota_known: Callable[[HostPort, Row], Awaitable[None]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._config = config
         self._registry = registry
         self._subscriptions = subscriptions
@@ -107,8 +112,10 @@ class Placement:
                     log.warning(
                         "[B1165] queue %s was created automatically, and there is a topic of that name: a name alone is"
                         " a queue's; whoever means the topic writes topic:%s, or session.topic(%r)",
-                        key[1], key[1], key[1],
-                    )  # fmt: skip
+                        key[1],
+                        key[1],
+                        key[1],
+                    )
             self._registry.put(key, host, auto=automatic, owner=owner, attributes=attributes)
             return host
 

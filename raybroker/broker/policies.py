@@ -61,10 +61,14 @@ class Policies:
     itself; ``quotas``: those that policies may name."""
 
     def __init__(
-        self, saved: Saved | None, save: Save, hosts: Callable[[], Iterable[PolicyHost]],
-        destinations: Callable[[], Iterable[Key]], defaults: Callable[[Key], Row] = lambda key: {},
+        self,
+        saved: Saved | None,
+        save: Save,
+        hosts: Callable[[], Iterable[PolicyHost]],
+        destinations: Callable[[], Iterable[Key]],
+        defaults: Callable[[Key], Row] = lambda key: {},
         quotas: KnownQuotas | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._defaults = defaults
         self._quotas = quotas
         self._book = PolicyBook(policy_of(name, fields) for name, fields in (saved or {}).items())
@@ -84,14 +88,20 @@ class Policies:
         """Raises ConfigError for a bad name, one that exists, a bad pattern and attributes that cannot be."""
         await self.put(name, self.checked(name, pattern, attributes, apply_to, priority, operator).fields())
 
-    def checked(
-        self, name: str, pattern: str, attributes: Row, apply_to: str, priority: int, operator: bool
-    ) -> Policy:
+    def checked(self, name: str, pattern: str, attributes: Row, apply_to: str, priority: int, operator: bool) -> Policy:
         """A new policy; raises as :meth:`create_policy`."""
-        made = self._known(policy_of(name, {
-            "pattern": pattern, "applyTo": apply_to, "priority": priority, "operator": operator,
-            "attributes": attributes,
-        }))  # fmt: skip
+        made = self._known(
+            policy_of(
+                name,
+                {
+                    "pattern": pattern,
+                    "applyTo": apply_to,
+                    "priority": priority,
+                    "operator": operator,
+                    "attributes": attributes,
+                },
+            )
+        )
         if name in self._saved:
             raise ConfigError(f"policy {name!r} exists already; update or destroy it")
         if len(self._saved) >= POLICIES_MAX:
@@ -99,17 +109,29 @@ class Policies:
         return made
 
     async def update_policy(
-        self, name: str, changes: Row, pattern: str | None = None, apply_to: str | None = None,
-        priority: int | None = None, operator: bool | None = None, unset: Iterable[str] = (),
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        changes: Row,
+        pattern: str | None = None,
+        apply_to: str | None = None,
+        priority: int | None = None,
+        operator: bool | None = None,
+        unset: Iterable[str] = (),
+    ) -> None:
         """Raises ConfigError, and then nothing has changed."""
         after = self.changed(name, changes, pattern, apply_to, priority, operator, unset)
         await self.put(name, after.fields())
 
     def changed(
-        self, name: str, changes: Row, pattern: str | None, apply_to: str | None, priority: int | None,
-        operator: bool | None, unset: Iterable[str],
-    ) -> Policy:  # fmt: skip
+        self,
+        name: str,
+        changes: Row,
+        pattern: str | None,
+        apply_to: str | None,
+        priority: int | None,
+        operator: bool | None,
+        unset: Iterable[str],
+    ) -> Policy:
         """A policy after changes; raises ConfigError."""
         before = self.named(name).fields()
         attributes, gone = before["attributes"], set(unset)
@@ -239,9 +261,10 @@ class Policies:
         book = PolicyBook(policies)
         (row,) = (_row(policy, conflicts(policies)) for policy in policies if policy.name == name)
         governed = [
-            f"{kind} {destination}" for kind, destination in sorted(self._destinations())
+            f"{kind} {destination}"
+            for kind, destination in sorted(self._destinations())
             if any(policy is not None and policy.name == name for policy in book.of(kind, destination))
-        ]  # fmt: skip
+        ]
         return {**row, "destinations": governed}
 
 

@@ -36,9 +36,13 @@ class BrokerPools:
     ``quota``: the limits of a quota's pool."""
 
     def __init__(
-        self, config: ConfigView, hosts: Callable[[], Iterable[RecalledHost]], unasked: Callable[[], Iterable[str]],
-        now_ms: Callable[[], int], quota: Callable[[str], PoolLimits | None] = lambda pool: None,
-    ) -> None:  # fmt: skip
+        self,
+        config: ConfigView,
+        hosts: Callable[[], Iterable[RecalledHost]],
+        unasked: Callable[[], Iterable[str]],
+        now_ms: Callable[[], int],
+        quota: Callable[[str], PoolLimits | None] = lambda pool: None,
+    ) -> None:
         self._config = config
         self._hosts = hosts
         self._unasked = unasked

@@ -58,9 +58,15 @@ class Quotas:
     ``unasked``: hosts of which it is not known what they serve; ``templates``: rows of name and attributes."""
 
     def __init__(
-        self, saved: Saved | None, save: Save, hosts: Callable[[], Iterable[QuotaHost]],
-        unasked: Callable[[], Iterable[str]], templates: Callable[[], Awaitable[list[Row]]], *, broker: str,
-    ) -> None:  # fmt: skip
+        self,
+        saved: Saved | None,
+        save: Save,
+        hosts: Callable[[], Iterable[QuotaHost]],
+        unasked: Callable[[], Iterable[str]],
+        templates: Callable[[], Awaitable[list[Row]]],
+        *,
+        broker: str,
+    ) -> None:
         self._quotas: Saved = dict(saved or {})
         self._save = save
         self._hosts = hosts
@@ -199,14 +205,15 @@ class Quotas:
     async def query_quota(self, name: str) -> Row:
         """Raises ConfigError when there is none, ConnectionLostError when a host cannot be asked."""
         rows = await self._rows(name)
-        of_pools = [
-            {"broker": self._broker, **{key: row[key] for key in (*COUNTS, "destinations")}} for row in rows
-        ]  # fmt: skip
+        of_pools = [{"broker": self._broker, **{key: row[key] for key in (*COUNTS, "destinations")}} for row in rows]
         counts = {key: sum(row[key] for row in rows) for key in COUNTS}
         return {
-            "name": name, "attributes": dict(self.named(name)), "users": await self.users(name), **counts,
+            "name": name,
+            "attributes": dict(self.named(name)),
+            "users": await self.users(name),
+            **counts,
             "pools": of_pools,
-        }  # fmt: skip
+        }
 
     async def users(self, name: str) -> list[str]:
         """The destinations, templates and policies that refer to a quota, as text; raises ConnectionLostError when a

@@ -44,10 +44,16 @@ class Applying:
     list of brokers."""
 
     def __init__(
-        self, registry: Registry, placement: Placement, subscriptions: Subscriptions, templates: Templates,
-        quotas: Quotas, policies: Policies, locate: Callable[[str, str, bool], Awaitable[object]],
+        self,
+        registry: Registry,
+        placement: Placement,
+        subscriptions: Subscriptions,
+        templates: Templates,
+        quotas: Quotas,
+        policies: Policies,
+        locate: Callable[[str, str, bool], Awaitable[object]],
         brokers_changed: Callable[[], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._registry = registry
         self._placement = placement
         self._subscriptions = subscriptions
@@ -93,8 +99,12 @@ class Applying:
                 del have.destinations[key]
         for key, fields in list(have.subscriptions.items()):
             if key not in wanted.subscriptions and of_subscription(key) not in wanted.past:
-                log.warning("durable subscription %r of topic %s is not in the configuration change record, and"
-                            " orphaned: open or destroy it", key[1], fields["topic"])  # fmt: skip
+                log.warning(
+                    "durable subscription %r of topic %s is not in the configuration change record, and"
+                    " orphaned: open or destroy it",
+                    key[1],
+                    fields["topic"],
+                )
                 del have.subscriptions[key]
         partly = await self.apply(differences(have, wanted))
         self._brokers_changed()
@@ -177,8 +187,11 @@ class Applying:
             if self._may_be_away(key):
                 self._registry.away.awaited.add(key)
             elif self._is_local(key):
-                log.error("%s %s of the configuration change record is not made here: this broker has one for its own"
-                          " clients alone (isLocalOnly); destroy that one, and restart the broker", *key)  # fmt: skip
+                log.error(
+                    "%s %s of the configuration change record is not made here: this broker has one for its own"
+                    " clients alone (isLocalOnly); destroy that one, and restart the broker",
+                    *key,
+                )
             elif not self._placement.maybe_there(key) and attributes.get("hosting") == "shared":
                 many.append({"type": key[0], "name": key[1], "attributes": attributes})
             else:

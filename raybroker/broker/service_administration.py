@@ -186,9 +186,12 @@ class ServiceAdministration:
         decided = [(request, access.decide(known, request)) for request in _needed(services, connect, wanted)]
         request, decision = next((one for one in decided if not one[1].allowed), decided[-1])
         return {
-            "user": user, "request": str(request), "active": entry.active, "allowed": decision.allowed and entry.active,
+            "user": user,
+            "request": str(request),
+            "active": entry.active,
+            "allowed": decision.allowed and entry.active,
             "rule": decision.rule or "no rule speaks of the user",
-        }  # fmt: skip
+        }
 
 
 def _of_kind(name: str) -> str:

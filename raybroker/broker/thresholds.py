@@ -95,8 +95,12 @@ class BrokerThresholds:
             else:
                 log.warning(
                     "[B2167] broker %s holds %d %s, more than raybroker.system.%sThresholdHigh=%d; it slows producers",
-                    self._broker, held, of, of, high,
-                )  # fmt: skip
+                    self._broker,
+                    held,
+                    of,
+                    of,
+                    high,
+                )
         return any(self.over.values()) != before
 
     def row(self) -> dict[str, Any]:

@@ -93,9 +93,10 @@ class Transactions:
         if match is not None:
             rows, missing = await host_listing.each_host(self._registry, lambda host: host.transactions())
             found = [
-                (host, {**row, "host": host.key}) for host, row in rows
+                (host, {**row, "host": host.key})
+                for host, row in rows
                 if row["id"] == int(match["id"]) and match["host"] in (None, host.key)
-            ]  # fmt: skip
+            ]
             if not found:
                 silent = {host: why for host, why in missing.items() if match["host"] in (None, host)}
                 host_listing.require_whole(Listing((), silent), f"transaction {str(id)[:80]}")

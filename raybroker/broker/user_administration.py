@@ -43,11 +43,18 @@ class Users:
 
     async def list_users(self, verifiers: bool = False) -> Listing:
         users = await asyncio.to_thread(self._file().users)
-        return Listing([
-            {"broker": self._broker, "user": name, "group": entry.group, "active": entry.active,
-             **({"verifier": entry.verifier} if verifiers else {})}
-            for name, entry in sorted(users.items())
-        ])  # fmt: skip
+        return Listing(
+            [
+                {
+                    "broker": self._broker,
+                    "user": name,
+                    "group": entry.group,
+                    "active": entry.active,
+                    **({"verifier": entry.verifier} if verifiers else {}),
+                }
+                for name, entry in sorted(users.items())
+            ]
+        )
 
     async def set_user(self, name: str, verifier: str, group: str = "user", active: bool = True) -> UserChange:
         from raybroker.model.user import user_of

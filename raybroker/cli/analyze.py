@@ -29,16 +29,21 @@ Lake = Annotated[Path, typer.Argument(metavar="LAKE", help="Folder of scrapes, a
 
 def analyze(
     lake: Lake,
-    out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="The report; its JSON comes beside it.")
-    ] = Path("report.html"),
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The report; its JSON comes beside it.")] = Path(
+        "report.html"
+    ),
     since: Annotated[
         str | None, typer.Option("--since", metavar="TIME", help="From: 2026-11-21T12:00 (UTC), or 3d (ago).")
     ] = None,
     until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Up to, likewise.")] = None,
     master: Annotated[
-        str, typer.Option("--master", metavar="URL", help="A Spark master. Its workers need pandas and pyarrow, and "
-                          "share the lake and --tables (with --follow: --checkpoint) with this machine.")
+        str,
+        typer.Option(
+            "--master",
+            metavar="URL",
+            help="A Spark master. Its workers need pandas and pyarrow, and "
+            "share the lake and --tables (with --follow: --checkpoint) with this machine.",
+        ),
     ] = "local[*]",
     memory: Annotated[str, typer.Option("--memory", metavar="SIZE", help="Of Spark's driver.")] = "2g",
     conf: Annotated[
@@ -51,16 +56,22 @@ def analyze(
     follow: Annotated[bool, typer.Option("--follow", help="Raise alerts as the lake grows; end with Ctrl-C.")] = False,
     interval: Annotated[float, typer.Option("--interval", metavar="S", help="Of batches; --follow.", min=0.1)] = 5.0,
     checkpoint: Annotated[
-        Path | None, typer.Option(
-            "--checkpoint", metavar="DIR", help="With --follow: go on there, with the alerts that were up; --since "
-            "counts the first time only.")
+        Path | None,
+        typer.Option(
+            "--checkpoint",
+            metavar="DIR",
+            help="With --follow: go on there, with the alerts that were up; --since counts the first time only.",
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="With --follow: alerts as lines of JSON.")] = False,
     class_archive: Annotated[
-        bool, typer.Option("--class-archive/--no-class-archive", help="Keep Spark's classes in ~/.cache/raybroker, so "
-                           "that the next start is shorter.")
+        bool,
+        typer.Option(
+            "--class-archive/--no-class-archive",
+            help="Keep Spark's classes in ~/.cache/raybroker, so that the next start is shorter.",
+        ),
     ] = True,
-) -> None:  # fmt: skip
+) -> None:
     """Analyse the metrics of a cluster with Spark: raybroker analyze LAKE --out report.html
 
     The report is one HTML file with plots, and the findings as JSON beside it. Spark runs in this process unless
@@ -76,9 +87,18 @@ def analyze(
     from raybroker.analysis.run import analyze as run
 
     plan = Analysis(
-        lake, out, now, master, since_ms or 0, FOREVER_MS if until is None else time_ms("--until", until, now), tables,
-        None if step is None else _step_ms(step), memory, _settings(conf or []), class_archive,
-    )  # fmt: skip
+        lake,
+        out,
+        now,
+        master,
+        since_ms or 0,
+        FOREVER_MS if until is None else time_ms("--until", until, now),
+        tables,
+        None if step is None else _step_ms(step),
+        memory,
+        _settings(conf or []),
+        class_archive,
+    )
     if plan.since_ms >= plan.until_ms:
         raise UsageError("--since is not before --until")
     with _progress() as progress:
@@ -108,21 +128,31 @@ def collect(
     step: Annotated[str, typer.Option("--step", metavar="TIME", help="With --prometheus: the step.")] = "15s",
     token_file: Annotated[
         Path | None,
-        typer.Option("--token-file", metavar="FILE", help="With the token that endpoints, or the Prometheus server, "
-                     "ask for; read each time."),
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help="With the token that endpoints, or the Prometheus server, ask for; read each time.",
+        ),
     ] = None,
     trust: Annotated[
         Path | None,
-        typer.Option("--trust", metavar="FILE", help="Of https: certificates, or their authorities, that are accepted, "
-                     "as PEM (raybroker keytool export)."),
+        typer.Option(
+            "--trust",
+            metavar="FILE",
+            help="Of https: certificates, or their authorities, that are accepted, as PEM (raybroker keytool export).",
+        ),
     ] = None,
     server_name: Annotated[
-        str, typer.Option("--server-name", metavar="NAME", help="Of https: the name in the certificates, where it is "
-                          "not that of the address.")
+        str,
+        typer.Option(
+            "--server-name",
+            metavar="NAME",
+            help="Of https: the name in the certificates, where it is not that of the address.",
+        ),
     ] = "",
     compact: Annotated[bool, typer.Option("--compact", help="Put the files of past days together, and end.")] = False,
     cluster: Cluster = "default",
-) -> None:  # fmt: skip
+) -> None:
     """Write what brokers tell Prometheus into a lake, for raybroker analyze: raybroker collect LAKE"""
     from raybroker.analysis import export
     from raybroker.analysis.lake import date_of
@@ -134,9 +164,13 @@ def collect(
         return
     if prometheus is not None:
         written = _asked_prometheus(
-            lake, prometheus, time_ms("--since", since, now), now, duration_ms("--step", step),
+            lake,
+            prometheus,
+            time_ms("--since", since, now),
+            now,
+            duration_ms("--step", step),
             asking_of(token_file, trust, server_name),
-        )  # fmt: skip
+        )
         output.say(f"{lake}: {written} scrapes from {prometheus}")
         return
     given = _endpoints(url or [])
@@ -233,16 +267,22 @@ def _follow(
     if checkpoint is not None:
         claim(checkpoint, lake)
     elif not here:
-        raise UsageError(f"workers of {master} keep the state of alerts: name a folder that all of them, and this "
-                         "machine, share with --checkpoint DIR")  # fmt: skip
+        raise UsageError(
+            f"workers of {master} keep the state of alerts: name a folder that all of them, and this "
+            "machine, share with --checkpoint DIR"
+        )
     stop = threading.Event()
     with session.spark(master, archive=archive) as spark, _ended_by_signals(stop):
         if checkpoint is not None and not here:
             masters.check_workers(spark, lake.absolute(), checkpoint.absolute(), "--checkpoint")
         follower = Follower(
-            spark, lake, lambda batch: _show(batch, json=json), since_ms=since_ms, interval_s=interval_s,
+            spark,
+            lake,
+            lambda batch: _show(batch, json=json),
+            since_ms=since_ms,
+            interval_s=interval_s,
             checkpoint=checkpoint,
-        )  # fmt: skip
+        )
         output.say(f"following {lake}; end with Ctrl-C") if not json else None
         follow(follower, stop)
 

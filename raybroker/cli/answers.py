@@ -34,7 +34,7 @@ def show_one(row: Row, *, json: bool, shown: Callable[[Row], Row] = dict, **titl
 
 
 def things(count: int, what: str) -> str:
-    """"1 message", "2 messages"."""
+    """ "1 message", "2 messages"."""
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 

@@ -40,10 +40,19 @@ def bench(
 
     try:
         plan = LoadPlan(
-            queue=QUEUE, size_bytes=size, batch=batch, window=window, producers=producers, consumers=consumers,
-            persistent=persistent, prefetch=prefetch, rate_per_second=rate, duration_seconds=duration,
-            warmup_seconds=warmup, cluster=cluster,
-        )  # fmt: skip
+            queue=QUEUE,
+            size_bytes=size,
+            batch=batch,
+            window=window,
+            producers=producers,
+            consumers=consumers,
+            persistent=persistent,
+            prefetch=prefetch,
+            rate_per_second=rate,
+            duration_seconds=duration,
+            warmup_seconds=warmup,
+            cluster=cluster,
+        )
     except ConfigError as error:
         raise UsageError(str(error)) from None
     with connecting.administering(cluster) as admin:

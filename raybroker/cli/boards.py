@@ -13,9 +13,11 @@ from raybroker.cli.exits import Commands, Exit, UsageError
 from raybroker.system.clock import SystemClock
 
 app = typer.Typer(
-    cls=Commands, no_args_is_help=True, short_help="The boards of the metrics, drawn without Grafana.",
+    cls=Commands,
+    no_args_is_help=True,
+    short_help="The boards of the metrics, drawn without Grafana.",
     help="The boards of the metrics, which Grafana shows, drawn without it.",
-)  # fmt: skip
+)
 
 
 @app.callback()
@@ -36,9 +38,7 @@ def render(
         str, typer.Option("--destination", metavar="REGEX", help="The destinations that are shown.")
     ] = ".*",
     minutes: Annotated[float, typer.Option("--minutes", help="The time they show, up to now.", min=0.1)] = 15.0,
-    window: Annotated[
-        str, typer.Option("--window", metavar="TIME", help="What rates are over; a few scrapes.")
-    ] = "1m",
+    window: Annotated[str, typer.Option("--window", metavar="TIME", help="What rates are over; a few scrapes.")] = "1m",
     token_file: Annotated[
         Path | None, typer.Option("--token-file", metavar="FILE", help="With the token that the server asks for.")
     ] = None,

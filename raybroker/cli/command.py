@@ -67,13 +67,17 @@ def _habits(verb: str, own: Iterable[inspect.Parameter]) -> list[inspect.Paramet
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     return [
         inspect.Parameter(name, kind, default=False, annotation=annotation)
-        for name, annotation in wanted.items() if taken.isdisjoint(_texts(annotation))
+        for name, annotation in wanted.items()
+        if taken.isdisjoint(_texts(annotation))
     ]
 
 
 def _texts(annotation: Any) -> set[str]:
     """The words by which an option is given; typer takes the first of them for a default."""
     return {
-        text for meta in get_args(annotation)[1:] if isinstance(meta, OptionInfo)
-        for text in (meta.default, *(meta.param_decls or ())) if isinstance(text, str)
-    }  # fmt: skip
+        text
+        for meta in get_args(annotation)[1:]
+        if isinstance(meta, OptionInfo)
+        for text in (meta.default, *(meta.param_decls or ()))
+        if isinstance(text, str)
+    }

@@ -93,9 +93,7 @@ def _connect_outside(through: Way, service: str, broker: str | None) -> Any:
 
 
 @contextmanager
-def connected(
-    cluster: str, broker: str | None = None, *, started: bool = False, service: str = "jms"
-) -> Iterator[Any]:
+def connected(cluster: str, broker: str | None = None, *, started: bool = False, service: str = "jms") -> Iterator[Any]:
     """A connection for one command. ``service``: the one that it goes through, from outside the Ray cluster."""
     through = way.get()
     connection = connect(cluster, broker) if through is None else _connect_outside(through, service, broker)
@@ -152,9 +150,12 @@ def brokers(cluster: str) -> list[dict[str, Any]]:
         for other in others:
             if other["broker"] not in names:
                 found[other["broker"]] = {
-                    "broker": other["broker"], "cluster": cluster, "state": "DOWN", "refusal": other["reason"],
+                    "broker": other["broker"],
+                    "cluster": cluster,
+                    "state": "DOWN",
+                    "refusal": other["reason"],
                     "address": runtime.address(),
-                }  # fmt: skip
+                }
     return [found[name] for name in sorted(found)]
 
 
@@ -178,9 +179,13 @@ def explained(name: str, value: Any, origin: str) -> dict[str, Any]:
     except ConfigError:
         return row
     return {
-        **row, "default": setting.default, "unit": setting.unit, "allowed": setting.bounds(),
-        "live": setting.reload == "live", "meaning": setting.help,
-    }  # fmt: skip
+        **row,
+        "default": setting.default,
+        "unit": setting.unit,
+        "allowed": setting.bounds(),
+        "live": setting.reload == "live",
+        "meaning": setting.help,
+    }
 
 
 def _broker_names(cluster: str) -> list[str]:

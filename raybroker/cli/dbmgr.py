@@ -41,11 +41,13 @@ OfBroker = Annotated[
 Shared = Annotated[str, _what(STORE, TABLE)]
 
 app = typer.Typer(
-    cls=Commands, no_args_is_help=True, short_help="Tables in databases: messages, and the shared change record.",
+    cls=Commands,
+    no_args_is_help=True,
+    short_help="Tables in databases: messages, and the shared change record.",
     help="Tables in databases, which the cluster file or the environment name: tbl are those with the messages of "
-         "brokers (imq.persist.store = sql), sharecc_tbl is the one with the configuration change record that brokers "
-         "share instead of a master (imq.cluster.sharecc.persist.jdbc.url).",
-)  # fmt: skip
+    "brokers (imq.persist.store = sql), sharecc_tbl is the one with the configuration change record that brokers "
+    "share instead of a master (imq.cluster.sharecc.persist.jdbc.url).",
+)
 
 
 def _check(what: str, *words: str) -> None:
@@ -77,9 +79,11 @@ def _store(cluster: str | None, config: Path | None, broker: str | None) -> Any:
 
 @app.command()
 def create(
-    what: Annotated[str, _what(STORE, ALL, TABLE)], config: ClusterFile = None, broker: OfBroker = None,
+    what: Annotated[str, _what(STORE, ALL, TABLE)],
+    config: ClusterFile = None,
+    broker: OfBroker = None,
     cluster: Instance = None,
-) -> None:  # fmt: skip
+) -> None:
     """Make the tables, empty; with all also the database, by imq.persist.jdbc.postgresql.createdburl.
 
     raybroker dbmgr create tbl --config cluster.toml
@@ -96,9 +100,12 @@ def create(
 
 @app.command()
 def delete(
-    what: Annotated[str, _what(STORE, OLDER, TABLE)], config: ClusterFile = None, broker: OfBroker = None,
-    force: Force = False, cluster: Instance = None,
-) -> None:  # fmt: skip
+    what: Annotated[str, _what(STORE, OLDER, TABLE)],
+    config: ClusterFile = None,
+    broker: OfBroker = None,
+    force: Force = False,
+    cluster: Instance = None,
+) -> None:
     """Remove the tables and what is in them; oldtbl: those that older releases have left.
 
     Brokers that run and share the removed record refuse changes from then on.
@@ -120,9 +127,12 @@ def delete(
 
 @app.command()
 def recreate(
-    what: Shared, config: ClusterFile = None, broker: OfBroker = None, force: Force = False,
+    what: Shared,
+    config: ClusterFile = None,
+    broker: OfBroker = None,
+    force: Force = False,
     cluster: Instance = None,
-) -> None:  # fmt: skip
+) -> None:
     """Empty tables instead of those that there are; of the record: destinations stay on the brokers that have them."""
     _check(what, STORE, TABLE)
     if what == TABLE:
@@ -135,9 +145,7 @@ def recreate(
 
 
 @app.command()
-def query(
-    config: ClusterFile = None, broker: OfBroker = None, json: Json = False, cluster: Instance = None
-) -> None:
+def query(config: ClusterFile = None, broker: OfBroker = None, json: Json = False, cluster: Instance = None) -> None:
     """Show the tables with messages: version, id, address, user, whether they are there, hosts and sizes."""
     rows = _store(cluster, config, broker).query()
     if json:
@@ -147,9 +155,13 @@ def query(
         output.fields(without(row, "hosts"))
         if "hosts" in row:
             columns = {
-                "name": "host", "hosting": "hosting", "held": "open", "owner": "process", "blocks": "blocks",
+                "name": "host",
+                "hosting": "hosting",
+                "held": "open",
+                "owner": "process",
+                "blocks": "blocks",
                 "nbytes": "bytes",
-            }  # fmt: skip
+            }
             output.table(row["hosts"], columns, empty="no host has stored anything yet")
 
 
@@ -174,9 +186,13 @@ def backup(
 
 @app.command()
 def restore(
-    what: Shared, file: File, config: ClusterFile = None, broker: OfBroker = None, force: Force = False,
+    what: Shared,
+    file: File,
+    config: ClusterFile = None,
+    broker: OfBroker = None,
+    force: Force = False,
     cluster: Instance = None,
-) -> None:  # fmt: skip
+) -> None:
     """Put a backup in place of what there is; tables are made where there are none.
 
     Changes made since the backup are lost; of the record, also from 'backup cls': destinations that the backup does not
@@ -204,9 +220,12 @@ def restore(
 
 @app.command()
 def reset(
-    what: Annotated[str, _what(LOCK)], config: ClusterFile = None, broker: OfBroker = None, force: Force = False,
+    what: Annotated[str, _what(LOCK)],
+    config: ClusterFile = None,
+    broker: OfBroker = None,
+    force: Force = False,
     cluster: Instance = None,
-) -> None:  # fmt: skip
+) -> None:
     """Clear the locks of the tables with messages, when the broker that has them is gone for good with its machine.
 
     A host that lives all the same cannot write any more, and stops.
@@ -221,9 +240,11 @@ def reset(
 
 @app.command()
 def upgrade(
-    what: Annotated[str, _what(STORE)], config: ClusterFile = None, broker: OfBroker = None,
+    what: Annotated[str, _what(STORE)],
+    config: ClusterFile = None,
+    broker: OfBroker = None,
     cluster: Instance = None,
-) -> None:  # fmt: skip
+) -> None:
     """Bring tables with messages to the newest version that this release makes; releases before refuse them then.
 
     Tables are of version 1, and of version 2 from the first message on that was compressed where it is stored

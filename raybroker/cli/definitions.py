@@ -14,8 +14,10 @@ from raybroker.cli.objects import Json
 from raybroker.client.admin.admin import Admin
 from raybroker.model.listing import Row
 
-File = Annotated[str, typer.Argument(metavar="FILE", help="TOML, or JSON when its name ends in .json; - for standard "
-                                                          "input or output.")]  # fmt: skip
+File = Annotated[
+    str,
+    typer.Argument(metavar="FILE", help="TOML, or JSON when its name ends in .json; - for standard input or output."),
+]
 DONE: Final = {"create": "created", "update": "updated", "destroy": "destroyed"}
 
 
@@ -85,9 +87,14 @@ def import_definitions(
 
 
 def carry_out(
-    admin: Admin, given: Row, *, dry_run: bool = False, prune: bool = False, keep_going: bool = False,
+    admin: Admin,
+    given: Row,
+    *,
+    dry_run: bool = False,
+    prune: bool = False,
+    keep_going: bool = False,
     users: bool = False,
-) -> Row:  # fmt: skip
+) -> Row:
     """Import, by as many calls as it takes; the report of all of them."""
     done: list[Row] = []
     while True:

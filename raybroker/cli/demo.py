@@ -47,8 +47,15 @@ def demo(
     from raybroker.demo.run import DemoPlan, run_demo
 
     plan = DemoPlan(
-        rows=rows, producers=producers, consumers=consumers, kill=kill, store=store, json=json, cluster=cluster,
-        brokers=brokers, report=report,
-    )  # fmt: skip
+        rows=rows,
+        producers=producers,
+        consumers=consumers,
+        kill=kill,
+        store=store,
+        json=json,
+        cluster=cluster,
+        brokers=brokers,
+        report=report,
+    )
     if not run_demo(plan, join=connecting.find_ray(cluster) is not None):
         raise typer.Exit(Exit.REFUSED)

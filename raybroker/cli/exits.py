@@ -143,13 +143,20 @@ class Checks(Commands):
 
 OTHER_WORDS: Final = {
     **dict.fromkeys(("queue", "queues", "topic", "topics", "destination", "destinations", "q", "t"), "dst"),
-    **dict.fromkeys(("consumer", "consumers"), "con"), **dict.fromkeys(("broker", "brokers"), "bkr"),
-    **dict.fromkeys(("message", "messages"), "msg"), **dict.fromkeys(("transaction", "transactions"), "txn"),
-    **dict.fromkeys(("subscription", "subscriptions", "durables"), "dur"), **dict.fromkeys(("cluster",), "cls"),
+    **dict.fromkeys(("consumer", "consumers"), "con"),
+    **dict.fromkeys(("broker", "brokers"), "bkr"),
+    **dict.fromkeys(("message", "messages"), "msg"),
+    **dict.fromkeys(("transaction", "transactions"), "txn"),
+    **dict.fromkeys(("subscription", "subscriptions", "durables"), "dur"),
+    **dict.fromkeys(("cluster",), "cls"),
     **dict.fromkeys(("connection", "connections"), "cxn"),
     **dict.fromkeys(("schedule", "schedules"), "sch"),
-    **dict.fromkeys(("template", "templates"), "tpl"), "quotas": "quota", "policies": "policy",
+    **dict.fromkeys(("template", "templates"), "tpl"),
+    "quotas": "quota",
+    "policies": "policy",
     **dict.fromkeys(("publish", "put"), "send"),
-    **dict.fromkeys(("consume", "get"), "receive"), "start": "up", "stop": "down",
-}  # fmt: skip
+    **dict.fromkeys(("consume", "get"), "receive"),
+    "start": "up",
+    "stop": "down",
+}
 """What other programs call it → what it is called here."""

@@ -13,9 +13,15 @@ from raybroker.cli.objects import Force, Json, ask, attributes
 from raybroker.client.admin.admin import Admin
 
 COLUMNS: Final = {
-    "name": "name", "queue": "queue", "to": "to", "qos": "qos", "state": "state", "forwarded": "forwarded",
-    "retries": "retries", "error": "error",
-}  # fmt: skip
+    "name": "name",
+    "queue": "queue",
+    "to": "to",
+    "qos": "qos",
+    "state": "state",
+    "forwarded": "forwarded",
+    "retries": "retries",
+    "error": "error",
+}
 Name = Annotated[str, typer.Option("-n", "--name", metavar="NAME", help="Name of the agent.")]
 
 
@@ -44,9 +50,12 @@ def list_saf(admin: Admin, json: Json = False) -> None:
     """List forwarding agents."""
     rows = admin.list_forwardings()
     show_list(
-        rows, COLUMNS, empty="no agents", json=json,
+        rows,
+        COLUMNS,
+        empty="no agents",
+        json=json,
         shown=lambda row: {"forwarded": "", "retries": "", "error": "", **row},
-    )  # fmt: skip
+    )
 
 
 @command("query", "saf")

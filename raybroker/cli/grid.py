@@ -36,24 +36,47 @@ from raybroker.model.names import DestinationType
 from raybroker.model.settings import lookup
 
 DESTINATION_COLUMNS: Final = {
-    "name": "name", "type": "type", "state": "state", "messages": "messages", "unacknowledged": "unacked",
-    "active_consumers": "cons", "producers": "prod", "messages_in": "in", "messages_out": "out",
-}  # fmt: skip
+    "name": "name",
+    "type": "type",
+    "state": "state",
+    "messages": "messages",
+    "unacknowledged": "unacked",
+    "active_consumers": "cons",
+    "producers": "prod",
+    "messages_in": "in",
+    "messages_out": "out",
+}
 EFFECTIVE_COLUMNS: Final = {"attribute": "attribute", "value": "value", "origin": "origin"}
 STORED_COLUMNS: Final = {"type": "type", "name": "name", "blocks": "blocks", "bytes": "bytes"}
 COMPACTED_COLUMNS: Final = {
-    "host": "host", "freed_bytes": "given back", "reserved_bytes": "reserved", "used_bytes": "used",
-    "garbage_before": "garbage before", "garbage_bytes": "garbage", "ratio": "ratio %",
-}  # fmt: skip
+    "host": "host",
+    "freed_bytes": "given back",
+    "reserved_bytes": "reserved",
+    "used_bytes": "used",
+    "garbage_before": "garbage before",
+    "garbage_bytes": "garbage",
+    "ratio": "ratio %",
+}
 CONSUMER_COLUMNS: Final = {
-    "id": "id", "destination": "destination", "active": "active", "flow": "flow", "limit": "limit",
-    "granted": "granted", "unacknowledged": "unacked", "sent": "sent",
-}  # fmt: skip
+    "id": "id",
+    "destination": "destination",
+    "active": "active",
+    "flow": "flow",
+    "limit": "limit",
+    "granted": "granted",
+    "unacknowledged": "unacked",
+    "sent": "sent",
+}
 NOT_UP: Final = frozenset({"DOWN", "LEFT", "UNKNOWN", "FAILED", "STOPPED"})
 """States of a broker that is not there, or does nothing: what it stores waits."""
 BROKER_COLUMNS: Final = {
-    "broker": "broker", "cluster": "cluster", "state": "state", "role": "master", "pid": "pid", "address": "ray",
-}  # fmt: skip
+    "broker": "broker",
+    "cluster": "cluster",
+    "state": "state",
+    "role": "master",
+    "pid": "pid",
+    "address": "ray",
+}
 
 
 HELP_CHARS: Final = 76
@@ -268,9 +291,7 @@ def list_con(
 ) -> None:
     """List consumers: limit, granted, unacknowledged, sent."""
     rows = admin.list_consumers(destination, type)
-    show_list(
-        rows, CONSUMER_COLUMNS, empty="no consumers", json=json, shown=lambda row: {**row, "id": str(row["id"])}
-    )
+    show_list(rows, CONSUMER_COLUMNS, empty="no consumers", json=json, shown=lambda row: {**row, "id": str(row["id"])})
 
 
 @command("query", "con")
@@ -292,11 +313,12 @@ def list_bkr(cluster: Cluster = "default", json: Json = False) -> None:
     """
     rows = connecting.brokers(cluster)
     show_list(
-        rows, BROKER_COLUMNS, empty="no brokers", json=json,
-        shown=lambda row: {
-            **row, "pid": str(row.get("pid", "-")), "role": "yes" if row.get("is_master") else "-"
-        },
-    )  # fmt: skip
+        rows,
+        BROKER_COLUMNS,
+        empty="no brokers",
+        json=json,
+        shown=lambda row: {**row, "pid": str(row.get("pid", "-")), "role": "yes" if row.get("is_master") else "-"},
+    )
     absent = [row for row in rows if row["state"] in NOT_UP]
     for row in absent:
         why = row.get("refusal") or row.get("reason")
@@ -309,8 +331,13 @@ def list_bkr(cluster: Cluster = "default", json: Json = False) -> None:
 def query_bkr(
     admin: Admin,
     broker: Broker = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Each property: its value and origin, what it means, "
-                                                   "what may be set, and whether while brokers run.")] = False,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="Each property: its value and origin, what it means, what may be set, and whether while brokers run.",
+        ),
+    ] = False,
     cluster: Cluster = "default",
     json: Json = False,
 ) -> None:
@@ -323,8 +350,14 @@ def query_bkr(
             _explain(row)
         return
     found = admin.query_broker()
-    show_one(found, json=json, shown=lambda row: without(row, "hosts"), changed="changed by update bkr",
-             limits="limits of the broker", thresholds="thresholds of the broker")  # fmt: skip
+    show_one(
+        found,
+        json=json,
+        shown=lambda row: without(row, "hosts"),
+        changed="changed by update bkr",
+        limits="limits of the broker",
+        thresholds="thresholds of the broker",
+    )
     for host in found["hosts"] if not json else ():
         output.fields(without(host, "host"), title=f"host {host['host']}")
 

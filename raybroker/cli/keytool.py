@@ -30,16 +30,21 @@ KeystoreFile = Annotated[
 ]
 PassFile = Annotated[
     Path | None,
-    typer.Option("--passfile", metavar="FILE",
-                 help=f"Passfile whose {KEYSTORE} encrypts the key; without it that of the configuration, if enabled."),
+    typer.Option(
+        "--passfile",
+        metavar="FILE",
+        help=f"Passfile whose {KEYSTORE} encrypts the key; without it that of the configuration, if enabled.",
+    ),
 ]
 Replace = Annotated[bool, typer.Option("--replace", help="Replace a keystore that is there.")]
 
 app = typer.Typer(
-    cls=Commands, no_args_is_help=True, short_help="The key and certificate of TLS services.",
+    cls=Commands,
+    no_args_is_help=True,
+    short_help="The key and certificate of TLS services.",
     help="The private key and certificate of the services ssljms and ssladmin, as one PEM file that its owner alone "
-         "may read. Brokers on several machines each have theirs.",
-)  # fmt: skip
+    "may read. Brokers on several machines each have theirs.",
+)
 
 
 def _place(
@@ -82,8 +87,12 @@ def _rows(pem: bytes) -> list[dict[str, object]]:
 def make(
     name: Annotated[
         list[str],
-        typer.Option("-n", "--name", metavar="HOST",
-                     help="Host name or address by which clients reach the broker. Repeatable; the first is the CN."),
+        typer.Option(
+            "-n",
+            "--name",
+            metavar="HOST",
+            help="Host name or address by which clients reach the broker. Repeatable; the first is the CN.",
+        ),
     ],
     days: Annotated[int, typer.Option("--days", help="How long the certificate is good.")] = 365,
     organisation: Annotated[str, typer.Option("--organisation", metavar="O", help="Its organisation.")] = "",
@@ -101,9 +110,7 @@ def make(
     path, password = _place(file, passfile, config, cluster)
     _require_free(path, replace)
     now = keystore.instant(SystemClock().now_ms())
-    pem = keystore.self_signed(
-        name, days=days, now=now, organisation=organisation, key_type=key, password=password
-    )  # fmt: skip
+    pem = keystore.self_signed(name, days=days, now=now, organisation=organisation, key_type=key, password=password)
     _written(path, pem, password, json)
 
 
@@ -112,8 +119,11 @@ def import_pem(
     key: Annotated[Path, typer.Option("--key", metavar="FILE", help="The private key as PEM.")],
     chain: Annotated[
         Path | None,
-        typer.Option("--chain", metavar="FILE",
-                     help="Its certificate and those of the authorities above it; without it they are beside the key."),
+        typer.Option(
+            "--chain",
+            metavar="FILE",
+            help="Its certificate and those of the authorities above it; without it they are beside the key.",
+        ),
     ] = None,
     key_passfile: Annotated[
         Path | None,
@@ -132,16 +142,12 @@ def import_pem(
     path, password = _place(file, passfile, config, cluster)
     _require_free(path, replace)
     given = password_in(key_passfile, "--key-passfile") if key_passfile is not None else None
-    pem = keystore.combined(
-        _read(key, "--key"), _read(chain or key, "--chain"), given=given, password=password
-    )  # fmt: skip
+    pem = keystore.combined(_read(key, "--key"), _read(chain or key, "--chain"), given=given, password=password)
     _written(path, pem, password, json)
 
 
 @app.command()
-def show(
-    file: KeystoreFile = None, config: ClusterFile = None, cluster: Instance = None, json: Json = False
-) -> None:
+def show(file: KeystoreFile = None, config: ClusterFile = None, cluster: Instance = None, json: Json = False) -> None:
     """Show the certificate of the keystore, and the chain above it; no password is needed."""
     path, _ = _place(file, None, config, cluster)
     rows = _rows(_read(path, "keystore"))
@@ -156,8 +162,10 @@ def show(
 @app.command()
 def export(
     to: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Where the certificate goes.")],
-    file: KeystoreFile = None, config: ClusterFile = None, cluster: Instance = None,
-) -> None:  # fmt: skip
+    file: KeystoreFile = None,
+    config: ClusterFile = None,
+    cluster: Instance = None,
+) -> None:
     """Write the certificate without its key, for clients to trust: raybroker keytool export -o trust.pem"""
     from raybroker.security import keystore
 

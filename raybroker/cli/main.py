@@ -109,10 +109,25 @@ for function, short in (
 ):
     app.command(short_help=short)(reachable(function) if function in OUTSIDE else function)
 groups.attach(
-    app, (
-        grid, subscriptions, schedules, forwarding, transactions, templates, quotas, policies, definitions, stored,
-        cluster, metrics, services, ending, checking, pools,
-    )
+    app,
+    (
+        grid,
+        subscriptions,
+        schedules,
+        forwarding,
+        transactions,
+        templates,
+        quotas,
+        policies,
+        definitions,
+        stored,
+        cluster,
+        metrics,
+        services,
+        ending,
+        checking,
+        pools,
+    ),
 )
 
 

@@ -42,7 +42,11 @@ def _type_of_destination(text: str) -> str:
 DestinationType = Annotated[
     str,
     typer.Option(
-        "-t", "--type", "--destination-type", metavar="q|t", help="Type of the destination: queue or topic.",
+        "-t",
+        "--type",
+        "--destination-type",
+        metavar="q|t",
+        help="Type of the destination: queue or topic.",
         parser=_type_of_destination,
     ),
 ]
@@ -217,12 +221,19 @@ def _show(message: Any, json: bool) -> None:
     body = message.body
     if json:
         row = {
-            "id": message.id, "body": plain_body(body), "properties": message.properties,
-            "timestamp": message.timestamp, "persistent": message.persistent, "redelivered": message.redelivered,
-            "delivery_count": message.delivery_count, "correlation_id": message.correlation_id,
-            "reply_to": message.reply_to, "type": message.type, "priority": message.priority,
+            "id": message.id,
+            "body": plain_body(body),
+            "properties": message.properties,
+            "timestamp": message.timestamp,
+            "persistent": message.persistent,
+            "redelivered": message.redelivered,
+            "delivery_count": message.delivery_count,
+            "correlation_id": message.correlation_id,
+            "reply_to": message.reply_to,
+            "type": message.type,
+            "priority": message.priority,
             "expiration": message.expiration,
-        }  # fmt: skip
+        }
         print(json_library.dumps(row, default=_for_json))
     elif isinstance(body, bytes | bytearray | memoryview):
         sys.stdout.flush()

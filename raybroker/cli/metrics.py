@@ -30,36 +30,66 @@ from raybroker.system.clock import SystemClock
 
 SERVICE: Final = "jms"
 _MESSAGES: Final = {
-    "numMsgsIn": "msgs in", "numMsgsOut": "msgs out", "msgBytesIn": "bytes in", "msgBytesOut": "bytes out",
-}  # fmt: skip
-_PACKETS: Final = {"numPktsIn": "pkts in", "numPktsOut": "pkts out", "pktBytesIn": "pkt bytes in",
-                   "pktBytesOut": "pkt bytes out"}  # fmt: skip
+    "numMsgsIn": "msgs in",
+    "numMsgsOut": "msgs out",
+    "msgBytesIn": "bytes in",
+    "msgBytesOut": "bytes out",
+}
+_PACKETS: Final = {
+    "numPktsIn": "pkts in",
+    "numPktsOut": "pkts out",
+    "pktBytesIn": "pkt bytes in",
+    "pktBytesOut": "pkt bytes out",
+}
 _HELD: Final = {
-    "numMsgs": "msgs", "peakNumMsgs": "peak", "avgNumMsgs": "avg", "totalMsgBytes": "bytes",
-    "peakTotalMsgBytes": "peak bytes", "avgTotalMsgBytes": "avg bytes", "peakMsgBytes": "largest",
-}  # fmt: skip
+    "numMsgs": "msgs",
+    "peakNumMsgs": "peak",
+    "avgNumMsgs": "avg",
+    "totalMsgBytes": "bytes",
+    "peakTotalMsgBytes": "peak bytes",
+    "avgTotalMsgBytes": "avg bytes",
+    "peakMsgBytes": "largest",
+}
 _CONSUMERS: Final = {
-    "numActiveConsumers": "active", "peakNumActiveConsumers": "peak active", "avgNumActiveConsumers": "avg active",
-    "numBackupConsumers": "backup", "peakNumBackupConsumers": "peak backup", "avgNumBackupConsumers": "avg backup",
-}  # fmt: skip
+    "numActiveConsumers": "active",
+    "peakNumActiveConsumers": "peak active",
+    "avgNumActiveConsumers": "avg active",
+    "numBackupConsumers": "backup",
+    "peakNumBackupConsumers": "peak backup",
+    "avgNumBackupConsumers": "avg backup",
+}
 _DISK: Final = {"diskReserved": "reserved", "diskUsed": "used", "diskUtilizationRatio": "used %"}
 _CONNECTIONS: Final = {
-    "numConnections": "connections", "totalMemory": "memory", "freeMemory": "free", "maxMemory": "most",
+    "numConnections": "connections",
+    "totalMemory": "memory",
+    "freeMemory": "free",
+    "maxMemory": "most",
     "threads": "threads",
-}  # fmt: skip
+}
 DESTINATION_KINDS: Final = {"ttl": {**_MESSAGES, **_HELD}, "rts": _MESSAGES, "con": _CONSUMERS, "dsk": _DISK}
 BROKER_KINDS: Final = {"ttl": {**_MESSAGES, **_PACKETS}, "rts": {**_MESSAGES, **_PACKETS}, "cxn": _CONNECTIONS}
 
 _CARRIED: Final = {
-    "messages_in": "msgs in", "messages_out": "msgs out", "message_bytes_in": "bytes in",
-    "message_bytes_out": "bytes out", "packets_in": "pkts in", "packets_out": "pkts out",
-    "packet_bytes_in": "pkt bytes in", "packet_bytes_out": "pkt bytes out",
-}  # fmt: skip
+    "messages_in": "msgs in",
+    "messages_out": "msgs out",
+    "message_bytes_in": "bytes in",
+    "message_bytes_out": "bytes out",
+    "packets_in": "pkts in",
+    "packets_out": "pkts out",
+    "packet_bytes_in": "pkt bytes in",
+    "packet_bytes_out": "pkt bytes out",
+}
 SERVICE_KINDS_SHOWN: Final = {
-    "ttl": _CARRIED, "rts": _CARRIED,
-    "cxn": {"state": "state", "connections": "connections", "connections_max": "at most", "accepted": "accepted",
-            "refused": "refused"},
-}  # fmt: skip
+    "ttl": _CARRIED,
+    "rts": _CARRIED,
+    "cxn": {
+        "state": "state",
+        "connections": "connections",
+        "connections_max": "at most",
+        "accepted": "accepted",
+        "refused": "refused",
+    },
+}
 CONNECTION_KINDS: Final = {"ttl": _CARRIED, "rts": _CARRIED, "cxn": {"producers": "prod", "consumers": "cons"}}
 
 Interval = Annotated[float, typer.Option("-int", "--interval", metavar="S", help="Between looks.", min=0.05)]
@@ -69,18 +99,24 @@ Kind = Annotated[str, typer.Option("-m", "--metrics", metavar="KIND", help="What
 
 @groups["metrics"].command("dst")
 def metrics_dst(
-    name: Name, type: Type = "q", kind: Kind = "ttl", interval: Interval = 5.0, samples: Samples = -1,
-    cluster: Cluster = "default", json: Json = False,
-) -> None:  # fmt: skip
+    name: Name,
+    type: Type = "q",
+    kind: Kind = "ttl",
+    interval: Interval = 5.0,
+    samples: Samples = -1,
+    cluster: Cluster = "default",
+    json: Json = False,
+) -> None:
     """Show counts of one destination, again and again: raybroker metrics dst -t q -n orders -m rts"""
     columns = _columns(kind, DESTINATION_KINDS)
 
     def look(admin: Any) -> dict[str, dict[str, Any]]:
         found = {
             row["broker"]: destination_body(one)
-            for row in admin.metrics(name) for one in row["destinations"]
+            for row in admin.metrics(name)
+            for one in row["destinations"]
             if (one["type"], one["name"]) == (type, name)
-        }  # fmt: skip
+        }
         if not found:
             raise InvalidDestinationError(f"{type} {name!r} does not exist")
         return found
@@ -91,9 +127,12 @@ def metrics_dst(
 @groups["metrics"].command("bkr")
 def metrics_bkr(
     broker: Annotated[str | None, typer.Option("-n", "--name", metavar="BROKER", help="Only this one.")] = None,
-    kind: Kind = "ttl", interval: Interval = 5.0, samples: Samples = -1, cluster: Cluster = "default",
+    kind: Kind = "ttl",
+    interval: Interval = 5.0,
+    samples: Samples = -1,
+    cluster: Cluster = "default",
     json: Json = False,
-) -> None:  # fmt: skip
+) -> None:
     """Show counts of the brokers, again and again: raybroker metrics bkr -m cxn"""
     _brokers(broker, kind, interval, samples, cluster, json)
 
@@ -101,9 +140,12 @@ def metrics_bkr(
 @groups["metrics"].command("svc")
 def metrics_svc(
     name: Annotated[str, typer.Option("-n", "--name", metavar="SERVICE", help="A connection service.")] = SERVICE,
-    kind: Kind = "ttl", interval: Interval = 5.0, samples: Samples = -1, cluster: Cluster = "default",
+    kind: Kind = "ttl",
+    interval: Interval = 5.0,
+    samples: Samples = -1,
+    cluster: Cluster = "default",
     json: Json = False,
-) -> None:  # fmt: skip
+) -> None:
     """Show counts of a connection service: raybroker metrics svc -n jms -m ttl
 
     Messages and packets are those of its clients, since the hosts were started; -m cxn: how many clients it has.
@@ -126,9 +168,12 @@ def metrics_cxn(
     id: Annotated[
         str | None, typer.Option("-n", "--id", metavar="ID", help="The id that list cxn shows; without it: all.")
     ] = None,
-    kind: Kind = "ttl", interval: Interval = 5.0, samples: Samples = -1, cluster: Cluster = "default",
+    kind: Kind = "ttl",
+    interval: Interval = 5.0,
+    samples: Samples = -1,
+    cluster: Cluster = "default",
     json: Json = False,
-) -> None:  # fmt: skip
+) -> None:
     """Show what clients of connection services send and get: raybroker metrics cxn -n ID -m rts
 
     What clients inside the Ray cluster carry is not counted one by one: metrics bkr has all of it.
@@ -137,9 +182,8 @@ def metrics_cxn(
 
     def look(admin: Any) -> dict[str, dict[str, Any]]:
         rows = {
-            row["id"]: row for row in admin.list_connections()
-            if id in (None, row["id"]) and row["service"] != INSIDE
-        }  # fmt: skip
+            row["id"]: row for row in admin.list_connections() if id in (None, row["id"]) and row["service"] != INSIDE
+        }
         if id is not None and not rows:
             raise InvalidDestinationError(f"there is no connection {id!r}; list cxn shows those there are")
         return rows
@@ -171,9 +215,14 @@ def _columns(kind: str, kinds: dict[str, dict[str, str]]) -> dict[str, str]:
 
 
 def _show(
-    look: Callable[[Any], dict[str, dict[str, Any]]], kind: str, columns: dict[str, str], interval: float, samples: int,
-    cluster: str, json: bool,
-) -> None:  # fmt: skip
+    look: Callable[[Any], dict[str, dict[str, Any]]],
+    kind: str,
+    columns: dict[str, str],
+    interval: float,
+    samples: int,
+    cluster: str,
+    json: bool,
+) -> None:
     """One table a look; rates begin with the second."""
     clock, pause = SystemClock(), threading.Event()
     with connecting.administering(cluster) as admin:
@@ -205,8 +254,9 @@ _NAMES: Final = ("broker", "id", "user")
 def _rates(row: dict[str, Any], before: dict[str, Any], seconds: float, columns: dict[str, str]) -> dict[str, Any]:
     rates = {
         key: round(max(row[key] - before.get(key, row[key]), 0) / max(seconds, 1e-3), 1)
-        for key in columns if key not in _NAMES
-    }  # fmt: skip
+        for key in columns
+        if key not in _NAMES
+    }
     return {**{key: row[key] for key in _NAMES if key in row}, **rates}
 
 

@@ -33,18 +33,37 @@ OBJECTS: Final[dict[str, str]] = {
 VERBS: Final = ("create", "list", "query", "update", "destroy", "purge", "pause", "resume", "compact", "metrics")
 """The verbs that every object could have."""
 OWN_VERBS: Final = (
-    "commit", "rollback", "delete", "move", "retry", "export", "import", "reload", "changemaster", "backup", "restore",
-    "reset", "adopt", "skip", "quiesce", "unquiesce", "shutdown", "restart", "check",
-)  # fmt: skip
+    "commit",
+    "rollback",
+    "delete",
+    "move",
+    "retry",
+    "export",
+    "import",
+    "reload",
+    "changemaster",
+    "backup",
+    "restore",
+    "reset",
+    "adopt",
+    "skip",
+    "quiesce",
+    "unquiesce",
+    "shutdown",
+    "restart",
+    "check",
+)
 """The verbs of transactions, of messages, of the cluster, of counts and of checks alone."""
 
-Cluster = Annotated[
-    str, typer.Option("--cluster", metavar="C", help="Name of the cluster.")
-]
+Cluster = Annotated[str, typer.Option("--cluster", metavar="C", help="Name of the cluster.")]
 Instance = Annotated[
     str | None,
-    typer.Option("--cluster", metavar="C", help="Name of the cluster; without it imq.instancename, else default.",
-                 show_default=False),
+    typer.Option(
+        "--cluster",
+        metavar="C",
+        help="Name of the cluster; without it imq.instancename, else default.",
+        show_default=False,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Name = Annotated[str, typer.Option("-n", "--name", metavar="NAME", help="Name of the destination.")]
@@ -57,7 +76,7 @@ Attributes = Annotated[
 Force = Annotated[bool, typer.Option("-f", "--force", help="Do not ask; needed without a terminal.")]
 TopicOption = Annotated[str | None, typer.Option("-d", "--destination", metavar="TOPIC", help="Only of this topic.")]
 Selector = Annotated[
-    str | None, typer.Option("-s", "--selector", metavar="SQL", help="Only messages that match, such as \"price > 5\".")
+    str | None, typer.Option("-s", "--selector", metavar="SQL", help='Only messages that match, such as "price > 5".')
 ]
 Ids = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="This message. Repeatable.")]
 

@@ -30,11 +30,24 @@ def error(text: str) -> None:
 
 
 OBJECTS: Final = {
-    "destination": "dst", "broker": "bkr", "consumer": "con", "subscription": "dur", "transaction": "txn",
-    "message": "msg", "template": "tpl", "quota": "quota", "policy": "policy", "policie": "policy", "schedule": "sch",
-    "forwarding": "saf", "service": "svc", "connection": "cxn", "cluster": "cls", "store": "store",
+    "destination": "dst",
+    "broker": "bkr",
+    "consumer": "con",
+    "subscription": "dur",
+    "transaction": "txn",
+    "message": "msg",
+    "template": "tpl",
+    "quota": "quota",
+    "policy": "policy",
+    "policie": "policy",
+    "schedule": "sch",
+    "forwarding": "saf",
+    "service": "svc",
+    "connection": "cxn",
+    "cluster": "cls",
+    "store": "store",
     "definition": "definitions",
-}  # fmt: skip
+}
 """What verbs of ``conn.admin()`` are about → the objects of commands."""
 _VERB: Final = re.compile(
     r"\b(create|list|query|update|destroy|purge|pause|resume|commit|rollback|delete|move|retry|skip|export|import|adopt"
@@ -119,9 +132,13 @@ def rich_table(rows: Sequence[Row], columns: Mapping[str, str], title: str | Non
     from rich.table import Table
 
     made = Table(
-        box=box.SIMPLE_HEAD, title=title, title_justify="left", header_style="bold", pad_edge=False,
+        box=box.SIMPLE_HEAD,
+        title=title,
+        title_justify="left",
+        header_style="bold",
+        pad_edge=False,
         padding=(0, 1, 0, 0),
-    )  # fmt: skip
+    )
     for key, heading in columns.items():
         number = all(isinstance(row.get(key), int | float) for row in rows)
         width = max((len(cell(row.get(key))) for row in rows), default=0)

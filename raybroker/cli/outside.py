@@ -58,17 +58,20 @@ way: ContextVar[Way | None] = ContextVar("raybroker_cli_way", default=None)
 Address = Annotated[
     str | None,
     typer.Option(
-        "-b", "--broker-address", metavar="HOST:PORT",
+        "-b",
+        "--broker-address",
+        metavar="HOST:PORT",
         help="From outside the Ray cluster: the broker's port mapper, or mqtcp://host:port of a service.",
     ),
-]  # fmt: skip
+]
 OPTIONS: Final = {
     _ADDRESS: Address,
     "outside_user": Annotated[str | None, typer.Option("-u", "--user", metavar="NAME", help="The user, with -b.")],
     "outside_passfile": Annotated[
         Path | None,
         typer.Option(
-            "--passfile", metavar="FILE",
+            "--passfile",
+            metavar="FILE",
             help="File with the user's password: alone in its first line, or imq.imqcmd.password=…; else it is asked.",
         ),
     ],
@@ -81,22 +84,37 @@ OPTIONS: Final = {
     ],
     "outside_define": Annotated[
         list[str] | None,
-        typer.Option("-D", metavar="ATTR=VALUE", help="With -b: an attribute of the connection, such as "
-                     "raybroker.client.tls.trust=FILE. Repeatable."),
+        typer.Option(
+            "-D",
+            metavar="ATTR=VALUE",
+            help="With -b: an attribute of the connection, such as raybroker.client.tls.trust=FILE. Repeatable.",
+        ),
     ],
     "first_timeout": Annotated[
         float | None,
-        typer.Option("-rtm", metavar="S", min=0.001, max=86_400, show_default=False,
-                     help=f"How long to wait for an answer first, {FIRST_S:g} s with -rtr; then twice, three times as "
-                     "long and so on."),
+        typer.Option(
+            "-rtm",
+            metavar="S",
+            min=0.001,
+            max=86_400,
+            show_default=False,
+            help=f"How long to wait for an answer first, {FIRST_S:g} s with -rtr; then twice, three times as "
+            "long and so on.",
+        ),
     ],
     "further_waits": Annotated[
         int | None,
-        typer.Option("-rtr", metavar="N", min=0, max=1000, show_default=False,
-                     help=f"How many times to wait longer, {RETRIES} with -rtm; the request is sent once. Without both "
-                     "the broker's own limits hold."),
+        typer.Option(
+            "-rtr",
+            metavar="N",
+            min=0,
+            max=1000,
+            show_default=False,
+            help=f"How many times to wait longer, {RETRIES} with -rtm; the request is sent once. Without both "
+            "the broker's own limits hold.",
+        ),
     ],
-}  # fmt: skip
+}
 
 
 def reachable(function: Callable[..., Any]) -> Callable[..., Any]:

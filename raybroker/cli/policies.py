@@ -17,12 +17,21 @@ from raybroker.client.admin.admin import Admin
 from raybroker.model.listing import Row
 
 COLUMNS: Final = {
-    "name": "name", "kind": "kind", "pattern": "pattern", "applyTo": "apply to", "priority": "priority",
+    "name": "name",
+    "kind": "kind",
+    "pattern": "pattern",
+    "applyTo": "apply to",
+    "priority": "priority",
     "attributes": "attributes",
-}  # fmt: skip
+}
 CONFLICT_COLUMNS: Final = {
-    "name": "name", "other": "other", "kind": "kind", "priority": "priority", "example": "both match", "holds": "holds",
-}  # fmt: skip
+    "name": "name",
+    "other": "other",
+    "kind": "kind",
+    "priority": "priority",
+    "example": "both match",
+    "holds": "holds",
+}
 PolicyName = Annotated[str, typer.Option("-n", "--name", metavar="NAME", help="Name of the policy.")]
 PATTERN_HELP: Final = "Names of destinations: * is one segment, ** one or more, > any number: 'orders>', '*.dead'."
 PRIORITY_HELP: Final = "Of the policies that match, the highest holds."
@@ -77,10 +86,18 @@ def list_policy(
 def _conflicts(rows: list[Row]) -> list[Row]:
     """Each pair once; of equal priorities the first name of the alphabet holds."""
     return [
-        {"name": row["name"], "other": other, "kind": _kind(row), "priority": row["priority"], "example": example,
-         "holds": row["name"]}
-        for row in rows for other, example in sorted(row["conflicts"].items()) if row["name"] < other
-    ]  # fmt: skip
+        {
+            "name": row["name"],
+            "other": other,
+            "kind": _kind(row),
+            "priority": row["priority"],
+            "example": example,
+            "holds": row["name"],
+        }
+        for row in rows
+        for other, example in sorted(row["conflicts"].items())
+        if row["name"] < other
+    ]
 
 
 def _kind(row: Row) -> str:
@@ -119,9 +136,11 @@ def update_policy(
     """Change a policy, all or nothing: raybroker update policy -n small -o maxNumMsgs=2000 --unset useDMQ"""
     changes: dict[str, Any] = dict(attributes(option))
     fields: dict[str, Any] = {
-        "pattern": pattern, "apply_to": apply_to.value if apply_to is not None else None, "priority": priority,
+        "pattern": pattern,
+        "apply_to": apply_to.value if apply_to is not None else None,
+        "priority": priority,
         "operator": operator,
-    }  # fmt: skip
+    }
     if not changes and not unset and all(value is None for value in fields.values()):
         raise UsageError("update policy: nothing to change; give -o attribute=value, --unset, -p, --priority or others")
     admin.update_policy(name, unset=unset or (), **fields, **changes)

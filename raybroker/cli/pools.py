@@ -15,10 +15,18 @@ from raybroker.cli.outside import way
 from raybroker.client.admin.admin import Admin
 
 COLUMNS: Final = {
-    "pool": "pool", "function": "function", "type": "type", "name": "destination", "subscription": "subscription",
-    "instances": "instances", "running": "running", "scaling": "scaling", "messages": "messages", "state": "state",
+    "pool": "pool",
+    "function": "function",
+    "type": "type",
+    "name": "destination",
+    "subscription": "subscription",
+    "instances": "instances",
+    "running": "running",
+    "scaling": "scaling",
+    "messages": "messages",
+    "state": "state",
     "reason": "reason",
-}  # fmt: skip
+}
 Name = Annotated[str, typer.Option("-n", "--name", metavar="NAME", help="Name of the pool.")]
 
 

@@ -16,19 +16,25 @@ from raybroker.model.listing import Row
 
 COLUMNS: Final = {"name": "name", "attributes": "attributes"}
 POOLS: Final = {
-    "broker": "broker", "messages": "messages", "bytes": "bytes", "waiting": "waiting", "refused": "refused",
+    "broker": "broker",
+    "messages": "messages",
+    "bytes": "bytes",
+    "waiting": "waiting",
+    "refused": "refused",
     "destinations": "destinations",
-}  # fmt: skip
+}
 SUCH_AS: Final = "MessagesMaximum=1000"
 QuotaName = Annotated[str, typer.Option("-n", "--name", metavar="NAME", help="Name of the quota.")]
 Options = Annotated[
     list[str] | None,
     typer.Option(
-        "-o", "--option", metavar="ATTR=VALUE",
+        "-o",
+        "--option",
+        metavar="ATTR=VALUE",
         help="MessagesMaximum, BytesMaximum (-1 is no limit), Policy (FIFO, Preemptive), Shared (true, false). "
         "Repeatable.",
     ),
-]  # fmt: skip
+]
 
 
 @command("create", "quota")

@@ -73,11 +73,20 @@ def _command(port: int, others: list[int]) -> list[str]:
     # Without grpc Ray serves no Ray Client and refuses the option; with it, its fixed port may be another Ray's.
     client_port = [f"--ray-client-server-port={client}"] if importlib.util.find_spec("grpc") else []
     return [
-        sys.executable, "-c", "from ray.scripts.scripts import main; main()", "start", "--head", "--block",
-        f"--port={port}", "--include-dashboard=false", "--disable-usage-stats",
-        *client_port, f"--dashboard-agent-listen-port={agent}",
-        f"--dashboard-agent-grpc-port={agent_grpc}", f"--runtime-env-agent-port={runtime_env}",
-    ]  # fmt: skip
+        sys.executable,
+        "-c",
+        "from ray.scripts.scripts import main; main()",
+        "start",
+        "--head",
+        "--block",
+        f"--port={port}",
+        "--include-dashboard=false",
+        "--disable-usage-stats",
+        *client_port,
+        f"--dashboard-agent-listen-port={agent}",
+        f"--dashboard-agent-grpc-port={agent_grpc}",
+        f"--runtime-env-agent-port={runtime_env}",
+    ]
 
 
 def write_token(path: Path) -> Path:

@@ -59,9 +59,12 @@ def _show(report: Any) -> None:
             f" entries {lost.first_seq} to {lost.end_seq - 1}{known} ({lost.why})"
         )
     columns = {
-        "type": "type", "name": "name", "lost_blocks": "lost blocks", "kept_messages": "kept",
+        "type": "type",
+        "name": "name",
+        "lost_blocks": "lost blocks",
+        "kept_messages": "kept",
         "maybe_again": "maybe again",
-    }  # fmt: skip
+    }
     output.table(report.destinations, columns, empty="no destination is known")
     for row in report.destinations:
         if row["definition_lost"]:

@@ -15,9 +15,15 @@ from raybroker.client.admin.admin import Admin
 from raybroker.model.listing import Row
 
 COLUMNS: Final = {
-    "id": "id", "type": "type", "destination": "destination", "schedule": "schedule", "timezone": "timezone",
-    "fired": "fired", "next": "next", "state": "state",
-}  # fmt: skip
+    "id": "id",
+    "type": "type",
+    "destination": "destination",
+    "schedule": "schedule",
+    "timezone": "timezone",
+    "fired": "fired",
+    "next": "next",
+    "state": "state",
+}
 ScheduleId = Annotated[str, typer.Option("-n", "--id", metavar="ID", help="The id that list sch shows.")]
 
 

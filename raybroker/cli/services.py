@@ -19,12 +19,24 @@ from raybroker.model.setting_services import SERVICE_KINDS
 from raybroker.wire.port_map import MAPPER
 
 SERVICE_COLUMNS: Final = {
-    "service": "service", "kind": "kind", "protocol": "protocol", "port": "port", "state": "state",
-    "connections": "connections", "accepted": "accepted", "refused": "refused", "broker": "broker",
-}  # fmt: skip
+    "service": "service",
+    "kind": "kind",
+    "protocol": "protocol",
+    "port": "port",
+    "state": "state",
+    "connections": "connections",
+    "accepted": "accepted",
+    "refused": "refused",
+    "broker": "broker",
+}
 CONNECTION_COLUMNS: Final = {
-    "id": "id", "user": "user", "service": "service", "producers": "prod", "consumers": "cons", "host": "host",
-}  # fmt: skip
+    "id": "id",
+    "user": "user",
+    "service": "service",
+    "producers": "prod",
+    "consumers": "cons",
+    "host": "host",
+}
 SERVICES: Final = ", ".join(SERVICE_KINDS)
 KNOWN: Final = (*SERVICE_KINDS, MAPPER)
 OfService = Annotated[
@@ -204,9 +216,13 @@ def destroy_cxn(
     hosts of all brokers; those that do not answer are named, and the command fails.
     """
     given = {
-        "service": service, "user": user, "address": address, "client_id": client_id, "destination": destination,
+        "service": service,
+        "user": user,
+        "address": address,
+        "client_id": client_id,
+        "destination": destination,
         "consumer": consumer,
-    }  # fmt: skip
+    }
     wanted = {name: value for name, value in given.items() if value is not None}
     if (id is None) == (not wanted):
         raise UsageError("destroy cxn: name one with -n, or say which with --by, --from, -d and so on; not both")

@@ -24,9 +24,15 @@ from raybroker.model.names import DEAD_COMMENT, DEAD_EXCEPTION, DEAD_MESSAGE_QUE
 from raybroker.wire.native.frames import CONTROL_BYTES_MAX
 
 COLUMNS: Final = {
-    "id": "id", "state": "state", "time": "time", "priority": "prio", "delivery_count": "deliveries", "size": "bytes",
-    "preview": "body", "why": "cause",
-}  # fmt: skip
+    "id": "id",
+    "state": "state",
+    "time": "time",
+    "priority": "prio",
+    "delivery_count": "deliveries",
+    "size": "bytes",
+    "preview": "body",
+    "why": "cause",
+}
 LESS: Final = ("size", "priority", "delivery_count", "state")
 """What a narrow terminal leaves out, in this order, so that id, time, body and cause stay: --json has all."""
 PREVIEW_CHARS: Final = 40
@@ -82,9 +88,11 @@ def _shown(row: Row) -> Row:
     body = row["body"]
     text = body if isinstance(body, str) else repr(body)
     return {
-        **row, "time": moment(row["timestamp"]), "preview": _cut(text, PREVIEW_CHARS),
+        **row,
+        "time": moment(row["timestamp"]),
+        "preview": _cut(text, PREVIEW_CHARS),
         "why": _cut(_why_dead(row["properties"]), WHY_CHARS),
-    }  # fmt: skip
+    }
 
 
 def _cut(text: str, most: int) -> str:

@@ -13,9 +13,16 @@ from raybroker.cli.objects import Force, Json, Selector, TopicOption, ask
 from raybroker.client.admin.admin import Admin
 
 COLUMNS: Final = {
-    "name": "name", "client_id": "client id", "topic": "topic", "state": "state", "messages": "messages",
-    "consumers": "cons", "shared": "shared", "durable": "durable", "selector": "selector",
-}  # fmt: skip
+    "name": "name",
+    "client_id": "client id",
+    "topic": "topic",
+    "state": "state",
+    "messages": "messages",
+    "consumers": "cons",
+    "shared": "shared",
+    "durable": "durable",
+    "selector": "selector",
+}
 SubscriptionName = Annotated[str, typer.Option("-n", "--name", metavar="NAME", help="Name of the subscription.")]
 ClientID = Annotated[
     str | None, typer.Option("-c", "--client-id", metavar="ID", help="Client id it belongs to; none: it has none.")
@@ -33,9 +40,7 @@ def create_dur(
     no_local: Annotated[bool, typer.Option("--no-local", help="Nothing that its own connection sends.")] = False,
 ) -> None:
     """Make a durable subscription before a client opens it: raybroker create dur -n audit -d prices -c billing"""
-    admin.create_subscription(
-        name, topic, client_id=client_id, shared=shared, selector=selector, no_local=no_local
-    )
+    admin.create_subscription(name, topic, client_id=client_id, shared=shared, selector=selector, no_local=no_local)
     output.say(f"created subscription {name} of topic {topic}")
 
 
@@ -44,9 +49,12 @@ def list_dur(admin: Admin, topic: TopicOption = None, json: Json = False) -> Non
     """List subscriptions: messages that wait in each, and whether somebody uses it."""
     rows = admin.list_subscriptions(topic)
     show_list(
-        rows, COLUMNS, empty="no subscriptions", json=json,
+        rows,
+        COLUMNS,
+        empty="no subscriptions",
+        json=json,
         shown=lambda row: {**row, "state": "ACTIVE" if row["active"] else "INACTIVE"},
-    )  # fmt: skip
+    )
 
 
 @command("purge", "dur")

@@ -13,9 +13,15 @@ from raybroker.model.sizes import MIB
 from raybroker.system.clock import SystemClock
 
 COLUMNS: Final = {
-    "name": "name", "type": "type", "messages": "messages", "in_per_second": "in/s", "out_per_second": "out/s",
-    "active_consumers": "consumers", "unacknowledged": "unacked", "redelivered": "redelivered",
-}  # fmt: skip
+    "name": "name",
+    "type": "type",
+    "messages": "messages",
+    "in_per_second": "in/s",
+    "out_per_second": "out/s",
+    "active_consumers": "consumers",
+    "unacknowledged": "unacked",
+    "redelivered": "redelivered",
+}
 
 
 def top(

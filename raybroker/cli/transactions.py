@@ -14,9 +14,14 @@ from raybroker.client.admin.admin import Admin
 from raybroker.model.listing import Row
 
 COLUMNS: Final = {
-    "id": "id", "kind": "kind", "state": "state", "client_id": "client id", "messages": "messages", "acks": "acks",
+    "id": "id",
+    "kind": "kind",
+    "state": "state",
+    "client_id": "client id",
+    "messages": "messages",
+    "acks": "acks",
     "created": "created",
-}  # fmt: skip
+}
 TransactionId = Annotated[str, typer.Option("-n", "--id", metavar="ID", help="The id that list txn shows.")]
 
 
@@ -62,4 +67,3 @@ def rollback_txn(admin: Admin, id: TransactionId, force: Force = False) -> None:
     ask(force, f"rollback transaction {id} against its manager?")
     admin.rollback_transaction(id)
     output.say(f"rolled back transaction {id}")
-

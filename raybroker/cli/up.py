@@ -27,14 +27,26 @@ PORT_LOOK_S: Final = 0.5
 PORT_MAPPER: Final = "imq.portmapper.port"
 Named = Annotated[
     str | None,
-    typer.Option("--name", "--cluster", "-n", help="Name of the cluster; without it imq.instancename, else default.",
-                 metavar="C", show_default=False),
-]  # fmt: skip
+    typer.Option(
+        "--name",
+        "--cluster",
+        "-n",
+        help="Name of the cluster; without it imq.instancename, else default.",
+        metavar="C",
+        show_default=False,
+    ),
+]
 Port = Annotated[
     int | None,
-    typer.Option("--port", "-p", metavar="PORT", min=0, max=PORT_MAX,
-                 help=f"Of the port mapper; sets {PORT_MAPPER}. Brokers of one machine need one each."),
-]  # fmt: skip
+    typer.Option(
+        "--port",
+        "-p",
+        metavar="PORT",
+        min=0,
+        max=PORT_MAX,
+        help=f"Of the port mapper; sets {PORT_MAPPER}. Brokers of one machine need one each.",
+    ),
+]
 Name = Annotated[str, typer.Option("--name", "--cluster", "-n", help="Name of the cluster.", metavar="C")]
 
 
@@ -57,16 +69,20 @@ def up(
     ] = None,
     passfile: Annotated[
         Path | None,
-        typer.Option("--passfile", metavar="FILE", help="The brokers' passfile; sets imq.passfile.enabled, .dirpath "
-                                                        "and .name."),
+        typer.Option(
+            "--passfile", metavar="FILE", help="The brokers' passfile; sets imq.passfile.enabled, .dirpath and .name."
+        ),
     ] = None,
     dbuser: Annotated[
         str | None, typer.Option("--dbuser", metavar="NAME", help="Sets imq.persist.jdbc.postgresql.user.")
     ] = None,
     definitions: Annotated[
         str | None,
-        typer.Option("--definitions", metavar="FILE", help="Then create and change what differs from this file, as "
-                                                           "import definitions does."),
+        typer.Option(
+            "--definitions",
+            metavar="FILE",
+            help="Then create and change what differs from this file, as import definitions does.",
+        ),
     ] = None,
 ) -> None:
     """Start a cluster of brokers, or what of it does not run, and a Ray for it if none can be reached.
@@ -195,9 +211,7 @@ def _flags(passfile: Path | None, dbuser: str | None, port: int | None, define: 
         flags.append(f"{PORT_MAPPER}={port}")
     if passfile is not None:
         path = passfile.expanduser().absolute()
-        flags += [
-            "imq.passfile.enabled=true", f"imq.passfile.dirpath={path.parent}", f"imq.passfile.name={path.name}"
-        ]  # fmt: skip
+        flags += ["imq.passfile.enabled=true", f"imq.passfile.dirpath={path.parent}", f"imq.passfile.name={path.name}"]
     return flags
 
 
@@ -231,9 +245,7 @@ def _say_how_to_go_on(name: str, place: places.Place) -> None:
 
 def down(
     name: Name = "default",
-    broker: Annotated[
-        str | None, typer.Option(help="Stop this broker alone; the others go on.", metavar="B")
-    ] = None,
+    broker: Annotated[str | None, typer.Option(help="Stop this broker alone; the others go on.", metavar="B")] = None,
 ) -> None:
     """Stop a cluster cleanly, or one broker of it; what was acknowledged stays in its stores.
 

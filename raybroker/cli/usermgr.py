@@ -36,20 +36,23 @@ PasswordFile = Annotated[
 Hash = Annotated[
     str,
     typer.Option(
-        "--hash", metavar="scram|argon2",
+        "--hash",
+        metavar="scram|argon2",
         help="What is kept of the password: scram, for logins by digest and by basic; argon2, for basic alone.",
     ),
-]  # fmt: skip
+]
 UsersFile = Annotated[
     Path | None,
     typer.Option("--file", metavar="FILE", help="The file of users; without it that of the cluster's brokers here."),
 ]
 
 app = typer.Typer(
-    cls=Commands, no_args_is_help=True, short_help="Users of the connection services.",
+    cls=Commands,
+    no_args_is_help=True,
+    short_help="Users of the connection services.",
     help="Users of the connection services, by which programs outside the Ray cluster come in. Brokers on several "
-         "machines each read the file of theirs.",
-)  # fmt: skip
+    "machines each read the file of theirs.",
+)
 
 
 def _users(file: Path | None, config: Path | None, cluster: str | None) -> UserFile:
@@ -136,8 +139,9 @@ def list_users(
     users = _users(file, config, cluster)
     rows = [
         {"user": name, "group": row.group, "active": row.active}
-        for name, row in sorted(users.users().items()) if user in (None, name)
-    ]  # fmt: skip
+        for name, row in sorted(users.users().items())
+        if user in (None, name)
+    ]
     if user is not None and not rows:
         raise ConfigError(f"there is no user {user!r} in {users.path}")
     show_list(rows, COLUMNS, empty=f"no users in {users.path}", json=json)

@@ -42,14 +42,13 @@ _TEXT_MAX: Final = 65_536
 
 ARGUMENTS: Final[Mapping[str, Argument]] = {
     # Messages.
-    "properties": Argument(
-        or_none(mapping), "a mapping of names to bool, int, float, str or None", MessageFormatError
-    ),
+    "properties": Argument(or_none(mapping), "a mapping of names to bool, int, float, str or None", MessageFormatError),
     "correlation_id": Argument(or_none(text(0, _TEXT_MAX)), "a text, or None", MessageFormatError),
     "type": Argument(or_none(text(0, _TEXT_MAX)), "a text, or None", MessageFormatError),
     "persistent": Argument(or_none(truth), f"{TRUTH}, or None for the default", MessageFormatError),
     "priority": Argument(
-        or_none(whole(0, PRIORITY_MAX)), f"a whole number from 0 to {PRIORITY_MAX}, or None for the default",
+        or_none(whole(0, PRIORITY_MAX)),
+        f"a whole number from 0 to {PRIORITY_MAX}, or None for the default",
         MessageFormatError,
     ),
     "ttl_ms": Argument(or_none(whole(0, OVERRIDE_MS_MAX)), f"{_MS}, or None for the default", MessageFormatError),
@@ -57,11 +56,13 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
         or_none(whole(0, OVERRIDE_MS_MAX)), f"{_MS}, or None for the default", MessageFormatError
     ),
     "unit_of_order": Argument(
-        or_none(is_unit_name), f"a text of 1 to {UNIT_CHARS_MAX} characters, or None for the default",
+        or_none(is_unit_name),
+        f"a text of 1 to {UNIT_CHARS_MAX} characters, or None for the default",
         MessageFormatError,
     ),
     "dedup_id": Argument(
-        or_none(text(1, DEDUP_ID_CHARS_MAX)), f"a text of 1 to {DEDUP_ID_CHARS_MAX} characters, or None",
+        or_none(text(1, DEDUP_ID_CHARS_MAX)),
+        f"a text of 1 to {DEDUP_ID_CHARS_MAX} characters, or None",
         MessageFormatError,
     ),
     "schedule": Argument(or_none(text(1, 1_024)), "a text such as '@every 10s' or '0 8 * * MON-FRI', or None"),
@@ -90,12 +91,8 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
     "ack_timeout_ms": Argument(
         or_none(whole(LEASE_MS_MIN, INT_MAX)), f"None for no deadline, or {LEASE_MS_MIN} to {INT_MAX}"
     ),
-    "name": Argument(
-        text(1, NAME_CHARS_MAX), f"a text of 1 to {NAME_CHARS_MAX} characters", InvalidDestinationError
-    ),
-    "timeout": Argument(
-        or_none(_timeout), f"a number of seconds from 0 to {TIMEOUT_S_MAX}, or None to wait for ever"
-    ),
+    "name": Argument(text(1, NAME_CHARS_MAX), f"a text of 1 to {NAME_CHARS_MAX} characters", InvalidDestinationError),
+    "timeout": Argument(or_none(_timeout), f"a number of seconds from 0 to {TIMEOUT_S_MAX}, or None to wait for ever"),
     "max": Argument(whole(1, INT_MAX), f"a whole number from 1 to {INT_MAX}"),
     "handler": Argument(or_none(callable), "something that can be called, or None for nobody"),
     "reason": Argument(
@@ -107,15 +104,24 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
 }
 """Argument → what it may be, in all methods of connections, sessions, producers, consumers and messages."""
 
-ELSEWHERE: Final = frozenset({
-    "body", "bodies",  # encoded at once, by content.bodies
-    "destination", "reply_to", "topic", "queue",  # client.destinations
-    "serializer",  # client.producer.body_encoding
-    "client_id",  # model.names
-    "listener", "retry_on", "reject_on", "backoff",  # client.listener.handler
-    "most",  # of inflated_bytes: where it ends to count, which any number may say
-    "options",  # by the names of what they are passed on to
-})  # fmt: skip
+ELSEWHERE: Final = frozenset(
+    {
+        "body",
+        "bodies",  # encoded at once, by content.bodies
+        "destination",
+        "reply_to",
+        "topic",
+        "queue",  # client.destinations
+        "serializer",  # client.producer.body_encoding
+        "client_id",  # model.names
+        "listener",
+        "retry_on",
+        "reject_on",
+        "backoff",  # client.listener.handler
+        "most",  # of inflated_bytes: where it ends to count, which any number may say
+        "options",  # by the names of what they are passed on to
+    }
+)
 """Arguments whose check is more than a look at the value: the module that makes something of them does it."""
 
 _NUMBERS: Final[frozenset[type]] = frozenset((int, float))

@@ -128,12 +128,20 @@ class LoopbackDirectory:
         config = self._live = LiveConfig(self._config, kept.properties)
         pages = directory_of(config, self._store, f"{LocalHost.key}-{os.getpid()}-{entropy.token(4).hex()}")
         self._service = LocalHost(
-            store, clock, config, token=self._token, incarnation=incarnation, broker=LocalHost.key,
-            forgotten=self._forget, lease=self._lease, quotas=kept.quotas, policies=kept.policies,
+            store,
+            clock,
+            config,
+            token=self._token,
+            incarnation=incarnation,
+            broker=LocalHost.key,
+            forgotten=self._forget,
+            lease=self._lease,
+            quotas=kept.quotas,
+            policies=kept.policies,
             disk=None if sql else self._store,
             paging=partial(_paging_files, pages, config["raybroker.paging.file_bytes"]) if pages is not None else None,
             bodies=bodies,
-        )  # fmt: skip
+        )
         await self._start_host(sql=sql)
         undo.pop_all()
         undo.push_async_callback(self._service.close)  # With its store.
@@ -154,12 +162,15 @@ class LoopbackDirectory:
             config,
             make_host=make_host,
             drop_host=drop_host,
-            templates=kept.templates, save_templates=partial(save, "templates"),
-            quotas=kept.quotas, save_quotas=partial(save, "quotas"),
-            policies=kept.policies, save_policies=partial(save, "policies"),
+            templates=kept.templates,
+            save_templates=partial(save, "templates"),
+            quotas=kept.quotas,
+            save_quotas=partial(save, "quotas"),
+            policies=kept.policies,
+            save_policies=partial(save, "policies"),
             save_properties=partial(save, "properties"),
             memory=host.host.memory,
-        )  # fmt: skip
+        )
         await self._broker.placement.adopt(host)
         await self._broker.placement.ready()
         undo.callback(self._loops.close)
@@ -172,12 +183,18 @@ class LoopbackDirectory:
             from raybroker.broker.opening_services import Alone, hand_within, open_services
 
             self._services = await open_services(
-                config, self._broker.services, Alone(self._broker, self._broker.registry.has),
-                lambda: self._broker.registry.hosts, self._store, given=self._given,
-                hand=hand_within(security_directory(config, self._store)), doors=self._doors, clock=clock,
+                config,
+                self._broker.services,
+                Alone(self._broker, self._broker.registry.has),
+                lambda: self._broker.registry.hosts,
+                self._store,
+                given=self._given,
+                hand=hand_within(security_directory(config, self._store)),
+                doors=self._doors,
+                clock=clock,
                 near=_Near(self._service, self._io) if IN_BROKER in map(config.__getitem__, _HOSTINGS) else None,
                 made=self._made(),
-            )  # fmt: skip
+            )
         self._io.settle(1)
 
     async def _start_host(self, *, sql: bool) -> None:
@@ -225,10 +242,18 @@ class LoopbackDirectory:
                 f" SQLite (store=…), or say where the database is ({' or '.join(URLS.values())})"
             )
         return open_store(
-            self._config, self._store or Path(), cluster=LocalHost.key, broker=LocalHost.key, host=LocalHost.key,
-            hosting=LocalHost.hosting, holder="", monotonic_ns=clock.monotonic_ns, sleep=clock.sleep,
-            report=partial(LOG.warning, "%s"), password=store_password(self._config, self._store),
-        )  # fmt: skip
+            self._config,
+            self._store or Path(),
+            cluster=LocalHost.key,
+            broker=LocalHost.key,
+            host=LocalHost.key,
+            hosting=LocalHost.hosting,
+            holder="",
+            monotonic_ns=clock.monotonic_ns,
+            sleep=clock.sleep,
+            report=partial(LOG.warning, "%s"),
+            password=store_password(self._config, self._store),
+        )
 
     def _given(self) -> dict[str, Any]:
         return {**{name: value for name, value, _ in self._config.given}, **self._live.changed}
@@ -237,7 +262,7 @@ class LoopbackDirectory:
         """No other broker has services."""
         return {}
 
-    def _forget(self, type: str, name: str) -> None:  # noqa: A002 - as everywhere
+    def _forget(self, type: str, name: str) -> None:
         self._broker.placement.forget(type, name)
 
     async def _lease(self, row: dict[str, Any]) -> dict[str, Any]:
@@ -394,9 +419,13 @@ def _join(name: str) -> _Named | None:
 
 
 def _named_core(
-    name: str, store: Path | None, properties: Mapping[str, object], config: Config | None, client_id: str | None,
+    name: str,
+    store: Path | None,
+    properties: Mapping[str, object],
+    config: Config | None,
+    client_id: str | None,
     io: IoThread,
-) -> ConnectionCore:  # fmt: skip
+) -> ConnectionCore:
     """A connection to the broker of that name; ``config`` is for making it, None: it must be there."""
     check_cluster_name(name)
     with _making:
@@ -421,9 +450,12 @@ def _named_core(
         attributes = named.config if made else Config.of(values)
         directory: Any = _Shared(name, named)
         core = ConnectionCore(
-            directory, attributes, client_id=client_id_of(attributes, client_id, None), io=io,
+            directory,
+            attributes,
+            client_id=client_id_of(attributes, client_id, None),
+            io=io,
             reopen=partial(_reopen, name, dict(properties)),
-        )  # fmt: skip
+        )
     except BaseException:
         io.run(_Shared(name, named).close())
         raise
@@ -441,9 +473,12 @@ _OF_CLUSTERS: Final = {
 
 
 def make_core(
-    store: str | Path | None, properties: Mapping[str, object] | None, client_id: str | None, io: IoThread,
+    store: str | Path | None,
+    properties: Mapping[str, object] | None,
+    client_id: str | None,
+    io: IoThread,
     broker: str | None = None,
-) -> ConnectionCore:  # fmt: skip
+) -> ConnectionCore:
     """The connection of a new loopback broker, or to the one named ``broker``; ``properties`` are broker and factory
     settings."""
     for name, instead in _OF_CLUSTERS.items():
@@ -463,9 +498,12 @@ def attach_loopback(broker: str, client_id: str | None) -> Connection:
 
 
 def loopback(
-    store: str | Path | None = None, *, client_id: str | None = None, properties: Mapping[str, object] | None = None,
+    store: str | Path | None = None,
+    *,
+    client_id: str | None = None,
+    properties: Mapping[str, object] | None = None,
     broker: str | None = None,
-) -> Connection:  # fmt: skip
+) -> Connection:
     """A connection to a broker that lives in this process, and ends with it.
 
     store       a directory for the journal; without one nothing is kept

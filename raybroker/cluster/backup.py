@@ -25,13 +25,20 @@ def dump(record: ChangeRecord, *, number: int | None = None) -> bytes:
     """The whole record, or up to entry ``number``."""
     entries = record.entries if number is None else record.entries[: max(0, number - record.base_number)]
     lines = [
-        canonical_bytes({
-            "format": FORMAT, "version": VERSION, "cluster": record.cluster, "record": record.id, "term": record.term,
-            "base_number": record.base_number, "base_digest": record.base_digest,
-        }),
+        canonical_bytes(
+            {
+                "format": FORMAT,
+                "version": VERSION,
+                "cluster": record.cluster,
+                "record": record.id,
+                "term": record.term,
+                "base_number": record.base_number,
+                "base_digest": record.base_digest,
+            }
+        ),
         canonical_bytes(["base", record.base_state.canonical()]),
         *(canonical_bytes(["entry", e.digest, [e.number, e.term, *e.change.canonical()]]) for e in entries),
-    ]  # fmt: skip
+    ]
     text = b"\n".join(lines) + b"\n"
     return text + canonical_bytes(["end", len(lines), f"{zlib.crc32(text):08x}"]) + b"\n"
 
@@ -50,9 +57,13 @@ def load(data: bytes, *, cluster: str | None = None) -> ChangeRecord:
     if lines[-1] != b"" or len(lines) < 4:
         raise _damaged(len(lines), "the file ends in the middle")
     record = ChangeRecord(
-        head["record"], head["cluster"], head["term"],
-        number=head["base_number"], digest=head["base_digest"], state=_base(lines[1]),
-    )  # fmt: skip
+        head["record"],
+        head["cluster"],
+        head["term"],
+        number=head["base_number"],
+        digest=head["base_digest"],
+        state=_base(lines[1]),
+    )
     for number, line in enumerate(lines[2:-2], start=3):
         try:
             tag, digest, (index, term, *change) = json.loads(line)

@@ -20,11 +20,28 @@ from raybroker.model.errors import ConfigError, IllegalStateError, InvalidDestin
 Key = tuple[str, ...]
 Attributes = Mapping[str, object]
 Kind = Literal[
-    "create_destination", "update_destination", "destroy_destination", "create_subscription", "destroy_subscription",
-    "set_template", "drop_template", "add_broker", "remove_broker", "place_service", "drop_service",
-    "create_forwarding", "destroy_forwarding", "pause_destination", "resume_destination",
-    "create_quota", "update_quota", "destroy_quota", "create_policy", "update_policy", "destroy_policy",
-]  # fmt: skip
+    "create_destination",
+    "update_destination",
+    "destroy_destination",
+    "create_subscription",
+    "destroy_subscription",
+    "set_template",
+    "drop_template",
+    "add_broker",
+    "remove_broker",
+    "place_service",
+    "drop_service",
+    "create_forwarding",
+    "destroy_forwarding",
+    "pause_destination",
+    "resume_destination",
+    "create_quota",
+    "update_quota",
+    "destroy_quota",
+    "create_policy",
+    "update_policy",
+    "destroy_policy",
+]
 
 DIGEST_BYTES: Final = 16
 NO_DIGEST: Final = ""
@@ -139,8 +156,10 @@ class RecordState:
         back and a quota that does not exist, IllegalStateError for a quota in use that is to be destroyed.  An entry of
         the record is never refused for that: it was made."""
         self.check(change)
-        quota = _policy_attributes(change.attributes).get("quota") if change.kind in _OF_POLICIES else (
-            change.attributes.get("quota")
+        quota = (
+            _policy_attributes(change.attributes).get("quota")
+            if change.kind in _OF_POLICIES
+            else (change.attributes.get("quota"))
         )
         if quota and change.kind in (_NAMING | _OF_POLICIES) and (str(quota),) not in self.quotas:
             raise ConfigError(f"{change}: there is no quota {quota!r} (any more)")
@@ -154,9 +173,10 @@ class RecordState:
 
     def _refuse_used(self, quota: str) -> None:
         users = [
-            *self.destinations.items(), *((("template", *key), row) for key, row in self.templates.items()),
+            *self.destinations.items(),
+            *((("template", *key), row) for key, row in self.templates.items()),
             *((("policy", *key), _policy_attributes(row)) for key, row in self.policies.items()),
-        ]  # fmt: skip
+        ]
         for key, attributes in users:
             if attributes.get("quota") == quota:
                 raise IllegalStateError(f"quota {quota!r} is in use by {' '.join(key)}; give that another quota first")
@@ -176,9 +196,15 @@ class RecordState:
                 if left:
                     table[change.key] = left
             case (
-                "destroy_destination" | "destroy_subscription" | "drop_template" | "remove_broker" | "drop_service"
-                | "destroy_forwarding" | "destroy_quota" | "destroy_policy"
-            ):  # fmt: skip
+                "destroy_destination"
+                | "destroy_subscription"
+                | "drop_template"
+                | "remove_broker"
+                | "drop_service"
+                | "destroy_forwarding"
+                | "destroy_quota"
+                | "destroy_policy"
+            ):
                 del table[change.key]
             case _:
                 table[change.key] = dict(change.attributes)
@@ -232,8 +258,16 @@ class RecordState:
 
 
 _TABLES: Final = (
-    "templates", "destinations", "subscriptions", "added", "services", "forwardings", "pauses", "quotas", "policies",
-)  # fmt: skip
+    "templates",
+    "destinations",
+    "subscriptions",
+    "added",
+    "services",
+    "forwardings",
+    "pauses",
+    "quotas",
+    "policies",
+)
 _LATER: Final = frozenset({"pauses", "quotas", "policies"})
 """Tables that records of earlier releases do not have."""
 _RULES: Final[dict[str, tuple[str, bool | None, str]]] = {
@@ -291,8 +325,9 @@ def differences(have: RecordState, want: RecordState) -> tuple[Change, ...]:
     gone += [Change("remove_broker", key) for key in have.added if key not in want.added]
     gone += [
         Change("destroy_forwarding", key)
-        for key in have.forwardings if want.forwardings.get(key) != have.forwardings[key]
-    ]  # fmt: skip
+        for key in have.forwardings
+        if want.forwardings.get(key) != have.forwardings[key]
+    ]
     gone += [Change("drop_service", key) for key in have.services if want.services.get(key) != have.services[key]]
     for key, fields in want.quotas.items():
         if key not in have.quotas:
@@ -317,16 +352,18 @@ def differences(have: RecordState, want: RecordState) -> tuple[Change, ...]:
         Change("create_subscription", key, fields)
         for key, fields in want.subscriptions.items()
         if have.subscriptions.get(key) != fields or fields.get("topic") in topics_gone
-    ]  # fmt: skip
+    ]
     come += [Change("add_broker", key, fields) for key, fields in want.added.items() if key not in have.added]
     come += [
         Change("place_service", key, fields)
-        for key, fields in want.services.items() if have.services.get(key) != fields
-    ]  # fmt: skip
+        for key, fields in want.services.items()
+        if have.services.get(key) != fields
+    ]
     come += [
         Change("create_forwarding", key, fields)
-        for key, fields in want.forwardings.items() if have.forwardings.get(key) != fields
-    ]  # fmt: skip
+        for key, fields in want.forwardings.items()
+        if have.forwardings.get(key) != fields
+    ]
     unused = (Change("destroy_quota", key) for key in have.quotas if key not in want.quotas)
     return (*gone, *come, *_pauses(have, want), *unused)
 
@@ -370,9 +407,15 @@ class ChangeRecord:
     """
 
     def __init__(
-        self, id: str, cluster: str, term: int, *,  # noqa: A002 - as everywhere
-        number: int = 0, digest: str = NO_DIGEST, state: RecordState | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        id: str,
+        cluster: str,
+        term: int,
+        *,
+        number: int = 0,
+        digest: str = NO_DIGEST,
+        state: RecordState | None = None,
+    ) -> None:
         self.id = id
         self.cluster = cluster
         self.term = term

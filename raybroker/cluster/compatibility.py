@@ -13,9 +13,11 @@ VERSION: Final = "protocol version"
 MODE: Final = "imq.cluster.nomasterbroker"
 TABLE: Final = "imq.cluster.sharecc.persist.jdbc.url"
 EQUAL: Final = (
-    "imq.autocreate.queue", "imq.autocreate.topic", "imq.autocreate.queue.maxNumActiveConsumers",
+    "imq.autocreate.queue",
+    "imq.autocreate.topic",
+    "imq.autocreate.queue.maxNumActiveConsumers",
     "imq.autocreate.queue.maxNumBackupConsumers",
-)  # fmt: skip
+)
 """Configuration properties that have to be equal. ``imq.service.activelist`` of the row comes with the services."""
 
 

@@ -127,8 +127,10 @@ class Follower:
             if record.number < old.number and old.digest_at(record.number) in (None, record.digest):
                 return  # it was overtaken by what came after it
             if record.digest_at(old.number) not in (None, old.digest) or record.number < old.number:
-                self._disagree(f"the master's record {record.id[:8]} ends at entry {record.number} and has another"
-                               f" history than the copy here, which ends at {old.number}")  # fmt: skip
+                self._disagree(
+                    f"the master's record {record.id[:8]} ends at entry {record.number} and has another"
+                    f" history than the copy here, which ends at {old.number}"
+                )
                 return
             if (record.number, record.digest) == (old.number, old.digest):
                 life.trouble = ""
@@ -136,8 +138,11 @@ class Follower:
                 return
         elif old.state:
             lost = differences(old.state, record.state)
-            life.note(f"the configuration record is replaced by that of {life.claim.master};"
-                      f" {len(lost)} changes: {', '.join(map(str, lost[:10]))}", warning=bool(lost))  # fmt: skip
+            life.note(
+                f"the configuration record is replaced by that of {life.claim.master};"
+                f" {len(lost)} changes: {', '.join(map(str, lost[:10]))}",
+                warning=bool(lost),
+            )
         life.trouble = ""
         self.target = max(self.target or 0, record.number) if record.id == old.id else record.number
         self.take(record)

@@ -129,9 +129,11 @@ class Peers:
     def _fault(self, sender: str, message: Greet) -> str:
         life = self._life
         found = compatibility.differences(
-            self.properties(), message.properties,
-            me_master=life.is_master, they_master=message.claim.master == sender,
-        )  # fmt: skip
+            self.properties(),
+            message.properties,
+            me_master=life.is_master,
+            they_master=message.claim.master == sender,
+        )
         if found:
             return compatibility.refusal(life.name, sender, found)
         return self.learn(message.claim, sender)
@@ -140,10 +142,17 @@ class Peers:
         self, sender: str, incarnation: int, *, joined: int, version: int = 0, number: int = 0, operating: bool = False
     ) -> None:
         life = self._life
-        self.tell(life.membership.heard(
-            sender, incarnation, life.now_ms,
-            joined=joined, operating=operating or joined > 0, version=version, number=number,
-        ))  # fmt: skip
+        self.tell(
+            life.membership.heard(
+                sender,
+                incarnation,
+                life.now_ms,
+                joined=joined,
+                operating=operating or joined > 0,
+                version=version,
+                number=number,
+            )
+        )
 
     def beaten(self, sender: str, incarnation: int, message: Beat) -> bool:
         """A heartbeat; False when the two cannot agree on the master."""
@@ -155,9 +164,12 @@ class Peers:
             self._life.send(sender, Refuse(text))
             return False
         self.heard(
-            sender, incarnation,
-            joined=message.joined, operating=message.operating, number=message.position.number,
-        )  # fmt: skip
+            sender,
+            incarnation,
+            joined=message.joined,
+            operating=message.operating,
+            number=message.position.number,
+        )
         return True
 
     def strange(self, sender: str) -> None:

@@ -144,8 +144,12 @@ class Master:
 
         def decided(decision: Decision) -> None:
             self._own.pop(event.request, None)
-            self._applier.when(decision.number, lambda failure: life.out.append(
-                Answer(event.request, recorded(failure, decision.number), decision.number)))  # fmt: skip
+            self._applier.when(
+                decision.number,
+                lambda failure: life.out.append(
+                    Answer(event.request, recorded(failure, decision.number), decision.number)
+                ),
+            )
 
         try:
             self._own[event.request] = event

@@ -120,8 +120,11 @@ class Member(Shown):
             return
         life.keep_claim(claim)
         if claim.master != life.settings.master:
-            life.note(f"the master is {claim.master} since term {claim.term}; imq.cluster.masterbroker says"
-                      f" {life.settings.master}: correct it", warning=True)  # fmt: skip
+            life.note(
+                f"the master is {claim.master} since term {claim.term}; imq.cluster.masterbroker says"
+                f" {life.settings.master}: correct it",
+                warning=True,
+            )
 
     def _tick(self, event: e.Tick) -> None:
         if self._life.state is MemberState.STARTING:

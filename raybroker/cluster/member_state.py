@@ -121,9 +121,13 @@ class MemberContext:
         known = {self.instance[0]: self.instance[1]} if self.instance[0] not in ("", name) else {}
         self.matched: dict[str, int] = {}
         self.membership = Membership(
-            name, self.incarnation, settings.brokers, known=known,
-            suspect_ms=settings.suspect_ms, down_ms=settings.down_ms,
-        )  # fmt: skip
+            name,
+            self.incarnation,
+            settings.brokers,
+            known=known,
+            suspect_ms=settings.suspect_ms,
+            down_ms=settings.down_ms,
+        )
         self.out: list[Action] = []
         self.queue: deque[Entry] = deque()
         self._token = 0

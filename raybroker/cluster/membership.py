@@ -90,9 +90,15 @@ class Membership:
     """
 
     def __init__(
-        self, me: str, incarnation: int, names: Iterable[str], *, known: Mapping[str, int] | None = None,
-        suspect_ms: int = SUSPECT_MS, down_ms: int = DOWN_MS,
-    ) -> None:  # fmt: skip
+        self,
+        me: str,
+        incarnation: int,
+        names: Iterable[str],
+        *,
+        known: Mapping[str, int] | None = None,
+        suspect_ms: int = SUSPECT_MS,
+        down_ms: int = DOWN_MS,
+    ) -> None:
         assert 0 < suspect_ms < down_ms
         self.me = me
         self.version = 1
@@ -114,9 +120,16 @@ class Membership:
             )
 
     def heard(
-        self, name: str, incarnation: int, now_ms: int, *,
-        joined: int = 0, operating: bool = False, version: int = 0, number: int = 0,
-    ) -> Moved | None:  # fmt: skip
+        self,
+        name: str,
+        incarnation: int,
+        now_ms: int,
+        *,
+        joined: int = 0,
+        operating: bool = False,
+        version: int = 0,
+        number: int = 0,
+    ) -> Moved | None:
         """Note a heartbeat of another broker; returns the change of state.  Raises StaleError for an older instance.
 
         A broker that left stays so until a new instance of it is heard: late messages of the old instance do not count.
@@ -130,10 +143,18 @@ class Membership:
         if same and joined < old.joined:
             joined, operating = old.joined, True  # a message that was overtaken
         state = BrokerState.UP if operating else BrokerState.JOINING
-        return self._put(replace(
-            old, state=state, incarnation=incarnation, joined=joined, last_heard_ms=now_ms, excused=0,
-            version=version or (old.version if same else 0), number=number or (old.number if same else 0),
-        ))  # fmt: skip
+        return self._put(
+            replace(
+                old,
+                state=state,
+                incarnation=incarnation,
+                joined=joined,
+                last_heard_ms=now_ms,
+                excused=0,
+                version=version or (old.version if same else 0),
+                number=number or (old.number if same else 0),
+            )
+        )
 
     def left(self, name: str, incarnation: int) -> Moved | None:
         """The broker has left in order.  Raises StaleError for an older instance."""
@@ -173,8 +194,9 @@ class Membership:
         """When :meth:`tick` can change something at the earliest, if nothing is heard until then."""
         due = [
             row.last_heard_ms + (self._suspect_ms if row.state is BrokerState.UP else self._down_ms)
-            for row in self._rows.values() if row.state in HEARD and row.name != self.me
-        ]  # fmt: skip
+            for row in self._rows.values()
+            if row.state in HEARD and row.name != self.me
+        ]
         return min(due, default=None)
 
     def operating(self, now_ms: int) -> int:

@@ -37,8 +37,7 @@ class Applier:
             self._waiting.append((number, then))
 
     def anew(self, why: str) -> None:
-        """Another record replaces the one that was applied: its entry numbers, and those waited for, are void.
-        """
+        """Another record replaces the one that was applied: its entry numbers, and those waited for, are void."""
         self.applied = -1
         self.whole()
         waiting, self._waiting = self._waiting, []
@@ -79,8 +78,9 @@ class Applier:
         overtaken = self._whole
         self.failure = failure
         if failure:
-            self._life.note(f"entry {number} of the configuration record is not carried out here: {failure}",
-                            warning=True)  # fmt: skip
+            self._life.note(
+                f"entry {number} of the configuration record is not carried out here: {failure}", warning=True
+            )
             self._whole = True
             self._retry_ms = self._life.now_ms + self._life.settings.retry_ms
         if overtaken:

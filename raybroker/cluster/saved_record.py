@@ -1,12 +1,12 @@
 """The record file: the cluster state that a broker keeps, as frames, and its replacement by a backup.
 
-    ["life", incarnation, cluster id]            at each start
-    ["claim", term, master, record, configured]  whom it follows; ``configured`` was imq.cluster.masterbroker then
-    ["master", name, incarnation]                the instance of the master that was greeted last
-    ["record", text]                             the whole record, see ``backup``; replaces all entries before
-    ["past", [[type, name], ...]]   right after the record: what it does not have any more and may still be here
-    ["entry", digest, [number, term, kind, key, attributes]]
-    ["offer", term, master, record, text]        a record that is this broker's if the master says so
+["life", incarnation, cluster id]            at each start
+["claim", term, master, record, configured]  whom it follows; ``configured`` was imq.cluster.masterbroker then
+["master", name, incarnation]                the instance of the master that was greeted last
+["record", text]                             the whole record, see ``backup``; replaces all entries before
+["past", [[type, name], ...]]   right after the record: what it does not have any more and may still be here
+["entry", digest, [number, term, kind, key, attributes]]
+["offer", term, master, record, text]        a record that is this broker's if the master says so
 """
 
 from __future__ import annotations

@@ -298,24 +298,32 @@ class Sharer:
         """Raises a BrokerError when the table is not the one that the copy here is of."""
         life, head = self._life, found.head
         if life.cluster and head.cluster != life.cluster:
-            raise ConfigError(f"it belongs to cluster {head.cluster!r}, and this is cluster {life.cluster!r};"
-                              " each cluster has a database of its own")  # fmt: skip
+            raise ConfigError(
+                f"it belongs to cluster {head.cluster!r}, and this is cluster {life.cluster!r};"
+                " each cluster has a database of its own"
+            )
         (newer, said_ms), claim = self._newer, life.claim
         if newer.term > head.term and life.now_ms - said_ms < life.settings.down_ms:
-            raise ConfigError(f"another broker knows record {newer.record[:8]} of term {newer.term}, and the table has"
-                              f" {head.record[:8]} of term {head.term}: they do not use the same table")  # fmt: skip
+            raise ConfigError(
+                f"another broker knows record {newer.record[:8]} of term {newer.term}, and the table has"
+                f" {head.record[:8]} of term {head.term}: they do not use the same table"
+            )
         if head.record == claim.record:
             self._go_on(found)
             return
         if claim.record and head.term <= claim.term:
-            raise ConfigError(f"it has record {head.record[:8]} of term {head.term}, and the copy here is of record"
-                              f" {claim.record[:8]} of term {claim.term}: it was set back or made anew; {RESTORE}"
-            )  # fmt: skip
+            raise ConfigError(
+                f"it has record {head.record[:8]} of term {head.term}, and the copy here is of record"
+                f" {claim.record[:8]} of term {claim.term}: it was set back or made anew; {RESTORE}"
+            )
         record, state = record_of(found), life.record.state
         lost = differences(state, record.state)
         if lost and state:
-            life.note(f"the configuration record is replaced by that of {life.keeper}; {len(lost)} changes:"
-                      f" {', '.join(map(str, lost[:10]))}", warning=True)  # fmt: skip
+            life.note(
+                f"the configuration record is replaced by that of {life.keeper}; {len(lost)} changes:"
+                f" {', '.join(map(str, lost[:10]))}",
+                warning=True,
+            )
         life.cluster = life.cluster or head.cluster
         life.claim, life.configured = Leadership(head.term, "", head.record), ""
         self._take(record)
@@ -323,8 +331,10 @@ class Sharer:
     def _go_on(self, found: Found) -> None:
         """More of the record that the copy is of."""
         record = self._life.record
-        text = (f"it ends at entry {found.last}, and the copy here at {record.number} with another history: the table"
-                f" was set back; {RESTORE}")  # fmt: skip
+        text = (
+            f"it ends at entry {found.last}, and the copy here at {record.number} with another history: the table"
+            f" was set back; {RESTORE}"
+        )
         if found.base:
             longer = record_of(found)
             if longer.id == record.id and (

@@ -64,11 +64,17 @@ def _with_master(life: MemberContext, master: Master, found: Saved, new_id: str)
         )
         life.held = configured, lambda: _reign_again(life, master, found)
     if configured == life.name and claim.master != life.name and configured != found.configured:
-        life.note(f"imq.cluster.masterbroker is {configured} and its record was not restored here: broker"
-                  f" {claim.master} stays the master", warning=True)  # fmt: skip
+        life.note(
+            f"imq.cluster.masterbroker is {configured} and its record was not restored here: broker"
+            f" {claim.master} stays the master",
+            warning=True,
+        )
     elif configured != claim.master:
-        life.note(f"imq.cluster.masterbroker is {configured}, and the record says that broker {claim.master} is the"
-                  f" master since term {claim.term}: correct the property", warning=True)  # fmt: skip
+        life.note(
+            f"imq.cluster.masterbroker is {configured}, and the record says that broker {claim.master} is the"
+            f" master since term {claim.term}: correct the property",
+            warning=True,
+        )
 
 
 def _reign_again(life: MemberContext, master: Master, found: Saved) -> None:

@@ -49,9 +49,7 @@ def _tupled(description: Any) -> Any:
     """Lists of fields with tuples in them, as numpy wants them: (name, type) or (name, type, shape)."""
     if not isinstance(description, list):
         return description
-    return [
-        (_named(field[0]), _tupled(field[1]), *(tuple(shape) for shape in field[2:])) for field in description
-    ]
+    return [(_named(field[0]), _tupled(field[1]), *(tuple(shape) for shape in field[2:])) for field in description]
 
 
 def _named(name: Any) -> Any:

@@ -36,9 +36,14 @@ ZSTD: Final = 0x40
 """Added to the kind of a body that was compressed with Zstandard."""
 COMPRESSED: Final = DEFLATED | ZSTD
 BODY_TYPES: Final = {
-    BYTES: "bytes", TEXT: "text", OBJECT: "object", PICKLE: "object", MAP: "map", STREAM: "stream",
+    BYTES: "bytes",
+    TEXT: "text",
+    OBJECT: "object",
+    PICKLE: "object",
+    MAP: "map",
+    STREAM: "stream",
     WORK: "object",
-}  # fmt: skip
+}
 """Kind → what JMS calls a message with such a body."""
 
 COMPRESS: Final = "JMS_SUN_COMPRESS"

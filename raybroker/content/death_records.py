@@ -64,9 +64,21 @@ _COLUMNS_BYTES: Final = 10
 """Of a message: lengths of body and headers, kind and priority."""
 
 _TAKEN_OFF: Final = frozenset(
-    (REASON, TIMESTAMP, EXCEPTION, TRACEBACK, COMMENT, DELIVERY_COUNT, PRODUCING_BROKER, DEAD_BROKER, ORIGIN,
-     EXPIRATION, SUBSCRIPTION, UNIT_OF_ORDER)
-)  # fmt: skip
+    (
+        REASON,
+        TIMESTAMP,
+        EXCEPTION,
+        TRACEBACK,
+        COMMENT,
+        DELIVERY_COUNT,
+        PRODUCING_BROKER,
+        DEAD_BROKER,
+        ORIGIN,
+        EXPIRATION,
+        SUBSCRIPTION,
+        UNIT_OF_ORDER,
+    )
+)
 _TRUTH: Final = {"true": True, "false": False}
 _EMPTY: Final = {BYTES: b"", TEXT: b"", OBJECT: b"\xc0", MAP: b"\x80", STREAM: b"\x90"}
 """Kind → the body that is left when it is cut: nothing, None, or an empty map or list."""
@@ -156,9 +168,13 @@ def _dying(block: Block, mask: int, death: Death, now_ms: int, cuts: Callable[[b
         properties.setdefault(PRODUCING_BROKER, death.broker)
         properties.setdefault(ORIGINAL_ID, message_id(block.producer, block.seq_of(index)))
         properties |= {
-            REASON: death.reason, TIMESTAMP: now_ms, DEAD_BROKER: death.broker, BODY_TRUNCATED: cut,
-            DELIVERY_COUNT: death.attempts + times(content.fields(index).get(DOUBTFUL)), ORIGIN: ":".join(death.origin),
-        }  # fmt: skip
+            REASON: death.reason,
+            TIMESTAMP: now_ms,
+            DEAD_BROKER: death.broker,
+            BODY_TRUNCATED: cut,
+            DELIVERY_COUNT: death.attempts + times(content.fields(index).get(DOUBTFUL)),
+            ORIGIN: ":".join(death.origin),
+        }
         for name in (EXPIRATION, SUBSCRIPTION, UNIT_OF_ORDER):
             properties.pop(name, None)
         if death.subscription:
@@ -195,9 +211,12 @@ def revive_block(block: Block, mask: int, *, producer: int, first_seq: int, now_
         chosen, rows = groups.get(where, (0, _Rows()))
         expires_ms = properties.get(EXPIRATION)
         rows.add(
-            block.kind_of(index), block.body(index), header, block.priority_of(index),
+            block.kind_of(index),
+            block.body(index),
+            header,
+            block.priority_of(index),
             expires_ms if isinstance(expires_ms, int) and expires_ms > now_ms else 0,
-        )  # fmt: skip
+        )
         groups[where] = chosen | 1 << index, rows
     found: list[Revived] = []
     for where, (chosen, rows) in groups.items():
@@ -230,10 +249,16 @@ class _Rows:
         one = self.kinds[0]
         uniform = self.kinds.count(one) == len(self.kinds)
         return encode_block(
-            self.bodies, producer=producer, first_seq=first_seq, timestamp_ms=timestamp_ms, persistent=persistent,
-            kinds=one if uniform else bytes(self.kinds), headers=self.headers if any(self.headers) else None,
-            priorities=bytes(self.priorities), expires=self.expires if any(self.expires) else None,
-        )  # fmt: skip
+            self.bodies,
+            producer=producer,
+            first_seq=first_seq,
+            timestamp_ms=timestamp_ms,
+            persistent=persistent,
+            kinds=one if uniform else bytes(self.kinds),
+            headers=self.headers if any(self.headers) else None,
+            priorities=bytes(self.priorities),
+            expires=self.expires if any(self.expires) else None,
+        )
 
 
 def _indexes(mask: int) -> list[int]:
@@ -306,10 +331,17 @@ def _history(old: object, death: Death, comment: str, now_ms: int) -> str:
             count, first_ms = row["count"] + 1, row["first_ms"]
         else:
             rows.append(row)
-    rows.append({
-        "queue": name, "type": type_, "reason": death.reason, "count": count, "first_ms": first_ms, "last_ms": now_ms,
-        "comment": comment,
-    })  # fmt: skip
+    rows.append(
+        {
+            "queue": name,
+            "type": type_,
+            "reason": death.reason,
+            "count": count,
+            "first_ms": first_ms,
+            "last_ms": now_ms,
+            "comment": comment,
+        }
+    )
     return json.dumps(rows[-DEATHS_MAX:], separators=(",", ":"))
 
 

@@ -276,9 +276,15 @@ def decode_header(data: Buffer | None) -> Header:
         raise ProtocolError("a header of a message is no text")
     unit = fields.get(UNIT)
     return Header(
-        fields.get("p") or {}, correlation_id, reply_to, type_, dedup_id, _NO_ID in fields,
-        unit if is_unit_name(unit) else None, times(fields.get(DOUBTFUL)),
-    )  # fmt: skip
+        fields.get("p") or {},
+        correlation_id,
+        reply_to,
+        type_,
+        dedup_id,
+        _NO_ID in fields,
+        unit if is_unit_name(unit) else None,
+        times(fields.get(DOUBTFUL)),
+    )
 
 
 class BlockContent:

@@ -137,11 +137,12 @@ _PACKERS: Final[dict[type, Callable[[Any], tuple[int, bytes]]]] = {
     datetime.date: lambda value: (DATE, value.isoformat().encode()),
     datetime.time: _pack_time,
     datetime.timedelta: lambda value: (
-        TIMEDELTA, msgpack.packb([value.days * _DAY_S + value.seconds, value.microseconds])
+        TIMEDELTA,
+        msgpack.packb([value.days * _DAY_S + value.seconds, value.microseconds]),
     ),
     uuid.UUID: lambda value: (UUID, value.bytes),
     decimal.Decimal: _pack_decimal,
-}  # fmt: skip
+}
 
 _UNPACKERS: Final[dict[int, Callable[[Any], Any]]] = {
     DATETIME: _unpack_datetime,

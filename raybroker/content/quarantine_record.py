@@ -37,17 +37,35 @@ def legible_ids(raw: bytes, mask: int) -> list[str]:
 
 
 def quarantine_record(
-    raw: bytes, mask: int, origin: tuple[str, str], error: str, *, broker: str, producer: int, seq: int, now_ms: int,
+    raw: bytes,
+    mask: int,
+    origin: tuple[str, str],
+    error: str,
+    *,
+    broker: str,
+    producer: int,
+    seq: int,
+    now_ms: int,
     body_bytes_max: int,
-) -> bytes:  # fmt: skip
+) -> bytes:
     """The record as a block of one persistent message."""
     properties = {
-        DEAD_REASON: "ERROR", DEAD_COMMENT: error[:COMMENT_CHARS_MAX], DEAD_BROKER: broker, TIMESTAMP: now_ms,
-        QUARANTINE: ":".join(origin), QUARANTINED_MESSAGES: mask.bit_count(),
+        DEAD_REASON: "ERROR",
+        DEAD_COMMENT: error[:COMMENT_CHARS_MAX],
+        DEAD_BROKER: broker,
+        TIMESTAMP: now_ms,
+        QUARANTINE: ":".join(origin),
+        QUARANTINED_MESSAGES: mask.bit_count(),
         QUARANTINED_IDS: " ".join(legible_ids(raw, mask)),
-    }  # fmt: skip
+    }
     body = raw[: min(RECORD_BYTES_MAX, body_bytes_max)]
     return encode_block(
-        [body], producer=producer, first_seq=seq, timestamp_ms=now_ms, persistent=True, kinds=BYTES,
-        headers=[pack_fields({"p": properties})], priorities=bytes([4]),
-    )  # fmt: skip
+        [body],
+        producer=producer,
+        first_seq=seq,
+        timestamp_ms=now_ms,
+        persistent=True,
+        kinds=BYTES,
+        headers=[pack_fields({"p": properties})],
+        priorities=bytes([4]),
+    )

@@ -13,9 +13,15 @@ from raybroker.model.errors import MessageTooLargeError
 
 
 def occurrence_block(
-    block: Block, properties: Mapping[str, Any], *, producer: int, first_seq: int, now_ms: int, ttl_ms: int,
+    block: Block,
+    properties: Mapping[str, Any],
+    *,
+    producer: int,
+    first_seq: int,
+    now_ms: int,
+    ttl_ms: int,
     delay_ms: int,
-) -> bytes:  # fmt: skip
+) -> bytes:
     """The one message of ``block`` with more properties and as of ``now_ms``: a block of its own.
 
     ``ttl_ms`` 0: it does not expire, ``delay_ms`` 0: it may be delivered at once; one without a timestamp gets
@@ -30,8 +36,14 @@ def occurrence_block(
             f"headers of {len(header)} bytes with those of the schedule; at most {MESSAGE_HEADERS_BYTES_MAX}"
         )
     return encode_block(
-        [block.body(0)], producer=producer, first_seq=first_seq, timestamp_ms=now_ms if block.timestamp_ms else 0,
-        persistent=block.persistent, kinds=block.kind_of(0), headers=[header], priority=block.priority_of(0),
+        [block.body(0)],
+        producer=producer,
+        first_seq=first_seq,
+        timestamp_ms=now_ms if block.timestamp_ms else 0,
+        persistent=block.persistent,
+        kinds=block.kind_of(0),
+        headers=[header],
+        priority=block.priority_of(0),
         expires=array("Q", (now_ms + ttl_ms,)) if ttl_ms else None,
         deliver_at=array("Q", (now_ms + delay_ms,)) if delay_ms else None,
-    )  # fmt: skip
+    )

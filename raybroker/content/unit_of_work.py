@@ -39,10 +39,12 @@ def works_of(block: Block) -> tuple[Key | None, ...] | None:
     if offsets is None or _NAME not in bytes(block.front[offsets[0] : offsets[-1]]):
         return None
     content, view = BlockContent(block), block.front
-    keys = tuple([
-        _key(content.properties(index)) if _NAME in bytes(view[start:end]) else None
-        for index, (start, end) in enumerate(pairwise(offsets))
-    ])  # fmt: skip
+    keys = tuple(
+        [
+            _key(content.properties(index)) if _NAME in bytes(view[start:end]) else None
+            for index, (start, end) in enumerate(pairwise(offsets))
+        ]
+    )
     return keys if any(keys) else None
 
 
@@ -63,10 +65,14 @@ def work_block(unit: str, parts: Sequence[tuple[Block, int]], *, producer: int, 
     """
     first, at = parts[0]
     rows = [
-        (block.kind_of(index), bytes(block.header(index) or b""), bytes(block.body(index)),
-         message_id(block.producer, block.seq_of(index)))
+        (
+            block.kind_of(index),
+            bytes(block.header(index) or b""),
+            bytes(block.body(index)),
+            message_id(block.producer, block.seq_of(index)),
+        )
         for block, index in parts
-    ]  # fmt: skip
+    ]
     body: bytes = msgpack.packb(rows, use_bin_type=True)
     if len(body) > MESSAGE_BYTES_MAX:
         raise MessageTooLargeError(f"the message of unit of work {unit!r} has {len(body)} bytes")
@@ -74,10 +80,16 @@ def work_block(unit: str, parts: Sequence[tuple[Block, int]], *, producer: int, 
     header = pack_fields({**fields, "p": {**_common(parts), WORK_UNIT: unit}})
     soonest = min((at_ms for block, index in parts if (at_ms := block.expires_of(index))), default=0)
     return encode_block(
-        [body], producer=producer, first_seq=first_seq, timestamp_ms=max(block.timestamp_ms for block, _ in parts),
-        persistent=first.persistent, kinds=WORK, headers=[header], priority=first.priority_of(at),
+        [body],
+        producer=producer,
+        first_seq=first_seq,
+        timestamp_ms=max(block.timestamp_ms for block, _ in parts),
+        persistent=first.persistent,
+        kinds=WORK,
+        headers=[header],
+        priority=first.priority_of(at),
         expires=array("Q", (soonest,)) if soonest else None,
-    )  # fmt: skip
+    )
 
 
 def _common(parts: Sequence[tuple[Block, int]]) -> dict[str, Any]:

@@ -348,8 +348,36 @@ class Tick(NamedTuple):
 
 
 Command = (
-    AttachProducer | DetachProducer | Send | AttachConsumer | DetachConsumer | Grant | Drain | Missed | Acknowledge
-    | Settle | Recalled | TakeBack | Begun | Taken | Extend | Release | Hold | Proceed | Update | Purge | Remove
-    | SettleDeadLetters | ReturnDeadLetters | Composed | Pause | Resume | Subscribe | Unsubscribe | StageAcks | Prepare
-    | Decide | Tick
-)  # fmt: skip
+    AttachProducer
+    | DetachProducer
+    | Send
+    | AttachConsumer
+    | DetachConsumer
+    | Grant
+    | Drain
+    | Missed
+    | Acknowledge
+    | Settle
+    | Recalled
+    | TakeBack
+    | Begun
+    | Taken
+    | Extend
+    | Release
+    | Hold
+    | Proceed
+    | Update
+    | Purge
+    | Remove
+    | SettleDeadLetters
+    | ReturnDeadLetters
+    | Composed
+    | Pause
+    | Resume
+    | Subscribe
+    | Unsubscribe
+    | StageAcks
+    | Prepare
+    | Decide
+    | Tick
+)

@@ -11,9 +11,18 @@ from collections.abc import Mapping
 from typing import Final
 
 LASTING: Final = (
-    "messages_in", "messages_out", "bytes_in", "bytes_out", "redelivered", "refused", "expired", "dead", "duplicates",
-    "moved_in", "recalled",
-)  # fmt: skip
+    "messages_in",
+    "messages_out",
+    "bytes_in",
+    "bytes_out",
+    "redelivered",
+    "refused",
+    "expired",
+    "dead",
+    "duplicates",
+    "moved_in",
+    "recalled",
+)
 """Totals that are in snapshots, each by its place here: new ones are added at the end."""
 
 
@@ -30,10 +39,26 @@ class Counters:
     """
 
     __slots__ = (
-        "base", "bytes_in", "bytes_out", "dead", "duplicates", "expired", "messages_in", "messages_out", "moved_in",
-        "recalled", "recovered", "redelivered", "refusals", "refused", "removed", "since_ms", "slow_ms",
-        "slow_since_ms", "slowed",
-    )  # fmt: skip
+        "base",
+        "bytes_in",
+        "bytes_out",
+        "dead",
+        "duplicates",
+        "expired",
+        "messages_in",
+        "messages_out",
+        "moved_in",
+        "recalled",
+        "recovered",
+        "redelivered",
+        "refusals",
+        "refused",
+        "removed",
+        "since_ms",
+        "slow_ms",
+        "slow_since_ms",
+        "slowed",
+    )
 
     def __init__(self) -> None:
         self.messages_in = self.messages_out = self.bytes_in = self.bytes_out = self.redelivered = self.refused = 0

@@ -324,9 +324,7 @@ class Destination(ABC):
         raise IllegalStateError(f"{self.kind} {self.name} has no subscriptions")
 
 
-_GIVING_BACK: Final = frozenset(
-    (cmd.Recalled, cmd.Settle, cmd.Release, cmd.TakeBack, cmd.DetachConsumer, cmd.Decide)
-)
+_GIVING_BACK: Final = frozenset((cmd.Recalled, cmd.Settle, cmd.Release, cmd.TakeBack, cmd.DetachConsumer, cmd.Decide))
 """Commands after which messages wait that lay with a consumer when room was to be made."""
 _HANDLERS: Final[dict[type, Callable[[Destination, Any, Outcome], None]]] = {
     cmd.AttachProducer: lambda home, command, out: home.admission.attach_producer(command),

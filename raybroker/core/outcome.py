@@ -146,8 +146,20 @@ class Idle(NamedTuple):
 
 
 Effect = (
-    Sent | Gate | Deliver | Acked | Released | Drained | Ready | Withdrawn | Recall | Promoted | Retire | DeadLetter
-    | Compose | Idle
+    Sent
+    | Gate
+    | Deliver
+    | Acked
+    | Released
+    | Drained
+    | Ready
+    | Withdrawn
+    | Recall
+    | Promoted
+    | Retire
+    | DeadLetter
+    | Compose
+    | Idle
 )
 
 

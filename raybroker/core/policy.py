@@ -24,9 +24,16 @@ class Policy:
     """
 
     __slots__ = (
-        "account", "attributes", "batch_wait_ms", "limits", "message_bytes_max", "own_limits", "paused", "removing",
+        "account",
+        "attributes",
+        "batch_wait_ms",
+        "limits",
+        "message_bytes_max",
+        "own_limits",
+        "paused",
+        "removing",
         "rollbacks_max",
-    )  # fmt: skip
+    )
 
     attributes: DestinationAttributes
     limits: Limits

@@ -30,16 +30,44 @@ from raybroker.data.reader import ROW, Reader, ReadingOptions
 from raybroker.model.errors import ConfigError, IllegalStateError
 
 STEPS: Final = (
-    "add_column", "drop_columns", "filter", "flat_map", "map", "map_batches", "random_shuffle",
-    "randomize_block_order", "rename_columns", "repartition", "select_columns", "sort", "with_column",
-)  # fmt: skip
+    "add_column",
+    "drop_columns",
+    "filter",
+    "flat_map",
+    "map",
+    "map_batches",
+    "random_shuffle",
+    "randomize_block_order",
+    "rename_columns",
+    "repartition",
+    "select_columns",
+    "sort",
+    "with_column",
+)
 """Transformations: methods of a dataset of Ray that give another one."""
 WHOLE: Final = (
-    "take_all", "materialize", "to_pandas", "to_arrow_refs", "to_numpy_refs", "to_pandas_refs", "write_bigquery",
-    "write_clickhouse", "write_csv", "write_datasink", "write_iceberg", "write_images", "write_json", "write_lance",
-    "write_mongo", "write_numpy", "write_parquet", "write_snowflake", "write_sql", "write_tfrecords",
+    "take_all",
+    "materialize",
+    "to_pandas",
+    "to_arrow_refs",
+    "to_numpy_refs",
+    "to_pandas_refs",
+    "write_bigquery",
+    "write_clickhouse",
+    "write_csv",
+    "write_datasink",
+    "write_iceberg",
+    "write_images",
+    "write_json",
+    "write_lance",
+    "write_mongo",
+    "write_numpy",
+    "write_parquet",
+    "write_snowflake",
+    "write_sql",
+    "write_tfrecords",
     "write_webdataset",
-)  # fmt: skip
+)
 """Actions whose result has all rows."""
 UNDER_WAY: Final = 64
 """Calls that tell readers what was handed over, and whose answers were not awaited, at most."""
@@ -159,9 +187,7 @@ class QueueDataset:
     Made by :func:`raybroker.data.read_queue`. Each action takes messages of its own from the queue.
     """
 
-    def __init__(
-        self, options: ReadingOptions, tasks: int, limit: int | None, steps: tuple[Step, ...] = ()
-    ) -> None:
+    def __init__(self, options: ReadingOptions, tasks: int, limit: int | None, steps: tuple[Step, ...] = ()) -> None:
         self._options = options
         self._tasks = tasks
         self._limit = limit

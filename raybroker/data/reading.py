@@ -15,9 +15,16 @@ IDLE_S_MAX: Final = 3600
 
 
 def read_queue(
-    queue: str, *, cluster: str = "default", tasks: int = 1, limit: int | None = None, selector: str | None = None,
-    batch: int = BATCH, idle_s: float = IDLE_S, serializer: Serializer | None = None,
-) -> QueueDataset:  # fmt: skip
+    queue: str,
+    *,
+    cluster: str = "default",
+    tasks: int = 1,
+    limit: int | None = None,
+    selector: str | None = None,
+    batch: int = BATCH,
+    idle_s: float = IDLE_S,
+    serializer: Serializer | None = None,
+) -> QueueDataset:
     """A dataset of the messages of a queue, which its actions take: at least once.
 
     tasks     read tasks, each a consumer of its own; order is kept within a task

@@ -44,9 +44,7 @@ class QueueSink(Datasink[int]):
                     continue
                 for start in range(0, len(rows), UNDER_WAY):
                     part = rows[start : start + UNDER_WAY]
-                    futures = [
-                        producer.send_async(self._body_of(row), dedup_id=str(row[self._dedup])) for row in part
-                    ]
+                    futures = [producer.send_async(self._body_of(row), dedup_id=str(row[self._dedup])) for row in part]
                     for future in futures:
                         future.result()
                     count += len(part)
@@ -65,9 +63,14 @@ def plain(value: Any) -> Any:
 
 
 def write_queue(
-    dataset: Any, queue: str, *, cluster: str = "default", body_column: str | None = None,
-    dedup_column: str | None = None, concurrency: int | None = None,
-) -> None:  # fmt: skip
+    dataset: Any,
+    queue: str,
+    *,
+    cluster: str = "default",
+    body_column: str | None = None,
+    dedup_column: str | None = None,
+    concurrency: int | None = None,
+) -> None:
     """Execute ``dataset`` and send each row to a queue as a persistent message; returns when all are stored.
 
     body_column   the column that is the body; None: the row as a dict

@@ -32,9 +32,15 @@ class Aircraft:
     """The act; what it sets up is undone by ``stack``, last first."""
 
     def __init__(
-        self, rows: int | None, cluster: str, producers: int, consumers: int, picture: Picture, display: Display,
+        self,
+        rows: int | None,
+        cluster: str,
+        producers: int,
+        consumers: int,
+        picture: Picture,
+        display: Display,
         stack: ExitStack,
-    ) -> None:  # fmt: skip
+    ) -> None:
         from raybroker.actors import cluster as clusters
 
         self._rows = rows
@@ -71,11 +77,18 @@ class Aircraft:
         stack.callback(self._pool.stop)
         self._producers = [
             runtime.create_actor(
-                Dispatcher, cluster, QUEUE, self._rows, part, producers, brokers[part % len(brokers)], name=None,
+                Dispatcher,
+                cluster,
+                QUEUE,
+                self._rows,
+                part,
+                producers,
+                brokers[part % len(brokers)],
+                name=None,
                 max_restarts=0,
             )
             for part in range(producers)
-        ]  # fmt: skip
+        ]
         for actor in self._producers:
             stack.callback(runtime.kill, actor)
 
@@ -127,10 +140,16 @@ class Aircraft:
             self._back_s = (self._clock.monotonic_ns() - self._kill_ns) / 1e9
             self._note(f"broker {self._killed} is back after {self._back_s:.1f} s, with what it stores")
         self._picture.subscribers = [
-            {"name": f"broker {name}", "selector": "", "durable": True, "open": name in members,
-             "got": members.get(name, {}).get("messages_out", 0), "of": members.get(name, {}).get("messages_in", 0)}
+            {
+                "name": f"broker {name}",
+                "selector": "",
+                "durable": True,
+                "open": name in members,
+                "got": members.get(name, {}).get("messages_out", 0),
+                "of": members.get(name, {}).get("messages_in", 0),
+            }
             for name in self._cluster.brokers
-        ]  # fmt: skip
+        ]
         self._display.update(self._picture)
 
     def _settled(self) -> bool:
@@ -154,15 +173,27 @@ class Aircraft:
         fleet, wrong, shown = self._log.disorder(self._rows)
         handled = len(self._log.seen)
         found = [
-            Check("no flight of an aircraft lost", handled == self._expected,
-                  f"{handled:,} of {self._expected:,} handled by {len(self._log.consumers)} consumers"),
-            Check("aircraft in order", wrong == 0,
-                  f"{fleet:,} aircraft, {wrong:,} out of order" + (f": {'; '.join(shown)}" if shown else "")),
-            Check("the killed broker came back", self._back_s >= 0,
-                  f"{self._killed} after {self._back_s:.1f} s" if self._back_s >= 0 else f"{self._killed} did not"),
-            Check("nothing left on any broker", not self._queue.get("messages", 1),
-                  f"{self._queue.get('messages', 0):,} messages left"),
-        ]  # fmt: skip
+            Check(
+                "no flight of an aircraft lost",
+                handled == self._expected,
+                f"{handled:,} of {self._expected:,} handled by {len(self._log.consumers)} consumers",
+            ),
+            Check(
+                "aircraft in order",
+                wrong == 0,
+                f"{fleet:,} aircraft, {wrong:,} out of order" + (f": {'; '.join(shown)}" if shown else ""),
+            ),
+            Check(
+                "the killed broker came back",
+                self._back_s >= 0,
+                f"{self._killed} after {self._back_s:.1f} s" if self._back_s >= 0 else f"{self._killed} did not",
+            ),
+            Check(
+                "nothing left on any broker",
+                not self._queue.get("messages", 1),
+                f"{self._queue.get('messages', 0):,} messages left",
+            ),
+        ]
         if self._failures:
             found.append(Check("no failure of a producer", False, "; ".join(self._failures)))
         return found
@@ -178,7 +209,11 @@ class Aircraft:
     def summary(self) -> dict[str, Any]:
         """The summary for programs."""
         return {
-            "flights": self._expected, "handled": len(self._log.seen), "seconds": round(self._seconds, 3),
-            "redelivered": self._log.redelivered, "killed": self._killed, "back_s": round(self._back_s, 3),
+            "flights": self._expected,
+            "handled": len(self._log.seen),
+            "seconds": round(self._seconds, 3),
+            "redelivered": self._log.redelivered,
+            "killed": self._killed,
+            "back_s": round(self._back_s, 3),
             "brokers": self._cluster.brokers,
-        }  # fmt: skip
+        }

@@ -120,21 +120,30 @@ def compare(tally: Tally, truth: dict[str, Carrier], stored: int, left: int) -> 
     in_file = sum(carrier.departures for carrier in truth.values())
     missing = tally.missing()
     checks = [
-        Check("nothing lost", not missing and tally.distinct == in_file == tally.rows,
-              f"{tally.distinct:,} of {in_file:,} rows arrived" + (f", missing {missing[:5]} …" if missing else "")),
-        Check("nothing invented", tally.foreign == 0 and stored == in_file,
-              f"{stored:,} messages stored, {tally.foreign:,} rows that are not in the file"),
+        Check(
+            "nothing lost",
+            not missing and tally.distinct == in_file == tally.rows,
+            f"{tally.distinct:,} of {in_file:,} rows arrived" + (f", missing {missing[:5]} …" if missing else ""),
+        ),
+        Check(
+            "nothing invented",
+            tally.foreign == 0 and stored == in_file,
+            f"{stored:,} messages stored, {tally.foreign:,} rows that are not in the file",
+        ),
         Check("departures per carrier", *_same(tally, truth, lambda carrier: carrier.departures)),
-    ]  # fmt: skip
+    ]
     for index, name in enumerate(DELAYS):
         same = _same(tally, truth, lambda c, i=index: (c.minutes[i], c.known[i]))
         total = sum(carrier.minutes[index] for carrier in truth.values())
         checks.append(Check(f"sum of {name} per carrier", same[0], f"{same[1]}, {total:,} minutes in all"))
     checks.append(
-        Check("repeats are flagged", tally.unflagged_duplicates == 0,
-              f"{tally.flagged:,} redelivered, {tally.duplicates:,} of them processed twice,"
-              f" {tally.unflagged_duplicates:,} without the flag")
-    )  # fmt: skip
+        Check(
+            "repeats are flagged",
+            tally.unflagged_duplicates == 0,
+            f"{tally.flagged:,} redelivered, {tally.duplicates:,} of them processed twice,"
+            f" {tally.unflagged_duplicates:,} without the flag",
+        )
+    )
     checks.append(Check("the queue is empty", left == 0, f"{left:,} messages left"))
     return checks
 

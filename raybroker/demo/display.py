@@ -47,9 +47,10 @@ class Display:
         elif picture.seconds >= self._line_due_s and not self.console.is_terminal:
             self._line_due_s = picture.seconds + LINE_S
             if picture.subscribers:
-                self._plain(f"{picture.seconds:6.1f} s  " + "  ".join(
-                    f"{one['name']} {one['got']:,} of {one['of']:,}" for one in picture.subscribers
-                ))  # fmt: skip
+                self._plain(
+                    f"{picture.seconds:6.1f} s  "
+                    + "  ".join(f"{one['name']} {one['got']:,} of {one['of']:,}" for one in picture.subscribers)
+                )
                 return
             self._plain(
                 f"{picture.seconds:6.1f} s  stored {picture.stored:,} ({picture.stored_rate.value:,.0f}/s)"
@@ -115,8 +116,9 @@ def _bars(picture: Picture) -> Table:
         ("stored", picture.stored, picture.stored_rate.value, "cyan"),
         ("checked", picture.distinct, picture.done_rate.value, "green"),
     ):
-        bar = ProgressBar(total=picture.rows, completed=min(count, picture.rows), width=40, complete_style=style,
-                          finished_style=style)  # fmt: skip
+        bar = ProgressBar(
+            total=picture.rows, completed=min(count, picture.rows), width=40, complete_style=style, finished_style=style
+        )
         share = f"{100 * count / picture.rows:.0f} %"
         table.add_row(name, bar, share, f"{count:,}", f"{rate:,.0f}/s")
     return table

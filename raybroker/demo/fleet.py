@@ -86,10 +86,15 @@ class Handler:
             connection = rb.connect(cluster=self.cluster)
             self._producer = connection.session().producer(self.reports, persistent=True)
         rows = array(ROW_CODE, [message.body["row"] for message in messages])
-        self._producer.send({
-            "pid": os.getpid(), "began_ms": began_ms, "ended_ms": SystemClock().now_ms(), "rows": rows.tobytes(),
-            "redelivered": bytes(message.redelivered for message in messages),
-        })  # fmt: skip
+        self._producer.send(
+            {
+                "pid": os.getpid(),
+                "began_ms": began_ms,
+                "ended_ms": SystemClock().now_ms(),
+                "rows": rows.tobytes(),
+                "redelivered": bytes(message.redelivered for message in messages),
+            }
+        )
 
 
 class Log:

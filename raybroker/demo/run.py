@@ -70,9 +70,12 @@ def run_demo(plan: DemoPlan, *, join: bool, console: Console | None = None) -> b
     display = Display(console or Console(highlight=False))
     display.say(f"raybroker demo: {rows:,} departures of 2013, {plan.producers} producers, {plan.consumers} consumers")
     place = stage(
-        plan.cluster, join=join, store=plan.store, brokers=plan.brokers,
+        plan.cluster,
+        join=join,
+        store=plan.store,
+        brokers=plan.brokers,
         note=lambda text: display.note(picture, text),
-    )  # fmt: skip
+    )
     with place, ExitStack() as stack:
         play = Play(plan, picture, display, stack)
         acts: list[Any] = [play]
@@ -82,9 +85,7 @@ def run_demo(plan: DemoPlan, *, join: bool, console: Console | None = None) -> b
             acts.append(Weather(plan.rows, plan.cluster, picture, display, stack))
             acts[-1].perform()
             if plan.brokers > 1:
-                acts.append(
-                    Aircraft(plan.rows, plan.cluster, plan.producers, plan.consumers, picture, display, stack)
-                )
+                acts.append(Aircraft(plan.rows, plan.cluster, plan.producers, plan.consumers, picture, display, stack))
                 acts[-1].perform()
         finally:
             display.end(picture)

@@ -202,10 +202,16 @@ class Weather:
     def _step(self) -> None:
         threading.Event().wait(STEP_S)
         self.picture.subscribers = [
-            {"name": subscriber.feed.name, "selector": subscriber.feed.selector, "durable": subscriber.feed.durable,
-             "open": subscriber.is_open, "got": len(subscriber.gathered.ids), "of": len(subscriber.gathered.expected)}
+            {
+                "name": subscriber.feed.name,
+                "selector": subscriber.feed.selector,
+                "durable": subscriber.feed.durable,
+                "open": subscriber.is_open,
+                "got": len(subscriber.gathered.ids),
+                "of": len(subscriber.gathered.expected),
+            }
             for subscriber in self.subscribers
-        ]  # fmt: skip
+        ]
         self._display.update(self.picture)
 
     def _failures(self) -> list[str]:
@@ -218,9 +224,12 @@ class Weather:
         """The checks of each subscriber, and of all, with their results."""
         found = [check_of(subscriber.feed, subscriber.gathered, self.publisher.ids) for subscriber in self.subscribers]
         found.append(
-            Check("weather kept while away", self._kept == self._missed > 0,
-                  f"{self._kept:,} of {self._missed:,} readings that were published meanwhile")
-        )  # fmt: skip
+            Check(
+                "weather kept while away",
+                self._kept == self._missed > 0,
+                f"{self._kept:,} of {self._missed:,} readings that were published meanwhile",
+            )
+        )
         found.append(check_of_repeats([subscriber.gathered for subscriber in self.subscribers]))
         found.append(Check("the topic is empty", self._left == 0, f"{self._left:,} messages left"))
         if failures := self._failures():

@@ -21,9 +21,23 @@ class Attachment:
     """A producer or consumer on a connection. Its number is the *epoch* that deliveries and acknowledgements carry."""
 
     __slots__ = (
-        "__weakref__", "answers", "broker", "consumer", "eager", "first_tag", "handle", "home", "leased", "meter",
-        "number", "obeys", "outbox", "peer", "pieces", "send_timeout_ms",
-    )  # fmt: skip
+        "__weakref__",
+        "answers",
+        "broker",
+        "consumer",
+        "eager",
+        "first_tag",
+        "handle",
+        "home",
+        "leased",
+        "meter",
+        "number",
+        "obeys",
+        "outbox",
+        "peer",
+        "pieces",
+        "send_timeout_ms",
+    )
 
     def __init__(self, number: int, home: Destination, peer: Peer, handle: int, outbox: Outbox, *, eager: bool) -> None:
         self.number = number

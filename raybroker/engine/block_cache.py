@@ -28,9 +28,13 @@ class BlockCache:
     ``bodies``: where large bodies are, None: nowhere; ``unpacked``: opens what the store got compressed."""
 
     def __init__(
-        self, store: Store, budget_bytes: int, pager: Pager | None = None, bodies: BodyStore | None = None,
+        self,
+        store: Store,
+        budget_bytes: int,
+        pager: Pager | None = None,
+        bodies: BodyStore | None = None,
         unpacked: Callable[[Buffer], Buffer] = bytes,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._store = store
         self._unpacked = unpacked
         self.pager = pager

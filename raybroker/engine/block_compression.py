@@ -46,9 +46,14 @@ class BlockCompression:
     """
 
     def __init__(
-        self, codec: Packing, config: ConfigView, store: PlainStore, writer: Writer, files: PageFiles | None,
+        self,
+        codec: Packing,
+        config: ConfigView,
+        store: PlainStore,
+        writer: Writer,
+        files: PageFiles | None,
         report: Callable[[str], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.blocks = self.saved_bytes = 0
         self._packed = codec.packed
         self._config = config

@@ -21,9 +21,13 @@ class BlockIntake:
     """Makes the commands that send blocks of clients."""
 
     def __init__(
-        self, executor: Executor, registry: DestinationRegistry, codec: Codec, time: MeasuredTime,
+        self,
+        executor: Executor,
+        registry: DestinationRegistry,
+        codec: Codec,
+        time: MeasuredTime,
         memory: MemoryProtection,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._has_room = executor.has_room
         self._definitions = registry.definitions
         self._codec = codec
@@ -35,9 +39,16 @@ class BlockIntake:
         """What :func:`looks_into` says of them."""
 
     def command(
-        self, home: Destination, attachment: int, block: Block, *, floor: int, origin: tuple[str, str], txn: int,
+        self,
+        home: Destination,
+        attachment: int,
+        block: Block,
+        *,
+        floor: int,
+        origin: tuple[str, str],
+        txn: int,
         confirm: bool,
-    ) -> tuple[cmd.Send, Block]:  # fmt: skip
+    ) -> tuple[cmd.Send, Block]:
         """The command for a block, and the block as its destination takes it; arguments as those of the command."""
         memory, attributes = self._memory, home.policy.attributes
         memory.left -= block.count
@@ -60,7 +71,10 @@ class BlockIntake:
                 ids = codec.dedup_ids(block)
         simple = block.plain and not block.headers_bytes and parts is None
         command = cmd.Send(
-            attachment, block.producer, block.first_seq, block.lengths,
+            attachment,
+            block.producer,
+            block.first_seq,
+            block.lengths,
             block.persistent and self._definitions[home.number].owner is None,
             floor,
             not block.persistent or self._has_room(block.nbytes),
@@ -72,13 +86,16 @@ class BlockIntake:
             confirm,
             barred=memory.barred,
             heads=heads,
-        )  # fmt: skip
+        )
         return command, block
 
 
 def looks_into(attributes: DestinationAttributes) -> bool:
     """Whether a destination changes what arrives, or has to know more of it than sizes and columns."""
     return (
-        overrides(attributes) or attributes.unitOfOrder or attributes.unitOfWorkHandlingPolicy == SINGLE
-        or attributes.maximumMessageSize >= 0 or attributes.duplicateWindowMs > 0
-    )  # fmt: skip
+        overrides(attributes)
+        or attributes.unitOfOrder
+        or attributes.unitOfWorkHandlingPolicy == SINGLE
+        or attributes.maximumMessageSize >= 0
+        or attributes.duplicateWindowMs > 0
+    )

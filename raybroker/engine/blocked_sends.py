@@ -75,9 +75,13 @@ class BlockedSends:
     """Of one host. ``ask``: called with a share that may need more of its pool; ``content``: the headers of a block."""
 
     def __init__(
-        self, executor: Executor, attachments: Attachments, durations: Durations,
-        ask: Callable[[PoolShare], None], content: Callable[[Block], Content],
-    ) -> None:  # fmt: skip
+        self,
+        executor: Executor,
+        attachments: Attachments,
+        durations: Durations,
+        ask: Callable[[PoolShare], None],
+        content: Callable[[Block], Content],
+    ) -> None:
         self._executor = executor
         self._content = content
         self._live = attachments.by_number
@@ -185,9 +189,10 @@ class BlockedSends:
     def _resume(self, session: BlockedSession, ops: Collection[str] = PUT_OFF) -> None:
         """Carry out the requests of a session that have nothing left to wait for."""
         while ready := [
-            call for call in self._calls
+            call
+            for call in self._calls
             if call.session is session and call.op in ops and not self._waits(session, call.awaited)
-        ]:  # fmt: skip
+        ]:
             self._calls.remove(ready[0])
             session.call(*ready[0][1:4])
 

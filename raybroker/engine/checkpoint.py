@@ -45,8 +45,11 @@ class Definition:
 
     def encode(self) -> bytes:
         fields = {
-            "name": self.name, "auto": self.auto_created, "kind": self.kind, "attributes": self.attributes.as_dict(),
-        }  # fmt: skip
+            "name": self.name,
+            "auto": self.auto_created,
+            "kind": self.kind,
+            "attributes": self.attributes.as_dict(),
+        }
         if self.paused:
             fields["paused"] = dict(self.paused)
         return json.dumps(fields, separators=(",", ":")).encode()

@@ -58,9 +58,13 @@ class ClientEffects:
     """
 
     def __init__(
-        self, executor: Executor, attachments: Attachments, blocks: BlockReader, usage: Usage,
+        self,
+        executor: Executor,
+        attachments: Attachments,
+        blocks: BlockReader,
+        usage: Usage,
         holds: Callable[[int], str],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._executor = executor
         self._live = attachments.by_number
         self._blocks = blocks
@@ -72,10 +76,17 @@ class ClientEffects:
     def handlers(self) -> dict[type[Effect], Callable[[Destination, Any], None]]:
         """For the effect dispatcher."""
         return {
-            Sent: self._sent, Deliver: self._deliver, Acked: self._acked, Released: self._released,
-            Drained: self._draining, Ready: self._draining, Withdrawn: self._withdrawn, Recall: self._recall,
-            Promoted: self._promoted, Gate: self._gate,
-        }  # fmt: skip
+            Sent: self._sent,
+            Deliver: self._deliver,
+            Acked: self._acked,
+            Released: self._released,
+            Drained: self._draining,
+            Ready: self._draining,
+            Withdrawn: self._withdrawn,
+            Recall: self._recall,
+            Promoted: self._promoted,
+            Gate: self._gate,
+        }
 
     def _sent(self, home: Destination, effect: Sent) -> None:
         attachment = self._live.get(effect.attachment)

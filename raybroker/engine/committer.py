@@ -379,7 +379,10 @@ class ThreadCommitter:
             self._wake.notify()
 
     def _commit(
-        self, group: list[Batch], failed: Callable[[BrokerError], object], full: Callable[[StoreFullError], object],
+        self,
+        group: list[Batch],
+        failed: Callable[[BrokerError], object],
+        full: Callable[[StoreFullError], object],
         size: int,
     ) -> bool:
         """False: it failed, or it found no room and waits again."""

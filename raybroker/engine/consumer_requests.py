@@ -114,11 +114,21 @@ class ConsumerRequests:
         attachment.pieces = buffer_bytes > 0 and not no_ack
         attachment.consumer, attachment.broker = consumer, broker
         command = cmd.AttachConsumer(
-            attachment.number, flow, effective, no_ack, held=True, selector=selector, subscription=subscription,
-            lease_ms=lease_ms, drain=bool(args.get("drain")), owner=owner, remote=broker not in ("", self._broker),
-            recalls=bool(args.get("recalls")), shares=bool(args.get("shares")) and most == _unset(shared=shared),
+            attachment.number,
+            flow,
+            effective,
+            no_ack,
+            held=True,
+            selector=selector,
+            subscription=subscription,
+            lease_ms=lease_ms,
+            drain=bool(args.get("drain")),
+            owner=owner,
+            remote=broker not in ("", self._broker),
+            recalls=bool(args.get("recalls")),
+            shares=bool(args.get("shares")) and most == _unset(shared=shared),
             buffer_bytes=buffer_bytes,
-        )  # fmt: skip
+        )
         if (before := self._attachments.succeeds(attachment)) is not None:
             session.detach(before, cmd.DetachConsumer(before.number, lost=True))  # What it had comes first, in order.
         session.perform_attach(attachment, command)
@@ -174,9 +184,14 @@ def _subscription(session: Session, home: Destination, args: Arguments) -> Subsc
     durable, shared = bool(wanted["durable"]), bool(wanted["shared"])
     origin = (session.client_id or "") if durable else session.connection
     return Subscription(
-        session.client_id or "" if wanted["name"] else "", str(wanted["name"]), durable, shared,
-        selector_of(args), bool(args.get("no_local")), origin if args.get("no_local") else "",
-    )  # fmt: skip
+        session.client_id or "" if wanted["name"] else "",
+        str(wanted["name"]),
+        durable,
+        shared,
+        selector_of(args),
+        bool(args.get("no_local")),
+        origin if args.get("no_local") else "",
+    )
 
 
 def _close_consumer(session: Session, request: int, args: Arguments) -> None:

@@ -23,17 +23,34 @@ class DeathRecords:
         ``subscription``: key of the one that they died for, "" for all; ``truncate``: without their bodies.
         """
         death = Death(
-            effect.reason, effect.comment, effect.attempts, (home.kind, home.name), self._broker, effect.failure,
+            effect.reason,
+            effect.comment,
+            effect.attempts,
+            (home.kind, home.name),
+            self._broker,
+            effect.failure,
             subscription,
-        )  # fmt: skip
+        )
         return self._codec.dead_block(
-            block, effect.mask, death, producer=self._own.identity,
-            first_seq=self._own.take_seqs(effect.mask.bit_count()), now_ms=self._clock.now_ms(), truncate=truncate,
-        )  # fmt: skip
+            block,
+            effect.mask,
+            death,
+            producer=self._own.identity,
+            first_seq=self._own.take_seqs(effect.mask.bit_count()),
+            now_ms=self._clock.now_ms(),
+            truncate=truncate,
+        )
 
     def quarantined(self, home: Named, raw: bytes, mask: int, error: str, body_bytes_max: int) -> bytes:
         """The record of a damaged block, encoded: ``raw`` is what is in its place, ``mask`` its messages."""
         return self._codec.quarantined(
-            raw, mask, (home.kind, home.name), error, broker=self._broker, producer=self._own.identity,
-            seq=self._own.take_seqs(1), now_ms=self._clock.now_ms(), body_bytes_max=body_bytes_max,
-        )  # fmt: skip
+            raw,
+            mask,
+            (home.kind, home.name),
+            error,
+            broker=self._broker,
+            producer=self._own.identity,
+            seq=self._own.take_seqs(1),
+            now_ms=self._clock.now_ms(),
+            body_bytes_max=body_bytes_max,
+        )

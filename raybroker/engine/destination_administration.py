@@ -156,9 +156,14 @@ class DestinationAdministration:
         self._report(f"{kind} {name} resumed: {which}")
 
     def _each(
-        self, name: str, parts: Sequence[str] | None, which: str, kind: str,
-        make: Callable[[Destination, str], cmd.Pause | cmd.Resume], done: Done,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        parts: Sequence[str] | None,
+        which: str,
+        kind: str,
+        make: Callable[[Destination, str], cmd.Pause | cmd.Resume],
+        done: Done,
+    ) -> None:
         self._executor.require_running()
         if parts is None:
             raise IllegalStateError(f"{which!r} cannot be paused; choose one of {', '.join(PAUSES)}")

@@ -51,7 +51,9 @@ class DestinationInstallation:
             self._wakeups.forget(home.number)
         else:
             home = KINDS[definition.kind](
-                self._registry.next_number, definition.name, self._hold(definition),
+                self._registry.next_number,
+                definition.name,
+                self._hold(definition),
                 reap_ms=self._reap_ms(definition),
             )
             home.counters.since_ms = self._time.wall_ms()
@@ -68,10 +70,14 @@ class DestinationInstallation:
             definition = found.definitions.get(number)
             if definition is not None:
                 home = recovery.finish(
-                    definition.name, self._hold(definition), kind=definition.kind,
-                    reap_ms=self._reap_ms(definition), now_ms=now_ms, ahead_ms=ahead_ms,
+                    definition.name,
+                    self._hold(definition),
+                    kind=definition.kind,
+                    reap_ms=self._reap_ms(definition),
+                    now_ms=now_ms,
+                    ahead_ms=ahead_ms,
                     decided=found.transactions.decided,
-                )  # fmt: skip
+                )
                 needed = home.block_index.messages or home.has_durable_queues() or found.schedules.needs(number)
                 if needed or not definition.auto_created:
                     self._install(home, definition)

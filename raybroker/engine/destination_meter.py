@@ -15,11 +15,25 @@ class DestinationMeter:
     """Of one destination that was used: see the catalogue of metrics for what the histograms count."""
 
     __slots__ = (
-        "arrivals", "averages", "busiest_units", "consumers_peak", "consumers_total", "delivered_local",
-        "delivered_remote", "deliveries", "delivery_batch_messages", "delivery_to_ack_seconds", "keeps",
-        "largest_bytes", "prefetch_occupancy_ratio", "send_batch_messages", "send_to_store_seconds", "sends",
-        "service_seconds", "store_to_delivery_seconds",
-    )  # fmt: skip
+        "arrivals",
+        "averages",
+        "busiest_units",
+        "consumers_peak",
+        "consumers_total",
+        "delivered_local",
+        "delivered_remote",
+        "deliveries",
+        "delivery_batch_messages",
+        "delivery_to_ack_seconds",
+        "keeps",
+        "largest_bytes",
+        "prefetch_occupancy_ratio",
+        "send_batch_messages",
+        "send_to_store_seconds",
+        "sends",
+        "service_seconds",
+        "store_to_delivery_seconds",
+    )
 
     def __init__(self, now_ns: int, sampling: Sampling) -> None:
         self.arrivals = Times(now_ns)
@@ -38,9 +52,14 @@ class DestinationMeter:
 
 
 HISTOGRAMS: Final = (
-    "send_to_store_seconds", "store_to_delivery_seconds", "delivery_to_ack_seconds", "service_seconds",
-    "send_batch_messages", "delivery_batch_messages", "prefetch_occupancy_ratio",
-)  # fmt: skip
+    "send_to_store_seconds",
+    "store_to_delivery_seconds",
+    "delivery_to_ack_seconds",
+    "service_seconds",
+    "send_batch_messages",
+    "delivery_batch_messages",
+    "prefetch_occupancy_ratio",
+)
 """Those of a DestinationMeter, by their keys in the catalogue."""
 
 

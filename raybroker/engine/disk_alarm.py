@@ -79,9 +79,11 @@ class DiskAlarm:
     def row(self) -> dict[str, Any]:
         """For administrators."""
         return {
-            "disk_low": self.low, "disk_critical": self.critical, "disk_free_bytes": self._free_bytes,
+            "disk_low": self.low,
+            "disk_critical": self.critical,
+            "disk_free_bytes": self._free_bytes,
             "disk_total_bytes": self._total_bytes,
-        }  # fmt: skip
+        }
 
     def figures(self) -> dict[str, Any]:
         """For metrics."""

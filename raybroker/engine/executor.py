@@ -272,7 +272,7 @@ class Executor:
         return [
             Entry(BLOCK, e.destination, e.ordinal, e.meta, self.payload(block)) if e.kind == BLOCK else e
             for e in outcome.records
-        ], crowded  # fmt: skip
+        ], crowded
 
     def _with_bytes(self, home: Destination, records: Sequence[Entry]) -> list[Entry]:
         """Records of blocks that came before and waited for their transaction."""

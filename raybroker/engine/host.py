@@ -155,40 +155,62 @@ class Host:
         timing = self.config["raybroker.metrics.timing"]
         self.meters = Meters(
             self.time, life, self._observers, self.report, self.signals, broker=self._broker, timing=timing
-        )  # fmt: skip
+        )
         self._effects = EffectDispatcher()
         self.executor = Executor(
-            self.store, self.time, self.cache, self._wakeups, self._effects,
-            observers=self._observers, kept=self.meters.kept,
-            damaged=self._check_block, checkpoint=self._checkpoint,
-            failed=self._tell_failure, report=self.report,
-        )  # fmt: skip
+            self.store,
+            self.time,
+            self.cache,
+            self._wakeups,
+            self._effects,
+            observers=self._observers,
+            kept=self.meters.kept,
+            damaged=self._check_block,
+            checkpoint=self._checkpoint,
+            failed=self._tell_failure,
+            report=self.report,
+        )
         self.blocks = BlockReader(
-            self.executor, self.registry, self.attachments, self.cache, self.codec,
+            self.executor,
+            self.registry,
+            self.attachments,
+            self.cache,
+            self.codec,
             self._halting,
-        )  # fmt: skip
+        )
         self._bodies = LargeBodies(self.registry, self.blocks, bodies, worker)
 
     def _compose_pools(self) -> None:
         """What holds messages against limits that destinations share."""
         homes = self.registry.destinations
         self.pools = Pools(
-            self.config, homes.values, self._observers, lambda: self._blocked, self._durations, self.time.now_ms(),
+            self.config,
+            homes.values,
+            self._observers,
+            lambda: self._blocked,
+            self._durations,
+            self.time.now_ms(),
             self.report,
-        )  # fmt: skip
+        )
         self._blocked = BlockedSends(
             self.executor, self.attachments, self._durations, self.pools.ask_if_wanted, self.codec.content
-        )  # fmt: skip
+        )
 
     def _compose_memory(self, memory: Memory | None) -> None:
         """What guards the memory."""
         homes = self.registry.destinations
         self.memory = MemoryProtection(
-            memory, self.config, self.time.now_ms, self.cache, self.attachments, self.executor, self._wakeups,
+            memory,
+            self.config,
+            self.time.now_ms,
+            self.cache,
+            self.attachments,
+            self.executor,
+            self._wakeups,
             producers=lambda: [number for home in homes.values() for number in home.producers.attached],
             gate_of=lambda producer: producer.home.admission.gate_state(),
             report=self.report,
-        )  # fmt: skip
+        )
 
     def _compose_messages(self) -> None:
         """What puts messages into destinations and takes them out, and who carries out which effect."""
@@ -196,73 +218,122 @@ class Host:
         dead: Retries[tuple[Destination, DeadLetter]] = Retries(self._durations)
         self._death_records = DeathRecords(own, codec, clock, self._broker)
         self.dead_letters = DeadLetters(
-            executor, registry, self.blocks, DeadLetterPolicy(codec, self.config),
+            executor,
+            registry,
+            self.blocks,
+            DeadLetterPolicy(codec, self.config),
             DeadLetterMoves(executor, registry, own, self._death_records, self._forward),
-            DeadLetterLog(codec, self.config, self.meters.life, self.report, self._lines), dead,
-        )  # fmt: skip
+            DeadLetterLog(codec, self.config, self.meters.life, self.report, self._lines),
+            dead,
+        )
         full: Retries[tuple[Destination, Compose]] = Retries(self._durations)
-        self.composition = MessageComposition(
-            executor, registry, self.blocks, own, codec, full, self.dead_letters.move
-        )  # fmt: skip
+        self.composition = MessageComposition(executor, registry, self.blocks, own, codec, full, self.dead_letters.move)
         self.schedules = Schedules(
             executor, registry, self.cache, own, self._wakeups, codec, self.time, self.report, self.memory
-        )  # fmt: skip
+        )
         self.transactions = Transactions(
             executor, registry, self.attachments, self._durations, self.meters, clock, self.config, self.report
         )
-        self.transfer = Transfer(
-            executor, registry, self.transactions, self.cache, own, self._durations, codec
-        )  # fmt: skip
+        self.transfer = Transfer(executor, registry, self.transactions, self.cache, own, self._durations, codec)
         self.moves = MessageMoves(executor, registry, own, codec, clock, self.report)
         self.outgoing = ClientEffects(executor, self.attachments, self.blocks, self.meters, self.memory.holds)
         self._effects.register(self.outgoing.handlers())
-        self._effects.register({
-            DeadLetter: self.dead_letters.died, Compose: self.composition.completed, Retire: self._retire,
-            Idle: self._destination_idle,
-        })  # fmt: skip
+        self._effects.register(
+            {
+                DeadLetter: self.dead_letters.died,
+                Compose: self.composition.completed,
+                Retire: self._retire,
+                Idle: self._destination_idle,
+            }
+        )
 
     def _compose_administration(self) -> None:
         """What administrators ask of a host."""
         self.policies = Policies(self.config)
         self.settings = LiveSettings(
             self.config, self.time, self.registry, self._wakeups, (self.meters.thresholds.take, self.pools.assign)
-        )  # fmt: skip
+        )
         self.baselines = CounterBaselines(self.meters, self.clock)
         self.metrics = MetricRows(
-            self.store, self.time, self.registry, self.cache, self.transactions, self.schedules, self.meters,
-            self.baselines, self.compression,
-        )  # fmt: skip
+            self.store,
+            self.time,
+            self.registry,
+            self.cache,
+            self.transactions,
+            self.schedules,
+            self.meters,
+            self.baselines,
+            self.compression,
+        )
         self.inspection = Inspection(
-            self.registry, self.attachments, self.schedules, self.baselines, broker=self._broker,
+            self.registry,
+            self.attachments,
+            self.schedules,
+            self.baselines,
+            broker=self._broker,
             paged_bytes=self.cache.paged_bytes_of,
-        )  # fmt: skip
+        )
         self.quarantine = Quarantine(
-            self.executor, self.registry, self.cache, self.store, self.own, self._death_records, self.settings,
+            self.executor,
+            self.registry,
+            self.cache,
+            self.store,
+            self.own,
+            self._death_records,
+            self.settings,
             self._forward,
-        )  # fmt: skip
+        )
         self.installation = DestinationInstallation(
-            self.registry, self.cache, self.blocks, self._wakeups, self.time, self.config, self.settings,
+            self.registry,
+            self.cache,
+            self.blocks,
+            self._wakeups,
+            self.time,
+            self.config,
+            self.settings,
             self.policies.hold,
-        )  # fmt: skip
+        )
         self.administration = DestinationAdministration(
-            self.executor, self.registry, self.installation, self.attachments, self.quarantine, self.meters,
-            self.report, self.pools.assign, self.policies.hold,
-        )  # fmt: skip
+            self.executor,
+            self.registry,
+            self.installation,
+            self.attachments,
+            self.quarantine,
+            self.meters,
+            self.report,
+            self.pools.assign,
+            self.policies.hold,
+        )
         self.subscriptions = SubscriptionAdministration(self.executor, self.registry)
         self.removal = DestinationRemoval(
-            self.executor, self.registry, self.attachments, self.cache, self._wakeups, self.schedules,
+            self.executor,
+            self.registry,
+            self.attachments,
+            self.cache,
+            self._wakeups,
+            self.schedules,
             (self.transactions.without, self.quarantine.forget, self.metrics.destroyed, self.pools.forget),
-        )  # fmt: skip
+        )
         self.temporary = TemporaryDestinations(
-            self.registry, self._durations, prepared=self.transactions.prepared_in,
+            self.registry,
+            self._durations,
+            prepared=self.transactions.prepared_in,
             over=self._idle or self._destroy,
-        )  # fmt: skip
+        )
 
     def _compose_sessions(self) -> None:
         connections = ConnectionRequests(
-            self.sessions, self.registry, self.attachments, self.clock, self.temporary.found, self.report,
-            self.memory, armed=self.meters.thresholds.armed, incarnation=self.incarnation, pieces=self._bodies.taken,
-        )  # fmt: skip
+            self.sessions,
+            self.registry,
+            self.attachments,
+            self.clock,
+            self.temporary.found,
+            self.report,
+            self.memory,
+            armed=self.meters.thresholds.armed,
+            incarnation=self.incarnation,
+            pieces=self._bodies.taken,
+        )
         consumers = ConsumerRequests(
             self.registry, self.attachments, self.blocks, self.meters, self.codec, self.clock, broker=self._broker
         )
@@ -276,9 +347,19 @@ class Host:
         }
         intake = BlockIntake(self.executor, self.registry, self.codec, self.time, self.memory)
         self._session_parts = SessionParts(
-            self.executor, self.attachments, self.sessions, self.outgoing, intake, self.meters, self.transactions,
-            self._blocked, operations, self._bodies, self.watch.left, self.temporary.lost,
-        )  # fmt: skip
+            self.executor,
+            self.attachments,
+            self.sessions,
+            self.outgoing,
+            intake,
+            self.meters,
+            self.transactions,
+            self._blocked,
+            operations,
+            self._bodies,
+            self.watch.left,
+            self.temporary.lost,
+        )
 
     # ---- life ------------------------------------------------------------------------------------------------------
 
@@ -386,9 +467,12 @@ class Host:
 
     def _halting(self, home: Destination, why: str) -> None:
         self.pools.halted(home, why)
-        self.report(Fault(
-            f"[B3182] {home.kind} {home.name} is halted: {why}; query dst names what is damaged, skip msg sets it aside"
-        ))  # fmt: skip
+        self.report(
+            Fault(
+                f"[B3182] {home.kind} {home.name} is halted: {why}; query dst names what is damaged, "
+                "skip msg sets it aside"
+            )
+        )
 
     def _checkpoint(self) -> Entry:
         registry = self.registry

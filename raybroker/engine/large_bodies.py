@@ -97,8 +97,11 @@ class LargeBodies:
 
     def operations(self) -> Mapping[str, Callable[[Any, int, Arguments], None]]:
         return {
-            "begin_body": self._begin, "body_piece": self._piece, "drop_body": self._drop, "read_body": self._read,
-        }  # fmt: skip
+            "begin_body": self._begin,
+            "body_piece": self._piece,
+            "drop_body": self._drop,
+            "read_body": self._read,
+        }
 
     def take(self, session: ClientSession, number: int, nbytes: int) -> LargeBody:
         """The body for a message that has come; raises ProtocolError when it is not there, or not the message's."""
@@ -166,9 +169,17 @@ class LargeBodies:
         self._worker.run(job, partial(self._written, session, request, number, coming, last=last, piece=True))
 
     def _written(
-        self, session: BodySession, request: int, number: int, coming: _Coming, _: bytes | None,
-        error: BrokerError | None, *, last: bool = False, piece: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        session: BodySession,
+        request: int,
+        number: int,
+        coming: _Coming,
+        _: bytes | None,
+        error: BrokerError | None,
+        *,
+        last: bool = False,
+        piece: bool = False,
+    ) -> None:
         known = self._sessions.get(session)
         if known is None:
             return
@@ -212,14 +223,17 @@ class LargeBodies:
             peer.reply(request, block.large.piece(number))
             return
         known.reading += 1
-        self._worker.run(
-            partial(block.large.piece, number), partial(self._read_done, session, request, home, ordinal)
-        )  # fmt: skip
+        self._worker.run(partial(block.large.piece, number), partial(self._read_done, session, request, home, ordinal))
 
     def _read_done(
-        self, session: BodySession, request: int, home: Any, ordinal: int, data: bytes | None,
+        self,
+        session: BodySession,
+        request: int,
+        home: Any,
+        ordinal: int,
+        data: bytes | None,
         error: BrokerError | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         known = self._sessions.get(session)
         if known is not None:
             known.reading -= 1

@@ -109,10 +109,16 @@ class LifeCycle:
 
     def _put(self, home: Destination, event: str, fields: Event) -> None:
         assert self.sink is not None
-        self.sink({
-            "event": event, "type": home.kind, "destination": home.name, "ms": self._clock.now_ms(),
-            "ns": self._clock.monotonic_ns(), **fields,
-        })  # fmt: skip
+        self.sink(
+            {
+                "event": event,
+                "type": home.kind,
+                "destination": home.name,
+                "ms": self._clock.now_ms(),
+                "ns": self._clock.monotonic_ns(),
+                **fields,
+            }
+        )
 
     def _who(self, attachment: Attachment) -> Event:
         """The consumer, and the connection that it is on."""
@@ -125,10 +131,12 @@ class LifeCycle:
             chosen = queue.plain.selector_index.selectors.get(consumer.selector)
             selector = chosen.text if chosen is not None else None
         return {
-            "consumer": attachment.consumer or str(attachment.number), "subscription": own.name if own else None,
-            "selector": selector, "client_id": session.client_id if session is not None else None,
+            "consumer": attachment.consumer or str(attachment.number),
+            "subscription": own.name if own else None,
+            "selector": selector,
+            "client_id": session.client_id if session is not None else None,
             "connection": session.connection if session is not None else None,
-        }  # fmt: skip
+        }
 
 
 def _transaction_of(home: Destination, ordinal: int | None) -> int | None:

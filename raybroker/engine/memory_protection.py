@@ -219,9 +219,10 @@ class MemoryProtection:
     def row(self) -> dict[str, Any]:
         """For administrators."""
         return {
-            "memory_level": self.level.name, "memory_used_bytes": self.used_bytes,
+            "memory_level": self.level.name,
+            "memory_used_bytes": self.used_bytes,
             "memory_limit_bytes": self.limit_bytes,
-        }  # fmt: skip
+        }
 
     def figures(self) -> dict[str, Any]:
         """For metrics."""

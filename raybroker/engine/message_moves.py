@@ -59,9 +59,7 @@ class MessageMoves:
         is gone stays, and so does one that its subscription does not select any more; neither counts as refused.
         """
         identity, first_seq = self._own.identity, self._own.take_seqs(mask.bit_count())
-        parts = self._codec.revived(
-            block, mask, producer=identity, first_seq=first_seq, now_ms=self._clock.now_ms()
-        )  # fmt: skip
+        parts = self._codec.revived(block, mask, producer=identity, first_seq=first_seq, now_ms=self._clock.now_ms())
         moved, refused = 0, ""
         for kind, name, subscription, some, data in parts:
             target, new, chosen, queue = self._registry.destinations.get((kind, name)), Block(data), some, None
@@ -96,9 +94,14 @@ class MessageMoves:
         return queue, claims.get(queue.number, 0)
 
     def move(
-        self, home: Destination, ordinal: int, mask: int, target: Destination, block: Block,
+        self,
+        home: Destination,
+        ordinal: int,
+        mask: int,
+        target: Destination,
+        block: Block,
         queue: DeliveryQueue | None = None,
-    ) -> Moved:  # fmt: skip
+    ) -> Moved:
         """Put ``block`` into ``target``, or one ``queue`` of it, in place of messages of ``home`` that wait, as far as
         the target takes them.
 

@@ -34,9 +34,16 @@ class Meters:
     """All meters of a host. ``timing``: histograms are kept; without, only what costs nothing is counted."""
 
     def __init__(
-        self, time: MeasuredTime, life: LifeCycle, observers: Observers, report: Callable[[str], None],
-        signals: Signals, *, broker: str, timing: bool,
-    ) -> None:  # fmt: skip
+        self,
+        time: MeasuredTime,
+        life: LifeCycle,
+        observers: Observers,
+        report: Callable[[str], None],
+        signals: Signals,
+        *,
+        broker: str,
+        timing: bool,
+    ) -> None:
         self._now_ns = time.monotonic_ns
         self._broker = broker
         self.life = life
@@ -111,9 +118,7 @@ class Meters:
     def attached(self, attachment: Attachment, home_broker: str) -> None:
         """A consumer has come."""
         destination, remote = self.of(attachment.home), home_broker not in ("", self._broker)
-        attachment.meter = ConsumerMeter(
-            home_broker, attachment.state(), destination, self._now_ns(), remote=remote
-        )  # fmt: skip
+        attachment.meter = ConsumerMeter(home_broker, attachment.state(), destination, self._now_ns(), remote=remote)
         destination.consumers_total += 1
         destination.consumers_peak = max(destination.consumers_peak, consumers_now(attachment.home))
         self.routed.setdefault(home_broker, 0)
@@ -219,9 +224,11 @@ class Meters:
         consumers = [c for queue in home.queues.values() for c in queue.consumers.by_attachment.values()]
         active = sum(c.active for c in consumers)
         for name, value in (
-            ("active", active), ("backup", len(consumers) - active), ("messages", home.block_index.messages),
+            ("active", active),
+            ("backup", len(consumers) - active),
+            ("messages", home.block_index.messages),
             ("bytes", home.block_index.bytes_held),
-        ):  # fmt: skip
+        ):
             if name not in averages:
                 averages[name] = Average(now_ns)
             averages[name].set(value, now_ns)

@@ -38,11 +38,29 @@ KINDS: Final = ("queue", "topic")
 MS: Final = h.PARTS // 1000
 """Times are counted in nanoseconds, as the sums of histograms are."""
 GAUGES: Final = (
-    "messages", "message_bytes", "waiting_messages", "unacknowledged_messages", "delayed_messages", "pending_messages",
-    "oldest_message_age_seconds", "producers", "consumers", "idle_consumers", "full_consumers", "subscriptions",
-    "schedules", "ordered_units", "consumer_limit_messages", "consumer_credit_messages", "quota_used_ratio",
-    "flow_controlled", "over_threshold", "slowed_producers", "paused", "halted",
-)  # fmt: skip
+    "messages",
+    "message_bytes",
+    "waiting_messages",
+    "unacknowledged_messages",
+    "delayed_messages",
+    "pending_messages",
+    "oldest_message_age_seconds",
+    "producers",
+    "consumers",
+    "idle_consumers",
+    "full_consumers",
+    "subscriptions",
+    "schedules",
+    "ordered_units",
+    "consumer_limit_messages",
+    "consumer_credit_messages",
+    "quota_used_ratio",
+    "flow_controlled",
+    "over_threshold",
+    "slowed_producers",
+    "paused",
+    "halted",
+)
 COUNTERS: Final = {
     "messages_in_total": "messages_in",
     "messages_out_total": "messages_out",
@@ -318,9 +336,13 @@ def _of_consumers(queues: Iterable[DeliveryQueue]) -> Row:
                 limit += consumer.limit
                 credit += min(consumer.window.left(), consumer.limit)
     return {
-        "consumers": {"active": active, "backup": backup}, "idle_consumers": idle, "full_consumers": full,
-        "consumer_limit_messages": limit, "consumer_credit_messages": credit, "unacknowledged_messages": unsettled,
-    }  # fmt: skip
+        "consumers": {"active": active, "backup": backup},
+        "idle_consumers": idle,
+        "full_consumers": full,
+        "consumer_limit_messages": limit,
+        "consumer_credit_messages": credit,
+        "unacknowledged_messages": unsettled,
+    }
 
 
 def _room(queue: DeliveryQueue, consumer: Consumer) -> int:

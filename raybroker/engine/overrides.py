@@ -38,9 +38,11 @@ def parts_in(codec: Codec, block: Block, now_ms: int) -> PartColumn | None:
 def overrides(attributes: DestinationAttributes) -> bool:
     """Whether the destination sets any header of the messages that it takes."""
     return (
-        attributes.deliveryModeOverride != "No-Delivery" or attributes.priorityOverride != -1
-        or attributes.timeToLiveOverride != -1 or attributes.timeToDeliverOverride != -1
-    )  # fmt: skip
+        attributes.deliveryModeOverride != "No-Delivery"
+        or attributes.priorityOverride != -1
+        or attributes.timeToLiveOverride != -1
+        or attributes.timeToDeliverOverride != -1
+    )
 
 
 def overridden(attributes: DestinationAttributes, block: Block, now_ms: int) -> Block:

@@ -36,9 +36,19 @@ class OwnSends:
             block = codec.in_unit(block, default_unit(target.kind, target.name))
         persistent = block.persistent and self._registry.definition(target).owner is None
         command = cmd.Send(
-            0, 0, 1, block.lengths, persistent, 0, True, columns_of(codec, block), codec.content(block), confirm=False,
-            moved=moved, only=only,
-        )  # fmt: skip
+            0,
+            0,
+            1,
+            block.lengths,
+            persistent,
+            0,
+            True,
+            columns_of(codec, block),
+            codec.content(block),
+            confirm=False,
+            moved=moved,
+            only=only,
+        )
         return command, block
 
     def step(self, target: Destination, block: Block, *, moved: bool = True, only: int | None = None) -> Step:

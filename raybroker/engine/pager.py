@@ -90,9 +90,13 @@ class Pager:
     """
 
     def __init__(
-        self, files: PageFiles, limit_bytes: int, time: MeasuredTime, report: Callable[[str], None],
+        self,
+        files: PageFiles,
+        limit_bytes: int,
+        time: MeasuredTime,
+        report: Callable[[str], None],
         unpacked: Callable[[Buffer], Buffer] = bytes,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.limit_bytes = limit_bytes
         self._unpacked = unpacked
         self.held_bytes = 0
@@ -124,9 +128,11 @@ class Pager:
     def row(self) -> dict[str, Any]:
         """Figures for administrators."""
         return {
-            "message_buffer_bytes": self.held_bytes, "message_buffer_limit_bytes": self.limit_bytes,
-            "paged_bytes": self.paged_bytes, "paging_failure": self.failure or None,
-        }  # fmt: skip
+            "message_buffer_bytes": self.held_bytes,
+            "message_buffer_limit_bytes": self.limit_bytes,
+            "paged_bytes": self.paged_bytes,
+            "paging_failure": self.failure or None,
+        }
 
     # ---- blocks ----------------------------------------------------------------------------------------------------
 
@@ -203,10 +209,12 @@ class Pager:
             return
         if not self._told:
             self._told = True
-            self._report(Notice(
-                f"the message buffer of {self.limit_bytes} bytes is full: bodies of messages that are not stored go to"
-                " paging files"
-            ))  # fmt: skip
+            self._report(
+                Notice(
+                    f"the message buffer of {self.limit_bytes} bytes is full: bodies of messages that are not stored "
+                    "go to paging files"
+                )
+            )
         rows: list[tuple[int, int, Buffer]] = []
         nbytes = 0
         for key, view in islice(self._leaving.items(), WRITE_BLOCKS):

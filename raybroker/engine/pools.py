@@ -100,9 +100,15 @@ class Pools:
     ``unanswered``; None: this host is the whole broker; ``quotas``: those there are, see :meth:`define`."""
 
     def __init__(
-        self, config: ConfigView, homes: Callable[[], Iterable[Charged]], observers: Observers,
-        blocked: Callable[[], BlockedSends], durations: Durations, started_ms: int, report: Callable[[str], None],
-    ) -> None:  # fmt: skip
+        self,
+        config: ConfigView,
+        homes: Callable[[], Iterable[Charged]],
+        observers: Observers,
+        blocked: Callable[[], BlockedSends],
+        durations: Durations,
+        started_ms: int,
+        report: Callable[[str], None],
+    ) -> None:
         """``started_ms``: later than that of the process before, for the versions of shares."""
         self.shares: dict[str, PoolShare] = {}
         self.ask: Callable[[PoolShare], None] | None = None
@@ -310,18 +316,26 @@ class Pools:
         if share is None:
             return {}
         return {
-            "messages": share.used_messages, "bytes": share.used_bytes, "waiting": len(share.waiting),
+            "messages": share.used_messages,
+            "bytes": share.used_bytes,
+            "waiting": len(share.waiting),
             "refused": share.refused,
-        }  # fmt: skip
+        }
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a pool of a quota: quota, messages, bytes, waiting, refused, and the destinations charged to it."""
         return [
-            {"quota": _quota_of(name), "messages": share.used_messages, "bytes": share.used_bytes,
-             "waiting": len(share.waiting), "refused": share.refused,
-             "destinations": sorted(f"{home.kind} {home.name}" for home in self._charged[name].values())}
-            for name, share in self.shares.items() if name in self._charged
-        ]  # fmt: skip
+            {
+                "quota": _quota_of(name),
+                "messages": share.used_messages,
+                "bytes": share.used_bytes,
+                "waiting": len(share.waiting),
+                "refused": share.refused,
+                "destinations": sorted(f"{home.kind} {home.name}" for home in self._charged[name].values()),
+            }
+            for name, share in self.shares.items()
+            if name in self._charged
+        ]
 
     def metrics(self) -> dict[str, Any]:
         """See the catalogue of metrics."""

@@ -17,8 +17,22 @@ from raybroker.model.record import Buffer, Entry, EntryRun, StoreStats
 from raybroker.model.settings import DestinationAttributes
 
 __all__ = [
-    "BodyStore", "Clock", "Codec", "Committer", "Death", "Fault", "Forward", "Governed", "IncomingBody", "Memory",
-    "Named", "Notice", "Peer", "Refused", "Store", "Worker",
+    "BodyStore",
+    "Clock",
+    "Codec",
+    "Committer",
+    "Death",
+    "Fault",
+    "Forward",
+    "Governed",
+    "IncomingBody",
+    "Memory",
+    "Named",
+    "Notice",
+    "Peer",
+    "Refused",
+    "Store",
+    "Worker",
 ]
 
 
@@ -282,16 +296,32 @@ class Codec(Protocol):
         ...
 
     def quarantined(
-        self, raw: bytes, mask: int, origin: tuple[str, str], error: str, *, broker: str, producer: int, seq: int,
-        now_ms: int, body_bytes_max: int,
-    ) -> bytes:  # fmt: skip
+        self,
+        raw: bytes,
+        mask: int,
+        origin: tuple[str, str],
+        error: str,
+        *,
+        broker: str,
+        producer: int,
+        seq: int,
+        now_ms: int,
+        body_bytes_max: int,
+    ) -> bytes:
         """The record of a damaged block that is skipped, as a block."""
         ...
 
     def occurrence(
-        self, block: Block, properties: Mapping[str, Any], *, producer: int, first_seq: int, now_ms: int, ttl_ms: int,
+        self,
+        block: Block,
+        properties: Mapping[str, Any],
+        *,
+        producer: int,
+        first_seq: int,
+        now_ms: int,
+        ttl_ms: int,
         delay_ms: int,
-    ) -> bytes:  # fmt: skip
+    ) -> bytes:
         """The message of a schedule as it is sent this time, with more properties."""
         ...
 
@@ -334,9 +364,7 @@ class Peer(Protocol):
 
     def deliver(self, handle: int, epoch: int, tag: int, attempt: int, block: Sequence[Buffer]) -> None: ...
 
-    def deliver_large(
-        self, handle: int, epoch: int, tag: int, attempt: int, ordinal: int, front: Buffer
-    ) -> None:
+    def deliver_large(self, handle: int, epoch: int, tag: int, attempt: int, ordinal: int, front: Buffer) -> None:
         """A message whose body the client asks for, piece by piece, by the number of its block."""
         ...
 

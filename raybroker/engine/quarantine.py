@@ -91,9 +91,11 @@ class Quarantine:
             self._executor.append([], lambda: done(True))
             return
         most = self._settings.message_bytes_max
-        record = Block(self._records.quarantined(
-            home, self.legible(home, ordinal), damaged.mask, damaged.error, most if most > 0 else 1 << 30
-        ))  # fmt: skip
+        record = Block(
+            self._records.quarantined(
+                home, self.legible(home, ordinal), damaged.mask, damaged.error, most if most > 0 else 1 << 30
+            )
+        )
         target = self._registry.destinations.get(("queue", DMQ))
         if target is not None and not (
             self._executor.has_room(record.view.nbytes) and target.admission.would_take(record.lengths)

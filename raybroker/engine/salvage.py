@@ -61,10 +61,16 @@ class DestinationLeft:
 
     def row(self) -> dict[str, Any]:
         return {
-            "type": self.definition.kind, "name": self.definition.name, "number": self.number,
-            "lost_blocks": len(self.lost_blocks), "which": shown_spans(self.lost_blocks), "kept_messages": self.kept,
-            "maybe_again": self.again, "definition_lost": self.made, "notes": self.notes,
-        }  # fmt: skip
+            "type": self.definition.kind,
+            "name": self.definition.name,
+            "number": self.number,
+            "lost_blocks": len(self.lost_blocks),
+            "which": shown_spans(self.lost_blocks),
+            "kept_messages": self.kept,
+            "maybe_again": self.again,
+            "definition_lost": self.made,
+            "notes": self.notes,
+        }
 
 
 @dataclass
@@ -220,9 +226,7 @@ def _settle_transactions(reading: _Reading) -> list[str]:
     return notes
 
 
-def _finish(
-    reading: _Reading, number: int, definition: Definition, lost_entries: int, now_ms: int
-) -> DestinationLeft:
+def _finish(reading: _Reading, number: int, definition: Definition, lost_entries: int, now_ms: int) -> DestinationLeft:
     recovery = reading.found.recoveries.get(number)
     if recovery is None:
         recovery = reading.found.recoveries[number] = Recovery(number)

@@ -46,8 +46,17 @@ class ScheduleRequests:
             raise ProtocolError(f"a schedule with ttl_ms {ttl_ms} and delay_ms {delay_ms}; at most {OVERRIDE_MS_MAX}")
         now_ms = self._clock.now_ms()
         row = Row(
-            number=0, id=id_, destination=0, expression=args["schedule"], zone=args["timezone"], repeat=repeat,
-            catch_up=bool(args.get("catch_up")), ttl_ms=ttl_ms, delay_ms=delay_ms, created_ms=now_ms, fired=0,
+            number=0,
+            id=id_,
+            destination=0,
+            expression=args["schedule"],
+            zone=args["timezone"],
+            repeat=repeat,
+            catch_up=bool(args.get("catch_up")),
+            ttl_ms=ttl_ms,
+            delay_ms=delay_ms,
+            created_ms=now_ms,
+            fired=0,
             last_ms=now_ms,
-        )  # fmt: skip
+        )
         self._schedules.add(attachment.home, row, block, lambda: session.peer.reply(request, {"id": id_}))

@@ -277,9 +277,10 @@ class Schedules:
             self._end(row)
         note = schedule_log.ended(row) if over else schedule_log.fired(row)
         self._executor.perform_all(
-            [self._own.step(home, block, moved=False)], (note,),
+            [self._own.step(home, block, moved=False)],
+            (note,),
             lambda: self.freed([row.number]) if over else None,
-        )  # fmt: skip
+        )
         return True
 
     def _halt(self, row: Row, error: BrokerError) -> None:
@@ -295,10 +296,17 @@ class Schedules:
             home.kept = self.log.needs(row.destination)
 
     def _message(self, row: Row, template: Block, at_ms: int, now_ms: int) -> Block:
-        return Block(self._codec.occurrence(
-            template, {SCHEDULE_ID: row.id, SEQUENCE: row.fired + 1, OCCURRENCE: at_ms}, producer=self._own.identity,
-            first_seq=self._own.take_seqs(1), now_ms=now_ms, ttl_ms=row.ttl_ms, delay_ms=row.delay_ms,
-        ))  # fmt: skip
+        return Block(
+            self._codec.occurrence(
+                template,
+                {SCHEDULE_ID: row.id, SEQUENCE: row.fired + 1, OCCURRENCE: at_ms},
+                producer=self._own.identity,
+                first_seq=self._own.take_seqs(1),
+                now_ms=now_ms,
+                ttl_ms=row.ttl_ms,
+                delay_ms=row.delay_ms,
+            )
+        )
 
     def _not_taken(self, home: Destination, block: Block) -> str:
         if home.number in self._registry.halted:

@@ -158,7 +158,7 @@ class Session:
         origin = self.connection, self.client_id or ""
         command, block = self._command(
             home, attachment.number, block, floor=floor, origin=origin, txn=number, confirm=confirm
-        )  # fmt: skip
+        )
         if home.policy.account is None:
             outcome = self._perform(home, command, block)
         else:
@@ -198,9 +198,15 @@ class Session:
         self._perform(attachment.home, cmd.Acknowledge(epoch, ranges, request))
 
     def settle(
-        self, handle: int, epoch: int, request: int, outcome: str, delay_ms: int, reason: str,
+        self,
+        handle: int,
+        epoch: int,
+        request: int,
+        outcome: str,
+        delay_ms: int,
+        reason: str,
         ranges: Sequence[tuple[int, int]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Another outcome than an acknowledgement."""
         attachment = self.consumer(handle, epoch)
         if attachment is None:

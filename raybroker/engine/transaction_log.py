@@ -138,13 +138,17 @@ class TxLog:
 
     def encode(self) -> bytes:
         """For a checkpoint; ``decided`` is in the snapshots of the destinations by then."""
-        return json.dumps({
-            "next": self.next_number,
-            "prepared": [[r.number, r.key.hex(), r.kind, r.coordinator, r.created_ms] for r in self.prepared.values()],
-            "outcomes": [[key.hex(), commit] for key, commit in self.outcomes.items()],
-            "shared": [[key.hex(), commit] for key, commit in self.shared.items()],
-            "heuristic": [[r.number, r.key.hex(), r.commit, r.created_ms] for r in self.heuristic.values()],
-        }).encode()  # fmt: skip
+        return json.dumps(
+            {
+                "next": self.next_number,
+                "prepared": [
+                    [r.number, r.key.hex(), r.kind, r.coordinator, r.created_ms] for r in self.prepared.values()
+                ],
+                "outcomes": [[key.hex(), commit] for key, commit in self.outcomes.items()],
+                "shared": [[key.hex(), commit] for key, commit in self.shared.items()],
+                "heuristic": [[r.number, r.key.hex(), r.commit, r.created_ms] for r in self.heuristic.values()],
+            }
+        ).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> TxLog:

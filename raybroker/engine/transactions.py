@@ -132,9 +132,7 @@ class Transactions:
         if len(self.by_number) >= TRANSACTIONS_MAX:
             raise ResourceAllocationError(f"the host has {TRANSACTIONS_MAX} open transactions; end some")
         now_ms = self._durations.now_ms()
-        transaction = Transaction(
-            self.log.next_number, key, kind, self._clock.now_ms(), session, began_ms=now_ms
-        )  # fmt: skip
+        transaction = Transaction(self.log.next_number, key, kind, self._clock.now_ms(), session, began_ms=now_ms)
         self.log.next_number += 1
         self._add(transaction)
         if self._timeout_ms:
@@ -447,6 +445,14 @@ class Transactions:
 
 def _heuristic_row(row: transaction_log.HeuristicRow) -> dict[str, Any]:
     return {
-        "id": row.number, "key": row.key.hex(), "kind": "xa", "state": row.state, "client_id": None,
-        "connection": None, "messages": 0, "acks": 0, "created_ms": row.created_ms, "coordinator": "",
-    }  # fmt: skip
+        "id": row.number,
+        "key": row.key.hex(),
+        "kind": "xa",
+        "state": row.state,
+        "client_id": None,
+        "connection": None,
+        "messages": 0,
+        "acks": 0,
+        "created_ms": row.created_ms,
+        "coordinator": "",
+    }

@@ -54,26 +54,47 @@ class WireCodec:
     def dead_block(
         self, block: Block, mask: int, death: Death, *, producer: int, first_seq: int, now_ms: int, truncate: bool
     ) -> bytes:
-        return dead_block(
-            block, mask, death, producer=producer, first_seq=first_seq, now_ms=now_ms, truncate=truncate
-        )
+        return dead_block(block, mask, death, producer=producer, first_seq=first_seq, now_ms=now_ms, truncate=truncate)
 
     def revived(self, block: Block, mask: int, *, producer: int, first_seq: int, now_ms: int) -> list[Revived]:
         return revive_block(block, mask, producer=producer, first_seq=first_seq, now_ms=now_ms)
 
     def quarantined(
-        self, raw: bytes, mask: int, origin: tuple[str, str], error: str, *, broker: str, producer: int, seq: int,
-        now_ms: int, body_bytes_max: int,
-    ) -> bytes:  # fmt: skip
+        self,
+        raw: bytes,
+        mask: int,
+        origin: tuple[str, str],
+        error: str,
+        *,
+        broker: str,
+        producer: int,
+        seq: int,
+        now_ms: int,
+        body_bytes_max: int,
+    ) -> bytes:
         return quarantine_record(
-            legible(raw), mask, origin, error, broker=broker, producer=producer, seq=seq, now_ms=now_ms,
+            legible(raw),
+            mask,
+            origin,
+            error,
+            broker=broker,
+            producer=producer,
+            seq=seq,
+            now_ms=now_ms,
             body_bytes_max=body_bytes_max,
-        )  # fmt: skip
+        )
 
     def occurrence(
-        self, block: Block, properties: Mapping[str, Any], *, producer: int, first_seq: int, now_ms: int, ttl_ms: int,
+        self,
+        block: Block,
+        properties: Mapping[str, Any],
+        *,
+        producer: int,
+        first_seq: int,
+        now_ms: int,
+        ttl_ms: int,
         delay_ms: int,
-    ) -> bytes:  # fmt: skip
+    ) -> bytes:
         return occurrence_block(
             block, properties, producer=producer, first_seq=first_seq, now_ms=now_ms, ttl_ms=ttl_ms, delay_ms=delay_ms
         )

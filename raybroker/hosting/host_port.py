@@ -28,7 +28,12 @@ class HostPort(Protocol):
     # ---- destinations
 
     async def create(
-        self, type: str, name: str, attributes: Row, auto_created: bool, owner: str | None  # noqa: A002
+        self,
+        type: str,
+        name: str,
+        attributes: Row,
+        auto_created: bool,
+        owner: str | None,
     ) -> None:
         """``owner``: id of the client connection that a temporary destination lives as long as."""
         ...
@@ -37,20 +42,20 @@ class HostPort(Protocol):
         """Create many with one wait for the disk: rows of type, name, attributes; what of it failed, as text."""
         ...
 
-    async def update(self, type: str, name: str, changes: Row) -> None: ...  # noqa: A002
-    async def destroy(self, type: str, name: str) -> None: ...  # noqa: A002
-    async def purge_destination(self, type: str, name: str) -> None: ...  # noqa: A002
-    async def query(self, type: str, name: str) -> Row: ...  # noqa: A002
-    async def effective(self, type: str, name: str) -> Row:  # noqa: A002
+    async def update(self, type: str, name: str, changes: Row) -> None: ...
+    async def destroy(self, type: str, name: str) -> None: ...
+    async def purge_destination(self, type: str, name: str) -> None: ...
+    async def query(self, type: str, name: str) -> Row: ...
+    async def effective(self, type: str, name: str) -> Row:
         """What policies make of the attributes: see engine.policies.Policies.row."""
         ...
 
-    async def pause(self, type: str, name: str, which: str, until_ms: int) -> None:  # noqa: A002
+    async def pause(self, type: str, name: str, which: str, until_ms: int) -> None:
         """``which``: producers, consumers, all or insertion; ``until_ms``: absolute time, 0 until resumed."""
         ...
 
-    async def resume(self, type: str, name: str, which: str) -> None: ...  # noqa: A002
-    async def reset(self, type: str, name: str) -> None:  # noqa: A002
+    async def resume(self, type: str, name: str, which: str) -> None: ...
+    async def reset(self, type: str, name: str) -> None:
         """Set to zero what administrators see counted of a destination."""
         ...
 
@@ -58,11 +63,11 @@ class HostPort(Protocol):
         """One row a destination: type, name, auto_created, temporary, traits (its attributes)."""
         ...
 
-    async def live_units(self, type: str, name: str, names: list[str]) -> list[str]:  # noqa: A002
+    async def live_units(self, type: str, name: str, names: list[str]) -> list[str]:
         """Those of these units of order that have messages there."""
         ...
 
-    async def consumers(self, type: str | None, name: str | None) -> list[Row]: ...  # noqa: A002
+    async def consumers(self, type: str | None, name: str | None) -> list[Row]: ...
     async def state(self) -> Row: ...
     async def stop_intake(self) -> None:
         """Have all producers wait from now on: the broker is about to end the host."""
@@ -125,11 +130,11 @@ class HostPort(Protocol):
 
     # ---- schedules
 
-    async def schedules(self, type: str | None, name: str | None) -> list[Row]:  # noqa: A002
+    async def schedules(self, type: str | None, name: str | None) -> list[Row]:
         """See engine.schedules.Schedules.rows."""
         ...
 
-    async def destroy_schedule(self, id: str) -> None: ...  # noqa: A002
+    async def destroy_schedule(self, id: str) -> None: ...
 
     # ---- transactions; ``key`` is the global identifier in hexadecimal digits
 
@@ -137,7 +142,7 @@ class HostPort(Protocol):
         """id, key, kind (local, xa), state, xid, client_id, connection, messages, acks, created_ms, coordinator."""
         ...
 
-    async def settle_transaction(self, id: int, commit: bool) -> None: ...  # noqa: A002
+    async def settle_transaction(self, id: int, commit: bool) -> None: ...
     async def outcome(self, key: str) -> str:
         """committed, rolled_back, prepared, started or unknown."""
         ...
@@ -152,39 +157,63 @@ class HostPort(Protocol):
     # ---- messages
 
     async def browse_messages(
-        self, type: str, name: str, selector: str | None, start: Any, max: int, body_bytes_max: int  # noqa: A002
+        self,
+        type: str,
+        name: str,
+        selector: str | None,
+        start: Any,
+        max: int,
+        body_bytes_max: int,
     ) -> Page:
         """{"messages": rows, "next"}."""
         ...
 
     async def delete_messages(
-        self, type: str, name: str, selector: str | None, ids: list[str] | None  # noqa: A002
+        self,
+        type: str,
+        name: str,
+        selector: str | None,
+        ids: list[str] | None,
     ) -> int: ...
 
     async def move_messages(
-        self, type: str, name: str, selector: str | None, ids: list[str] | None,  # noqa: A002
-        target_type: str | None, target: str | None,
-    ) -> tuple[int, str]:  # fmt: skip
+        self,
+        type: str,
+        name: str,
+        selector: str | None,
+        ids: list[str] | None,
+        target_type: str | None,
+        target: str | None,
+    ) -> tuple[int, str]:
         """How many were moved, and why others that were chosen were not; "" when all were."""
         ...
 
     async def export_messages(
-        self, type: str, name: str, selector: str | None, start: Any, max_bytes: int  # noqa: A002
+        self,
+        type: str,
+        name: str,
+        selector: str | None,
+        start: Any,
+        max_bytes: int,
     ) -> Page:
         """{"blocks": [bytes], "next"}."""
         ...
 
     async def import_messages(
-        self, type: str, name: str, blocks: list[bytes], subscription: str = ""  # noqa: A002
+        self,
+        type: str,
+        name: str,
+        blocks: list[bytes],
+        subscription: str = "",
     ) -> int:
         """``subscription``: the only one of a topic that gets them, as dead messages name it; "": all."""
         ...
 
-    async def damaged_messages(self, type: str, name: str) -> list[Row]:  # noqa: A002
+    async def damaged_messages(self, type: str, name: str) -> list[Row]:
         """What the store cannot give back whole: block, messages, ids, error."""
         ...
 
-    async def skip_messages(self, type: str, name: str) -> int:  # noqa: A002
+    async def skip_messages(self, type: str, name: str) -> int:
         """Put what is damaged into quarantine and let the destination go on; how many messages."""
         ...
 
@@ -227,14 +256,19 @@ class HostPort(Protocol):
     # ---- messages that go to another host: see engine.transfer
 
     async def set_aside(
-        self, type: str, name: str, txn: str, messages_max: int, bytes_max: int  # noqa: A002
+        self,
+        type: str,
+        name: str,
+        txn: str,
+        messages_max: int,
+        bytes_max: int,
     ) -> list[bytes]:
         """Blocks of messages that wait, for the transaction of that key in hexadecimal digits."""
         ...
 
     async def give(self, txn: str) -> None: ...
     async def keep(self, txn: str) -> None: ...
-    async def take(self, type: str, name: str, txn: str, coordinator: str, blocks: list[bytes]) -> int:  # noqa: A002
+    async def take(self, type: str, name: str, txn: str, coordinator: str, blocks: list[bytes]) -> int:
         """How many messages were taken."""
         ...
 

@@ -131,15 +131,25 @@ class HostService(HostMessages):
         self._memory = HostMemory(self._config)
         self._worker = DiskWorker(self._post)
         self.host = Host(
-            store, clock, self._config, codec=WireCodec(), incarnation=incarnation,
-            identity=int.from_bytes(entropy.token(8), "little"), broker=broker, idle=self._idle, failed=self._failed,
-            alarm=self._wake_at, forward=self._forward if forwarder is not None else None, report=_report,
-            paging=self._paging, buffer_bytes=message_buffer_bytes(self._config, hosts()),
-            memory=self._memory, bodies=bodies, worker=self._worker,
-        )  # fmt: skip
-        self._upkeep = StoreAdministration(
-            store, self.host.executor, self.host.registry, self.host.compression, self
+            store,
+            clock,
+            self._config,
+            codec=WireCodec(),
+            incarnation=incarnation,
+            identity=int.from_bytes(entropy.token(8), "little"),
+            broker=broker,
+            idle=self._idle,
+            failed=self._failed,
+            alarm=self._wake_at,
+            forward=self._forward if forwarder is not None else None,
+            report=_report,
+            paging=self._paging,
+            buffer_bytes=message_buffer_bytes(self._config, hosts()),
+            memory=self._memory,
+            bodies=bodies,
+            worker=self._worker,
         )
+        self._upkeep = StoreAdministration(store, self.host.executor, self.host.registry, self.host.compression, self)
         self._process_of_its_own = process_of_its_own
         self._lease = lease
         if lease is not None:
@@ -148,7 +158,9 @@ class HostService(HostMessages):
         self.host.policies.define(policies or {})
         self.service = NativeService(self.host.open_session, clock, self._config, token=token)
         self.guests_in = Guests(
-            self.service, lambda: clock.monotonic_ns() / 1e9, lambda directory: _tls(self._config, directory),
+            self.service,
+            lambda: clock.monotonic_ns() / 1e9,
+            lambda directory: _tls(self._config, directory),
             lambda: clock.now_ms() / 1e3,
         )
         self.clients_inside = ClientsInside(self.service)
@@ -293,9 +305,12 @@ class HostService(HostMessages):
         """A pool may be short here: ask the broker for more."""
         said, pool = share.ask(self.host.pools.now_ms()), share.name
         row = {
-            "pool": pool, "version": said.version, "lease": tuple(said.lease), "need": tuple(said.need),
+            "pool": pool,
+            "version": said.version,
+            "lease": tuple(said.lease),
+            "need": tuple(said.need),
             "waiting": said.waiting,
-        }  # fmt: skip
+        }
 
         async def ask() -> None:
             assert self._lease is not None
@@ -317,7 +332,12 @@ class HostService(HostMessages):
     # ---- what a broker asks: see hosting.host_port -------------------------------------------------------------------
 
     async def create(
-        self, type: str, name: str, attributes: dict[str, Any], auto_created: bool, owner: str | None = None  # noqa: A002
+        self,
+        type: str,
+        name: str,
+        attributes: dict[str, Any],
+        auto_created: bool,
+        owner: str | None = None,
     ) -> None:
         checked = destination_attributes(attributes, type=check_destination_type(type), name=name)
         await self.durable(
@@ -343,16 +363,16 @@ class HostService(HostMessages):
         await self._barrier()
         return failed
 
-    async def update(self, type: str, name: str, changes: dict[str, Any]) -> None:  # noqa: A002
+    async def update(self, type: str, name: str, changes: dict[str, Any]) -> None:
         await self.durable(lambda done: self.host.administration.update(name, changes, done, type))
 
-    async def destroy(self, type: str, name: str) -> None:  # noqa: A002
+    async def destroy(self, type: str, name: str) -> None:
         await self.durable(lambda done: self.host.removal.destroy(name, done, type))
 
-    async def purge_destination(self, type: str, name: str) -> None:  # noqa: A002
+    async def purge_destination(self, type: str, name: str) -> None:
         await self.durable(lambda done: self.host.administration.purge(name, done, type))
 
-    async def query(self, type: str, name: str) -> dict[str, Any]:  # noqa: A002
+    async def query(self, type: str, name: str) -> dict[str, Any]:
         row = self.host.inspection.describe(type, name)
         if row["state"] == "HALTED":
             row["damaged"] = await self.damaged_messages(type, name)
@@ -398,16 +418,16 @@ class HostService(HostMessages):
             self._receiver.start()
         return self._receiver.address
 
-    async def live_units(self, type: str, name: str, names: list[str]) -> list[str]:  # noqa: A002
+    async def live_units(self, type: str, name: str, names: list[str]) -> list[str]:
         return live_units(self.host.registry.find(type, name), names)
 
-    async def pause(self, type: str, name: str, which: str, until_ms: int) -> None:  # noqa: A002
+    async def pause(self, type: str, name: str, which: str, until_ms: int) -> None:
         await self.durable(lambda done: self.host.administration.pause(name, which, until_ms, type, done))
 
-    async def resume(self, type: str, name: str, which: str) -> None:  # noqa: A002
+    async def resume(self, type: str, name: str, which: str) -> None:
         await self.durable(lambda done: self.host.administration.resume(name, which, type, done))
 
-    async def reset(self, type: str, name: str) -> None:  # noqa: A002
+    async def reset(self, type: str, name: str) -> None:
         home = self.host.registry.named(type, name)
         record = self.host.baselines.reset(home)
         if self.host.registry.definition(home).owner is None:
@@ -415,13 +435,18 @@ class HostService(HostMessages):
 
     async def destinations(self) -> list[dict[str, Any]]:
         return [
-            {"type": d.kind, "name": d.name, "auto_created": d.auto_created, "temporary": d.owner is not None,
-             "traits": d.attributes.as_dict(check_destination_type(d.kind)),
-             "paused": dict(self.host.registry.destinations[d.key].paused)}
+            {
+                "type": d.kind,
+                "name": d.name,
+                "auto_created": d.auto_created,
+                "temporary": d.owner is not None,
+                "traits": d.attributes.as_dict(check_destination_type(d.kind)),
+                "paused": dict(self.host.registry.destinations[d.key].paused),
+            }
             for d in self.host.registry.definitions.values()
-        ]  # fmt: skip
+        ]
 
-    async def consumers(self, type: str | None, name: str | None) -> list[dict[str, Any]]:  # noqa: A002
+    async def consumers(self, type: str | None, name: str | None) -> list[dict[str, Any]]:
         return self.host.inspection.consumers(type, name)
 
     async def state(self) -> dict[str, Any]:
@@ -435,7 +460,7 @@ class HostService(HostMessages):
     async def define_quotas(self, quotas: Row) -> None:
         self.host.pools.define(quotas)
 
-    async def effective(self, type: str, name: str) -> Row:  # noqa: A002
+    async def effective(self, type: str, name: str) -> Row:
         registry = self.host.registry
         return self.host.policies.row(registry.definition(registry.named(type, name)))
 
@@ -489,19 +514,26 @@ class HostService(HostMessages):
             if home.number in there:
                 total.add(home.kind, row)
         own = {
-            **host.metrics.host_row(self._committer), **host.pools.metrics(), **self.service.metrics(),
+            **host.metrics.host_row(self._committer),
+            **host.pools.metrics(),
+            **self.service.metrics(),
             **host.memory.figures(),
             **(process.row("host", memory_limit(self._config)) if self._process_of_its_own else {}),
             **(self._disk.figures() if self._disk is not None else {}),
             **({"store_slow": int(self._slow_store.slow)} if self._slow_store is not None else {}),
-        }  # fmt: skip
+        }
         for more in self.more_metrics:
             own.update(more())
         age_s = (host.clock.monotonic_ns() - host.meters.start_ns) / 1e9
         return {
-            "incarnation": host.incarnation, "age_s": age_s, "host": own, "types": total.done(), "destinations": rows,
-            "recovered": host.metrics.recovered.rows, "lasting": lasting.rows,
-        }  # fmt: skip
+            "incarnation": host.incarnation,
+            "age_s": age_s,
+            "host": own,
+            "types": total.done(),
+            "destinations": rows,
+            "recovered": host.metrics.recovered.rows,
+            "lasting": lasting.rows,
+        }
 
     async def subscriptions(self, name: str | None) -> list[dict[str, Any]]:
         return self.host.inspection.subscriptions(name)
@@ -518,10 +550,10 @@ class HostService(HostMessages):
     async def purge_subscription(self, topic: str, client_id: str, name: str) -> None:
         await self.durable(lambda done: self.host.subscriptions.purge(topic, client_id, name, done))
 
-    async def schedules(self, type: str | None, name: str | None) -> list[dict[str, Any]]:  # noqa: A002
+    async def schedules(self, type: str | None, name: str | None) -> list[dict[str, Any]]:
         return self.host.schedules.rows(type, name)
 
-    async def destroy_schedule(self, id: str) -> None:  # noqa: A002
+    async def destroy_schedule(self, id: str) -> None:
         await self.durable(lambda done: self.host.schedules.destroy(id, done))
 
     async def transactions(self) -> list[dict[str, Any]]:
@@ -532,7 +564,7 @@ class HostService(HostMessages):
             row["xid"] = str(Xid.unpack(bytes.fromhex(row["key"]))) if row["kind"] == "xa" and row["key"] else None
         return rows
 
-    async def settle_transaction(self, id: int, commit: bool) -> None:  # noqa: A002
+    async def settle_transaction(self, id: int, commit: bool) -> None:
         await self.durable(lambda done: self.host.transactions.settle(id, commit, done))
 
     async def outcome(self, key: str) -> str:

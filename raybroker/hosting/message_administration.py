@@ -56,7 +56,13 @@ class HostMessages(Durable):
     host: Host
 
     async def browse_messages(
-        self, type: str, name: str, selector: str | None, start: Any, max: int, body_bytes_max: int  # noqa: A002
+        self,
+        type: str,
+        name: str,
+        selector: str | None,
+        start: Any,
+        max: int,
+        body_bytes_max: int,
     ) -> dict[str, Any]:
         """One page, of so many messages or about BROWSE_BYTES_MAX; ``start`` is how many matching messages to leave
         out. Damaged ones are left out too."""
@@ -76,7 +82,11 @@ class HostMessages(Durable):
         return {"messages": rows, "next": None}
 
     async def delete_messages(
-        self, type: str, name: str, selector: str | None, ids: list[str] | None  # noqa: A002
+        self,
+        type: str,
+        name: str,
+        selector: str | None,
+        ids: list[str] | None,
     ) -> int:
         home = self.host.registry.find(type, name)
         _require_movable(home)
@@ -89,9 +99,14 @@ class HostMessages(Durable):
         return count
 
     async def move_messages(
-        self, type: str, name: str, selector: str | None, ids: list[str] | None,  # noqa: A002
-        target_type: str | None, target: str | None,
-    ) -> tuple[int, str]:  # fmt: skip
+        self,
+        type: str,
+        name: str,
+        selector: str | None,
+        ids: list[str] | None,
+        target_type: str | None,
+        target: str | None,
+    ) -> tuple[int, str]:
         """To a destination of this host, with their ids, or back to where dead ones died (no target)."""
         home = self.host.registry.find(type, name)
         _require_movable(home)
@@ -135,7 +150,12 @@ class HostMessages(Durable):
         return self.host.codec.delivered(b"".join(block.pick(seen.mask)), seen.attempts)
 
     async def export_messages(
-        self, type: str, name: str, selector: str | None, start: Any, max_bytes: int  # noqa: A002
+        self,
+        type: str,
+        name: str,
+        selector: str | None,
+        start: Any,
+        max_bytes: int,
     ) -> dict[str, Any]:
         """Blocks of about ``max_bytes``; ``start`` is how many messages to leave out. Damaged ones are left out too."""
         home = self.host.registry.named(type, name)
@@ -153,7 +173,11 @@ class HostMessages(Durable):
         return {"blocks": blocks, "next": None}
 
     async def import_messages(
-        self, type: str, name: str, blocks: list[bytes], subscription: str = ""  # noqa: A002
+        self,
+        type: str,
+        name: str,
+        blocks: list[bytes],
+        subscription: str = "",
     ) -> int:
         """All of these blocks or none, for one subscription of a topic (engine.subscription_keys) if it is named.
 
@@ -202,14 +226,18 @@ class HostMessages(Durable):
 
     # ---- what cannot be read, see engine.quarantine
 
-    async def damaged_messages(self, type: str, name: str) -> list[dict[str, Any]]:  # noqa: A002
+    async def damaged_messages(self, type: str, name: str) -> list[dict[str, Any]]:
         """What is damaged in a halted destination; it is looked through once, a few blocks at a time."""
         home = self.host.registry.named(type, name)
         return [
-            {"block": ordinal, "messages": mask.bit_count(), "error": error,
-             "ids": legible_ids(self.host.quarantine.legible(home, ordinal), mask)}
+            {
+                "block": ordinal,
+                "messages": mask.bit_count(),
+                "error": error,
+                "ids": legible_ids(self.host.quarantine.legible(home, ordinal), mask),
+            }
             for ordinal, mask, error in await self._damaged(home)
-        ]  # fmt: skip
+        ]
 
     async def _damaged(self, home: Destination) -> list[Damaged]:
         quarantine = self.host.quarantine
@@ -225,7 +253,7 @@ class HostMessages(Durable):
             quarantine.known[home.number] = found
         return quarantine.known[home.number]
 
-    async def skip_messages(self, type: str, name: str) -> int:  # noqa: A002
+    async def skip_messages(self, type: str, name: str) -> int:
         home = self.host.registry.named(type, name)
         count = 0
         for damaged in await self._damaged(home):
@@ -253,7 +281,12 @@ class HostMessages(Durable):
     # ---- handed over to another host, see engine.transfer
 
     async def set_aside(
-        self, type: str, name: str, txn: str, messages_max: int, bytes_max: int  # noqa: A002
+        self,
+        type: str,
+        name: str,
+        txn: str,
+        messages_max: int,
+        bytes_max: int,
     ) -> list[bytes]:
         home = self.host.registry.find(type, name)
         return self.host.transfer.set_aside(home, bytes.fromhex(txn), messages_max, bytes_max)
@@ -264,7 +297,7 @@ class HostMessages(Durable):
     async def keep(self, txn: str) -> None:
         await self.durable(lambda done: self.host.transfer.keep(bytes.fromhex(txn), done))
 
-    async def take(self, type: str, name: str, txn: str, coordinator: str, blocks: list[bytes]) -> int:  # noqa: A002
+    async def take(self, type: str, name: str, txn: str, coordinator: str, blocks: list[bytes]) -> int:
         home = self.host.registry.find(type, name)
         self.host.memory.require(f"nothing is forwarded to {type} {name}")
         found = [_exported(index, data) for index, data in enumerate(blocks)]
@@ -368,4 +401,3 @@ def _body(block: Block, index: int, most: int) -> Any:
         return decode_body(kind, data, most, typed=False)
     except MessageFormatError:
         return bytes(data[:most])
-

@@ -32,9 +32,13 @@ class StoreAdministration:
     ``compression`` compresses them, and ``waiting`` waits for what is to become durable."""
 
     def __init__(
-        self, store: Store, executor: Executor, registry: DestinationRegistry, compression: BlockCompression,
+        self,
+        store: Store,
+        executor: Executor,
+        registry: DestinationRegistry,
+        compression: BlockCompression,
         waiting: Durable,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._store = store
         self._compression = compression
         self._executor = executor
@@ -50,10 +54,12 @@ class StoreAdministration:
             destinations.append({"type": home.kind, "name": home.name, "blocks": blocks, "bytes": nbytes})
         destinations.sort(key=lambda row: (-row["bytes"], row["name"], row["type"]))
         return {
-            **figures(self._store.stats()), "compressed_blocks": self._compression.blocks,
+            **figures(self._store.stats()),
+            "compressed_blocks": self._compression.blocks,
             "compression_saved_bytes": self._compression.saved_bytes,
-            "not_compressed_because": self._compression.refused_because, "destinations": destinations,
-        }  # fmt: skip
+            "not_compressed_because": self._compression.refused_because,
+            "destinations": destinations,
+        }
 
     async def compact(self, keys: Sequence[tuple[str, str]]) -> Row:
         """Give back what can be of the store of these destinations, which have to be paused; what came of it.
@@ -78,9 +84,11 @@ class StoreAdministration:
             await asyncio.sleep(COMPACT_LOOK_S)
         after = store.stats()
         return {
-            "done": not store.compacting, "freed_bytes": before.reserved_bytes - after.reserved_bytes,
-            "garbage_before": before.used_bytes - before.live_bytes, **figures(after),
-        }  # fmt: skip
+            "done": not store.compacting,
+            "freed_bytes": before.reserved_bytes - after.reserved_bytes,
+            "garbage_before": before.used_bytes - before.live_bytes,
+            **figures(after),
+        }
 
 
 def figures(stats: StoreStats) -> Row:
@@ -93,7 +101,15 @@ def figures(stats: StoreStats) -> Row:
     else:
         advice = "compact it" if ratio < COMPACT_PERCENT else "compact it if that stays"
     return {
-        "reserved_bytes": stats.reserved_bytes, "used_bytes": used, "live_bytes": live, "garbage_bytes": used - live,
-        "ratio": ratio, "advice": advice, "segments": stats.segments, "large_files": stats.own_files,
-        "large_bytes": stats.own_bytes, "free_files": stats.free_files, "free_bytes": stats.free_bytes,
-    }  # fmt: skip
+        "reserved_bytes": stats.reserved_bytes,
+        "used_bytes": used,
+        "live_bytes": live,
+        "garbage_bytes": used - live,
+        "ratio": ratio,
+        "advice": advice,
+        "segments": stats.segments,
+        "large_files": stats.own_files,
+        "large_bytes": stats.own_bytes,
+        "free_files": stats.free_files,
+        "free_bytes": stats.free_bytes,
+    }

@@ -21,9 +21,26 @@ REFUSED: Final = "refused"
 REFUSALS_PER_S: Final = 50
 FIELD_CHARS_MAX: Final = 300
 _SHOWN: Final = (
-    "type", "name", "id", "broker", "client_id", "topic", "destination", "service", "queue", "to", "target", "which",
-    "source", "commit", "port", "reason", "user", "address", "consumer",
-)  # fmt: skip
+    "type",
+    "name",
+    "id",
+    "broker",
+    "client_id",
+    "topic",
+    "destination",
+    "service",
+    "queue",
+    "to",
+    "target",
+    "which",
+    "source",
+    "commit",
+    "port",
+    "reason",
+    "user",
+    "address",
+    "consumer",
+)
 """Arguments of verbs that are written; others may have contents of messages in them."""
 _NAMED: Final = ("properties", "changes", "attributes")
 """Arguments of which the names alone are written."""
@@ -62,9 +79,11 @@ class Audit:
         path, broker = Path(str(told["path"])), str(told.get("broker", ""))
         name = host.removeprefix(f"{broker}/").replace("/", "-")  # A host's key has its broker in front.
         return cls(
-            path.with_name(f"{path.stem}-{name}{path.suffix}"), {"broker": broker, "host": host}, now_s,
+            path.with_name(f"{path.stem}-{name}{path.suffix}"),
+            {"broker": broker, "host": host},
+            now_s,
             int(told["bytes"]),
-        )  # fmt: skip
+        )
 
     def record(self, event: str, result: str = OK, **fields: str) -> None:
         """Write one line."""
@@ -89,10 +108,13 @@ class Audit:
 
         assert self._file is not None
         row = {
-            "time": moment(now_s, None).isoformat(timespec="milliseconds"), "audit": "AUDIT", **self._source,
-            "event": event, "result": result,
+            "time": moment(now_s, None).isoformat(timespec="milliseconds"),
+            "audit": "AUDIT",
+            **self._source,
+            "event": event,
+            "result": result,
             **{key: str(value)[:FIELD_CHARS_MAX] for key, value in fields.items() if value},
-        }  # fmt: skip
+        }
         self._file.append(orjson.dumps(row, default=str).decode(), now_s)
 
     def close(self) -> None:

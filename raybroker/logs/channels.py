@@ -27,9 +27,15 @@ class Syslog(logging.Handler):
     """The channel to the system's log; ``opened`` and ``written`` stand in for the calls of syslog."""
 
     def __init__(
-        self, identity: str, facility: str, *, pid: bool, console: bool,
-        opened: Callable[[str, int, int], None] = syslog.openlog, written: Callable[[int, str], None] = syslog.syslog,
-    ) -> None:  # fmt: skip
+        self,
+        identity: str,
+        facility: str,
+        *,
+        pid: bool,
+        console: bool,
+        opened: Callable[[str, int, int], None] = syslog.openlog,
+        written: Callable[[int, str], None] = syslog.syslog,
+    ) -> None:
         super().__init__()
         self._written = written
         options = (syslog.LOG_PID if pid else 0) | (syslog.LOG_CONS if console else 0)
@@ -85,8 +91,10 @@ class Log:
         zone = zone_of(self._get("imq.log.timezone"))
         shape = JsonFormat(zone, self._source) if self._get("raybroker.log.format") == "json" else TextFormat(zone)
         made: dict[str, Callable[[], logging.Handler]] = {
-            "console": self._console, "file": self._file, "syslog": self._syslog,
-        }  # fmt: skip
+            "console": self._console,
+            "file": self._file,
+            "syslog": self._syslog,
+        }
         for name, output in _outputs(self._get).items():
             if output:
                 handler = made[name]()
@@ -120,9 +128,11 @@ class Log:
     def _syslog(self) -> Syslog:
         identity = self._get("imq.log.syslog.identity") or f"imqbrokerd_{self._source.get('broker', 'broker')}"
         return Syslog(
-            identity, self._get("imq.log.syslog.facility"), pid=self._get("imq.log.syslog.logpid"),
+            identity,
+            self._get("imq.log.syslog.facility"),
+            pid=self._get("imq.log.syslog.logpid"),
             console=self._get("imq.log.syslog.logconsole"),
-        )  # fmt: skip
+        )
 
 
 def check(get: Get) -> None:

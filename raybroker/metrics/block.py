@@ -52,10 +52,12 @@ class Blocks:
             )
 
         memory = f"{counts['totalMemory']} used, {counts['freeMemory']} free"
-        return "\n".join((
-            f"Connections: {counts['numConnections']}    Memory: {memory}    Threads: {now.threads} ({low}-{high})",
-            f"      In: {flow('In')}",
-            f"     Out: {flow('Out')}",
-            f" Rate In: {rates('In')}",
-            f"Rate Out: {rates('Out')}",
-        ))  # fmt: skip
+        return "\n".join(
+            (
+                f"Connections: {counts['numConnections']}    Memory: {memory}    Threads: {now.threads} ({low}-{high})",
+                f"      In: {flow('In')}",
+                f"     Out: {flow('Out')}",
+                f" Rate In: {rates('In')}",
+                f"Rate Out: {rates('Out')}",
+            )
+        )

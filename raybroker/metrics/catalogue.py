@@ -67,15 +67,15 @@ class Metric:
     key: str
 
 
-def _counter(key: str, unit: str, help: str, *labels: str) -> Quantity:  # noqa: A002
+def _counter(key: str, unit: str, help: str, *labels: str) -> Quantity:
     return Quantity(key, "counter", unit, help, labels)
 
 
-def _gauge(key: str, unit: str, help: str, *labels: str, merge: Literal["sum", "max"] = "sum") -> Quantity:  # noqa: A002
+def _gauge(key: str, unit: str, help: str, *labels: str, merge: Literal["sum", "max"] = "sum") -> Quantity:
     return Quantity(key, "gauge", unit, help, labels, merge=merge)
 
 
-def _histogram(key: str, unit: str, buckets: tuple[float, ...], help: str) -> Quantity:  # noqa: A002
+def _histogram(key: str, unit: str, buckets: tuple[float, ...], help: str) -> Quantity:
     return Quantity(key, "histogram", unit, help, buckets=buckets)
 
 
@@ -281,8 +281,9 @@ QUANTITIES: Final[dict[str, Quantity]] = {row.key: row for row in (*DESTINATIONS
 
 def _metrics() -> Iterator[Metric]:
     tiers: tuple[tuple[Tier, str, tuple[str, ...]], ...] = (
-        ("aggregate", PREFIX, ("type",)), ("destination", DESTINATION_PREFIX, ("destination", "type")),
-    )  # fmt: skip
+        ("aggregate", PREFIX, ("type",)),
+        ("destination", DESTINATION_PREFIX, ("destination", "type")),
+    )
     for tier, prefix, own in tiers:
         for q in QUANTITIES.values():
             if q.scope != ("only" if tier == "aggregate" else "broker"):

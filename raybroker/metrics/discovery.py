@@ -14,9 +14,11 @@ def target_groups(cluster: str, urls: Mapping[str, str]) -> list[dict[str, Any]]
         {
             "targets": [urlsplit(url).netloc],
             "labels": {
-                "__meta_raybroker_cluster": cluster, "__meta_raybroker_broker": name,
+                "__meta_raybroker_cluster": cluster,
+                "__meta_raybroker_broker": name,
                 **({"__scheme__": "https"} if urlsplit(url).scheme == "https" else {}),
             },
         }
-        for name, url in sorted(urls.items()) if url
-    ]  # fmt: skip
+        for name, url in sorted(urls.items())
+        if url
+    ]

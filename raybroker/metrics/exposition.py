@@ -133,5 +133,7 @@ def _edges(metric: Metric) -> tuple[str, ...]:
 
 
 _FAMILIES: Final[dict[Kind, Callable[..., Any]]] = {
-    "counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily,
-}  # fmt: skip
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "histogram": HistogramMetricFamily,
+}

@@ -20,14 +20,21 @@ QUEUE: Final = "mq.metrics.destination.queue."
 TOPIC: Final = "mq.metrics.destination.topic."
 
 _MESSAGES: Final = {
-    "numMsgsIn": "messages_in_total", "numMsgsOut": "messages_out_total", "numMsgs": "messages",
-    "msgBytesIn": "message_in_bytes_total", "msgBytesOut": "message_out_bytes_total", "totalMsgBytes": "message_bytes",
-}  # fmt: skip
+    "numMsgsIn": "messages_in_total",
+    "numMsgsOut": "messages_out_total",
+    "numMsgs": "messages",
+    "msgBytesIn": "message_in_bytes_total",
+    "msgBytesOut": "message_out_bytes_total",
+    "totalMsgBytes": "message_bytes",
+}
 """Counts of a broker and of a destination alike → keys of the catalogue."""
 _CONNECTIONS: Final = {
-    "numConnections": "connections", "numPktsIn": "packets_in_total", "numPktsOut": "packets_out_total",
-    "pktBytesIn": "packet_in_bytes_total", "pktBytesOut": "packet_out_bytes_total",
-}  # fmt: skip
+    "numConnections": "connections",
+    "numPktsIn": "packets_in_total",
+    "numPktsOut": "packets_out_total",
+    "pktBytesIn": "packet_in_bytes_total",
+    "pktBytesOut": "packet_out_bytes_total",
+}
 
 Row = dict[str, Any]
 
@@ -86,10 +93,13 @@ def list_body(snapshot: Snapshot) -> Row:
     """Table M-C, without the metrics topics."""
     return {
         (QUEUE if row["type"] == "queue" else TOPIC) + row["name"]: {
-            "name": row["name"], "type": row["type"], "isTemporary": bool(row["temporary"]),
+            "name": row["name"],
+            "type": row["type"],
+            "isTemporary": bool(row["temporary"]),
         }
-        for row in snapshot.destinations if not is_metrics_topic(row["name"])
-    }  # fmt: skip
+        for row in snapshot.destinations
+        if not is_metrics_topic(row["name"])
+    }
 
 
 def destination_body(row: Row) -> Row:
@@ -113,6 +123,8 @@ def destination_body(row: Row) -> Row:
     reserved, used = int(row.get("disk_reserved", 0)), int(row.get("disk_used", 0))
     if reserved:
         found |= {
-            "diskReserved": reserved, "diskUsed": used, "diskUtilizationRatio": round(100 * used / reserved),
-        }  # fmt: skip
+            "diskReserved": reserved,
+            "diskUsed": used,
+            "diskUtilizationRatio": round(100 * used / reserved),
+        }
     return found

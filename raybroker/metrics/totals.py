@@ -77,9 +77,15 @@ class Totals:
         self._gone: Rows = {}
 
     def take(
-        self, host: str, incarnation: int, rows: Rows, *, older: bool, recovered: Rows | None = None,
+        self,
+        host: str,
+        incarnation: int,
+        rows: Rows,
+        *,
+        older: bool,
+        recovered: Rows | None = None,
         lasting: Rows | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Take the rows of a host as they are now; ``older``: the host started before this broker; ``recovered``,
         ``lasting``: totals of its types that are stored, as they were when it started and as they are."""
         counted, known = counters(rows), self._known.get(host)
@@ -141,9 +147,10 @@ def _own_counters(row: Row) -> Row:
     from raybroker.metrics.catalogue import QUANTITIES
 
     return {
-        key: value for key, value in row.items()
+        key: value
+        for key, value in row.items()
         if key in QUANTITIES and QUANTITIES[key].kind != "gauge" and key != "unit_messages_total"
-    }  # fmt: skip
+    }
 
 
 def shown(row: Row) -> Row:
@@ -164,9 +171,10 @@ def _in_parts() -> frozenset[str]:
     from raybroker.metrics.catalogue import QUANTITIES
 
     return frozenset(
-        key for key, quantity in QUANTITIES.items()
+        key
+        for key, quantity in QUANTITIES.items()
         if quantity.kind == "histogram" or (quantity.kind == "counter" and quantity.unit == "seconds")
-    )  # fmt: skip
+    )
 
 
 def without_gauges(row: Row) -> Row:

@@ -95,9 +95,12 @@ class ProducerBalancer:
 
     def update(self, members: Sequence[Candidate]) -> None:
         """The members that can be reached now."""
-        self._found = members, (
-            [send_level(member, persistent=False, affinity=self._affinity) for member in members],
-            [send_level(member, persistent=True, affinity=self._affinity) for member in members],
+        self._found = (
+            members,
+            (
+                [send_level(member, persistent=False, affinity=self._affinity) for member in members],
+                [send_level(member, persistent=True, affinity=self._affinity) for member in members],
+            ),
         )
 
     def choose(self, *, persistent: bool) -> str | None:

@@ -81,10 +81,26 @@ class Block:
     """
 
     __slots__ = (
-        "_body_offset", "_flags", "_head_offsets", "_lengths", "_offsets", "bodies_bytes", "count", "first_seq",
-        "front", "gaps", "headers_bytes", "kind", "nbytes", "persistent", "plain", "priority", "producer",
-        "timestamp_ms", "uniform",
-    )  # fmt: skip
+        "_body_offset",
+        "_flags",
+        "_head_offsets",
+        "_lengths",
+        "_offsets",
+        "bodies_bytes",
+        "count",
+        "first_seq",
+        "front",
+        "gaps",
+        "headers_bytes",
+        "kind",
+        "nbytes",
+        "persistent",
+        "plain",
+        "priority",
+        "producer",
+        "timestamp_ms",
+        "uniform",
+    )
 
     def __init__(self, data: Buffer, elsewhere_bytes: int = 0) -> None:
         """Check the head and the sizes of all columns; raises ProtocolError for anything that does not add up.
@@ -95,8 +111,18 @@ class Block:
         if view.nbytes < HEAD_BYTES:
             raise ProtocolError(f"a block of {view.nbytes} bytes is shorter than its head of {HEAD_BYTES} bytes")
         head: tuple[int, ...] = HEAD.unpack_from(view)
-        (version, flags, self.kind, self.priority, self.count, self.producer, self.first_seq, self.timestamp_ms,
-         self.headers_bytes, self.bodies_bytes) = head  # fmt: skip
+        (
+            version,
+            flags,
+            self.kind,
+            self.priority,
+            self.count,
+            self.producer,
+            self.first_seq,
+            self.timestamp_ms,
+            self.headers_bytes,
+            self.bodies_bytes,
+        ) = head
         if version != VERSION or flags > FLAGS_KNOWN:
             raise ProtocolError(f"a block of version {version} with flags {flags:#x} is not understood")
         if not 1 <= self.count <= BLOCK_MESSAGES_MAX:
@@ -324,9 +350,14 @@ class Block:
         return map(self.front.__getitem__, map(slice, chosen(offsets), chosen(offsets[1:])))
 
     def with_overrides(
-        self, *, now_ms: int, priority: int | None = None, persistent: bool | None = None, ttl_ms: int | None = None,
+        self,
+        *,
+        now_ms: int,
+        priority: int | None = None,
+        persistent: bool | None = None,
+        ttl_ms: int | None = None,
         delay_ms: int | None = None,
-    ) -> Block:  # fmt: skip
+    ) -> Block:
         """The same messages with what a destination says instead of their producer.
 
         Times are relative to ``now_ms``, milliseconds; ``ttl_ms`` 0: none expires, ``delay_ms`` 0: none waits.
@@ -358,9 +389,12 @@ class Block:
         return () if offsets is None else (self.front[offsets[0] : offsets[-1]],)
 
     def _changed(
-        self, columns: dict[int, Buffer], headers: Sequence[Buffer], priority: int | None = None,
+        self,
+        columns: dict[int, Buffer],
+        headers: Sequence[Buffer],
+        priority: int | None = None,
         persistent: bool | None = None,
-    ) -> Block:  # fmt: skip
+    ) -> Block:
         prefix = self._prefix(columns, headers, self.first_seq, self.bodies_bytes, priority, persistent)
         return Block(b"".join((prefix, self.view[self._body_offset :])))
 
@@ -375,15 +409,27 @@ class Block:
         return self.first_seq + first
 
     def _prefix(
-        self, columns: dict[int, Buffer], headers: Sequence[Buffer], first_seq: int, bodies_bytes: int,
-        priority: int | None = None, persistent: bool | None = None,
-    ) -> bytes:  # fmt: skip
+        self,
+        columns: dict[int, Buffer],
+        headers: Sequence[Buffer],
+        first_seq: int,
+        bodies_bytes: int,
+        priority: int | None = None,
+        persistent: bool | None = None,
+    ) -> bytes:
         """Everything that stands before the bodies; what is not given is as in this block."""
         keeps = self.persistent if persistent is None else persistent
         return encode_prefix(
-            columns, headers, keeps, self.kind, self.priority if priority is None else priority, self.producer,
-            first_seq, self.timestamp_ms, bodies_bytes,
-        )  # fmt: skip
+            columns,
+            headers,
+            keeps,
+            self.kind,
+            self.priority if priority is None else priority,
+            self.producer,
+            first_seq,
+            self.timestamp_ms,
+            bodies_bytes,
+        )
 
 
 def count_of(head: Buffer) -> int:

@@ -28,8 +28,13 @@ FLAGS_KNOWN: Final = 127
 Code = Literal["B", "I", "Q"]
 """Types of columns, as ``array`` and ``memoryview`` name them."""
 COLUMNS: Final[tuple[tuple[int, Code], ...]] = (
-    (KINDS, "B"), (PRIORITIES, "B"), (EXPIRES, "Q"), (DELIVER_AT, "Q"), (SEQS, "I"), (HEADERS, "I"),
-)  # fmt: skip
+    (KINDS, "B"),
+    (PRIORITIES, "B"),
+    (EXPIRES, "Q"),
+    (DELIVER_AT, "Q"),
+    (SEQS, "I"),
+    (HEADERS, "I"),
+)
 """Flag and type of each column that may be there, in the order in which they follow the body lengths."""
 
 
@@ -72,9 +77,17 @@ def encode_prefix(
                 parts.append(column)
         parts.extend(headers)
     parts[0] = HEAD.pack(
-        VERSION, flags, kind, priority, len(columns[0]) // 4, producer, first_seq, timestamp_ms,
-        sum(map(len, headers)), bodies_bytes,
-    )  # fmt: skip
+        VERSION,
+        flags,
+        kind,
+        priority,
+        len(columns[0]) // 4,
+        producer,
+        first_seq,
+        timestamp_ms,
+        sum(map(len, headers)),
+        bodies_bytes,
+    )
     return b"".join(parts)
 
 

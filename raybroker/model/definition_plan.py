@@ -155,7 +155,7 @@ class _Planner:
                     self._follow(type, name, table[name], changes)
             table[name] = wanted
 
-    def _follow(self, type: DestinationType, name: str, old: Attributes, changes: Attributes) -> None:  # noqa: A002
+    def _follow(self, type: DestinationType, name: str, old: Attributes, changes: Attributes) -> None:
         table = self._now.of_type(type)
         for destination, own in table.items():
             base = self._place.defaults.destination(type, destination)
@@ -176,12 +176,20 @@ class _Planner:
             elif table[name] != wanted:
                 before = table[name]["attributes"]
                 self._step(
-                    "update", "policy", name, changed(_flat(table[name]), _flat(wanted)), "update_policy", name=name,
-                    **{argument: value for key, (argument, value) in zip(_FIELDS, fields_of.items(), strict=True)
-                       if table[name][key] != value},
+                    "update",
+                    "policy",
+                    name,
+                    changed(_flat(table[name]), _flat(wanted)),
+                    "update_policy",
+                    name=name,
+                    **{
+                        argument: value
+                        for key, (argument, value) in zip(_FIELDS, fields_of.items(), strict=True)
+                        if table[name][key] != value
+                    },
                     unset=[key for key in before if key not in policy.attributes],
                     changes={key: new for key, new in policy.attributes.items() if before.get(key) != new},
-                )  # fmt: skip
+                )
             table[name] = wanted
 
     # ---- destinations
@@ -213,11 +221,19 @@ class _Planner:
             own, wanted = self._now.queues.get(name, {}), self._wanted.queues.get(name, {})
             if own.get("errorDestination") and own["errorDestination"] != wanted.get("errorDestination"):
                 found = {"errorDestination": (own["errorDestination"], "")}
-                self._step("update", "queue", name, found, "update_destination", type="queue", name=name,
-                           changes={"errorDestination": ""})  # fmt: skip
+                self._step(
+                    "update",
+                    "queue",
+                    name,
+                    found,
+                    "update_destination",
+                    type="queue",
+                    name=name,
+                    changes={"errorDestination": ""},
+                )
                 self._now.queues[name] = {key: value for key, value in own.items() if key != "errorDestination"}
 
-    def _destination(self, type: DestinationType, name: str, wanted: Attributes) -> None:  # noqa: A002
+    def _destination(self, type: DestinationType, name: str, wanted: Attributes) -> None:
         base, table = self._place.defaults.destination(type, name), self._now.of_type(type)
         self._require_quota(wanted, f"{type} {name!r}")
         template = wanted.get("template")
@@ -232,8 +248,9 @@ class _Planner:
                 return
             taken = of_type(self._now.templates.get(template or "", {}), type)
             given = {**wanted, **{key: base[key] for key in taken if key not in wanted}}
-            self._step("create", type, name, changed({}, wanted), "create_destination", type=type, name=name,
-                       attributes=given)  # fmt: skip
+            self._step(
+                "create", type, name, changed({}, wanted), "create_destination", type=type, name=name, attributes=given
+            )
             table[name] = differing({**base, **applied(taken, given, type)}, base)
         if found := changed(table.get(name, {}), wanted, base):
             fixed = [key for key in found if lookup(key, "destination").reload == "fixed"]
@@ -241,8 +258,16 @@ class _Planner:
                 why = f"fixed when a destination is created: {', '.join(fixed)}; destroy it and import again"
                 self._block("update", type, name, found, why)
                 return
-            self._step("update", type, name, found, "update_destination", type=type, name=name,
-                       changes={key: new for key, (_, new) in found.items()})  # fmt: skip
+            self._step(
+                "update",
+                type,
+                name,
+                found,
+                "update_destination",
+                type=type,
+                name=name,
+                changes={key: new for key, (_, new) in found.items()},
+            )
             table[name] = wanted
 
     def _require_quota(self, attributes: Attributes, label: str) -> None:
@@ -269,15 +294,29 @@ class _Planner:
                     continue
                 self._destroy_subscription(identity)
             if there != wanted:
-                self._step("create", "subscription", shown, changed({}, wanted), "create_subscription",
-                           name=identity[1], client_id=identity[0] or None,
-                           **{**wanted, "selector": wanted["selector"] or None})  # fmt: skip
+                self._step(
+                    "create",
+                    "subscription",
+                    shown,
+                    changed({}, wanted),
+                    "create_subscription",
+                    name=identity[1],
+                    client_id=identity[0] or None,
+                    **{**wanted, "selector": wanted["selector"] or None},
+                )
                 table[identity] = wanted
 
     def _destroy_subscription(self, identity: Identity) -> None:
         gone = changed(self._now.subscriptions.pop(identity), {})
-        self._step("destroy", "subscription", subscription(identity), gone, "destroy_subscription",
-                   name=identity[1], client_id=identity[0] or None)  # fmt: skip
+        self._step(
+            "destroy",
+            "subscription",
+            subscription(identity),
+            gone,
+            "destroy_subscription",
+            name=identity[1],
+            client_id=identity[0] or None,
+        )
 
     def _agents(self) -> None:
         table = self._now.agents
@@ -290,8 +329,17 @@ class _Planner:
                 continue
             if table.get(name) != wanted:
                 rest = {key: value for key, value in wanted.items() if key not in ("queue", "to")}
-                self._step("create", "agent", name, found, "create_forwarding", name=name, queue=wanted["queue"],
-                           to=wanted["to"], attributes=rest)  # fmt: skip
+                self._step(
+                    "create",
+                    "agent",
+                    name,
+                    found,
+                    "create_forwarding",
+                    name=name,
+                    queue=wanted["queue"],
+                    to=wanted["to"],
+                    attributes=rest,
+                )
                 table[name] = wanted
 
     # ---- pauses, users
@@ -356,10 +404,11 @@ class _Planner:
         target = {
             broker: {
                 **({name: configured[broker].get(name) for name in own} if self._prune else {}),
-                **wanted.properties, **wanted.brokers.get(broker, {}),
+                **wanted.properties,
+                **wanted.brokers.get(broker, {}),
             }
             for broker, own in changed_at.items()
-        }  # fmt: skip
+        }
         found = {broker: changed(_part(held[broker], new), new) for broker, new in target.items()}
         common: dict[str, tuple[Any, Any]] = {}
         for pairs in found.values():
@@ -407,7 +456,7 @@ class _Planner:
         left = {
             broker: [name for name in own if name not in {**wanted.properties, **wanted.brokers.get(broker, {})}]
             for broker, own in changed_at.items()
-        }  # fmt: skip
+        }
         if left and all(left.values()) and len({tuple(names) for names in left.values()}) == 1:
             return ["properties broker"]
         return [f"properties {broker}" for broker, names in left.items() if names]
@@ -417,9 +466,10 @@ class _Planner:
     def _destroy(self) -> list[str]:
         """Destroy it, or say that it stays."""
         unwanted = [
-            entry for entry in _entries(self._now)
+            entry
+            for entry in _entries(self._now)
             if entry[0] != "properties" and entry[2] not in _table(self._wanted, entry[0]) and self._is_defined(entry)
-        ]  # fmt: skip
+        ]
         if not self._prune:
             return [f"{kind} {shown}" for kind, shown, _ in unwanted]
         order = ("pause", "agent", "subscription", "queue", "topic", "policy", "template", "quota", "user")
@@ -464,9 +514,16 @@ class _Planner:
 
 
 _SECTIONS: Final = {
-    "quota": "quotas", "template": "templates", "policy": "policies", "queue": "queues", "topic": "topics",
-    "subscription": "subscriptions", "agent": "agents", "pause": "pauses", "user": "users",
-}  # fmt: skip
+    "quota": "quotas",
+    "template": "templates",
+    "policy": "policies",
+    "queue": "queues",
+    "topic": "topics",
+    "subscription": "subscriptions",
+    "agent": "agents",
+    "pause": "pauses",
+    "user": "users",
+}
 
 
 def _table(definitions: Definitions, kind: str) -> dict[Any, Any]:
@@ -535,6 +592,3 @@ def _refuse_circles(now: Definitions, wanted: Definitions, *, prune: bool) -> No
         while after:
             go_on(way, after)
             after = queues.get(after, {}).get("errorDestination")
-
-
-

@@ -62,9 +62,10 @@ NAME_CHARS_MAX: Final = 255
 Attributes = dict[str, Any]
 Table = dict[str, Attributes]
 PAUSES: Final = {
-    "producers": "productionPausedAtStartup", "consumers": "consumptionPausedAtStartup",
+    "producers": "productionPausedAtStartup",
+    "consumers": "consumptionPausedAtStartup",
     "insertion": "insertionPausedAtStartup",
-}  # fmt: skip
+}
 """What of a destination can be paused by itself → the attribute that pauses it at each start."""
 _LISTS: Final = ("subscriptions", "pauses")
 Pause = tuple[DestinationType, str, str]
@@ -90,7 +91,7 @@ class Defaults:
         queue = destination_attributes({}, config, "queue").as_dict("queue")
         return Defaults(queue, destination_attributes({}, config, "topic").as_dict("topic"))
 
-    def destination(self, type: DestinationType, name: str) -> Mapping[str, Value]:  # noqa: A002 - as everywhere
+    def destination(self, type: DestinationType, name: str) -> Mapping[str, Value]:
         if (type, name) == ("queue", DEAD_MESSAGE_QUEUE):
             return dead_message_queue().as_dict("queue")
         return self.queue if type == "queue" else self.topic
@@ -128,7 +129,7 @@ class Definitions:
         attributes = self.of_type(pause[0]).get(pause[1])
         return attributes is not None and not attributes.get(PAUSES[pause[2]])
 
-    def of_type(self, type: DestinationType) -> Table:  # noqa: A002 - as everywhere
+    def of_type(self, type: DestinationType) -> Table:
         return self.queues if type == "queue" else self.topics
 
     def plain(self) -> dict[str, Any]:
@@ -158,8 +159,10 @@ _SAID: Final[Mapping[str, Mapping[str, Any]]] = {"policies": _POLICY, "users": _
 def _shown(section: str, entry: Any) -> Any:
     if section == "properties":
         return entry
-    return {key: dict(value) if isinstance(value, Mapping) else value
-            for key, value in differing(entry, _SAID.get(section, {})).items()}  # fmt: skip
+    return {
+        key: dict(value) if isinstance(value, Mapping) else value
+        for key, value in differing(entry, _SAID.get(section, {})).items()
+    }
 
 
 def differing(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> Attributes:
@@ -171,7 +174,10 @@ def differing(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> Attribu
 
 
 def destination_of(
-    type: DestinationType, name: str, attributes: Mapping[str, Any], defaults: Defaults  # noqa: A002 - as everywhere
+    type: DestinationType,
+    name: str,
+    attributes: Mapping[str, Any],
+    defaults: Defaults,
 ) -> Attributes:
     check_destination_name(name, allow_reserved=(type, name) == ("queue", DEAD_MESSAGE_QUEUE))
     check_attribute_names(attributes, type)
@@ -201,8 +207,12 @@ def agent_of(name: str, attributes: Mapping[str, Any]) -> Attributes:
 
 def subscription_of(row: Mapping[str, Any]) -> Attributes:
     """topic, shared, selector ("" for none) and no_local."""
-    return {"topic": row["topic"], "shared": bool(row["shared"]), "selector": row["selector"] or "",
-            "no_local": bool(row["no_local"])}  # fmt: skip
+    return {
+        "topic": row["topic"],
+        "shared": bool(row["shared"]),
+        "selector": row["selector"] or "",
+        "no_local": bool(row["no_local"]),
+    }
 
 
 def property_of(name: str, value: object) -> Value:
@@ -222,8 +232,11 @@ def properties_of(name: str, entry: Mapping[str, Any]) -> Attributes:
 def shared_properties(changed: Mapping[str, Mapping[str, Value]]) -> tuple[Attributes, Table]:
     """(what all brokers have, broker → what it has beside that), of broker → properties."""
     held = list(changed.values())
-    common = {name: value for name, value in held[0].items() if all(other.get(name) == value for other in held)
-              } if held else {}  # fmt: skip
+    common = (
+        {name: value for name, value in held[0].items() if all(other.get(name) == value for other in held)}
+        if held
+        else {}
+    )
     rest = {broker: differing(own, common) for broker, own in changed.items()}
     return common, {broker: own for broker, own in rest.items() if own}
 
@@ -297,8 +310,14 @@ def _subscriptions(given: Any, selector: Callable[[str], str]) -> Iterator[tuple
             for key in row:
                 if key not in ("name", "topic", *_SUBSCRIPTION):
                     raise ConfigError(f"{key!r} is no field of subscriptions: name, topic, {', '.join(_SUBSCRIPTION)}")
-            for key, kind in (("name", str), ("topic", str), ("client_id", str), ("shared", bool), ("selector", str),
-                              ("no_local", bool)):  # fmt: skip
+            for key, kind in (
+                ("name", str),
+                ("topic", str),
+                ("client_id", str),
+                ("shared", bool),
+                ("selector", str),
+                ("no_local", bool),
+            ):
                 if not isinstance(row.get(key), kind):
                     raise ConfigError(f"{key} = {row.get(key)!r}; it is {'a text' if kind is str else 'true or false'}")
             if not 0 < len(row["name"]) <= NAME_CHARS_MAX or not row["name"].isprintable():

@@ -100,10 +100,15 @@ class Forwarding:
 
 _CHOICES: Final = {"qos": QUALITIES, "errorPolicy": POLICIES}
 _BOUNDS: Final = {
-    "windowSize": (1, WINDOW_MAX), "windowInterval": (0, INT_MAX), "retryDelayBase": (1, INT_MAX),
-    "retryDelayMaximum": (1, INT_MAX), "timeToLive": (-1, INT_MAX), "acknowledgeInterval": (-1, INT_MAX),
-    "conversationIdleTimeMaximum": (0, INT_MAX), "compressionThreshold": (0, INT_MAX),
-}  # fmt: skip
+    "windowSize": (1, WINDOW_MAX),
+    "windowInterval": (0, INT_MAX),
+    "retryDelayBase": (1, INT_MAX),
+    "retryDelayMaximum": (1, INT_MAX),
+    "timeToLive": (-1, INT_MAX),
+    "acknowledgeInterval": (-1, INT_MAX),
+    "conversationIdleTimeMaximum": (0, INT_MAX),
+    "compressionThreshold": (0, INT_MAX),
+}
 
 
 def forwarding(attributes: Mapping[str, object]) -> Forwarding:

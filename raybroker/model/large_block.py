@@ -96,9 +96,12 @@ class LargeBlock(Block):
         return [self.large.piece(number) for number in range(pieces_of(self.large.nbytes))]
 
     def _changed(
-        self, columns: dict[int, Buffer], headers: Sequence[Buffer], priority: int | None = None,
+        self,
+        columns: dict[int, Buffer],
+        headers: Sequence[Buffer],
+        priority: int | None = None,
         persistent: bool | None = None,
-    ) -> Block:  # fmt: skip
+    ) -> Block:
         front = self._prefix(columns, headers, self.first_seq, self.bodies_bytes, priority, persistent)
         return LargeBlock(front, self.large)
 

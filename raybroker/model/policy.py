@@ -32,11 +32,24 @@ from raybroker.model.wildcard import check_pattern, common_name, matches
 POLICIES_MAX: Final = 200
 """Policies of one cluster: each destination is held against each of them."""
 APPLY_TO: Final = ("queue", "topic", "all")
-LIMITS: Final = frozenset({
-    "maxNumMsgs", "maxTotalMsgBytes", "maxBytesPerMsg", "maxNumProducers", "maxNumActiveConsumers",
-    "maxNumBackupConsumers", "consumerFlowLimit", "sharedConsumerFlowLimit", "redeliveryLimit", "redeliveryDelayMax",
-    "duplicateIdsMax", "maxNumSchedules", "forwardDelay", "duplicateWindowMs",
-})  # fmt: skip
+LIMITS: Final = frozenset(
+    {
+        "maxNumMsgs",
+        "maxTotalMsgBytes",
+        "maxBytesPerMsg",
+        "maxNumProducers",
+        "maxNumActiveConsumers",
+        "maxNumBackupConsumers",
+        "consumerFlowLimit",
+        "sharedConsumerFlowLimit",
+        "redeliveryLimit",
+        "redeliveryDelayMax",
+        "duplicateIdsMax",
+        "maxNumSchedules",
+        "forwardDelay",
+        "duplicateWindowMs",
+    }
+)
 """Attributes of which the lower value holds when an operator policy has one; -1, no limit, is above all others."""
 _ZERO_IS_NO_LIMIT: Final = frozenset({"consumerFlowLimit", "sharedConsumerFlowLimit"})
 _PAIRS: Final = (("messagesHigh", "messagesLow", "maxNumMsgs"), ("bytesHigh", "bytesLow", "maxTotalMsgBytes"))
@@ -72,15 +85,18 @@ class Policy(NamedTuple):
     def fields(self) -> dict[str, Any]:
         """Everything but the name, as plain values; :func:`policy_of` takes it back."""
         return {
-            "pattern": self.pattern, "applyTo": self.apply_to, "priority": self.priority, "operator": self.operator,
+            "pattern": self.pattern,
+            "applyTo": self.apply_to,
+            "priority": self.priority,
+            "operator": self.operator,
             "attributes": dict(self.attributes),
-        }  # fmt: skip
+        }
 
-    def governs(self, type: DestinationType, name: str) -> bool:  # noqa: A002 - as everywhere
+    def governs(self, type: DestinationType, name: str) -> bool:
         """Whether the destination matches."""
         return self.apply_to in ("all", type) and matches(self.pattern, name)
 
-    def of_type(self, type: DestinationType) -> dict[str, Value]:  # noqa: A002
+    def of_type(self, type: DestinationType) -> dict[str, Value]:
         """What destinations of that type have of the attributes."""
         return {
             name: value for name, value in self.attributes.items() if lookup(name, "destination").only in ("", type)
@@ -172,7 +188,7 @@ def _types(apply_to: str) -> tuple[DestinationType, ...]:
     return ("queue", "topic") if apply_to == "all" else ("queue",) if apply_to == "queue" else ("topic",)
 
 
-def _has(type: DestinationType, attribute: str) -> bool:  # noqa: A002 - as everywhere
+def _has(type: DestinationType, attribute: str) -> bool:
     return lookup(attribute, "destination").only in ("", type)
 
 
@@ -193,19 +209,22 @@ class PolicyBook:
     def all(self) -> tuple[Policy, ...]:
         return (*self.operator, *self.user)
 
-    def of(self, type: DestinationType, name: str) -> tuple[Policy | None, Policy | None]:  # noqa: A002
+    def of(self, type: DestinationType, name: str) -> tuple[Policy | None, Policy | None]:
         """The user policy and the operator policy that hold for a destination."""
         return _first(self.user, type, name), _first(self.operator, type, name)
 
 
-def _first(policies: Iterable[Policy], type: DestinationType, name: str) -> Policy | None:  # noqa: A002
+def _first(policies: Iterable[Policy], type: DestinationType, name: str) -> Policy | None:
     return next((policy for policy in policies if policy.governs(type, name)), None)
 
 
 def effective(
-    type: DestinationType, own: Mapping[str, Value], defaults: Mapping[str, Value], user: Policy | None,  # noqa: A002
+    type: DestinationType,
+    own: Mapping[str, Value],
+    defaults: Mapping[str, Value],
+    user: Policy | None,
     operator: Policy | None,
-) -> dict[str, Effective]:  # fmt: skip
+) -> dict[str, Effective]:
     """Attribute → what holds of it. ``own``: the values of the destination, all or some of them; ``defaults``: those it
     had without any of its own."""
     said = user.of_type(type) if user is not None else {}

@@ -12,9 +12,21 @@ from typing import Final
 from raybroker.model.errors import MessageFormatError
 from raybroker.model.units import UNIT_PROPERTY
 
-RESERVED_WORDS: Final = frozenset({
-    "NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE",
-})  # fmt: skip
+RESERVED_WORDS: Final = frozenset(
+    {
+        "NULL",
+        "TRUE",
+        "FALSE",
+        "NOT",
+        "AND",
+        "OR",
+        "BETWEEN",
+        "LIKE",
+        "IN",
+        "IS",
+        "ESCAPE",
+    }
+)
 """Words of the selector language."""
 
 SENDER_NAMES: Final = frozenset({"JMSXUserID", "JMSXAppID"})

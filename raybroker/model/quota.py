@@ -16,21 +16,50 @@ Quota = dict[str, Value]
 LMAX: Final = 2**63 - 1
 """WebLogic's default of the two maxima; it means no limit, as -1 does."""
 ATTRIBUTES: Final[Mapping[str, Setting]] = {
-    setting.name: setting for setting in (
-        Setting("BytesMaximum", "size", UNLIMITED, "destination",
-                "Most bytes of message bodies; 0: only messages without a body. -1 and LMAX mean no limit.",
-                unit="bytes", low=0, high=SIZE_BYTES_MAX, unlimited=True),
-        Setting("MessagesMaximum", "int", UNLIMITED, "destination",
-                "Most messages; 0: none at all. -1 and LMAX mean no limit.",
-                unit="messages", low=0, high=INT_MAX, unlimited=True),
-        Setting("Policy", "enum", "FIFO", "destination",
-                "Who goes first of the senders that wait for room. FIFO: the one that came first, and who would fit "
-                "waits behind it. Preemptive: whoever fits.", choices=("FIFO", "Preemptive")),
-        Setting("Shared", "bool", True, "destination",
-                "true: the destinations that refer to the quota have its maxima together, on each broker; false: each "
-                "of them has them alone.", reload="fixed"),
+    setting.name: setting
+    for setting in (
+        Setting(
+            "BytesMaximum",
+            "size",
+            UNLIMITED,
+            "destination",
+            "Most bytes of message bodies; 0: only messages without a body. -1 and LMAX mean no limit.",
+            unit="bytes",
+            low=0,
+            high=SIZE_BYTES_MAX,
+            unlimited=True,
+        ),
+        Setting(
+            "MessagesMaximum",
+            "int",
+            UNLIMITED,
+            "destination",
+            "Most messages; 0: none at all. -1 and LMAX mean no limit.",
+            unit="messages",
+            low=0,
+            high=INT_MAX,
+            unlimited=True,
+        ),
+        Setting(
+            "Policy",
+            "enum",
+            "FIFO",
+            "destination",
+            "Who goes first of the senders that wait for room. FIFO: the one that came first, and who would fit "
+            "waits behind it. Preemptive: whoever fits.",
+            choices=("FIFO", "Preemptive"),
+        ),
+        Setting(
+            "Shared",
+            "bool",
+            True,
+            "destination",
+            "true: the destinations that refer to the quota have its maxima together, on each broker; false: each "
+            "of them has them alone.",
+            reload="fixed",
+        ),
     )
-}  # fmt: skip
+}
 _THRESHOLDS: Final = (("messagesHigh", "MessagesMaximum"), ("bytesHigh", "BytesMaximum"))
 
 

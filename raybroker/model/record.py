@@ -84,9 +84,12 @@ def in_runs(entries: Iterable[Entry]) -> Iterator[Entry | EntryRun]:
     for entry in entries:
         kind, home, ordinal, meta, _ = entry
         if metas and (
-            kind != BLOCK or ordinal != expected or home != destination or len(meta) != width
+            kind != BLOCK
+            or ordinal != expected
+            or home != destination
+            or len(meta) != width
             or len(metas) == RUN_BLOCKS_MAX
-        ):  # fmt: skip
+        ):
             yield EntryRun(destination, first, len(metas), b"".join(metas))
             metas = []
         if kind != BLOCK:

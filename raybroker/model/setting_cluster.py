@@ -69,4 +69,4 @@ CLUSTER: Final[tuple[Setting, ...]] = (
     Setting("raybroker.path.lease_ms", "millis", 60_000, "broker",
             "How long the path service keeps a unit of order for a producer that it hears nothing of.",
             unit="ms", low=1000, high=DAY_MS),
-)
+)  # fmt: skip

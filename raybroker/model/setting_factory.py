@@ -237,4 +237,4 @@ FACTORY: Final[tuple[Setting, ...]] = (
             "of thread a call; nothing is read or answered while that loop is busy, and waiting for a send's future "
             "without await is an error. A loopback's connections live with its broker.",
             choices=("shared", "own")),
-)
+)  # fmt: skip

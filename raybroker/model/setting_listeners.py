@@ -101,4 +101,4 @@ LISTENER_SETTINGS: Final[tuple[Setting, ...]] = (
             "Connections of the endpoint for Prometheus.", unit="connections", low=1, high=COUNT_MAX),
     Setting("raybroker.metrics.address_connections_max", "int", 128, "broker",
             "The same from one address.", unit="connections", low=1, high=COUNT_MAX),
-)
+)  # fmt: skip

@@ -21,11 +21,29 @@ _WAITS: Final = "; then producers wait, 0.1 s at most, until it has"
 
 def _level(name: str, threshold: int, count: int, more: str, *, least: int) -> tuple[Setting, ...]:
     return (
-        Setting(f"imq.{name}.threshold", "percent", threshold, "broker", _THRESHOLD.format(name), unit="%", low=0,
-                high=PERCENT_MAX, reload="live"),
-        Setting(f"imq.{name}.count", "int", count, "broker", _COUNT.format(name, more), unit="messages", low=least,
-                high=INT_MAX, reload="live"),
-    )  # fmt: skip
+        Setting(
+            f"imq.{name}.threshold",
+            "percent",
+            threshold,
+            "broker",
+            _THRESHOLD.format(name),
+            unit="%",
+            low=0,
+            high=PERCENT_MAX,
+            reload="live",
+        ),
+        Setting(
+            f"imq.{name}.count",
+            "int",
+            count,
+            "broker",
+            _COUNT.format(name, more),
+            unit="messages",
+            low=least,
+            high=INT_MAX,
+            reload="live",
+        ),
+    )
 
 
 MEMORY: Final[tuple[Setting, ...]] = (

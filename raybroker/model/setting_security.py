@@ -105,4 +105,4 @@ SECURITY_SETTINGS: Final[tuple[Setting, ...]] = (
             "Consumers that the connections of one user of the services have at each host at most; a destination with "
             "hosting=dedicated is a host of its own.",
             unit="consumers", low=1, high=INT_MAX, unlimited=True),
-)
+)  # fmt: skip

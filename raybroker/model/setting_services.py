@@ -13,14 +13,30 @@ from raybroker.model.setting import INT_MAX, Setting
 INSIDE: Final = "inside"
 """Stands for a service where clients inside the Ray cluster are listed, and the program of a loopback."""
 SERVICE_KINDS: Final = {
-    "jms": "NORMAL", "ssljms": "NORMAL", "httpjms": "NORMAL", "httpsjms": "NORMAL", "admin": "ADMIN",
-    "ssladmin": "ADMIN", "httpadmin": "ADMIN", "httpsadmin": "ADMIN", "stomp": "NORMAL", "sslstomp": "NORMAL",
-}  # fmt: skip
+    "jms": "NORMAL",
+    "ssljms": "NORMAL",
+    "httpjms": "NORMAL",
+    "httpsjms": "NORMAL",
+    "admin": "ADMIN",
+    "ssladmin": "ADMIN",
+    "httpadmin": "ADMIN",
+    "httpsadmin": "ADMIN",
+    "stomp": "NORMAL",
+    "sslstomp": "NORMAL",
+}
 """Service → NORMAL, which carries messages, or ADMIN, which carries administration alone."""
 SERVICE_PROTOCOLS: Final = {
-    "jms": "tcp", "ssljms": "tls", "httpjms": "http", "httpsjms": "https", "admin": "tcp", "ssladmin": "tls",
-    "httpadmin": "http", "httpsadmin": "https", "stomp": "stomp", "sslstomp": "stomps",
-}  # fmt: skip
+    "jms": "tcp",
+    "ssljms": "tls",
+    "httpjms": "http",
+    "httpsjms": "https",
+    "admin": "tcp",
+    "ssladmin": "tls",
+    "httpadmin": "http",
+    "httpsadmin": "https",
+    "stomp": "stomp",
+    "sslstomp": "stomps",
+}
 _TRANSPORTS: Final = {**SERVICE_PROTOCOLS, "stomp": "tcp", "sslstomp": "tls"}
 """Service → the word in the names of its properties: imq.jms.tcp.port, imq.httpjms.http.port."""
 TLS: Final = "tls"
@@ -29,9 +45,17 @@ WITH_TLS: Final = frozenset({TLS, "https", "stomps"})
 NATIVE: Final = frozenset({"tcp", TLS})
 """Protocols that carry the broker's own; the others are served by gateways."""
 _THREADS: Final = {
-    "jms": (10, 1000), "ssljms": (10, 500), "httpjms": (10, 500), "httpsjms": (10, 500), "admin": (4, 10),
-    "ssladmin": (4, 10), "httpadmin": (4, 10), "httpsadmin": (4, 10), "stomp": (10, 1000), "sslstomp": (10, 500),
-}  # fmt: skip
+    "jms": (10, 1000),
+    "ssljms": (10, 500),
+    "httpjms": (10, 500),
+    "httpsjms": (10, 500),
+    "admin": (4, 10),
+    "ssladmin": (4, 10),
+    "httpadmin": (4, 10),
+    "httpsadmin": (4, 10),
+    "stomp": (10, 1000),
+    "sslstomp": (10, 500),
+}
 """Service → MQ's least and most threads."""
 SERVICES: Final = tuple(SERVICE_KINDS)
 PORT_MAX: Final = 65_535
@@ -113,4 +137,4 @@ SERVICE_SETTINGS: Final[tuple[Setting, ...]] = (
                     f"imq.accesscontrol.enabled for the service {name} alone.", choices=("inherit", "true", "false")),
         )
     ),
-)
+)  # fmt: skip

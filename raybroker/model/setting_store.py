@@ -52,4 +52,4 @@ STORE: Final[tuple[Setting, ...]] = (
             "The names of the tables of a store in a database end in S, this id, '_' and the name of the broker. "
             "Letters, digits and '_'. Empty: the name of the cluster. MQ's has to be another one for each broker; "
             "ours may be the same, because the broker's name follows."),
-)
+)  # fmt: skip

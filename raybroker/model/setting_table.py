@@ -216,7 +216,7 @@ BROKER: Final[tuple[Setting, ...]] = (
     Setting("raybroker.handshake.timeout_ms", "millis", 10000, "broker",
             "How long a new connection may take to authenticate before it is closed.",
             unit="ms", low=1, high=DAY_MS),
-)
+)  # fmt: skip
 
 _LIVE: Final[Reload] = "live"
 DESTINATION: Final[tuple[Setting, ...]] = (
@@ -434,16 +434,28 @@ DESTINATION: Final[tuple[Setting, ...]] = (
     Setting("template", "string", "", "destination",
             "The template that supplies the attributes which are not given when the destination is created.",
             reload="fixed"),
-)
+)  # fmt: skip
 
 ALL: Final[tuple[Setting, ...]] = (
-    BROKER + THRESHOLDS + STORE + MEMORY + CLUSTER + SERVICE_SETTINGS + LISTENER_SETTINGS + SECURITY_SETTINGS
-    + TLS_SETTINGS + OBSERVING + DESTINATION + FACTORY
+    BROKER
+    + THRESHOLDS
+    + STORE
+    + MEMORY
+    + CLUSTER
+    + SERVICE_SETTINGS
+    + LISTENER_SETTINGS
+    + SECURITY_SETTINGS
+    + TLS_SETTINGS
+    + OBSERVING
+    + DESTINATION
+    + FACTORY
 )
 
-LATER: Final = frozenset({
-    "imq.txn.reapInterval",
-})  # fmt: skip
+LATER: Final = frozenset(
+    {
+        "imq.txn.reapInterval",
+    }
+)
 """Properties of MQ and WebLogic that this version does not have."""
 
 _JOURNAL: Final = "there is no choice: transactions are in the journal, which "
@@ -461,8 +473,9 @@ INSTEAD: Final[Mapping[str, str]] = {
     "PagingMessageCompressionEnabled": "it is raybroker.paging.message_compression_enabled",
     "imq.cluster.port": _BY_RAY,
     "imq.cluster.hostname": _BY_RAY,
-    "imq.shared.connectionMonitor_limit":
-        "connections are served by event loops, not by threads that watch them; imq.<service>.max_threads bounds them",
+    "imq.shared.connectionMonitor_limit": (
+        "connections are served by event loops, not by threads that watch them; imq.<service>.max_threads bounds them"
+    ),
     "MaximumMessageSize": "it is the destination attribute maximumMessageSize",
 }
 """Properties of MQ and WebLogic that this broker will not have → what there is in their place."""

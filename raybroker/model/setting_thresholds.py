@@ -15,16 +15,36 @@ OF: Final = ("messages", "bytes")
 
 def _pair(of: str, kind: Literal["int", "size"], most: int, what: str) -> tuple[Setting, ...]:
     return (
-        Setting(f"raybroker.system.{of}ThresholdHigh", kind, UNLIMITED, "broker",
-                f"{what} of all destinations of a broker together, above which producers are slowed on all of them as "
-                "FlowControlEnabled, FlowMaximum and FlowMinimum say. The broker looks about once a second. "
-                "mq.sys.dmq and metrics topics do not count.",
-                unit=of, low=0, high=most, unlimited=True, minus_one="producers are not slowed", reload="live"),
-        Setting(f"raybroker.system.{of}ThresholdLow", kind, UNLIMITED, "broker",
-                f"{what} of all destinations together below which raybroker.system.{of}ThresholdHigh slows nobody any "
-                "more. At most as much as that.",
-                unit=of, low=0, high=most, unlimited=True, minus_one="the same as High", reload="live"),
-    )  # fmt: skip
+        Setting(
+            f"raybroker.system.{of}ThresholdHigh",
+            kind,
+            UNLIMITED,
+            "broker",
+            f"{what} of all destinations of a broker together, above which producers are slowed on all of them as "
+            "FlowControlEnabled, FlowMaximum and FlowMinimum say. The broker looks about once a second. "
+            "mq.sys.dmq and metrics topics do not count.",
+            unit=of,
+            low=0,
+            high=most,
+            unlimited=True,
+            minus_one="producers are not slowed",
+            reload="live",
+        ),
+        Setting(
+            f"raybroker.system.{of}ThresholdLow",
+            kind,
+            UNLIMITED,
+            "broker",
+            f"{what} of all destinations together below which raybroker.system.{of}ThresholdHigh slows nobody any "
+            "more. At most as much as that.",
+            unit=of,
+            low=0,
+            high=most,
+            unlimited=True,
+            minus_one="the same as High",
+            reload="live",
+        ),
+    )
 
 
 THRESHOLDS: Final[tuple[Setting, ...]] = (

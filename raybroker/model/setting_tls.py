@@ -38,4 +38,4 @@ TLS_SETTINGS: Final[tuple[Setting, ...]] = (
             "Directory of the passfile; empty: raybroker.security.dir."),
     Setting("imq.passfile.name", "string", "passfile", "broker",
             "Name of the passfile: lines of name=password, readable by its owner alone."),
-)
+)  # fmt: skip

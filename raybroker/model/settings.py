@@ -20,9 +20,23 @@ from raybroker.model.sizes import MIB, UNLIMITED
 from raybroker.model.sort_keys import parse_sort_keys
 
 __all__ = [
-    "INT_MAX", "Kind", "PortRange", "Reload", "Scope", "Setting", "Value", "SETTINGS", "ConfigView",
-    "DestinationAttributes", "lookup", "settings_of", "destination_attributes", "updated_attributes", "auto_created",
-    "check_attribute_names", "dead_message_queue",
+    "INT_MAX",
+    "Kind",
+    "PortRange",
+    "Reload",
+    "Scope",
+    "Setting",
+    "Value",
+    "SETTINGS",
+    "ConfigView",
+    "DestinationAttributes",
+    "lookup",
+    "settings_of",
+    "destination_attributes",
+    "updated_attributes",
+    "auto_created",
+    "check_attribute_names",
+    "dead_message_queue",
 ]
 
 SETTINGS: Final[Mapping[tuple[Scope, str], Setting]] = {(setting.scope, setting.name): setting for setting in ALL}
@@ -155,7 +169,7 @@ class DestinationAttributes:
     quota: str = ""
     template: str = ""
 
-    def as_dict(self, type: DestinationType | None = None) -> dict[str, Value]:  # noqa: A002 - as everywhere
+    def as_dict(self, type: DestinationType | None = None) -> dict[str, Value]:
         """Name → typed value, in the order of the table; :func:`destination_attributes` takes it back.
 
         ``type`` leaves out what destinations of that type do not have.
@@ -181,7 +195,7 @@ class DestinationAttributes:
         return self.sharedConsumerFlowLimit if self.sharedConsumerFlowLimit > 0 else None
 
 
-def check_attribute_names(names: Iterable[str], type: DestinationType) -> None:  # noqa: A002
+def check_attribute_names(names: Iterable[str], type: DestinationType) -> None:
     """Check that a destination of that type has these attributes; raises ConfigError for the first that it has not."""
     for name in names:
         only = lookup(name, "destination").only
@@ -192,7 +206,7 @@ def check_attribute_names(names: Iterable[str], type: DestinationType) -> None: 
 def destination_attributes(
     overrides: Mapping[str, object] | None = None,
     config: ConfigView | None = None,
-    type: DestinationType = "queue",  # noqa: A002
+    type: DestinationType = "queue",
     *,
     name: str = "",
 ) -> DestinationAttributes:
@@ -226,7 +240,7 @@ def _require_process(hosting: str, config: ConfigView) -> None:
 def updated_attributes(
     current: DestinationAttributes,
     changes: Mapping[str, object],
-    type: DestinationType = "queue",  # noqa: A002
+    type: DestinationType = "queue",
     *,
     name: str = "",
 ) -> DestinationAttributes:
@@ -243,7 +257,7 @@ def updated_attributes(
     return changed
 
 
-def auto_created(config: ConfigView, type: DestinationType = "queue") -> DestinationAttributes:  # noqa: A002
+def auto_created(config: ConfigView, type: DestinationType = "queue") -> DestinationAttributes:
     """Attributes of a destination that is created because somebody opened it; raises ConfigError for a
     raybroker.hosting.autocreated that is not for the store."""
     _require_process(config["raybroker.hosting.autocreated"], config)
@@ -289,7 +303,7 @@ def dead_message_queue() -> DestinationAttributes:
 def _overridden(
     base: DestinationAttributes,
     overrides: Mapping[str, object],
-    type: DestinationType,  # noqa: A002
+    type: DestinationType,
     name: str,
 ) -> DestinationAttributes:
     parsed: dict[str, Any] = {key: lookup(key, "destination").parse(value) for key, value in overrides.items()}

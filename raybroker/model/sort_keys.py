@@ -13,9 +13,17 @@ from raybroker.model.property_names import RESERVED_WORDS, is_header_name, stran
 
 ARRIVAL: Final = "JMSMessageID"
 HEADERS: Final = (
-    "JMSPriority", "JMSTimestamp", "JMSCorrelationID", "JMSType", "JMSExpiration", "JMSDeliveryTime",
-    "JMSDeliveryMode", "JMSReplyTo", "JMSRedelivered", ARRIVAL,
-)  # fmt: skip
+    "JMSPriority",
+    "JMSTimestamp",
+    "JMSCorrelationID",
+    "JMSType",
+    "JMSExpiration",
+    "JMSDeliveryTime",
+    "JMSDeliveryMode",
+    "JMSReplyTo",
+    "JMSRedelivered",
+    ARRIVAL,
+)
 """Headers that may be keys."""
 KEYS_MAX: Final = 8
 _WAYS: Final = {"": False, "ascending": False, "descending": True}

@@ -14,7 +14,9 @@ FOLLOWS: Final = ("expirationPolicy", "Default")
 
 
 def applied(
-    template: Mapping[str, Value], given: Mapping[str, object], type: DestinationType  # noqa: A002 - as everywhere
+    template: Mapping[str, Value],
+    given: Mapping[str, object],
+    type: DestinationType,
 ) -> dict[str, object]:
     """The attributes of a new destination: those given, and those of its template that are not."""
     said = dict(given)
@@ -23,7 +25,7 @@ def applied(
     return {**of_type(template, type), **said}
 
 
-def of_type(attributes: Mapping[str, Value], type: DestinationType) -> dict[str, Any]:  # noqa: A002 - as everywhere
+def of_type(attributes: Mapping[str, Value], type: DestinationType) -> dict[str, Any]:
     """What destinations of that type have of them."""
     return {name: value for name, value in attributes.items() if lookup(name, "destination").only in ("", type)}
 

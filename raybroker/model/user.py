@@ -28,9 +28,7 @@ def check_name(name: str) -> str:
     """Raises ConfigError for a name that a user cannot have."""
     told = isinstance(name, str) and 1 <= len(name) <= NAME_CHARS_MAX and name.isprintable()
     if not told or any(character in FORBIDDEN for character in name):
-        raise ConfigError(
-            f"user {name!r:.140}: a name has 1 to {NAME_CHARS_MAX} printable characters, none of * , :"
-        )
+        raise ConfigError(f"user {name!r:.140}: a name has 1 to {NAME_CHARS_MAX} printable characters, none of * , :")
     return name
 
 
@@ -63,5 +61,7 @@ def user_of(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(made["active"], bool):
         raise ConfigError(f"active = {str(made['active'])[:80]!r}; it is true or false")
     return {
-        "verifier": check_verifier(made.get("verifier")), "group": check_group(made["group"]), "active": made["active"],
-    }  # fmt: skip
+        "verifier": check_verifier(made.get("verifier")),
+        "group": check_group(made["group"]),
+        "active": made["active"],
+    }

@@ -69,12 +69,16 @@ class Access:
         decision = self.decide(user, request)
         if not decision.allowed:
             log.warning(
-                "[B4051] user %r may not %s: %s", user.name, request,
+                "[B4051] user %r may not %s: %s",
+                user.name,
+                request,
                 f"rule {decision.rule!r}" if decision.rule else _NO_RULE,
-            )  # fmt: skip
+            )
             kind = NotAdmittedError if request.resource == "connection" else SecurityError
-            raise kind(f"user {user.name!r} may not {request}; an administrator sees why in the log, or with raybroker"
-                       " why-denied")
+            raise kind(
+                f"user {user.name!r} may not {request}; an administrator sees why in the log, or with raybroker"
+                " why-denied"
+            )
 
 
 def user_of(claims: dict[str, Any]) -> User:

@@ -45,9 +45,15 @@ class Authentication:
     """
 
     def __init__(
-        self, config: ConfigView, services: list[str], *, users: UserFile, directory: Path, ldap_password: str = "",
+        self,
+        config: ConfigView,
+        services: list[str],
+        *,
+        users: UserFile,
+        directory: Path,
+        ldap_password: str = "",
         now_s: Callable[[], float],
-    ) -> None:  # fmt: skip
+    ) -> None:
         offered = {name: offered_by(config, name) for name in services}
         wanted = {kind for kinds in offered.values() for kind in kinds}
         unencrypted = bool(config[UNENCRYPTED])
@@ -113,12 +119,21 @@ def ldap_rules(config: ConfigView, password: str) -> LdapRules:
     tls = bool(config[f"{_LDAP}ssl.enabled"])
     usrformat = config[f"{_LDAP}usrformat"]
     return LdapRules(
-        servers_of(config[f"{_LDAP}server"], tls=tls), config[f"{_LDAP}base"], principal=config[f"{_LDAP}principal"],
-        password=password, uidattr=config[f"{_LDAP}uidattr"], usrformat="" if usrformat == "name" else usrformat,
-        usrfilter=config[f"{_LDAP}usrfilter"], grpsearch=config[f"{_LDAP}grpsearch"], grpbase=config[f"{_LDAP}grpbase"],
-        gidattr=config[f"{_LDAP}gidattr"], memattr=config[f"{_LDAP}memattr"], grpfilter=config[f"{_LDAP}grpfilter"],
-        timeout_s=config[f"{_LDAP}timeout"], tls=tls,
-    )  # fmt: skip
+        servers_of(config[f"{_LDAP}server"], tls=tls),
+        config[f"{_LDAP}base"],
+        principal=config[f"{_LDAP}principal"],
+        password=password,
+        uidattr=config[f"{_LDAP}uidattr"],
+        usrformat="" if usrformat == "name" else usrformat,
+        usrfilter=config[f"{_LDAP}usrfilter"],
+        grpsearch=config[f"{_LDAP}grpsearch"],
+        grpbase=config[f"{_LDAP}grpbase"],
+        gidattr=config[f"{_LDAP}gidattr"],
+        memattr=config[f"{_LDAP}memattr"],
+        grpfilter=config[f"{_LDAP}grpfilter"],
+        timeout_s=config[f"{_LDAP}timeout"],
+        tls=tls,
+    )
 
 
 def token_rules(config: ConfigView) -> TokenRules:
@@ -128,6 +143,10 @@ def token_rules(config: ConfigView) -> TokenRules:
     if not algorithms or not set(algorithms) <= set(ALGORITHMS):
         raise ConfigError(f"{name}={text!r}: it is one or both of {', '.join(ALGORITHMS)}, with a comma between")
     return TokenRules(
-        config[f"{_TOKEN}audience"], config[f"{_TOKEN}issuer"], config[f"{_TOKEN}leeway"],
-        config[f"{_TOKEN}user_claim"], config[f"{_TOKEN}groups_claim"], algorithms,
-    )  # fmt: skip
+        config[f"{_TOKEN}audience"],
+        config[f"{_TOKEN}issuer"],
+        config[f"{_TOKEN}leeway"],
+        config[f"{_TOKEN}user_claim"],
+        config[f"{_TOKEN}groups_claim"],
+        algorithms,
+    )

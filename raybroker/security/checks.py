@@ -41,8 +41,9 @@ class Checks:
             if total >= CHECKS_MAX or of_address >= CHECKS_OF_ADDRESS_MAX:
                 if not of_address:
                     del self._under_way[address]
-                raise ResourceAllocationError(f"{total} logins are being checked, {of_address} of them of yours; "
-                                              "try again later")
+                raise ResourceAllocationError(
+                    f"{total} logins are being checked, {of_address} of them of yours; try again later"
+                )
             self._under_way[address] += 1
         try:
             future = self._pool.submit(function, *args)

@@ -52,9 +52,10 @@ class DigestExchange(CountedExchange):
         entry = self._users.get(self.name)
         self._verifiable = entry is not None and is_verifier(entry.verifier)
         return self._scram.challenge(
-            Verifier.parse(entry.verifier) if entry is not None and self._verifiable
+            Verifier.parse(entry.verifier)
+            if entry is not None and self._verifiable
             else Verifier.nobody(self.name, self._secret)
-        )  # fmt: skip
+        )
 
     async def finish(self, final: str) -> tuple[Identity, str]:
         self.require_unlocked()

@@ -27,9 +27,14 @@ NAMES_MAX: Final = 100
 
 
 def self_signed(
-    names: Sequence[str], *, days: int, now: datetime, organisation: str = "", key_type: str = "ec",
+    names: Sequence[str],
+    *,
+    days: int,
+    now: datetime,
+    organisation: str = "",
+    key_type: str = "ec",
     password: str | None = None,
-) -> bytes:  # fmt: skip
+) -> bytes:
     """A key pair and its certificate, signed by itself. ``names``: host names and addresses, the first its common name.
 
     Raises ConfigError for what cannot be a name, a number of days or a type of key.
@@ -50,13 +55,24 @@ def self_signed(
     rsa_key = isinstance(key, rsa.RSAPrivateKey)
     identifier = x509.SubjectKeyIdentifier.from_public_key(public)
     usage = x509.KeyUsage(
-        digital_signature=True, key_encipherment=rsa_key, content_commitment=False, data_encipherment=False,
-        key_agreement=False, key_cert_sign=False, crl_sign=False, encipher_only=False, decipher_only=False,
-    )  # fmt: skip
+        digital_signature=True,
+        key_encipherment=rsa_key,
+        content_commitment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=False,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
     certificate = (
         x509.CertificateBuilder()
-        .subject_name(name).issuer_name(name).public_key(public).serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(minutes=5)).not_valid_after(now + timedelta(days=days))
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=5))
+        .not_valid_after(now + timedelta(days=days))
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName(others), critical=False)
         .add_extension(usage, critical=True)
@@ -66,7 +82,7 @@ def self_signed(
         .add_extension(identifier, critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
         .sign(key, hashes.SHA256())
-    )  # fmt: skip
+    )
     return _key_pem(key, password) + certificate.public_bytes(Encoding.PEM)
 
 
@@ -116,22 +132,25 @@ def described(certificate: x509.Certificate, now: datetime) -> dict[str, Any]:
     """A row for people: subject, names, issuer, from, until, days left, fingerprint, key."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        shown = ", ".join([*names.get_values_for_type(x509.DNSName),
-                           *map(str, names.get_values_for_type(x509.IPAddress))])  # fmt: skip
+        shown = ", ".join(
+            [*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))]
+        )
     except x509.ExtensionNotFound:
         shown = ""
     public = certificate.public_key()
     key = type(public).__name__.lstrip("_").removesuffix("PublicKey")
     bits = getattr(public, "key_size", None)
     return {
-        "subject": certificate.subject.rfc4514_string(), "names": shown,
+        "subject": certificate.subject.rfc4514_string(),
+        "names": shown,
         "issuer": certificate.issuer.rfc4514_string(),
         "self_signed": certificate.issuer == certificate.subject,
         "valid_from": certificate.not_valid_before_utc.isoformat(),
         "valid_until": certificate.not_valid_after_utc.isoformat(),
         "days_left": (certificate.not_valid_after_utc - now).days,
-        "key": f"{key} {bits}" if bits else key, "sha256": certificate.fingerprint(hashes.SHA256()).hex(),
-    }  # fmt: skip
+        "key": f"{key} {bits}" if bits else key,
+        "sha256": certificate.fingerprint(hashes.SHA256()).hex(),
+    }
 
 
 def instant(now_ms: int) -> datetime:
@@ -145,11 +164,14 @@ def _alternative(name: str) -> x509.GeneralName:
     except ValueError:
         pass
     labels = name.split(".")
-    if not all(
-        (part == "*" and at == 0 and len(labels) > 1)
-        or (1 <= len(part) <= 63 and part.isascii() and part.replace("-", "").replace("_", "").isalnum())
-        for at, part in enumerate(labels)
-    ) or len(name) > 253:  # fmt: skip
+    if (
+        not all(
+            (part == "*" and at == 0 and len(labels) > 1)
+            or (1 <= len(part) <= 63 and part.isascii() and part.replace("-", "").replace("_", "").isalnum())
+            for at, part in enumerate(labels)
+        )
+        or len(name) > 253
+    ):
         raise ConfigError(f"{name!r:.100} is neither an address nor a host name (such as broker.example)")
     return x509.DNSName(name)
 

@@ -119,10 +119,17 @@ class LdapRepository:
         host, port = server
         connect_s = min(CONNECT_TIMEOUT_S, rules.timeout_s)
         at = ldap3.Server(host, port=port, use_ssl=rules.tls, get_info=ldap3.NONE, connect_timeout=connect_s)
-        return _Bound(ldap3.Connection(
-            at, user=who or None, password=password or None, receive_timeout=rules.timeout_s, read_only=True,
-            raise_exceptions=False, auto_referrals=False,
-        ))  # fmt: skip
+        return _Bound(
+            ldap3.Connection(
+                at,
+                user=who or None,
+                password=password or None,
+                receive_timeout=rules.timeout_s,
+                read_only=True,
+                raise_exceptions=False,
+                auto_referrals=False,
+            )
+        )
 
     def _required(self, connection: Any) -> Any:
         if connection is None:

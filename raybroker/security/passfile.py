@@ -134,7 +134,9 @@ def passwords_of(config: ConfigView, directory: Path | None) -> Passwords:
     place = Path(named).expanduser() if named or directory is None else directory
     found = read_passfile(place / config["imq.passfile.name"])
     if found.clear:
-        log.warning("[B2069] %s has passwords in clear: %s; encode them with raybroker usermgr encode", found.source,
-                    ", ".join(found.clear))  # fmt: skip
+        log.warning(
+            "[B2069] %s has passwords in clear: %s; encode them with raybroker usermgr encode",
+            found.source,
+            ", ".join(found.clear),
+        )
     return found
-

@@ -36,8 +36,9 @@ class RuleFile:
                 self._rules, self._missing, self._seen = default_rules(), True, None
                 log.warning(
                     "[B2173] there is no file of access rules %s: every user may produce, consume, browse and create"
-                    " everywhere", self.path,
-                )  # fmt: skip
+                    " everywhere",
+                    self.path,
+                )
             return self._rules
         except OSError as error:
             return self._kept(ConfigError(f"{self.path} cannot be read: {error}"))

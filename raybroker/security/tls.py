@@ -54,9 +54,13 @@ class KeyFiles:
 
 
 def server_context(
-    files: KeyFiles, *, trust: Path | None = None, client_auth: ClientAuth = "none", min_version: str = "TLSv1.2",
+    files: KeyFiles,
+    *,
+    trust: Path | None = None,
+    client_auth: ClientAuth = "none",
+    min_version: str = "TLSv1.2",
     now_ms: int | None = None,
-) -> ssl.SSLContext:  # fmt: skip
+) -> ssl.SSLContext:
     """For a service that listens. ``trust``: authorities of clients' certificates. Raises ConfigError; blocks."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[min_version]
@@ -137,8 +141,12 @@ class ServerTls:
 
         def make() -> Served:
             passwords = passwords_of(config, directory)
-            files = KeyFiles(key, place / chain if chain else None, passwords.get(KEYSTORE),
-                             f"{KEYSTORE} is not in the passfile ({passwords.source})")
+            files = KeyFiles(
+                key,
+                place / chain if chain else None,
+                passwords.get(KEYSTORE),
+                f"{KEYSTORE} is not in the passfile ({passwords.source})",
+            )
             context = server_context(
                 files, trust=trust, client_auth=auth, min_version=config["raybroker.tls.min_version"]
             )

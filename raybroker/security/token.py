@@ -79,7 +79,7 @@ def _keys_of(text: str, path: Path) -> dict[str, Any]:
     try:
         found = PyJWKSet.from_json(text).keys
     except (PyJWTError, ValueError, KeyError, TypeError, AttributeError):
-        raise ConfigError(f"{path} is no JWKS with keys that can be used ({{\"keys\": [...]}})") from None
+        raise ConfigError(f'{path} is no JWKS with keys that can be used ({{"keys": [...]}})') from None
     if len(found) > KEYS_MAX:
         raise ConfigError(f"{path} has {len(found)} keys; at most {KEYS_MAX} are taken")
     keys: dict[str, Any] = {}
@@ -119,10 +119,14 @@ def identity_of(token: str, keys: Mapping[str, Any], rules: TokenRules) -> Ident
         raise RefusedError(f"sent a token signed with {algorithm}, and its key is for {key.algorithm_name}")
     try:
         claims: dict[str, Any] = jwt.decode(
-            token, key.key, algorithms=[algorithm], leeway=rules.leeway_s, audience=rules.audience or None,
+            token,
+            key.key,
+            algorithms=[algorithm],
+            leeway=rules.leeway_s,
+            audience=rules.audience or None,
             issuer=rules.issuer or None,
             options={"require": ["exp", rules.user_claim], "verify_aud": bool(rules.audience)},
-        )  # fmt: skip
+        )
     except jwt.exceptions.PyJWTError as error:
         raise RefusedError(f"sent a token that is not good: {error}") from None
     name, groups = claims[rules.user_claim], claims.get(rules.groups_claim, [])
@@ -153,9 +157,7 @@ class Token:
 class TokenExchange:
     """One login: ``first`` is nothing, ``final`` the token."""
 
-    def __init__(
-        self, keys: Callable[[], Mapping[str, Any]], rules: TokenRules, checks: Checks, address: str
-    ) -> None:
+    def __init__(self, keys: Callable[[], Mapping[str, Any]], rules: TokenRules, checks: Checks, address: str) -> None:
         self._keys = keys
         self._rules = rules
         self._checks = checks

@@ -57,9 +57,11 @@ def keep_alive(taken: socket.socket, bounds: Bounds) -> None:
 
 
 async def ended(
-    task: asyncio.Task[None], bound: socket.socket, arrived: Callable[[socket.socket, str], None],
+    task: asyncio.Task[None],
+    bound: socket.socket,
+    arrived: Callable[[socket.socket, str], None],
     bounds: Bounds = AS_SET,
-) -> None:  # fmt: skip
+) -> None:
     """End :func:`accepting` at a socket, and close it; connections that wait there are taken before."""
     task.cancel()
     with suppress(asyncio.CancelledError):

@@ -46,9 +46,7 @@ class Arrivals:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def start(
-        self, address: str, work: Callable[[], Coroutine[Any, Any, None]], made_room: Callable[[], None]
-    ) -> bool:
+    def start(self, address: str, work: Callable[[], Coroutine[Any, Any, None]], made_room: Callable[[], None]) -> bool:
         """Begin with one from that address, and end the one that came first when there are too many in all; False when
         there are too many from that address.
 

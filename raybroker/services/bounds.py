@@ -21,9 +21,11 @@ class Bounds(NamedTuple):
     @classmethod
     def of(cls, config: ConfigView) -> Bounds:
         return cls(
-            config["raybroker.service.arriving_max"], config["raybroker.service.address_arriving_max"],
-            config["raybroker.service.unread_timeout"], config["raybroker.service.keepalive"],
-        )  # fmt: skip
+            config["raybroker.service.arriving_max"],
+            config["raybroker.service.address_arriving_max"],
+            config["raybroker.service.unread_timeout"],
+            config["raybroker.service.keepalive"],
+        )
 
 
 AS_SET: Final = Bounds()

@@ -130,15 +130,19 @@ def inside_rows(found: Iterable[tuple[str, Row]], broker: str) -> list[Row]:
     return [_inside_row(client, clients[client], broker) for client in sorted(clients)]
 
 
-def _inside_row(id: str, found: list[tuple[str, Row]], broker: str) -> Row:  # noqa: A002
+def _inside_row(id: str, found: list[tuple[str, Row]], broker: str) -> Row:
     rows = [row for _, row in found]
     client = ClientInside(id, min(row["address"] for row in rows), rows[0])
     keys = sorted({key for row in rows for key in row["consumer_keys"]})
     return {
         **client_row(INSIDE, client, ({**row, **dict.fromkeys(TRAFFIC, 0)} for row in rows)),
-        **dict.fromkeys(TRAFFIC), "consumers": len(keys), "consumer_keys": keys, "pid": rows[0].get("pid", ""),
-        "hosts": sorted({host for host, _ in found}), "broker": broker,
-    }  # fmt: skip
+        **dict.fromkeys(TRAFFIC),
+        "consumers": len(keys),
+        "consumer_keys": keys,
+        "pid": rows[0].get("pid", ""),
+        "hosts": sorted({host for host, _ in found}),
+        "broker": broker,
+    }
 
 
 def merged(rows: Iterable[Row]) -> list[Row]:
@@ -156,9 +160,12 @@ def _together(one: Row, other: Row) -> Row:
         key: sorted({*one[key], *other[key]}) for key in ("destinations", "consumer_ids", "consumer_keys", "hosts")
     }
     return {
-        **one, **lists, "broker": min(one["broker"], other["broker"]), "consumers": len(lists["consumer_keys"]),
+        **one,
+        **lists,
+        "broker": min(one["broker"], other["broker"]),
+        "consumers": len(lists["consumer_keys"]),
         "producers": one["producers"] + other["producers"],
-    }  # fmt: skip
+    }
 
 
 def shown(rows: Iterable[Row]) -> list[Row]:
@@ -173,13 +180,18 @@ def client_row(service: str, client: Client, guests: Iterable[Row]) -> Row:
     for row in rows:
         count.update({key: row[key] for key in ("producers", "consumers", *TRAFFIC)})
     return {
-        "id": client.id, "user": client.user.name if client.user else "", "service": service, "host": client.peer,
-        "producers": count["producers"], "consumers": count["consumers"],
-        "client_id": client.client.get("client_id", ""), "platform": client.client.get("platform", ""),
+        "id": client.id,
+        "user": client.user.name if client.user else "",
+        "service": service,
+        "host": client.peer,
+        "producers": count["producers"],
+        "consumers": count["consumers"],
+        "client_id": client.client.get("client_id", ""),
+        "platform": client.client.get("platform", ""),
         "destinations": sorted({shown for row in rows for shown in row["destinations"]}),
         "consumer_ids": sorted({number for row in rows for number in row["consumer_ids"]}),
         **{key: count[key] for key in TRAFFIC},
-    }  # fmt: skip
+    }
 
 
 # ---- ending them
@@ -195,12 +207,12 @@ def ids_to_end(rows: Iterable[Row]) -> list[str]:
     return [row["id"] for row in rows if SERVICE_KINDS.get(row["service"]) != "ADMIN"]
 
 
-def is_inside(id: str) -> bool:  # noqa: A002
+def is_inside(id: str) -> bool:
     """Whether an id may be that of a client inside; those of services have the names of broker and service in them."""
     return "/" not in id
 
 
-def require_ended(id: str, ended: Iterable[str], missing: Mapping[str, str]) -> None:  # noqa: A002
+def require_ended(id: str, ended: Iterable[str], missing: Mapping[str, str]) -> None:
     """Raises InvalidDestinationError when there was no such client, and ConnectionLostError when it may go on
     somewhere."""
     if id not in ended and not missing:

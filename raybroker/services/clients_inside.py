@@ -24,10 +24,16 @@ class ClientsInside:
         for connection in self._service.connections:
             id, client_id = connection.identity  # noqa: A001 - as in the rows of guests
             if connection.guest is None and id:
-                found.append({
-                    "id": id, "client_id": client_id, "address": connection.peer, **connection.told,
-                    **connection.counts(), "consumer_keys": connection.consumer_keys(),
-                })  # fmt: skip
+                found.append(
+                    {
+                        "id": id,
+                        "client_id": client_id,
+                        "address": connection.peer,
+                        **connection.told,
+                        **connection.counts(),
+                        "consumer_keys": connection.consumer_keys(),
+                    }
+                )
         return found
 
     def end(self, ids: Collection[str], why: str) -> list[str]:

@@ -105,10 +105,22 @@ class Backend(Protocol):
         ...
 
 
-ASKED: Final = frozenset({
-    "brokers", "brokers_changed", "members", "routes", "renew_routes", "release_routes", "create_temporary",
-    "destroy_temporary", "unsubscribe", "matching", "changed", "branch_states",
-})  # fmt: skip
+ASKED: Final = frozenset(
+    {
+        "brokers",
+        "brokers_changed",
+        "members",
+        "routes",
+        "renew_routes",
+        "release_routes",
+        "create_temporary",
+        "destroy_temporary",
+        "unsubscribe",
+        "matching",
+        "changed",
+        "branch_states",
+    }
+)
 """What a client of a NORMAL service may ask without a right of its own."""
 
 
@@ -119,12 +131,24 @@ class ConnectionServices:
     ``made``: where it is written down what users have made."""
 
     def __init__(
-        self, config: ConfigView, backend: Backend, *, broker: str, version: str,
-        users: UserFile, authentication: Authentication, audit: Audit, now_s: Callable[[], float],
-        access: Callable[[str], Access], now_ns: Callable[[], int], client_ids: ClientIds,
-        gateways: GatewayOpener | None = None, keystore: Callable[[], ServerTls] | None = None,
-        certificates: CertificateUsers | None = None, made: Kept | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        config: ConfigView,
+        backend: Backend,
+        *,
+        broker: str,
+        version: str,
+        users: UserFile,
+        authentication: Authentication,
+        audit: Audit,
+        now_s: Callable[[], float],
+        access: Callable[[str], Access],
+        now_ns: Callable[[], int],
+        client_ids: ClientIds,
+        gateways: GatewayOpener | None = None,
+        keystore: Callable[[], ServerTls] | None = None,
+        certificates: CertificateUsers | None = None,
+        made: Kept | None = None,
+    ) -> None:
         self._backend = backend
         self._client_ids = client_ids
         self._keystore = keystore
@@ -155,9 +179,13 @@ class ConnectionServices:
         self._mapper_of_machine_alone = False
         self._limits = UserLimits(config, made)
         self._mapper = PortMapper(
-            broker, version, self._doors, self.refused, most=config["raybroker.portmapper.connections_max"],
+            broker,
+            version,
+            self._doors,
+            self.refused,
+            most=config["raybroker.portmapper.connections_max"],
             of_address=config["raybroker.portmapper.address_connections_max"],
-        )  # fmt: skip
+        )
 
     @property
     def port(self) -> int:
@@ -191,9 +219,13 @@ class ConnectionServices:
             except ConfigError as error:
                 raise ConfigError(f"service {name} does not listen: {error}") from None
             listener = Listener(
-                self, name, bound, max(1, self._config[f"imq.{name}.max_threads"] // 2),
-                self._gateways if protocol not in NATIVE else None, tls if protocol == TLS else None,
-            )  # fmt: skip
+                self,
+                name,
+                bound,
+                max(1, self._config[f"imq.{name}.max_threads"] // 2),
+                self._gateways if protocol not in NATIVE else None,
+                tls if protocol == TLS else None,
+            )
             listener.threads["minThreads"] = self._config[f"imq.{name}.min_threads"]
             self.listeners[name] = listener
             listener.start()
@@ -207,9 +239,11 @@ class ConnectionServices:
         self._mapper_of_machine_alone = is_loopback(str(bound.getsockname()[0]))
         self._mapper.start(bound)
         LOG.info(
-            "[B1039] port mapper listens on %s:%d, services: %s", host, self._mapper.port,
+            "[B1039] port mapper listens on %s:%d, services: %s",
+            host,
+            self._mapper.port,
             ", ".join(f"{name} {row.port}" for name, row in self.listeners.items()),
-        )  # fmt: skip
+        )
 
     def _read_rules(self, name: str) -> None:
         """At the start, so that the log says soon what is wrong with them, or that there are none."""
@@ -336,9 +370,10 @@ class ConnectionServices:
         """The clients of services that have a client id for themselves, by their instances."""
         known = (client.client for listener in self.listeners.values() for client in listener.clients)
         return {
-            str(told.get("instance", "")) for told in known
+            str(told.get("instance", ""))
+            for told in known
             if told.get("client_id") == client_id and "unrestricted" not in told
-        }  # fmt: skip
+        }
 
     async def _identify(self, control: Control, client_id: Any, instance: Any) -> None:
         """The client says after its login what client id it has, which the cluster may have given it."""
@@ -398,9 +433,13 @@ class ConnectionServices:
         if method == "create_temporary":
             kind = str(args[0])
             return await self._limits.making(
-                TEMPORARY, user.name, ("", ""), lambda: self._backend.ask(method, args), self._there,
+                TEMPORARY,
+                user.name,
+                ("", ""),
+                lambda: self._backend.ask(method, args),
+                self._there,
                 lambda name: (kind, str(name)),
-            )  # fmt: skip
+            )
         return await self._backend.ask(method, args)
 
     async def _there(self, keys: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
@@ -431,10 +470,15 @@ class ConnectionServices:
             self._require_create(self.access(service), user, kind, name)
         secret = entropy.token(TOKEN_BYTES)
         claims = {
-            "user": user.name, "groups": sorted(user.groups), "service": service, "connection": control.id,
-            "rules": self.access(service).source, "audit": self.audit.told(), "address": control.peer,
+            "user": user.name,
+            "groups": sorted(user.groups),
+            "service": service,
+            "connection": control.id,
+            "rules": self.access(service).source,
+            "audit": self.audit.told(),
+            "address": control.peer,
             "consumers_max": self._config[CONSUMERS],
-        }  # fmt: skip
+        }
 
         def locate() -> Awaitable[tuple[str, str, Row]]:
             return self._backend.locate(kind, name, bool(create), bool(guest), secret, claims)
@@ -480,9 +524,14 @@ class ConnectionServices:
         found = {name: listener.row() for name, listener in self.listeners.items()}
         absent = {"port": 0, "state": UNKNOWN, "connections": 0, "connections_max": 0, "accepted": 0, "refused": 0}
         mapper = {
-            **absent, "service": MAPPER, "kind": "PORTMAPPER", "protocol": "tcp", "port": self._mapper.port,
-            "accepted": self._mapper.accepted, "refused": self._mapper.refused_count,
-        }  # fmt: skip
+            **absent,
+            "service": MAPPER,
+            "kind": "PORTMAPPER",
+            "protocol": "tcp",
+            "port": self._mapper.port,
+            "accepted": self._mapper.accepted,
+            "refused": self._mapper.refused_count,
+        }
         return [{**mapper, "state": RUNNING if self._mapper.port else UNKNOWN}] + [
             found.get(name) or {"service": name, "kind": kind, "protocol": SERVICE_PROTOCOLS[name], **absent}
             for name, kind in SERVICE_KINDS.items()
@@ -515,9 +564,10 @@ class ConnectionServices:
         """Change ``port``, ``minThreads`` or ``maxThreads``. Raises ConfigError, and changes nothing then."""
         listener = self.named(name)
         properties = {
-            "port": address_property(name, "port"), "minThreads": f"imq.{name}.min_threads",
+            "port": address_property(name, "port"),
+            "minThreads": f"imq.{name}.min_threads",
             "maxThreads": f"imq.{name}.max_threads",
-        }  # fmt: skip
+        }
         if not changes or not changes.keys() <= properties.keys():
             wrong = ", ".join(sorted(changes.keys() - properties.keys())) or "nothing"
             raise ConfigError(f"service {name!r}: {wrong} cannot be changed, {', '.join(properties)} can")
@@ -572,8 +622,13 @@ class ConnectionServices:
             control for listener in self.listeners.values() for control in listener.clients if control.id in wanted
         ]
         for control in sorted(found, key=lambda control: control.id):
-            LOG.info("[B1069] connection %s of user %r from %s: %s", control.id, control.user and control.user.name,
-                     control.peer, why)  # fmt: skip
+            LOG.info(
+                "[B1069] connection %s of user %r from %s: %s",
+                control.id,
+                control.user and control.user.name,
+                control.peer,
+                why,
+            )
             await self._end(control, why)
         return [control.id for control in found]
 

@@ -82,9 +82,16 @@ class Control:
     """One client. ``id``: of its connection; ``peer``: its address; ``origin``: how it comes."""
 
     def __init__(
-        self, door: Door, id: str, peer: str, *, first_s: float, proof_s: float, origin: Origin = ITSELF,  # noqa: A002
+        self,
+        door: Door,
+        id: str,
+        peer: str,
+        *,
+        first_s: float,
+        proof_s: float,
+        origin: Origin = ITSELF,
         unread_s: float = UNREAD_S,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.id = id
         self.user: User | None = None
         self.client: dict[str, Any] = {}

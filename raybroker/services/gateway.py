@@ -90,9 +90,14 @@ class Gateway:
     ``checks``: where passwords are proved, None: in any thread."""
 
     def __init__(
-        self, service: str, arrive: Arrive, io: IoThread, state: Callable[[], str] = lambda: "RUNNING",
-        near: Near | None = None, checks: Checks | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        service: str,
+        arrive: Arrive,
+        io: IoThread,
+        state: Callable[[], str] = lambda: "RUNNING",
+        near: Near | None = None,
+        checks: Checks | None = None,
+    ) -> None:
         self.service = service
         self.io = io
         self.state = state
@@ -103,10 +108,18 @@ class Gateway:
         self._checks = checks
 
     async def connect_as(
-        self, user: str, password: str, *, token: str | None = None, peer: str, client_id: str | None = None,
-        client: str = "", attributes: Mapping[str, object] | None = None, ended: Ended | None = None,
+        self,
+        user: str,
+        password: str,
+        *,
+        token: str | None = None,
+        peer: str,
+        client_id: str | None = None,
+        client: str = "",
+        attributes: Mapping[str, object] | None = None,
+        ended: Ended | None = None,
         bodies_bytes: int = 0,
-    ) -> Connection:  # fmt: skip
+    ) -> Connection:
         """A connection to the own broker that has logged in as this user; not started. From any event loop.
 
         token       says who the user is, in place of name and password
@@ -120,16 +133,31 @@ class Gateway:
         answers that is paused or full; ConfigError for a bad client id.
         """
         work = self.core_as(
-            user, password, token=token, peer=peer, client_id=client_id, client=client, attributes=attributes,
-            ended=ended, bodies_bytes=bodies_bytes,
-        )  # fmt: skip
+            user,
+            password,
+            token=token,
+            peer=peer,
+            client_id=client_id,
+            client=client,
+            attributes=attributes,
+            ended=ended,
+            bodies_bytes=bodies_bytes,
+        )
         return Connection(await asyncio.wrap_future(self.io.submit(work)))
 
     async def core_as(
-        self, user: str, password: str, *, token: str | None = None, peer: str, client_id: str | None = None,
-        client: str = "", attributes: Mapping[str, object] | None = None, ended: Ended | None = None,
+        self,
+        user: str,
+        password: str,
+        *,
+        token: str | None = None,
+        peer: str,
+        client_id: str | None = None,
+        client: str = "",
+        attributes: Mapping[str, object] | None = None,
+        ended: Ended | None = None,
         bodies_bytes: int = 0,
-    ) -> ConnectionCore:  # fmt: skip
+    ) -> ConnectionCore:
         """:meth:`connect_as` on the gateway's loop, for those who work there: the connection without its face."""
         dialler = _Dialler(self._arrive, peer, self._guests_of)
         observer = _Observer(ended) if ended is not None else None
@@ -137,16 +165,24 @@ class Gateway:
         proving = partial(self._checks.run, address) if self._checks is not None else None
         credentials = Credentials(user, password, token=token, sends="always", proving=proving)
         calls = ServiceCalls(
-            (OWN,), credentials, client_id=client_id, reach=dialler.reach,
-            client=client or self.service, observer=observer,
-        )  # fmt: skip
+            (OWN,),
+            credentials,
+            client_id=client_id,
+            reach=dialler.reach,
+            client=client or self.service,
+            observer=observer,
+        )
         if observer is not None:
             observer.calls = calls
         async with self._turns.of(user or str(token), address):
             return await connected(
-                calls, {"raybroker.client.direct": False, **(attributes or {})}, client_id, user or None, self.io,
+                calls,
+                {"raybroker.client.direct": False, **(attributes or {})},
+                client_id,
+                user or None,
+                self.io,
                 room=BodyRoom(bodies_bytes) if bodies_bytes else None,
-            )  # fmt: skip
+            )
 
     def _guests_of(self, key: str) -> Guests | None:
         """Those of a host on this loop; a paused service takes no connections, which its listener says."""
@@ -231,9 +267,13 @@ class Gateways:
         """By service."""
 
     def open(
-        self, service: str, protocol: str, bound: socket.socket, arrive: Arrive,
+        self,
+        service: str,
+        protocol: str,
+        bound: socket.socket,
+        arrive: Arrive,
         state: Callable[[], str] = lambda: "RUNNING",
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Serve a service at a socket that listens; its listener gets what ``arrive`` is given."""
         near = self._near
         io = self._io = self._io or (near.io() if near is not None else IoThread("raybroker-gateways"))

@@ -38,14 +38,39 @@ RIGHTS_S: Final = 1.0
 EXPECTED_MAX: Final = 16_384
 """Secrets that are not used yet; the oldest goes first. A client that is connected to the host already uses none."""
 
-_FREE: Final = frozenset({
-    "hello", "start", "stop", "close_producer", "close_consumer", "close_browser", "browse", "release", "schedule",
-    "unwatch_consumers", "txn_begin", "txn_stage", "txn_commit", "txn_prepare", "txn_decide", "txn_rollback",
-    "txn_received", "txn_outcome", "txn_forget", "read_body", "drop_body", "body_piece",
-})  # fmt: skip
+_FREE: Final = frozenset(
+    {
+        "hello",
+        "start",
+        "stop",
+        "close_producer",
+        "close_consumer",
+        "close_browser",
+        "browse",
+        "release",
+        "schedule",
+        "unwatch_consumers",
+        "txn_begin",
+        "txn_stage",
+        "txn_commit",
+        "txn_prepare",
+        "txn_decide",
+        "txn_rollback",
+        "txn_received",
+        "txn_outcome",
+        "txn_forget",
+        "read_body",
+        "drop_body",
+        "body_piece",
+    }
+)
 """Requests about what the connection has already, or by a name that cannot be guessed."""
 _RIGHTS: Final = {
-    "open_producer": "produce", "begin_body": "produce", "open_consumer": "consume", "open_browser": "browse"}
+    "open_producer": "produce",
+    "begin_body": "produce",
+    "open_consumer": "consume",
+    "open_browser": "browse",
+}
 _ANY: Final = frozenset({"watch_consumers", "units"})
 """Requests of producers about a destination."""
 
@@ -54,9 +79,12 @@ class Guests:
     """On the loop of the native service."""
 
     def __init__(
-        self, service: NativeService, now_s: Callable[[], float], keystore: Callable[[Path], ServerTls],
+        self,
+        service: NativeService,
+        now_s: Callable[[], float],
+        keystore: Callable[[Path], ServerTls],
         utc_s: Callable[[], float] = lambda: 0.0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``now_s``: a clock that never goes back; ``utc_s``: seconds since 1970, for the audit log."""
         self._service = service
         self._utc_s = utc_s
@@ -132,6 +160,7 @@ class Guests:
 
         What a service with TLS hands over has to begin with it. ``security``: the broker's security directory.
         """
+
         def refuse(why: str) -> None:
             taken.close()
             self._service.refused_at(peer, f"service {service}: {why}")
@@ -168,9 +197,10 @@ class Guests:
     def _consumers_of(self, user: str) -> int:
         """How many the guests of a user have here."""
         return sum(
-            connection.consumer_count for connection in self._service.connections
+            connection.consumer_count
+            for connection in self._service.connections
             if isinstance(connection.guest, _Guest) and (connection.guest.claims or {}).get("user") == user
-        )  # fmt: skip
+        )
 
     def _context(self, security: Path | None) -> ssl.SSLContext:
         if security is None:
@@ -201,9 +231,10 @@ class Guests:
     def close(self, connection: str, reason: str) -> int:
         """End the connections of a client; returns how many there were."""
         gone = [
-            known for known in self._service.connections
+            known
+            for known in self._service.connections
             if isinstance(known.guest, _Guest) and (known.guest.claims or {}).get("connection") == connection
-        ]  # fmt: skip
+        ]
         for known in gone:
             known.end(reason)
         return len(gone)
@@ -219,10 +250,13 @@ class _Guest:
     """One connection. ``claims``: who it is, once it has shown its secret."""
 
     def __init__(
-        self, redeem: Callable[[bytes], dict[str, Any] | None], access_of: Callable[[str], Access],
-        audit_of: Callable[[dict[str, Any]], Audit], has_gone: Callable[[str, Traffic], None],
+        self,
+        redeem: Callable[[bytes], dict[str, Any] | None],
+        access_of: Callable[[str], Access],
+        audit_of: Callable[[dict[str, Any]], Audit],
+        has_gone: Callable[[str, Traffic], None],
         consumers_of: Callable[[str], int],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._consumers_of = consumers_of
         self._redeem = redeem
         self._has_gone = has_gone
@@ -260,9 +294,15 @@ class _Guest:
         except SecurityError as error:
             claims = self.claims
             self._audit_of(claims).record(
-                "denied", REFUSED, user=str(claims["user"]), address=str(claims.get("address", "")),
-                service=str(claims["service"]), connection=str(claims["connection"]), what=op, reason=str(error),
-            )  # fmt: skip
+                "denied",
+                REFUSED,
+                user=str(claims["user"]),
+                address=str(claims.get("address", "")),
+                service=str(claims["service"]),
+                connection=str(claims["connection"]),
+                what=op,
+                reason=str(error),
+            )
             raise
 
     def _check(self, op: str, args: dict[str, Any]) -> None:
@@ -279,9 +319,7 @@ class _Guest:
                 if count >= most:
                     raise exceeded(CONSUMERS, user.name, count, most)
         elif op in _ANY:
-            if not any(
-                access.decide(user, Request(kind, name, right)).allowed for right in ("produce", "consume")
-            ):
+            if not any(access.decide(user, Request(kind, name, right)).allowed for right in ("produce", "consume")):
                 access.require(user, Request(kind, name, "produce"))
         elif ADMIN_GROUP not in user.groups:
             raise SecurityError(f"user {user.name!r} may not ask for {op}: it is for the group {ADMIN_GROUP}")

@@ -44,9 +44,7 @@ class Head:
 
     __slots__ = ("headers", "meaning", "peer", "scheme", "url")
 
-    def __init__(
-        self, url: bytes, headers: Mapping[bytes, bytes], scheme: str, peer: tuple[str, int] | None
-    ) -> None:
+    def __init__(self, url: bytes, headers: Mapping[bytes, bytes], scheme: str, peer: tuple[str, int] | None) -> None:
         self.url = url
         self.headers = headers
         self.scheme = scheme
@@ -214,9 +212,7 @@ class AtOnceProtocol(BoundedProtocol):
     def _waits(self) -> bool:
         """Another request of the connection is to be answered first, or an answer to be read."""
         cycle = self.cycle
-        return (
-            (cycle is not None and not cycle.response_complete) or bool(self.pipeline) or self.flow.write_paused
-        )
+        return (cycle is not None and not cycle.response_complete) or bool(self.pipeline) or self.flow.write_paused
 
     def _take(self, request: Request) -> bool:
         before, answer = self.cycle, Answer(self)

@@ -43,7 +43,6 @@ ONCE: Final = frozenset({b"host", b"authorization", b"content-type", b"origin", 
 """Headers that a request has once at most."""
 
 
-
 class _Ours(logging.Filter):
     """Without what clients do: a text of a WebSocket that is none, and ends while an answer is written."""
 
@@ -63,10 +62,15 @@ class Guard:
     log."""
 
     def __init__(
-        self, refused: Callable[[str, str], None] = lambda peer, why: None, *, most: int = CONNECTIONS_MAX,
-        of_address: int = CONNECTIONS_OF_ADDRESS_MAX, headers_s: float = HEADERS_TIMEOUT_S,
-        headers_bytes: int = HEADERS_BYTES_MAX, unread_s: float = UNREAD_S,
-    ) -> None:  # fmt: skip
+        self,
+        refused: Callable[[str, str], None] = lambda peer, why: None,
+        *,
+        most: int = CONNECTIONS_MAX,
+        of_address: int = CONNECTIONS_OF_ADDRESS_MAX,
+        headers_s: float = HEADERS_TIMEOUT_S,
+        headers_bytes: int = HEADERS_BYTES_MAX,
+        unread_s: float = UNREAD_S,
+    ) -> None:
         self.refused = refused
         self.headers_s = headers_s
         self.headers_bytes = headers_bytes

@@ -40,10 +40,17 @@ class HttpServer:
     """
 
     def __init__(
-        self, app: Any, *, guard: Guard, ended: Callable[[], Any], tls: Callable[[], ssl.SSLContext] | None = None,
-        web_sockets: bool = True, ws_bytes: int = WS_BYTES_MAX, bounds: Bounds = AS_SET,
+        self,
+        app: Any,
+        *,
+        guard: Guard,
+        ended: Callable[[], Any],
+        tls: Callable[[], ssl.SSLContext] | None = None,
+        web_sockets: bool = True,
+        ws_bytes: int = WS_BYTES_MAX,
+        bounds: Bounds = AS_SET,
         take_at_once: TakeAtOnce | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.guard = guard
         self._ended = ended
         self._tls = tls
@@ -58,10 +65,20 @@ class HttpServer:
             own |= {"take_at_once": staticmethod(take_at_once), "answers": self._answers}
         protocol = type("GuardedProtocol", (BoundedProtocol if take_at_once is None else AtOnceProtocol,), own)
         self._config = uvicorn.Config(
-            app, interface="asgi3", http=protocol, ws=_web_socket(guard) if web_sockets else "none", loop="none",
-            lifespan="off", log_config=None, access_log=False, proxy_headers=False, server_header=False,
-            timeout_keep_alive=IDLE_TIMEOUT_S, ws_per_message_deflate=False, ws_max_size=ws_bytes,
-        )  # fmt: skip
+            app,
+            interface="asgi3",
+            http=protocol,
+            ws=_web_socket(guard) if web_sockets else "none",
+            loop="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=IDLE_TIMEOUT_S,
+            ws_per_message_deflate=False,
+            ws_max_size=ws_bytes,
+        )
         self._server = uvicorn.Server(self._config)
 
     async def start(self, bound: socket.socket) -> None:

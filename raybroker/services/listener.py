@@ -112,9 +112,13 @@ class GatewayOpener(Protocol):
     """Serves the services of other protocols, in a thread of its own; see ``gateway.py``."""
 
     def open(
-        self, service: str, protocol: str, bound: socket.socket, arrive: Callable[[socket.socket, str, Origin], None],
+        self,
+        service: str,
+        protocol: str,
+        bound: socket.socket,
+        arrive: Callable[[socket.socket, str, Origin], None],
         state: Callable[[], str],
-    ) -> None: ...  # fmt: skip
+    ) -> None: ...
 
     async def move(self, service: str, bound: socket.socket) -> None:
         """Serve it at another socket that listens, and at the one before no more; its clients stay."""
@@ -128,9 +132,14 @@ class Listener:
     the native protocol; ``tls``: of one that takes clients with TLS alone."""
 
     def __init__(
-        self, services: Services, name: str, bound: socket.socket, clients_max: int,
-        gateways: GatewayOpener | None = None, tls: ServerTls | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        services: Services,
+        name: str,
+        bound: socket.socket,
+        clients_max: int,
+        gateways: GatewayOpener | None = None,
+        tls: ServerTls | None = None,
+    ) -> None:
         self.name = name
         self.kind = SERVICE_KINDS[name]
         self.protocol = SERVICE_PROTOCOLS[name]
@@ -245,9 +254,14 @@ class Listener:
         self._next += 1
         services = self._services
         control = Control(
-            self, f"{services.broker}/{self.name}/{services.life}-{self._next}", peer, first_s=services.handshake_s,
-            proof_s=services.proof_s, origin=origin, unread_s=services.bounds.unread_s,
-        )  # fmt: skip
+            self,
+            f"{services.broker}/{self.name}/{services.life}-{self._next}",
+            peer,
+            first_s=services.handshake_s,
+            proof_s=services.proof_s,
+            origin=origin,
+            unread_s=services.bounds.unread_s,
+        )
         self._open[control] = None
         return control
 
@@ -301,8 +315,12 @@ class Listener:
             control.expire(identity.until_s - services.now_s(), lambda: self._expired(control))
         LOG.info("[B1065] user %r connected to service %s from %s", user.name, self.name, control.peer)
         self._audit("login", control)
-        return {"broker": services.broker, "kind": self.kind, "connection": control.id,
-                **await services.told(inside=control.origin.gateway)}  # fmt: skip
+        return {
+            "broker": services.broker,
+            "kind": self.kind,
+            "connection": control.id,
+            **await services.told(inside=control.origin.gateway),
+        }
 
     async def ask(self, control: Control, method: str, args: list[Any]) -> Any:
         if self.kind == "ADMIN":
@@ -328,23 +346,38 @@ class Listener:
 
     def _audit(self, event: str, control: Control, result: str = "ok", **fields: str) -> None:
         self._services.audit.record(
-            event, result, user=control.user.name if control.user is not None else fields.pop("user", ""),
-            address=control.peer, service=self.name, connection=control.id, **fields,
-        )  # fmt: skip
+            event,
+            result,
+            user=control.user.name if control.user is not None else fields.pop("user", ""),
+            address=control.peer,
+            service=self.name,
+            connection=control.id,
+            **fields,
+        )
 
     def _expired(self, control: Control) -> None:
         """What a client has logged in with is over."""
         reason = "the token has expired; log in with a new one"
-        LOG.info("[B1067] user %r of service %s from %s: %s", control.user and control.user.name, self.name,
-                 control.peer, reason)  # fmt: skip
+        LOG.info(
+            "[B1067] user %r of service %s from %s: %s",
+            control.user and control.user.name,
+            self.name,
+            control.peer,
+            reason,
+        )
         self._services.end(control, reason)
 
     def denied(self, control: Control, login: Exchange | None, why: str) -> None:
         reason = (login.why if login is not None else "") or why
         self.refused(control.peer, reason)
         locked = login is not None and login.locked
-        self._audit("lockout" if locked else "login", control, REFUSED, user=login.name if login is not None else "",
-                    reason=reason)  # fmt: skip
+        self._audit(
+            "lockout" if locked else "login",
+            control,
+            REFUSED,
+            user=login.name if login is not None else "",
+            reason=reason,
+        )
 
     def refused(self, address: str, why: str) -> None:
         if self._services.is_probe(address):
@@ -365,10 +398,17 @@ class Listener:
 
     def row(self) -> Row:
         return {
-            "service": self.name, "kind": self.kind, "protocol": self.protocol, "port": self.port,
-            "state": self.state, **self.threads, "connections": len(self.clients), "connections_max": self.clients_max,
-            "accepted": self.accepted, "refused": self.refused_count,
-        }  # fmt: skip
+            "service": self.name,
+            "kind": self.kind,
+            "protocol": self.protocol,
+            "port": self.port,
+            "state": self.state,
+            **self.threads,
+            "connections": len(self.clients),
+            "connections_max": self.clients_max,
+            "accepted": self.accepted,
+            "refused": self.refused_count,
+        }
 
     def close(self) -> None:
         self._loops.close()

@@ -44,9 +44,15 @@ class MetricsAccess:
     ``healthy_open``: probes are asked nothing; ``now_s``: a clock that never goes back."""
 
     def __init__(
-        self, directory: Path, users: UserFile, *, unencrypted: bool, threads: int, now_s: Callable[[], float],
+        self,
+        directory: Path,
+        users: UserFile,
+        *,
+        unencrypted: bool,
+        threads: int,
+        now_s: Callable[[], float],
         healthy_open: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.healthy_open = healthy_open
         self._token = directory / TOKEN_FILE
         self._unencrypted = unencrypted
@@ -99,7 +105,10 @@ def metrics_access(config: ConfigView, directory: Path | None, now_s: Callable[[
     if directory is None:
         raise ConfigError("raybroker.metrics.authentication: nothing is stored here; name raybroker.security.dir")
     return MetricsAccess(
-        directory, UserFile(directory / config["imq.user_repository.file.filename"]), unencrypted=config[UNENCRYPTED],
-        threads=config["raybroker.authentication.threads"], now_s=now_s,
+        directory,
+        UserFile(directory / config["imq.user_repository.file.filename"]),
+        unencrypted=config[UNENCRYPTED],
+        threads=config["raybroker.authentication.threads"],
+        now_s=now_s,
         healthy_open=config["raybroker.metrics.probes"],
-    )  # fmt: skip
+    )

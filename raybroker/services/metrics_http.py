@@ -68,9 +68,16 @@ WAIT_S_MAX: Final = 10.0
 BACKLOG: Final = 256
 """Connections the system may hold that are not accepted yet."""
 PARAMETERS: Final[dict[str, tuple[str, ...]]] = {
-    "/metrics": ("tier", "names"), "/metrics/destinations": ("names",), "/sd": (), "/healthy": (),
-    "/health/live": (), "/health/ready": (), "/health/broker": (), "/health/services": (), "/health/cluster": (),
-}  # fmt: skip
+    "/metrics": ("tier", "names"),
+    "/metrics/destinations": ("names",),
+    "/sd": (),
+    "/healthy": (),
+    "/health/live": (),
+    "/health/ready": (),
+    "/health/broker": (),
+    "/health/services": (),
+    "/health/cluster": (),
+}
 """Paths, and what may be asked of them."""
 HEALTH: Final = "/health/"
 PROBES: Final = frozenset({"/health/live", "/health/ready"})
@@ -172,9 +179,12 @@ class Endpoint:
     None: everybody may ask. What is given to :meth:`admit` holds from then on. ``look``: the checks of health."""
 
     def __init__(
-        self, ask: Ask, targets: Callable[[], list[dict[str, Any]]], admission: Admission | None = None,
+        self,
+        ask: Ask,
+        targets: Callable[[], list[dict[str, Any]]],
+        admission: Admission | None = None,
         look: Look = lambda name: [],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._look = look
         self._ask = ask
         self._pages = _Pages(ask)
@@ -214,9 +224,12 @@ class Endpoint:
         bound = bound_socket(ip, ports, "in raybroker.metrics.ports=", backlog=BACKLOG)
         self._workers = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="raybroker-metrics")
         guard = Guard(
-            self._refusals.refused, most=self._most, of_address=self._of_address, headers_s=REQUEST_TIMEOUT_S,
+            self._refusals.refused,
+            most=self._most,
+            of_address=self._of_address,
+            headers_s=REQUEST_TIMEOUT_S,
             unread_s=self._unread_s,
-        )  # fmt: skip
+        )
         self._server = HttpServer(self._app, guard=guard, ended=self._ended, tls=tls, web_sockets=False)
         loop = self._loop = new_event_loop()
         self._thread = threading.Thread(target=_serve, args=(loop,), name="raybroker-metrics", daemon=True)

@@ -65,9 +65,15 @@ Traffic = dict[str, int]
 TOLD: Final = ("platform", "pid", "unrestricted")
 """What clients say of their process, for listings, and whether others may have their client id."""
 TRAFFIC: Final = (
-    "messages_in", "messages_out", "message_bytes_in", "message_bytes_out", "packets_in", "packets_out",
-    "packet_bytes_in", "packet_bytes_out",
-)  # fmt: skip
+    "messages_in",
+    "messages_out",
+    "message_bytes_in",
+    "message_bytes_out",
+    "packets_in",
+    "packets_out",
+    "packet_bytes_in",
+    "packet_bytes_out",
+)
 
 
 class Guest(Protocol):
@@ -118,7 +124,9 @@ class Connection:
         self.guest = guest
         self.link = Link(
             Native(
-                token=service.token, buffers=service.buffers, accepts=guest.accepts if guest is not None else None,
+                token=service.token,
+                buffers=service.buffers,
+                accepts=guest.accepts if guest is not None else None,
                 grown=self._grown if guest is not None else None,
             ),
             on_frames=self._frames,
@@ -278,10 +286,11 @@ class Connection:
         producers = list(session.producers.values()) if session else []
         consumers = list(session.consumers.values()) if session else []
         return {
-            "producers": len(producers), "consumers": len(consumers),
+            "producers": len(producers),
+            "consumers": len(consumers),
             "destinations": sorted({f"{one.home.kind} {one.home.name}" for one in (*producers, *consumers)}),
             "consumer_ids": [one.number for one in consumers],
-        }  # fmt: skip
+        }
 
     def _came(self, block: Block) -> None:
         """A guest has sent messages."""
@@ -302,9 +311,7 @@ class Connection:
         """What it has carried, of a guest."""
         messages_in, messages_out, sent_bytes, given_bytes, packets_in = self._carried
         bytes_in, packets_out, bytes_out = self.link.traffic()
-        counts = (
-            messages_in, messages_out, sent_bytes, given_bytes, packets_in, packets_out, bytes_in, bytes_out
-        )  # fmt: skip
+        counts = (messages_in, messages_out, sent_bytes, given_bytes, packets_in, packets_out, bytes_in, bytes_out)
         return dict(zip(TRAFFIC, counts, strict=True))
 
     def pause(self, paused: bool) -> None:
@@ -407,9 +414,7 @@ class Connection:
             self._carried[3] += sum(map(len, block))
         self.link.write(*wire.deliver(handle, epoch, tag, attempt, block))
 
-    def deliver_large(
-        self, handle: int, epoch: int, tag: int, attempt: int, ordinal: int, front: Buffer
-    ) -> None:
+    def deliver_large(self, handle: int, epoch: int, tag: int, attempt: int, ordinal: int, front: Buffer) -> None:
         if self._meter_max > 0:
             self._metered += 1
         self.link.write(*wire.deliver_large(handle, epoch, tag, attempt, ordinal, front))
@@ -530,9 +535,7 @@ class NativeService:
         if tls is None:
             self._server = await asyncio.get_running_loop().create_server(self.accept, sock=bound, backlog=BACKLOG)
         else:
-            self._server = SecurePort(
-                bound, tls, self.accept, handshake_s=self.handshake_s, refused=self.refused_at
-            )
+            self._server = SecurePort(bound, tls, self.accept, handshake_s=self.handshake_s, refused=self.refused_at)
         self.address = host, port
         return self.address
 

@@ -29,9 +29,15 @@ class PortMapper:
     connections so far; ``refused_count``: those of them that were not answered."""
 
     def __init__(
-        self, broker: str, version: str, doors: Callable[[], list[Door]], refused: Callable[[str, str], None], *,
-        most: int, of_address: int,
-    ) -> None:  # fmt: skip
+        self,
+        broker: str,
+        version: str,
+        doors: Callable[[], list[Door]],
+        refused: Callable[[str, str], None],
+        *,
+        most: int,
+        of_address: int,
+    ) -> None:
         self.port = 0
         self.accepted = self.refused_count = 0
         self._broker = broker

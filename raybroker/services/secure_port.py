@@ -30,9 +30,14 @@ class SecurePort:
     """
 
     def __init__(
-        self, bound: socket.socket, context: Callable[[], ssl.SSLContext], accept: Callable[[], Link], *,
-        handshake_s: float, refused: Callable[[str, str], None],
-    ) -> None:  # fmt: skip
+        self,
+        bound: socket.socket,
+        context: Callable[[], ssl.SSLContext],
+        accept: Callable[[], Link],
+        *,
+        handshake_s: float,
+        refused: Callable[[str, str], None],
+    ) -> None:
         bound.setblocking(False)
         self._bound = bound
         self._context = context

@@ -36,9 +36,10 @@ class Unfinished(Generic[K]):
             size = self._held[oldest]
             self.ends(oldest)
             self._give_up(
-                oldest, f"messages of all clients that have not ended have more than {self._most} bytes ({self._name}),"
-                f" and this one, of which {size} came, began first"
-            )  # fmt: skip
+                oldest,
+                f"messages of all clients that have not ended have more than {self._most} bytes ({self._name}),"
+                f" and this one, of which {size} came, began first",
+            )
 
     def ends(self, key: K) -> None:
         """It has come to its end, or its client is gone."""

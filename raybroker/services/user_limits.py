@@ -22,9 +22,11 @@ TEMPORARY: Final = "raybroker.service.user_temporary_max"
 SUBSCRIPTIONS: Final = "raybroker.service.user_subscriptions_max"
 CONSUMERS: Final = "raybroker.service.user_consumers_max"
 WHAT: Final = {
-    DESTINATIONS: "destinations", TEMPORARY: "temporary destinations", SUBSCRIPTIONS: "durable subscriptions",
+    DESTINATIONS: "destinations",
+    TEMPORARY: "temporary destinations",
+    SUBSCRIPTIONS: "durable subscriptions",
     CONSUMERS: "consumers",
-}  # fmt: skip
+}
 SPARE: Final = 1000
 """So many rows more than twice what counts may be written down before the file is written anew."""
 KNOWN: Final = 100
@@ -81,9 +83,14 @@ class UserLimits:
             self._made.setdefault((limit, user), set()).add((key[0], key[1]))
 
     async def making(
-        self, limit: str, user: str, key: Key, make: Callable[[], Awaitable[R]], there: There,
+        self,
+        limit: str,
+        user: str,
+        key: Key,
+        make: Callable[[], Awaitable[R]],
+        there: There,
         name_of: Callable[[R], Key] | None = None,
-    ) -> R:  # fmt: skip
+    ) -> R:
         """Make one more, which counts from now on unless it fails; raises ResourceAllocationError at the limit, and
         StoreError when it cannot be written down.
 

@@ -64,17 +64,27 @@ class Catalogue:
             raise StoreDamagedError(f"{path} is damaged: its checksum does not match; restore it from a backup")
         fields = json.loads(body)
         return cls(
-            bytes.fromhex(fields["token"]), fields["next_id"], fields["hosts"], fields.get("templates", {}),
-            fields.get("properties", {}), fields.get("quotas", {}), fields.get("policies", {}),
-        )  # fmt: skip
+            bytes.fromhex(fields["token"]),
+            fields["next_id"],
+            fields["hosts"],
+            fields.get("templates", {}),
+            fields.get("properties", {}),
+            fields.get("quotas", {}),
+            fields.get("policies", {}),
+        )
 
     def image(self) -> Image:
         """An image of the catalogue as it is now, for :meth:`write`; called by the thread that changes it."""
         self._images += 1
         fields = {
-            "token": self.token.hex(), "next_id": self.next_id, "hosts": self.hosts, "templates": self.templates,
-            "properties": self.properties, "quotas": self.quotas, "policies": self.policies,
-        }  # fmt: skip
+            "token": self.token.hex(),
+            "next_id": self.next_id,
+            "hosts": self.hosts,
+            "templates": self.templates,
+            "properties": self.properties,
+            "quotas": self.quotas,
+            "policies": self.policies,
+        }
         return Image(self._images, json.dumps(fields).encode())
 
     def write(self, directory: Path, image: Image) -> None:

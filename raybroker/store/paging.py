@@ -118,9 +118,13 @@ class PagingFiles:
         return file
 
     def _write(
-        self, file: _File, rows: Sequence[Row], sizes: Sequence[int], pack: Callable[[Buffer], Buffer] | None,
+        self,
+        file: _File,
+        rows: Sequence[Row],
+        sizes: Sequence[int],
+        pack: Callable[[Buffer], Buffer] | None,
         done: Written,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """In the thread."""
         io, path, crcs = self._io, self._path(file.number), []
         failure: OSError | None = None
@@ -158,9 +162,15 @@ class PagingFiles:
         return fd
 
     def _finish(
-        self, file: _File, rows: Sequence[Row], sizes: Sequence[int], crcs: Sequence[int], saved: int,
-        failure: OSError | None, done: Written,
-    ) -> None:  # fmt: skip
+        self,
+        file: _File,
+        rows: Sequence[Row],
+        sizes: Sequence[int],
+        crcs: Sequence[int],
+        saved: int,
+        failure: OSError | None,
+        done: Written,
+    ) -> None:
         if self._closed:
             return
         file.writing = False

@@ -116,15 +116,17 @@ class RecordTable:
             digest = connection.scalar(at) or ""
         found = connection.execute(
             sql.select(entries.c.number, entries.c.body, entries.c.digest, entries.c.writer)
-            .where(mine, entries.c.number > start).order_by(entries.c.number).limit(ROWS_MAX)
-        )  # fmt: skip
+            .where(mine, entries.c.number > start)
+            .order_by(entries.c.number)
+            .limit(ROWS_MAX)
+        )
         return Found(head, last, digest, tuple(Row(*row) for row in found), base)
 
     def _head_row(self, connection: Any) -> tuple[Head, str]:
         head = self._head.c
-        rows = connection.execute(self._sql.select(
-            head.version, head.cluster, head.record, head.term, head.base_number, head.base_digest
-        )).all()  # fmt: skip
+        rows = connection.execute(
+            self._sql.select(head.version, head.cluster, head.record, head.term, head.base_number, head.base_digest)
+        ).all()
         if len(rows) != 1:
             raise StoreDamagedError(f"{len(rows)} rows of {TABLE} say whose record it is; there is one")
         version, cluster, record, term, base_number, base_digest = rows[0]
@@ -144,10 +146,19 @@ class RecordTable:
                 last = connection.scalar(sql.select(self._head.c.base_number))
             if last != rows[0].number - 1:
                 return False
-            connection.execute(sql.insert(entries), [
-                {"record": record, "number": row.number, "body": row.body, "digest": row.digest, "writer": row.writer}
-                for row in rows
-            ])  # fmt: skip
+            connection.execute(
+                sql.insert(entries),
+                [
+                    {
+                        "record": record,
+                        "number": row.number,
+                        "body": row.body,
+                        "digest": row.digest,
+                        "writer": row.writer,
+                    }
+                    for row in rows
+                ],
+            )
             return True
 
         return self._changed(work)
@@ -161,9 +172,7 @@ class RecordTable:
             if not self._locked(connection, record) or connection.scalar(sql.select(head.c.base_number)) != before:
                 return False
             connection.execute(sql.update(head).values(base_number=number, base_digest=digest, base=base))
-            connection.execute(
-                sql.delete(entries).where(entries.c.record == record, entries.c.number <= number)
-            )
+            connection.execute(sql.delete(entries).where(entries.c.record == record, entries.c.number <= number))
             return True
 
         return self._changed(work)
@@ -213,10 +222,18 @@ class RecordTable:
         self._transaction(self._head.metadata.drop_all)
 
     def _fill(self, connection: Any, head: Head, digest: str, base: str) -> None:
-        connection.execute(self._sql.insert(self._head).values(
-            id=1, version=VERSION, cluster=head.cluster, record=head.record, term=head.term,
-            base_number=head.base_number, base_digest=digest, base=base,
-        ))  # fmt: skip
+        connection.execute(
+            self._sql.insert(self._head).values(
+                id=1,
+                version=VERSION,
+                cluster=head.cluster,
+                record=head.record,
+                term=head.term,
+                base_number=head.base_number,
+                base_digest=digest,
+                base=base,
+            )
+        )
 
     # ---- transactions
 
@@ -277,7 +294,8 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
 def _tables(sql: Any) -> tuple[Any, Any]:
     metadata = sql.MetaData()
     head = sql.Table(
-        TABLE, metadata,
+        TABLE,
+        metadata,
         sql.Column("id", sql.Integer, sql.CheckConstraint("id = 1"), primary_key=True, autoincrement=False),
         sql.Column("version", sql.Integer, nullable=False),
         sql.Column("cluster", sql.Text, nullable=False),
@@ -286,14 +304,15 @@ def _tables(sql: Any) -> tuple[Any, Any]:
         sql.Column("base_number", sql.BigInteger, nullable=False),
         sql.Column("base_digest", sql.Text, nullable=False),
         sql.Column("base", sql.Text, nullable=False),
-    )  # fmt: skip
+    )
     entries = sql.Table(
-        f"{TABLE}_entry", metadata,
+        f"{TABLE}_entry",
+        metadata,
         sql.Column("record", sql.Text, primary_key=True),
         sql.Column("number", sql.BigInteger, primary_key=True, autoincrement=False),
         sql.Column("body", sql.Text, nullable=False),
         sql.Column("digest", sql.Text, nullable=False),
         sql.Column("writer", sql.Text, nullable=False),
         sql.UniqueConstraint("record", "writer"),
-    )  # fmt: skip
+    )
     return head, entries

@@ -126,18 +126,28 @@ class Supervisor:
         reason = "it returned" if error is None else f"{type(error).__name__}: {error}"
         self._failures[name] = _Failure(reason, self._now_s(), 1 if known is None else known.count + 1)
         LOG.error(
-            "[B3174] loop %r of %s has ended and starts again in %.1f s: %s", name, self.owner, pause_s, reason,
+            "[B3174] loop %r of %s has ended and starts again in %.1f s: %s",
+            name,
+            self.owner,
+            pause_s,
+            reason,
             exc_info=error,
-        )  # fmt: skip
+        )
 
     def failing(self) -> list[Row]:
         """Loops that have ended in the last RECENT_S: ``owner``, ``loop``, ``reason``, ``ago_s`` and ``count``."""
         now_s = self._now_s()
         return [
-            {"owner": self.owner, "loop": name, "reason": found.reason, "ago_s": round(now_s - found.at_s, 1),
-             "count": found.count}
-            for name, found in list(self._failures.items()) if now_s - found.at_s < RECENT_S
-        ]  # fmt: skip
+            {
+                "owner": self.owner,
+                "loop": name,
+                "reason": found.reason,
+                "ago_s": round(now_s - found.at_s, 1),
+                "count": found.count,
+            }
+            for name, found in list(self._failures.items())
+            if now_s - found.at_s < RECENT_S
+        ]
 
     # ---- the end
 

@@ -1,9 +1,9 @@
 """The map of the port mapper: lines of text, which anybody may read by connecting.
 
-    101 broker version
-    portmapper tcp PORTMAPPER 7676
-    jms tcp NORMAL 41263
-    .
+101 broker version
+portmapper tcp PORTMAPPER 7676
+jms tcp NORMAL 41263
+.
 """
 
 from __future__ import annotations

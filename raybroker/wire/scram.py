@@ -91,9 +91,7 @@ class Verifier:
 
     def __str__(self) -> str:
         """As RFC 5803 has it."""
-        return (
-            f"SCRAM-SHA-256${self.iterations}:{_b64(self.salt)}${_b64(self.stored_key)}:{_b64(self.server_key)}"
-        )
+        return f"SCRAM-SHA-256${self.iterations}:{_b64(self.salt)}${_b64(self.stored_key)}:{_b64(self.server_key)}"
 
     def __repr__(self) -> str:
         return "Verifier(…)"

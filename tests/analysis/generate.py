@@ -171,12 +171,16 @@ class BrokerLake:
         self._first_of_run = self._runs()
 
     def _matches(self, plant: Plant) -> Any:
-        return np.array([
-            line.metric + line.suffix == plant.metric and plant.destination in ("", line.labels.get("destination", ""))
-            and plant.broker in ("", self.name)
-            and all(line.labels.get(key) == text for key, text in plant.labels.items())
-            for line in self._lines
-        ], bool)  # fmt: skip
+        return np.array(
+            [
+                line.metric + line.suffix == plant.metric
+                and plant.destination in ("", line.labels.get("destination", ""))
+                and plant.broker in ("", self.name)
+                and all(line.labels.get(key) == text for key, text in plant.labels.items())
+                for line in self._lines
+            ],
+            bool,
+        )
 
     def _activities(self) -> Any:
         """How much has happened up to each scrape, in seconds of the recorded rate."""

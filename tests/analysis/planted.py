@@ -35,14 +35,29 @@ PLANTS: Final = (
     Plant(names.FLOW_SECONDS, "orders", "b1", extra=1800.0, start_s=1.5 * DAY_S, end_s=1.5 * DAY_S + HOUR_S),
     Plant(names.MEMORY_LIMIT, value=MEMORY),
     Plant(names.RESIDENT, value=0.1 * MEMORY),
-    Plant(names.RESIDENT, broker="b4", labels={"process": "host"}, value=0.85 * MEMORY, start_s=3 * DAY_S,
-          end_s=3 * DAY_S + 2 * HOUR_S),
+    Plant(
+        names.RESIDENT,
+        broker="b4",
+        labels={"process": "host"},
+        value=0.85 * MEMORY,
+        start_s=3 * DAY_S,
+        end_s=3 * DAY_S + 2 * HOUR_S,
+    ),
     # each morning at nine many are redelivered, which is usual; once, many die
-    *(Plant(names.REDELIVERED, "orders", "b1", extra=1000.0, start_s=day * DAY_S + 9 * HOUR_S,
-            end_s=day * DAY_S + 10 * HOUR_S) for day in range(DAYS)),
+    *(
+        Plant(
+            names.REDELIVERED,
+            "orders",
+            "b1",
+            extra=1000.0,
+            start_s=day * DAY_S + 9 * HOUR_S,
+            end_s=day * DAY_S + 10 * HOUR_S,
+        )
+        for day in range(DAYS)
+    ),
     Plant(names.DEAD, "payments", "b1", extra=5000.0, start_s=2 * DAY_S + 10 * HOUR_S, end_s=2 * DAY_S + 11 * HOUR_S),
     Plant(names.PATH_UNITS, broker="b1", labels={"member": "b2"}, value=500.0),
-)  # fmt: skip
+)
 FAULTS: Final = Faults(
     resets={"b1": [100, 200]},
     gaps={"b2": [(50, 60)]},

@@ -42,14 +42,17 @@ def recording() -> Recording:
     frames = scrapes()
     made = record(frames[0].body, frames[-1].body, (frames[-1].ts - frames[0].ts) / 1000)
     help_of = {line.metric: line.comment for line in made.lines}
-    return Recording([
-        *made.lines,
-        *(_line(names.UNITS, "payments", 5.0, help_of, unit=unit) for unit in ("u1", "u2")),
-        *(_line(names.PATH_UNITS, "", 0.0, help_of, level=10.0, member=member) for member in ("b1", "b2", "b3")),
-        *(_line(names.ROUTED, "", 3.0, help_of, consumer_broker=home) for home in ("b2", "b3")),
-        _line(names.QUOTA_MESSAGES, "orders", 0.0, help_of, level=100_000.0),
-        _line(names.CLOCK, "", 0.0, help_of),
-    ], made.destinations)  # fmt: skip
+    return Recording(
+        [
+            *made.lines,
+            *(_line(names.UNITS, "payments", 5.0, help_of, unit=unit) for unit in ("u1", "u2")),
+            *(_line(names.PATH_UNITS, "", 0.0, help_of, level=10.0, member=member) for member in ("b1", "b2", "b3")),
+            *(_line(names.ROUTED, "", 3.0, help_of, consumer_broker=home) for home in ("b2", "b3")),
+            _line(names.QUOTA_MESSAGES, "orders", 0.0, help_of, level=100_000.0),
+            _line(names.CLOCK, "", 0.0, help_of),
+        ],
+        made.destinations,
+    )
 
 
 KEPT_HISTOGRAMS: Final = ("send_to_store", "service", "prefetch_occupancy", "round_trip", "commit_seconds")

@@ -52,9 +52,12 @@ def place(tmp_path: Path) -> Place:
 
 @pytest.mark.parametrize(
     ("release", "write", "use"),
-    [(17, "ArchiveClassesAtExit", "SharedArchiveFile"), (24, "ArchiveClassesAtExit", "SharedArchiveFile"),
-     (25, "AOTCacheOutput", "AOTCache")],
-)  # fmt: skip
+    [
+        (17, "ArchiveClassesAtExit", "SharedArchiveFile"),
+        (24, "ArchiveClassesAtExit", "SharedArchiveFile"),
+        (25, "AOTCacheOutput", "AOTCache"),
+    ],
+)
 def test_the_first_run_writes_an_archive_and_the_second_uses_it(
     place: Place, release: int, write: str, use: str
 ) -> None:
@@ -188,8 +191,9 @@ def test_the_second_run_uses_what_java_wrote_after_the_first_with_the_same_answe
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "a cache")}
 
     def run() -> tuple[int, list[list[int]], bool, list[str]]:
-        made = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=environment,
-                              timeout=280, check=False)  # fmt: skip
+        made = subprocess.run(
+            [sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=environment, timeout=280, check=False
+        )
         assert (made.returncode, made.stderr) == (0, "")
         process, rows, mapped, shown = json.loads(made.stdout)
         return process, rows, mapped, shown

@@ -52,8 +52,20 @@ def test_following_ends_with_ctrl_c_and_says_nothing_of_it(spark: Any, tmp_path:
     writer = LakeWriter(tmp_path / "lake", "b1", rotate_ms=0)
     for at, dead in enumerate((0, 5, 5)):
         writer.write(now - 30_000 + 5000 * at, scrape(dead))
-    command = [sys.executable, "-m", "raybroker", "analyze", str(tmp_path / "lake"), "--follow", "--interval", "1",
-               "--master", "local[1]", "--checkpoint", str(tmp_path / "checkpoint")]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "raybroker",
+        "analyze",
+        str(tmp_path / "lake"),
+        "--follow",
+        "--interval",
+        "1",
+        "--master",
+        "local[1]",
+        "--checkpoint",
+        str(tmp_path / "checkpoint"),
+    ]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:

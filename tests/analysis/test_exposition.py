@@ -155,10 +155,20 @@ def test_a_reader_that_has_read_before_reads_the_same(first: str, second: str) -
 @pytest.mark.parametrize(
     "line",
     [
-        "no_value", "name{a=\"b\" 1", "name{a=b} 1", "1name 2", "name{a=\"b\",a=\"c\"} 1", "name 1_000", "name one",
-        "{} 1", "name{=\"x\"} 1", "name 1 2 3", "# TYPE name", "# TYPE 9 counter",
+        "no_value",
+        'name{a="b" 1',
+        "name{a=b} 1",
+        "1name 2",
+        'name{a="b",a="c"} 1',
+        "name 1_000",
+        "name one",
+        "{} 1",
+        'name{="x"} 1',
+        "name 1 2 3",
+        "# TYPE name",
+        "# TYPE 9 counter",
     ],
-)  # fmt: skip
+)
 def test_lines_that_are_no_exposition_are_refused(line: str) -> None:
     with pytest.raises(ValueError, match=r"no |invalid|label|could not|metric"):
         parse_line(line)

@@ -46,17 +46,24 @@ def step_of(row: Any) -> int:
 
 def test_a_broker_that_was_not_scraped_did_not_stand_still(make: Make) -> None:
     """Both take 60 messages a step; nobody scraped b2 in steps 2 and 3."""
-    counters = make("counters", *[("b1", "q", names.IN, step, 60.0) for step in range(1, 6)],
-                    ("b2", "q", names.IN, 1, 60.0), ("b2", "q", names.IN, 4, 180.0, 180.0, 1.0),
-                    ("b2", "q", names.IN, 5, 60.0))  # fmt: skip
+    counters = make(
+        "counters",
+        *[("b1", "q", names.IN, step, 60.0) for step in range(1, 6)],
+        ("b2", "q", names.IN, 1, 60.0),
+        ("b2", "q", names.IN, 4, 180.0, 180.0, 1.0),
+        ("b2", "q", names.IN, 5, 60.0),
+    )
     drawn = hot.over_time(counters, STEP_MS).collect()
     assert [(step_of(row), row.rate) for row in drawn] == [(step, 2.0) for step in range(1, 6)]
 
 
 def test_a_broker_that_was_not_scraped_holds_what_it_held(make: Make) -> None:
-    held = make("gauges", *[("b1", "q", names.HELD, step, 10.0) for step in (1, 2, 3, 6)],
-                *[("b2", "q", names.HELD, step, 5.0) for step in (1, 3, 6)],
-                ("b2", "other", names.HELD, 2, 0.0))  # fmt: skip
+    held = make(
+        "gauges",
+        *[("b1", "q", names.HELD, step, 10.0) for step in (1, 2, 3, 6)],
+        *[("b2", "q", names.HELD, step, 5.0) for step in (1, 3, 6)],
+        ("b2", "other", names.HELD, 2, 0.0),
+    )
     drawn = backlog.held_over_time(held.where("destination = 'q'"), held, STEP_MS).collect()
     # b2 was scraped in step 2 and had no such destination; nobody was scraped in 4 and 5.
     assert [(step_of(row), row.held) for row in drawn] == [(1, 15.0), (2, 10.0), (3, 15.0), (6, 15.0)]
@@ -75,32 +82,45 @@ def test_lines_have_holes_where_nothing_is_known_and_are_drawn_with_them() -> No
 
 
 def test_messages_by_destination_broker_and_unit(make: Make) -> None:
-    counters = make("counters", ("b1", "q", names.IN, 1, 60.0), ("b2", "q", names.IN, 1, 120.0),
-                    ("b1", "q", names.IN, 2, 0.0), ("b1", "t", names.IN, 2, 30.0),
-                    ("b1", "q", names.BYTES_IN, 1, 600.0), ("b1", "", names.BROKER_CPU, 1, 6.0))  # fmt: skip
+    counters = make(
+        "counters",
+        ("b1", "q", names.IN, 1, 60.0),
+        ("b2", "q", names.IN, 1, 120.0),
+        ("b1", "q", names.IN, 2, 0.0),
+        ("b1", "t", names.IN, 2, 30.0),
+        ("b1", "q", names.BYTES_IN, 1, 600.0),
+        ("b1", "", names.BROKER_CPU, 1, 6.0),
+    )
     assert rows(hot.by_destination(counters), "destination", "messages", "bytes", "peak", "brokers") == [
-        ("q", 180.0, 600.0, 3.0, 2), ("t", 30.0, 0.0, 0.5, 1),
-    ]  # fmt: skip
+        ("q", 180.0, 600.0, 3.0, 2),
+        ("t", 30.0, 0.0, 0.5, 1),
+    ]
     assert rows(hot.by_broker(counters), "broker", "messages", "cpu_seconds") == [
-        ("b2", 120.0, 0.0), ("b1", 90.0, 6.0),
-    ]  # fmt: skip
+        ("b2", 120.0, 0.0),
+        ("b1", 90.0, 6.0),
+    ]
     units = counters.unionByName(make("counters", ("b1", "q", names.UNITS, 1, 90.0), unit="u1"))
     assert rows(hot.by_unit(units), "unit", "part") == [("u1", 0.5)]
 
 
 def test_trends_of_what_is_held(make: Make) -> None:
-    gauges = make("gauges", *[("b1", "q", names.HELD, step, 60.0 * step) for step in range(1, 6)],
-                  ("b1", "q", names.QUOTA_MESSAGES, 1, 1000.0), ("b1", "empty", names.HELD, 1, 0.0))  # fmt: skip
+    gauges = make(
+        "gauges",
+        *[("b1", "q", names.HELD, step, 60.0 * step) for step in range(1, 6)],
+        ("b1", "q", names.QUOTA_MESSAGES, 1, 1000.0),
+        ("b1", "empty", names.HELD, 1, 0.0),
+    )
     assert rows(backlog.trends(gauges, 0), "destination", "held", "slope", "quota_messages", "points") == [
         ("q", 300.0, 1.0, 1000.0, 5),
-    ]  # fmt: skip
+    ]
     assert rows(backlog.trends(gauges, 4 * STEP_MS), "points") == [(2,)]
 
 
 def test_balance_of_producers_and_consumers(make: Make) -> None:
     counters = make("counters", ("b1", "q", names.IN, 1, 60.0), ("b1", "q", names.OUT, 1, 30.0))
-    gauges = make("gauges", *[("b1", "q", names.WAITING, step, 7.0) for step in (1, 2)],
-                  ("b1", "q", names.CONSUMERS, 2, 1.0))  # fmt: skip
+    gauges = make(
+        "gauges", *[("b1", "q", names.WAITING, step, 7.0) for step in (1, 2)], ("b1", "q", names.CONSUMERS, 2, 1.0)
+    )
     asked = ("n_in", "n_out", "consumers", "abandoned_part", "waiting_now")
     assert rows(balance.balances(counters, gauges), *asked) == [(60.0, 30.0, 0.5, 0.5, 7.0)]
 
@@ -115,8 +135,11 @@ def test_steps_next_to_each_other_are_one_episode(make: Make) -> None:
 
 def test_histograms_are_put_together_edge_by_edge(make: Make) -> None:
     inf = float("inf")
-    histograms = make("histograms", ("b1", "q", names.SERVICE, 1, 4.0, 2.0, [0.1, inf], [1.0, 4.0]),
-                      ("b2", "q", names.SERVICE, 1, 6.0, 3.0, [0.1, inf], [2.0, 6.0]))  # fmt: skip
+    histograms = make(
+        "histograms",
+        ("b1", "q", names.SERVICE, 1, 4.0, 2.0, [0.1, inf], [1.0, 4.0]),
+        ("b2", "q", names.SERVICE, 1, 6.0, 3.0, [0.1, inf], [2.0, 6.0]),
+    )
     ((number, total, buckets),) = rows(frames.merged(histograms), "number", "total", "buckets")
     assert (number, total, [tuple(one) for one in buckets]) == (10.0, 5.0, [(0.1, 3.0), (inf, 10.0)])
     assert set(latency.STAGES.values()) <= names.ASKED
@@ -145,12 +168,17 @@ def evaluated(request: pytest.FixtureRequest, spark: Any) -> Iterator[None]:
 
 
 def test_an_empty_histogram_and_a_destination_without_messages_divide_nothing(make: Make, evaluated: None) -> None:
-    gauges = make("gauges", *[("b1", name, names.CONSUMERS, 1, 2.0) for name in ("q", "idle")],
-                  ("b1", "left", names.CONSUMERS, 1, 0.0), state="active")  # fmt: skip
+    gauges = make(
+        "gauges",
+        *[("b1", name, names.CONSUMERS, 1, 2.0) for name in ("q", "idle")],
+        ("b1", "left", names.CONSUMERS, 1, 0.0),
+        state="active",
+    )
     limits = [("b1", name, names.LIMIT, 1, 100.0) for name in ("q", "idle", "left")]
     gauges = gauges.unionByName(make("gauges", *limits))
-    counters = make("counters", ("b1", "q", names.IN, 1, 0.0), ("b1", "q", names.BYTES_IN, 1, 0.0),
-                    ("b1", "q", names.UNITS, 1, 0.0))  # fmt: skip
+    counters = make(
+        "counters", ("b1", "q", names.IN, 1, 0.0), ("b1", "q", names.BYTES_IN, 1, 0.0), ("b1", "q", names.UNITS, 1, 0.0)
+    )
     empty = [("b1", name, names.SERVICE, 1, 0.0, 0.0, [1.0], [0.0]) for name in ("idle", "left")]
     histograms = make("histograms", ("b1", "q", names.SERVICE, 1, 4.0, 2.0, [1.0], [4.0]), *empty)
     asked = ("destination", "consumers", "service_s", "message_bytes")

@@ -121,8 +121,11 @@ def test_who_waits_for_whom(made: Made) -> None:
 
 
 def test_how_long_it_takes_is_what_was_recorded(made: Made) -> None:
-    rows = {row["destination"]: row for row in made.answers["how_long_does_it_take"].figures["stages"]
-            if row["stage"] == "service"}  # fmt: skip
+    rows = {
+        row["destination"]: row
+        for row in made.answers["how_long_does_it_take"].figures["stages"]
+        if row["stage"] == "service"
+    }
     lines = [line for line in samples.recording().lines if line.metric == names.SERVICE]
     for destination in ("orders", "payments"):
         mine = {
@@ -199,11 +202,17 @@ def test_how_good_the_input_is(made: Made) -> None:
     assert figures["ingest"]["scrapes"] == made.truth.scrapes
     assert figures["ingest"]["samples"] == made.truth.samples
     assert (figures["ingest"]["first"], figures["ingest"]["last"]) == (
-        made.result.facts.since_ms, made.result.facts.until_ms,
-    )  # fmt: skip
+        made.result.facts.since_ms,
+        made.result.facts.until_ms,
+    )
     assert figures["faults"] == {
-        "corrupt": 1, "torn": 1, "duplicate": 3, "late": 1, "impossible time": 1, "gap": figures["faults"]["gap"],
-    }  # fmt: skip
+        "corrupt": 1,
+        "torn": 1,
+        "duplicate": 3,
+        "late": 1,
+        "impossible time": 1,
+        "gap": figures["faults"]["gap"],
+    }
     gaps = [row["place"] for row in figures["places"] if row["what"] == "gap"]
     assert gaps == ["b2: 13200 s after 2026-09-21 16:40:00"]
     assert {row["broker"] for row in figures["restarts"]} == {"b1"}
@@ -289,8 +298,9 @@ def test_rates_of_real_brokers_are_those_of_pandas(spark: Any, tmp_path: Path) -
     import pandas as pd
 
     lake = samples.real_lake(tmp_path / "lake")
-    made = tables.build(spark, lake, tmp_path / "tables", Window(0, run.FOREVER_MS, samples.scrapes()[-1].ts + 1000),
-                        step_ms=15_000)  # fmt: skip
+    made = tables.build(
+        spark, lake, tmp_path / "tables", Window(0, run.FOREVER_MS, samples.scrapes()[-1].ts + 1000), step_ms=15_000
+    )
     rows = pd.DataFrame(real_rows(), columns=["ts", "broker", "metric", "labels", "value"])
     rows = rows[rows.metric.isin([name for name, kind in names.KINDS.items() if kind == "counter"])].sort_values("ts")
     rows["rose"] = rows.groupby(["broker", "metric", "labels"]).value.diff()
@@ -299,8 +309,11 @@ def test_rates_of_real_brokers_are_those_of_pandas(spark: Any, tmp_path: Path) -
     got = {
         (row["broker"], row["metric"], row["ts"]): row["rose"]
         for row in made.rows(
-            query("select broker, metric, ts, sum(increase) rose from {steps} where kind = 'counter' and seconds > 0 "
-                  "group by 1, 2, 3", steps=made.steps)
+            query(
+                "select broker, metric, ts, sum(increase) rose from {steps} where kind = 'counter' and seconds > 0 "
+                "group by 1, 2, 3",
+                steps=made.steps,
+            )
         )
     }
     assert got == pytest.approx(expected)
@@ -404,8 +417,12 @@ def test_small_lakes_of_this_machine_are_asked_by_plainer_queries(
     monkeypatch.setattr(session, "spark", started)
     lake = samples.real_lake(tmp_path / "lake")
     limits = (run.TINY_BYTES, run.BRIEF_BYTES)
-    for master, tiny, brief in ((session.LOCAL, *limits), (session.LOCAL, 1000, limits[1]), (session.LOCAL, 1000, 1000),
-                                ("yarn", *limits)):  # fmt: skip
+    for master, tiny, brief in (
+        (session.LOCAL, *limits),
+        (session.LOCAL, 1000, limits[1]),
+        (session.LOCAL, 1000, 1000),
+        ("yarn", *limits),
+    ):
         monkeypatch.setattr(run, "TINY_BYTES", tiny)
         monkeypatch.setattr(run, "BRIEF_BYTES", brief)
         plan = run.Analysis(lake, tmp_path / "r.html", NOW_MS + 10**10, master, tables=tmp_path / "tables")

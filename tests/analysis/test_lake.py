@@ -53,9 +53,12 @@ def test_files_roll_by_age_size_and_day_and_names_may_have_any_letters(tmp_path:
     write(tmp_path, [T, T + 1, T + 2], broker="b2", rotate_bytes=1).close()
     files = layout.files(tmp_path)[0]
     assert [(file.broker, file.date) for file in files] == [
-        ("b/1 ä", "2026-09-21"), ("b/1 ä", "2026-09-21"), ("b1", "2026-09-21"), ("b1", "2026-09-22"),
+        ("b/1 ä", "2026-09-21"),
+        ("b/1 ä", "2026-09-21"),
+        ("b1", "2026-09-21"),
+        ("b1", "2026-09-22"),
         *[("b2", "2026-09-21")] * 3,
-    ]  # fmt: skip
+    ]
 
 
 def test_what_a_crashed_writer_left_open_comes_into_the_lake_with_the_next_one(tmp_path: Path) -> None:
@@ -72,8 +75,10 @@ def test_keys_rise_also_when_the_clock_steps_back(tmp_path: Path) -> None:
     write(tmp_path, [T + 1000]).close()
     found = [one for file in layout.files(tmp_path)[0] for one in layout.read(file.path)]
     assert [(one.key, one.ts) for one in found if isinstance(one, Frame)] == [
-        (T + 9000, T + 9000), (T + 9001, T), (T + 9002, T + 1000),
-    ]  # fmt: skip
+        (T + 9000, T + 9000),
+        (T + 9001, T),
+        (T + 9002, T + 1000),
+    ]
 
 
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=5), st.data())
@@ -210,10 +215,13 @@ class _Endpoint(http.server.BaseHTTPRequestHandler):
         start, end, step = (float(asked[key][0]) for key in ("start", "end", "step"))
         seconds = [start + step * at for at in range(int((end - start) / step) + 1)]
         rows = [
-            {"metric": {"__name__": name, "broker": broker, "instance": "x", "job": "y"},
-             "values": [[second, str(second)] for second in seconds]}
-            for name in ("raybroker_a_total", "raybroker_b_bucket") for broker in ("b1", "b2")
-        ]  # fmt: skip
+            {
+                "metric": {"__name__": name, "broker": broker, "instance": "x", "job": "y"},
+                "values": [[second, str(second)] for second in seconds],
+            }
+            for name in ("raybroker_a_total", "raybroker_b_bucket")
+            for broker in ("b1", "b2")
+        ]
         self.send_response(200)
         self.end_headers()
         self.wfile.write(json.dumps({"data": {"result": rows}}).encode())
@@ -279,9 +287,11 @@ def test_a_prometheus_server_is_copied_broker_by_broker_with_its_types(tmp_path:
     stamps, text = zip(*bodies_of(tmp_path, "b2"), strict=True)
     assert stamps == (T, T + 10_000, T + 20_000)
     assert text[0].decode().splitlines() == [
-        "# TYPE raybroker_a_total counter", f'raybroker_a_total{{broker="b2"}} {T / 1000}',
-        "# TYPE raybroker_b histogram", f'raybroker_b_bucket{{broker="b2"}} {T / 1000}',
-    ]  # fmt: skip
+        "# TYPE raybroker_a_total counter",
+        f'raybroker_a_total{{broker="b2"}} {T / 1000}',
+        "# TYPE raybroker_b histogram",
+        f'raybroker_b_bucket{{broker="b2"}} {T / 1000}',
+    ]
 
 
 def test_labels_are_escaped_in_made_exposition() -> None:

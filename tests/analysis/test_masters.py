@@ -104,7 +104,9 @@ def test_what_runs_on_workers_imports_its_own_archive_and_what_spark_has(tmp_pat
     """In a Python that finds none of raybroker's own dependencies: read a lake, write its table, evaluate alerts."""
     pytest.importorskip("pyspark")
     lake, archive = samples.real_lake(tmp_path / "lake"), session.packed(tmp_path)
-    code = WORKER.format(ours=set(OURS)) + f"""
+    code = (
+        WORKER.format(ours=set(OURS))
+        + f"""
 sys.path.insert(0, {str(archive)!r})
 from pathlib import Path
 from raybroker.analysis import alerting, alerts, lake, masters, parquet, plan, source
@@ -113,6 +115,7 @@ part = plan.parts(lake.files(Path({str(lake)!r}))[0])[0]
 print(parquet.write(parquet.Work(1, part, plan.Window(0, 1 << 52, {NOW_MS}), 1000, {str(tmp_path / "out")!r}, True)))
 print(len(list(alerting.results(alerts.Watch(), [alerts.Sample(1, "b1", alerts.WANTED[-1], (), 1.0)]))))
 """
+    )
     said = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False)
     assert said.returncode == 0, said.stderr
     rows, alerts_ = map(int, said.stdout.split())
@@ -175,9 +178,21 @@ def test_a_cluster_whose_workers_have_only_spark_makes_the_report(
     monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
     lake = samples.real_lake(tmp_path / "lake")
     with standalone(tmp_path) as url:
-        command = [sys.executable, "-m", "raybroker", "analyze", str(lake), "--out", str(tmp_path / "report.html"),
-                   "--master", url, "--tables", str(tmp_path / "tables"), "--conf",
-                   "spark.driver.host=127.0.0.1"]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "raybroker",
+            "analyze",
+            str(lake),
+            "--out",
+            str(tmp_path / "report.html"),
+            "--master",
+            url,
+            "--tables",
+            str(tmp_path / "tables"),
+            "--conf",
+            "spark.driver.host=127.0.0.1",
+        ]
         made = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
     said = [path.read_text()[-3000:] for path in sorted(tmp_path.glob("work/*/*/stderr"))[:1]]
     assert made.returncode == 0, [made.stderr[-3000:], said]

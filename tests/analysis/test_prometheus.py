@@ -94,8 +94,10 @@ def server(lake: Path) -> Iterator[Server]:
     text.write_text(openmetrics(lake))
     made = subprocess.run(
         ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(text), str(data)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert made.returncode == 0, made.stderr[-2000:]
     config = lake.parent / "prometheus.yml"
     config.write_text("global: {}\n")
@@ -104,9 +106,16 @@ def server(lake: Path) -> Iterator[Server]:
         port = free.getsockname()[1]
     log = (lake.parent / "log").open("wb")
     process = subprocess.Popen(
-        ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={data}", "--storage.tsdb.retention.time=100y",
-         f"--web.listen-address=127.0.0.1:{port}"], stderr=log, stdout=log,
-    )  # fmt: skip
+        [
+            "prometheus",
+            f"--config.file={config}",
+            f"--storage.tsdb.path={data}",
+            "--storage.tsdb.retention.time=100y",
+            f"--web.listen-address=127.0.0.1:{port}",
+        ],
+        stderr=log,
+        stdout=log,
+    )
     url = f"http://127.0.0.1:{port}"
     try:
         _until_ready(process, url, lake.parent / "log")
@@ -146,8 +155,9 @@ def test_what_counters_rise_by_is_what_promql_says_through_a_restart_and_a_gap(
 ) -> None:
     expected = server.ask(f"sum by (broker, destination) (increase({names.IN}[{WINDOW_S}s]))")
     counters = made.counters(names.IN).where(within())
-    got = made.rows(query(
-        "select broker, destination, sum(increase) n from {counters} group by 1, 2", counters=counters))  # fmt: skip
+    got = made.rows(
+        query("select broker, destination, sum(increase) n from {counters} group by 1, 2", counters=counters)
+    )
     ours = {frozenset({("broker", row["broker"]), ("destination", row["destination"])}): row["n"] for row in got}
     assert len(expected) == len(ours) == 8
     assert ours == {key: pytest.approx(value, rel=TOLERANCE) for key, value in expected.items()}
@@ -155,10 +165,15 @@ def test_what_counters_rise_by_is_what_promql_says_through_a_restart_and_a_gap(
 
 
 def test_rates_over_time_are_what_promql_says(server: Server, made: tables.Tables) -> None:
-    rows = made.rows(query("""
+    rows = made.rows(
+        query(
+            """
         select unix_millis(date_trunc('hour', ts)) + floor(minute(ts) / 10) * 600000 bucket, sum(increase) / 600 rate
         from {counters} where broker = 'b2' group by 1 order by 1
-    """, counters=made.counters(names.IN)))  # fmt: skip
+    """,
+            counters=made.counters(names.IN),
+        )
+    )
     whole = [row for row in rows if START_MS < row["bucket"] < START_MS + 60 * 60_000]
     assert len(whole) == 5
     for row in whole:
@@ -184,10 +199,15 @@ def test_quantiles_are_what_promql_says(server: Server, made: tables.Tables, q: 
 
 def test_gauges_are_what_promql_says(server: Server, made: tables.Tables) -> None:
     expected = server.ask(f"sum by (broker) (avg_over_time({names.RESIDENT}[{WINDOW_S}s]))")
-    rows = made.rows(query("""
+    rows = made.rows(
+        query(
+            """
         with s as (select broker, labels, avg(mean) value from {gauges} group by 1, 2)
         select broker, sum(value) value from s group by 1
-    """, gauges=made.gauges(names.RESIDENT).where(within())))  # fmt: skip
+    """,
+            gauges=made.gauges(names.RESIDENT).where(within()),
+        )
+    )
     ours = {frozenset({("broker", row["broker"])}): row["value"] for row in rows}
     assert ours == {key: pytest.approx(value, rel=TOLERANCE) for key, value in expected.items()}
     assert len(ours) == 2
@@ -201,6 +221,7 @@ def test_a_lake_copied_from_the_server_has_the_same_totals(
     assert from_prometheus(copied, server.url, START_MS + 15_000, end, 15_000, match=f'{{__name__="{names.IN}"}}') > 400
     window = Window(0, run.FOREVER_MS, end + 60_000)
     again = tables.build(spark, copied, tmp_path / "tables", window, step_ms=60_000)
-    total, expected = (one.rows(one.counters(names.IN).where(within()).selectExpr("sum(increase) n"))[0]["n"]
-                       for one in (again, made))  # fmt: skip
+    total, expected = (
+        one.rows(one.counters(names.IN).where(within()).selectExpr("sum(increase) n"))[0]["n"] for one in (again, made)
+    )
     assert total == pytest.approx(expected, rel=TOLERANCE)

@@ -38,9 +38,12 @@ def test_without_enough_time_nothing_is_said_of_days_to_come() -> None:
 
 @pytest.mark.parametrize(
     ("clusters", "title"),
-    [(["shop"], "Report of the cluster shop"), (["depot", "shop"], "Report of the clusters depot, shop"),
-     ([], "Report of the cluster in lake-7")],
-)  # fmt: skip
+    [
+        (["shop"], "Report of the cluster shop"),
+        (["depot", "shop"], "Report of the clusters depot, shop"),
+        ([], "Report of the cluster in lake-7"),
+    ],
+)
 def test_the_report_names_the_cluster_and_not_a_folder(clusters: list[str], title: str) -> None:
     facts = Facts("/tmp/of-a-run/lake-7", START_MS, START_MS + 11_000, 2, 1.0, 1.0, 1.0, {"reading": 0.1}, clusters)
     text = page(facts, [])
@@ -57,7 +60,7 @@ def test_the_report_names_the_cluster_and_not_a_folder(clusters: list[str], titl
         (Lines("slow", "ms", {"q": [(START_MS, 1.0), (START_MS + 60_000, 150_000.0)]}), {"0 s", "30 s", "2 min"}),
         (Bars("in", "msg/s", {"b1": 1_234_567.0, "b2": 3.0}), {"250 k", "1 M", "1.23 M", "3"}),
     ],
-)  # fmt: skip
+)
 def test_axes_have_round_numbers_with_their_unit(plot: Plot, expected: set[str]) -> None:
     pytest.importorskip("matplotlib")
     drawn = svg(plot)

@@ -37,8 +37,10 @@ def test_a_quantile_is_in_the_bucket_where_the_value_is(values: list[float], q: 
     got = quantile(edges, [float(sum(value <= edge for value in values)) for edge in edges], q)
     exact = sorted(values)[math.ceil(q * len(values)) - 1]
     assert got is not None
-    low, high = ((0.0, *edges)[edges.index(next(edge for edge in edges if exact <= edge))], next(
-        edge for edge in edges if exact <= edge))  # fmt: skip
+    low, high = (
+        (0.0, *edges)[edges.index(next(edge for edge in edges if exact <= edge))],
+        next(edge for edge in edges if exact <= edge),
+    )
     assert low <= got <= high
 
 
@@ -104,13 +106,16 @@ def test_every_scrape_of_a_batch_is_evaluated() -> None:
     at = {"destination": "orders", "type": "queue"}
     watch = Watch()
     changed = watch.step([sample(ts, names.DEAD, value, **at) for ts, value in ((0, 0), (10, 5), (20, 5))])
-    assert told(list(changed)) == [("raised", "dead messages", "orders on b1"),
-                                   ("cleared", "dead messages", "orders on b1")]  # fmt: skip
+    assert told(list(changed)) == [
+        ("raised", "dead messages", "orders on b1"),
+        ("cleared", "dead messages", "orders on b1"),
+    ]
     assert [(one.at_ms, one.since_ms) for one in changed] == [(10, 10), (20, 10)]
     spike = watch.step([sample(ts, names.HELD_BACK, value, **at) for ts, value in ((30, 0), (40, 1), (50, 0))])
     assert [(one.state, one.name, one.at_ms) for one in spike] == [
-        ("raised", "flow control", 40), ("cleared", "flow control", 50),
-    ]  # fmt: skip
+        ("raised", "flow control", 40),
+        ("cleared", "flow control", 50),
+    ]
 
 
 BATCHES = st.lists(st.integers(0, 12), max_size=4, unique=True).map(sorted)
@@ -148,27 +153,46 @@ def test_impossible_values_are_counted_and_change_nothing() -> None:
 def test_states_of_destinations_and_brokers_are_told() -> None:
     at = {"destination": "orders", "type": "queue"}
     watch = Watch()
-    changed = watch.step([
-        sample(0, names.HELD_BACK, 1, **at), sample(0, names.QUOTA_USED, 0.95, **at), sample(0, names.WAITING, 4, **at),
-        sample(0, names.CONSUMERS, 0, state="active", **at), sample(0, names.CONSUMERS, 3, state="backup", **at),
-        sample(0, names.OLDEST_AGE, 4000, **at), sample(0, names.MEMORY_USED, 92, process="host"),
-        sample(0, names.MEMORY_USED, 95, process="broker"), sample(0, names.MEMORY_LIMIT, 100),
-        sample(0, names.UNREACHABLE, 1), sample(0, names.STORE_OVERLOADED, 1), sample(0, names.HALTED, 1, **at),
-    ])  # fmt: skip
+    changed = watch.step(
+        [
+            sample(0, names.HELD_BACK, 1, **at),
+            sample(0, names.QUOTA_USED, 0.95, **at),
+            sample(0, names.WAITING, 4, **at),
+            sample(0, names.CONSUMERS, 0, state="active", **at),
+            sample(0, names.CONSUMERS, 3, state="backup", **at),
+            sample(0, names.OLDEST_AGE, 4000, **at),
+            sample(0, names.MEMORY_USED, 92, process="host"),
+            sample(0, names.MEMORY_USED, 95, process="broker"),
+            sample(0, names.MEMORY_LIMIT, 100),
+            sample(0, names.UNREACHABLE, 1),
+            sample(0, names.STORE_OVERLOADED, 1),
+            sample(0, names.HALTED, 1, **at),
+        ]
+    )
     assert sorted(name for _, name, _ in told(list(changed))) == [
-        "flow control", "halted", "hosts unreachable", "memory", "near quota", "no consumers", "old messages",
+        "flow control",
+        "halted",
+        "hosts unreachable",
+        "memory",
+        "near quota",
+        "no consumers",
+        "old messages",
         "slow disk",
-    ]  # fmt: skip
+    ]
     assert len(watch.up) == 8
 
 
 @pytest.mark.parametrize("used", [None, 40.0])
 def test_memory_is_what_counts_against_the_limit_and_resident_where_nothing_else_is_known(used: float | None) -> None:
     counted = [] if used is None else [sample(0, names.MEMORY_USED, used, process=one) for one in ("broker", "host")]
-    changed = Watch().step([
-        *counted, sample(0, names.RESIDENT, 60, process="host"), sample(0, names.RESIDENT, 60, process="broker"),
-        sample(0, names.MEMORY_LIMIT, 100),
-    ])  # fmt: skip
+    changed = Watch().step(
+        [
+            *counted,
+            sample(0, names.RESIDENT, 60, process="host"),
+            sample(0, names.RESIDENT, 60, process="broker"),
+            sample(0, names.MEMORY_LIMIT, 100),
+        ]
+    )
     assert [alert.name for alert in changed] == (["memory"] if used is None else [])
 
 
@@ -189,8 +213,9 @@ def test_a_broker_that_falls_silent_is_told_when_the_others_go_on() -> None:
         changed += watch.step(both if ts > 50_000 else [*both, sample(ts, names.MEMORY_LIMIT, 100)])
     assert told(changed) == [("raised", "silent", "b1")]
     assert told(list(watch.step([sample(300_000, names.MEMORY_LIMIT, 100)]))) == [
-        ("cleared", "silent", "b1"), ("raised", "silent", "b2"),
-    ]  # fmt: skip
+        ("cleared", "silent", "b1"),
+        ("raised", "silent", "b2"),
+    ]
 
 
 def test_a_silent_broker_is_told_by_the_time_of_others_and_forgotten_after_an_hour() -> None:
@@ -200,13 +225,16 @@ def test_a_silent_broker_is_told_by_the_time_of_others_and_forgotten_after_an_ho
     assert watch.step([], 100_000) == []
     assert told(watch.step([], 130_000)) == [("raised", "silent", "b1")]
     assert told(watch.step([sample(140_000, names.HELD_BACK, 0, **at)])) == [
-        ("cleared", "flow control", "t on b1"), ("cleared", "silent", "b1"),
-    ]  # fmt: skip
+        ("cleared", "flow control", "t on b1"),
+        ("cleared", "silent", "b1"),
+    ]
     watch.step([sample(145_000, names.HELD_BACK, 1, **at)])
     gone = watch.step([], 145_000 + 3_700_000)
     assert told(gone) == [
-        ("raised", "silent", "b1"), ("cleared", "flow control", "t on b1"), ("cleared", "silent", "b1"),
-    ]  # fmt: skip
+        ("raised", "silent", "b1"),
+        ("cleared", "flow control", "t on b1"),
+        ("cleared", "silent", "b1"),
+    ]
     assert "taken to be gone" in gone[-1].text
     assert watch.to_json() == ""
 
@@ -231,8 +259,18 @@ def test_findings_of_all_jobs_are_ordered_by_harm() -> None:
 
 
 def row_of(**values: object) -> dict[str, Any]:
-    return {"destination": "orders", "verdict": "balanced", "in_rate": 5.0, "out_rate": 0.0, "consumers": 0.0,
-            "full_part": 0.0, "abandoned_part": 0.0, "starved_part": 0.0, "waiting_now": 0.0, **values}  # fmt: skip
+    return {
+        "destination": "orders",
+        "verdict": "balanced",
+        "in_rate": 5.0,
+        "out_rate": 0.0,
+        "consumers": 0.0,
+        "full_part": 0.0,
+        "abandoned_part": 0.0,
+        "starved_part": 0.0,
+        "waiting_now": 0.0,
+        **values,
+    }
 
 
 def test_texts_do_not_contradict_their_figures() -> None:
@@ -259,8 +297,14 @@ def test_numbers_are_written_for_people() -> None:
     ]
     assert number(3_000_000.0, "B") == "3 MB"
     assert [duration(s) for s in (None, 2e-5, 0.25, 90, 5400, 90_000, 864_000)] == [
-        "–", "20 µs", "250 ms", "90 s", "90 min", "25 h", "10 days",
-    ]  # fmt: skip
+        "–",
+        "20 µs",
+        "250 ms",
+        "90 s",
+        "90 min",
+        "25 h",
+        "10 days",
+    ]
 
 
 def test_plots_are_drawn_and_empty_ones_left_out() -> None:

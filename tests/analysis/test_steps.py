@@ -119,10 +119,15 @@ def test_a_histogram_becomes_one_row_a_step_with_its_buckets_in_order() -> None:
         edges = ("0.5", "0.1", "+Inf")
         order = (1, 0, 2)
         lines = [f'{names.SERVICE}_bucket{{destination="q",le="{edges[n]}"}} {counts[n]}' for n in order]
-        return "\n".join([
-            f"# TYPE {names.SERVICE} histogram", *lines, f'{names.SERVICE}_sum{{destination="q"}} {counts[2] / 2}',
-            f'{names.SERVICE}_count{{destination="q"}} {counts[2]}', "",
-        ])  # fmt: skip
+        return "\n".join(
+            [
+                f"# TYPE {names.SERVICE} histogram",
+                *lines,
+                f'{names.SERVICE}_sum{{destination="q"}} {counts[2] / 2}',
+                f'{names.SERVICE}_count{{destination="q"}} {counts[2]}',
+                "",
+            ]
+        )
 
     reducer, rows = reduced(scrape(5, 2, 9), scrape(8, 4, 13), scrape(1, 1, 1))
     made = steps.histograms(rows, reducer.kinds)
@@ -150,10 +155,8 @@ def test_a_histogram_without_its_count_counts_by_its_last_bucket_and_one_without
     made = steps.histograms(rows, reducer.kinds)
     by_name = {
         (reducer.kinds.groups[group].destination, step): increase
-        for group, step, increase in zip(
-            made.group.tolist(), made.step.tolist(), made.increase.tolist(), strict=True
-        )
-    }  # fmt: skip
+        for group, step, increase in zip(made.group.tolist(), made.step.tolist(), made.increase.tolist(), strict=True)
+    }
     assert by_name == {("a", 0): 0, ("a", 1): 3, ("b", 0): 0, ("b", 1): 6, ("c", 0): 0, ("c", 1): 15}
 
 
@@ -194,9 +197,11 @@ def test_wrong_types_and_metrics_nobody_knows_are_counted_and_not_used() -> None
     )
     assert [reducer.reader.series[one].name for one in rows.series.tolist()] == [GAUGE]
     assert {(fault.what, fault.where) for fault in reducer.found()} == {
-        ("wrong type", f"{COUNTER}: gauge"), ("unknown metric", "raybroker_new"), ("foreign metric", "process_x"),
+        ("wrong type", f"{COUNTER}: gauge"),
+        ("unknown metric", "raybroker_new"),
+        ("foreign metric", "process_x"),
         ("bad line", "broken"),
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-1", "1e308"])
@@ -223,13 +228,17 @@ def test_totals_of_a_real_broker_do_not_depend_on_the_step(step: int) -> None:
     rows.append(reducer.finish())
     total = sum(
         one.increase[position]
-        for one in rows if one is not None
+        for one in rows
+        if one is not None
         for position, series in enumerate(one.series.tolist())
         if reducer.reader.series[series].name == names.IN
-    )  # fmt: skip
+    )
     first, last = (
-        sum(float(line.rsplit(b" ", 1)[1]) for line in frames[at].body.splitlines()
-            if line.startswith(names.IN.encode() + b"{"))
+        sum(
+            float(line.rsplit(b" ", 1)[1])
+            for line in frames[at].body.splitlines()
+            if line.startswith(names.IN.encode() + b"{")
+        )
         for at in (0, -1)
-    )  # fmt: skip
+    )
     assert total == last - first > 1000

@@ -72,9 +72,11 @@ def test_alerts_come_from_a_growing_lake_also_when_its_files_are_compacted(spark
     finally:
         follower.stop()
     assert seen.changed() == [
-        ("raised", "dead messages"), ("raised", "flow control"), ("cleared", "dead messages"),
+        ("raised", "dead messages"),
+        ("raised", "flow control"),
+        ("cleared", "dead messages"),
         ("cleared", "flow control"),
-    ]  # fmt: skip
+    ]
     assert sum(batch.samples for batch in seen.batches) == 10
     assert {fault.what for batch in seen.batches for fault in batch.faults} == {"corrupt"}
 
@@ -87,16 +89,19 @@ def test_a_restart_goes_on_with_the_alerts_that_were_up_and_misses_nothing(spark
         seen = Seen()
         follower = Follower(spark, lake, seen, checkpoint=tmp_path / "checkpoint", once=True, now_ms=NOW_MS)
         assert follower.wait(120)
-        changed = [(one.state, one.name, (one.at_ms - START_MS) // 1000) for batch in seen.batches
-                   for one in batch.changed]  # fmt: skip
+        changed = [
+            (one.state, one.name, (one.at_ms - START_MS) // 1000) for batch in seen.batches for one in batch.changed
+        ]
         faults = [(one.what, one.times) for batch in seen.batches for one in batch.faults]
         return changed, faults, sum(batch.samples for batch in seen.batches)
 
     for at, dead in enumerate((0, 5, 5)):
         writer.write(START_MS + 1000 * at, scrape(dead, held_back=1))
     assert run() == (
-        [("raised", "flow control", 0), ("raised", "dead messages", 1), ("cleared", "dead messages", 2)], [], 6,
-    )  # fmt: skip
+        [("raised", "flow control", 0), ("raised", "dead messages", 1), ("cleared", "dead messages", 2)],
+        [],
+        6,
+    )
     assert run() == ([], [], 0)
     # While nobody follows: messages die, producers go on, a clock is wrong, a second writer was late.
     for at, dead in ((3, 5), (4, 9), (5, 9)):
@@ -106,8 +111,9 @@ def test_a_restart_goes_on_with_the_alerts_that_were_up_and_misses_nothing(spark
     writer.write(START_MS + 6000, scrape(9))
     assert run() == (
         [("raised", "dead messages", 4), ("cleared", "flow control", 4), ("cleared", "dead messages", 5)],
-        [("future", 1), ("late", 1)], 10,
-    )  # fmt: skip
+        [("future", 1), ("late", 1)],
+        10,
+    )
 
 
 def test_a_checkpoint_is_that_of_one_lake(tmp_path: Path) -> None:

@@ -40,15 +40,20 @@ class Stream:
         if end == self.offset:
             return []
         rows = [
-            row for part in self.reader.partitions(self.offset, end) for batch in self.reader.read(part)
+            row
+            for part in self.reader.partitions(self.offset, end)
+            for batch in self.reader.read(part)
             for row in batch.to_pylist()
-        ]  # fmt: skip
+        ]
         self.offset = end
         return sorted(
-            (row["broker"], row["metric"] if row["type"] == "fault" else row["type"],
-             row["ts"].timestamp() - START_MS / 1000 if row["type"] == "clock" else row["value"])
+            (
+                row["broker"],
+                row["metric"] if row["type"] == "fault" else row["type"],
+                row["ts"].timestamp() - START_MS / 1000 if row["type"] == "clock" else row["value"],
+            )
             for row in rows
-        )  # fmt: skip
+        )
 
     def values(self) -> list[tuple[str, float]]:
         return [(broker, value) for broker, kind, value in self.batch() if kind == "untyped"]
@@ -81,8 +86,10 @@ def test_a_scrape_from_the_future_silences_nobody_and_is_counted(tmp_path: Path)
     write(tmp_path, "b1", START_MS, FAR_MS)
     write(tmp_path, "b2", START_MS)
     assert [row for row in stream.batch() if row[1] != "clock"] == [
-        ("b1", "future", 1.0), ("b1", "untyped", 0.0), ("b2", "untyped", 0.0),
-    ]  # fmt: skip
+        ("b1", "future", 1.0),
+        ("b1", "untyped", 0.0),
+        ("b2", "untyped", 0.0),
+    ]
     for restarted in (False, True):
         if restarted:
             stream.restart()
@@ -172,5 +179,6 @@ def test_batches_are_bounded_and_brokers_come_forward_together(tmp_path: Path) -
     stream = Stream(tmp_path, batch_bytes=1)
     batches = [stream.batch() for _ in range(6)]
     assert [[row[2] for row in batch if row[1] == "untyped"] for batch in batches] == [
-        *([float(at)] * 2 for at in range(5)), [],
-    ]  # fmt: skip
+        *([float(at)] * 2 for at in range(5)),
+        [],
+    ]

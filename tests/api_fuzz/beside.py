@@ -126,9 +126,18 @@ class BusyPlayer(Player):
 
     def _admin(self) -> None:
         work: list[Callable[[Any], None]] = [
-            self._query, self._query, self._purge, self._move, self._pause, self._retry, self._delete, self._update,
-            self._compact, self._destroy, self._unsubscribe,
-        ]  # fmt: skip
+            self._query,
+            self._query,
+            self._purge,
+            self._move,
+            self._pause,
+            self._retry,
+            self._delete,
+            self._update,
+            self._compact,
+            self._destroy,
+            self._unsubscribe,
+        ]
         call = self._draw.choice(work)
         with self._bounded(call.__name__.strip("_"), 10):
             call(self._connection.admin())
@@ -211,12 +220,18 @@ class BusyPlayer(Player):
     def _update(self, admin: Any) -> None:
         """A limit changes while the queue is in use."""
         draw = self._draw
-        admin.update_destination("queue", draw.choice(QUEUES), **draw.choice((
-            {"consumerFlowLimit": draw.choice((1, 10, 1000))},
-            {"redeliveryLimit": draw.choice((1, 20))},
-            {"maxNumMsgs": draw.choice((5, 50, -1)), "limitBehavior": draw.choice(LIMITS)},
-            {"maxTotalMsgBytes": draw.choice((10 * MESSAGE_BYTES, -1)), "limitBehavior": draw.choice(LIMITS)},
-        )))  # fmt: skip
+        admin.update_destination(
+            "queue",
+            draw.choice(QUEUES),
+            **draw.choice(
+                (
+                    {"consumerFlowLimit": draw.choice((1, 10, 1000))},
+                    {"redeliveryLimit": draw.choice((1, 20))},
+                    {"maxNumMsgs": draw.choice((5, 50, -1)), "limitBehavior": draw.choice(LIMITS)},
+                    {"maxTotalMsgBytes": draw.choice((10 * MESSAGE_BYTES, -1)), "limitBehavior": draw.choice(LIMITS)},
+                )
+            ),
+        )
 
     def _compact(self, admin: Any) -> None:
         admin.compact_destination("queue", self._draw.choice(QUEUES))

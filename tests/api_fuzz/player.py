@@ -36,9 +36,16 @@ WAITS_S: Final = 0.1
 SHORT_MS: Final = 20
 MODES: Final = ("auto", "window", "client", "client", "dups_ok", "transacted", "xa")
 CERTAIN: Final = (
-    "QuotaExceededError", "MessageTooLargeError", "ResourceAllocationError", "InvalidDestinationError",
-    "DestinationPausedError", "MessageFormatError", "ConfigError", "StoreFullError", "InvalidSelectorError",
-)  # fmt: skip
+    "QuotaExceededError",
+    "MessageTooLargeError",
+    "ResourceAllocationError",
+    "InvalidDestinationError",
+    "DestinationPausedError",
+    "MessageFormatError",
+    "ConfigError",
+    "StoreFullError",
+    "InvalidSelectorError",
+)
 """Errors of a send after which the message is certainly not there."""
 
 
@@ -100,9 +107,15 @@ class Player:
     ``steps``: the machine's clock is put forward and back meanwhile."""
 
     def __init__(
-        self, seed: int, number: int, notes: Notes, connect: Callable[..., Any], lag_s: Callable[[], float],
-        *, steps: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        seed: int,
+        number: int,
+        notes: Notes,
+        connect: Callable[..., Any],
+        lag_s: Callable[[], float],
+        *,
+        steps: bool = False,
+    ) -> None:
         self._draw = random.Random(f"{seed}/{number}")
         self._next = number * 1_000_000 + seed % 1000 * 1_000
         self._notes = notes
@@ -359,10 +372,13 @@ class Player:
             if source.selector is not None and not SELECTORS[source.selector](message):
                 self._notes.write("raw", text=f"{number} came to a consumer with the selector {source.selector}")
         self._notes.write(
-            "got", ids, flags=[message.redelivered for message in messages], began_ns=began_ns,
+            "got",
+            ids,
+            flags=[message.redelivered for message in messages],
+            began_ns=began_ns,
             counts=[message.delivery_count for message in messages],
             queues=sorted({message.destination for message in messages}),
-        )  # fmt: skip
+        )
         if self._mode in ("window", "dups_ok"):
             self._notes.write("settle", ids)
         self._hand += [Held(number, message, source.consumer) for number, message in zip(ids, messages, strict=True)]

@@ -34,9 +34,11 @@ def properties(folder: Path) -> dict[str, Any]:
     if not (folder / "passwd").exists():
         UserFile(folder / "passwd").add(USER, Entry(str(Verifier.of("secret", b"s" * 16, 64)), "user"))
     return {
-        "imq.service.activelist": "stomp", "imq.hostname": "127.0.0.1", "imq.portmapper.port": 0,
+        "imq.service.activelist": "stomp",
+        "imq.hostname": "127.0.0.1",
+        "imq.portmapper.port": 0,
         "raybroker.security.dir": str(folder),
-    }  # fmt: skip
+    }
 
 
 class StompPlayer:
@@ -76,9 +78,14 @@ class StompPlayer:
 
     def _with_client(self, calls: int) -> int:
         self._ack = self._draw.choice(("client-individual", "client"))  # With auto what is on its way may be lost.
-        self._done("SUBSCRIBE", {
-            "destination": f"/queue/{self._draw.choice((*QUEUES, TARGET))}", "id": 1, "ack": self._ack,
-        })  # fmt: skip
+        self._done(
+            "SUBSCRIBE",
+            {
+                "destination": f"/queue/{self._draw.choice((*QUEUES, TARGET))}",
+                "id": 1,
+                "ack": self._ack,
+            },
+        )
         for _ in range(calls):
             self._draw.choice((self._send, self._send, self._transaction, self._receive, self._receive, self._settle))()
         if self._draw.random() < 0.5:

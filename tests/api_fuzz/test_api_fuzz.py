@@ -38,67 +38,96 @@ SOUND: dict[str, list[tuple[Any, ...]]] = {
     "moved, and purged there": [*SENT, MOVES, MOVED, ("purge", [], {"queue": "b"})],
     "in what was destroyed": [("send", [1], {"persistent": True, "loose": True}), SENT[1]],
     "expired, and counted until the broker comes across it": [
-        ("send", [1], {"persistent": True, "short": True}), SENT[1], ("count", [], {"queue": "a", "messages": 1}),
+        ("send", [1], {"persistent": True, "short": True}),
+        SENT[1],
+        ("count", [], {"queue": "a", "messages": 1}),
     ],
     "not persistent, and gone with its process": [
-        ("send", [1], {"persistent": False}), ("sent", [1], {"persistent": False}), ("killed", [], {}),
+        ("send", [1], {"persistent": False}),
+        ("sent", [1], {"persistent": False}),
+        ("killed", [], {}),
     ],
     "two copies of a move that was cut short": [*SENT, MOVES, LEFT, LEFT],
     "two copies of a dead message that was on its way back": [
-        *SENT, ("moves", [], {"queue": "mq.sys.dmq", "to": ""}), LEFT, LEFT,
+        *SENT,
+        ("moves", [], {"queue": "mq.sys.dmq", "to": ""}),
+        LEFT,
+        LEFT,
     ],
     "in hand when a broker was killed, and come back for more": [
-        *SENT, ("got", [1], {"flags": [False], "began_ns": 1}), ("killed", [], {}), ("settle", [1], {}),
-        ("settled", [1], {"auto": True}), LEFT,
+        *SENT,
+        ("got", [1], {"flags": [False], "began_ns": 1}),
+        ("killed", [], {}),
+        ("settle", [1], {}),
+        ("settled", [1], {"auto": True}),
+        LEFT,
     ],
     "not persistent, delivered, and sent again with its id to a broker that has forgotten it": [
-        VOLATILE, GOT, ("killed", [], {}), VOLATILE, GOT,
+        VOLATILE,
+        GOT,
+        ("killed", [], {}),
+        VOLATILE,
+        GOT,
     ],
     "sent again to another broker": [
-        SENT[0], ("killed", [], {"others": True}), SENT[1], GOT, *ACKNOWLEDGED, LEFT,
+        SENT[0],
+        ("killed", [], {"others": True}),
+        SENT[1],
+        GOT,
+        *ACKNOWLEDGED,
+        LEFT,
     ],
     "dead, and moved twice because a broker was killed meanwhile": [
-        *SENT, ("killed", [], {}), ("left", [1, 1], {"queue": "mq.sys.dmq"}),
+        *SENT,
+        ("killed", [], {}),
+        ("left", [1, 1], {"queue": "mq.sys.dmq"}),
     ],
     "counted as it came": [*SENT, ("count", [], {"queue": "a", "messages": 1}), LEFT],
-}  # fmt: skip
+}
 
 FAULTS: dict[str, tuple[list[tuple[Any, ...]], str]] = {
     "lost": ([*SENT], "1 was confirmed and is lost"),
     "lost though received": ([*SENT, GOT], "confirmed and is lost"),
     "lost with a process that was killed": ([*SENT, ("killed", [], {})], "confirmed and is lost"),
     "lost after an acknowledgement that was refused": (
-        [*SENT, GOT, ("settle", [1], {}), ("unsettled", [1], {})], "confirmed and is lost",
+        [*SENT, GOT, ("settle", [1], {}), ("unsettled", [1], {})],
+        "confirmed and is lost",
     ),
     "there twice": ([*SENT, LEFT, LEFT], "there 2 times"),
     "confirmed, and sent again to another broker": (
-        [*SENT, ("killed", [], {"others": True}), LEFT, LEFT], "there 2 times",
+        [*SENT, ("killed", [], {"others": True}), LEFT, LEFT],
+        "there 2 times",
     ),
     "lost, and another queue was purged": ([*SENT, ("purge", [], {"queue": "b"})], "confirmed and is lost"),
     "two copies though the move ended": ([*SENT, MOVES, MOVED, LEFT, LEFT], "there 2 times"),
     "two copies, and a move from elsewhere was cut short": (
-        [*SENT, ("moves", [], {"queue": "b", "to": "a"}), LEFT, LEFT], "there 2 times",
+        [*SENT, ("moves", [], {"queue": "b", "to": "a"}), LEFT, LEFT],
+        "there 2 times",
     ),
     "acknowledged, and there": ([*SENT, GOT, *ACKNOWLEDGED, LEFT], "acknowledged, and is there at the end"),
     "acknowledged, and received": ([*SENT, GOT, *ACKNOWLEDGED, AGAIN], "acknowledged, and came again"),
     "without a flag": ([*SENT, GOT, GOT, LEFT], "a second time without redelivered"),
     "not persistent, and sent again with its id to a broker that knows it": (
-        [VOLATILE, GOT, VOLATILE, GOT], "a second time without redelivered",
+        [VOLATILE, GOT, VOLATILE, GOT],
+        "a second time without redelivered",
     ),
     "not persistent, sent once, and not flagged after a kill": (
-        [VOLATILE, GOT, ("killed", [], {}), GOT], "a second time without redelivered",
+        [VOLATILE, GOT, ("killed", [], {}), GOT],
+        "a second time without redelivered",
     ),
     "persistent, and sent again with its id after a kill": (
-        [*SENT, GOT, ("killed", [], {}), *SENT, GOT, LEFT], "a second time without redelivered",
+        [*SENT, GOT, ("killed", [], {}), *SENT, GOT, LEFT],
+        "a second time without redelivered",
     ),
     "refused, and there": ([SENT[0], ("refused", [1], {}), LEFT], "refused, and is there"),
     "counted and not there": ([("count", [], {"queue": "a", "messages": 1})], "held 1 messages by its count, and 0"),
     "there and not counted": (
-        [*SENT, ("count", [], {"queue": "a", "messages": 0}), LEFT], "held 0 messages by its count, and 1",
+        [*SENT, ("count", [], {"queue": "a", "messages": 0}), LEFT],
+        "held 0 messages by its count, and 1",
     ),
     "late": ([("late", [], {"text": "close() took 9 s"})], "late: close"),
     "raw": ([("raw", [], {"text": "TypeError"})], "raw: TypeError"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", SOUND)

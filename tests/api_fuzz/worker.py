@@ -33,9 +33,11 @@ class Agent:
 
     def __init__(self, broker: Any) -> None:
         self._relay = ForwardingAgent(
-            "fuzz", forwarding({"queue": FORWARDED, "to": f"near/{TARGET}", "retryDelayBase": 20, "windowSize": 7}),
-            lambda: broker.connect(started=False), lambda: broker.connect(started=False, xa=True),
-        )  # fmt: skip
+            "fuzz",
+            forwarding({"queue": FORWARDED, "to": f"near/{TARGET}", "retryDelayBase": 20, "windowSize": 7}),
+            lambda: broker.connect(started=False),
+            lambda: broker.connect(started=False, xa=True),
+        )
         self._thread = threading.Thread(target=self._relay.run, daemon=True)
         self._thread.start()
 
@@ -98,9 +100,11 @@ def opened(folder: Path, store: str, face: str, *, stomp: bool = False) -> Loopb
 def on_server(folder: Path, url: str) -> dict[str, Any]:
     """Properties of a broker whose tables there are its own, by the name of its folder."""
     return {
-        "imq.persist.store": "sql", "imq.persist.jdbc.dbVendor": "postgresql",
-        "imq.persist.jdbc.postgresql.opendburl": url, "imq.brokerid": "".join(filter(str.isalnum, folder.name)),
-    }  # fmt: skip
+        "imq.persist.store": "sql",
+        "imq.persist.jdbc.dbVendor": "postgresql",
+        "imq.persist.jdbc.postgresql.opendburl": url,
+        "imq.brokerid": "".join(filter(str.isalnum, folder.name)),
+    }
 
 
 class Expected(logging.Filter):

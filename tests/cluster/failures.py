@@ -34,12 +34,27 @@ from tests.cluster.trial import CLUSTER, NAMES, Figures, Trial
 KILLS = ("broker", "hosts", "all", "two", "master", "paths", "node")
 PAUSES = ("host", "broker", "raylet", "node")
 STEPS = (
-    "b?/h*@store.commit", "b?/h*@store.committed", "b?/h*@store.maintain", "b?/h*@host.open", "b?/h*@host.serving",
-    "b?/h*@ask.create", "b?/h*@asked.create", "b?/h*@asked.destroy",
-    "b1@record.write", "b1@record.written", "b3@record.written",
-    "b?@record.apply", "b?@record.applied", "b?@record.propose", "b?@record.proposed",
-    "b?@host.named", "b?@host.made", "b?@located", "paths@paths.write", "paths@paths.written",
-)  # fmt: skip
+    "b?/h*@store.commit",
+    "b?/h*@store.committed",
+    "b?/h*@store.maintain",
+    "b?/h*@host.open",
+    "b?/h*@host.serving",
+    "b?/h*@ask.create",
+    "b?/h*@asked.create",
+    "b?/h*@asked.destroy",
+    "b1@record.write",
+    "b1@record.written",
+    "b3@record.written",
+    "b?@record.apply",
+    "b?@record.applied",
+    "b?@record.propose",
+    "b?@record.proposed",
+    "b?@host.named",
+    "b?@host.made",
+    "b?@located",
+    "paths@paths.write",
+    "paths@paths.written",
+)
 DETECTION_S = 2.0
 FAILOVER_S = 2.0
 """What detection in the view and failover of producers take at most, in the (lower) median."""
@@ -111,7 +126,7 @@ def _gap(path: Path, since: float) -> float:
         (after - max(before, since_ns)) / 1e9
         for before, after in pairwise(times)
         if after > since_ns and before < since_ns + 1_000_000_000
-    ]  # fmt: skip
+    ]
     return max(gaps, default=0.0)
 
 

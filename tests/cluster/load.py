@@ -160,7 +160,7 @@ class Load:
         arguments = (role, str(number), self.address, self.cluster, self.queue, str(self.folder), homes)
         process = rays.python(
             "-m", "tests.cluster.kill_worker", *arguments, through=through, errors=self._stderr(f"{role}.{number}")
-        )  # fmt: skip
+        )
         self.workers[role].append((process, self.folder / f"{role}.{number}"))
         return number
 

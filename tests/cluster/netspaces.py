@@ -31,8 +31,10 @@ def missing() -> str:
         return f"commands are missing: {', '.join(absent)}"
     tried = subprocess.run(
         ["unshare", "--net", "--pid", "--fork", "--mount-proc", "ip", "link", "add", "rb0", "type", "bridge"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return f"network namespaces are not permitted: {tried.stderr.strip()}" if tried.returncode else ""
 
 
@@ -48,8 +50,11 @@ class Space:
         self.number = number
         self._holder = subprocess.Popen(
             ["unshare", "--net", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", f"read go; {then}"],
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=rays.ROOT,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=rays.ROOT,
+        )
         children = Path(f"/proc/{self._holder.pid}/task/{self._holder.pid}/children")
         self.pid = int(until(lambda: children.read_text().split(), "the namespace is made")[0])
         until(lambda: os.readlink(f"/proc/{self.pid}/ns/net") != os.readlink("/proc/self/ns/net"), "it is another one")

@@ -187,9 +187,7 @@ def main(arguments: list[str]) -> int:
         return 2
     rays.folder()
     with tempfile.TemporaryDirectory() as scratch:
-        verdict, parted = run(
-            Path(scratch), schedule(options.rounds, options.seed), options.seconds, options.seed
-        )  # fmt: skip
+        verdict, parted = run(Path(scratch), schedule(options.rounds, options.seed), options.seconds, options.seed)
     print(f"{options.rounds} partitions with seed {options.seed}: {verdict}")
     for name, times in (("detection", parted.detection), ("steady", parted.steady)):
         if times:

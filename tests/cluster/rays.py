@@ -56,9 +56,14 @@ def running_ray() -> Iterator[str]:
 
     start: Callable[..., Any] = getattr(ray, "init_of_ray", ray.init)
     context = start(
-        address="local", namespace="tests", num_cpus=2, include_dashboard=False, log_to_driver=False,
-        object_store_memory=OBJECT_STORE_BYTES, logging_level=logging.ERROR,
-    )  # fmt: skip
+        address="local",
+        namespace="tests",
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=OBJECT_STORE_BYTES,
+        logging_level=logging.ERROR,
+    )
     try:
         yield str(context.address_info["gcs_address"])
     finally:

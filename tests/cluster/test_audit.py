@@ -37,11 +37,16 @@ class Rig:
         self.folder.mkdir()
         UserFile(self.folder / "passwd").add("mute", Entry(str(Verifier.of("secret", b"s" * 16, 64)), "user"))
         (self.folder / "accesscontrol.properties").write_text(RULES)
-        self.running = rb.start(config={
-            **rays.small_store(folder / "store"), "imq.service.activelist": "jms,stomp,httpjms",
-            "imq.hostname": "127.0.0.1", "imq.portmapper.port": 0, "raybroker.security.dir": str(self.folder),
-            "imq.audit.enabled": True,
-        })  # fmt: skip
+        self.running = rb.start(
+            config={
+                **rays.small_store(folder / "store"),
+                "imq.service.activelist": "jms,stomp,httpjms",
+                "imq.hostname": "127.0.0.1",
+                "imq.portmapper.port": 0,
+                "raybroker.security.dir": str(self.folder),
+                "imq.audit.enabled": True,
+            }
+        )
         self.inside = rb.connect()
         self.inside.start()
         self.admin = self.inside.admin()

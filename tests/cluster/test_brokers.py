@@ -278,7 +278,10 @@ with rb.connect(cluster=sys.argv[1], broker="b1", client_id="holder"):
 
 def test_a_client_id_is_refused_at_another_broker_until_its_process_is_dead(three: Any, nodes: Nodes) -> None:
     program = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, CLUSTER], stdout=subprocess.PIPE, text=True, cwd=rays.ROOT,
+        [sys.executable, "-c", HOLDER, CLUSTER],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=rays.ROOT,
         env={**os.environ, "RAY_ADDRESS": nodes.address},
     )
     try:
@@ -298,7 +301,10 @@ def test_a_client_in_another_process_is_ended_at_all_brokers_and_told_why(three:
     admin.create_destination("queue", "ended")
     at("b3").session().producer("ended").send("held")
     program = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, CLUSTER], stdout=subprocess.PIPE, text=True, cwd=rays.ROOT,
+        [sys.executable, "-c", PROGRAM, CLUSTER],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=rays.ROOT,
         env={**os.environ, "RAY_ADDRESS": nodes.address},
     )
     try:

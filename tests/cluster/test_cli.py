@@ -41,9 +41,15 @@ class Shell:
         self, *arguments: str, stdin: str = "", variables: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "raybroker", *arguments], input=stdin, capture_output=True, text=True,
-            env={**self.environment, **(variables or {})}, cwd=self.folder, timeout=COMMAND_S, check=False,
-        )  # fmt: skip
+            [sys.executable, "-m", "raybroker", *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            env={**self.environment, **(variables or {})},
+            cwd=self.folder,
+            timeout=COMMAND_S,
+            check=False,
+        )
 
     def output(self, *arguments: str, stdin: str = "") -> str:
         """Standard output of a command that has to succeed."""
@@ -103,22 +109,29 @@ def test_up_says_how_programs_find_the_cluster(shell: Shell, up: str) -> None:
     assert export == f"export RAY_ADDRESS={place.address} RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH={place.token_path}"
     variables = dict(part.split("=", 1) for part in export.removeprefix("export ").split())
     code = (
-        "import raybroker as rb\n"
-        "with rb.connect() as c: print([row['name'] for row in c.admin().list_destinations()])"
+        "import raybroker as rb\nwith rb.connect() as c: print([row['name'] for row in c.admin().list_destinations()])"
     )
     program = subprocess.run(
-        [sys.executable, "-c", code], env={**shell.environment, **variables}, capture_output=True, text=True,
-        timeout=COMMAND_S, check=True,
-    )  # fmt: skip
+        [sys.executable, "-c", code],
+        env={**shell.environment, **variables},
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_S,
+        check=True,
+    )
     assert program.stdout == "['mq.sys.dmq']\n"
 
 
 def program(shell: Shell, code: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """What a user's program says that is started with nothing else in its environment."""
     return subprocess.run(
-        [sys.executable, "-c", code], env={**shell.environment, **variables}, capture_output=True, text=True,
-        timeout=COMMAND_S, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", code],
+        env={**shell.environment, **variables},
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_S,
+        check=False,
+    )
 
 
 AT_ONCE = """
@@ -183,9 +196,7 @@ def test_a_queue_lives_through_the_verbs(shell: Shell, up: str) -> None:
     assert (attributes["consumerFlowLimit"], attributes["maxNumMsgs"]) == (20, 100)
     shell.output("send", "JMSQueue", "-", "--lines", stdin="one\ntwo\nthree\n")
     assert json.loads(shell.output("receive", "JMSQueue", "--json"))["body"] == "one"
-    assert [(row["name"], row["messages"]) for row in shell.json("list", "dst")] == [
-        ("JMSQueue", 2), ("mq.sys.dmq", 0)
-    ]
+    assert [(row["name"], row["messages"]) for row in shell.json("list", "dst")] == [("JMSQueue", 2), ("mq.sys.dmq", 0)]
     shell.output("destroy", "dst", "-t", "q", "-n", "JMSQueue", "-f")
     refused = shell.run("query", "dst", "-t", "q", "-n", "JMSQueue")
     assert (refused.returncode, refused.stdout) == (1, "")

@@ -25,9 +25,11 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 def secured(folder: Path) -> dict[str, object]:
     return {
-        **small_store(folder), "imq.cluster.transport": "ssl", "raybroker.security.dir": str(folder / "security"),
+        **small_store(folder),
+        "imq.cluster.transport": "ssl",
+        "raybroker.security.dir": str(folder / "security"),
         "raybroker.tls.client_auth": "need",  # That is for clients from outside: inside nobody is asked for one.
-    }  # fmt: skip
+    }
 
 
 @pytest.fixture(scope="module")

@@ -34,14 +34,16 @@ def damage(directory: Path) -> None:
 
 def command(ray: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "raybroker", *arguments, "--cluster", "one"], capture_output=True, text=True,
-        env={**os.environ, "RAY_ADDRESS": ray}, timeout=LATE_S, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "raybroker", *arguments, "--cluster", "one"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "RAY_ADDRESS": ray},
+        timeout=LATE_S,
+        check=False,
+    )
 
 
-def test_a_broker_starts_without_a_host_whose_store_is_damaged(
-    own_ray: str, tmp_path: Path
-) -> None:
+def test_a_broker_starts_without_a_host_whose_store_is_damaged(own_ray: str, tmp_path: Path) -> None:
     config = small_store(tmp_path / "stores")
     with rb.start("one", config=config), rb.connect(cluster="one") as connection:
         admin = connection.admin()
@@ -116,9 +118,12 @@ def test_salvage_brings_a_host_back_while_its_broker_runs(own_ray: str, tmp_path
         (told,) = [row for row in admin.check_broker() if row["of"] == where]
         assert f"raybroker salvage {directory}" in told["text"]
         done = subprocess.run(
-            [sys.executable, "-m", "raybroker", "salvage", str(directory), "-f"], capture_output=True, text=True,
-            timeout=LATE_S, check=False,
-        )  # fmt: skip
+            [sys.executable, "-m", "raybroker", "salvage", str(directory), "-f"],
+            capture_output=True,
+            text=True,
+            timeout=LATE_S,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         session = connection.session()
         bodies = [message.body for _ in range(4) if (message := session.receive("there", timeout=LATE_S)) is not None]

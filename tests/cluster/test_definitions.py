@@ -15,9 +15,10 @@ from tests.contracts.handles import until
 
 pytestmark = pytest.mark.cluster
 WANTED: dict[str, Any] = {
-    "raybroker": {"definitions": 1}, "queues": {"orders": {"hosting": "dedicated"}, "bills": {"hosting": "shared"}},
+    "raybroker": {"definitions": 1},
+    "queues": {"orders": {"hosting": "dedicated"}, "bills": {"hosting": "shared"}},
     "policies": {"small": {"pattern": "orders>", "attributes": {"maxNumMsgs": 2}}},
-}  # fmt: skip
+}
 
 
 def test_what_was_imported_outlives_the_processes_that_hold_it(cluster: Any) -> None:
@@ -25,8 +26,10 @@ def test_what_was_imported_outlives_the_processes_that_hold_it(cluster: Any) -> 
         admin = connection.admin()
         report = admin.import_definitions(WANTED)
         assert [(row["action"], row["name"], row["state"]) for row in report["steps"]] == [
-            ("create", "small", "done"), ("create", "orders", "done"), ("create", "bills", "done"),
-        ]  # fmt: skip
+            ("create", "small", "done"),
+            ("create", "orders", "done"),
+            ("create", "bills", "done"),
+        ]
         producer = connection.session().producer("orders")
         producer.send("a"), producer.send("b")
         with pytest.raises(ResourceAllocationError, match="maxNumMsgs=2"):
@@ -47,9 +50,7 @@ def test_what_was_imported_outlives_the_processes_that_hold_it(cluster: Any) -> 
 @pytest.mark.long
 def test_a_cluster_is_started_with_definitions() -> None:
     with new_shell() as shell:
-        (shell.folder / "some.toml").write_text(
-            "[raybroker]\ndefinitions = 1\n[queues.orders]\nmaxNumMsgs = 5\n"
-        )
+        (shell.folder / "some.toml").write_text("[raybroker]\ndefinitions = 1\n[queues.orders]\nmaxNumMsgs = 5\n")
         assert "created queue orders: maxNumMsgs=5" in shell.output("up", "--definitions", "some.toml")
         assert "nothing to do: 1 object as the file says" in shell.output("up", "--definitions", "some.toml")
         shell.output("update", "dst", "-n", "orders", "-o", "maxNumMsgs=6")

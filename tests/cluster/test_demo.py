@@ -35,9 +35,13 @@ def test_the_demo_kills_a_consumer_loses_nothing_and_leaves_nothing(folder: Path
     summary = folder / "summary.json"
     done = subprocess.run(
         [sys.executable, "-m", "raybroker", "demo", "--rows", "3000", "--json", str(summary)],
-        capture_output=True, text=True, env={**inherited, **places, "PYTHONPATH": str(ROOT)}, cwd=folder, timeout=240,
+        capture_output=True,
+        text=True,
+        env={**inherited, **places, "PYTHONPATH": str(ROOT)},
+        cwd=folder,
+        timeout=240,
         check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(summary.read_text())
     assert found["ok"]
@@ -51,8 +55,11 @@ def test_the_demo_kills_a_consumer_loses_nothing_and_leaves_nothing(folder: Path
     assert weather["kept_while_away"] >= 750
     got = {name: (one["received"], one["expected"], one["durable"]) for name, one in weather["subscribers"].items()}
     assert got == {
-        "archive": (3000, 3000, True), "gales": (112, 112, True), "frost": (1239, 1239, False), "wet": (265, 265, False)
-    }  # fmt: skip
+        "archive": (3000, 3000, True),
+        "gales": (112, 112, True),
+        "frost": (1239, 1239, False),
+        "wet": (265, 265, False),
+    }
     assert "weather kept while away" in done.stdout
     assert "all checks hold" in done.stdout
     assert not Path(f"/proc/{found['killed']}").exists()

@@ -206,5 +206,3 @@ def test_ray_data_writes_a_queue_and_reads_it(cluster: Any) -> None:
     assert sorted(row["n"] for row in found) == list(range(250))
     assert {row["text"] for row in found} == {row["text"] for row in rows}
     assert set(found[0]) == {"id", "timestamp", "priority", "redelivered", "correlation_id", "type", "n", "text"}
-
-

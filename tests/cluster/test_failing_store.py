@@ -50,6 +50,8 @@ def test_open_handles_outlive_a_host_whose_store_fails(cluster: Any, failpoint: 
             assert all(future.result(RECOVERED_S) for future in waiting)
             producer.send(number - 1)
             assert not failpoint.exists()
-        until(lambda: got.extend(bodies(consumer.receive_many(100, timeout=1))) or number - 1 in got,
-              timeout_s=RECOVERED_S)  # fmt: skip
+        until(
+            lambda: got.extend(bodies(consumer.receive_many(100, timeout=1))) or number - 1 in got,
+            timeout_s=RECOVERED_S,
+        )
         assert sorted(set(got)) == list(range(number))

@@ -32,6 +32,7 @@ def pair(own_ray: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tup
 
 def pid_of(admin: Any, name: str, other_than: int = 0) -> int:
     """The process of an agent that runs, another one than before."""
+
     def pid() -> int:
         found = int(admin.query_forwarding(name).get("pid", 0))
         return 0 if found == other_than else found

@@ -38,10 +38,18 @@ class Gateways:
         users.mkdir()
         UserFile(users / "passwd").add("ann", Entry(str(Verifier.of("secret", b"s" * 16, 64)), "user"))
         self._opened = opened
-        self.running = opened.enter_context(rb.start(brokers=3, config={
-            **rays.small_store(folder / "store"), "imq.service.activelist": "jms,stomp,httpjms",
-            "imq.hostname": "127.0.0.1", "imq.portmapper.port": 0, "raybroker.security.dir": str(users),
-        }))  # fmt: skip
+        self.running = opened.enter_context(
+            rb.start(
+                brokers=3,
+                config={
+                    **rays.small_store(folder / "store"),
+                    "imq.service.activelist": "jms,stomp,httpjms",
+                    "imq.hostname": "127.0.0.1",
+                    "imq.portmapper.port": 0,
+                    "raybroker.security.dir": str(users),
+                },
+            )
+        )
 
     def port(self, broker: str, service: str) -> int:
         actor: Any = runtime.find_actor(runtime.broker_name("default", broker))
@@ -133,8 +141,11 @@ def test_clients_at_other_brokers_go_on_when_a_brokers_process_is_killed(gateway
     for client, where in ((consumer, "/queue/by-stomp"), (idle, "/topic/news")):
         client.done("SUBSCRIBE", {"destination": where, "id": 1, "ack": "client-individual"})
     https = {broker: gateways.http(broker) for broker in ("b2", "b3")}
-    natives = {"by-ws": gateways.outside("b2", "http"), "by-mq": gateways.outside("b3", "mq"),
-               "by-ray": gateways.inside("b2")}  # fmt: skip
+    natives = {
+        "by-ws": gateways.outside("b2", "http"),
+        "by-mq": gateways.outside("b3", "mq"),
+        "by-ray": gateways.inside("b2"),
+    }
     sessions = {queue: connection.session() for queue, connection in natives.items()}
     ends = {queue: (session.producer(queue), session.consumer(queue)) for queue, session in sessions.items()}
     times = Times()

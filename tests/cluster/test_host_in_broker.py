@@ -63,10 +63,13 @@ class Rig:
         (security / "accesscontrol.properties").write_text(RULES)
         self.stomp_port = free_port()
         config = {
-            **rays.small_store(folder / "store"), "imq.service.activelist": "stomp,httpjms",
-            "imq.hostname": "127.0.0.1", "imq.portmapper.port": 0, "imq.stomp.tcp.port": self.stomp_port,
+            **rays.small_store(folder / "store"),
+            "imq.service.activelist": "stomp,httpjms",
+            "imq.hostname": "127.0.0.1",
+            "imq.portmapper.port": 0,
+            "imq.stomp.tcp.port": self.stomp_port,
             "raybroker.security.dir": str(security),
-        }  # fmt: skip
+        }
         self.running = rb.start(config=config)
         self.inside = rb.connect()
         self.inside.start()
@@ -114,8 +117,12 @@ def test_messages_of_every_protocol_and_what_holds_for_their_clients(rig: Rig) -
     port = next(row["port"] for row in rig.admin.list_services() if row["service"] == "httpjms")
     login = "Basic " + base64.b64encode(b"ann:secret").decode()
     http = HTTPConnection("127.0.0.1", port, 30)
-    http.request("POST", "/queues/near/messages", json.dumps({"body": "d"}),
-                 {"authorization": login, "content-type": "application/json"})  # fmt: skip
+    http.request(
+        "POST",
+        "/queues/near/messages",
+        json.dumps({"body": "d"}),
+        {"authorization": login, "content-type": "application/json"},
+    )
     assert http.getresponse().status == 201
     http.close()
     session = rig.inside.session()
@@ -126,9 +133,10 @@ def test_messages_of_every_protocol_and_what_holds_for_their_clients(rig: Rig) -
     assert [(row["user"], row["messages_in"]) for row in stomp] == [("ann", 3)]
 
     mute = rig.stomp("mute")
-    assert "user 'mute' may not produce with queue 'near'" in mute.refused(
-        "SEND", {"destination": "/queue/near", "receipt": "1"}, b"x"
-    ).body.decode()
+    assert (
+        "user 'mute' may not produce with queue 'near'"
+        in mute.refused("SEND", {"destination": "/queue/near", "receipt": "1"}, b"x").body.decode()
+    )
 
     rig.admin.pause_service("stomp")
     client.send("SEND", {"destination": "/queue/near", "receipt": "waits"}, b"f")

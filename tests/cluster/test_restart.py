@@ -188,6 +188,7 @@ def rest(port: int) -> Work:
 
     def asked(path: str, body: dict[str, Any]) -> Any:
         """Tried again when the service is not there, or says that it may be."""
+
         def once() -> Any:
             answer = client.post(path, json=body)
             if answer.status_code == 503 or answer.json().get("retryable"):
@@ -214,15 +215,23 @@ def test_clients_of_each_kind_survive_the_restart_of_a_broker_with_many_hosts(sl
     users.mkdir()
     UserFile(users / "passwd").add("ann", Entry(str(Verifier.of("secret", b"s" * 16, 64)), "user"))
     ports = {"stomp": free_port(), "httpjms": free_port()}
-    running = rb.start(config={
-        **rays.small_store(tmp_path / "store"), "imq.service.activelist": "stomp,httpjms", "imq.hostname": "127.0.0.1",
-        "imq.portmapper.port": 0, "imq.stomp.tcp.port": ports["stomp"], "imq.httpjms.http.port": ports["httpjms"],
-        "raybroker.security.dir": str(users),
-    })  # fmt: skip
+    running = rb.start(
+        config={
+            **rays.small_store(tmp_path / "store"),
+            "imq.service.activelist": "stomp,httpjms",
+            "imq.hostname": "127.0.0.1",
+            "imq.portmapper.port": 0,
+            "imq.stomp.tcp.port": ports["stomp"],
+            "imq.httpjms.http.port": ports["httpjms"],
+            "raybroker.security.dir": str(users),
+        }
+    )
     with running, rb.connect() as inside:
         with ThreadPoolExecutor(2) as pool:
-            made = (pool.submit(inside.admin().create_destination, "queue", f"q{number}", hosting="dedicated")
-                    for number in range(QUEUES))  # fmt: skip
+            made = (
+                pool.submit(inside.admin().create_destination, "queue", f"q{number}", hosting="dedicated")
+                for number in range(QUEUES)
+            )
             for one in list(made):
                 one.result()
         works = {"native": native(), "stomp": stomp(ports["stomp"]), "rest": rest(ports["httpjms"])}
@@ -232,9 +241,13 @@ def test_clients_of_each_kind_survive_the_restart_of_a_broker_with_many_hosts(sl
             before = running.pids()
             slow.write_text(SLOW)
             done = subprocess.run(
-                [sys.executable, "-m", "raybroker", "restart", "bkr", "-f"], capture_output=True, text=True,
-                env={**os.environ, "RAY_ADDRESS": running.address}, timeout=2 * PATIENCE_S, check=False,
-            )  # fmt: skip
+                [sys.executable, "-m", "raybroker", "restart", "bkr", "-f"],
+                capture_output=True,
+                text=True,
+                env={**os.environ, "RAY_ADDRESS": running.address},
+                timeout=2 * PATIENCE_S,
+                check=False,
+            )
             assert (done.returncode, done.stdout) == (0, "broker b1 was restarted\n"), done.stderr
             slow.unlink()
             for kind, work in works.items():

@@ -120,8 +120,12 @@ def test_a_broker_is_restarted_and_shut_down_from_outside_and_from_inside(shell:
     (shell.folder / "pw").write_text("secret\n")
     shell.output("usermgr", "add", "-u", "root", "-g", "admin", "--passfile", "pw")
     port = free_port()
-    properties = ("imq.service.activelist=admin", f"imq.portmapper.port={port}", "imq.hostname=127.0.0.1",
-                  "imq.log.level=WARNING")  # fmt: skip
+    properties = (
+        "imq.service.activelist=admin",
+        f"imq.portmapper.port={port}",
+        "imq.hostname=127.0.0.1",
+        "imq.log.level=WARNING",
+    )
     shell.output("up", *(word for name in properties for word in ("-D", name)))
     way = ("-b", f"127.0.0.1:{port}", "-u", "root", "--passfile", "pw")
     shell.output("send", "orders", "kept")
@@ -179,17 +183,25 @@ def test_the_way_in_from_outside_over_tls(shell: Shell) -> None:
     keystore = ("--file", str(security / "keystore"))
     shell.output("keytool", "make", "-n", "127.0.0.1", "--passfile", str(security / "passfile"), *keystore)
     shell.output("keytool", "export", "-o", "broker.pem", *keystore)
-    properties = ("imq.service.activelist=ssljms", f"imq.portmapper.port={free_port()}", "imq.hostname=127.0.0.1",
-                  f"raybroker.security.dir={security}", "imq.passfile.enabled=true")  # fmt: skip
+    properties = (
+        "imq.service.activelist=ssljms",
+        f"imq.portmapper.port={free_port()}",
+        "imq.hostname=127.0.0.1",
+        f"raybroker.security.dir={security}",
+        "imq.passfile.enabled=true",
+    )
     shell.output("up", *(word for name in properties for word in ("-D", name)))
     services = {row["service"]: row for row in shell.json("list", "svc")}
     assert (services["ssljms"]["state"], services["jms"]["state"]) == ("RUNNING", "UNKNOWN")
     url = f"mqs://127.0.0.1:{services['portmapper']['port']}"
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "RAYBROKER_"))}
     program = subprocess.Popen(
-        [sys.executable, "-c", SECURE, url, str(shell.folder / "broker.pem")], stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, text=True, env=environment,
-    )  # fmt: skip
+        [sys.executable, "-c", SECURE, url, str(shell.folder / "broker.pem")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
     try:
         assert program.stdout is not None
         assert program.stdin is not None
@@ -213,9 +225,12 @@ def test_up_fails_for_a_port_that_is_taken_and_the_service_comes_when_it_is_free
     with socket.create_server(("127.0.0.1", 0)) as owner:
         port = owner.getsockname()[1]
         properties = (
-            "imq.service.activelist=jms,stomp", "imq.portmapper.port=0", "imq.hostname=127.0.0.1",
-            f"imq.stomp.tcp.port={port}", "raybroker.authentication.unencrypted=true",
-        )  # fmt: skip
+            "imq.service.activelist=jms,stomp",
+            "imq.portmapper.port=0",
+            "imq.hostname=127.0.0.1",
+            f"imq.stomp.tcp.port={port}",
+            "raybroker.authentication.unencrypted=true",
+        )
         done = shell.run("up", *(word for name in properties for word in ("-D", name)))
         assert done.returncode == 1, done.stdout
         assert f"service stomp does not listen: no free port imq.stomp.tcp.port={port}" in done.stderr

@@ -33,10 +33,12 @@ def server() -> Iterator[postgres.Server]:
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory, server: postgres.Server) -> dict[str, object]:
     return {
-        **rays.small_store(tmp_path_factory.mktemp("store")), "imq.persist.store": "sql",
-        "imq.persist.jdbc.dbVendor": "postgresql", "imq.persist.jdbc.postgresql.opendburl": server.url,
+        **rays.small_store(tmp_path_factory.mktemp("store")),
+        "imq.persist.store": "sql",
+        "imq.persist.jdbc.dbVendor": "postgresql",
+        "imq.persist.jdbc.postgresql.opendburl": server.url,
         "imq.persist.jdbc.connection.retry.delay": 200,
-    }  # fmt: skip
+    }
 
 
 @pytest.fixture(scope="module")

@@ -23,9 +23,12 @@ CLUSTER = "sharing"
 def config(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     directory = tmp_path_factory.mktemp("store")
     return {
-        **rays.small_store(directory), NO_MASTER: True, TABLE: f"sqlite:///{directory / 'record.db'}",
-        "raybroker.cluster.table_poll_ms": 500, "raybroker.cluster.master_retry_ms": 500,
-    }  # fmt: skip
+        **rays.small_store(directory),
+        NO_MASTER: True,
+        TABLE: f"sqlite:///{directory / 'record.db'}",
+        "raybroker.cluster.table_poll_ms": 500,
+        "raybroker.cluster.master_retry_ms": 500,
+    }
 
 
 @pytest.fixture(scope="module")

@@ -34,8 +34,9 @@ class Figures:
     def __str__(self) -> str:
         return "; ".join(
             f"{name} median {statistics.median(found):.2f} s, longest {max(found):.2f} s ({len(found)})"
-            for name, found in vars(self).items() if found
-        )  # fmt: skip
+            for name, found in vars(self).items()
+            if found
+        )
 
 
 class Trial:
@@ -90,10 +91,11 @@ class Trial:
 
         try:
             return all(
-                self.view(name) == dict.fromkeys(NAMES, "UP") and self.pids(name)
+                self.view(name) == dict.fromkeys(NAMES, "UP")
+                and self.pids(name)
                 and self.cluster.state(name)["operating"]
                 for name in NAMES
-            )  # fmt: skip
+            )
         except BrokerError:
             return False
 

@@ -44,11 +44,14 @@ _numbers = itertools.count(1)
 NODE_IP = "127.0.0.2"
 """The machine's address in the cluster: services listen there as well where they listen everywhere."""
 FAST = {
-    "raybroker.cluster.heartbeat_ms": 50, "raybroker.cluster.suspect_ms": 150, "raybroker.cluster.down_ms": 400,
-    "raybroker.cluster.master_retry_ms": 50, "raybroker.cluster.table_poll_ms": 1000,
+    "raybroker.cluster.heartbeat_ms": 50,
+    "raybroker.cluster.suspect_ms": 150,
+    "raybroker.cluster.down_ms": 400,
+    "raybroker.cluster.master_retry_ms": 50,
+    "raybroker.cluster.table_poll_ms": 1000,
     "raybroker.hosting.default": "shared",
     "imq.cluster.dynamicChangeMasterBrokerEnabled": True,
-}  # fmt: skip
+}
 
 
 class RigHost(HostService):
@@ -97,43 +100,69 @@ class RigBroker:
             rig.policies[self.name] = saved
 
         self.local = Broker(
-            config, make_host=make_host, drop_host=drop_host, name=self.name, save_properties=save_properties,
-            quotas=rig.quotas.get(self.name), save_quotas=save_quotas,
-            policies=rig.policies.get(self.name), save_policies=save_policies,
-        )  # fmt: skip
+            config,
+            make_host=make_host,
+            drop_host=drop_host,
+            name=self.name,
+            save_properties=save_properties,
+            quotas=rig.quotas.get(self.name),
+            save_quotas=save_quotas,
+            policies=rig.policies.get(self.name),
+            save_policies=save_policies,
+        )
         await self.local.placement.adopt(host)
         await self.local.placement.ready()
         file = RecordFile(directory / "record")
         frames = file.open()
         table = shared_table(rig.plan, config)
         member = Member(
-            self.name, settings_of(config, "rig", rig.plan, table), frames, now_ms=clock.now_ms(),
+            self.name,
+            settings_of(config, "rig", rig.plan, table),
+            frames,
+            now_ms=clock.now_ms(),
             new_id=entropy.token(8).hex(),
-        )  # fmt: skip
+        )
         applying = self.local.applying(self._take_brokers)
-        clustering = Clustering(member, file, clock, carry=self._carry, applier=applying, halt=self._halt,
-                                table=table)  # fmt: skip
+        clustering = Clustering(member, file, clock, carry=self._carry, applier=applying, halt=self._halt, table=table)
         self.cluster = ClusterBroker(self.local, clustering, RigPeers(rig, self.name), rig.paths, dict)
         clustering.start()
         self._bootstrap = asyncio.get_running_loop().create_task(self.cluster.bootstrap())
         self._forwarding = asyncio.get_running_loop().create_task(self.cluster.forwarding.run())
         self.services = ServicesOfBroker(
-            config, self.local.services, RigAsked(self), RigPeers(rig, self.name), self.cluster,
-            hosts=lambda: self.local.registry.hosts, beside=rig.directory, given=dict, near=None,
-            node_ip=lambda: rig.nodes.get(self.name, NODE_IP), own=rig.directory / self.name,
-        )  # fmt: skip
+            config,
+            self.local.services,
+            RigAsked(self),
+            RigPeers(rig, self.name),
+            self.cluster,
+            hosts=lambda: self.local.registry.hosts,
+            beside=rig.directory,
+            given=dict,
+            near=None,
+            node_ip=lambda: rig.nodes.get(self.name, NODE_IP),
+            own=rig.directory / self.name,
+        )
         await self.services.run()
 
     async def _make_host(self, directory: Path, clock: SystemClock) -> RigHost:
         rig, config = self.rig, self.config
         journal = Journal(
-            directory / "h1", sync=False, segment_bytes=config["raybroker.store.segment_bytes"],
-            monotonic_ns=clock.monotonic_ns, entropy=entropy.token,
-        )  # fmt: skip
+            directory / "h1",
+            sync=False,
+            segment_bytes=config["raybroker.store.segment_bytes"],
+            monotonic_ns=clock.monotonic_ns,
+            entropy=entropy.token,
+        )
         host = RigHost(
-            journal, clock, config, token=self.token, incarnation=journal.incarnation, broker=self.name,
-            forgotten=self._forgotten, quotas=rig.quotas.get(self.name), policies=rig.policies.get(self.name),
-        )  # fmt: skip
+            journal,
+            clock,
+            config,
+            token=self.token,
+            incarnation=journal.incarnation,
+            broker=self.name,
+            forgotten=self._forgotten,
+            quotas=rig.quotas.get(self.name),
+            policies=rig.policies.get(self.name),
+        )
         host.key = f"{self.name}/h1"
         await host.start(threaded=True)
         return host
@@ -261,8 +290,9 @@ class RigCalls:
 
     def place(self, found: Sequence[Any]) -> Place:
         key, broker, target, traits = found
-        return Place(f"{key}@{id(target)}", target.token, lambda factory: self._dial(broker, target, factory), broker,
-                     traits)  # fmt: skip
+        return Place(
+            f"{key}@{id(target)}", target.token, lambda factory: self._dial(broker, target, factory), broker, traits
+        )
 
     outside = False
 
@@ -311,9 +341,13 @@ class ClusterRig:
     async def _make_paths(self) -> PathService:
         file = RecordFile(self.directory / "paths" / "map")
         service = PathService(
-            file.open(), file, SystemClock(), lease_ms=self.config["raybroker.path.lease_ms"], live=self._live_units,
+            file.open(),
+            file,
+            SystemClock(),
+            lease_ms=self.config["raybroker.path.lease_ms"],
+            live=self._live_units,
             failed=lambda reason: None,
-        )  # fmt: skip
+        )
         service.start()
         return service
 
@@ -368,9 +402,7 @@ class ClusterRig:
     def cut(self, *groups: Iterable[str]) -> None:
         """Brokers of different groups do not reach each other any more."""
         sides = [set(group) for group in groups]
-        self.cuts = {
-            frozenset((a, b)) for one, other in itertools.combinations(sides, 2) for a in one for b in other
-        }
+        self.cuts = {frozenset((a, b)) for one, other in itertools.combinations(sides, 2) for a in one for b in other}
 
     def heal(self) -> None:
         self.cuts = set()
@@ -387,9 +419,15 @@ class ClusterRig:
         return f"queue{next(_numbers)}"
 
     def connect(
-        self, home: str | None = None, *, started: bool = True, pinned: bool = False, client_id: str | None = None,
-        xa: bool = False, **attributes: object,
-    ) -> Any:  # fmt: skip
+        self,
+        home: str | None = None,
+        *,
+        started: bool = True,
+        pinned: bool = False,
+        client_id: str | None = None,
+        xa: bool = False,
+        **attributes: object,
+    ) -> Any:
         """A blocking connection with a home broker; ``pinned``: it never moves to another one."""
         first = home or self.plan.names[0]
         directory = ClusterDirectory(RigCalls(self, first), first, pinned=pinned)

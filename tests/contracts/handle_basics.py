@@ -14,13 +14,33 @@ from raybroker.errors import ConfigError, IllegalStateError, MessageFormatError
 from tests.contracts.handles import WAIT_S, Broker, bodies, cut, state_of, take, until
 
 BODIES: list[Any] = [
-    "text", "", "größer — ≥ 😀", b"", b"bytes\x00\xff", {}, {"a": 1, "b": [1.5, None, True, {"c": b"x"}]}, [],
-    [1, "2", [3]], 0, -1, (1 << 64) - 1, -(1 << 63), 1.25, True, False, None, {1: "one", "k" * 300: "v" * 3000},
-    (1, ("a", [None])), datetime(2024, 2, 29, 1, 2, 3, 4),  # noqa: DTZ001 - one without a zone
-    datetime(2024, 2, 29, tzinfo=UTC), date(2024, 2, 29),
-    timedelta(days=-1, microseconds=1), UUID(int=7), Decimal("1.500"),
+    "text",
+    "",
+    "größer — ≥ 😀",
+    b"",
+    b"bytes\x00\xff",
+    {},
+    {"a": 1, "b": [1.5, None, True, {"c": b"x"}]},
+    [],
+    [1, "2", [3]],
+    0,
+    -1,
+    (1 << 64) - 1,
+    -(1 << 63),
+    1.25,
+    True,
+    False,
+    None,
+    {1: "one", "k" * 300: "v" * 3000},
+    (1, ("a", [None])),
+    datetime(2024, 2, 29, 1, 2, 3, 4),  # noqa: DTZ001 - one without a zone
+    datetime(2024, 2, 29, tzinfo=UTC),
+    date(2024, 2, 29),
+    timedelta(days=-1, microseconds=1),
+    UUID(int=7),
+    Decimal("1.500"),
     {"at": date(1970, 1, 1), "parts": [(Decimal(1),)]},
-]  # fmt: skip
+]
 
 
 class Point:
@@ -225,7 +245,10 @@ class Basics:
             found = take(again.consumer(name), 4)
             given, prefetched = (True, attempt), (attempt > 2, attempt - 1)  # Lying in a buffer is no delivery.
             assert [(m.body, (m.redelivered, m.delivery_count)) for m in found] == [
-                (0, given), (2, given), (3, prefetched), (4, prefetched)
+                (0, given),
+                (2, given),
+                (3, prefetched),
+                (4, prefetched),
             ]
             again.close()
 
@@ -266,7 +289,9 @@ class Basics:
             found = take(consumer, 3)
             given, prefetched = (True, attempt), (attempt > 2, attempt - 1)
             assert [(m.body, (m.redelivered, m.delivery_count)) for m in found] == [
-                (1, given), (2, prefetched), (3, prefetched)
+                (1, given),
+                (2, prefetched),
+                (3, prefetched),
             ]
         found[-1].acknowledge()
         assert held(connection, name) == 0

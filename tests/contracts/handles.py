@@ -185,8 +185,16 @@ class LoopbackBroker:
 
 
 _WRAPPED = (
-    aio.Connection, aio.Session, aio.Producer, aio.Consumer, aio.Browser, Message, TemporaryQueue, TemporaryTopic, Xa
-)  # fmt: skip
+    aio.Connection,
+    aio.Session,
+    aio.Producer,
+    aio.Consumer,
+    aio.Browser,
+    Message,
+    TemporaryQueue,
+    TemporaryTopic,
+    Xa,
+)
 _OWN = ("inner", "loop")
 
 
@@ -287,12 +295,12 @@ def take(consumer: Any, count: int) -> list[Any]:
     return found
 
 
-def state_of(connection: Any, name: str, type: str = "queue") -> dict[str, Any]:  # noqa: A002 - as everywhere
+def state_of(connection: Any, name: str, type: str = "queue") -> dict[str, Any]:
     found: dict[str, Any] = connection.admin().query_destination(type, name)
     return found
 
 
-def create(connection: Any, name: str, type: str = "queue", **attributes: object) -> str:  # noqa: A002
+def create(connection: Any, name: str, type: str = "queue", **attributes: object) -> str:
     """A destination with these attributes; returns its name."""
     connection.admin().create_destination(type, name, **attributes)
     return name
@@ -303,7 +311,7 @@ def nothing(consumer: Any, seconds: float = 0.05) -> bool:
     return consumer.receive(timeout=seconds) is None
 
 
-def outlive(connection: Any, name: str, type: str = "queue") -> None:  # noqa: A002
+def outlive(connection: Any, name: str, type: str = "queue") -> None:
     """Wait until the clock is past the expiration of everything that is there."""
     rows = connection.admin().browse_messages(type, name)["messages"]
     last_ms = max(row["expiration"] for row in rows)
@@ -332,6 +340,6 @@ def is_awaited(consumer: Any) -> bool:
     return found
 
 
-def names_of(connection: Any, type: str | None = None) -> list[str]:  # noqa: A002 - as everywhere
+def names_of(connection: Any, type: str | None = None) -> list[str]:
     """The destinations there are beside the dead message queue."""
     return [row["name"] for row in connection.admin().list_destinations(type) if row["name"] != DMQ]

@@ -61,9 +61,14 @@ class Server:
 
     def _run(self, program: str, *arguments: str) -> None:
         done = subprocess.run(
-            [_program(program), *arguments], user=self._account, cwd=self._data.parent, check=False, text=True,
-            capture_output=True, timeout=TIMEOUT_S,
-        )  # fmt: skip
+            [_program(program), *arguments],
+            user=self._account,
+            cwd=self._data.parent,
+            check=False,
+            text=True,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
 
     def start(self) -> None:

@@ -101,8 +101,12 @@ def tinyproxy(folder: Path, login: str = "") -> Iterator[str]:
     lines = [f"Port {port}", "Listen 127.0.0.1", "Timeout 600", "Allow 127.0.0.1", "MaxClients 100"]
     config = folder / "tinyproxy.conf"
     config.write_text("\n".join([*lines, *([f"BasicAuth {user} {password}"] if login else []), ""]))
-    process = subprocess.Popen([program, "-d", "-c", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                               env={**os.environ, "LC_ALL": "C"})  # fmt: skip
+    process = subprocess.Popen(
+        [program, "-d", "-c", str(config)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "LC_ALL": "C"},
+    )
     try:
         deadline = time.monotonic() + WAIT_S
         while True:

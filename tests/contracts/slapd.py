@@ -96,9 +96,9 @@ class Directory:
     def __init__(self, folder: Path) -> None:
         (folder / "data").mkdir()
         self._config = folder / "slapd.conf"
-        self._config.write_text(_CONFIG.format(
-            schemas=SCHEMAS, folder=folder, base=BASE, principal=PRINCIPAL, password=PRINCIPAL_PASSWORD
-        ))  # fmt: skip
+        self._config.write_text(
+            _CONFIG.format(schemas=SCHEMAS, folder=folder, base=BASE, principal=PRINCIPAL, password=PRINCIPAL_PASSWORD)
+        )
         (folder / "entries.ldif").write_text(_ENTRIES)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -106,15 +106,18 @@ class Directory:
         self.address = f"127.0.0.1:{self.port}"
         self._server: subprocess.Popen[bytes] | None = None
         subprocess.run(
-            [_program("slapadd"), "-f", str(self._config), "-l", str(folder / "entries.ldif")], check=True,
-            capture_output=True, timeout=TIMEOUT_S,
-        )  # fmt: skip
+            [_program("slapadd"), "-f", str(self._config), "-l", str(folder / "entries.ldif")],
+            check=True,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+        )
 
     def start(self) -> None:
         self._server = subprocess.Popen(
             [_program("slapd"), "-d", "0", "-f", str(self._config), "-h", f"ldap://{self.address}"],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         deadline = time.monotonic() + TIMEOUT_S
         while True:
             try:

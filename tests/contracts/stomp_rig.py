@@ -98,18 +98,25 @@ class StompRig:
         self.users = users
         (folder / "accesscontrol.properties").write_text(RULES)
         self._opened = opened
-        self.inside = rb.loopback(properties={
-            "imq.service.activelist": "stomp", "imq.hostname": "127.0.0.1", "imq.portmapper.port": 0,
-            "raybroker.security.dir": str(folder), "raybroker.handshake.timeout_ms": 2000,
-            "imq.message.max_size": BODY_MAX, **properties,
-        })  # fmt: skip
+        self.inside = rb.loopback(
+            properties={
+                "imq.service.activelist": "stomp",
+                "imq.hostname": "127.0.0.1",
+                "imq.portmapper.port": 0,
+                "raybroker.security.dir": str(folder),
+                "raybroker.handshake.timeout_ms": 2000,
+                "imq.message.max_size": BODY_MAX,
+                **properties,
+            }
+        )
         opened.callback(self.inside.close)
         self.inside.start()
         self.admin = self.inside.admin()
         self.port = next(row["port"] for row in self.admin.list_services() if row["service"] == "stomp")
 
-    def client(self, version: str = "1.2", user: str = "ann", *, heartbeats: tuple[int, int] = (0, 0),
-               **more: Any) -> tuple[Any, Seen]:  # fmt: skip
+    def client(
+        self, version: str = "1.2", user: str = "ann", *, heartbeats: tuple[int, int] = (0, 0), **more: Any
+    ) -> tuple[Any, Seen]:
         """A client of stomp.py that has connected."""
         made = {"1.0": stomp.Connection10, "1.1": stomp.Connection11, "1.2": stomp.Connection12}[version]
         beats = {} if version == "1.0" else {"heartbeats": heartbeats, "heart_beat_receive_scale": BEATS_PATIENCE}

@@ -134,8 +134,11 @@ def body_of_a_mebibyte_in_a_queue_that_nobody_has_made(side: Side) -> str:
     return side.client().send(side.queue, "x" * (1 << 20))
 
 
-@scenario("content-type destination expires message-id persistent priority subscription timestamp",
-          "destination expires message-id priority subscription timestamp", versions=("1.0", "1.1"))  # fmt: skip
+@scenario(
+    "content-type destination expires message-id persistent priority subscription timestamp",
+    "destination expires message-id priority subscription timestamp",
+    versions=("1.0", "1.1"),
+)
 def headers_of_a_message(side: Side) -> str:
     client = side.client()
     client.subscribe(side.queue)
@@ -144,13 +147,20 @@ def headers_of_a_message(side: Side) -> str:
     return " ".join(sorted(set(client.seen.messages[0].headers) - {"content-length"}))
 
 
-@scenario("price type=kind correlation-id=c-1 reply-to=/queue/answers persistent=true content-type=text/plain",
-          versions=ALL)  # fmt: skip
+@scenario(
+    "price type=kind correlation-id=c-1 reply-to=/queue/answers persistent=true content-type=text/plain", versions=ALL
+)
 def headers_that_are_sent(side: Side) -> str:
     client = side.client()
     client.subscribe(side.queue)
-    sent = {"price": "3", "type": "kind", "correlation-id": "c-1", "reply-to": "/queue/answers", "persistent": "true",
-            "content-type": "text/plain"}  # fmt: skip
+    sent = {
+        "price": "3",
+        "type": "kind",
+        "correlation-id": "c-1",
+        "reply-to": "/queue/answers",
+        "persistent": "true",
+        "content-type": "text/plain",
+    }
     client.stomp.send(side.queue, "x", headers=sent)
     client.got(1)
     found = client.seen.messages[0].headers
@@ -427,7 +437,6 @@ def no_local(side: Side) -> str:
 def durable_subscription(side: Side) -> str:
     # ActiveMQ takes the name of the subscription for the client's id in an UNSUBSCRIBE of STOMP 1.2.
     named, identity = {"activemq.subscriptionName": side.name}, {"client-id": side.name}
-
 
     def subscribed() -> Client:
         client = side.client(headers=identity)

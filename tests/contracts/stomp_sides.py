@@ -21,13 +21,27 @@ USER, PASSWORD = "ann", "secret"
 class Client:
     """A connection of stomp.py, with numbered receipts."""
 
-    def __init__(self, port: int, version: str, *, user: str = USER, heartbeats: tuple[int, int] = (0, 0),
-                 auto_decode: bool = True, auto_content_length: bool = True, **connect: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        port: int,
+        version: str,
+        *,
+        user: str = USER,
+        heartbeats: tuple[int, int] = (0, 0),
+        auto_decode: bool = True,
+        auto_content_length: bool = True,
+        **connect: Any,
+    ) -> None:
         made = {"1.0": stomp.Connection10, "1.1": stomp.Connection11, "1.2": stomp.Connection12}[version]
         beats = {} if version == "1.0" else {"heartbeats": heartbeats}
         self.version, self.seen = version, Seen()
-        self.stomp = made([("127.0.0.1", port)], reconnect_attempts_max=1, auto_decode=auto_decode,
-                          auto_content_length=auto_content_length, **beats)  # fmt: skip
+        self.stomp = made(
+            [("127.0.0.1", port)],
+            reconnect_attempts_max=1,
+            auto_decode=auto_decode,
+            auto_content_length=auto_content_length,
+            **beats,
+        )
         self.stomp.set_listener("seen", self.seen)
         self.stomp.connect(user, PASSWORD, wait=True, **connect)
         wait(lambda: self.seen.connected, PATIENCE_S)  # stomp.py may tell this listener after the one that waited.

@@ -366,8 +366,10 @@ def test_of_a_process_that_is_killed_no_more_than_the_window_come_again(
     """Broker and consumer are one process, which is killed while it receives, as fast as it can."""
     store = tmp_path / "store"
     child = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(CHILD), str(store), str(window)], stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [sys.executable, "-c", textwrap.dedent(CHILD), str(store), str(window)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert child.stdout is not None
     seen: list[int] = []
     for line in child.stdout:

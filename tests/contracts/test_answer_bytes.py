@@ -33,11 +33,14 @@ def resident() -> int:
 def served(tmp_path: Path) -> Iterator[Served]:
     with ExitStack() as opened:
         made = Served(
-            tmp_path, opened, **{
-                "imq.service.activelist": "httpjms,stomp", "raybroker.service.answer_bytes_max": MIB,
+            tmp_path,
+            opened,
+            **{
+                "imq.service.activelist": "httpjms,stomp",
+                "raybroker.service.answer_bytes_max": MIB,
                 "raybroker.service.answers_bytes_max": 16 * MIB,
             },
-        )  # fmt: skip
+        )
         made.admin.create_destination("queue", "q", maxNumMsgs=-1, maxTotalMsgBytes=-1, maxBytesPerMsg=-1)
         yield made
 

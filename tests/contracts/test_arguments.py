@@ -20,16 +20,19 @@ NEITHER_TRUE_NOR_FALSE = ("no", 1, 0, "", [])
 NO_NUMBERS = ("1", True, 1.5, [], 1 << 70)
 SEND: list[tuple[str, tuple[Any, ...]]] = [
     ("properties", ("abc", "", [], [("a", 1)], 5, {"NOT": 1}, {"JMSPriority": 1}, {"a": 1 << 63}, {"a": b"x"})),
-    ("persistent", NEITHER_TRUE_NOR_FALSE), ("priority", (*NO_NUMBERS, -1, 10)), ("ttl_ms", (*NO_NUMBERS, -1)),
-    ("delivery_delay_ms", (*NO_NUMBERS, -1)), ("unit_of_order", ("", "x" * 256, 5, b"u")), ("type", (5, b"x")),
-    ("correlation_id", (5, b"x", "\ud800")), ("dedup_id", ("", "x" * 256, 5)),
-]  # fmt: skip
+    ("persistent", NEITHER_TRUE_NOR_FALSE),
+    ("priority", (*NO_NUMBERS, -1, 10)),
+    ("ttl_ms", (*NO_NUMBERS, -1)),
+    ("delivery_delay_ms", (*NO_NUMBERS, -1)),
+    ("unit_of_order", ("", "x" * 256, 5, b"u")),
+    ("type", (5, b"x")),
+    ("correlation_id", (5, b"x", "\ud800")),
+    ("dedup_id", ("", "x" * 256, 5)),
+]
 
 
 @pytest.mark.parametrize(("name", "values"), SEND, ids=[name for name, _ in SEND])
-def test_a_bad_argument_of_send_is_refused_by_name(
-    broker: LoopbackBroker, name: str, values: tuple[Any, ...]
-) -> None:
+def test_a_bad_argument_of_send_is_refused_by_name(broker: LoopbackBroker, name: str, values: tuple[Any, ...]) -> None:
     connection, queue = broker.connect(), broker.name()
     session = connection.session()
     producer = session.producer(queue)
@@ -46,10 +49,20 @@ def test_a_bad_argument_of_send_is_refused_by_name(
 
 @pytest.mark.parametrize(
     "options",
-    [{"properties": {"a": 1}}, {"properties": "ab"}, {"properties": [5]}, {"priority": True}, {"priority": 1.5},
-     {"priority": [True]}, {"ttl_ms": 5.5}, {"persistent": "no"}, {"unit_of_order": 5}, {"priority": []}],
+    [
+        {"properties": {"a": 1}},
+        {"properties": "ab"},
+        {"properties": [5]},
+        {"priority": True},
+        {"priority": 1.5},
+        {"priority": [True]},
+        {"ttl_ms": 5.5},
+        {"persistent": "no"},
+        {"unit_of_order": 5},
+        {"priority": []},
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_bad_argument_of_send_many_is_refused(broker: LoopbackBroker, options: dict[str, Any]) -> None:
     connection, queue = broker.connect(), broker.name()
     producer = connection.session().producer(queue)
@@ -59,7 +72,8 @@ def test_a_bad_argument_of_send_many_is_refused(broker: LoopbackBroker, options:
 
 
 @pytest.mark.parametrize(
-    "options", [{"repeat": 3}, {"catch_up": True}, {"timezone": "Europe/Zurich"}, {"repeat": 0}, {"catch_up": "no"}],
+    "options",
+    [{"repeat": 3}, {"catch_up": True}, {"timezone": "Europe/Zurich"}, {"repeat": 0}, {"catch_up": "no"}],
     ids=str,
 )
 def test_what_belongs_to_a_schedule_is_nothing_without_one(broker: LoopbackBroker, options: dict[str, Any]) -> None:
@@ -89,17 +103,27 @@ def test_a_bad_timeout_is_refused(broker: LoopbackBroker) -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda c, s, q: c.session(ack=5), lambda c, s, q: c.session(transacted="no"),
-        lambda c, s, q: c.session(redelivery_delay_ms=True), lambda c, s, q: s.consumer(q, selector=5),
-        lambda c, s, q: s.consumer(q, prefetch=True), lambda c, s, q: s.consumer(q, threshold="9"),
-        lambda c, s, q: s.consumer(q, no_local="no"), lambda c, s, q: s.consumer(q, ack_timeout_ms=True),
-        lambda c, s, q: s.browser(q, selector=b"x"), lambda c, s, q: s.unsubscribe(5),
-        lambda c, s, q: s.durable_consumer("t", 5), lambda c, s, q: s.durable_consumer("t", "n", no_local=1),
-        lambda c, s, q: s.consumer(q).on_message("x"), lambda c, s, q: c.on_exception(5),
-        lambda c, s, q: c.on_consumer_event(q, 5), lambda c, s, q: s.producer(q, disable_message_id="no"),
-        lambda c, s, q: s.producer(5), lambda c, s, q: s.queue(5), lambda c, s, q: s.topic(None),
+        lambda c, s, q: c.session(ack=5),
+        lambda c, s, q: c.session(transacted="no"),
+        lambda c, s, q: c.session(redelivery_delay_ms=True),
+        lambda c, s, q: s.consumer(q, selector=5),
+        lambda c, s, q: s.consumer(q, prefetch=True),
+        lambda c, s, q: s.consumer(q, threshold="9"),
+        lambda c, s, q: s.consumer(q, no_local="no"),
+        lambda c, s, q: s.consumer(q, ack_timeout_ms=True),
+        lambda c, s, q: s.browser(q, selector=b"x"),
+        lambda c, s, q: s.unsubscribe(5),
+        lambda c, s, q: s.durable_consumer("t", 5),
+        lambda c, s, q: s.durable_consumer("t", "n", no_local=1),
+        lambda c, s, q: s.consumer(q).on_message("x"),
+        lambda c, s, q: c.on_exception(5),
+        lambda c, s, q: c.on_consumer_event(q, 5),
+        lambda c, s, q: s.producer(q, disable_message_id="no"),
+        lambda c, s, q: s.producer(5),
+        lambda c, s, q: s.queue(5),
+        lambda c, s, q: s.topic(None),
     ],
-)  # fmt: skip
+)
 def test_a_bad_argument_of_another_method_is_refused(broker: LoopbackBroker, call: Callable[..., Any]) -> None:
     connection = broker.connect()
     session = connection.session()
@@ -110,14 +134,27 @@ def test_a_bad_argument_of_another_method_is_refused(broker: LoopbackBroker, cal
 @pytest.mark.parametrize(
     ("verb", "args"),
     [
-        ("create_destination", (5, "q")), ("create_destination", ("queue", [])), ("query_destination", ("queue", {})),
-        ("list_destinations", (5,)), ("purge_destination", ("queue", 5)), ("pause_destination", ("queue", "q", 5)),
-        ("list_consumers", (5,)), ("query_consumer", ([],)), ("list_subscriptions", (5,)), ("query_schedule", ({},)),
-        ("query_transaction", (1.5,)), ("browse_messages", ("queue", "q", 5)), ("delete_messages", ("queue", "q", 5)),
-        ("move_messages", ("queue", "q", 5)), ("retry_messages", ("queue", "mq.sys.dmq", None, 5)),
-        ("import_messages", ("queue", "q", 5)), ("create_template", (5,)), ("update_broker", (5,)), ("metrics", (5,)),
+        ("create_destination", (5, "q")),
+        ("create_destination", ("queue", [])),
+        ("query_destination", ("queue", {})),
+        ("list_destinations", (5,)),
+        ("purge_destination", ("queue", 5)),
+        ("pause_destination", ("queue", "q", 5)),
+        ("list_consumers", (5,)),
+        ("query_consumer", ([],)),
+        ("list_subscriptions", (5,)),
+        ("query_schedule", ({},)),
+        ("query_transaction", (1.5,)),
+        ("browse_messages", ("queue", "q", 5)),
+        ("delete_messages", ("queue", "q", 5)),
+        ("move_messages", ("queue", "q", 5)),
+        ("retry_messages", ("queue", "mq.sys.dmq", None, 5)),
+        ("import_messages", ("queue", "q", 5)),
+        ("create_template", (5,)),
+        ("update_broker", (5,)),
+        ("metrics", (5,)),
     ],
-)  # fmt: skip
+)
 def test_a_bad_argument_of_administration_is_refused(broker: LoopbackBroker, verb: str, args: tuple[Any, ...]) -> None:
     admin = broker.connect().admin()
     with pytest.raises(BrokerError, match=r"=.*; it is "):
@@ -125,16 +162,36 @@ def test_a_bad_argument_of_administration_is_refused(broker: LoopbackBroker, ver
 
 
 WRONG: Final = (
-    object(), [object()], [1], (b"x",), {1: 2}, {None}, b"x", 1.5, math.nan, -1, 1 << 70, "\ud800", "x" * 70_000, [[]],
-    "", {"x": object()}, True, [None, "x"], "x y\n", iter([1]), range,
-)  # fmt: skip
+    object(),
+    [object()],
+    [1],
+    (b"x",),
+    {1: 2},
+    {None},
+    b"x",
+    1.5,
+    math.nan,
+    -1,
+    1 << 70,
+    "\ud800",
+    "x" * 70_000,
+    [[]],
+    "",
+    {"x": object()},
+    True,
+    [None, "x"],
+    "x y\n",
+    iter([1]),
+    range,
+)
 RIGHT: Final = {"type": "queue", "name": "q", "target": "q2", "blocks": [], "which": "all", "attributes": {}}
 """Of arguments without a default; the others are a text."""
 VERBS: Final = [
     (name, argument)
-    for name, verb in declared_in(AdminVerbs).items() for argument, kind in verb.signature.parameters.items()
+    for name, verb in declared_in(AdminVerbs).items()
+    for argument, kind in verb.signature.parameters.items()
     if kind.kind not in (kind.VAR_KEYWORD, kind.VAR_POSITIONAL) and not name.startswith(("shutdown", "restart"))
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("verb", "argument"), VERBS)

@@ -138,8 +138,10 @@ def test_administrators_see_every_message_with_its_state(broker: LoopbackBroker)
     take(session.consumer(name, prefetch=1), 1)
     rows = connection.admin().browse_messages("queue", name)["messages"]
     assert {row["body"] if isinstance(row["body"], str) else "map": row["state"] for row in rows} == {
-        "map": "delivered", "waits": "waiting", "later": "delayed",
-    }  # fmt: skip
+        "map": "delivered",
+        "waits": "waiting",
+        "later": "delayed",
+    }
     row = next(row for row in rows if row["id"] == sent)
     assert (row["body"], row["properties"], row["correlation_id"], row["type"]) == ({"a": 1}, {"p": 1}, "c", "t")
     assert (row["priority"], row["persistent"], row["delivery_count"], row["expiration"]) == (5, True, 1, 0)

@@ -30,13 +30,22 @@ PARTS = 3
 RECORD_MAX = 600
 """So many entries the record of a cluster that has a handful of destinations may have, whatever has been."""
 _RECORD: Final = "raybroker.cluster.change_record"
-BOUNDED = frozenset({
-    "raybroker.model.record.Entry", f"{_RECORD}.Entry", f"{_RECORD}.Change", f"{_RECORD}.Change.attributes",
-    f"{_RECORD}.ChangeRecord.entries", "raybroker.cluster.member_messages.Decision",
-    "raybroker.cluster.master.Asked.decided", "raybroker.store.memory.MemoryStore._log",
-    "raybroker.store.memory.MemoryStore._freed", "raybroker.store.journal.format.SummaryWriter._metas",
-    "raybroker.services.guests.Guests._expected", "raybroker.engine.committer.CommitMeter._noted",
-})  # fmt: skip
+BOUNDED = frozenset(
+    {
+        "raybroker.model.record.Entry",
+        f"{_RECORD}.Entry",
+        f"{_RECORD}.Change",
+        f"{_RECORD}.Change.attributes",
+        f"{_RECORD}.ChangeRecord.entries",
+        "raybroker.cluster.member_messages.Decision",
+        "raybroker.cluster.master.Asked.decided",
+        "raybroker.store.memory.MemoryStore._log",
+        "raybroker.store.memory.MemoryStore._freed",
+        "raybroker.store.journal.format.SummaryWriter._metas",
+        "raybroker.services.guests.Guests._expected",
+        "raybroker.engine.committer.CommitMeter._noted",
+    }
+)
 """They stay until the log or the segment that they are in is shortened or full, as many have come as are kept, or for a
 time."""
 TABLES: Final = (dict, list, set, deque, OrderedDict, WeakSet, WeakKeyDictionary, WeakValueDictionary)

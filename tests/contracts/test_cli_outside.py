@@ -122,9 +122,10 @@ def test_services_are_paused_quiesced_and_changed(outside: Outside, shell: Shell
     shell.output("root", "update", "svc", "-n", "jms", "-o", "maxThreads=20")
     assert state() == ("RUNNING", 10)
     wrong = {
-        "ports=1": "cannot be changed, port, minThreads, maxThreads can", "maxThreads=1": "max_threads",
+        "ports=1": "cannot be changed, port, minThreads, maxThreads can",
+        "maxThreads=1": "max_threads",
         "maxThreads=4": "is more than",
-    }  # fmt: skip
+    }
     for changes, told in wrong.items():
         done = shell.run("root", "update", "svc", "-n", "jms", "-o", changes)
         assert (done.exit_code, told in done.stderr) == (1, True), done.stderr
@@ -145,16 +146,44 @@ assert not [name for name in sys.modules if name.split(".")[0] == "ray"]
 
 
 ADMINISTRATION = (
-    "create dst -n made", "update dst -n kept -o maxNumMsgs=1", "destroy dst -n kept -f", "purge dst -n kept -f",
-    "pause dst -n kept", "resume dst -n kept", "list dst", "query dst -n kept", "list con", "list dur", "list txn",
-    "query bkr", "update bkr -o imq.log.level=WARNING", "list svc", "pause svc -n jms", "quiesce svc -n jms",
-    "list cxn", "list cxn --by ann", "destroy cxn -n loopback/jms/1 -f", "destroy cxn --by ann -f",
-    "why-denied bob consume kept", "create tpl -n t",
-    "delete msg -n kept --all -f", "list msg -n kept", "reset dst -n kept", "top --once",
-    "pause bkr", "quiesce bkr", "update svc -n jms -o maxThreads=2", "metrics svc -n jms -msp 1",
-    "metrics cxn -msp 1", "shutdown bkr -f", "shutdown bkr -f --time 60", "restart bkr -f",
-    "check bkr", "check dst -n kept", "check svc",
-)  # fmt: skip
+    "create dst -n made",
+    "update dst -n kept -o maxNumMsgs=1",
+    "destroy dst -n kept -f",
+    "purge dst -n kept -f",
+    "pause dst -n kept",
+    "resume dst -n kept",
+    "list dst",
+    "query dst -n kept",
+    "list con",
+    "list dur",
+    "list txn",
+    "query bkr",
+    "update bkr -o imq.log.level=WARNING",
+    "list svc",
+    "pause svc -n jms",
+    "quiesce svc -n jms",
+    "list cxn",
+    "list cxn --by ann",
+    "destroy cxn -n loopback/jms/1 -f",
+    "destroy cxn --by ann -f",
+    "why-denied bob consume kept",
+    "create tpl -n t",
+    "delete msg -n kept --all -f",
+    "list msg -n kept",
+    "reset dst -n kept",
+    "top --once",
+    "pause bkr",
+    "quiesce bkr",
+    "update svc -n jms -o maxThreads=2",
+    "metrics svc -n jms -msp 1",
+    "metrics cxn -msp 1",
+    "shutdown bkr -f",
+    "shutdown bkr -f --time 60",
+    "restart bkr -f",
+    "check bkr",
+    "check dst -n kept",
+    "check svc",
+)
 
 
 @pytest.mark.parametrize("words", ADMINISTRATION)
@@ -168,16 +197,20 @@ def test_a_user_without_rights_administers_nothing(outside: Outside, shell: Shel
     found = outside.admin.query_destination("queue", "kept"), outside.admin.list_services()
     assert [row | {"accepted": 0, "refused": 0} for row in found[1]] == [
         row | {"accepted": 0, "refused": 0} for row in before[1]
-    ]  # fmt: skip
+    ]
     assert found[0]["messages"] == 1
     assert found[0]["attributes"] == before[0]["attributes"]
     assert not [row for row in outside.admin.list_destinations() if row["name"] == "made"]
 
 
 @pytest.mark.parametrize(
-    ("words", "told"), [("receive kept", "may not consume"), ("receive kept --browse", "may not browse"),
-                        ("send fresh x", "may not create queues")],
-)  # fmt: skip
+    ("words", "told"),
+    [
+        ("receive kept", "may not consume"),
+        ("receive kept --browse", "may not browse"),
+        ("send fresh x", "may not create queues"),
+    ],
+)
 def test_rules_hold_for_messages_from_a_shell(outside: Outside, shell: Shell, words: str, told: str) -> None:
     outside.admin.create_destination("queue", "kept")
     done = shell.run("bob", *words.split())
@@ -193,13 +226,14 @@ def test_what_cannot_be_right_is_said_before_anything_is_tried(shell: Shell, tmp
     (tmp_path / "tuned").write_text("imq.keystore.password=x\n")
     (tmp_path / "tuned").chmod(0o600)
     for words, told in (
-        (["-u", "root"], "name one with -b"), (["-b", shell.address], "with -u"),
+        (["-u", "root"], "name one with -b"),
+        (["-b", shell.address], "with -u"),
         (["-b", shell.address, "-u", "root"], "no terminal"),
         (["-b", shell.address, "-u", "root", "--passfile", str(loose)], "may be read by others"),
         (["-b", shell.address, "-u", "root", "--passfile", str(tmp_path / "none")], "is not there"),
         (["-b", shell.address, "-u", "root", "--passfile", str(tmp_path / "tuned")], "has no imq.imqcmd.password"),
         (["-b", shell.address, "-u", "root", "--token-file", str(loose)], "no -u and --passfile"),
-    ):  # fmt: skip
+    ):
         done = run(app, ["list", "dst", *words], prog_name="raybroker")
         assert done.exit_code == 2, done.output
         assert told in done.stderr

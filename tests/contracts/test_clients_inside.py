@@ -74,14 +74,20 @@ def test_it_is_listed_from_its_first_handle_on_and_found_by_what_is_known_of_it(
     assert row["pid"].isdigit()
     (consumer,) = admin.list_consumers(name)
     fits: list[dict[str, Any]] = [
-        {"service": "inside"}, {"client_id": "billing"}, {"destination": name}, {"consumer": consumer["id"]},
+        {"service": "inside"},
+        {"client_id": "billing"},
+        {"destination": name},
+        {"consumer": consumer["id"]},
         {"destination": name, "type": "q", "client_id": "billing"},
-    ]  # fmt: skip
+    ]
     for wanted in fits:
         assert [one["id"] for one in rows(admin, **wanted)] == [row["id"]], wanted
     misses: list[dict[str, Any]] = [
-        {"user": "ann"}, {"client_id": "x"}, {"destination": name, "type": "t"}, {"address": "192.0.2.0/24"},
-    ]  # fmt: skip
+        {"user": "ann"},
+        {"client_id": "x"},
+        {"destination": name, "type": "t"},
+        {"address": "192.0.2.0/24"},
+    ]
     for wanted in misses:
         assert rows(admin, **wanted) == [], wanted
     billing.close()
@@ -106,9 +112,13 @@ def test_one_that_is_ended_is_told_why_and_does_not_come_back(broker: LoopbackBr
     until(lambda: ("closing", "connection_ended", WHY) in told and failed)
     assert all(isinstance(error, ConnectionEndedError) and str(error) == WHY for error in failed)
     for work in (
-        lambda: producer.send("x"), lambda: consumer.receive(timeout=1), ended.session, ended.start,
-        lambda: session.producer(broker.name()), lambda: ended.admin().list_brokers(),
-    ):  # fmt: skip
+        lambda: producer.send("x"),
+        lambda: consumer.receive(timeout=1),
+        ended.session,
+        ended.start,
+        lambda: session.producer(broker.name()),
+        lambda: ended.admin().list_brokers(),
+    ):
         with pytest.raises(SecurityError, match="call 4711"):
             work()
     until(lambda: rows(admin) == [])
@@ -279,9 +289,11 @@ async def _ended_unseen(rig: ClusterRig, client: str) -> None:
 
 def test_it_is_in_the_audit_log_and_the_brokers_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     broker = LoopbackBroker(
-        tmp_path / "store", imq__audit__enabled=True, raybroker__audit__dir=str(tmp_path / "audit"),
+        tmp_path / "store",
+        imq__audit__enabled=True,
+        raybroker__audit__dir=str(tmp_path / "audit"),
         raybroker__store__segment_bytes="1m",
-    )  # fmt: skip
+    )
     try:
         connection, admin = broker.connect(), broker.connect().admin()
         _kept = connection.session().producer(broker.name())

@@ -144,9 +144,7 @@ def test_after_the_clock_was_put_back_a_message_has_its_time_to_live(wall: WallC
 
 
 @FACES
-def test_a_step_is_in_the_log_once(
-    wall: WallClock, broker: LoopbackBroker, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_step_is_in_the_log_once(wall: WallClock, broker: LoopbackBroker, caplog: pytest.LogCaptureFixture) -> None:
     session, name = broker.connect().session(), broker.name()
     wall.set(-1)
     for _ in range(3):

@@ -153,13 +153,19 @@ def test_a_closed_connection_makes_nothing(broker: LoopbackBroker) -> None:
     connection.close()
     name = broker.name()
     calls: list[Callable[[], Any]] = [
-        connection.session, connection.start, connection.stop,
+        connection.session,
+        connection.start,
+        connection.stop,
         lambda: connection.admin().list_destinations(),
         lambda: connection.on_consumer_event(name, print),
-        lambda: session.producer(name), lambda: session.consumer(name), lambda: session.browser(name),
-        session.temporary_queue, lambda: session.unsubscribe("x"), lambda: session.request(name, "x"),
+        lambda: session.producer(name),
+        lambda: session.consumer(name),
+        lambda: session.browser(name),
+        session.temporary_queue,
+        lambda: session.unsubscribe("x"),
+        lambda: session.request(name, "x"),
         lambda: session.shared_consumer(name, "x"),
-    ]  # fmt: skip
+    ]
     for call in calls:
         with pytest.raises(IllegalStateError, match="closed"):
             call()

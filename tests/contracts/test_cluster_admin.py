@@ -204,9 +204,12 @@ def test_a_destination_is_over_its_threshold_where_one_of_its_members_is(rig: Cl
 
 
 LISTS: dict[str, dict[str, Any]] = {
-    "list_destinations": {}, "list_consumers": {}, "list_subscriptions": {}, "list_transactions": {},
+    "list_destinations": {},
+    "list_consumers": {},
+    "list_subscriptions": {},
+    "list_transactions": {},
     "list_schedules": {},
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -302,8 +305,9 @@ def test_an_administrators_decision_at_one_broker_of_a_branch_is_told_to_manager
     admin = rig.connect("b1").admin()
     rows = admin.list_transactions()
     assert sorted((row["host"].partition("/")[0], row["state"]) for row in rows) == [
-        ("b2", "PREPARED"), ("b3", "PREPARED")
-    ]  # fmt: skip
+        ("b2", "PREPARED"),
+        ("b3", "PREPARED"),
+    ]
     admin.rollback_transaction(f"{rows[0]['host']}:{rows[0]['id']}")
     client.close()
     other = rig.connect("b3", xa=True).session()

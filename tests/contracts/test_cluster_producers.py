@@ -78,6 +78,7 @@ def test_a_copy_that_the_lost_broker_had_stored_is_flagged(own: ClusterRig) -> N
     own.connect("b1").admin().create_destination("queue", name)
     consumer = own.connect("b1").session().consumer(name, prefetch=0)
     producer = own.connect("b2").session().producer(name)
+
     async def lose_answers() -> None:
         for connection in own.brokers["b2"].host.service.connections:
             connection.link.write = lambda *_: None

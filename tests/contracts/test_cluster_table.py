@@ -84,9 +84,13 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
 def rig_of(directory: Path, database: Database, brokers: int = 3, **more: Any) -> ClusterRig:
     given = {"raybroker.cluster.table_timeout_ms": TIMEOUT_MS, **more.pop("properties", {})}
     return ClusterRig(
-        directory / "rig", brokers, imq__cluster__nomasterbroker=True,
-        imq__cluster__sharecc__persist__jdbc__url=database.url, **given, **more,
-    )  # fmt: skip
+        directory / "rig",
+        brokers,
+        imq__cluster__nomasterbroker=True,
+        imq__cluster__sharecc__persist__jdbc__url=database.url,
+        **given,
+        **more,
+    )
 
 
 @pytest.fixture

@@ -41,7 +41,8 @@ def test_a_command_comes_in_over_tls_with_attributes_of_its_connection(tmp_path:
     assert proxy.targets
     assert "there is no service 'admin'" in shell.run("root", "list", "svc").stderr
     for words, told in (
-        (["-D", "raybroker.client.tls.trsut=x"], "raybroker.client.tls.trust"), (["-D", "x"], "write -Dname=value"),
+        (["-D", "raybroker.client.tls.trsut=x"], "raybroker.client.tls.trust"),
+        (["-D", "x"], "write -Dname=value"),
         (["-D", "imq.log.level=INFO"], "it is a broker property"),
     ):
         done = shell.run("root", "list", "svc", *words)
@@ -58,7 +59,7 @@ def test_a_broker_that_does_not_answer_is_waited_for_as_long_as_is_said(tmp_path
         "raybroker: no answer in 0.2 s; waiting 0.4 s more (1 of 2)",
         "raybroker: no answer in 0.6 s; waiting 0.6 s more (2 of 2)",
         "raybroker: no answer in 1.2 s; whether it has happened is not known",
-    ]  # fmt: skip
+    ]
     assert shell.run("root", "list", "dst", "-rtr", "-1").exit_code == 2
 
 

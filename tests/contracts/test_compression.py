@@ -84,9 +84,10 @@ def test_a_large_message_and_one_with_a_file_of_its_own_come_back(store: OneStor
 @pytest.mark.parametrize("on", [True, False])
 def test_paged_bodies_are_compressed_where_that_is_wanted(tmp_path: Path, *, on: bool) -> None:
     properties = {
-        "raybroker.paging.message_buffer_bytes": "64k", "raybroker.paging.directory": str(tmp_path),
+        "raybroker.paging.message_buffer_bytes": "64k",
+        "raybroker.paging.directory": str(tmp_path),
         "raybroker.paging.message_compression_enabled": on,
-    }  # fmt: skip
+    }
     count = 4_000
     with rb.loopback(properties=properties) as connection:
         admin = connection.admin()

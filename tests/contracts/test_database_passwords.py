@@ -32,15 +32,18 @@ def passfile(folder: Path, *lines: str) -> dict[str, object]:
 
 
 def flags(properties: dict[str, object]) -> str:
-    return "".join(f'"{name}" = {str(value).lower() if value is True else repr(value)}\n' for name, value in
-                   properties.items())  # fmt: skip
+    return "".join(
+        f'"{name}" = {str(value).lower() if value is True else repr(value)}\n' for name, value in properties.items()
+    )
 
 
 def store(server: postgres.Server) -> dict[str, object]:
     return {
-        "imq.persist.store": "sql", "imq.persist.jdbc.dbVendor": "postgresql",
-        "imq.persist.jdbc.postgresql.opendburl": server.url, "imq.persist.jdbc.connection.retry.max": 0,
-    }  # fmt: skip
+        "imq.persist.store": "sql",
+        "imq.persist.jdbc.dbVendor": "postgresql",
+        "imq.persist.jdbc.postgresql.opendburl": server.url,
+        "imq.persist.jdbc.connection.retry.max": 0,
+    }
 
 
 def test_a_store_is_opened_with_the_password_of_the_passfile(
@@ -84,10 +87,15 @@ def test_the_shared_record_has_a_password_of_its_own(
     config = tmp_path / "c.toml"
 
     def create(*lines: str) -> tuple[int, str]:
-        config.write_text(flags({
-            "imq.cluster.nomasterbroker": True, "imq.cluster.sharecc.persist.jdbc.url": server.url,
-            **passfile(tmp_path, *lines),
-        }))  # fmt: skip
+        config.write_text(
+            flags(
+                {
+                    "imq.cluster.nomasterbroker": True,
+                    "imq.cluster.sharecc.persist.jdbc.url": server.url,
+                    **passfile(tmp_path, *lines),
+                }
+            )
+        )
         done = Program()("dbmgr", "create", "sharecc_tbl", "--config", str(config))
         return done.exit_code, done.stdout + done.stderr
 

@@ -189,9 +189,7 @@ def test_without_the_dead_message_queue_what_expires_is_removed(broker: Loopback
     assert dead(connection) == []
 
 
-def test_the_log_shows_what_the_logging_policy_names(
-    broker: LoopbackBroker, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_log_shows_what_the_logging_policy_names(broker: LoopbackBroker, caplog: pytest.LogCaptureFixture) -> None:
     """W-61, W-62, W-63"""
     connection = broker.connect()
     name = create(
@@ -518,8 +516,9 @@ def test_dead_messages_of_a_unit_of_order_do_not_wait_for_each_other(broker: Loo
     one, two = (connection.session(ack="client").consumer(f"queue:{DMQ}", chosen) for chosen in ("n = 0", "n = 1"))
     first, second = take(one, 1)[0], take(two, 1)[0]
     assert [(m.body, m.unit_of_order, m.properties["RAYBROKER_UNIT_OF_ORDER"]) for m in (first, second)] == [
-        (0, None, "u"), (1, None, "u"),
-    ]  # fmt: skip
+        (0, None, "u"),
+        (1, None, "u"),
+    ]
     assert connection.admin().retry_messages(selector="n <= 4") == 3, "two are with consumers"
     back = take(session.consumer(name), 3)
     assert [(m.body, m.unit_of_order, m.redelivered) for m in back] == [(n, "u", True) for n in (2, 3, 4)]

@@ -48,11 +48,22 @@ def test_what_was_exported_is_imported_elsewhere_and_changes_nothing_at_home(mak
     planned = other.import_definitions(exported, dry_run=True)
     assert other.export_definitions() == HEAD
     imported = other.import_definitions(exported)
-    assert done(imported) == done(planned) == [
-        "create quota small", "create template t", "create policy p", "create queue dead", "update queue mq.sys.dmq",
-        "create queue orders", "create topic prices", "create subscription audit of client me",
-        "create pause queue dead consumers", "update properties broker",
-    ]  # fmt: skip
+    assert (
+        done(imported)
+        == done(planned)
+        == [
+            "create quota small",
+            "create template t",
+            "create policy p",
+            "create queue dead",
+            "update queue mq.sys.dmq",
+            "create queue orders",
+            "create topic prices",
+            "create subscription audit of client me",
+            "create pause queue dead consumers",
+            "update properties broker",
+        ]
+    )
     assert other.export_definitions() == exported
     assert done(other.import_definitions(exported)) == []
     assert done(other.import_definitions(HEAD)) == []
@@ -78,7 +89,7 @@ def test_messages_of_a_subscription_that_was_made_beforehand_wait_for_it(make_br
         (lambda: admin.create_subscription("audit", "prices", client_id="me"), InvalidDestinationError, "exists alr"),
         (lambda: admin.create_subscription("", "prices"), InvalidDestinationError, "1 to 255 printable"),
         (lambda: admin.create_subscription("x", "prices", selector="price >"), InvalidSelectorError, ""),
-    ):  # fmt: skip
+    ):
         with pytest.raises(error, match=text):
             call()
 
@@ -94,14 +105,17 @@ def test_a_step_that_fails_is_named_and_what_was_done_stays(make_broker: MakeBro
     report = admin.import_definitions({**HEAD, "queues": {"new": {}}, "topics": {"prices": {}}}, prune=True)
     rows = [(row["action"], row["name"], row["state"]) for row in report["steps"]]
     assert rows == [
-        ("create", "new", "done"), ("destroy", "audit of client me", "failed"), ("destroy", "old", "not done"),
-    ]  # fmt: skip
+        ("create", "new", "done"),
+        ("destroy", "audit of client me", "failed"),
+        ("destroy", "old", "not done"),
+    ]
     assert "in use; close its consumers first" in report["steps"][1]["reason"]
     assert not report["complete"]
     consumer.close()
     assert done(admin.import_definitions({**HEAD, "queues": {"new": {}}, "topics": {"prices": {}}}, prune=True)) == [
-        "destroy subscription audit of client me", "destroy queue old",
-    ]  # fmt: skip
+        "destroy subscription audit of client me",
+        "destroy queue old",
+    ]
 
 
 @pytest.mark.parametrize("make_broker", ["memory"], indirect=True)
@@ -120,7 +134,7 @@ def test_what_cannot_be_done_is_refused_whole(make_broker: MakeBroker) -> None:
         ({**HEAD, "queues": {"a": {"nope": 1}}}, "queues, a: 'nope' is not a destination attribute"),
         ({**HEAD, "policies": {"p": {"pattern": "a*", "attributes": {"useDMQ": True}}}}, "whole segments"),
         ({**HEAD, "queues": {"a": {"errorDestination": "b"}, "b": {"errorDestination": "a"}}}, "circle"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(ConfigError, match=text):
             admin.import_definitions(wrong, dry_run=True)
 
@@ -131,10 +145,13 @@ def some(random_: random.Random) -> dict[str, Any]:
     random_.shuffle(names)
     quotas = {name: {"MessagesMaximum": random_.choice([50, 60, -1])} for name in random_.sample("xyz", 2)}
     templates = {
-        name: {"maxNumMsgs": random_.choice([3, 4]), "quota": random_.choice([*quotas, ""]),
-               "expirationPolicy": random_.choice(["Default", "Discard"])}
+        name: {
+            "maxNumMsgs": random_.choice([3, 4]),
+            "quota": random_.choice([*quotas, ""]),
+            "expirationPolicy": random_.choice(["Default", "Discard"]),
+        }
         for name in random_.sample("tuv", 2)
-    }  # fmt: skip
+    }
     queues: dict[str, Any] = {}
     for place, name in enumerate(names[: random_.randrange(5)]):
         queues[name] = {"maxNumMsgs": random_.choice([-1, 20, 30]), "quota": random_.choice([*quotas, ""])}
@@ -144,13 +161,22 @@ def some(random_: random.Random) -> dict[str, Any]:
             queues[name]["messagesHigh"], queues[name]["messagesLow"] = 15, 5
     topics = {name: {"useDMQ": random_.random() < 0.5} for name in random_.sample(names, 2)}
     return {
-        **HEAD, "quotas": quotas, "templates": templates, "queues": queues, "topics": topics,
-        "policies": {name: {"pattern": random_.choice([">", "a"]), "operator": random_.random() < 0.5,
-                            "attributes": {"redeliveryLimit": random_.randrange(3)}}
-                     for name in random_.sample("pqr", 2)},
+        **HEAD,
+        "quotas": quotas,
+        "templates": templates,
+        "queues": queues,
+        "topics": topics,
+        "policies": {
+            name: {
+                "pattern": random_.choice([">", "a"]),
+                "operator": random_.random() < 0.5,
+                "attributes": {"redeliveryLimit": random_.randrange(3)},
+            }
+            for name in random_.sample("pqr", 2)
+        },
         "subscriptions": [{"name": name, "topic": random_.choice([*topics])} for name in random_.sample("st", 1)],
         "properties": {"imq.log.level": random_.choice(["INFO", "ERROR"])},
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("make_broker", ["memory"], indirect=True)
@@ -175,8 +201,9 @@ def test_an_import_goes_into_the_record_of_the_cluster_and_to_all_brokers(tmp_pa
         first.create_forwarding("agent", "orders", "elsewhere/orders", windowSize=5)
         exported = first.export_definitions()
         assert exported["agents"] == {"agent": {"queue": "orders", "to": "elsewhere/orders", "windowSize": 5}}
-        assert done(second.import_definitions({**exported, "queues": {
-            **exported["queues"], "more": {}}})) == ["create queue more"]  # fmt: skip
+        assert done(second.import_definitions({**exported, "queues": {**exported["queues"], "more": {}}})) == [
+            "create queue more"
+        ]
         rig.connect("b3").session().producer("more").send("x")
         assert rig.connect("b3").session().receive("more", timeout=WAIT_S).body == "x"
         done(second.import_definitions(HEAD, prune=True))
@@ -198,18 +225,25 @@ def test_what_one_broker_has_alone_is_exported_and_comes_back_there(tmp_path: Pa
         until(lambda: second.export_definitions() == first.export_definitions())
         exported = second.export_definitions()
         assert exported == {
-            **HEAD, "properties": {"imq.log.level": "ERROR"}, "brokers": {"b2": {"imq.message.expiration.interval": 7}},
-            "queues": {"orders": {}}, "pauses": [{"type": "queue", "name": "orders", "which": "consumers"}],
-        }  # fmt: skip
+            **HEAD,
+            "properties": {"imq.log.level": "ERROR"},
+            "brokers": {"b2": {"imq.message.expiration.interval": 7}},
+            "queues": {"orders": {}},
+            "pauses": [{"type": "queue", "name": "orders", "which": "consumers"}],
+        }
         assert done(first.import_definitions(exported, prune=True)) == []
         assert done(first.import_definitions(HEAD, prune=True)) == [
-            "update properties broker", "update properties b2", "destroy queue orders",
-        ]  # fmt: skip
+            "update properties broker",
+            "update properties b2",
+            "destroy queue orders",
+        ]
         assert first.export_definitions() == HEAD
         assert done(second.import_definitions(exported)) == [
-            "create queue orders", "create pause queue orders consumers", "update properties broker",
+            "create queue orders",
+            "create pause queue orders consumers",
+            "update properties broker",
             "update properties b2",
-        ]  # fmt: skip
+        ]
         until(lambda: first.export_definitions() == exported)
         rig.kill("b2")
         until(lambda: [row["state"] for row in first.list_brokers() if row["broker"] == "b2"] == ["DOWN"])
@@ -240,9 +274,16 @@ def test_users_are_exported_without_passwords_and_can_log_in_elsewhere(tmp_path:
         planned = other.admin.import_definitions(exported, users=True, prune=True, dry_run=True)
         assert "extra" in other.users.users()
         report = other.admin.import_definitions(exported, users=True, prune=True)
-        assert done(planned) == done(report) == [
-            "create user ann", "create user bob", "create user stranger", "destroy user extra",
-        ]  # fmt: skip
+        assert (
+            done(planned)
+            == done(report)
+            == [
+                "create user ann",
+                "create user bob",
+                "create user stranger",
+                "destroy user extra",
+            ]
+        )
         assert "SCRAM" not in str(report)
         assert done(other.admin.import_definitions(exported, users=True, prune=True)) == []
         assert other.admin.export_definitions(users=True) == exported

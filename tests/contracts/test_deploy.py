@@ -146,9 +146,11 @@ def test_a_transacted_listener_commits_what_it_has_done_with(connection: Any) ->
 @pytest.mark.parametrize("how", ["plain", "shared", "shared durable", "durable"])
 def test_topics_come_to_instances_as_their_subscription_says(connection: Any, how: str) -> None:
     options: dict[str, dict[str, Any]] = {
-        "plain": {}, "shared": {"subscription": "s", "shared": True, "durable": False},
-        "shared durable": {"subscription": "s", "shared": True}, "durable": {"subscription": "s", "client_id": "c"},
-    }  # fmt: skip
+        "plain": {},
+        "shared": {"subscription": "s", "shared": True, "durable": False},
+        "shared durable": {"subscription": "s", "shared": True},
+        "durable": {"subscription": "s", "client_id": "c"},
+    }
     seen: list[int] = []
 
     @rb.listener(topic="news", selector="n > 1", **options[how])
@@ -163,15 +165,17 @@ def test_topics_come_to_instances_as_their_subscription_says(connection: Any, ho
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "nothing": ({}, "queue=… or topic=…"), "both": ({"queue": "q", "topic": "t"}, "one of them"),
+    "nothing": ({}, "queue=… or topic=…"),
+    "both": ({"queue": "q", "topic": "t"}, "one of them"),
     "a topic as queue": ({"queue": Topic("t")}, "topic=…"),
     "shared alone": ({"topic": "t", "shared": True}, "subscription="),
     "durable alone": ({"topic": "t", "subscription": "s"}, "client_id"),
     "neither": ({"topic": "t", "subscription": "s", "durable": False}, "durable or shared"),
     "concurrency": ({"queue": "q", "concurrency": 0}, "concurrency"),
     "copies": ({"topic": "t", "concurrency": 2}, "every message"),
-    "backoff": ({"queue": "q", "backoff": -1}, "backoff"), "batch": ({"queue": "q", "batch": True}, "batch"),
-}  # fmt: skip
+    "backoff": ({"queue": "q", "backoff": -1}, "backoff"),
+    "batch": ({"queue": "q", "batch": True}, "batch"),
+}
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -190,9 +194,12 @@ def test_a_pool_that_cannot_attach_is_refused_and_leaves_nothing(connection: Any
     with pytest.raises(NoClusterError, match="no loopback broker named 'nope'"):
         rb.deploy(rb.listener(queue="q")(print), loopback="nope")
     for options, text in (
-        ({"instances": 0}, "instances=0"), ({"min": 1}, "max="), ({"min": 3, "max": 2}, "ascend"),
-        ({"max": 2, "target_backlog": 0}, "target_backlog"), ({"actor_options": {}}, "actor_options"),
-    ):  # fmt: skip
+        ({"instances": 0}, "instances=0"),
+        ({"min": 1}, "max="),
+        ({"min": 3, "max": 2}, "ascend"),
+        ({"max": 2, "target_backlog": 0}, "target_backlog"),
+        ({"actor_options": {}}, "actor_options"),
+    ):
         with pytest.raises(ConfigError, match=text):
             deploy(connection, rb.listener(queue="q")(print), **options)
     until(lambda: threading.active_count() <= before)

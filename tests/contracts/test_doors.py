@@ -54,9 +54,15 @@ class Doors(Outside):
     """A broker with a way in of each kind; ann has all rights and bob none."""
 
     def __init__(self, folder: Path, opened: ExitStack) -> None:
-        super().__init__(folder, opened, **{
-            "imq.service.activelist": SERVICES, "imq.audit.enabled": True, "imq.metrics.topic.enabled": True,
-        })  # fmt: skip
+        super().__init__(
+            folder,
+            opened,
+            **{
+                "imq.service.activelist": SERVICES,
+                "imq.audit.enabled": True,
+                "imq.metrics.topic.enabled": True,
+            },
+        )
         self.rules.write_text(RULES)
         self.folder = folder
         ann = self.connect("ann", client_id="of ann")
@@ -69,7 +75,7 @@ class Doors(Outside):
     def web(self) -> Any:
         made = rb.connect(
             f"http://127.0.0.1:{self.ports['httpjms']}/", username="bob", password="secret", client_id="of ann"
-        )  # fmt: skip
+        )
         self._opened.callback(made.close)
         made.start()
         return made
@@ -80,9 +86,7 @@ class Doors(Outside):
         return made.login("bob", **{"client-id": "of bob"})
 
     def rest(self) -> httpx.Client:
-        made = httpx.Client(
-            base_url=f"http://127.0.0.1:{self.ports['httpjms']}", auth=("bob", "secret"), timeout=30
-        )  # fmt: skip
+        made = httpx.Client(base_url=f"http://127.0.0.1:{self.ports['httpjms']}", auth=("bob", "secret"), timeout=30)
         self._opened.callback(made.close)
         return made
 
@@ -95,7 +99,7 @@ class Doors(Outside):
             },
             "consumers": [row["destination"] for row in self.admin.list_consumers()],
             "subscriptions": [(row["name"], row["messages"]) for row in self.admin.list_subscriptions()],
-        }  # fmt: skip
+        }
 
     def denials(self) -> list[dict[str, Any]]:
         found = [
@@ -172,11 +176,14 @@ def test_by_stomp(doors: Doors, what: str) -> None:
 
 
 REST: Final = {
-    "produce": ("POST", "/queues/kept/messages"), "consume": ("POST", "/queues/kept/receive"),
-    "browse": ("GET", "/queues/kept/messages"), "publish": ("POST", "/topics/news/messages"),
-    "create a queue": ("POST", "/queues/fresh/messages"), "create a topic": ("POST", "/topics/fresh/messages"),
+    "produce": ("POST", "/queues/kept/messages"),
+    "consume": ("POST", "/queues/kept/receive"),
+    "browse": ("GET", "/queues/kept/messages"),
+    "publish": ("POST", "/topics/news/messages"),
+    "create a queue": ("POST", "/queues/fresh/messages"),
+    "create a topic": ("POST", "/topics/fresh/messages"),
     "consume dead messages": ("POST", "/queues/mq.sys.dmq/receive"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", REST)

@@ -19,11 +19,14 @@ FAILURES: dict[str, dict[str, Any]] = {
     "a service that there is not": {"imq.service.activelist": "nope"},
     TAKEN: {"imq.service.activelist": "jms", "imq.hostname": "127.0.0.1"},
     "no keystore": {"imq.service.activelist": "ssljms"},
-    "no users of LDAP": {"imq.service.activelist": "jms", "imq.authentication.type": "basic",
-                         "imq.authentication.basic.user_repository": "ldap"},
+    "no users of LDAP": {
+        "imq.service.activelist": "jms",
+        "imq.authentication.type": "basic",
+        "imq.authentication.basic.user_repository": "ldap",
+    },
     "a bad client id": {"imqConfiguredClientID": " x "},
     "users that others may read": {"imq.service.activelist": "jms", "imq.user_repository.file.filename": "bad"},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("store", ["file", "sql"])

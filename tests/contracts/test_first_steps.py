@@ -47,9 +47,14 @@ def test_a_destination_that_exists_is_refused_kept_or_updated(broker: LoopbackBr
 
 @pytest.mark.parametrize(
     ("wrong", "near"),
-    [("redeliveryDelay", "redeliveryDelayOverride"), ("redeliveryDelay", "redeliveryDelayMax"),
-     ("maxNumMsg", "maxNumMsgs"), ("consumerflowlimit", "consumerFlowLimit"), ("limitBehaviour", "limitBehavior")],
-)  # fmt: skip
+    [
+        ("redeliveryDelay", "redeliveryDelayOverride"),
+        ("redeliveryDelay", "redeliveryDelayMax"),
+        ("maxNumMsg", "maxNumMsgs"),
+        ("consumerflowlimit", "consumerFlowLimit"),
+        ("limitBehaviour", "limitBehavior"),
+    ],
+)
 def test_an_unknown_attribute_is_answered_with_the_nearest_ones(wrong: str, near: str) -> None:
     with pytest.raises(ConfigError, match=f"'{near}'"):
         lookup(wrong, "destination")
@@ -135,9 +140,12 @@ def test_errors_name_no_rows_of_a_specification(broker: LoopbackBroker) -> None:
     session = connection.session()
     session.consumer("orders").on_message(print)
     for call in (
-        lambda: session.consumer("orders").receive_nowait(), lambda: session.browser("topic:t"), lambda: session.xa,
-        lambda: setattr(connection, "client_id", "late"), lambda: session.durable_consumer("queue:orders", "n"),
-    ):  # fmt: skip
+        lambda: session.consumer("orders").receive_nowait(),
+        lambda: session.browser("topic:t"),
+        lambda: session.xa,
+        lambda: setattr(connection, "client_id", "late"),
+        lambda: session.durable_consumer("queue:orders", "n"),
+    ):
         with pytest.raises(BrokerError) as caught:
             call()
         assert not any(f"({letter}" in str(caught.value) for letter in "ABCDFKPRTW"), caught.value

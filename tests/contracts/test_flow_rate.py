@@ -91,13 +91,9 @@ def test_a_broker_that_holds_too_much_slows_the_producers_of_all_destinations(ma
     until(lambda: idle.flow_limit is None)
     with pytest.raises(ConfigError, match=r"messagesThresholdLow = 3 is more than .*High = 2"):
         admin.update_broker({"raybroker.system.messagesThresholdHigh": 2})
-    admin.update_broker(
-        {"raybroker.system.messagesThresholdHigh": 1, "raybroker.system.messagesThresholdLow": 0}
-    )
+    admin.update_broker({"raybroker.system.messagesThresholdHigh": 1, "raybroker.system.messagesThresholdLow": 0})
     until(lambda: idle.flow_limit == 40, "a threshold that comes down under what is held")
-    admin.update_broker(
-        {"raybroker.system.messagesThresholdHigh": -1, "raybroker.system.messagesThresholdLow": -1}
-    )
+    admin.update_broker({"raybroker.system.messagesThresholdHigh": -1, "raybroker.system.messagesThresholdLow": -1})
     until(lambda: idle.flow_limit is None)
     assert admin.query_broker()["thresholds"] == {}
 

@@ -64,8 +64,9 @@ class DyingAgent(ForwardingAgent):
     def _reach(self) -> None:
         super()._reach()
         for where, part, names in (
-            ("near", self._session, ("commit",)), ("far", self._xa, ("start", "end", "prepare", "commit"))
-        ):  # fmt: skip
+            ("near", self._session, ("commit",)),
+            ("far", self._xa, ("start", "end", "prepare", "commit")),
+        ):
             for name in names:
                 setattr(part, name, self._dies(f"{where} {name}", getattr(part, name)))
 
@@ -163,8 +164,15 @@ def test_messages_go_over_as_they_are(two: Two) -> None:
     with two.near.connect() as connection:
         session = connection.session()
         producer = session.producer("out", serializer="pickle")
-        producer.send({1, 2}, {"n": 1, "colour": "red"}, correlation_id="c", type="T", priority=7, ttl_ms=60_000,
-                      reply_to="queue:back")  # fmt: skip
+        producer.send(
+            {1, 2},
+            {"n": 1, "colour": "red"},
+            correlation_id="c",
+            type="T",
+            priority=7,
+            ttl_ms=60_000,
+            reply_to="queue:back",
+        )
         producer.send("z" * 3000, {"JMS_SUN_COMPRESS": True}, unit_of_order="u", persistent=False)
         until(lambda: two.left() == 2)
         sent = list(session.browser("out", serializer="pickle"))
@@ -174,16 +182,26 @@ def test_messages_go_over_as_they_are(two: Two) -> None:
         found = sorted(take(consumer, 2), key=lambda m: m.priority, reverse=True)
     for one, other in zip(sent, found, strict=True):
         for name in (
-            "body", "properties", "correlation_id", "type", "priority", "reply_to", "unit_of_order", "persistent",
-            "expiration", "timestamp", "body_type",
-        ):  # fmt: skip
+            "body",
+            "properties",
+            "correlation_id",
+            "type",
+            "priority",
+            "reply_to",
+            "unit_of_order",
+            "persistent",
+            "expiration",
+            "timestamp",
+            "body_type",
+        ):
             assert getattr(one, name) == getattr(other, name), name
 
 
 PLACES = [
-    f"{call} {when}" for call in ("far start", "far end", "far prepare", "near commit", "far commit")
+    f"{call} {when}"
+    for call in ("far start", "far end", "far prepare", "near commit", "far commit")
     for when in ("before", "after")
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("place", PLACES)

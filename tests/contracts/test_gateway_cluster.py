@@ -33,9 +33,11 @@ class Gateways:
         security.mkdir()
         UserFile(security / "passwd").add("ann", Entry(str(Verifier.of(PASSWORD, b"s" * 16, 64)), "user"))
         properties: dict[str, object] = {
-            "imq.service.activelist": "jms,stomp,httpjms", "imq.hostname": "127.0.0.1", "imq.portmapper.port": 0,
+            "imq.service.activelist": "jms,stomp,httpjms",
+            "imq.hostname": "127.0.0.1",
+            "imq.portmapper.port": 0,
             **more,
-        }  # fmt: skip
+        }
         self.opened = opened
         self.rig = opened.enter_context(ClusterRig(folder, **properties))  # type: ignore[arg-type]
 

@@ -40,11 +40,15 @@ def served(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Served]:
     with ExitStack() as opened:
         opened.callback(OTHERS.clear)
         made = Served(
-            tmp_path, opened, store=tmp_path / "store" if request.param == "file" else None, **{
-                "imq.service.activelist": "httpjms,stomp", "raybroker.service.answer_bytes_max": 4 * MIB,
+            tmp_path,
+            opened,
+            store=tmp_path / "store" if request.param == "file" else None,
+            **{
+                "imq.service.activelist": "httpjms,stomp",
+                "raybroker.service.answer_bytes_max": 4 * MIB,
                 "raybroker.service.prefetch_bytes_max": PREFETCH,
             },
-        )  # fmt: skip
+        )
         yield made
 
 

@@ -402,5 +402,7 @@ def test_closing_a_connection_does_not_acknowledge_for_a_client_session(broker: 
     other = broker.connect()
     assert held(other, name) == 3
     assert [(m.body, m.redelivered) for m in take(other.session().consumer(name), 3)] == [
-        (0, True), (1, True), (2, False),
-    ]  # fmt: skip
+        (0, True),
+        (1, True),
+        (2, False),
+    ]

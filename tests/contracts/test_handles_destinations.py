@@ -50,8 +50,10 @@ def test_the_defaults_of_an_auto_created_queue_are_those_of_the_seeds(broker: Lo
     connection.session().producer(name)
     attributes = state_of(connection, name)["attributes"]
     assert (attributes["maxNumMsgs"], attributes["maxTotalMsgBytes"], attributes["maxBytesPerMsg"]) == (
-        100_000, 10 * 1024 * 1024, 10_240,
-    )  # fmt: skip
+        100_000,
+        10 * 1024 * 1024,
+        10_240,
+    )
     assert (attributes["consumerFlowLimit"], attributes["limitBehavior"]) == (1000, "REJECT_NEWEST")
 
 
@@ -76,9 +78,11 @@ def test_a_bad_name_is_refused_everywhere_and_creates_nothing(broker: LoopbackBr
     connection = broker.connect()
     session = connection.session()
     for call in (
-        session.queue, lambda n: session.producer("" if n is None else n), session.consumer,  # None: an unnamed one.
+        session.queue,
+        lambda n: session.producer("" if n is None else n),
+        session.consumer,  # None: an unnamed one.
         lambda n: connection.admin().create_destination("queue", n),
-    ):  # fmt: skip
+    ):
         with pytest.raises(InvalidDestinationError):
             call(name)
     assert names_of(connection) == []
@@ -150,14 +154,19 @@ def test_create_query_update_list_and_destroy(broker: LoopbackBroker) -> None:
 @pytest.mark.parametrize(
     ("attributes", "word"),
     [
-        ({"maxNumMsg": 1}, "maxNumMsgs"), ({"ConsumerFlowLimit": 1}, "consumerFlowLimit"),
+        ({"maxNumMsg": 1}, "maxNumMsgs"),
+        ({"ConsumerFlowLimit": 1}, "consumerFlowLimit"),
         ({"maxNumMsgs": -2}, "maxNumMsgs"),
-        ({"maxNumMsgs": "many"}, "many"), ({"maxNumActiveConsumers": 0}, "maxNumActiveConsumers"),
-        ({"consumerFlowLimit": 1 << 31}, "consumerFlowLimit"), ({"limitBehavior": "SOMETHING"}, "REJECT_NEWEST"),
-        ({"sharedConsumerFlowLimit": 1}, "topics"), ({"hosting": "cloud"}, "dedicated"),
-        ({"imq.autocreate.queue": True}, "broker property"), ({"maxTotalMsgBytes": "10g"}, "1024m"),
+        ({"maxNumMsgs": "many"}, "many"),
+        ({"maxNumActiveConsumers": 0}, "maxNumActiveConsumers"),
+        ({"consumerFlowLimit": 1 << 31}, "consumerFlowLimit"),
+        ({"limitBehavior": "SOMETHING"}, "REJECT_NEWEST"),
+        ({"sharedConsumerFlowLimit": 1}, "topics"),
+        ({"hosting": "cloud"}, "dedicated"),
+        ({"imq.autocreate.queue": True}, "broker property"),
+        ({"maxTotalMsgBytes": "10g"}, "1024m"),
     ],
-)  # fmt: skip
+)
 def test_an_unknown_attribute_or_a_value_out_of_bounds_changes_nothing(
     broker: LoopbackBroker, attributes: dict[str, Any], word: str
 ) -> None:
@@ -317,9 +326,16 @@ def test_of_a_block_what_fits_is_taken_and_the_rest_is_refused_one_by_one(broker
     futures = [producer.send_async(b"x" * size) for size in sizes]
     outcome = [type(future.exception(20)).__name__ for future in futures]
     assert outcome == [
-        "NoneType", "MessageTooLargeError", "NoneType", "NoneType", "MessageTooLargeError", "NoneType", "NoneType",
-        "QuotaExceededError", "QuotaExceededError",
-    ]  # fmt: skip
+        "NoneType",
+        "MessageTooLargeError",
+        "NoneType",
+        "NoneType",
+        "MessageTooLargeError",
+        "NoneType",
+        "NoneType",
+        "QuotaExceededError",
+        "QuotaExceededError",
+    ]
     with pytest.raises(QuotaExceededError):
         producer.send_many([b"x"] * 3)
     found = take(session.consumer(name), 5)

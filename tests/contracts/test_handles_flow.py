@@ -118,16 +118,30 @@ def test_after_a_batch_of_1000_the_next_500_come_when_500_are_consumed(broker: L
 @pytest.mark.parametrize(
     ("client", "destination", "prefetch", "threshold", "first", "consumed", "then"),
     [
-        (20, 1000, None, None, 20, 10, 30), (1000, 20, None, None, 20, 10, 30), (-1, 20, None, None, 20, 10, 30),
-        (20, -1, None, None, 20, 10, 30), (0, 0, None, None, 60, 10, 60), (1000, 1000, 3, 50, 3, 2, 5),
-        (1000, 1000, 1, 50, 1, 1, 2), (1000, 1000, 10, 10, 10, 9, 19), (1000, 1000, 10, 100, 10, 1, 11),
-        (1000, 1000, 10, 0, 10, 10, 20), (1000, 4, 10, 0, 4, 4, 8), (1000, 1000, -1, 50, 60, 60, 60),
+        (20, 1000, None, None, 20, 10, 30),
+        (1000, 20, None, None, 20, 10, 30),
+        (-1, 20, None, None, 20, 10, 30),
+        (20, -1, None, None, 20, 10, 30),
+        (0, 0, None, None, 60, 10, 60),
+        (1000, 1000, 3, 50, 3, 2, 5),
+        (1000, 1000, 1, 50, 1, 1, 2),
+        (1000, 1000, 10, 10, 10, 9, 19),
+        (1000, 1000, 10, 100, 10, 1, 11),
+        (1000, 1000, 10, 0, 10, 10, 20),
+        (1000, 4, 10, 0, 4, 4, 8),
+        (1000, 1000, -1, 50, 60, 60, 60),
     ],
-)  # fmt: skip
+)
 def test_the_smaller_limit_holds_and_more_comes_at_the_threshold(
-    broker: LoopbackBroker, client: int, destination: int, prefetch: int | None, threshold: int | None, first: int,
-    consumed: int, then: int,
-) -> None:  # fmt: skip
+    broker: LoopbackBroker,
+    client: int,
+    destination: int,
+    prefetch: int | None,
+    threshold: int | None,
+    first: int,
+    consumed: int,
+    then: int,
+) -> None:
     connection, name = broker.connect(imqConsumerFlowLimit=client), broker.name()
     create(connection, name, consumerFlowLimit=destination)
     session = connection.session(ack="client")
@@ -304,9 +318,7 @@ def test_a_connection_limit_works_without_a_count_of_its_own(broker: LoopbackBro
 
 
 @pytest.mark.parametrize("count", [1, 7])
-def test_delivery_that_is_metered_goes_on_whatever_happens_to_its_consumers(
-    broker: LoopbackBroker, count: int
-) -> None:
+def test_delivery_that_is_metered_goes_on_whatever_happens_to_its_consumers(broker: LoopbackBroker, count: int) -> None:
     connection, name = broker.connect(imqConnectionFlowCount=count), broker.name()
     create(connection, name, consumerFlowLimit=50)
     session = connection.session(ack="client")
@@ -374,11 +386,15 @@ def test_a_consumer_beyond_active_and_backup_is_refused_and_leaves_no_trace(make
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ({"prefetch": -2}, "prefetch"), ({"prefetch": 1 << 31}, "prefetch"), ({"prefetch": 1.5}, "prefetch"),
-        ({"prefetch": "3"}, "prefetch"), ({"threshold": -1}, "threshold"), ({"threshold": 101}, "threshold"),
+        ({"prefetch": -2}, "prefetch"),
+        ({"prefetch": 1 << 31}, "prefetch"),
+        ({"prefetch": 1.5}, "prefetch"),
+        ({"prefetch": "3"}, "prefetch"),
+        ({"threshold": -1}, "threshold"),
+        ({"threshold": 101}, "threshold"),
         ({"threshold": "half"}, "threshold"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_limit_is_refused_by_name(broker: LoopbackBroker, options: dict[str, Any], word: str) -> None:
     with pytest.raises(ConfigError, match=word):
         broker.connect().session().consumer(broker.name(), **options)

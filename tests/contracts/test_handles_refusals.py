@@ -41,18 +41,22 @@ def test_a_body_of_another_type_is_refused_before_anything_is_sent(broker: Loopb
         ({"properties": {"a": []}}, MessageFormatError, "list"),
         ({"properties": {1: 1}}, MessageFormatError, "1"),
         ({"correlation_id": 5}, MessageFormatError, "correlation_id"),
-        ({"reply_to": 5}, MessageFormatError, "reply_to"), ({"type": b"x"}, MessageFormatError, "type"),
-        ({"priority": 10}, MessageFormatError, "priority"), ({"priority": -1}, MessageFormatError, "priority"),
+        ({"reply_to": 5}, MessageFormatError, "reply_to"),
+        ({"type": b"x"}, MessageFormatError, "type"),
+        ({"priority": 10}, MessageFormatError, "priority"),
+        ({"priority": -1}, MessageFormatError, "priority"),
         ({"priority": "high"}, MessageFormatError, "priority"),
         ({"properties": {"a": "x" * 65536}}, MessageTooLargeError, "65536"),
-        ({"ttl_ms": -1}, MessageFormatError, "ttl_ms"), ({"ttl_ms": 1.5}, MessageFormatError, "ttl_ms"),
+        ({"ttl_ms": -1}, MessageFormatError, "ttl_ms"),
+        ({"ttl_ms": 1.5}, MessageFormatError, "ttl_ms"),
         ({"delivery_delay_ms": -1}, MessageFormatError, "delivery_delay_ms"),
-        ({"dedup_id": ""}, MessageFormatError, "dedup_id"), ({"dedup_id": "x" * 256}, MessageFormatError, "255"),
+        ({"dedup_id": ""}, MessageFormatError, "dedup_id"),
+        ({"dedup_id": "x" * 256}, MessageFormatError, "255"),
         ({"unit_of_order": ""}, MessageFormatError, "unit_of_order"),
         ({"unit_of_order": "x" * 256}, MessageFormatError, "255"),
         ({"unit_of_order": 5}, MessageFormatError, "unit_of_order"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_send_option_is_refused_by_name(
     broker: LoopbackBroker, options: dict[str, Any], error: type[Exception], word: str
 ) -> None:
@@ -96,7 +100,7 @@ def test_an_address_or_a_user_alone_is_not_enough_and_a_type_that_is_unknown_say
         (lambda: rb.listener(queue="a", batch=0), ConfigError, "batch"),
         (lambda: rb.deploy(print), ConfigError, "rb.listener"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_attribute_is_refused_when_it_is_given(make: Any, error: type[Exception], word: str) -> None:
     with pytest.raises(error, match=word):
         make()

@@ -31,9 +31,10 @@ class Administered(Served):
         self.folder = folder
         UserFile(folder / "passwd").add("root", Entry(VERIFIER, "admin"))
         super().__init__(
-            folder, opened,
+            folder,
+            opened,
             **{"imq.service.activelist": "httpadmin,httpjms,jms", "imq.audit.enabled": True, **more},
-        )  # fmt: skip
+        )
         self.url = f"http://127.0.0.1:{self.ports['httpadmin']}" if "httpadmin" in self.ports else self.url
         self.root = self.client("root")
 
@@ -53,9 +54,8 @@ class Administered(Served):
 
     def audited(self) -> list[dict[str, Any]]:
         return [
-            json.loads(line)
-            for path in (self.folder / "audit").glob("*.log") for line in path.read_text().splitlines()
-        ]  # fmt: skip
+            json.loads(line) for path in (self.folder / "audit").glob("*.log") for line in path.read_text().splitlines()
+        ]
 
     def jms(self, user: str = "ann", **options: Any) -> Any:
         url = f"mqtcp://127.0.0.1:{self.ports['jms']}/jms"
@@ -210,8 +210,13 @@ def test_consumers_subscriptions_transactions_and_the_rest_are_there(served: Adm
         ("GET", f"{Q}/messages?max=1e3", {}, 400, "max"),
         ("POST", "/destinations", {"json": {"name": "x"}}, 400, "type"),
         ("POST", "/destinations", {"json": {"type": "queue", "name": "x", "atributes": {}}}, 400, "atributes"),
-        ("POST", "/destinations", {"json": {"type": "queue", "name": "x", "attributes": {"maxNumMsg": 1}}}, 400,
-         "maxNumMsgs"),
+        (
+            "POST",
+            "/destinations",
+            {"json": {"type": "queue", "name": "x", "attributes": {"maxNumMsg": 1}}},
+            400,
+            "maxNumMsgs",
+        ),
         ("POST", "/destinations", {"json": ["queue", "x"]}, 400, "JSON object"),
         ("POST", "/destinations", {"content": b"{", "headers": {"content-type": "application/json"}}, 400, "no JSON"),
         ("POST", "/destinations", {"data": {"type": "queue", "name": "x"}}, 415, "application/json"),
@@ -234,7 +239,7 @@ def test_consumers_subscriptions_transactions_and_the_rest_are_there(served: Adm
         ("DELETE", "/connections?user=bob&reason=a%0Ab", {}, 400, "reason"),
         ("GET", "/connections?address=somewhere", {}, 400, "address"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_named_and_changes_nothing(
     shared: Administered, method: str, path: str, options: dict[str, Any], status: int, text: str
 ) -> None:
@@ -262,8 +267,9 @@ def test_what_was_done_is_in_the_audit_log_with_user_and_address(served: Adminis
     served.refused("DELETE", "/destinations/queue/nothing", 404)
     rows = [row for row in served.audited() if row["event"] == "admin" and row.get("service") == "httpadmin"]
     assert [(row["user"], row["result"], row["what"].split("(")[0]) for row in rows] == [
-        ("root", "ok", "create_destination"), ("root", "refused", "destroy_destination"),
-    ]  # fmt: skip
+        ("root", "ok", "create_destination"),
+        ("root", "refused", "destroy_destination"),
+    ]
     assert all(row["address"].startswith("127.0.0.1:") for row in rows)
 
 
@@ -272,8 +278,10 @@ def test_a_definition_that_is_not_there_is_not_found_and_one_that_is_referred_to
     shared: Administered, kind: str
 ) -> None:
     path = {"policy": "/policies/none"}.get(kind, f"/{kind}s/none")
-    asked = [("PATCH", {"json": {"changes": {"maxNumMsgs": 5} if kind != "quota" else {"MessagesMaximum": 5}}}),
-             ("DELETE", {})]  # fmt: skip
+    asked = [
+        ("PATCH", {"json": {"changes": {"maxNumMsgs": 5} if kind != "quota" else {"MessagesMaximum": 5}}}),
+        ("DELETE", {}),
+    ]
     if kind != "template":
         asked.append(("GET", {}))
     for method, options in asked:
@@ -387,12 +395,17 @@ def test_over_tls_the_same(tmp_path: Path) -> None:
     authority.issue("key.pem")
     with ExitStack() as opened:
         served = Administered(
-            tmp_path, opened,
-            **{"imq.service.activelist": "httpsadmin", "imq.keystore.file.dirpath": str(tmp_path),
-               "imq.keystore.file.name": "key.pem"},
-        )  # fmt: skip
+            tmp_path,
+            opened,
+            **{
+                "imq.service.activelist": "httpsadmin",
+                "imq.keystore.file.dirpath": str(tmp_path),
+                "imq.keystore.file.name": "key.pem",
+            },
+        )
         client = served.client(
-            "root", base_url=f"https://localhost:{served.ports['httpsadmin']}",
+            "root",
+            base_url=f"https://localhost:{served.ports['httpsadmin']}",
             verify=client_context(trust=authority.file),
         )
         assert client.get("/destinations").json()["rows"][0]["name"] == "mq.sys.dmq"
@@ -406,12 +419,33 @@ def test_schemathesis_finds_nothing_that_the_description_does_not_say(served: Ad
     """As for messages. Left out are brokers by name, which a loopback refuses with 501 and 503."""
     report = subprocess.run(
         [
-            sys.executable, "-m", "schemathesis.cli", "run", f"{served.url}/openapi.json", "--auth", "root:secret",
-            "--max-examples", "3", "--seed", "7", "--workers", "1", "--phases", "examples,coverage,fuzzing",
-            "--no-color", "--request-timeout", "30", "--exclude-checks", "positive_data_acceptance",
-            "--exclude-path-regex", "^/brokers",
+            sys.executable,
+            "-m",
+            "schemathesis.cli",
+            "run",
+            f"{served.url}/openapi.json",
+            "--auth",
+            "root:secret",
+            "--max-examples",
+            "3",
+            "--seed",
+            "7",
+            "--workers",
+            "1",
+            "--phases",
+            "examples,coverage,fuzzing",
+            "--no-color",
+            "--request-timeout",
+            "30",
+            "--exclude-checks",
+            "positive_data_acceptance",
+            "--exclude-path-regex",
+            "^/brokers",
         ],
-        capture_output=True, text=True, timeout=500, cwd=tmp_path, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=500,
+        cwd=tmp_path,
+        check=False,
+    )
     assert report.returncode == 0, report.stdout[-6000:] + report.stderr[-2000:]
-

@@ -27,9 +27,12 @@ from tests.unit.services.test_metrics_http import Broker
 
 PAGE: Final = "https://app.example"
 FOREIGN: Final[tuple[dict[str, str], ...]] = (
-    {"origin": "https://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"},
-    {"sec-fetch-site": "same-site"}, {"origin": "https://evil.example", "sec-fetch-site": "cross-site"},
-)  # fmt: skip
+    {"origin": "https://evil.example"},
+    {"origin": "null"},
+    {"sec-fetch-site": "cross-site"},
+    {"sec-fetch-site": "same-site"},
+    {"origin": "https://evil.example", "sec-fetch-site": "cross-site"},
+)
 MESSAGES: Final[dict[str, tuple[str, str, dict[str, Any]]]] = {
     "send": ("POST", "/queues/q/messages", {"json": {"body": "evil"}}),
     "publish": ("POST", "/topics/t/messages", {"json": {"body": "evil"}}),
@@ -108,8 +111,9 @@ def test_a_page_of_another_site_opens_no_web_socket(doors: Doors, headers: dict[
 @pytest.mark.parametrize("user", ["ann", "root"])
 def test_own_pages_and_those_that_a_property_names_may_ask(doors: Doors, user: str) -> None:
     client, path = {
-        "ann": (doors.ann, "/queues/other/messages"), "root": (doors.root, "/destinations/queue/other/pause")
-    }[user]  # fmt: skip
+        "ann": (doors.ann, "/queues/other/messages"),
+        "root": (doors.root, "/destinations/queue/other/pause"),
+    }[user]
     body = {"body": 1} if user == "ann" else {"which": "producers"}
     doors.ann.post("/queues/other/messages", json={"body": 0})
     own = {"origin": str(client.base_url).rstrip("/"), "sec-fetch-site": "same-origin"}
@@ -160,22 +164,28 @@ ASKS: Final = {"ann": b"/queues/q/messages", "root": b"/destinations", "scraper"
         (b"GET /health HTTP/1.1\r\n" + HOST + HEAD + HEAD + b"\r\n", 400, "authorization twice"),
         (b"GET /health HTTP/1.1\r\n" + HOST + HOST + HEAD + b"\r\n", 400, "host twice"),
         (b"GET /health HTTP/1.1\r\n" + HEAD + b"\r\n", 400, "no header host"),
-        (b"POST /queues/q/messages HTTP/1.1\r\n" + HEAD + b"Content-Type: application/json\r\nContent-Length: 10\r\n"
-         b'\r\n{"body":1}', 400, "no header host"),
+        (
+            b"POST /queues/q/messages HTTP/1.1\r\n" + HEAD + b"Content-Type: application/json\r\nContent-Length: 10\r\n"
+            b'\r\n{"body":1}',
+            400,
+            "no header host",
+        ),
         (b"GET /health HTTP/2.0\r\n" + HOST + HEAD + b"\r\n", 505, "HTTP/2.0"),
         (b"GET /health HTTP/1.1\r\n" + HOST + b"X: " + b"y" * 20_000 + b"\r\n\r\n", 431, "bytes of"),
         (b"GET /health HTTP/1.1\r\n" + HOST + b"a: b\r\n" * 300 + b"\r\n", 431, "headers"),
         (b"\x16\x03\x01\x02\0\x01\0", 400, "no HTTP"),
     ],
-)  # fmt: skip
+)
 def test_a_head_that_is_not_right_is_refused_as_every_request_is(
     doors: Doors, user: str, request_bytes: bytes, status: int, told: str
 ) -> None:
     health = HEALTH[user]
     found, head, body = doors.said(user, request_bytes.replace(b"/health", health))
     assert (found, b"content-type: application/problem+json" in head, b"connection: close" in head) == (
-        status, True, True,
-    )  # fmt: skip
+        status,
+        True,
+        True,
+    )
     problem = json.loads(body)
     assert (problem["status"], told in problem["detail"]) == (status, True), problem
     assert doors.said(user, b"GET " + health + b" HTTP/1.0\r\nConnection: close\r\n\r\n")[0] == 200, "1.0 has no Host"
@@ -193,7 +203,7 @@ def test_a_head_that_is_not_right_is_refused_as_every_request_is(
         (b"GET /asks", b"Authorization: Bearer x\r\n", 401, b"www-authenticate: "),
         (b"GET /asks", b"Authorization: Nonsense\r\n", 401, b"www-authenticate: "),
     ],
-)  # fmt: skip
+)
 def test_every_listener_refuses_in_the_same_words(
     doors: Doors, user: str, line: bytes, more: bytes, status: int, with_header: bytes
 ) -> None:
@@ -212,9 +222,13 @@ def test_every_listener_refuses_in_the_same_words(
 
 def test_head_is_get_without_the_body_and_get_changes_nothing(doors: Doors) -> None:
     for client, path in (
-        (doors.ann, "/queues/q/messages"), (doors.ann, "/health"), (doors.ann, "/openapi.json"),
-        (doors.root, "/destinations"), (doors.root, "/destinations/queue/q"), (doors.root, "/health/broker"),
-    ):  # fmt: skip
+        (doors.ann, "/queues/q/messages"),
+        (doors.ann, "/health"),
+        (doors.ann, "/openapi.json"),
+        (doors.root, "/destinations"),
+        (doors.root, "/destinations/queue/q"),
+        (doors.root, "/health/broker"),
+    ):
         head, get = client.head(path), client.get(path)
         assert (head.status_code, head.content) == (200, b""), path
         assert head.headers["content-type"] == get.headers["content-type"]
@@ -230,9 +244,10 @@ def test_head_is_get_without_the_body_and_get_changes_nothing(doors: Doors) -> N
 def test_what_is_asked_in_a_body_is_obeyed_or_refused(doors: Doors) -> None:
     doors.ann.post("/queues/three/messages", json=[{"body": n} for n in range(3)])
     for asked in (
-        {"json": {"max": 2, "lease_ms": 1000, "wait_ms": 2000}}, {"json": {"max": 2, "lease_ms": 1000}},
+        {"json": {"max": 2, "lease_ms": 1000, "wait_ms": 2000}},
+        {"json": {"max": 2, "lease_ms": 1000}},
         {"json": {"lease_ms": 1000}, "params": {"max": 2, "wait_ms": 2000}},
-    ):  # fmt: skip
+    ):
         answer = doors.ann.post("/queues/three/receive", **asked)  # type: ignore[arg-type]
         found = answer.json()
         assert (answer.status_code, len(found["messages"]), found["lease_ms"]) == (200, 2, 1000), found
@@ -240,10 +255,13 @@ def test_what_is_asked_in_a_body_is_obeyed_or_refused(doors: Doors) -> None:
         assert doors.ann.post("/queues/three/release", json={"receipts": receipts}).status_code == 200
     refusals: tuple[tuple[dict[str, Any], int, str], ...] = (
         ({"json": {"max": 2}, "params": {"max": 1}}, 400, "max is in the query and in the body"),
-        ({"json": {"maxx": 2}}, 400, "maxx"), ({"json": {"max": "2"}}, 400, "max"), ({"json": {"max": 0}}, 400, "max"),
-        ({"json": [1]}, 400, "body of the request"), ({"data": {"max": 2}}, 415, "application/json"),
+        ({"json": {"maxx": 2}}, 400, "maxx"),
+        ({"json": {"max": "2"}}, 400, "max"),
+        ({"json": {"max": 0}}, 400, "max"),
+        ({"json": [1]}, 400, "body of the request"),
+        ({"data": {"max": 2}}, 415, "application/json"),
         ({"content": b"{}"}, 415, "application/json"),
-    )  # fmt: skip
+    )
     for asked, status, told in refusals:
         answer = doors.ann.post("/queues/three/receive", **asked)
         assert (answer.status_code, told in answer.json()["detail"]) == (status, True), (asked, answer.text)
@@ -254,9 +272,10 @@ def test_what_is_asked_in_a_body_is_obeyed_or_refused(doors: Doors) -> None:
 
 @pytest.mark.parametrize("number", [str(1 << 64), str(-(1 << 63) - 1), "1" + "0" * 300], ids=["2^64", "low", "10^300"])
 @pytest.mark.parametrize(
-    "body", ['{"body": %s}', '{"body": {"a": ["12\\"", {"n": %s}]}}', '[{"body": 1}, {"body": %s}]'],
+    "body",
+    ['{"body": %s}', '{"body": {"a": ["12\\"", {"n": %s}]}}', '[{"body": 1}, {"body": %s}]'],
     ids=["alone", "within", "of an array"],
-)  # fmt: skip
+)
 def test_a_whole_number_that_would_lose_digits_is_refused(doors: Doors, body: str, number: str) -> None:
     answer = doors.ann.post(
         "/queues/numbers/messages", content=body % number, headers={"content-type": "application/json"}
@@ -282,9 +301,11 @@ def test_what_is_no_base64_is_named_as_json_names_it(doors: Doors, value: Any) -
 
 def test_who_may_not_is_told_so_and_who_is_unknown_is_asked(doors: Doors) -> None:
     for port, user, password, status in (
-        (doors.ports["root"], "ann", "secret", 403), (doors.ports["root"], "ann", "wrong", 401),
-        (doors.ports["ann"], "stranger", "secret", 403), (doors.ports["ann"], "nobody", "secret", 401),
-    ):  # fmt: skip
+        (doors.ports["root"], "ann", "secret", 403),
+        (doors.ports["root"], "ann", "wrong", 401),
+        (doors.ports["ann"], "stranger", "secret", 403),
+        (doors.ports["ann"], "nobody", "secret", 401),
+    ):
         client = doors.served.client(user, password, base_url=f"http://127.0.0.1:{port}")
         answer = client.get("/destinations" if port == doors.ports["root"] else "/queues/q/messages")
         assert (answer.status_code, "www-authenticate" in answer.headers) == (status, status == 401), answer.text

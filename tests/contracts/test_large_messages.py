@@ -24,8 +24,9 @@ from tests.contracts.handles import WAIT_S, LoopbackBroker, cut, until
 
 FACES = ("blocking", "sockets", "direct", "aio")
 NO_LIMITS: dict[str, object] = {
-    "imq__autocreate__destination__maxBytesPerMsg": -1, "imq__autocreate__destination__maxTotalMsgBytes": -1,
-}  # fmt: skip
+    "imq__autocreate__destination__maxBytesPerMsg": -1,
+    "imq__autocreate__destination__maxTotalMsgBytes": -1,
+}
 SIZE = LARGE_BODY_BYTES + 3 * PIECE_BYTES + 17
 
 
@@ -38,10 +39,14 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..
     made: list[LoopbackBroker] = []
 
     def open_one(**properties: object) -> LoopbackBroker:
-        made.append(LoopbackBroker(
-            tmp_path / f"store{len(made)}", request.param, raybroker__store__segment_bytes="1m",
-            **(NO_LIMITS | properties),
-        ))  # fmt: skip
+        made.append(
+            LoopbackBroker(
+                tmp_path / f"store{len(made)}",
+                request.param,
+                raybroker__store__segment_bytes="1m",
+                **(NO_LIMITS | properties),
+            )
+        )
         return made[-1]
 
     yield open_one

@@ -46,10 +46,16 @@ def test_a_user_has_the_groups_of_the_directory_and_not_groups_of_groups(rules: 
 
 @pytest.mark.parametrize(
     ("name", "password", "why"),
-    [("ann", "wrong", "wrong password"), ("nobody", "secret", "is unknown"), ("ann", "", "no password"),
-     ("*", "secret", "is unknown"), ("ann)(uid=*", "secret", "is unknown"), ("\0", "secret", "is unknown"),
-     (f"uid=ann,{PEOPLE}", "secret", "is unknown")],
-)  # fmt: skip
+    [
+        ("ann", "wrong", "wrong password"),
+        ("nobody", "secret", "is unknown"),
+        ("ann", "", "no password"),
+        ("*", "secret", "is unknown"),
+        ("ann)(uid=*", "secret", "is unknown"),
+        ("\0", "secret", "is unknown"),
+        (f"uid=ann,{PEOPLE}", "secret", "is unknown"),
+    ],
+)
 def test_who_is_not_let_in(rules: LdapRules, name: str, password: str, why: str) -> None:
     with pytest.raises(RefusedError, match=why):
         LdapRepository(rules).check(name, password)
@@ -100,9 +106,10 @@ def test_a_server_that_says_nothing_is_given_up(server: Directory, rules: LdapRu
 def test_rules_that_cannot_be_right() -> None:
     good = LdapRules((("h", 1),), "b")
     for wrong, told in (
-        (replace(good, base=""), "ldap.base"), (replace(good, principal="p"), "has no password"),
+        (replace(good, base=""), "ldap.base"),
+        (replace(good, principal="p"), "has no password"),
         (replace(good, grpsearch=True), "grpbase"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(ConfigError, match=told):
             LdapRepository(wrong)
     assert servers_of("a ldaps://b:7", tls=True) == (("a", 636), ("b", 7))
@@ -118,10 +125,16 @@ def test_users_of_the_directory_come_in_and_administrators_administer(
     (tmp_path / "passfile").write_text(f"{ldap}password={PRINCIPAL_PASSWORD}\n")
     (tmp_path / "passfile").chmod(0o600)
     properties: dict[str, Any] = {
-        "imq.authentication.type": "basic", "imq.authentication.basic.user_repository": "ldap",
-        "imq.passfile.enabled": "true", f"{ldap}server": server.address, f"{ldap}base": PEOPLE,
-        f"{ldap}principal": PRINCIPAL, f"{ldap}grpsearch": "true", f"{ldap}grpbase": GROUPS, f"{ldap}timeout": 2,
-    }  # fmt: skip
+        "imq.authentication.type": "basic",
+        "imq.authentication.basic.user_repository": "ldap",
+        "imq.passfile.enabled": "true",
+        f"{ldap}server": server.address,
+        f"{ldap}base": PEOPLE,
+        f"{ldap}principal": PRINCIPAL,
+        f"{ldap}grpsearch": "true",
+        f"{ldap}grpbase": GROUPS,
+        f"{ldap}timeout": 2,
+    }
     with ExitStack() as opened:
         outside = Outside(tmp_path, opened, **properties)
         outside.connect("ann", "admin").admin().create_destination("queue", "q")

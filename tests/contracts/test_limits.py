@@ -340,13 +340,17 @@ def test_a_producer_beyond_the_limit_is_refused_and_leaves_no_trace(broker: Loop
         ("queue", {"sharedConsumerFlowLimit": 1}, "sharedConsumerFlowLimit"),
         ("topic", {"maxNumActiveConsumers": 1}, "maxNumActiveConsumers"),
         ("topic", {"localDeliveryPreferred": True}, "localDeliveryPreferred"),
-        ("queue", {"redeliveryLimit": -2}, "redeliveryLimit"), ("queue", {"priorityOverride": 10}, "0 to 9"),
-        ("queue", {"expirationPolicy": "Burn"}, "Discard"), ("queue", {"deliveryModeOverride": "Fast"}, "Persistent"),
-        ("queue", {"redeliveryBackoffPercent": 99}, "100"), ("queue", {"errorDestination": "a b"}, "blank"),
-        ("topic", {"duplicateIdsMax": 0}, "duplicateIdsMax"), ("queue", {"template": "absent"}, "absent"),
+        ("queue", {"redeliveryLimit": -2}, "redeliveryLimit"),
+        ("queue", {"priorityOverride": 10}, "0 to 9"),
+        ("queue", {"expirationPolicy": "Burn"}, "Discard"),
+        ("queue", {"deliveryModeOverride": "Fast"}, "Persistent"),
+        ("queue", {"redeliveryBackoffPercent": 99}, "100"),
+        ("queue", {"errorDestination": "a b"}, "blank"),
+        ("topic", {"duplicateIdsMax": 0}, "duplicateIdsMax"),
+        ("queue", {"template": "absent"}, "absent"),
         ("queue", {"timeToLiveOverride": -2}, "timeToLiveOverride"),
     ],
-)  # fmt: skip
+)
 def test_attributes_of_the_other_type_and_values_out_of_bounds_are_refused(
     broker: LoopbackBroker, kind: str, attributes: dict[str, Any], word: str
 ) -> None:

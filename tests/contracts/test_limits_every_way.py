@@ -272,20 +272,28 @@ def patient_stomp(limited: Limited) -> list[str]:
 
 PATIENT: Final = {"rest": patient_rest, "stomp": patient_stomp}
 CLIENTS: Final = {
-    "send": sent, "async": sent_async, "many": sent_many, "non-persistent": sent_without_waiting,
-    "transaction": committed, "xa": committed_xa, "delayed": delayed, "rest": by_rest, "stomp": by_stomp,
-}  # fmt: skip
+    "send": sent,
+    "async": sent_async,
+    "many": sent_many,
+    "non-persistent": sent_without_waiting,
+    "transaction": committed,
+    "xa": committed_xa,
+    "delayed": delayed,
+    "rest": by_rest,
+    "stomp": by_stomp,
+}
 BROKERS: Final = {"scheduled": scheduled, "moved": moved, "imported": imported, "retried": retried, "died": died}
 GATEWAYS: Final = ("rest", "stomp")
 WAYS: Final = {**CLIENTS, **BROKERS}
 TABLE: Final = [
     (limit, behaviour, way)
-    for limit in LIMITS for behaviour in BEHAVIOURS for way in WAYS
+    for limit in LIMITS
+    for behaviour in BEHAVIOURS
+    for way in WAYS
     if behaviour != "FLOW_CONTROL" or way in BROKERS or way in GATEWAYS
     if limit != "quota" or behaviour == "REJECT_NEWEST"
-]  # fmt: skip
+]
 """A quota refuses, whatever the queue does at its own limits."""
-
 
 
 @pytest.fixture(scope="module")
@@ -336,8 +344,9 @@ def test_who_is_held_over_a_gateway_is_answered_when_there_is_room(limited: Limi
 
 
 TRANSACTIONS: Final = {
-    "transaction": lambda limited: local_transactions(limited, limited.patient), "xa": branches,
-}  # fmt: skip
+    "transaction": lambda limited: local_transactions(limited, limited.patient),
+    "xa": branches,
+}
 
 
 @pytest.mark.parametrize("limit", ["count", "bytes", "policy"])

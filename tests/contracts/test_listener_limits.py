@@ -40,9 +40,15 @@ def opened() -> Iterator[ExitStack]:
 
 
 def doors(folder: Path, opened: ExitStack, *services: str, **more: Any) -> AllDoors:
-    made = AllDoors(folder, opened, services or ("jms", "admin"), **{
-        "raybroker.service.address_arriving_max": ARRIVING, **more,
-    })  # fmt: skip
+    made = AllDoors(
+        folder,
+        opened,
+        services or ("jms", "admin"),
+        **{
+            "raybroker.service.address_arriving_max": ARRIVING,
+            **more,
+        },
+    )
     opened.callback(lambda: _clean(made))
     return made
 
@@ -77,8 +83,12 @@ def test_many_logins_in_one_write_are_one_attempt_and_their_answers_are_bounded(
         while True:
             frames.append(stranger.frame())
     assert len(frames) <= REQUESTS_UNKNOWN_MAX + 1
-    until(lambda: any(f"more than {REQUESTS_UNKNOWN_MAX} requests" in line for line in made.faults.refusals) or
-          any("(1 in a row)" in line for line in made.faults.refusals))
+    until(
+        lambda: (
+            any(f"more than {REQUESTS_UNKNOWN_MAX} requests" in line for line in made.faults.refusals)
+            or any("(1 in a row)" in line for line in made.faults.refusals)
+        )
+    )
     assert not any("(2 in a row)" in line for line in made.faults.refusals), "one connection is good for one login"
     made.serves("jms")
 
@@ -88,8 +98,10 @@ def test_who_is_refused_a_certificate_begins_no_other_login_behind_it(tmp_path: 
     stranger = made.raw()
     first = ScramClient("ann", PASSWORD, "n" * 24).first()
     stranger.send(
-        OPEN, wire.call(1, "certify", {}), wire.call(2, "login", {"mechanism": "digest", "first": first}),
-    )  # fmt: skip
+        OPEN,
+        wire.call(1, "certify", {}),
+        wire.call(2, "login", {"mechanism": "digest", "first": first}),
+    )
     with pytest.raises(ValueError, match="has shown no certificate"):
         stranger.answer(1)
     with pytest.raises((ValueError, EOFError, ConnectionError), match=r"begun already|^$|reset"):
@@ -98,9 +110,7 @@ def test_who_is_refused_a_certificate_begins_no_other_login_behind_it(tmp_path: 
 
 
 @pytest.mark.parametrize("limit", ["address", "user"])
-def test_of_many_logins_that_have_begun_no_more_come_in_than_may(
-    tmp_path: Path, opened: ExitStack, limit: str
-) -> None:
+def test_of_many_logins_that_have_begun_no_more_come_in_than_may(tmp_path: Path, opened: ExitStack, limit: str) -> None:
     made = doors(tmp_path, opened, **{f"raybroker.service.{limit}_connections_max": 2})
     begun = []
     for _ in range(ARRIVING - 2):
@@ -143,13 +153,21 @@ def test_who_stops_half_way_is_bounded_by_address_and_ended_and_others_come_in(
 def test_who_dribbles_is_ended_in_time(tmp_path: Path, opened: ExitStack, listener: str) -> None:
     """A byte now and then is no progress: the time is for the whole of a login, or of headers."""
     services = () if listener == "metrics" else (listener,)
-    made = doors(tmp_path, opened, *services, **{
-        "raybroker.handshake.timeout_ms": 500, "raybroker.http.headers_timeout": 1,
-    })  # fmt: skip
+    made = doors(
+        tmp_path,
+        opened,
+        *services,
+        **{
+            "raybroker.handshake.timeout_ms": 500,
+            "raybroker.http.headers_timeout": 1,
+        },
+    )
     if listener == "metrics":
         made.endpoint._server.guard.headers_s = 1.0
     said = {
-        "jms": OPEN + b"\x20\x00\x00\x00\x01", "ssljms": HALF_HELLO, "stomp": b"CONNECT\n" + b"a:b\n" * 1000,
+        "jms": OPEN + b"\x20\x00\x00\x00\x01",
+        "ssljms": HALF_HELLO,
+        "stomp": b"CONNECT\n" + b"a:b\n" * 1000,
     }.get(listener, b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 1000)
     one = made.keep(listener, tls=False, timeout=0.05)
 
@@ -165,10 +183,17 @@ def test_who_dribbles_is_ended_in_time(tmp_path: Path, opened: ExitStack, listen
 
 
 def test_a_header_of_a_request_that_is_too_large_is_the_settings(tmp_path: Path, opened: ExitStack) -> None:
-    made = doors(tmp_path, opened, "httpjms", "stomp", **{
-        "raybroker.http.headers_bytes_max": 2048, "raybroker.stomp.login_bytes_max": 512,
-        "raybroker.stomp.headers_bytes_max": 1024,
-    })  # fmt: skip
+    made = doors(
+        tmp_path,
+        opened,
+        "httpjms",
+        "stomp",
+        **{
+            "raybroker.http.headers_bytes_max": 2048,
+            "raybroker.stomp.login_bytes_max": 512,
+            "raybroker.stomp.headers_bytes_max": 1024,
+        },
+    )
     http = made.http()
     assert http.get("/health", headers={"x": "y" * 1024}).status_code == 200
     assert http.get("/health", headers={"x": "y" * 2048}).status_code in (400, 431)
@@ -262,12 +287,14 @@ def test_a_host_reads_nothing_from_who_does_not_read_and_ends_him(
     guest.ask("open_browser", handle=1, name="q", type="queue", selector=None)
     before = resident_bytes()
     data = {
-        "pings": wire.ping(1) * 5000, "requests": wire.call(9, "x" * 200, {}) * 200,
+        "pings": wire.ping(1) * 5000,
+        "requests": wire.call(9, "x" * 200, {}) * 200,
         "browsing": b"".join(
             wire.call(8, "open_browser", {"handle": n, "name": "q", "type": "queue", "selector": None})
-            + wire.call(9, "browse", {"handle": n, "max": 1000}) for n in range(2, 400)
+            + wire.call(9, "browse", {"handle": n, "max": 1000})
+            for n in range(2, 400)
         ),
-    }[what]  # fmt: skip
+    }[what]
     sent = flood(guest.socket, data)
     assert sent < 256 * MIB, "at some time nothing more is taken"
     assert resident_bytes() - before < GROWTH_MAX
@@ -327,9 +354,7 @@ def test_a_stomp_client_that_does_not_read_is_ended_and_others_get_what_it_held(
     made.serves("stomp")
 
 
-def test_pings_of_a_web_socket_whose_answers_nobody_reads_are_not_read(
-    tmp_path: Path, opened: ExitStack
-) -> None:
+def test_pings_of_a_web_socket_whose_answers_nobody_reads_are_not_read(tmp_path: Path, opened: ExitStack) -> None:
     made = doors(tmp_path, opened, "httpjms", **{"raybroker.service.unread_timeout": 2})
     one = made.keep("httpjms")
     one.sendall(UPGRADE)
@@ -470,9 +495,13 @@ def test_one_address_cannot_take_all_answers_of_the_port_mapper(tmp_path: Path, 
 def test_every_limit_of_a_listener_is_a_setting_that_says_what_it_bounds() -> None:
     names = {setting.name: setting for setting in settings_of("broker")}
     for name in (
-        "raybroker.service.arriving_max", "raybroker.service.address_arriving_max", "raybroker.service.unread_timeout",
-        "raybroker.service.keepalive", "raybroker.http.headers_bytes_max", "raybroker.stomp.frames_bytes_max",
-        "raybroker.metrics.address_connections_max", "raybroker.portmapper.address_connections_max",
-    ):  # fmt: skip
+        "raybroker.service.arriving_max",
+        "raybroker.service.address_arriving_max",
+        "raybroker.service.unread_timeout",
+        "raybroker.service.keepalive",
+        "raybroker.http.headers_bytes_max",
+        "raybroker.stomp.frames_bytes_max",
+        "raybroker.metrics.address_connections_max",
+        "raybroker.portmapper.address_connections_max",
+    ):
         assert len(names[name].help) > 20
-

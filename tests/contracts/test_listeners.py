@@ -61,8 +61,10 @@ def test_whatever_returns_a_coroutine_is_awaited(broker: LoopbackBroker, how: st
             await work(message)
 
     ways: dict[str, Callable[[Any], Any]] = {
-        "lambda": lambda message: work(*[message]), "partial": functools.partial(work), "object": Worker(),
-    }  # fmt: skip
+        "lambda": lambda message: work(*[message]),
+        "partial": functools.partial(work),
+        "object": Worker(),
+    }
     connection.session().consumer(name).on_message(ways[how])
     connection.session().producer(name).send("x")
     until(lambda: held(connection, name) == 0)
@@ -104,9 +106,18 @@ def test_what_cannot_handle_a_message_is_refused_at_once(broker: LoopbackBroker,
 
 
 @pytest.mark.parametrize(
-    "options", [{"retry_on": "ValueError"}, {"reject_on": int}, {"reject_on": (ValueError, 3)}, {"backoff": -1},
-                {"backoff": "1"}, {"backoff": (2, 1)}, {"backoff": True}, {"backoff": (1, 2, 3)}]
-)  # fmt: skip
+    "options",
+    [
+        {"retry_on": "ValueError"},
+        {"reject_on": int},
+        {"reject_on": (ValueError, 3)},
+        {"backoff": -1},
+        {"backoff": "1"},
+        {"backoff": (2, 1)},
+        {"backoff": True},
+        {"backoff": (1, 2, 3)},
+    ],
+)
 def test_rules_for_failures_that_cannot_be_are_refused(broker: LoopbackBroker, options: dict[str, Any]) -> None:
     consumer = broker.connect().session().consumer(broker.name())
     with pytest.raises(ConfigError, match=next(iter(options))):

@@ -47,8 +47,9 @@ def by_http(service: str) -> Callable[[Outside, str, str, str], str]:
         path = "/queues/q/messages" if service == "httpjms" else "/destinations"
         made = socket.create_connection((HERE, outside.ports[service]), timeout=60, source_address=(address, 0))
         with closing(made):
-            made.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Basic {given}\r\n\r\n"
-                         .encode())  # fmt: skip
+            made.sendall(
+                f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Basic {given}\r\n\r\n".encode()
+            )
             answer = b""
             while data := made.recv(65_536):
                 answer += data
@@ -101,9 +102,7 @@ def test_many_at_once_get_as_many_guesses_as_one_after_another(outside: Outside,
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_an_address_whose_logins_fail_is_refused_but_for_those_who_are_known_there(
-    outside: Outside, door: str
-) -> None:
+def test_an_address_whose_logins_fail_is_refused_but_for_those_who_are_known_there(outside: Outside, door: str) -> None:
     login = DOORS[door]
     user = "root" if door == "httpadmin" else "ann"
     assert login(outside, user, "secret", HERE) == ""
@@ -124,21 +123,32 @@ def open_login() -> bytes:
 
 
 SILENT: dict[str, tuple[str, bytes]] = {
-    "native": ("jms", b""), "native, half a preamble": ("jms", b"RB"), "native, logging in": ("jms", open_login()),
-    "stomp": ("stomp", b""), "stomp, half a frame": ("stomp", b"CONNECT\nlogin:ann\n"),
-    "httpjms": ("httpjms", b""), "httpadmin, half a head": ("httpadmin", b"GET / HTTP/1.1\r\n"),
-}  # fmt: skip
+    "native": ("jms", b""),
+    "native, half a preamble": ("jms", b"RB"),
+    "native, logging in": ("jms", open_login()),
+    "stomp": ("stomp", b""),
+    "stomp, half a frame": ("stomp", b"CONNECT\nlogin:ann\n"),
+    "httpjms": ("httpjms", b""),
+    "httpadmin, half a head": ("httpadmin", b"GET / HTTP/1.1\r\n"),
+}
 
 
 @pytest.mark.parametrize("what", SILENT)
 def test_silent_connections_of_many_addresses_keep_nobody_out(tmp_path: Path, what: str) -> None:
     service, said = SILENT[what]
     with ExitStack() as opened:
-        outside = Outside(tmp_path, opened, **{
-            "imq.service.activelist": "jms,stomp,httpjms,httpadmin", "raybroker.handshake.timeout_ms": 60_000,
-            "raybroker.service.arriving_max": 16, "raybroker.service.address_arriving_max": 4,
-            "raybroker.http.connections_max": 16, "raybroker.http.address_connections_max": 4,
-        })  # fmt: skip
+        outside = Outside(
+            tmp_path,
+            opened,
+            **{
+                "imq.service.activelist": "jms,stomp,httpjms,httpadmin",
+                "raybroker.handshake.timeout_ms": 60_000,
+                "raybroker.service.arriving_max": 16,
+                "raybroker.service.address_arriving_max": 4,
+                "raybroker.http.connections_max": 16,
+                "raybroker.http.address_connections_max": 4,
+            },
+        )
         door = "native" if service == "jms" else service
         for round_ in range(3):
             for number in range(20):

@@ -50,7 +50,10 @@ class Provider:
         given = {"sub": "ann", "iss": ISSUER, "aud": AUDIENCE, "exp": now + 60, "groups": ["user"], **claims}
         told = {name: value for name, value in given.items() if value is not None}
         return jwt.encode(
-            told, self.keys[key], "RS256" if key == "rsa" else "EdDSA", headers={"kid": key}  # type: ignore[arg-type]
+            told,
+            self.keys[key],
+            "RS256" if key == "rsa" else "EdDSA",
+            headers={"kid": key},  # type: ignore[arg-type]
         )
 
 
@@ -76,9 +79,11 @@ def by_token(outside: Outside, token: Any, service: str = "jms") -> Any:
 
 
 TOKENS = {
-    "imq.authentication.type": "token,digest", "raybroker.authentication.token.issuer": ISSUER,
-    "raybroker.authentication.token.audience": AUDIENCE, "raybroker.authentication.token.leeway": 0,
-}  # fmt: skip
+    "imq.authentication.type": "token,digest",
+    "raybroker.authentication.token.issuer": ISSUER,
+    "raybroker.authentication.token.audience": AUDIENCE,
+    "raybroker.authentication.token.leeway": 0,
+}
 
 
 # ---- S-03: basic and digest
@@ -112,10 +117,13 @@ def test_a_service_may_differ_from_the_others(make: Make, tmp_path: Path) -> Non
     outside.connect("ann")
     outside.connect("root", "admin").admin().list_destinations()
     with pytest.raises(ConfigError, match=r"imq\.jms\.authentication\.type='md5': it is one or several of digest"):
-        rb.loopback(properties={
-            "imq.service.activelist": "jms", "raybroker.security.dir": str(tmp_path),
-            "imq.jms.authentication.type": "md5",
-        })  # fmt: skip
+        rb.loopback(
+            properties={
+                "imq.service.activelist": "jms",
+                "raybroker.security.dir": str(tmp_path),
+                "imq.jms.authentication.type": "md5",
+            }
+        )
 
 
 def test_wrong_passwords_lock_a_user_out_also_with_basic(make: Make) -> None:
@@ -168,10 +176,17 @@ def test_a_token_is_taken_over_http_for_messages_and_for_administration(
 
 @pytest.mark.parametrize(
     ("claims", "reason"),
-    [({"exp": 1}, "expired"), ({"exp": None}, "missing the \"exp\""), ({"aud": "other"}, "Audience"),
-     ({"iss": "other"}, "issuer"), ({"nbf": 1 << 33}, "not yet valid"), ({"sub": None}, "missing the \"sub\""),
-     ({"sub": "a\nb"}, "no user's name"), ({"groups": 7}, "no list")],
-)  # fmt: skip
+    [
+        ({"exp": 1}, "expired"),
+        ({"exp": None}, 'missing the "exp"'),
+        ({"aud": "other"}, "Audience"),
+        ({"iss": "other"}, "issuer"),
+        ({"nbf": 1 << 33}, "not yet valid"),
+        ({"sub": None}, 'missing the "sub"'),
+        ({"sub": "a\nb"}, "no user's name"),
+        ({"groups": 7}, "no list"),
+    ],
+)
 def test_a_token_that_is_not_good_lets_nobody_in(
     make: Make, provider: Provider, caplog: pytest.LogCaptureFixture, claims: dict[str, Any], reason: str
 ) -> None:
@@ -227,9 +242,7 @@ def test_who_a_connection_is_for_is_said_once(make: Make, provider: Provider) ->
 
 
 def test_limits_of_a_user_and_of_an_address(make: Make) -> None:
-    outside = make(
-        raybroker__service__user_connections_max=2, raybroker__service__address_connections_max=3
-    )
+    outside = make(raybroker__service__user_connections_max=2, raybroker__service__address_connections_max=3)
     first, _ = outside.connect("ann"), outside.connect("ann")
     with pytest.raises(ResourceAllocationError, match=r"'ann' has 2 clients .*user_connections_max"):
         outside.connect("ann")
@@ -268,16 +281,22 @@ def test_the_audit_log_says_who_did_what_and_how_it_went(make: Make, tmp_path: P
         bob.producer("fresh").send("x")
     with pytest.raises(SecurityError):
         rb.connect(outside.url(), username="ann", password=PLANTED)
-    outside.admin.destroy_connection(next(
-        row["id"] for row in outside.admin.list_connections() if row["user"] == "bob"
-    ))  # fmt: skip
+    outside.admin.destroy_connection(
+        next(row["id"] for row in outside.admin.list_connections() if row["user"] == "bob")
+    )
     until(lambda: ("closed", "ok", "bob") in events(tmp_path))
     found = events(tmp_path)
     inside = "(in the Ray cluster)"
     for wanted in (
-        ("start", "ok", ""), ("login", "ok", "root"), ("admin", "ok", "root"), ("admin", "refused", "root"),
-        ("admin", "ok", inside), ("login", "ok", "bob"), ("denied", "refused", "bob"), ("login", "refused", "ann"),
-    ):  # fmt: skip
+        ("start", "ok", ""),
+        ("login", "ok", "root"),
+        ("admin", "ok", "root"),
+        ("admin", "refused", "root"),
+        ("admin", "ok", inside),
+        ("login", "ok", "bob"),
+        ("denied", "refused", "bob"),
+        ("login", "refused", "ann"),
+    ):
         assert wanted in found, wanted
     assert found.count(("denied", "refused", "bob")) == 2, "one by the host, one by the broker"
     rows = lines(tmp_path)

@@ -18,9 +18,14 @@ COUNT = 1500
 @pytest.fixture(scope="module")
 def outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outside]:
     with ExitStack() as opened:
-        made = Outside(tmp_path_factory.mktemp("lists"), opened, **{
-            "imq.service.activelist": "jms,admin,httpadmin", "imq.autocreate.queue": True,
-        })  # fmt: skip
+        made = Outside(
+            tmp_path_factory.mktemp("lists"),
+            opened,
+            **{
+                "imq.service.activelist": "jms,admin,httpadmin",
+                "imq.autocreate.queue": True,
+            },
+        )
         session = made.inside.session()
         for number in range(COUNT):
             session.producer(f"{'long.name.' * 20}{number}")

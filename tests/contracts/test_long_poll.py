@@ -39,9 +39,14 @@ class OverHttp(Outside):
 
     def connect(self, *, started: bool = True, client_id: str | None = None, **attributes: Any) -> Any:  # type: ignore[override]
         connection = rb.connect(
-            self.url, username="ann", password="secret", client_id=client_id, trust=self.authority.file,
-            **self.carrier, **attributes,
-        )  # fmt: skip
+            self.url,
+            username="ann",
+            password="secret",
+            client_id=client_id,
+            trust=self.authority.file,
+            **self.carrier,
+            **attributes,
+        )
         self._opened.callback(connection.close)
         connection.admin = self.inside.admin  # type: ignore[method-assign]
         if started:

@@ -42,7 +42,7 @@ def test_a_check_warns_and_names_the_property(tmp_path: Path, given: dict[str, s
         for verb in ("check_broker", "check_services"):
             found = warned(rig, verb)
             assert set(found) == {"b1", "b2"}
-            (name, value), = given.items()
+            ((name, value),) = given.items()
             assert f"{name}={value}" in found["b1"]
             assert f"b2 ({ELSEWHERE})" in found["b1"]
         rig.stop("b2")

@@ -52,7 +52,7 @@ def test_messages_move_with_their_ids_and_headers(broker: LoopbackBroker) -> Non
     found = take(connection.session().consumer(target), 2)
     assert [(m.id, m.body, m.properties, m.redelivered) for m in found] == [
         (ids[n], n, {"n": n}, False) for n in (4, 5)
-    ]  # fmt: skip
+    ]
     assert held(connection, name) == 4
     assert connection.admin().move_messages("queue", name, target) == 4
     assert held(connection, name) == 0

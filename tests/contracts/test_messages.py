@@ -19,10 +19,17 @@ from tests.contracts.handles import DMQ, LoopbackBroker, bodies, create, nothing
 @pytest.mark.parametrize(
     ("body", "body_type"),
     [
-        ("text", "text"), (b"bytes", "bytes"), ({"a": 1}, "map"), ([1, "2"], "stream"), (5, "object"), (1.5, "object"),
-        (None, "object"), (True, "object"), ({1: "not a map's key"}, "object"),
+        ("text", "text"),
+        (b"bytes", "bytes"),
+        ({"a": 1}, "map"),
+        ([1, "2"], "stream"),
+        (5, "object"),
+        (1.5, "object"),
+        (None, "object"),
+        (True, "object"),
+        ({1: "not a map's key"}, "object"),
     ],
-)  # fmt: skip
+)
 def test_a_body_has_the_type_that_it_was_sent_with(broker: LoopbackBroker, body: Any, body_type: str) -> None:
     """R-17: Text, Bytes, Map, Stream, Object"""
     session, name = broker.connect().session(), broker.name()
@@ -140,15 +147,38 @@ def test_a_connection_to_a_broker_in_its_own_process_has_no_threshold(broker: Lo
 # ---- properties (R-16) -----------------------------------------------------------------------------------------------
 
 READ: list[tuple[Any, str, Any]] = [
-    (True, "boolean", True), (True, "string", "true"), ("true", "boolean", True), ("TRUE", "boolean", True),
-    ("no", "boolean", False), (None, "boolean", False), (5, "byte", 5), (5, "long", 5), ("7", "int", 7),
-    (-129, "short", -129), (5, "string", "5"), (1.5, "double", 1.5), (1.5, "float", 1.5), ("2.5", "double", 2.5),
-    (1.5, "string", "1.5"), (None, "string", None), ("word", "string", "word"),
-]  # fmt: skip
+    (True, "boolean", True),
+    (True, "string", "true"),
+    ("true", "boolean", True),
+    ("TRUE", "boolean", True),
+    ("no", "boolean", False),
+    (None, "boolean", False),
+    (5, "byte", 5),
+    (5, "long", 5),
+    ("7", "int", 7),
+    (-129, "short", -129),
+    (5, "string", "5"),
+    (1.5, "double", 1.5),
+    (1.5, "float", 1.5),
+    ("2.5", "double", 2.5),
+    (1.5, "string", "1.5"),
+    (None, "string", None),
+    ("word", "string", "word"),
+]
 REFUSED: list[tuple[Any, str]] = [
-    (128, "byte"), (1 << 15, "short"), (1 << 31, "int"), (1.5, "int"), ("x", "int"), (None, "int"), (True, "int"),
-    (5, "boolean"), (5, "double"), (1.5, "boolean"), ("x", "double"), (None, "double"),
-]  # fmt: skip
+    (128, "byte"),
+    (1 << 15, "short"),
+    (1 << 31, "int"),
+    (1.5, "int"),
+    ("x", "int"),
+    (None, "int"),
+    (True, "int"),
+    (5, "boolean"),
+    (5, "double"),
+    (1.5, "boolean"),
+    ("x", "double"),
+    (None, "double"),
+]
 
 
 def test_properties_are_read_as_the_types_they_convert_to(broker: LoopbackBroker) -> None:

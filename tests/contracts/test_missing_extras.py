@@ -28,12 +28,17 @@ found = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *of: None if name.partition(".")[0] in blocked else found(name, *of)
 sys.meta_path.insert(0, Absent())
 """
-COMMAND: Final = BLOCKING + """
+COMMAND: Final = (
+    BLOCKING
+    + """
 sys.argv = ["raybroker", *sys.argv[2:]]
 from raybroker.cli.main import main
 main()
 """
-CALL: Final = BLOCKING + """
+)
+CALL: Final = (
+    BLOCKING
+    + """
 import raybroker as rb
 try:
     exec(sys.argv[2])
@@ -41,6 +46,7 @@ except (ModuleNotFoundError, rb.errors.BrokerError) as error:
     print(error, file=sys.stderr)
     sys.exit(1)
 """
+)
 SERVED: Final = """rb.loopback(properties={
     "imq.service.activelist": "%s", "imq.portmapper.port": 0, "imq.hostname": "127.0.0.1",
     "raybroker.security.dir": ".", **%s})"""
@@ -75,7 +81,7 @@ COMMANDS: Final = [
     ("sqlalchemy", "sql", ["dbmgr", "create", "tbl", "--config", "cluster.toml"]),
     ("sqlalchemy", "sql", ["dbmgr", "create", "sharecc_tbl", "--config", "cluster.toml"]),
     ("argon2", "login", ["usermgr", "add", "-u", "ann", "--passfile", "pw", "--hash", "argon2"]),
-]  # fmt: skip
+]
 CALLS: Final = [
     ("ray", "server", "rb.start()"),
     ("ray", "server", "rb.connect()"),
@@ -94,7 +100,7 @@ CALLS: Final = [
     ("ldap3", "ldap", SERVED % ("jms", LDAP)),
     ("jwt", "login", SERVED % ("jms", {"imq.authentication.type": "token"})),
     ("websockets", "http", "rb.connect('http://127.0.0.1:1/', username='a', password='b')"),
-]  # fmt: skip
+]
 
 
 def said(folder: Path, program: str, *words: str) -> tuple[int, str]:
@@ -102,9 +108,14 @@ def said(folder: Path, program: str, *words: str) -> tuple[int, str]:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "RAYBROKER_"))}
     environment |= {"HOME": str(folder), "XDG_STATE_HOME": str(folder), "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(
-        [sys.executable, "-c", program, *words], capture_output=True, text=True, timeout=120, cwd=folder,
-        env=environment, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", program, *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=folder,
+        env=environment,
+        check=False,
+    )
     return done.returncode, done.stderr
 
 

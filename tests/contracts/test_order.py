@@ -185,8 +185,9 @@ def test_with_the_sweep_off_an_expired_message_goes_when_it_is_touched(make_brok
 def test_a_destination_can_force_the_time_to_live(broker: LoopbackBroker) -> None:
     """W-64"""
     connection = broker.connect()
-    short, never = create(connection, broker.name(), timeToLiveOverride=1), create(
-        connection, broker.name(), timeToLiveOverride=0
+    short, never = (
+        create(connection, broker.name(), timeToLiveOverride=1),
+        create(connection, broker.name(), timeToLiveOverride=0),
     )
     session = connection.session()
     session.producer(short).send("x", ttl_ms=60_000)

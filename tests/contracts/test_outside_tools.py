@@ -40,10 +40,23 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AllDoors]:
 
 def s_client(doors: AllDoors, listener: str, *more: str, said: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        ["openssl", "s_client", "-connect", f"127.0.0.1:{doors.ports[listener]}", "-CAfile",
-         str(doors.authority.file), "-verify_return_error", "-servername", "localhost", *more],
-        input=said, capture_output=True, timeout=60, check=False,
-    )  # fmt: skip
+        [
+            "openssl",
+            "s_client",
+            "-connect",
+            f"127.0.0.1:{doors.ports[listener]}",
+            "-CAfile",
+            str(doors.authority.file),
+            "-verify_return_error",
+            "-servername",
+            "localhost",
+            *more,
+        ],
+        input=said,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
 
 
 @needs_openssl
@@ -68,9 +81,11 @@ def test_nobody_renegotiates_and_garbage_behind_the_handshake_ends_the_connectio
     doors: AllDoors, listener: str
 ) -> None:
     with subprocess.Popen(
-        ["openssl", "s_client", "-connect", f"127.0.0.1:{doors.ports[listener]}", "-tls1_2"], stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    ) as client:  # fmt: skip
+        ["openssl", "s_client", "-connect", f"127.0.0.1:{doors.ports[listener]}", "-tls1_2"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    ) as client:
         assert client.stdin is not None
         assert client.stdout is not None
         for line in client.stdout:
@@ -103,8 +118,10 @@ def curl(doors: AllDoors, *arguments: str, check: bool = True) -> tuple[int, str
     """(status, body)"""
     done = subprocess.run(
         ["curl", "-sS", "-m", "30", "--cacert", str(doors.authority.file), "-w", "\n%{http_code}", *arguments],
-        capture_output=True, text=True, check=check,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=check,
+    )
     body, _, status = done.stdout.rpartition("\n")
     return int(status or 0), body
 
@@ -191,8 +208,10 @@ def no_network() -> str:
         if shutil.which(tool) is None:
             return f"{tool} is not installed"
     tried = subprocess.run(
-        ["unshare", "--net", "ip", "link", "add", "rb0", "type", "veth", "peer", "name", "rb1"], capture_output=True,
-        text=True, check=False,
+        ["unshare", "--net", "ip", "link", "add", "rb0", "type", "veth", "peer", "name", "rb1"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return f"network namespaces are not permitted: {tried.stderr.strip()}" if tried.returncode else ""
 
@@ -209,9 +228,12 @@ class Elsewhere:
     def run(self, program: str, *arguments: str) -> str:
         """Standard output of a program of Python there."""
         done = subprocess.run(
-            self.command(sys.executable, "-c", program, *arguments), capture_output=True, text=True, timeout=120,
+            self.command(sys.executable, "-c", program, *arguments),
+            capture_output=True,
+            text=True,
+            timeout=120,
             check=False,
-        )  # fmt: skip
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -229,10 +251,12 @@ def elsewhere() -> Iterator[Elsewhere]:
         try:
             for command in (
                 ["ip", "link", "add", cable, "type", "veth", "peer", "name", "rbo", "netns", str(holder.pid)],
-                ["ip", "addr", "add", f"{INSIDE}/30", "dev", cable], ["ip", "link", "set", cable, "up"],
+                ["ip", "addr", "add", f"{INSIDE}/30", "dev", cable],
+                ["ip", "link", "set", cable, "up"],
                 made.command("ip", "addr", "add", f"{OUTSIDE}/30", "dev", "rbo"),
-                made.command("ip", "link", "set", "rbo", "up"), made.command("ip", "link", "set", "lo", "up"),
-            ):  # fmt: skip
+                made.command("ip", "link", "set", "rbo", "up"),
+                made.command("ip", "link", "set", "lo", "up"),
+            ):
                 subprocess.run(command, check=True, capture_output=True)
             yield made
         finally:
@@ -302,9 +326,14 @@ def test_from_another_network_passwords_in_clear_are_refused_and_the_rest_works(
 
 def test_an_attacker_elsewhere_keeps_nobody_here_out(tmp_path: Path, other: Elsewhere) -> None:
     with ExitStack() as opened:
-        doors = outside_doors(tmp_path, opened, **{
-            "raybroker.service.address_arriving_max": 16, "raybroker.handshake.timeout_ms": 30_000,
-        })  # fmt: skip
+        doors = outside_doors(
+            tmp_path,
+            opened,
+            **{
+                "raybroker.service.address_arriving_max": 16,
+                "raybroker.handshake.timeout_ms": 30_000,
+            },
+        )
         ports = [str(doors.ports[name]) for name in SERVICES]
         command = other.command(sys.executable, "-c", HALF, INSIDE, *ports)
         with subprocess.Popen(command, stdout=subprocess.PIPE) as attacker:
@@ -322,10 +351,16 @@ def test_an_attacker_elsewhere_keeps_nobody_here_out(tmp_path: Path, other: Else
 def test_a_machine_that_is_gone_without_a_word_is_noticed(tmp_path: Path, other: Elsewhere) -> None:
     """Its cable is pulled: no byte and no end comes any more. Pings find it at hosts, keep-alives at the service."""
     with ExitStack() as opened:
-        doors = outside_doors(tmp_path, opened, **{
-            "raybroker.service.keepalive": 1, "imq.ping.interval": 2, "raybroker.service.unread_timeout": 2,
-            "raybroker.service.advertised": INSIDE,
-        })  # fmt: skip
+        doors = outside_doors(
+            tmp_path,
+            opened,
+            **{
+                "raybroker.service.keepalive": 1,
+                "imq.ping.interval": 2,
+                "raybroker.service.unread_timeout": 2,
+                "raybroker.service.advertised": INSIDE,
+            },
+        )
         command = other.command(sys.executable, "-c", STAYS, INSIDE, str(doors.ports["portmapper"]))
         with subprocess.Popen(command, stdout=subprocess.PIPE) as client:
             try:

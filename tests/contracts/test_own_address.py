@@ -40,10 +40,15 @@ pytestmark = pytest.mark.skipif(
 def outside(tmp_path: Path) -> Iterator[Outside]:
     with ExitStack() as opened:
         yield Outside(
-            tmp_path, opened,
-            **{"imq.service.activelist": "jms,admin,stomp,httpjms,httpadmin", "imq.hostname": "0.0.0.0",
-               "imq.jms.authentication.type": "basic", "imq.admin.authentication.type": "basic"},
-        )  # fmt: skip
+            tmp_path,
+            opened,
+            **{
+                "imq.service.activelist": "jms,admin,stomp,httpjms,httpadmin",
+                "imq.hostname": "0.0.0.0",
+                "imq.jms.authentication.type": "basic",
+                "imq.admin.authentication.type": "basic",
+            },
+        )
 
 
 def test_passwords_are_taken_by_every_service(outside: Outside) -> None:

@@ -26,8 +26,9 @@ from tests.contracts.test_services import Outside, until
 WAIT_S = 30
 OWN = {"raybroker.client.loop": "own"}
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
-    "asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop
-}  # fmt: skip
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 

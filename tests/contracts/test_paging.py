@@ -23,9 +23,10 @@ UNLIMITED = {"maxNumMsgs": -1, "maxTotalMsgBytes": -1}
 def connection(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     """A loopback that keeps next to nothing in memory."""
     properties: dict[str, Any] = {
-        "raybroker.paging.message_buffer_bytes": "64k", "raybroker.paging.file_bytes": "4m",
+        "raybroker.paging.message_buffer_bytes": "64k",
+        "raybroker.paging.file_bytes": "4m",
         "raybroker.store.segment_bytes": "1m",
-    }  # fmt: skip
+    }
     if request.param == "memory":
         properties["raybroker.paging.directory"] = str(tmp_path / "paging")
     with rb.loopback(tmp_path / "store" if request.param == "store" else None, properties=properties) as connection:

@@ -29,8 +29,10 @@ def test_the_state_says_what_is_paused(broker: LoopbackBroker) -> None:
     connection = broker.connect()
     name = create(connection, broker.name())
     for which, state in (
-        ("producers", "PRODUCERS_PAUSED"), ("consumers", "CONSUMERS_PAUSED"), ("all", "PAUSED"),
-    ):  # fmt: skip
+        ("producers", "PRODUCERS_PAUSED"),
+        ("consumers", "CONSUMERS_PAUSED"),
+        ("all", "PAUSED"),
+    ):
         pause(connection, name, which)
         assert state_of(connection, name)["state"] == state
         resume(connection, name)
@@ -59,10 +61,11 @@ def test_all_destinations_of_a_type_are_paused_without_a_name(broker: LoopbackBr
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        ({"which": "everything"}, "producers, consumers, all, insertion"), ({"until_ms": -1}, "until_ms"),
+        ({"which": "everything"}, "producers, consumers, all, insertion"),
+        ({"until_ms": -1}, "until_ms"),
         ({"type": None}, "type"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_pause_is_refused(broker: LoopbackBroker, arguments: dict[str, Any], word: str) -> None:
     """A-36"""
     connection = broker.connect()
@@ -240,10 +243,11 @@ def test_starting_a_connection_does_not_resume_a_destination(broker: LoopbackBro
 @pytest.mark.parametrize(
     ("attribute", "state"),
     [
-        ("productionPausedAtStartup", "PRODUCERS_PAUSED"), ("consumptionPausedAtStartup", "CONSUMERS_PAUSED"),
+        ("productionPausedAtStartup", "PRODUCERS_PAUSED"),
+        ("consumptionPausedAtStartup", "CONSUMERS_PAUSED"),
         ("insertionPausedAtStartup", "PRODUCERS_PAUSED"),
     ],
-)  # fmt: skip
+)
 def test_a_destination_can_be_paused_from_the_start_of_its_host(store: OneStore, attribute: str, state: str) -> None:
     """W-123 … W-126: takes effect with a restart"""
     connection = store.open().connect()

@@ -86,14 +86,31 @@ def test_a_message_travels_as_its_content() -> None:
         for message in [consumer.receive(WAIT_S) for _ in range(4)]:
             for found in (again(message), copy.copy(message)):
                 for name in (
-                    "id", "body", "properties", "destination", "timestamp", "expiration", "priority", "persistent",
-                    "redelivered", "delivery_count", "correlation_id", "reply_to", "type", "tag",
-                ):  # fmt: skip
+                    "id",
+                    "body",
+                    "properties",
+                    "destination",
+                    "timestamp",
+                    "expiration",
+                    "priority",
+                    "persistent",
+                    "redelivered",
+                    "delivery_count",
+                    "correlation_id",
+                    "reply_to",
+                    "type",
+                    "tag",
+                ):
                     assert getattr(found, name) == getattr(message, name), name
                 for settle in (
-                    found.acknowledge, found.acknowledge_this, found.acknowledge_up_to, found.release, found.fail,
-                    found.reject, lambda found=found: found.reply("x"),
-                ):  # fmt: skip
+                    found.acknowledge,
+                    found.acknowledge_this,
+                    found.acknowledge_up_to,
+                    found.release,
+                    found.fail,
+                    found.reject,
+                    lambda found=found: found.reply("x"),
+                ):
                     with pytest.raises(IllegalStateError, match="copy of a message"):
                         settle()
 

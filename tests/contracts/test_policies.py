@@ -108,7 +108,7 @@ def test_what_no_policy_can_say_is_refused_and_changes_nothing(make_broker: Make
         ({"pattern": "mq.sys.dmq", "maxNumMsgs": 1}, "the broker's own"),
         ({"pattern": ">", "apply_to": "queues", "maxNumMsgs": 1}, "apply_to='queues'; it is 'queue' or"),
         ({"pattern": ">", "priority": -1, "maxNumMsgs": 1}, "priority=-1"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(ConfigError, match=text):
             admin.create_policy("p", **given)
     assert admin.list_policies() == []

@@ -18,8 +18,11 @@ def output_of(program: str, *switches: str) -> tuple[str, str]:
     """(standard output, standard error) of a program, which has to end by itself."""
     done = subprocess.run(
         [sys.executable, *switches, "-c", textwrap.dedent(program)],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
 

@@ -31,9 +31,12 @@ class World(Outside):
 
     def address(self, scheme: str) -> str:
         where = {
-            "mq": ("portmapper", "jms"), "mqs": ("portmapper", "ssljms"), "mqssl": ("ssljms", "ssljms"),
-            "http": ("httpjms", ""), "https": ("httpsjms", ""),
-        }[scheme]  # fmt: skip
+            "mq": ("portmapper", "jms"),
+            "mqs": ("portmapper", "ssljms"),
+            "mqssl": ("ssljms", "ssljms"),
+            "http": ("httpjms", ""),
+            "https": ("httpsjms", ""),
+        }[scheme]
         return f"{scheme}://127.0.0.1:{self.ports[where[0]]}/{where[1]}"
 
     def through(self, scheme: str, **more: Any) -> Any:
@@ -81,8 +84,13 @@ def test_each_scheme_passes_a_proxy_that_asks_for_a_password(world: World, opene
     how = {f"{PROXY}.user": "pro xy", f"{PROXY}.passfile": world.passfile()}
     works(world.through(scheme, proxy=proxy.url, **how), f"by.{scheme}")
     ports = {int(target.rpartition(":")[2]) for target in proxy.targets}
-    named = {"mq": {"portmapper", "jms"}, "mqs": {"portmapper", "ssljms"}, "mqssl": {"ssljms"}, "http": {"httpjms"},
-             "https": {"httpsjms"}}[scheme]  # fmt: skip
+    named = {
+        "mq": {"portmapper", "jms"},
+        "mqs": {"portmapper", "ssljms"},
+        "mqssl": {"ssljms"},
+        "http": {"httpjms"},
+        "https": {"httpsjms"},
+    }[scheme]
     assert ports == {world.ports[name] for name in named}, "nothing went past the proxy"
     assert len(proxy.targets) > 1, "also the sockets to hosts"
 
@@ -147,14 +155,17 @@ def test_a_wrong_password_of_the_proxy_is_refused_and_not_told(world: World, ope
 @pytest.mark.parametrize(
     ("attributes", "told"),
     [
-        ({"proxy": "https://p:1"}, "asked in clear"), ({"proxy": "http://"}, "http://host:port"),
-        ({"proxy": "http://p:99999"}, "http://host:port"), ({"proxy": "http://u:geheim@p:1"}, "are given by"),
-        ({"proxy": "http://p:1/path"}, "http://host:port"), ({f"{PROXY}.user": "u"}, "names none"),
+        ({"proxy": "https://p:1"}, "asked in clear"),
+        ({"proxy": "http://"}, "http://host:port"),
+        ({"proxy": "http://p:99999"}, "http://host:port"),
+        ({"proxy": "http://u:geheim@p:1"}, "are given by"),
+        ({"proxy": "http://p:1/path"}, "http://host:port"),
+        ({f"{PROXY}.user": "u"}, "names none"),
         ({"proxy": "p:1", f"{PROXY}.user": "u:v"}, "no colon"),
         ({"proxy": "p:1", f"{PROXY}.passfile": "x"}, "name raybroker"),
         ({"proxy": "p:1", f"{PROXY}.user": "u", f"{PROXY}.passfile": "/none"}, "is not there"),
     ],
-)  # fmt: skip
+)
 def test_what_names_no_proxy_is_refused_before_anything_is_tried(
     world: World, attributes: dict[str, Any], told: str
 ) -> None:

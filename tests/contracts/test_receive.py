@@ -159,7 +159,7 @@ def test_a_consumer_for_each_message_gets_all_of_them_in_order(
 
 
 def test_what_a_lost_consumer_has_buffered_goes_to_others_and_what_it_gave_out_can_be_settled(
-    broker: LoopbackBroker
+    broker: LoopbackBroker,
 ) -> None:
     connection, name = broker.connect(), broker.name()
     session, other = connection.session(ack="client"), connection.session(ack="client")

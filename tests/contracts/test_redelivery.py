@@ -455,9 +455,7 @@ def rolled_back(session: Any, consumer: Any) -> None:
 
 @pytest.mark.parametrize("back", [recovered, consumer_closed, session_closed, rolled_back])
 @pytest.mark.parametrize("persistent", [True, False])
-def test_what_was_only_prefetched_counts_as_not_delivered(
-    broker: LoopbackBroker, back: Any, persistent: bool
-) -> None:
+def test_what_was_only_prefetched_counts_as_not_delivered(broker: LoopbackBroker, back: Any, persistent: bool) -> None:
     """R-11: a delivery is one to the application"""
     connection = broker.connect()
     name = create(connection, broker.name(), redeliveryLimit=-1)
@@ -471,8 +469,12 @@ def test_what_was_only_prefetched_counts_as_not_delivered(
         consumer.close()
     again = take(connection.session(ack="client").consumer(name), 5)
     assert [(m.body, m.delivery_count, m.redelivered) for m in again] == [
-        ("a", 2, True), ("b", 2, True), ("c", 1, False), ("d", 1, False), ("e", 1, False)
-    ]  # fmt: skip
+        ("a", 2, True),
+        ("b", 2, True),
+        ("c", 1, False),
+        ("d", 1, False),
+        ("e", 1, False),
+    ]
 
 
 @ONE_FACE

@@ -49,9 +49,12 @@ class Served:
         self.users = users
         (folder / "accesscontrol.properties").write_text(RULES)
         properties = {
-            "imq.service.activelist": "httpjms", "imq.hostname": "127.0.0.1", "imq.portmapper.port": 0,
-            "raybroker.security.dir": str(folder), **more,
-        }  # fmt: skip
+            "imq.service.activelist": "httpjms",
+            "imq.hostname": "127.0.0.1",
+            "imq.portmapper.port": 0,
+            "raybroker.security.dir": str(folder),
+            **more,
+        }
         self._opened = opened
         self.inside = rb.loopback(store, properties=properties)
         opened.callback(self.inside.close)
@@ -181,8 +184,12 @@ def test_wrong_passwords_lock_a_user_out_at_his_address_as_in_every_door(served:
 def test_headers_bodies_and_lines_that_are_too_large_are_refused(served: Served) -> None:
     for size in (HEADERS_BYTES_MAX, HEADERS_BYTES_MAX * 30):
         assert served.ann.get("/health", headers={"x": "y" * size}).status_code in (400, 431)
-    assert served.ann.post("/queues/q/messages", content=b" " * (5 << 20), headers={"content-type": "application/json"}
-    ).status_code == 413  # fmt: skip
+    assert (
+        served.ann.post(
+            "/queues/q/messages", content=b" " * (5 << 20), headers={"content-type": "application/json"}
+        ).status_code
+        == 413
+    )
 
     def without_end() -> Iterator[bytes]:
         for _ in range(64):
@@ -275,10 +282,14 @@ def test_over_tls_the_same_and_a_broker_without_a_key_says_what_is_missing(tmp_p
     authority.issue("key.pem")
     with ExitStack() as opened:
         served = Served(
-            tmp_path, opened,
-            **{"imq.service.activelist": "httpjms,httpsjms", "imq.keystore.file.dirpath": str(tmp_path),
-               "imq.keystore.file.name": "key.pem"},
-        )  # fmt: skip
+            tmp_path,
+            opened,
+            **{
+                "imq.service.activelist": "httpjms,httpsjms",
+                "imq.keystore.file.dirpath": str(tmp_path),
+                "imq.keystore.file.name": "key.pem",
+            },
+        )
         client = served.client(
             "ann", base_url=f"https://localhost:{served.ports['httpsjms']}", verify=client_context(trust=authority.file)
         )
@@ -300,11 +311,31 @@ def test_schemathesis_finds_nothing_that_the_description_does_not_say(served: Se
     """
     report = subprocess.run(
         [
-            sys.executable, "-m", "schemathesis.cli", "run", f"{served.url}/openapi.json", "--auth", "ann:secret",
-            "--max-examples", "3",
-            "--seed", "7", "--workers", "1", "--phases", "examples,coverage,fuzzing", "--no-color",
-            "--request-timeout", "30", "--exclude-checks", "positive_data_acceptance",
+            sys.executable,
+            "-m",
+            "schemathesis.cli",
+            "run",
+            f"{served.url}/openapi.json",
+            "--auth",
+            "ann:secret",
+            "--max-examples",
+            "3",
+            "--seed",
+            "7",
+            "--workers",
+            "1",
+            "--phases",
+            "examples,coverage,fuzzing",
+            "--no-color",
+            "--request-timeout",
+            "30",
+            "--exclude-checks",
+            "positive_data_acceptance",
         ],
-        capture_output=True, text=True, timeout=300, cwd=tmp_path, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=tmp_path,
+        check=False,
+    )
     assert report.returncode == 0, report.stdout[-6000:] + report.stderr[-2000:]

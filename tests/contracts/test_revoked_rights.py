@@ -61,9 +61,15 @@ def http(outside: Outside, user: str, service: str = "httpjms", password: str = 
     return lambda: client.get(path).status_code
 
 
-@pytest.mark.parametrize(("operation", "way"), [
-    ("consume", "blocking"), ("consume", "listener"), ("produce", "blocking"), ("browse", "blocking"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("operation", "way"),
+    [
+        ("consume", "blocking"),
+        ("consume", "listener"),
+        ("produce", "blocking"),
+        ("browse", "blocking"),
+    ],
+)
 def test_a_right_that_is_taken_away_ends_what_is_open_by_it_and_nothing_else(
     outside: Outside, operation: str, way: str
 ) -> None:
@@ -79,14 +85,16 @@ def test_a_right_that_is_taken_away_ends_what_is_open_by_it_and_nothing_else(
     outside.rules.write_text(f"{RULES}queue.q.{operation}.deny.user=ann\n")
     attempt: Callable[[], Any] = {
         "consume": lambda: consumer.receive(0.1) if way == "blocking" else None,
-        "produce": lambda: producer.send("x"), "browse": lambda: list(browser),
+        "produce": lambda: producer.send("x"),
+        "browse": lambda: list(browser),
     }[operation]
     if way == "blocking":
         soon(lambda: isinstance(raised(attempt), SecurityError))
     else:
         soon(lambda: not [row for row in outside.admin.list_consumers() if row["destination"] == "q"])
     for right, works in (
-        ("consume", lambda: way == "listener" or consumer.receive(0.1)), ("produce", lambda: producer.send("more")),
+        ("consume", lambda: way == "listener" or consumer.receive(0.1)),
+        ("produce", lambda: producer.send("more")),
     ):
         if right != operation:
             works()
@@ -148,10 +156,14 @@ def test_a_missing_file_of_rules_is_said_at_the_start_when_it_goes_and_by_check(
     caplog.clear()
     with caplog.at_level(logging.WARNING), suppress(rb.errors.BrokerError):
         (tmp_path / "users").mkdir()
-        broker = rb.loopback(properties={
-            "imq.service.activelist": "jms", "imq.hostname": "127.0.0.1", "imq.portmapper.port": 0,
-            "raybroker.security.dir": str(tmp_path / "users"),
-        })  # fmt: skip
+        broker = rb.loopback(
+            properties={
+                "imq.service.activelist": "jms",
+                "imq.hostname": "127.0.0.1",
+                "imq.portmapper.port": 0,
+                "raybroker.security.dir": str(tmp_path / "users"),
+            }
+        )
         broker.close()
         assert "there is no file of access rules" in caplog.text
 

@@ -42,9 +42,15 @@ def test_a_schedule_sends_each_time_a_message_of_its_own(broker: LoopbackBroker)
     consumer = session.consumer(name)
     sent_ms = time.time() * 1000
     id_ = session.producer(name).send(
-        {"do": "it"}, {"mine": 5}, correlation_id="c", type="job", priority=8, ttl_ms=60_000, schedule="@every 1s",
+        {"do": "it"},
+        {"mine": 5},
+        correlation_id="c",
+        type="job",
+        priority=8,
+        ttl_ms=60_000,
+        schedule="@every 1s",
         repeat=2,
-    )  # fmt: skip
+    )
     first, second = take(consumer, 2)
     assert first.body == second.body == {"do": "it"}
     assert first.id != second.id
@@ -76,9 +82,16 @@ def test_a_schedule_is_listed_asked_for_and_destroyed(broker: LoopbackBroker) ->
     row = only(connection)
     assert row == admin.query_schedule(id_)
     expected = {
-        "id": id_, "type": "queue", "destination": name, "schedule": NEVER_NOW, "timezone": "Europe/Berlin",
-        "repeat": 3, "catch_up": True, "fired": 0, "state": "ACTIVE",
-    }  # fmt: skip
+        "id": id_,
+        "type": "queue",
+        "destination": name,
+        "schedule": NEVER_NOW,
+        "timezone": "Europe/Berlin",
+        "repeat": 3,
+        "catch_up": True,
+        "fired": 0,
+        "state": "ACTIVE",
+    }
     assert {key: row[key] for key in expected} == expected
     assert row["next_ms"] > time.time() * 1000
     assert admin.list_schedules(name, "queue") == [row]
@@ -108,14 +121,20 @@ def test_schedules_go_with_their_destination(broker: LoopbackBroker) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "word"),
     [
-        ({"schedule": "now and then"}, ConfigError, "fields"), ({"schedule": ""}, ConfigError, "schedule"),
-        ({"schedule": 5}, ConfigError, "schedule"), ({"schedule": "@every 10ms"}, ConfigError, "interval"),
-        ({"schedule": "@every 0s"}, ConfigError, "1000"), ({"timezone": "Nowhere/Land"}, ConfigError, "timezone"),
-        ({"repeat": 0}, ConfigError, "repeat"), ({"repeat": True}, ConfigError, "repeat"),
-        ({"dedup_id": "a"}, MessageFormatError, "dedup_id"), ({"priority": 11}, MessageFormatError, "priority"),
-        ({"body": "x" * 600_000}, MessageTooLargeError, "schedule"), ({"body": object()}, MessageFormatError, "body"),
+        ({"schedule": "now and then"}, ConfigError, "fields"),
+        ({"schedule": ""}, ConfigError, "schedule"),
+        ({"schedule": 5}, ConfigError, "schedule"),
+        ({"schedule": "@every 10ms"}, ConfigError, "interval"),
+        ({"schedule": "@every 0s"}, ConfigError, "1000"),
+        ({"timezone": "Nowhere/Land"}, ConfigError, "timezone"),
+        ({"repeat": 0}, ConfigError, "repeat"),
+        ({"repeat": True}, ConfigError, "repeat"),
+        ({"dedup_id": "a"}, MessageFormatError, "dedup_id"),
+        ({"priority": 11}, MessageFormatError, "priority"),
+        ({"body": "x" * 600_000}, MessageTooLargeError, "schedule"),
+        ({"body": object()}, MessageFormatError, "body"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_is_refused(broker: LoopbackBroker, options: dict[str, Any], error: Any, word: str) -> None:
     connection = broker.connect()
     producer = connection.session().producer(broker.name())

@@ -64,8 +64,9 @@ def repository(world: World) -> None:
     send(world.broker(), "ann")()
     refused(
         lambda: world.broker(imq__authentication__type="basic", imq__authentication__basic__user_repository="ldap"),
-        r"imq\.user_repository\.ldap\.", ConfigError,
-    )  # fmt: skip
+        r"imq\.user_repository\.ldap\.",
+        ConfigError,
+    )
     refused(lambda: world.broker(imq__authentication__basic__user_repository="jaas"), "file, ldap", ConfigError)
 
 
@@ -73,8 +74,9 @@ def encoding(world: World) -> None:
     """The mechanism is that of the service, else that of the broker."""
     outside = world.broker(imq__authentication__type="digest", imq__jms__authentication__type="basic")
     send(outside, "ann")()
-    refused(lambda: rb.connect(outside.url(), token="a.b.c"), "takes no login by 'token'; it takes basic",
-            NotSupportedError)  # fmt: skip
+    refused(
+        lambda: rb.connect(outside.url(), token="a.b.c"), "takes no login by 'token'; it takes basic", NotSupportedError
+    )
     outside.connect("root", "admin")
 
 
@@ -114,7 +116,7 @@ def operations(world: World) -> None:
         ("queue.q.consume.deny.user=ann", lambda s: s.receive("q", timeout=5), "consume"),
         ("queue.q.browse.deny.user=ann", lambda s: list(s.browser(s.queue("q"))), "browse"),
         ("topic.create.deny.user=ann", lambda s: s.producer(s.topic("t")).send("x"), "create topics"),
-    ):  # fmt: skip
+    ):
         outside.rules.write_text(f"{RULES}{rule}\n")
         session = outside.connect("ann").session()
         refused(lambda: attempt(session), f"user 'ann' may not {told}")  # noqa: B023 - called at once
@@ -129,10 +131,11 @@ def operations(world: World) -> None:
 def syntax(world: World) -> None:
     """A file that is none of rules keeps the services from starting, and its line is named."""
     for text, told in (
-        ("queue.*.produce.allow.user=*\n", HEADER), (f"{HEADER}\nqueue.*.eat.allow.user=*\n", "line 2"),
+        ("queue.*.produce.allow.user=*\n", HEADER),
+        (f"{HEADER}\nqueue.*.eat.allow.user=*\n", "line 2"),
         (f"{HEADER}\ncar.*.produce.allow.user=*\n", "line 2"),
         (f"{HEADER}\nqueue.*.produce.perhaps.user=*\n", "line 2"),
-    ):  # fmt: skip
+    ):
         (world.folder / "mine").write_text(text)
         outside = world.broker(imq__accesscontrol__file__filename="mine")
         refused(lambda: outside.connect("ann"), told, Exception)  # noqa: B023 - called at once
@@ -142,12 +145,13 @@ def precedence(world: World) -> None:
     """The very destination before all, a user before his groups, and deny before allow."""
     outside = world.broker()
     for rules, may in (
-        ("", False), ("queue.*.produce.allow.user=*", True),
+        ("", False),
+        ("queue.*.produce.allow.user=*", True),
         ("queue.*.produce.allow.user=*\nqueue.q.produce.deny.user=*", False),
         ("queue.*.produce.deny.group=user\nqueue.*.produce.allow.user=ann", True),
         ("queue.*.produce.allow.user=ann\nqueue.*.produce.deny.user=ann", False),
         ("queue.*.produce.allow.user= ann", False),
-    ):  # fmt: skip
+    ):
         outside.rules.write_text(f"{HEADER}\nconnection.NORMAL.allow.user=*\nqueue.create.allow.user=*\n{rules}\n")
         assert outside.admin.why_denied("ann", "produce", "q")["allowed"] is may
         if may:
@@ -228,18 +232,34 @@ def audit(world: World) -> None:
     (log,) = (world.folder / "audit").glob("*.log")
     rows = [json.loads(line) for line in log.read_text().splitlines()]
     assert [(row["event"], row["result"], row.get("user", "")) for row in rows] == [
-        ("start", "ok", ""), ("login", "ok", "root"), *[("admin", "ok", "root")] * 3, ("login", "refused", "stranger"),
-    ]  # fmt: skip
+        ("start", "ok", ""),
+        ("login", "ok", "root"),
+        *[("admin", "ok", "root")] * 3,
+        ("login", "refused", "stranger"),
+    ]
     assert [row["what"].split("(")[0] for row in rows if row["event"] == "admin"] == [
-        "create_destination", "purge_destination", "destroy_destination",
-    ]  # fmt: skip
+        "create_destination",
+        "purge_destination",
+        "destroy_destination",
+    ]
 
 
 STORIES: Final[dict[str, tuple[Callable[[World], None], ...]]] = {
-    "S-01": (authentication,), "S-02": (repository,), "S-03": (encoding,), "S-04": (switch, switch_of_a_service),
-    "S-05": (rule_file,), "S-06": (operations,), "S-07": (syntax,), "S-08": (precedence,), "S-09": (defaults,),
-    "S-10": (creating,), "S-11": (users,), "S-14": (passfile,), "S-15": (denials,), "S-16": (audit,),
-}  # fmt: skip
+    "S-01": (authentication,),
+    "S-02": (repository,),
+    "S-03": (encoding,),
+    "S-04": (switch, switch_of_a_service),
+    "S-05": (rule_file,),
+    "S-06": (operations,),
+    "S-07": (syntax,),
+    "S-08": (precedence,),
+    "S-09": (defaults,),
+    "S-10": (creating,),
+    "S-11": (users,),
+    "S-14": (passfile,),
+    "S-15": (denials,),
+    "S-16": (audit,),
+}
 
 
 @pytest.fixture
@@ -249,8 +269,9 @@ def world(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[World]:
 
 
 @pytest.mark.parametrize(
-    "story", [story for stories in STORIES.values() for story in stories],
+    "story",
+    [story for stories in STORIES.values() for story in stories],
     ids=[f"{row} {story.__name__}" for row, stories in STORIES.items() for story in stories],
-)  # fmt: skip
+)
 def test_row(world: World, story: Callable[[World], None]) -> None:
     story(world)

@@ -57,13 +57,17 @@ def test_no_message_is_lost_between_selecting_and_plain_consumers(broker: Loopba
 @pytest.mark.parametrize(
     ("selector", "expected"),
     [
-        ("JMSPriority >= 7", ["high"]), ("JMSCorrelationID = 'c-1'", ["correlated"]),
+        ("JMSPriority >= 7", ["high"]),
+        ("JMSCorrelationID = 'c-1'", ["correlated"]),
         ("JMSType = 'greeting'", ["typed"]),
-        ("JMSDeliveryMode = 'NON_PERSISTENT'", ["volatile"]), ("JMSTimestamp > 0 AND p IS NOT NULL", ["property"]),
-        ("JMSMessageID LIKE 'ID:%' AND p = 2", ["property"]), ("p BETWEEN 1 AND 3", ["property"]),
-        ("JMSXDeliveryCount = 1 AND JMSType IS NOT NULL", ["typed"]), ("NOT (p <> 2)", ["property"]),
+        ("JMSDeliveryMode = 'NON_PERSISTENT'", ["volatile"]),
+        ("JMSTimestamp > 0 AND p IS NOT NULL", ["property"]),
+        ("JMSMessageID LIKE 'ID:%' AND p = 2", ["property"]),
+        ("p BETWEEN 1 AND 3", ["property"]),
+        ("JMSXDeliveryCount = 1 AND JMSType IS NOT NULL", ["typed"]),
+        ("NOT (p <> 2)", ["property"]),
     ],
-)  # fmt: skip
+)
 def test_headers_can_be_selected_by(broker: LoopbackBroker, selector: str, expected: list[str]) -> None:
     """B-22, R-16"""
     session, name = broker.connect().session(), broker.name()
@@ -144,10 +148,16 @@ def test_an_empty_selector_selects_everything(broker: LoopbackBroker, selector: 
 @pytest.mark.parametrize(
     ("selector", "place"),
     [
-        ("n =", "column 4.*the end"), ("n = = 1", "column 5"), ("n > 'a", "column 5"), ("a b", "column 3"),
-        ("n LIKE 5", "column 8"), ("(n = 1", "column 7"), ("n IN (1)", "column 7"), ("JMSReplyTo = 'x'", "column 1"),
+        ("n =", "column 4.*the end"),
+        ("n = = 1", "column 5"),
+        ("n > 'a", "column 5"),
+        ("a b", "column 3"),
+        ("n LIKE 5", "column 8"),
+        ("(n = 1", "column 7"),
+        ("n IN (1)", "column 7"),
+        ("JMSReplyTo = 'x'", "column 1"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_selector_is_refused_with_the_place_in_it(broker: LoopbackBroker, selector: str, place: str) -> None:
     """B-22: InvalidSelectorError; and nothing is left behind"""
     connection, name = broker.connect(client_id="c"), broker.name()

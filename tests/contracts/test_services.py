@@ -61,9 +61,13 @@ class Outside:
         self.users, self.rules = users, folder / "accesscontrol.properties"
         self.rules.write_text(RULES)
         properties = {
-            "imq.service.activelist": "jms,admin", "imq.hostname": "127.0.0.1", "imq.portmapper.port": 0,
-            "raybroker.security.dir": str(folder), "raybroker.handshake.timeout_ms": 1000, **more,
-        }  # fmt: skip
+            "imq.service.activelist": "jms,admin",
+            "imq.hostname": "127.0.0.1",
+            "imq.portmapper.port": 0,
+            "raybroker.security.dir": str(folder),
+            "raybroker.handshake.timeout_ms": 1000,
+            **more,
+        }
         self._opened = opened
         self.inside = rb.loopback(properties=properties)
         opened.callback(self.inside.close)
@@ -385,12 +389,25 @@ def test_what_cannot_be_an_address_is_said_before_anything_is_tried(outside: Out
 
 @pytest.mark.parametrize(
     "said",
-    [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00", preamble("loopback") + preface(bytes(32)),
-     preamble("nobody"), preamble("") + preface(b"x" * 32), preamble("") + preface(bytes(32)) + b"\xff" * 64,
-     preamble("") + preface(bytes(32)) + b"\x00\x00\x10\x00\x01" + b"x" * 4096],
-    ids=["http", "tls", "a secret nobody gave", "a host that is not there", "a preface of another kind",
-         "no frames", "a frame that is too long before the login"],
-)  # fmt: skip
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00",
+        preamble("loopback") + preface(bytes(32)),
+        preamble("nobody"),
+        preamble("") + preface(b"x" * 32),
+        preamble("") + preface(bytes(32)) + b"\xff" * 64,
+        preamble("") + preface(bytes(32)) + b"\x00\x00\x10\x00\x01" + b"x" * 4096,
+    ],
+    ids=[
+        "http",
+        "tls",
+        "a secret nobody gave",
+        "a host that is not there",
+        "a preface of another kind",
+        "no frames",
+        "a frame that is too long before the login",
+    ],
+)
 def test_a_stranger_is_cut_off_and_others_are_not(outside: Outside, said: bytes) -> None:
     with outside.socket() as stranger:
         stranger.sendall(said)

@@ -121,6 +121,7 @@ def test_messages_of_a_unit_of_order_stay_with_their_session(connection: Any) ->
 @pytest.mark.parametrize("scaling", [{"instances": CONSUMERS}, {"min": 1, "max": CONSUMERS, "target_backlog": 5}])
 def test_every_instance_of_a_pool_works(connection: Any, scaling: dict[str, int]) -> None:
     """With the settings that nobody has chosen"""
+
     @rb.listener(queue="work")
     def handle(message: Any) -> None:
         time.sleep(EACH_S)

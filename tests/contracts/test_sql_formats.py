@@ -160,8 +160,13 @@ def test_the_release_of_before_refuses_such_tables_by_name_and_reads_the_others(
     assert saved(rig, tmp_path / "backup") == 2
     of_before()
     refused: tuple[Callable[[], object], ...] = (
-        rig.open, rig.tables.require, rig.tables.drop, rig.tables.recreate, rig.tables.upgrade, rig.tables.hosts,
-    )  # fmt: skip
+        rig.open,
+        rig.tables.require,
+        rig.tables.drop,
+        rig.tables.recreate,
+        rig.tables.upgrade,
+        rig.tables.hosts,
+    )
     for call in refused:
         with pytest.raises(ConfigError, match="are of version 2, and this release reads versions 1 to 1"):
             call()

@@ -131,8 +131,13 @@ def test_upgrading_as_that_user_says_what_could_not_be_made_and_who_can(rig: Rig
     tables = StoreTables(rig.database, rig.id, "c", "b")
     with pytest.raises(StoreError) as caught:
         tables.upgrade()
-    for part in (f"raybroker1_*_S{rig.id}", "stay of version 1", f"raybroker2_block_S{rig.id}", "permission denied",
-                 "imq.persist.jdbc.postgresql.user"):  # fmt: skip
+    for part in (
+        f"raybroker1_*_S{rig.id}",
+        "stay of version 1",
+        f"raybroker2_block_S{rig.id}",
+        "permission denied",
+        "imq.persist.jdbc.postgresql.user",
+    ):
         assert part in str(caught.value)
     assert rig.tables.versions() == PLAIN
 
@@ -149,10 +154,13 @@ def test_a_lost_database_is_no_lack_of_a_right(rig: Rig) -> None:
 
 def properties(server: postgres.Server, number: int) -> dict[str, Any]:
     return {
-        "imq.persist.store": "sql", "imq.persist.jdbc.dbVendor": "postgresql",
+        "imq.persist.store": "sql",
+        "imq.persist.jdbc.dbVendor": "postgresql",
         "imq.persist.jdbc.postgresql.opendburl": server.url.replace("broker@", ""),
-        "imq.persist.jdbc.postgresql.user": "app", "imq.brokerid": f"loopback{number}", COMPRESSES: True,
-    }  # fmt: skip
+        "imq.persist.jdbc.postgresql.user": "app",
+        "imq.brokerid": f"loopback{number}",
+        COMPRESSES: True,
+    }
 
 
 def test_a_broker_of_that_user_takes_and_keeps_all_messages_and_says_why_they_are_not_compressed(
@@ -160,8 +168,9 @@ def test_a_broker_of_that_user_takes_and_keeps_all_messages_and_says_why_they_ar
 ) -> None:
     given = properties(server, 1)
     config = tmp_path / "c.toml"
-    config.write_text("".join(f'"{name}" = {str(value).lower() if value is True else repr(value)}\n'
-                              for name, value in given.items()))  # fmt: skip
+    config.write_text(
+        "".join(f'"{name}" = {str(value).lower() if value is True else repr(value)}\n' for name, value in given.items())
+    )
     program = Program()
     where = ("tbl", "--config", str(config), "--cluster", "loopback", "--broker", "loopback")
     refused = program("dbmgr", "create", *where)

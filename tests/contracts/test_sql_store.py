@@ -25,9 +25,10 @@ from tests.contracts.handles import WAIT_S, bodies, state_of, take, until
 
 DMQ = "mq.sys.dmq"
 SQL = {
-    "imq.persist.store": "sql", "raybroker.reconnect.timeout_ms": 2000,
+    "imq.persist.store": "sql",
+    "raybroker.reconnect.timeout_ms": 2000,
     "imq.persist.jdbc.connection.retry.delay": 50,
-}  # fmt: skip
+}
 
 
 def opened(folder: Path, **properties: object) -> Any:
@@ -104,9 +105,17 @@ def test_rows_that_are_not_what_was_written_refuse_the_store(tmp_path: Path, sta
 
     def store() -> SqlStore:
         return opening.open_store(
-            Config.of(SQL), tmp_path, cluster="loopback", broker="loopback", host="h1", hosting="", holder="",
-            monotonic_ns=clock.monotonic_ns, sleep=clock.sleep, report=print,
-        )  # fmt: skip
+            Config.of(SQL),
+            tmp_path,
+            cluster="loopback",
+            broker="loopback",
+            host="h1",
+            hosting="",
+            holder="",
+            monotonic_ns=clock.monotonic_ns,
+            sleep=clock.sleep,
+            report=print,
+        )
 
     from raybroker.model.record import BLOCK, NOTE, Entry
 
@@ -138,9 +147,10 @@ class Watched:
         """How large the database may become; the committing thread owns the connection, and does it itself."""
         database = self.stores[-1]._database
         database.sql.event.listen(
-            database._engine, "before_cursor_execute",
+            database._engine,
+            "before_cursor_execute",
             lambda _c, cursor, *_: cursor.connection.execute(f"PRAGMA max_page_count = {most}"),
-        )  # fmt: skip
+        )
 
 
 def test_a_full_database_refuses_messages_until_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,16 +206,25 @@ def test_addresses_that_cannot_be_used_are_refused_without_telling_a_password(tm
 
 def test_a_database_that_is_not_there_is_waited_for_as_often_as_is_set(tmp_path: Path) -> None:
     given = {
-        "imq.persist.jdbc.dbVendor": "postgresql", "imq.persist.jdbc.connection.retry.max": 3,
+        "imq.persist.jdbc.dbVendor": "postgresql",
+        "imq.persist.jdbc.connection.retry.max": 3,
         "imq.persist.jdbc.postgresql.opendburl": "jdbc:postgresql://127.0.0.1:1/none",
         "imq.persist.jdbc.postgresql.user": "somebody",
-    }  # fmt: skip
+    }
     clock, slept, told = SystemClock(), [], []
     with pytest.raises(UnreachableError, match=r"postgresql://somebody@127.0.0.1:1/none cannot be reached"):
         opening.open_store(
-            Config.of({**SQL, **given}), tmp_path, cluster="c", broker="b", host="h1", hosting="", holder="",
-            monotonic_ns=clock.monotonic_ns, sleep=slept.append, report=told.append,
-        )  # fmt: skip
+            Config.of({**SQL, **given}),
+            tmp_path,
+            cluster="c",
+            broker="b",
+            host="h1",
+            hosting="",
+            holder="",
+            monotonic_ns=clock.monotonic_ns,
+            sleep=slept.append,
+            report=told.append,
+        )
     assert slept == [0.05] * 3
     assert len(told) == 1
 
@@ -222,9 +241,11 @@ def server() -> Iterator[postgres.Server]:
 def on_server(server: postgres.Server, name: str) -> dict[str, object]:
     """Properties of a loopback whose tables, newly made, are there."""
     given = {
-        **SQL, "imq.persist.jdbc.dbVendor": "postgresql", "imq.persist.jdbc.postgresql.opendburl": server.url,
+        **SQL,
+        "imq.persist.jdbc.dbVendor": "postgresql",
+        "imq.persist.jdbc.postgresql.opendburl": server.url,
         "imq.brokerid": name,
-    }  # fmt: skip
+    }
     database = Database(address_of(Config.of(given), Path()))
     StoreTables(database, f"{name}_loopback", "loopback", "loopback").create()
     return given
@@ -281,13 +302,13 @@ def test_an_error_of_the_server_is_a_full_disk_or_the_end(server: postgres.Serve
 
     def on_insert(action: str) -> None:
         with database.connected() as connection:
-            connection.exec_driver_sql("DROP TRIGGER IF EXISTS t ON \"raybroker1_block_Serrors_loopback\"")
+            connection.exec_driver_sql('DROP TRIGGER IF EXISTS t ON "raybroker1_block_Serrors_loopback"')
             if action:
                 connection.exec_driver_sql(
                     f"CREATE OR REPLACE FUNCTION f() RETURNS trigger AS $$BEGIN {action}; END$$ LANGUAGE plpgsql"
                 )
                 connection.exec_driver_sql(
-                    "CREATE TRIGGER t BEFORE INSERT ON \"raybroker1_block_Serrors_loopback\" EXECUTE FUNCTION f()"
+                    'CREATE TRIGGER t BEFORE INSERT ON "raybroker1_block_Serrors_loopback" EXECUTE FUNCTION f()'
                 )
 
     with rb.loopback(properties=properties) as connection:
@@ -386,9 +407,17 @@ def test_a_commit_whose_connection_is_cut_is_there_once(server: postgres.Server,
 
     def store() -> SqlStore:
         return opening.open_store(
-            Config.of(properties), Path(), cluster="loopback", broker="loopback", host="h1", hosting="", holder="",
-            monotonic_ns=clock.monotonic_ns, sleep=clock.sleep, report=print,
-        )  # fmt: skip
+            Config.of(properties),
+            Path(),
+            cluster="loopback",
+            broker="loopback",
+            host="h1",
+            hosting="",
+            holder="",
+            monotonic_ns=clock.monotonic_ns,
+            sleep=clock.sleep,
+            report=print,
+        )
 
     first = store()
     list(first.recover())

@@ -138,8 +138,14 @@ def test_client_individual_ack_and_nack(rig: StompRig, version: str) -> None:
 def test_special_headers(rig: StompRig, version: str) -> None:
     client, seen = rig.client(version)
     client.subscribe("/queue/test", 1)
-    odd = {"special-1": "test with colon : test", "special-2": "test with backslash \\ test",
-           "special-3": "test with newline \n test", "in": "reserved", "9": "digit", "ü.b": "ä"}  # fmt: skip
+    odd = {
+        "special-1": "test with colon : test",
+        "special-2": "test with backslash \\ test",
+        "special-3": "test with newline \n test",
+        "in": "reserved",
+        "9": "digit",
+        "ü.b": "ä",
+    }
     sent(client, "/queue/test", "body", **odd)
     until(lambda: seen.messages)
     found = seen.messages[0].headers
@@ -185,8 +191,17 @@ def test_who_is_not_let_in(rig: StompRig, user: str) -> None:
 def test_headers_and_properties_go_both_ways(rig: StompRig) -> None:
     client, seen = rig.client()
     expires = round(time.time() * 1000) + 3_600_000
-    sent(client, "/queue/in", "x", price="3", priority=7, persistent="false", type="kind", JMSXGroupID="g",
-         **{"correlation-id": "c-1", "reply-to": "/topic/answers", "expires": str(expires)})  # fmt: skip
+    sent(
+        client,
+        "/queue/in",
+        "x",
+        price="3",
+        priority=7,
+        persistent="false",
+        type="kind",
+        JMSXGroupID="g",
+        **{"correlation-id": "c-1", "reply-to": "/topic/answers", "expires": str(expires)},
+    )
     session = rig.inside.session()
     got = session.receive("in", timeout=10)
     assert (got.properties, got.priority, got.persistent, got.type) == ({"price": "3"}, 7, False, "kind")
@@ -197,8 +212,14 @@ def test_headers_and_properties_go_both_ways(rig: StompRig) -> None:
     until(lambda: seen.messages)
     frame = seen.messages[0]
     assert frame.body == '{"a":[1]}'
-    wanted = {"n": "1", "ok": "true", "correlation-id": "k", "reply-to": "/queue/in", "priority": "2",
-              "content-type": "application/json"}  # fmt: skip
+    wanted = {
+        "n": "1",
+        "ok": "true",
+        "correlation-id": "k",
+        "reply-to": "/queue/in",
+        "priority": "2",
+        "content-type": "application/json",
+    }
     assert {name: frame.headers[name] for name in wanted} == wanted
 
 
@@ -283,8 +304,16 @@ def test_durable_subscriptions(rig: StompRig) -> None:
 def test_shared_subscriptions(rig: StompRig) -> None:
     clients = [rig.user(), rig.user()]
     for client in clients:
-        client.done("SUBSCRIBE", {"destination": "/topic/jobs", "id": 1, "shared-subscription-name": "workers",
-                                  "prefetch-count": 1, "ack": "client-individual"})  # fmt: skip
+        client.done(
+            "SUBSCRIBE",
+            {
+                "destination": "/topic/jobs",
+                "id": 1,
+                "shared-subscription-name": "workers",
+                "prefetch-count": 1,
+                "ack": "client-individual",
+            },
+        )
     session = rig.inside.session()
     session.producer(session.topic("jobs")).send("one")
     session.producer(session.topic("jobs")).send("two")
@@ -308,8 +337,9 @@ def test_selectors_no_local_and_patterns_of_topics(rig: StompRig) -> None:
 def test_a_prefetch_bounds_what_is_unacknowledged(rig: StompRig) -> None:
     rig.inside.session().producer("q").send_many(f"m{number}" for number in range(10))
     client = rig.user()
-    client.done("SUBSCRIBE", {"destination": "/queue/q", "id": 1, "ack": "client-individual",
-                              "activemq.prefetchSize": 2})  # fmt: skip
+    client.done(
+        "SUBSCRIBE", {"destination": "/queue/q", "id": 1, "ack": "client-individual", "activemq.prefetchSize": 2}
+    )
     first, second = client.expect("MESSAGE"), client.expect("MESSAGE")
     client.socket.settimeout(0.3)
     with pytest.raises(TimeoutError):

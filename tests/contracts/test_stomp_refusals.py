@@ -167,13 +167,40 @@ def _is_refused(rig: StompRig) -> bool:
 
 _LOGIN = encode(Frame("CONNECT", {"accept-version": "1.2", "login": "ann", "passcode": "secret"}), "1.2")
 _commands = st.sampled_from(["SEND", "SUBSCRIBE", "UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT", "X"])
-_names = st.sampled_from([
-    "destination", "id", "ack", "transaction", "receipt", "selector", "content-length", "message-id", "reply-to",
-    "priority", "prefetch-count", "durable-subscription-name", "foo",
-])  # fmt: skip
-_values = st.sampled_from([
-    Q, "/topic/t", "/topic/a.>", "/temp-queue/t", "1", "1-1", "t", "client", "-1", "a = 1", "(", "", "99999999",
-]) | st.text(max_size=8)  # fmt: skip
+_names = st.sampled_from(
+    [
+        "destination",
+        "id",
+        "ack",
+        "transaction",
+        "receipt",
+        "selector",
+        "content-length",
+        "message-id",
+        "reply-to",
+        "priority",
+        "prefetch-count",
+        "durable-subscription-name",
+        "foo",
+    ]
+)
+_values = st.sampled_from(
+    [
+        Q,
+        "/topic/t",
+        "/topic/a.>",
+        "/temp-queue/t",
+        "1",
+        "1-1",
+        "t",
+        "client",
+        "-1",
+        "a = 1",
+        "(",
+        "",
+        "99999999",
+    ]
+) | st.text(max_size=8)
 _frames = st.builds(Frame, _commands, st.dictionaries(_names, _values, max_size=5), st.binary(max_size=30)).map(
     lambda frame: encode(frame, "1.2")
 )

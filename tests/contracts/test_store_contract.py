@@ -81,9 +81,13 @@ class SqliteHarness:
 
     def open(self) -> AnyStore:
         self.store = SqlStore(
-            self._database, self._id, "h1", owner=Owner("c", "b", "", "1"), monotonic_ns=SystemClock().monotonic_ns,
+            self._database,
+            self._id,
+            "h1",
+            owner=Owner("c", "b", "", "1"),
+            monotonic_ns=SystemClock().monotonic_ns,
             segment_bytes=SEGMENT_BYTES,
-        )  # fmt: skip
+        )
         return self.store
 
     def reopen(self, *, clean: bool) -> AnyStore:
@@ -110,9 +114,12 @@ class PostgresHarness(SqliteHarness):
 
 Harness = MemoryHarness | JournalHarness | SqliteHarness
 HARNESSES = {
-    "memory": MemoryHarness, "journal": JournalHarness, "journal-no-sync": RelaxedHarness, "sqlite": SqliteHarness,
+    "memory": MemoryHarness,
+    "journal": JournalHarness,
+    "journal-no-sync": RelaxedHarness,
+    "sqlite": SqliteHarness,
     "postgresql": PostgresHarness,
-}  # fmt: skip
+}
 POSTGRES = pytest.mark.xdist_group("postgres")
 
 

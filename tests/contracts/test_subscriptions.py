@@ -284,9 +284,11 @@ def test_administrators_list_purge_and_destroy_subscriptions(broker: LoopbackBro
     subscriber = session.durable_consumer(f"topic:{name}", "audit", "n > 0")
     session.shared_durable_consumer(f"topic:{name}", "pool").close()
     session.producer(f"topic:{name}").send("x", properties={"n": 1})
-    assert rows(connection) == rows(connection, name) == [
-        ("c", "audit", True, False, True, 1), ("c", "pool", True, True, False, 1)
-    ]  # fmt: skip
+    assert (
+        rows(connection)
+        == rows(connection, name)
+        == [("c", "audit", True, False, True, 1), ("c", "pool", True, True, False, 1)]
+    )
     assert [r["selector"] for r in admin.list_subscriptions(name)] == ["n > 0", None]
     admin.purge_subscription("pool", "c")
     assert [row[-1] for row in rows(connection, name)] == [1, 0]

@@ -181,9 +181,12 @@ def test_a_request_that_nobody_answers_in_time_says_so_and_a_late_answer_is_drop
 
 @pytest.mark.parametrize(
     ("options", "error", "word"),
-    [({"reply_to": "x"}, TypeError, "reply_to"), ({"priority": 10}, MessageFormatError, "0 to 9"),
-     ({"ttl_ms": -1}, MessageFormatError, "ttl_ms")],
-)  # fmt: skip
+    [
+        ({"reply_to": "x"}, TypeError, "reply_to"),
+        ({"priority": 10}, MessageFormatError, "0 to 9"),
+        ({"ttl_ms": -1}, MessageFormatError, "ttl_ms"),
+    ],
+)
 def test_a_bad_option_of_a_request_is_refused(
     broker: LoopbackBroker, options: dict[str, Any], error: type[Exception], word: str
 ) -> None:

@@ -96,10 +96,15 @@ def test_the_same_handles_work_over_tls(secured: Secured) -> None:
 
 def test_every_form_of_address_that_means_tls(secured: Secured) -> None:
     mapper, port = secured.ports["portmapper"], secured.ports["ssljms"]
-    for number, url in enumerate((
-        f"mq://127.0.0.1:{mapper}/ssljms", f"mqs://127.0.0.1:{mapper}", f"mqssl://localhost:{port}",
-        f"mqssl://127.0.0.1:{port}/ssljms", f"mqssl://127.0.0.1:{mapper}",
-    )):  # fmt: skip
+    for number, url in enumerate(
+        (
+            f"mq://127.0.0.1:{mapper}/ssljms",
+            f"mqs://127.0.0.1:{mapper}",
+            f"mqssl://localhost:{port}",
+            f"mqssl://127.0.0.1:{port}/ssljms",
+            f"mqssl://127.0.0.1:{mapper}",
+        )
+    ):
         with rb.connect(url, username="ann", password="secret", trust=secured.authority.file) as client:
             client.session().producer("q").send(number)
     session = secured.secure().session()
@@ -125,9 +130,12 @@ def test_a_client_says_what_is_wrong_with_the_brokers_certificate(secured: Secur
 @pytest.mark.parametrize("scheme", ["mqssl", "https"])
 @pytest.mark.parametrize(
     ("issued", "says"),
-    [({"last": -1}, "has expired: renew it there"), ({"first": 1}, "is not valid yet: is the clock right"),
-     ({"name": "broker.example", "addresses": ()}, r"is not for 127\.0\.0\.1: connect by a name that it has")],
-)  # fmt: skip
+    [
+        ({"last": -1}, "has expired: renew it there"),
+        ({"first": 1}, "is not valid yet: is the clock right"),
+        ({"name": "broker.example", "addresses": ()}, r"is not for 127\.0\.0\.1: connect by a name that it has"),
+    ],
+)
 def test_a_client_sends_nothing_to_who_shows_such_a_certificate(
     tmp_path: Path, issued: dict[str, Any], says: str, scheme: str
 ) -> None:
@@ -147,9 +155,11 @@ def test_a_client_sends_nothing_to_who_shows_such_a_certificate(
         answering.start()
         with pytest.raises(SecurityError, match=says):
             rb.connect(
-                f"{scheme}://127.0.0.1:{listening.getsockname()[1]}", username="ann", password="secret",
+                f"{scheme}://127.0.0.1:{listening.getsockname()[1]}",
+                username="ann",
+                password="secret",
                 trust=authority.file,
-            )  # fmt: skip
+            )
         answering.join(20)
     assert b"".join(came) == b""
 
@@ -164,9 +174,12 @@ def test_a_password_goes_only_to_a_broker_that_is_trusted(secured: Secured) -> N
 def test_clear_text_on_a_port_with_tls_is_refused(secured: Secured) -> None:
     secret = b"x" * 32
     for said in (
-        preamble("") + preface(bytes(32)), preamble("loopback") + preface(secret), b"GET / HTTP/1.1\r\n\r\n",
-        preamble("loopback") + b"\x16\x03\x01\xff\xff" + b"x" * 1000, b"\x16\x03\x01\x00\x01\x00",
-    ):  # fmt: skip
+        preamble("") + preface(bytes(32)),
+        preamble("loopback") + preface(secret),
+        b"GET / HTTP/1.1\r\n\r\n",
+        preamble("loopback") + b"\x16\x03\x01\xff\xff" + b"x" * 1000,
+        b"\x16\x03\x01\x00\x01\x00",
+    ):
         with secured.socket("ssljms") as plain:
             plain.sendall(said)
             assert ended(plain)
@@ -186,10 +199,24 @@ def test_clear_text_on_a_port_with_tls_is_refused(secured: Secured) -> None:
 def test_openssl_sees_the_certificate_and_only_new_versions(secured: Secured) -> None:
     def client(*more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["openssl", "s_client", "-connect", f"127.0.0.1:{secured.ports['ssljms']}", "-CAfile",
-             str(secured.authority.file), "-verify_return_error", "-servername", "localhost", *more],
-            input="", capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+            [
+                "openssl",
+                "s_client",
+                "-connect",
+                f"127.0.0.1:{secured.ports['ssljms']}",
+                "-CAfile",
+                str(secured.authority.file),
+                "-verify_return_error",
+                "-servername",
+                "localhost",
+                *more,
+            ],
+            input="",
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
 
     for version in ("-tls1_2", "-tls1_3"):
         done = client(version, "-verify_hostname", "localhost")
@@ -320,8 +347,7 @@ def test_a_broker_that_asks_for_no_certificates_takes_none_as_a_login(secured: S
 
 
 def test_services_that_cannot_have_tls_are_refused_at_the_start(tmp_path: Path, opened: ExitStack) -> None:
-    properties = {"imq.service.activelist": "ssljms", "raybroker.security.dir": str(tmp_path),
-                  "imq.portmapper.port": 0}  # fmt: skip
+    properties = {"imq.service.activelist": "ssljms", "raybroker.security.dir": str(tmp_path), "imq.portmapper.port": 0}
     with pytest.raises(ConfigError, match=r"keystore .* is not there; make one"):
         rb.loopback(properties=properties)
     Authority(tmp_path).issue("keystore", last=-1)

@@ -75,7 +75,7 @@ def test_what_is_consumed_comes_again_flagged_after_a_rollback(broker: LoopbackB
         found = take(consumer, 3)
         assert [(m.body, m.delivery_count, m.redelivered) for m in found] == [
             (n, attempt, attempt > 1) for n in range(3)
-        ]  # fmt: skip
+        ]
         session.rollback()
     take(consumer, 3)
     session.commit()
@@ -313,8 +313,12 @@ def test_administrators_see_open_transactions_and_can_roll_them_back(broker: Loo
     until(lambda: connection.admin().list_transactions())
     (row,) = connection.admin().list_transactions()
     assert (row["kind"], row["state"], row["client_id"], row["messages"], row["xid"]) == (
-        "local", "STARTED", "billing", 1, None,
-    )  # fmt: skip
+        "local",
+        "STARTED",
+        "billing",
+        1,
+        None,
+    )
     assert connection.admin().query_transaction(row["id"])["id"] == row["id"]
     with pytest.raises(IllegalStateError, match="STARTED"):
         connection.admin().commit_transaction(row["id"])

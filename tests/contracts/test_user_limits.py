@@ -30,9 +30,14 @@ OF_EACH: dict[str, object] = {
 @pytest.fixture
 def outside(tmp_path: Path) -> Iterator[Outside]:
     with ExitStack() as opened:
-        made = Outside(tmp_path, opened, **{
-            "imq.service.activelist": "jms,stomp,httpjms", **OF_EACH,
-        })  # fmt: skip
+        made = Outside(
+            tmp_path,
+            opened,
+            **{
+                "imq.service.activelist": "jms,stomp,httpjms",
+                **OF_EACH,
+            },
+        )
         made.rules.write_text(RULES.replace("create.allow.user=ann", "create.allow.user=*"))
         yield made
 
@@ -96,9 +101,12 @@ def test_what_was_made_counts_after_the_broker_has_restarted(tmp_path: Path) -> 
     security.mkdir()
     UserFile(security / "passwd").add("ann", Entry(str(Verifier.of("secret", b"s" * 16, 64)), "user"))
     properties: dict[str, object] = {
-        "imq.service.activelist": "jms", "imq.hostname": "127.0.0.1", "imq.portmapper.port": 0,
-        "imq.autocreate.reaptime": 3600, **OF_EACH,
-    }  # fmt: skip
+        "imq.service.activelist": "jms",
+        "imq.hostname": "127.0.0.1",
+        "imq.portmapper.port": 0,
+        "imq.autocreate.reaptime": 3600,
+        **OF_EACH,
+    }
     with ClusterRig(tmp_path, 1, **properties) as rig, ExitStack() as opened:  # type: ignore[arg-type]
 
         def ann(client_id: str | None = None) -> Any:

@@ -15,9 +15,12 @@ from tests.contracts.handle_basics import held
 from tests.contracts.handles import WAIT_S, LoopbackBroker, bodies, create, state_of, take, until
 
 SESSIONS: dict[str, dict[str, Any]] = {
-    "auto": {}, "window": {"ack_window": 10}, "dups_ok": {"ack": "dups_ok"}, "client": {"ack": "client"},
+    "auto": {},
+    "window": {"ack_window": 10},
+    "dups_ok": {"ack": "dups_ok"},
+    "client": {"ack": "client"},
     "transacted": {"transacted": True},
-}  # fmt: skip
+}
 
 
 class BoomError(Exception):
@@ -41,9 +44,7 @@ def left_by_an_exception(broker: LoopbackBroker, options: dict[str, Any], of: st
 @pytest.mark.parametrize("of", ["consumer", "session", "connection"])
 @pytest.mark.parametrize("taken", [[1], [2, 3], [1] * 10], ids=str)
 @pytest.mark.parametrize("mode", SESSIONS)
-def test_what_is_in_hand_comes_again_flagged(
-    mode: str, taken: list[int], of: str, broker: LoopbackBroker
-) -> None:
+def test_what_is_in_hand_comes_again_flagged(mode: str, taken: list[int], of: str, broker: LoopbackBroker) -> None:
     connection, name = broker.connect(), broker.name()
     connection.session().producer(name).send_many(range(12))
     until(lambda: held(connection, name) == 12)

@@ -56,9 +56,13 @@ class Outside:
             users.add(name, Entry(str(Verifier.of("secret", b"s" * 16, 64)), "user"))
         (folder / "accesscontrol.properties").write_text(RULES)
         properties = {
-            "imq.service.activelist": self.service, "imq.hostname": "127.0.0.1", "imq.portmapper.port": 0,
-            "raybroker.security.dir": str(folder), "raybroker.handshake.timeout_ms": 1000, **more,
-        }  # fmt: skip
+            "imq.service.activelist": self.service,
+            "imq.hostname": "127.0.0.1",
+            "imq.portmapper.port": 0,
+            "raybroker.security.dir": str(folder),
+            "raybroker.handshake.timeout_ms": 1000,
+            **more,
+        }
         self._opened = opened
         self.inside = rb.loopback(properties=properties)
         opened.callback(self.inside.close)
@@ -164,9 +168,10 @@ def until_closed(client: Any) -> None:
 
 @CLEAR
 @pytest.mark.parametrize(
-    "said", [b"GET / HTTP/1.1\r\n\r\n", "text", b"", preamble("no such host"), b"\xff" * 100_000],
+    "said",
+    [b"GET / HTTP/1.1\r\n\r\n", "text", b"", preamble("no such host"), b"\xff" * 100_000],
     ids=["http", "text", "nothing", "a host that is not there", "garbage"],
-)  # fmt: skip
+)
 def test_whoever_speaks_something_else_or_nothing_is_closed_and_others_go_on(
     outside: Outside, said: bytes | str
 ) -> None:

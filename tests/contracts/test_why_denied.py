@@ -46,22 +46,38 @@ class Asked(NamedTuple):
 
 
 ASKED = (
-    Asked("produce", "queue", "kept"), Asked("consume", "queue", "kept"), Asked("browse", "queue", "kept"),
-    Asked("consume", "queue", "other"), Asked("produce", "topic", "news"), Asked("consume", "topic", "news"),
-    Asked("consume", "topic", "open"), Asked("produce", "queue", "fresh"), Asked("consume", "queue", "fresh"),
-    Asked("consume", "topic", "fresh"), Asked("consume", "queue", "mq.sys.dmq"), Asked("browse", "queue", "mq.sys.dmq"),
-    Asked("consume", "topic", "mq.metrics.broker"), Asked("consume", "topic", "mq.metrics.jvm"),
-    Asked("consume", "topic", "mq.metrics.destination.queue.kept"), Asked("create", "queue", None),
-    Asked("create", "topic", None), Asked("connect", "queue", None),
-)  # fmt: skip
+    Asked("produce", "queue", "kept"),
+    Asked("consume", "queue", "kept"),
+    Asked("browse", "queue", "kept"),
+    Asked("consume", "queue", "other"),
+    Asked("produce", "topic", "news"),
+    Asked("consume", "topic", "news"),
+    Asked("consume", "topic", "open"),
+    Asked("produce", "queue", "fresh"),
+    Asked("consume", "queue", "fresh"),
+    Asked("consume", "topic", "fresh"),
+    Asked("consume", "queue", "mq.sys.dmq"),
+    Asked("browse", "queue", "mq.sys.dmq"),
+    Asked("consume", "topic", "mq.metrics.broker"),
+    Asked("consume", "topic", "mq.metrics.jvm"),
+    Asked("consume", "topic", "mq.metrics.destination.queue.kept"),
+    Asked("create", "queue", None),
+    Asked("create", "topic", None),
+    Asked("connect", "queue", None),
+)
 
 
 class World(Outside):
     def __init__(self, folder: Path, opened: ExitStack) -> None:
-        super().__init__(folder, opened, **{
-            "imq.service.activelist": "jms,admin,httpjms,stomp", "imq.httpjms.accesscontrol.enabled": "false",
-            "imq.metrics.topic.enabled": True,
-        })  # fmt: skip
+        super().__init__(
+            folder,
+            opened,
+            **{
+                "imq.service.activelist": "jms,admin,httpjms,stomp",
+                "imq.httpjms.accesscontrol.enabled": "false",
+                "imq.metrics.topic.enabled": True,
+            },
+        )
         self.users.add("carl", Entry(VERIFIER, "user"))
         self.users.add("gone", Entry(VERIFIER, "admin", active=False))
         for kind, name in (("queue", "kept"), ("queue", "other"), ("topic", "news"), ("topic", "open")):
@@ -132,14 +148,21 @@ def by_rest(world: World, user: str, asked: Asked) -> bool | None:
     asked = world.fresh(asked)
     if asked.type == "topic" and asked.operation == "consume":
         return None
-    ways = {"produce": ("POST", "messages"), "consume": ("POST", "receive"), "browse": ("GET", "messages"),
-            "connect": ("GET", "messages")}  # fmt: skip
+    ways = {
+        "produce": ("POST", "messages"),
+        "consume": ("POST", "receive"),
+        "browse": ("GET", "messages"),
+        "connect": ("GET", "messages"),
+    }
     method, rest = ways[asked.operation]
     name = asked.name or "kept"
     answer = httpx.request(
-        method, f"http://127.0.0.1:{world.ports['httpjms']}/{asked.type}s/{name}/{rest}", auth=(user, "secret"),
-        json={"body": "x"} if asked.operation == "produce" else None, timeout=60,
-    )  # fmt: skip
+        method,
+        f"http://127.0.0.1:{world.ports['httpjms']}/{asked.type}s/{name}/{rest}",
+        auth=(user, "secret"),
+        json={"body": "x"} if asked.operation == "produce" else None,
+        timeout=60,
+    )
     assert answer.status_code in (200, 201, 202, 204, 401, 403), answer.text
     return answer.status_code not in (401, 403)
 
@@ -181,17 +204,22 @@ def test_the_right_that_is_missing_is_the_one_that_is_named(world: World) -> Non
     assert why("bob", "consume", "kept")["rule"] == "queue.kept.consume.deny.user=bob"
     assert why("carl", "consume", "kept")["rule"] == "queue.kept.consume.allow.group=user"
     assert why("gone", "connect", service="admin") == {
-        "user": "gone", "request": "connect to ADMIN services", "active": False, "allowed": False,
+        "user": "gone",
+        "request": "connect to ADMIN services",
+        "active": False,
+        "allowed": False,
         "rule": "connection.ADMIN.allow.group=admin",
-    }  # fmt: skip
+    }
 
 
 def test_what_cannot_be_asked_is_refused(world: World) -> None:
     why = world.admin.why_denied
     for told, arguments in {
-        "no user": ("eve", "consume", "kept"), "one of produce": ("ann", "eat", "kept"),
+        "no user": ("eve", "consume", "kept"),
+        "one of produce": ("ann", "eat", "kept"),
         "carries administration alone": ("ann", "consume", "kept", "queue", "admin"),
-        "no service": ("ann", "consume", "kept", "queue", "smtp"), "name one": ("ann", "consume"),
+        "no service": ("ann", "consume", "kept", "queue", "smtp"),
+        "name one": ("ann", "consume"),
         "is one of produce, consume, create": ("ann", "browse", "news", "topic"),
     }.items():
         with pytest.raises((ConfigError, BrokerError), match=told):
@@ -205,10 +233,12 @@ def test_connecting_is_asked_for_by_kind_or_by_service(tmp_path: Path) -> None:
 
 def _connecting(outside: Outside) -> None:
     for given, request, allowed in (
-        ("ADMIN", "connect to ADMIN services", False), ("NORMAL", "connect to NORMAL services", True),
-        ("admin", "connect to ADMIN services", False), ("jms", "connect to NORMAL services", True),
+        ("ADMIN", "connect to ADMIN services", False),
+        ("NORMAL", "connect to NORMAL services", True),
+        ("admin", "connect to ADMIN services", False),
+        ("jms", "connect to NORMAL services", True),
         (None, "connect to NORMAL services", True),
-    ):  # fmt: skip
+    ):
         found = outside.admin.why_denied("ann", "connect", given)
         assert (found["request"], found["allowed"]) == (request, allowed), given
     with pytest.raises(ConfigError, match="NORMAL, ADMIN"):

@@ -16,8 +16,11 @@ SINGLE = {"unitOfWorkHandlingPolicy": "SingleMessageDelivery"}
 
 def part(unit: str, number: int, end: bool = False, **more: Any) -> dict[str, Any]:
     return {
-        "JMS_BEA_UnitOfWork": unit, "JMS_BEA_UnitOfWorkSequenceNumber": number, "JMS_BEA_IsUnitOfWorkEnd": end, **more
-    }  # fmt: skip
+        "JMS_BEA_UnitOfWork": unit,
+        "JMS_BEA_UnitOfWorkSequenceNumber": number,
+        "JMS_BEA_IsUnitOfWorkEnd": end,
+        **more,
+    }
 
 
 def made(broker: Broker, kind: str = "queue", **attributes: Any) -> tuple[Any, str]:
@@ -138,7 +141,7 @@ def test_parts_of_one_unit_meet_on_one_broker(tmp_path: Path, distributed: bool,
         name = rig.name()
         rig.connect("b1").admin().create_destination(
             "queue", name, distributed=distributed, unitOfOrderRouting=routing, **SINGLE
-        )  # fmt: skip
+        )
         producers = [rig.connect(home).session().producer(name) for home in ("b1", "b2", "b3")]
         units = [f"unit{n}" for n in range(12)]
         for number in range(1, 4):

@@ -33,7 +33,7 @@ def schema(tmp_path: Path) -> str:
     return written(tmp_path)
 
 
-def checked(connection: Any, broker: Any, schema: str, type: str = "queue", **more: object) -> str:  # noqa: A002
+def checked(connection: Any, broker: Any, schema: str, type: str = "queue", **more: object) -> str:
     attributes = {"validateXMLSchemaEnabled": True, "XMLSchemaURIList": schema, **more}
     return create(connection, broker.name(), type, **attributes)
 
@@ -44,9 +44,12 @@ def test_a_text_that_is_not_valid_is_refused_and_not_sent(broker: LoopbackBroker
     session = connection.session()
     producer = session.producer(name)
     for attempt in (
-        lambda: producer.send(BAD), lambda: producer.send_async(BAD), lambda: producer.send("no xml"),
-        lambda: producer.send(BAD, persistent=False), lambda: producer.send_many([GOOD, BAD]),
-    ):  # fmt: skip
+        lambda: producer.send(BAD),
+        lambda: producer.send_async(BAD),
+        lambda: producer.send("no xml"),
+        lambda: producer.send(BAD, persistent=False),
+        lambda: producer.send_many([GOOD, BAD]),
+    ):
         with pytest.raises(MessageFormatError, match="validateXMLSchemaEnabled"):
             attempt()
     producer.send(GOOD)

@@ -49,21 +49,36 @@ def autoscaling(gcs_address: str) -> dict[str, Any]:
     resources = {"CPU": 1, "broker": 1, "object_store_memory": OBJECT_STORE_BYTES}
     kinds = {
         f"broker-{letter}": {
-            "resources": resources, "node_config": {}, "min_workers": int(place < NODES_MIN), "max_workers": 1
+            "resources": resources,
+            "node_config": {},
+            "min_workers": int(place < NODES_MIN),
+            "max_workers": 1,
         }
         for place, letter in enumerate("abc"[:NODES_MAX])
-    }  # fmt: skip
+    }
     head = {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0}
     return {
-        "cluster_name": "raybroker-fake", "max_workers": NODES_MAX, "upscaling_speed": 10.0,
-        "idle_timeout_minutes": 10, "available_node_types": {"ray.head.default": head, **kinds},
+        "cluster_name": "raybroker-fake",
+        "max_workers": NODES_MAX,
+        "upscaling_speed": 10.0,
+        "idle_timeout_minutes": 10,
+        "available_node_types": {"ray.head.default": head, **kinds},
         "head_node_type": "ray.head.default",
         "provider": {"type": "fake_multinode", "gcs_address": gcs_address, "disable_node_updaters": True},
-        "auth": {}, "docker": {}, "file_mounts": {}, "cluster_synced_files": [], "initialization_commands": [],
-        "setup_commands": [], "head_setup_commands": [], "worker_setup_commands": [], "head_start_ray_commands": [],
-        "worker_start_ray_commands": [], "file_mounts_sync_continuously": False, "rsync_exclude": [],
+        "auth": {},
+        "docker": {},
+        "file_mounts": {},
+        "cluster_synced_files": [],
+        "initialization_commands": [],
+        "setup_commands": [],
+        "head_setup_commands": [],
+        "worker_setup_commands": [],
+        "head_start_ray_commands": [],
+        "worker_start_ray_commands": [],
+        "file_mounts_sync_continuously": False,
+        "rsync_exclude": [],
         "rsync_filter": [],
-    }  # fmt: skip
+    }
 
 
 class Nodes:
@@ -79,12 +94,16 @@ class Nodes:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "RAYBROKER_"))}
         self.environment = {
             **inherited,
-            "RAY_TMPDIR": str(folder), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token),
-            "RAY_ADDRESS": self.address, "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+            "RAY_TMPDIR": str(folder),
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(token),
+            "RAY_ADDRESS": self.address,
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
             "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
             "XDG_STATE_HOME": str(folder / "state"),
             "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), inherited.get("PYTHONPATH")))),
-        }  # fmt: skip
+        }
         self._log = folder / "head.log"
         self._head: subprocess.Popen[bytes] | None = None
 
@@ -96,23 +115,38 @@ class Nodes:
         with self._log.open("wb") as out:
             self._head = subprocess.Popen(
                 [
-                    sys.executable, "-c", "from ray.scripts.scripts import main; main()", "start", "--head", "--block",
-                    f"--node-ip-address={HOST}", f"--port={port}", "--num-cpus=0",
-                    f"--object-store-memory={OBJECT_STORE_BYTES}", f"--autoscaling-config={config}",
-                    "--include-dashboard=false", *(_client_port(client)), f"--dashboard-agent-listen-port={agent}",
-                    f"--dashboard-agent-grpc-port={agent_grpc}", f"--runtime-env-agent-port={runtime_env}",
+                    sys.executable,
+                    "-c",
+                    "from ray.scripts.scripts import main; main()",
+                    "start",
+                    "--head",
+                    "--block",
+                    f"--node-ip-address={HOST}",
+                    f"--port={port}",
+                    "--num-cpus=0",
+                    f"--object-store-memory={OBJECT_STORE_BYTES}",
+                    f"--autoscaling-config={config}",
+                    "--include-dashboard=false",
+                    *(_client_port(client)),
+                    f"--dashboard-agent-listen-port={agent}",
+                    f"--dashboard-agent-grpc-port={agent_grpc}",
+                    f"--runtime-env-agent-port={runtime_env}",
                     "--disable-usage-stats",
                 ],
                 env={
                     **{k: v for k, v in self.environment.items() if k != "RAY_ADDRESS"},
                     # The second version of the autoscaler needs a file that Ray's packages do not contain.
-                    "RAY_FAKE_CLUSTER": "1", "RAY_enable_autoscaler_v2": "0",
+                    "RAY_FAKE_CLUSTER": "1",
+                    "RAY_enable_autoscaler_v2": "0",
                     "RAY_OVERRIDE_NODE_ID_FOR_TESTING": "f" * 51 + "0" * 5,
                     # A launch is decided on at the autoscaler's next look.
                     "AUTOSCALER_UPDATE_INTERVAL_S": "1",
                 },
-                stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
         self.wait(lambda: answers(self.address), "the head takes connections")
 
     def wait(self, condition: Any, what: str) -> Any:
@@ -134,9 +168,15 @@ class Nodes:
     def raybroker(self, *arguments: str, stdin: str = "") -> str:
         """Standard output of a command of ours that has to succeed."""
         done = subprocess.run(
-            [sys.executable, "-m", "raybroker", *arguments], input=stdin, capture_output=True, text=True,
-            env=self.environment, cwd=self.folder, timeout=COMMAND_S, check=False,
-        )  # fmt: skip
+            [sys.executable, "-m", "raybroker", *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            env=self.environment,
+            cwd=self.folder,
+            timeout=COMMAND_S,
+            check=False,
+        )
         if done.returncode != 0:
             raise FailedError(f"raybroker {' '.join(arguments)}: exit code {done.returncode}\n{done.stderr}")
         return done.stdout
@@ -245,8 +285,10 @@ def run(nodes: Nodes, brokers: int) -> None:
         nodes.raybroker("up", "--config", str(config))
         homes = view.homes()
         wanted = [f"b{number}" for number in range(1, brokers + 1)]
-        if sorted(homes) != wanted or len(set(homes.values())) != brokers or set(homes.values()) - set(
-            view.brokers_nodes()
+        if (
+            sorted(homes) != wanted
+            or len(set(homes.values())) != brokers
+            or set(homes.values()) - set(view.brokers_nodes())
         ):
             raise FailedError(f"brokers {wanted} are to have a node each of {sorted(view.brokers_nodes())}: {homes}")
         say("raybroker up: a broker a node", began, brokers=wanted)

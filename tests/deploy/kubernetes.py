@@ -17,9 +17,7 @@ Object = Mapping[str, Any]
 
 def closed(required: str = "", **properties: Any) -> dict[str, Any]:
     """An object with these fields and no others; ``required``: names separated by spaces."""
-    return {
-        "type": "object", "properties": properties, "required": required.split(), "additionalProperties": False
-    }  # fmt: skip
+    return {"type": "object", "properties": properties, "required": required.split(), "additionalProperties": False}
 
 
 def each(item: Any, least: int = 1) -> dict[str, Any]:
@@ -34,9 +32,11 @@ LABEL = text(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", 63)
 PORT_NAME = text(r"(?=.*[a-z])[a-z0-9]([-a-z0-9]*[a-z0-9])?", 15)
 SUBDOMAIN = text(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 LABELS = {
-    "type": "object", "minProperties": 1, "additionalProperties": text(r"[A-Za-z0-9]([-\w.]*[A-Za-z0-9])?", 63),
+    "type": "object",
+    "minProperties": 1,
+    "additionalProperties": text(r"[A-Za-z0-9]([-\w.]*[A-Za-z0-9])?", 63),
     "propertyNames": text(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-\w.]*[A-Za-z0-9])?", 317),
-}  # fmt: skip
+}
 PORT = {"type": "integer", "minimum": 1, "maximum": 65535}
 CPU = text(r"\d+m|\d+(\.\d{1,3})?")
 BYTES = text(r"\d+(Ki|Mi|Gi|Ti)")
@@ -61,19 +61,28 @@ PORT_OR_NAME = {"anyOf": [PORT, PORT_NAME]}
 SECONDS = {"type": "integer", "minimum": 1}
 PROBE = {
     **closed(
-        httpGet=closed("path port", path=PATH, port=PORT_OR_NAME), tcpSocket=closed("port", port=PORT_OR_NAME),
-        periodSeconds=SECONDS, timeoutSeconds=SECONDS, failureThreshold=SECONDS,
+        httpGet=closed("path port", path=PATH, port=PORT_OR_NAME),
+        tcpSocket=closed("port", port=PORT_OR_NAME),
+        periodSeconds=SECONDS,
+        timeoutSeconds=SECONDS,
+        failureThreshold=SECONDS,
     ),
     "oneOf": [{"required": ["httpGet"]}, {"required": ["tcpSocket"]}],
-}  # fmt: skip
+}
 CONTAINER = closed(
     "name image resources",
-    name=LABEL, image=IMAGE, args=each(STRING), env=each(ENV), resources=RESOURCES,
+    name=LABEL,
+    image=IMAGE,
+    args=each(STRING),
+    env=each(ENV),
+    resources=RESOURCES,
     ports=each(closed("name containerPort", name=PORT_NAME, containerPort=PORT)),
     volumeMounts=each(closed("name mountPath", name=LABEL, mountPath=PATH, readOnly={"type": "boolean"})),
     lifecycle=closed("postStart", postStart=closed("exec", exec=closed("command", command=each(STRING)))),
-    startupProbe=PROBE, livenessProbe=PROBE, readinessProbe=PROBE,
-)  # fmt: skip
+    startupProbe=PROBE,
+    livenessProbe=PROBE,
+    readinessProbe=PROBE,
+)
 VOLUME = {
     **closed(
         "name",
@@ -85,21 +94,28 @@ VOLUME = {
 }
 ANTI_AFFINITY = closed(
     "preferredDuringSchedulingIgnoredDuringExecution",
-    preferredDuringSchedulingIgnoredDuringExecution=each(closed(
-        "weight podAffinityTerm",
-        weight={"type": "integer", "minimum": 1, "maximum": 100},
-        podAffinityTerm=closed("topologyKey", topologyKey=STRING, labelSelector=SELECTOR),
-    )),
-)  # fmt: skip
+    preferredDuringSchedulingIgnoredDuringExecution=each(
+        closed(
+            "weight podAffinityTerm",
+            weight={"type": "integer", "minimum": 1, "maximum": 100},
+            podAffinityTerm=closed("topologyKey", topologyKey=STRING, labelSelector=SELECTOR),
+        )
+    ),
+)
 POD = closed(
     "containers securityContext",
-    containers=each(CONTAINER), volumes=each(VOLUME), terminationGracePeriodSeconds=COUNT,
+    containers=each(CONTAINER),
+    volumes=each(VOLUME),
+    terminationGracePeriodSeconds=COUNT,
     affinity=closed(podAntiAffinity=ANTI_AFFINITY),
     securityContext=closed(
-        "runAsNonRoot runAsUser", runAsNonRoot=TRUE, runAsUser={"type": "integer", "minimum": 1}, runAsGroup=COUNT,
+        "runAsNonRoot runAsUser",
+        runAsNonRoot=TRUE,
+        runAsUser={"type": "integer", "minimum": 1},
+        runAsGroup=COUNT,
         fsGroup=COUNT,
     ),
-)  # fmt: skip
+)
 TEMPLATE = closed("metadata spec", metadata=closed("labels", labels=LABELS), spec=POD)
 CLAIM = closed(
     "accessModes resources",
@@ -109,35 +125,47 @@ CLAIM = closed(
 START = {"type": "object", "additionalProperties": STRING, "propertyNames": text(r"[a-z]+(-[a-z]+)*")}
 GROUP = closed(
     "groupName replicas minReplicas maxReplicas rayStartParams template",
-    groupName=LABEL, replicas=COUNT, minReplicas=COUNT, maxReplicas=COUNT, rayStartParams=START, template=TEMPLATE,
-)  # fmt: skip
+    groupName=LABEL,
+    replicas=COUNT,
+    minReplicas=COUNT,
+    maxReplicas=COUNT,
+    rayStartParams=START,
+    template=TEMPLATE,
+)
 RAY_CLUSTER = closed(
     "rayVersion authOptions gcsFaultToleranceOptions headGroupSpec workerGroupSpecs",
     rayVersion=text(r"\d+\.\d+\.\d+"),
     authOptions=closed("mode", mode={"const": "token"}),
     gcsFaultToleranceOptions=closed(
         "redisAddress redisPassword",
-        redisAddress=text(r"[-a-z0-9.]+:\d+"), redisPassword=closed("valueFrom", valueFrom=SECRET_KEY),
+        redisAddress=text(r"[-a-z0-9.]+:\d+"),
+        redisPassword=closed("valueFrom", valueFrom=SECRET_KEY),
     ),
     headGroupSpec=closed("rayStartParams template", rayStartParams=START, template=TEMPLATE),
     workerGroupSpecs=each(GROUP),
-)  # fmt: skip
+)
 SERVICE = closed(
     "selector ports",
-    clusterIP={"const": "None"}, publishNotReadyAddresses={"type": "boolean"}, selector=LABELS,
+    clusterIP={"const": "None"},
+    publishNotReadyAddresses={"type": "boolean"},
+    selector=LABELS,
     ports=each(closed("name port targetPort", name=LABEL, port=PORT, targetPort={"anyOf": [PORT, PORT_NAME]})),
-)  # fmt: skip
+)
 STATEFUL_SET = closed(
     "serviceName replicas selector template",
-    serviceName=LABEL, replicas=COUNT, selector=SELECTOR, template=TEMPLATE,
+    serviceName=LABEL,
+    replicas=COUNT,
+    selector=SELECTOR,
+    template=TEMPLATE,
     volumeClaimTemplates=each(closed("metadata spec", metadata=META, spec=CLAIM)),
-)  # fmt: skip
+)
 PEER = {**closed(podSelector=SELECTOR, namespaceSelector=SELECTOR), "minProperties": 1}
 POLICY = closed(
     "podSelector policyTypes ingress",
-    podSelector=SELECTOR, policyTypes=each({"enum": ["Ingress"]}),
+    podSelector=SELECTOR,
+    policyTypes=each({"enum": ["Ingress"]}),
     ingress=each(closed("from", **{"from": each(PEER)}, ports=each(closed("protocol port", protocol=TCP, port=PORT)))),
-)  # fmt: skip
+)
 
 KINDS: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {
     ("v1", "ConfigMap"): ("data", {"type": "object", "additionalProperties": STRING, "minProperties": 1}),

@@ -23,7 +23,11 @@ def test_a_shell_within_a_shell_is_looked_into() -> None:
 def test_variables_are_put_in_their_places() -> None:
     words = ["ray", "$PORTS", "--a=${A}", "--b=$A"]
     assert expanded(words, {"PORTS": "--x=1 --y=2", "A": "one two"}) == [
-        "ray", "--x=1", "--y=2", "--a=one two", "--b=one two"
+        "ray",
+        "--x=1",
+        "--y=2",
+        "--a=one two",
+        "--b=one two",
     ]
 
 
@@ -48,7 +52,7 @@ def test_commands_in_comments_are_those_that_are_indented() -> None:
 
 def test_an_environment_file_that_is_read_in_two_ways_is_found(tmp_path: Path) -> None:
     path = tmp_path / "x.env"
-    path.write_text("# A\nA=1\nB='{\"b\": 1}'\nC=\"--x --y\"\n")
+    path.write_text('# A\nA=1\nB=\'{"b": 1}\'\nC="--x --y"\n')
     assert environment(path) == {"A": "1", "B": '{"b": 1}', "C": "--x --y"}
     for line in ("A=$B", "export A=1", "A=one two", 'A="$B"'):
         path.write_text(line + "\n")

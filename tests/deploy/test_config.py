@@ -53,8 +53,12 @@ def ray_knows(name: str) -> bool:
 def unknown_to_ray(variables: Mapping[str, str]) -> list[str]:
     """Variables meant for Ray that are neither its settings nor those that its documentation has beside them."""
     others = {
-        "RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_TMPDIR", "RAY_USAGE_STATS_ENABLED",
-    }  # fmt: skip
+        "RAY_ADDRESS",
+        "RAY_AUTH_MODE",
+        "RAY_AUTH_TOKEN_PATH",
+        "RAY_TMPDIR",
+        "RAY_USAGE_STATS_ENABLED",
+    }
     names = sorted(name for name in variables if name.startswith("RAY_") and name not in others)
     return [name for name in names if not ray_knows(name.removeprefix("RAY_"))]
 
@@ -123,9 +127,10 @@ def test_ports_are_understood_by_ray_and_do_not_collide() -> None:
     head = int(ENVIRONMENT["HEAD_PORT"])
     client = 10001
     ranges = [
-        *port_ranges(options), *(range(port, port + 1) for port in (redis, head, client)),
+        *port_ranges(options),
+        *(range(port, port + 1) for port in (redis, head, client)),
         range(data.low, data.high + 1),
-    ]  # fmt: skip
+    ]
     assert overlaps(ranges) == []
     assert overlaps([*ranges, range(6000, 7000)]) != []
     single = sorted(ports.start for ports in port_ranges(options) if len(ports) == 1)

@@ -76,8 +76,20 @@ def test_tests_run_from_the_source_distribution(unpacked: Path) -> None:
 def test_what_is_installed_from_it_draws_boards_without_a_checkout(unpacked: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     target, pictures = tmp_path / "target", tmp_path / "pictures"
-    run(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--no-index",
-        "--target", str(target), str(unpacked), cwd=tmp_path)  # fmt: skip
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "--target",
+        str(target),
+        str(unpacked),
+        cwd=tmp_path,
+    )
     assert {name.partition("/")[0] for name in files_of(target)} >= {"raybroker", "bin"}
     assert not {"tests", "dashboards", "deploy", "benchmarks"} & {path.name for path in target.iterdir()}
     origin = run(sys.executable, "-c", "import raybroker; print(raybroker.__file__)", cwd=tmp_path, path=target)
@@ -96,9 +108,11 @@ def test_ray_is_bounded_by_the_release_that_the_tests_run_with() -> None:
     here = version("ray")
     major, minor = (int(part) for part in here.split(".")[:2])
     deployed = [
-        found for path in (ROOT / "deploy").rglob("*") if path.is_file()
+        found
+        for path in (ROOT / "deploy").rglob("*")
+        if path.is_file()
         for found in re.findall(r"\bray(?:\[\w+\])?==([\d.]+\d)", path.read_text(encoding="utf-8"))
-    ]  # fmt: skip
+    ]
     assert len(deployed) >= 4
     for bound in bounds:
         assert all(one in bound for one in (here, *deployed)), f"Ray {here}, deployed {deployed}: {bound}"

@@ -148,7 +148,10 @@ def test_docker_finds_nothing_wrong() -> None:
     if missing := docker_missing():
         pytest.skip(missing)
     done = subprocess.run(
-        ["docker", "build", "--check", "-f", str(PATH), str(ROOT)], capture_output=True, text=True, check=False,
+        ["docker", "build", "--check", "-f", str(PATH), str(ROOT)],
+        capture_output=True,
+        text=True,
+        check=False,
         timeout=BUILD_S,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -24,9 +24,14 @@ def test_brokers_are_placed_on_the_nodes_that_the_autoscaler_keeps() -> None:
     folder = Path(tempfile.mkdtemp(prefix="rbt"))
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "tests.deploy.fake_nodes"], cwd=ROOT, env=_environment(folder),
-            capture_output=True, text=True, timeout=RUN_S, check=False,
-        )  # fmt: skip
+            [sys.executable, "-m", "tests.deploy.fake_nodes"],
+            cwd=ROOT,
+            env=_environment(folder),
+            capture_output=True,
+            text=True,
+            timeout=RUN_S,
+            check=False,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         steps = [json.loads(line) for line in done.stdout.splitlines()]
         assert steps[1]["nodes"] >= 2

@@ -203,9 +203,12 @@ def test_a_pod_tries_until_its_broker_is_up(tmp_path: Path) -> None:
     assert "/proc/1/fd/1" in line
     line = line.replace("/proc/1/fd/1", "log").removesuffix("&") + "; echo ended >>calls"
     subprocess.run(
-        ["bash", "-c", line.replace("setsid", "setsid --wait")], cwd=tmp_path, check=True, timeout=JOIN_S,
+        ["bash", "-c", line.replace("setsid", "setsid --wait")],
+        cwd=tmp_path,
+        check=True,
+        timeout=JOIN_S,
         env={"PATH": f"{tmp_path}:/usr/bin:/bin", "BROKER": "b2"},
-    )  # fmt: skip
+    )
     call = "up --config /etc/raybroker/cluster.toml --broker b2\n"
     assert (tmp_path / "calls").read_text() == call * 3 + "ended\n"
     assert (tmp_path / "slept").read_text() == "slept 5\n" * 2
@@ -220,8 +223,10 @@ def test_the_pod_of_a_broker_lives_and_is_ready_as_its_broker_says(tmp_path: Pat
         named = {row["name"]: row["containerPort"] for row in broker["ports"]}
         asked = {probe: broker[f"{probe}Probe"]["httpGet"] for probe in ("startup", "liveness", "readiness")}
         assert {probe: get["path"] for probe, get in asked.items()} == {
-            "startup": "/health/live", "liveness": "/health/live", "readiness": "/health/ready",
-        }  # fmt: skip
+            "startup": "/health/live",
+            "liveness": "/health/live",
+            "readiness": "/health/ready",
+        }
         assert {get["path"] for get in asked.values()} == PROBES
         assert {named[get["port"]] for get in asked.values()} == {ports.low} == {ports.high}
         start = broker["startupProbe"]

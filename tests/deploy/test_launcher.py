@@ -23,9 +23,13 @@ FILES = sorted(LAUNCHER.glob("*.yaml"))
 GIVEN = {"RAY_HEAD_IP": "192.0.2.10"}
 """What the launcher sets for the commands."""
 LISTS = (
-    "initialization_commands", "setup_commands", "head_setup_commands", "worker_setup_commands",
-    "head_start_ray_commands", "worker_start_ray_commands",
-)  # fmt: skip
+    "initialization_commands",
+    "setup_commands",
+    "head_setup_commands",
+    "worker_setup_commands",
+    "head_start_ray_commands",
+    "worker_start_ray_commands",
+)
 each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 
 

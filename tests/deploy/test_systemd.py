@@ -70,9 +70,12 @@ def said(path: Path, folder: Path, edit: tuple[str, str] = ("", "")) -> str:
     (units / RAY).symlink_to(units / alias)
     name = path.name.replace("@.", "@b2.")
     done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", name], capture_output=True, text=True, check=False,
+        ["systemd-analyze", "verify", "--man=no", name],
+        capture_output=True,
+        text=True,
+        check=False,
         env={**os.environ, "SYSTEMD_UNIT_PATH": f"{units}:", "SYSTEMD_LOG_LEVEL": "notice"},
-    )  # fmt: skip
+    )
     about = [line for line in done.stderr.splitlines() if "raybroker" in line]
     return "\n".join(about) + ("" if done.returncode == 0 else f"\nexit code {done.returncode}: {done.stderr}")
 

@@ -77,10 +77,16 @@ class AllDoors:
         for logger in ("raybroker", "asyncio", "uvicorn.error"):
             logging.getLogger(logger).addHandler(self.faults)
             opened.callback(logging.getLogger(logger).removeHandler, self.faults)
-        self.inside = rb.loopback(properties={
-            "imq.service.activelist": ",".join(services), "imq.hostname": "127.0.0.1", "imq.portmapper.port": 0,
-            "raybroker.security.dir": str(folder), "raybroker.handshake.timeout_ms": 3000, **more,
-        })  # fmt: skip
+        self.inside = rb.loopback(
+            properties={
+                "imq.service.activelist": ",".join(services),
+                "imq.hostname": "127.0.0.1",
+                "imq.portmapper.port": 0,
+                "raybroker.security.dir": str(folder),
+                "raybroker.handshake.timeout_ms": 3000,
+                **more,
+            }
+        )
         opened.callback(self.inside.close)
         self.inside.start()
         self.admin = self.inside.admin()
@@ -118,9 +124,11 @@ class AllDoors:
             local_address=source, verify=ssl.create_default_context(cafile=str(self.authority.file))
         )
         made = httpx.Client(
-            base_url=f"{scheme}://127.0.0.1:{self.ports[listener]}", auth=(user, PASSWORD), timeout=WAIT_S,
+            base_url=f"{scheme}://127.0.0.1:{self.ports[listener]}",
+            auth=(user, PASSWORD),
+            timeout=WAIT_S,
             transport=transport,
-        )  # fmt: skip
+        )
         self.opened.callback(made.close)
         return made
 
@@ -161,16 +169,22 @@ class AllDoors:
         """What works for a single client."""
         loops = [found for found in gc.get_objects() if issubclass(type(found), asyncio.AbstractEventLoop)]
         names = [
-            str(task.get_coro()).split(" at 0x")[0]
-            for loop in loops if not loop.is_closed() for task in _tasks(loop)
-        ]  # fmt: skip
+            str(task.get_coro()).split(" at 0x")[0] for loop in loops if not loop.is_closed() for task in _tasks(loop)
+        ]
         return [name for name in names if any(word in name for word in _OF_CLIENTS)]
 
 
 _OF_CLIENTS: Final = (
-    "StompConnection._work", "StompServer._take", "Listener._take", "PortMapper._tell", "_up",
-    "_down", "HttpServer._take", "Guests._take", "PollSession",
-)  # fmt: skip
+    "StompConnection._work",
+    "StompServer._take",
+    "Listener._take",
+    "PortMapper._tell",
+    "_up",
+    "_down",
+    "HttpServer._take",
+    "Guests._take",
+    "PollSession",
+)
 
 
 def _tasks(loop: asyncio.AbstractEventLoop) -> list[asyncio.Task[Any]]:

@@ -32,9 +32,14 @@ RSS_MIB_MAX = 2048
 Target = Callable[[bytes], None]
 Targets = Mapping[str, tuple[Target, "st.SearchStrategy[bytes]"]]
 INSTRUMENTED = (
-    "raybroker.wire", "raybroker.services", "raybroker.security", "raybroker.engine", "raybroker.content",
-    "raybroker.model.block", "raybroker.model.large_block",
-)  # fmt: skip
+    "raybroker.wire",
+    "raybroker.services",
+    "raybroker.security",
+    "raybroker.engine",
+    "raybroker.content",
+    "raybroker.model.block",
+    "raybroker.model.large_block",
+)
 """Where bytes of a peer are looked at. Instrumenting the rest takes long, and shows nothing of them."""
 NOT_INSTALLED = "atheris is not installed here (pip install atheris)"
 
@@ -52,9 +57,12 @@ def examine(
     """
 
     @settings(
-        max_examples=examples, database=None, deadline=None, suppress_health_check=list(HealthCheck),
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
         derandomize=settings.default.derandomize if drawn_from is None else False,  # type: ignore[union-attr]
-    )  # fmt: skip
+    )
     @given(strategy)
     def check(data: bytes) -> None:
         target(data)

@@ -48,11 +48,17 @@ class Attacked:
     def __init__(self) -> None:
         self._stack = ExitStack()
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
-        self.doors = AllDoors(folder, self._stack, **{
-            "raybroker.handshake.timeout_ms": 2000, "raybroker.service.unread_timeout": 5,
-            "raybroker.http.headers_timeout": 2, "raybroker.http.body_timeout": 2,
-            "imq.authentication.client.response.timeout": 2,
-        })  # fmt: skip
+        self.doors = AllDoors(
+            folder,
+            self._stack,
+            **{
+                "raybroker.handshake.timeout_ms": 2000,
+                "raybroker.service.unread_timeout": 5,
+                "raybroker.http.headers_timeout": 2,
+                "raybroker.http.body_timeout": 2,
+                "imq.authentication.client.response.timeout": 2,
+            },
+        )
         self.before = resident_bytes()
         self.tried = 0
 
@@ -153,17 +159,31 @@ def noise() -> st.SearchStrategy[bytes]:
 
 _first = ScramClient("ann", PASSWORD, "n" * 24).first()
 _CONTROL_CALLS: Final = (
-    ("mechanisms", {}), ("login", {"mechanism": "digest", "first": _first, "client": {"client_id": "x"}}),
-    ("login", {"mechanism": "basic", "first": "ann", "client": {}}), ("proof", {"final": "c=biws,r=n,p=x"}),
-    ("proof", {"final": PASSWORD}), ("certify", {"client": {}}), ("ask", {"method": "brokers", "args": []}),
-)  # fmt: skip
+    ("mechanisms", {}),
+    ("login", {"mechanism": "digest", "first": _first, "client": {"client_id": "x"}}),
+    ("login", {"mechanism": "basic", "first": "ann", "client": {}}),
+    ("proof", {"final": "c=biws,r=n,p=x"}),
+    ("proof", {"final": PASSWORD}),
+    ("certify", {"client": {}}),
+    ("ask", {"method": "brokers", "args": []}),
+)
 _ASKS: Final = (
-    ("brokers", []), ("members", []), ("routes", ["q", "queue", ["u"]]), ("locate", ["queue", "fuzzed", True]),
-    ("locate", ["topic", "fuzzed", True, False]), ("settings", []), ("create_temporary", ["queue"]),
-    ("admin", ["x", {}]), ("unsubscribe", ["c", "n"]), ("changed", [0, 0.01]), ("release_routes", []),
-    ("subscribe", [{"topic": "t", "client_id": None, "name": "n"}]), ("brokers_changed", [0, 0.01]),
-    ("matching", ["a.*"]), ("destroy_temporary", ["queue", "x"]),
-)  # fmt: skip
+    ("brokers", []),
+    ("members", []),
+    ("routes", ["q", "queue", ["u"]]),
+    ("locate", ["queue", "fuzzed", True]),
+    ("locate", ["topic", "fuzzed", True, False]),
+    ("settings", []),
+    ("create_temporary", ["queue"]),
+    ("admin", ["x", {}]),
+    ("unsubscribe", ["c", "n"]),
+    ("changed", [0, 0.01]),
+    ("release_routes", []),
+    ("subscribe", [{"topic": "t", "client_id": None, "name": "n"}]),
+    ("brokers_changed", [0, 0.01]),
+    ("matching", ["a.*"]),
+    ("destroy_temporary", ["queue", "x"]),
+)
 _calls = st.sampled_from(_CONTROL_CALLS) | st.tuples(st.sampled_from([op for op, _ in _CONTROL_CALLS]), samples.maps)
 _asks = st.sampled_from(_ASKS) | st.tuples(
     st.sampled_from([method for method, _ in _ASKS]) | samples.words, st.lists(samples.plain, max_size=4)
@@ -198,19 +218,42 @@ def _host() -> st.SearchStrategy[Conversation]:
 _BASIC: Final = b"Authorization: Basic " + b64encode(b"ann:secret") + b"\r\n"
 _METHODS: Final = (b"GET", b"POST", b"PUT", b"HEAD", b"OPTIONS", b"TRACE", b"CONNECT", b"")
 _PATHS: Final = (
-    b"/queues/fuzzed/messages", b"/queues/fuzzed/receive?max=5&wait_ms=10", b"/topics/fuzzed/messages", b"/health",
-    b"/queues/fuzzed/acknowledge", b"/queues/fuzzed/release", b"/openapi.json", b"/native/poll", b"/native/poll/up",
-    b"/native/poll/down", b"/native/poll/end", b"/queues/%2e%2e/receive", b"/queues/fuzzed/messages?max=-1&max=2", b"*",
-)  # fmt: skip
+    b"/queues/fuzzed/messages",
+    b"/queues/fuzzed/receive?max=5&wait_ms=10",
+    b"/topics/fuzzed/messages",
+    b"/health",
+    b"/queues/fuzzed/acknowledge",
+    b"/queues/fuzzed/release",
+    b"/openapi.json",
+    b"/native/poll",
+    b"/native/poll/up",
+    b"/native/poll/down",
+    b"/native/poll/end",
+    b"/queues/%2e%2e/receive",
+    b"/queues/fuzzed/messages?max=-1&max=2",
+    b"*",
+)
 _BODIES: Final = (
-    b"", b'{"body": 1}', b'[{"body": "x"}, {"body": {"a": [1]}}]', b'{"receipts": ["x"]}', b"[" * 5000, b'"\xff"',
-    b'{"body": 1e999}', b'{"body": "x", "properties": {"p": null}}',
-)  # fmt: skip
+    b"",
+    b'{"body": 1}',
+    b'[{"body": "x"}, {"body": {"a": [1]}}]',
+    b'{"receipts": ["x"]}',
+    b"[" * 5000,
+    b'"\xff"',
+    b'{"body": 1e999}',
+    b'{"body": "x", "properties": {"p": null}}',
+)
 _EXTRA: Final = (
-    b"", b"Content-Encoding: gzip\r\n", b"Transfer-Encoding: chunked\r\n", b"Expect: 100-continue\r\n",
-    b"Connection: close\r\n", b"Raybroker-Session: x\r\nRaybroker-Number: 1\r\n", b"Upgrade: h2c\r\n", b"X: \xff\r\n",
+    b"",
+    b"Content-Encoding: gzip\r\n",
+    b"Transfer-Encoding: chunked\r\n",
+    b"Expect: 100-continue\r\n",
+    b"Connection: close\r\n",
+    b"Raybroker-Session: x\r\nRaybroker-Number: 1\r\n",
+    b"Upgrade: h2c\r\n",
+    b"X: \xff\r\n",
     b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAA\r\n",
-)  # fmt: skip
+)
 
 
 def _request(method: bytes, path: bytes, extra: bytes, body: bytes) -> bytes:
@@ -251,13 +294,42 @@ def _web_socket() -> st.SearchStrategy[Conversation]:
 
 _COMMANDS: Final = ("SEND", "SUBSCRIBE", "UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT", "DISCONNECT", "X")
 _HEADERS: Final = (
-    "destination", "id", "ack", "transaction", "receipt", "selector", "content-length", "message-id", "reply-to",
-    "priority", "prefetch-count", "durable-subscription-name", "expires", "AMQ_SCHEDULED_DELAY", "JMSXGroupID", "foo",
-)  # fmt: skip
+    "destination",
+    "id",
+    "ack",
+    "transaction",
+    "receipt",
+    "selector",
+    "content-length",
+    "message-id",
+    "reply-to",
+    "priority",
+    "prefetch-count",
+    "durable-subscription-name",
+    "expires",
+    "AMQ_SCHEDULED_DELAY",
+    "JMSXGroupID",
+    "foo",
+)
 _VALUES: Final = (
-    "/queue/fuzzed", "/topic/fuzzed", "/topic/a.>", "/temp-queue/t", "1", "1-1", "t", "client", "client-individual",
-    "-1", "a = 1", "(", "", "99999999", "\x00", "\\", "é",
-)  # fmt: skip
+    "/queue/fuzzed",
+    "/topic/fuzzed",
+    "/topic/a.>",
+    "/temp-queue/t",
+    "1",
+    "1-1",
+    "t",
+    "client",
+    "client-individual",
+    "-1",
+    "a = 1",
+    "(",
+    "",
+    "99999999",
+    "\x00",
+    "\\",
+    "é",
+)
 _texts = st.dictionaries(st.sampled_from(_HEADERS), st.sampled_from(_VALUES) | st.text(max_size=6), max_size=5)
 
 
@@ -324,7 +396,7 @@ def _hellos() -> st.SearchStrategy[Conversation]:
         st.sampled_from((0x14, 0x15, 0x16, 0x17)),
         st.sampled_from((b"\x03\x00", b"\x03\x01", b"\x03\x03", b"\x7f\xff")),
         st.binary(max_size=80).map(lambda body: b"\x01\x00" + len(body).to_bytes(2, "big") + b"\x03\x03" + body),
-    )  # fmt: skip
-    return st.lists(record, min_size=1, max_size=3).map(
-        lambda records: [preamble("loopback"), *records]
-    ) | st.lists(record, min_size=1, max_size=3)
+    )
+    return st.lists(record, min_size=1, max_size=3).map(lambda records: [preamble("loopback"), *records]) | st.lists(
+        record, min_size=1, max_size=3
+    )

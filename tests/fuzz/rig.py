@@ -145,14 +145,21 @@ class Rig:
 
 def send(handle: int, *, producer: int, first_seq: int, bodies: tuple[bytes, ...] = (b"a", b"b", b"c")) -> bytes:
     """A SEND frame of persistent messages."""
-    block = encode_block(
-        bodies, producer=producer, first_seq=first_seq, timestamp_ms=0, persistent=True, kinds=0
-    )  # fmt: skip
+    block = encode_block(bodies, producer=producer, first_seq=first_seq, timestamp_ms=0, persistent=True, kinds=0)
     return b"".join(wire.send(handle, first_seq, block))
 
 
 def consumer_args(**changes: Any) -> dict[str, Any]:
     return {
-        "handle": 1, "name": QUEUE, "type": "queue", "flow": "credit", "limit": 100, "no_ack": False, "selector": None,
-        "no_local": False, "subscription": None, "lease_ms": 0, **changes,
-    }  # fmt: skip
+        "handle": 1,
+        "name": QUEUE,
+        "type": "queue",
+        "flow": "credit",
+        "limit": 100,
+        "no_ack": False,
+        "selector": None,
+        "no_local": False,
+        "subscription": None,
+        "lease_ms": 0,
+        **changes,
+    }

@@ -54,10 +54,17 @@ def blocks(draw: st.DrawFn) -> bytes:
     priorities = draw(st.none() | st.lists(st.integers(0, 9), min_size=count, max_size=count))
     times = st.none() | st.lists(u64, min_size=count, max_size=count).map(lambda found: array("Q", found))
     return encode_block(
-        bodies, producer=draw(u64), first_seq=draw(st.integers(0, U64 - 8)), timestamp_ms=draw(u64),
-        persistent=draw(st.booleans()), kinds=draw(st.integers(0, 255)), headers=headers,
-        priorities=None if priorities is None else bytes(priorities), expires=draw(times), deliver_at=draw(times),
-    )  # fmt: skip
+        bodies,
+        producer=draw(u64),
+        first_seq=draw(st.integers(0, U64 - 8)),
+        timestamp_ms=draw(u64),
+        persistent=draw(st.booleans()),
+        kinds=draw(st.integers(0, 255)),
+        headers=headers,
+        priorities=None if priorities is None else bytes(priorities),
+        expires=draw(times),
+        deliver_at=draw(times),
+    )
 
 
 @st.composite
@@ -71,10 +78,15 @@ def picked(draw: st.DrawFn) -> bytes:
 def fronts(draw: st.DrawFn) -> bytes:
     """What stands before the body of a large block."""
     return encode_block(
-        [bytes(draw(st.integers(0, 99)))], producer=draw(u64), first_seq=draw(st.integers(0, U64 - 8)),
-        timestamp_ms=draw(u64), persistent=draw(st.booleans()), kinds=draw(st.integers(0, 255)),
-        headers=draw(st.none() | st.lists(st.binary(max_size=9), min_size=1, max_size=1)), front=True,
-    )  # fmt: skip
+        [bytes(draw(st.integers(0, 99)))],
+        producer=draw(u64),
+        first_seq=draw(st.integers(0, U64 - 8)),
+        timestamp_ms=draw(u64),
+        persistent=draw(st.booleans()),
+        kinds=draw(st.integers(0, 255)),
+        headers=draw(st.none() | st.lists(st.binary(max_size=9), min_size=1, max_size=1)),
+        front=True,
+    )
 
 
 def _sample(name: str, fields: tuple[Any, ...], data: bytes) -> Sample:
@@ -126,16 +138,40 @@ pongs = u64.map(lambda nonce: _sample("Pong", (nonce,), wire.pong(nonce)))
 flows = st.booleans().map(lambda go: _sample("Flow", (go,), wire.flow(go)))
 
 TO_HOST = {
-    "Call": calls, "Send": sends, "SendTx": sends_tx, "Ack": acks, "Settle": settles, "Begun": beguns,
-    "Extend": extends, "Credit": credits_, "Ping": pings, "Pong": pongs, "Flow": flows,
-    "Drain": drains, "SendLarge": sends_large, "Recalled": recalleds, "Taken": takens,
-}  # fmt: skip
+    "Call": calls,
+    "Send": sends,
+    "SendTx": sends_tx,
+    "Ack": acks,
+    "Settle": settles,
+    "Begun": beguns,
+    "Extend": extends,
+    "Credit": credits_,
+    "Ping": pings,
+    "Pong": pongs,
+    "Flow": flows,
+    "Drain": drains,
+    "SendLarge": sends_large,
+    "Recalled": recalleds,
+    "Taken": takens,
+}
 TO_CLIENT = {
-    "Reply": replies, "Failed": failures, "Event": events, "Sent": sents, "Refused": refusals, "Deliver": delivers,
-    "Acked": ackeds, "Released": releaseds, "Promoted": promoteds, "Ping": pings, "Pong": pongs,
-    "Drained": draineds, "Ready": readies, "Withdrawn": withdrawns, "DeliverLarge": delivers_large,
+    "Reply": replies,
+    "Failed": failures,
+    "Event": events,
+    "Sent": sents,
+    "Refused": refusals,
+    "Deliver": delivers,
+    "Acked": ackeds,
+    "Released": releaseds,
+    "Promoted": promoteds,
+    "Ping": pings,
+    "Pong": pongs,
+    "Drained": draineds,
+    "Ready": readies,
+    "Withdrawn": withdrawns,
+    "DeliverLarge": delivers_large,
     "Recall": recalls,
-}  # fmt: skip
+}
 to_host = st.one_of(*TO_HOST.values())
 to_client = st.one_of(*TO_CLIENT.values())
 
@@ -170,28 +206,85 @@ def mutated(draw: st.DrawFn, source: st.SearchStrategy[Sample]) -> bytes:
 # ---- frames that are well formed and mean harm -----------------------------------------------------------------------
 
 _OPS = (
-    "hello", "open_producer", "open_consumer", "close_producer", "close_consumer", "release", "start", "stop",
-    "open_browser", "browse", "close_browser", "txn_begin", "txn_stage", "txn_commit", "txn_prepare", "txn_decide",
-    "txn_rollback", "txn_outcome", "txn_forget", "txn_recover", "x",
-)  # fmt: skip
+    "hello",
+    "open_producer",
+    "open_consumer",
+    "close_producer",
+    "close_consumer",
+    "release",
+    "start",
+    "stop",
+    "open_browser",
+    "browse",
+    "close_browser",
+    "txn_begin",
+    "txn_stage",
+    "txn_commit",
+    "txn_prepare",
+    "txn_decide",
+    "txn_rollback",
+    "txn_outcome",
+    "txn_forget",
+    "txn_recover",
+    "x",
+)
 _NUMBERS = st.sampled_from((-1, 0, 1, 2, 3, 7, 1 << 31, 1 << 32, U64, float("inf"), float("nan"), 1.5, True))
 _HANDLES = st.integers(0, 3)
 _WORDS = (
-    "orders", "nowhere", "credit", "prefetch", "queue", "topic", "a = 1", "a = ", "", None, bytes(16), b"",
-    [[1, (1 << 40) + 3, [[1, 2]]]], {"name": "s", "durable": True, "shared": False}, {"name": 1},
-)  # fmt: skip
+    "orders",
+    "nowhere",
+    "credit",
+    "prefetch",
+    "queue",
+    "topic",
+    "a = 1",
+    "a = ",
+    "",
+    None,
+    bytes(16),
+    b"",
+    [[1, (1 << 40) + 3, [[1, 2]]]],
+    {"name": "s", "durable": True, "shared": False},
+    {"name": 1},
+)
 _VALUES = st.one_of(_NUMBERS, st.sampled_from(_WORDS), plain)
 _ARGUMENTS = st.dictionaries(
     st.sampled_from(
         (
-            "handle", "name", "type", "producer", "flow", "limit", "no_ack", "no_local", "selector", "subscription",
-            "lease_ms", "epoch", "credit", "started", "flow_count", "connection", "consumed", "delay_ms", "max", "txn",
-            "key", "acks", "commit", "coordinator", "generation", "drain", "owner", "home", "consumer",
+            "handle",
+            "name",
+            "type",
+            "producer",
+            "flow",
+            "limit",
+            "no_ack",
+            "no_local",
+            "selector",
+            "subscription",
+            "lease_ms",
+            "epoch",
+            "credit",
+            "started",
+            "flow_count",
+            "connection",
+            "consumed",
+            "delay_ms",
+            "max",
+            "txn",
+            "key",
+            "acks",
+            "commit",
+            "coordinator",
+            "generation",
+            "drain",
+            "owner",
+            "home",
+            "consumer",
         )
     ),
     _VALUES,
     max_size=8,
-)  # fmt: skip
+)
 _EPOCH = (1 << 40) + 3
 """The consumer that is opened first in a rig."""
 _EPOCHS = st.sampled_from((0, 1, _EPOCH - 1, _EPOCH, _EPOCH + 1, U64))
@@ -202,17 +295,29 @@ _SEQS = st.sampled_from((0, 1, 2, 4, 1000, 1 << 63, U64 - 4))
 
 def _block(producer: int, first: int, bodies: list[bytes], persistent: bool, expires: int, deliver_at: int) -> bytes:
     return encode_block(
-        bodies, producer=producer, first_seq=first, timestamp_ms=0, persistent=persistent, kinds=0,
-        priorities=bytes(i % 10 for i in range(len(bodies))), expires=array("Q", [expires] * len(bodies)),
-        deliver_at=array("Q", [deliver_at] * len(bodies)), headers=[b"\x81\xa1d\xa1x"] * len(bodies),
-    )  # fmt: skip
+        bodies,
+        producer=producer,
+        first_seq=first,
+        timestamp_ms=0,
+        persistent=persistent,
+        kinds=0,
+        priorities=bytes(i % 10 for i in range(len(bodies))),
+        expires=array("Q", [expires] * len(bodies)),
+        deliver_at=array("Q", [deliver_at] * len(bodies)),
+        headers=[b"\x81\xa1d\xa1x"] * len(bodies),
+    )
 
 
 _TIMES = st.sampled_from((0, 0, 1, 1 << 41, U64))
 _blocks = st.builds(
-    _block, st.sampled_from((7, 8)), _SEQS, st.lists(st.binary(max_size=5), min_size=1, max_size=4), st.booleans(),
-    _TIMES, _TIMES,
-)  # fmt: skip
+    _block,
+    st.sampled_from((7, 8)),
+    _SEQS,
+    st.lists(st.binary(max_size=5), min_size=1, max_size=4),
+    st.booleans(),
+    _TIMES,
+    _TIMES,
+)
 _TXNS = st.sampled_from((1, 2, U32))
 hostile = st.one_of(
     st.builds(wire.call, st.sampled_from((0, 1, U32)), st.sampled_from(_OPS), _ARGUMENTS),
@@ -220,8 +325,14 @@ hostile = st.one_of(
     st.builds(lambda *f: _joined(wire.send_tx(*f)), _HANDLES, _SEQS, _TXNS, _blocks),
     st.builds(wire.ack, _HANDLES, _EPOCHS, st.sampled_from((0, 1, U32)), _RANGES),
     st.builds(
-        wire.settle, _HANDLES, _EPOCHS, st.sampled_from((0, 1, U32)), st.sampled_from(sorted(wire.OUTCOMES)),
-        st.sampled_from((-1, 0, 1, wire.DELAY_MS_MAX)), st.sampled_from(("", "no")), _RANGES,
+        wire.settle,
+        _HANDLES,
+        _EPOCHS,
+        st.sampled_from((0, 1, U32)),
+        st.sampled_from(sorted(wire.OUTCOMES)),
+        st.sampled_from((-1, 0, 1, wire.DELAY_MS_MAX)),
+        st.sampled_from(("", "no")),
+        _RANGES,
     ),
     st.builds(wire.begun, _HANDLES, _EPOCHS, _TAGS),
     st.builds(wire.taken, _HANDLES, _EPOCHS, _TAGS),
@@ -230,4 +341,4 @@ hostile = st.one_of(
     st.builds(wire.drain, _HANDLES, _EPOCHS, st.sampled_from((0, 1, 2, I32_MAX, U32))),
     st.builds(wire.flow, st.booleans()),
     st.builds(wire.ping, u64),
-)  # fmt: skip
+)

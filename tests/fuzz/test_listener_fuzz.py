@@ -18,10 +18,22 @@ from tests.fuzz.listeners import attacked, close, targets
 FEW = 25
 ROOT = Path(__file__).parents[2]
 LISTENER = {
-    "host": "jms", "control": "jms", "control_logged_in": "jms", "control_tls": "ssljms", "tls_handshake": "ssljms",
-    "admin": "admin", "port_mapper": "portmapper", "http": "httpjms", "https": "httpsjms", "web_socket": "httpjms",
-    "stomp_1.0": "stomp", "stomp_1.1": "stomp", "stomp_1.2": "stomp", "stomp_tls": "sslstomp", "metrics": "metrics",
-}  # fmt: skip
+    "host": "jms",
+    "control": "jms",
+    "control_logged_in": "jms",
+    "control_tls": "ssljms",
+    "tls_handshake": "ssljms",
+    "admin": "admin",
+    "port_mapper": "portmapper",
+    "http": "httpjms",
+    "https": "httpsjms",
+    "web_socket": "httpjms",
+    "stomp_1.0": "stomp",
+    "stomp_1.1": "stomp",
+    "stomp_1.2": "stomp",
+    "stomp_tls": "sslstomp",
+    "metrics": "metrics",
+}
 """Target → the listener that has to be as before afterwards."""
 
 

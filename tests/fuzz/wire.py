@@ -122,8 +122,13 @@ def content(data: bytes) -> None:
         decode_body(data[0] if data else 0, data[1:], 1 << 20)
     except MessageFormatError:
         pass
-    about(Block(encode_block([b"", data], producer=1, first_seq=1, timestamp_ms=0, persistent=True, kinds=0x81,
-                             headers=[data, b""])))  # fmt: skip
+    about(
+        Block(
+            encode_block(
+                [b"", data], producer=1, first_seq=1, timestamp_ms=0, persistent=True, kinds=0x81, headers=[data, b""]
+            )
+        )
+    )
 
 
 class Service:

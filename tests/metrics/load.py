@@ -105,9 +105,11 @@ def slow(connection: Any) -> Iterator[None]:
 
 
 SETTINGS = {
-    "imq.message.expiration.interval": 1, "raybroker.metrics.cache_ms": 200, "imq.system.max_count": 10_000_000,
+    "imq.message.expiration.interval": 1,
+    "raybroker.metrics.cache_ms": 200,
+    "imq.system.max_count": 10_000_000,
     "imq.system.max_size": "10240m",
-}  # fmt: skip
+}
 """Of the broker, for this load: expired messages are looked for soon, scrapes a second apart are not the same, and
 limits of the broker, which nothing comes near, have figures."""
 

@@ -60,10 +60,16 @@ def running(folder: Path, targets: list[object], interval: str = "1s") -> Iterat
     url = f"http://127.0.0.1:{port}"
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            [program, f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}",
-             f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn"],
-            stdout=log, stderr=log,
-        )  # fmt: skip
+            [
+                program,
+                f"--config.file={folder / 'prometheus.yml'}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+                "--log.level=warn",
+            ],
+            stdout=log,
+            stderr=log,
+        )
         try:
             wait(lambda: _ready(url, process, folder), f"no Prometheus: {(folder / 'log').read_text()}", START_S)
             yield url, Prometheus(url)

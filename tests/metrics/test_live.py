@@ -22,33 +22,69 @@ VARIABLES = {"cluster": NAME, "broker": ".*", "destination": ".*", "__rate_inter
 DATA_S = 90.0
 """By then every query has an answer: the first round trip is measured after five seconds, rates need two scrapes."""
 MOVES = (
-    "raybroker_messages_in_total", "raybroker_messages_out_total", "raybroker_message_in_bytes_total",
-    "raybroker_message_out_bytes_total", 'raybroker_delivered_messages_total{place="local"}',
-    'raybroker_delivered_messages_total{place="remote"}', "raybroker_redelivered_messages_total",
-    "raybroker_refused_messages_total", "raybroker_expired_messages_total", "raybroker_dead_messages_total",
-    "raybroker_duplicate_messages_total", "raybroker_flow_control_episodes_total",
-    "raybroker_flow_control_seconds_total", "raybroker_send_to_store_seconds_count",
-    "raybroker_store_to_delivery_seconds_count", "raybroker_delivery_to_ack_seconds_count",
-    "raybroker_service_seconds_count", "raybroker_send_batch_messages_count",
-    "raybroker_delivery_batch_messages_count", "raybroker_prefetch_occupancy_ratio_count",
-    "raybroker_destination_unit_messages_total", "raybroker_connections_opened_total", "raybroker_packets_in_total",
-    "raybroker_packets_out_total", "raybroker_packet_in_bytes_total", "raybroker_packet_out_bytes_total",
-    "raybroker_round_trip_seconds_count", 'raybroker_routed_messages_total{broker="b1",consumer_broker="b2"}',
-    "raybroker_transactions_committed_total", "raybroker_transactions_rolled_back_total", "raybroker_fsyncs_total",
-    "raybroker_fsync_seconds_total", "raybroker_commit_seconds_count", "raybroker_commit_bytes_count",
-    "raybroker_commit_batches_count", "raybroker_process_cpu_seconds_total", "raybroker_path_requests_total",
-    'raybroker_log_records_total{level="INFO"}', "raybroker_record_entries_total",
-)  # fmt: skip
+    "raybroker_messages_in_total",
+    "raybroker_messages_out_total",
+    "raybroker_message_in_bytes_total",
+    "raybroker_message_out_bytes_total",
+    'raybroker_delivered_messages_total{place="local"}',
+    'raybroker_delivered_messages_total{place="remote"}',
+    "raybroker_redelivered_messages_total",
+    "raybroker_refused_messages_total",
+    "raybroker_expired_messages_total",
+    "raybroker_dead_messages_total",
+    "raybroker_duplicate_messages_total",
+    "raybroker_flow_control_episodes_total",
+    "raybroker_flow_control_seconds_total",
+    "raybroker_send_to_store_seconds_count",
+    "raybroker_store_to_delivery_seconds_count",
+    "raybroker_delivery_to_ack_seconds_count",
+    "raybroker_service_seconds_count",
+    "raybroker_send_batch_messages_count",
+    "raybroker_delivery_batch_messages_count",
+    "raybroker_prefetch_occupancy_ratio_count",
+    "raybroker_destination_unit_messages_total",
+    "raybroker_connections_opened_total",
+    "raybroker_packets_in_total",
+    "raybroker_packets_out_total",
+    "raybroker_packet_in_bytes_total",
+    "raybroker_packet_out_bytes_total",
+    "raybroker_round_trip_seconds_count",
+    'raybroker_routed_messages_total{broker="b1",consumer_broker="b2"}',
+    "raybroker_transactions_committed_total",
+    "raybroker_transactions_rolled_back_total",
+    "raybroker_fsyncs_total",
+    "raybroker_fsync_seconds_total",
+    "raybroker_commit_seconds_count",
+    "raybroker_commit_bytes_count",
+    "raybroker_commit_batches_count",
+    "raybroker_process_cpu_seconds_total",
+    "raybroker_path_requests_total",
+    'raybroker_log_records_total{level="INFO"}',
+    "raybroker_record_entries_total",
+)
 """Counters that the load moves."""
 STANDS = {
-    "raybroker_messages": 1, "raybroker_message_bytes": 1, "raybroker_waiting_messages": 1,
-    "raybroker_delayed_messages": 1, "raybroker_oldest_message_age_seconds": 1, "raybroker_producers": 10,
-    'raybroker_consumers{state="active"}': 5, "raybroker_subscriptions": 1, 'raybroker_paused{what="producers"}': 1,
-    "raybroker_quota_used_ratio": 1, 'raybroker_brokers{state="UP"}': 4, "raybroker_path_units": 12,
-    "raybroker_destinations": 16, "raybroker_connections": 7, "raybroker_store_reserved_bytes": 1 << 20,
-    "raybroker_process_resident_bytes": 100 << 20, "raybroker_master": 1, "raybroker_seat": 1,
-    "raybroker_operating": 2, "raybroker_consumer_limit_messages": 1000,
-}  # fmt: skip
+    "raybroker_messages": 1,
+    "raybroker_message_bytes": 1,
+    "raybroker_waiting_messages": 1,
+    "raybroker_delayed_messages": 1,
+    "raybroker_oldest_message_age_seconds": 1,
+    "raybroker_producers": 10,
+    'raybroker_consumers{state="active"}': 5,
+    "raybroker_subscriptions": 1,
+    'raybroker_paused{what="producers"}': 1,
+    "raybroker_quota_used_ratio": 1,
+    'raybroker_brokers{state="UP"}': 4,
+    "raybroker_path_units": 12,
+    "raybroker_destinations": 16,
+    "raybroker_connections": 7,
+    "raybroker_store_reserved_bytes": 1 << 20,
+    "raybroker_process_resident_bytes": 100 << 20,
+    "raybroker_master": 1,
+    "raybroker_seat": 1,
+    "raybroker_operating": 2,
+    "raybroker_consumer_limit_messages": 1000,
+}
 """Gauges that reach so much, summed over everything."""
 
 
@@ -112,8 +148,11 @@ def test_both_tiers_count_the_same(world: World) -> None:
 
 
 def test_the_recording_rules_record(world: World) -> None:
-    names = ["cluster:raybroker_messages_in:rate1m", "cluster_broker:raybroker_messages_out:rate1m",
-             "cluster:raybroker_send_to_store_seconds:p99_5m"]  # fmt: skip
+    names = [
+        "cluster:raybroker_messages_in:rate1m",
+        "cluster_broker:raybroker_messages_out:rate1m",
+        "cluster:raybroker_send_to_store_seconds:p99_5m",
+    ]
     assert waited(world, names) == []
 
 

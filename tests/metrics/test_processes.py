@@ -34,9 +34,12 @@ def seen(own_ray: str, store: Path) -> Iterator[Any]:
     import raybroker as rb
 
     config = {
-        **rays.small_store(store), "imq.metrics.topic.interval": 1, "imq.metrics.interval": 1,
-        "raybroker.metrics.cache_ms": 0, "raybroker.log.format": "json",
-    }  # fmt: skip
+        **rays.small_store(store),
+        "imq.metrics.topic.interval": 1,
+        "imq.metrics.interval": 1,
+        "raybroker.metrics.cache_ms": 0,
+        "raybroker.log.format": "json",
+    }
     with rb.start(name=NAME, brokers=2, config=config) as cluster:
         yield cluster
 

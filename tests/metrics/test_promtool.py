@@ -16,9 +16,14 @@ from tests.metrics.server import CONFIGURATION, require
 
 def promtool(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [require("promtool"), *arguments], input=stdin, capture_output=True, text=True, check=False,
-        cwd=CONFIGURATION / "rules", timeout=60,
-    )  # fmt: skip
+        [require("promtool"), *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=CONFIGURATION / "rules",
+        timeout=60,
+    )
 
 
 @pytest.mark.parametrize(

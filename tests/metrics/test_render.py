@@ -13,12 +13,15 @@ from raybroker.boards.queries import Series
 
 START_S, END_S = 1_700_000_000.0, 1_700_000_900.0
 PANEL = {
-    "title": "Held", "type": "timeseries", "targets": [{"expr": "held", "legendFormat": "{{destination}}"}],
+    "title": "Held",
+    "type": "timeseries",
+    "targets": [{"expr": "held", "legendFormat": "{{destination}}"}],
     "fieldConfig": {"defaults": {"unit": "short", "custom": {"stacking": {"mode": "none"}}}},
-}  # fmt: skip
+}
 STACKED = {
-    **PANEL, "fieldConfig": {"defaults": {"unit": "short", "custom": {"stacking": {"mode": "normal"}}, "min": 0}}
-}  # fmt: skip
+    **PANEL,
+    "fieldConfig": {"defaults": {"unit": "short", "custom": {"stacking": {"mode": "normal"}}, "min": 0}},
+}
 
 
 class Answers:
@@ -90,8 +93,11 @@ def test_numbers_are_of_the_moment_at_which_charts_end(kind: str, answers: Answe
         assert [text.get_text() for text in axes.texts] == ["90 %, 10 %"]
     else:
         assert [cell.get_text().get_text() for (row, _), cell in axes.tables[0].get_celld().items() if row] == [
-            "z", "90 %", "a", "10 %",
-        ]  # fmt: skip
+            "z",
+            "90 %",
+            "a",
+            "10 %",
+        ]
 
 
 @pytest.mark.parametrize("board", [OVERVIEW, FLOW])
@@ -116,7 +122,7 @@ class EveryDay(Answers):
                 [(at, 31.7 * (n + 1)) for at in steps],
             )
             for n, name in enumerate((*names, *names))
-        ]  # fmt: skip
+        ]
 
     def instant(self, expr: str, at_s: float) -> list[Series]:
         return [Series({"destination": "orders", "broker": "b1"}, [(at_s, 31.7)])]
@@ -157,7 +163,7 @@ def test_no_text_of_a_panel_covers_another_one(name: str) -> None:
         ("cps", 1e5, ["0/s", "20 k/s", "40 k/s", "60 k/s", "80 k/s", "100 k/s"]),
         ("short", 1e6, ["0", "200 k", "400 k", "600 k", "800 k", "1 M"]),
     ],
-)  # fmt: skip
+)
 def test_ticks_are_as_people_write_them(unit: str, high: float, expected: list[str]) -> None:
     assert [shown(value, unit) for value in ticks(0, high, unit)] == expected
 
@@ -178,8 +184,13 @@ def test_every_axis_has_some_different_ticks(unit: str, low: float) -> None:
 def test_the_axis_of_a_chart_has_these_ticks(answers: Answers, axes: Any) -> None:
     Drawing(answers, {}, START_S, END_S)._timeseries(axes, STACKED, "Bps")  # type: ignore[arg-type]
     assert [label.get_text() for label in axes.get_yticklabels()] == [
-        "0 B/s", "200 B/s", "400 B/s", "600 B/s", "800 B/s", "1 kB/s"
-    ]  # fmt: skip
+        "0 B/s",
+        "200 B/s",
+        "400 B/s",
+        "600 B/s",
+        "800 B/s",
+        "1 kB/s",
+    ]
 
 
 def test_colours_of_named_series_are_distinct() -> None:

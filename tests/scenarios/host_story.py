@@ -157,9 +157,13 @@ class HostStory:
         client, handle = self.client(words, {}), 2
         self.handles[words[0], "consumer"] = handle
         args = {
-            "handle": handle, "name": words[1], "type": self._kind(words[1]), "flow": "prefetch", "no_ack": False,
+            "handle": handle,
+            "name": words[1],
+            "type": self._kind(words[1]),
+            "flow": "prefetch",
+            "no_ack": False,
             "recalls": True,
-        }  # fmt: skip
+        }
         ((verb, _, answer, *_),) = client._call("open_consumer", args | {"limit": 100} | options, sync=False)
         if verb == "failed":
             return f"refused: {answer}"
@@ -173,10 +177,15 @@ class HostStory:
         name, *bodies = [w for w in words if w != "volatile"]
         properties = {key: value for key, value in options.items() if key not in _KNOWN}
         self.clients[name].send(
-            1, *bodies, persistent="volatile" not in words, priority=options.get("priority", 4),
-            ttl=round(float(options.get("ttl", 0)) * 1000), delay=round(float(options.get("delay", 0)) * 1000),
-            txn=options.get("txn", 0), properties=properties,
-        )  # fmt: skip
+            1,
+            *bodies,
+            persistent="volatile" not in words,
+            priority=options.get("priority", 4),
+            ttl=round(float(options.get("ttl", 0)) * 1000),
+            delay=round(float(options.get("delay", 0)) * 1000),
+            txn=options.get("txn", 0),
+            properties=properties,
+        )
 
     def part(self, words: list[str], options: dict[str, Any]) -> None:
         names = {"work": WORK_UNIT, "number": WORK_NUMBER, "end": WORK_END}
@@ -263,13 +272,41 @@ _VERBS: dict[str, Callable[[HostStory, list[str], dict[str, Any]], object]] = {
     **{
         name: getattr(HostStory, name)
         for name in (
-            "host", "queue", "topic", "dmq", "destroy", "update", "pause", "tick", "restart", "held", "producer",
-            "consume", "send", "ack", "browse", "dead", "lost", "begin", "stage", "prepare", "decide", "transactions",
-            "settle", "memory", "forget", "part", "resume", "purge", "schedule", "schedules", "unschedule",
+            "host",
+            "queue",
+            "topic",
+            "dmq",
+            "destroy",
+            "update",
+            "pause",
+            "tick",
+            "restart",
+            "held",
+            "producer",
+            "consume",
+            "send",
+            "ack",
+            "browse",
+            "dead",
+            "lost",
+            "begin",
+            "stage",
+            "prepare",
+            "decide",
+            "transactions",
+            "settle",
+            "memory",
+            "forget",
+            "part",
+            "resume",
+            "purge",
+            "schedule",
+            "schedules",
+            "unschedule",
         )
     },
     "client": HostStory.new_client,
     "fail": lambda story, words, options: story._outcome("fail", words, options),
     "reject": lambda story, words, options: story._outcome("reject", words, options),
     "putback": lambda story, words, options: story._outcome("release", words, options),
-}  # fmt: skip
+}

@@ -146,11 +146,18 @@ class Story:
             sizes = [int(options["size"]) if "size" in options else len(label) for label in part]
             properties = {key: _value(text) for key, text in options.items() if key not in _KNOWN}
             command = cmd.Send(
-                self.numbers[name], _identity(name), first, sizes, "volatile" not in words, 1,
-                columns=self._columns(levels, units, options), content=Rows([properties] * len(part)),
-                origin=(options.get("from", name), options.get("from", name)), txn=_number_of(options.get("txn", "")),
+                self.numbers[name],
+                _identity(name),
+                first,
+                sizes,
+                "volatile" not in words,
+                1,
+                columns=self._columns(levels, units, options),
+                content=Rows([properties] * len(part)),
+                origin=(options.get("from", name), options.get("from", name)),
+                txn=_number_of(options.get("txn", "")),
                 dedup_ids=part if "ids" in words else None,
-            )  # fmt: skip
+            )
             self.blocks[name, part[0]] = command, part
             outcomes.append(self._send(command, part))
         return "; ".join(outcomes)
@@ -161,9 +168,12 @@ class Story:
 
         same = len(set(levels)) == 1
         return Columns(
-            levels[0] if same else 4, None if same else bytes(levels), times("ttl"), times("delay"),
+            levels[0] if same else 4,
+            None if same else bytes(levels),
+            times("ttl"),
+            times("delay"),
             tuple(units) if any(units) else None,
-        )  # fmt: skip
+        )
 
     def _send(self, command: cmd.Send, labels: list[str]) -> str:
         ordinal = self.home.block_index.next_ordinal
@@ -186,9 +196,14 @@ class Story:
     def subscribe(self, words: list[str], options: dict[str, str]) -> str:
         own = options.pop("nolocal", "")
         subscription = Subscription(
-            options.pop("client", ""), options.pop("name", ""), "durable" in words, "shared" in words,
-            options.pop("selector", None), bool(own), own,
-        )  # fmt: skip
+            options.pop("client", ""),
+            options.pop("name", ""),
+            "durable" in words,
+            "shared" in words,
+            options.pop("selector", None),
+            bool(own),
+            own,
+        )
         return self._attach(words, options, None, subscription)
 
     def _attach(
@@ -199,10 +214,21 @@ class Story:
         buffer_bytes = int(options.pop("bytes", "0"))
         ((flow, limit),) = options.items()
         command = cmd.AttachConsumer(
-            number, flow, int(limit), "no_ack" in words, False, selector, subscription, lease_ms, "drain" in words,
-            owner, "remote" in words, "recalls" in words or "shares" in words, "shares" in words,
+            number,
+            flow,
+            int(limit),
+            "no_ack" in words,
+            False,
+            selector,
+            subscription,
+            lease_ms,
+            "drain" in words,
+            owner,
+            "remote" in words,
+            "recalls" in words or "shares" in words,
+            "shares" in words,
             buffer_bytes,
-        )  # fmt: skip
+        )
         return self._do(command)
 
     def unsubscribe(self, words: list[str], options: dict[str, str]) -> str:
@@ -376,14 +402,44 @@ _VERBS: dict[str, Callable[[Story, list[str], dict[str, str]], str]] = {
     **{
         name: getattr(Story, name)
         for name in (
-            "queue", "topic", "producer", "send", "again", "consume", "subscribe", "unsubscribe", "ack", "begun",
-            "taken", "recalled", "extend", "grant", "drain", "release", "close", "lost", "hold", "proceed", "stage",
-            "prepare", "commit", "rollback", "purge", "pause", "resume", "update", "tick", "scan", "poison", "status",
-            "crash", "checkpoint",
+            "queue",
+            "topic",
+            "producer",
+            "send",
+            "again",
+            "consume",
+            "subscribe",
+            "unsubscribe",
+            "ack",
+            "begun",
+            "taken",
+            "recalled",
+            "extend",
+            "grant",
+            "drain",
+            "release",
+            "close",
+            "lost",
+            "hold",
+            "proceed",
+            "stage",
+            "prepare",
+            "commit",
+            "rollback",
+            "purge",
+            "pause",
+            "resume",
+            "update",
+            "tick",
+            "scan",
+            "poison",
+            "status",
+            "crash",
+            "checkpoint",
         )
     },
     "reject": lambda story, words, options: story._outcome("reject", words, options),
     "putback": lambda story, words, options: story._outcome("release", words, options),
     "fail": lambda story, words, options: story._outcome("fail", words, options),
     "expired": lambda story, words, options: story._outcome("expired", words, options),
-}  # fmt: skip
+}

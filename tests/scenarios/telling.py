@@ -73,15 +73,18 @@ class Telling:
             return f"persist subscription {self.subscriptions[note.queue]}"
         if note.kind == records.STAGED:
             return f"persist consumed {rows} in {_text(records.decode_number(note.rest))}"
-        return "persist " + {
-            records.REFUSED: f"without {rows}",
-            records.DISPATCHED: "handed out",
-            records.FAILED: f"failed {rows}",
-            records.QUEUE_GONE: f"end of subscription {self.subscriptions.get(note.queue, '')}",
-            records.DEDUP: "ids",
-            records.BURIED: f"buried {rows}",
-            records.TAKEN: f"unwanted {sum(last - first + 1 for first, last, _ in note.spans)}",
-        }[note.kind]
+        return (
+            "persist "
+            + {
+                records.REFUSED: f"without {rows}",
+                records.DISPATCHED: "handed out",
+                records.FAILED: f"failed {rows}",
+                records.QUEUE_GONE: f"end of subscription {self.subscriptions.get(note.queue, '')}",
+                records.DEDUP: "ids",
+                records.BURIED: f"buried {rows}",
+                records.TAKEN: f"unwanted {sum(last - first + 1 for first, last, _ in note.spans)}",
+            }[note.kind]
+        )
 
     def _of_queue(self, queue: int) -> str:
         return f" for {self.subscriptions[queue]}" if queue else ""

@@ -242,9 +242,10 @@ def refused(ops: Iterable[Op]) -> list[str]:
 
 
 def all_of(
-    ops: list[Op], class_of: Callable[[int], int | None] = lambda value: 4,
+    ops: list[Op],
+    class_of: Callable[[int], int | None] = lambda value: 4,
     units: Units | None = None,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """Every checker over the history of a run that was drained: over all queues, then over each subscription."""
     groups: dict[int, list[Op]] = {0: []}
     for op in ops:

@@ -285,8 +285,13 @@ class SimProducer:
         handle = self.handle = self.machine.new_handle()
         self.generation += 1
         self.gate = "open"
-        args = {"handle": handle, "name": self.name, "type": self.kind, "producer": self.state.producer,
-                "generation": self.generation}  # fmt: skip
+        args = {
+            "handle": handle,
+            "name": self.name,
+            "type": self.kind,
+            "producer": self.state.producer,
+            "generation": self.generation,
+        }
 
         def opened(result: Any, code: str | None) -> None:
             if handle != self.handle:
@@ -363,9 +368,13 @@ class SimProducer:
         if delay_ms or in_unit or plan.spread > 1:
             self.world.watch.classes[value] = None if delay_ms or in_unit else priority
         self.state.add(
-            0, body_of(value, plan.body_bytes_max), header_of(value, plan.units, properties=plan.headers),
-            shared_of(persistent, priority, ttl_ms, delay_ms), self.world.clock.now_ms(), None,
-        )  # fmt: skip
+            0,
+            body_of(value, plan.body_bytes_max),
+            header_of(value, plan.units, properties=plan.headers),
+            shared_of(persistent, priority, ttl_ms, delay_ms),
+            self.world.clock.now_ms(),
+            None,
+        )
 
     def flush(self) -> None:
         connection, state = self.machine.connection, self.state
@@ -429,7 +438,7 @@ class SimProducer:
             at = row.end
         self._log("ok", batch, at, batch.count)
 
-    def _log(self, type: str, batch: Batch, start: int, end: int) -> None:  # noqa: A002
+    def _log(self, type: str, batch: Batch, start: int, end: int) -> None:
         if start < end:
             first = value_of(self.state.producer, batch.first_seq + start)
             self.world.log(0, type, "enqueue", first, end - start, persistent=batch.shared.persistent, where=self.where)

@@ -61,12 +61,21 @@ class SimConsumer:
         handle = self.handle = handle or self.machine.new_handle()
         plan = self.plan
         args: dict[str, Any] = {
-            "handle": handle, "name": self.name, "type": self.kind, "flow": plan.flow, "limit": plan.limit,
-            "no_ack": plan.ack == "none", "selector": self.selector, "no_local": plan.no_local,
-            "lease_ms": plan.lease_ms, "drain": plan.drain, "home": plan.at, "recalls": plan.recalls,
+            "handle": handle,
+            "name": self.name,
+            "type": self.kind,
+            "flow": plan.flow,
+            "limit": plan.limit,
+            "no_ack": plan.ack == "none",
+            "selector": self.selector,
+            "no_local": plan.no_local,
+            "lease_ms": plan.lease_ms,
+            "drain": plan.drain,
+            "home": plan.at,
+            "recalls": plan.recalls,
             "shares": plan.shares,
             "owner": plan.session and f"{self.machine.name}/{plan.session}",
-        }  # fmt: skip
+        }
         if self.kind == "topic":
             subscription = {"name": plan.subscription, "durable": plan.durable, "shared": plan.shared}
             args["subscription"] = subscription if plan.subscription else None
@@ -81,9 +90,12 @@ class SimConsumer:
             self.epoch = result["epoch"]
             limit = result["limit"]
             self.flow = (
-                CreditPool(limit) if plan.drain
-                else CreditFlow(limit, plan.percent) if plan.flow == "credit" else PrefetchFlow(limit)
-            )  # fmt: skip
+                CreditPool(limit)
+                if plan.drain
+                else CreditFlow(limit, plan.percent)
+                if plan.flow == "credit"
+                else PrefetchFlow(limit)
+            )
             self._min_tag = self._got = self._seen = 0
             self._acknowledge_late()
             self._go_on()
@@ -164,8 +176,14 @@ class SimConsumer:
             self._go_on()
 
         credit = 0 if isinstance(self.flow, CreditPool) else self.flow.limit
-        args = {"handle": self.handle, "epoch": epoch, "credit": credit, "consumed": self._got,
-                "seen": self._seen, "delay_ms": self.world.rng.choice((0, 0, 30))}  # fmt: skip
+        args = {
+            "handle": self.handle,
+            "epoch": epoch,
+            "credit": credit,
+            "consumed": self._got,
+            "seen": self._seen,
+            "delay_ms": self.world.rng.choice((0, 0, 30)),
+        }
         self.machine.call("release", args, released)
 
     @property

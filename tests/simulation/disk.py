@@ -191,9 +191,17 @@ class SimCommitter:
     in_flight_max = 1
 
     def __init__(
-        self, loop: Loop, rng: Random, store: SimStore, *, sync_max: int, lag_max: int,
-        failed: Callable[[BrokerError], None], durable: Callable[[Any], None], snapshot: Callable[[], list[Any]],
-    ) -> None:  # fmt: skip
+        self,
+        loop: Loop,
+        rng: Random,
+        store: SimStore,
+        *,
+        sync_max: int,
+        lag_max: int,
+        failed: Callable[[BrokerError], None],
+        durable: Callable[[Any], None],
+        snapshot: Callable[[], list[Any]],
+    ) -> None:
         self._loop = loop
         self._rng = rng
         self._store = store

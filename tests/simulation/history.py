@@ -51,7 +51,7 @@ class History:
         self,
         time: int,
         process: int,
-        type: str,  # noqa: A002 - as in every description of such histories
+        type: str,
         f: str,
         first: int,
         count: int,
@@ -75,9 +75,22 @@ class History:
 
 
 _WORDS = (
-    "enqueue", "commit", "deliver", "dequeue", "settle", "discard", "destroy", "crash", "revive", "consume",
-    "invoke", "ok", "fail", "info", "unsee",
-)  # fmt: skip
+    "enqueue",
+    "commit",
+    "deliver",
+    "dequeue",
+    "settle",
+    "discard",
+    "destroy",
+    "crash",
+    "revive",
+    "consume",
+    "invoke",
+    "ok",
+    "fail",
+    "info",
+    "unsee",
+)
 _CODES = {word: code for code, word in enumerate(_WORDS)}
 """Numbers, because the hash of a text differs from process to process."""
 

@@ -34,9 +34,10 @@ HASTY = 0.05
 def small_pieces(large: bool) -> Iterator[None]:
     """For a while a body over LARGE bytes is a large one, in pieces of PIECE bytes."""
     sizes: list[tuple[Any, str, int]] = [
-        (large_block, "PIECE_BYTES", PIECE), (whole_body, "PIECE_BYTES", PIECE),
+        (large_block, "PIECE_BYTES", PIECE),
+        (whole_body, "PIECE_BYTES", PIECE),
         (producer_state, "LARGE_BODY_BYTES", LARGE),
-    ]  # fmt: skip
+    ]
     before = [getattr(module, name) for module, name, _ in sizes]
     for module, name, size in sizes if large else ():
         setattr(module, name, size)
@@ -162,10 +163,17 @@ class Upload:
         self._pieces = pieces_of(self._body.nbytes)
         self._hasty = client.world.rng.random() < HASTY
         kind, name = to
-        client.call("begin_body", {
-            "body": number, "bytes": self._body.nbytes, "headers": headers_bytes_of(batch.data), "type": kind,
-            "name": name,
-        }, self._begun)  # fmt: skip
+        client.call(
+            "begin_body",
+            {
+                "body": number,
+                "bytes": self._body.nbytes,
+                "headers": headers_bytes_of(batch.data),
+                "type": kind,
+                "name": name,
+            },
+            self._begun,
+        )
 
     def _begun(self, result: Any, code: str | None) -> None:
         if code is not None:

@@ -207,9 +207,10 @@ def wrong_one_discarded(patch: Patch) -> None:
 @mutant("what rests or is hidden is discarded like what waits")
 def resting_not_discarded(patch: Patch) -> None:
     patch.set(
-        DeliveryQueue, "take_to_remove",
+        DeliveryQueue,
+        "take_to_remove",
         lambda self, room, *, lowest_priority: self.pending.take_to_remove(room, lowest_priority=lowest_priority),
-    )  # fmt: skip
+    )
 
 
 @mutant("of what rests the oldest is discarded first")

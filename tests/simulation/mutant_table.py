@@ -18,6 +18,16 @@ from tests.simulation import (
 from tests.simulation.mutation import TABLE, Mutant, Patch, applied
 
 __all__ = [
-    "TABLE", "Mutant", "Patch", "applied", "mutant_dispatch", "mutant_draining", "mutant_durability", "mutant_features",
-    "mutant_large", "mutant_recalling", "mutant_rules", "mutant_units",
-]  # fmt: skip
+    "TABLE",
+    "Mutant",
+    "Patch",
+    "applied",
+    "mutant_dispatch",
+    "mutant_draining",
+    "mutant_durability",
+    "mutant_features",
+    "mutant_large",
+    "mutant_recalling",
+    "mutant_rules",
+    "mutant_units",
+]

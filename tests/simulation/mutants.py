@@ -25,9 +25,7 @@ def hunt(name: str, seeds_max: int = SEEDS_MAX, seconds: float | None = None) ->
     return seeds.hunt(name, lambda: applied(mutant), World, seeds_max, seconds)
 
 
-def hunt_all(
-    names: list[str], jobs: int, seeds_max: int = SEEDS_MAX, seconds: float | None = None
-) -> Iterator[Catch]:
+def hunt_all(names: list[str], jobs: int, seeds_max: int = SEEDS_MAX, seconds: float | None = None) -> Iterator[Catch]:
     """These mutants, in order."""
     return seeds.hunt_all(hunt, names, jobs, seeds_max, seconds)
 

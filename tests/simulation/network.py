@@ -200,7 +200,7 @@ class Connection:
 
     def _delivered_large(
         self, handle: int, epoch: int, tag: int, attempt: int, ordinal: int, block: LargeBlock
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.machine.on_deliver_large(self, handle, epoch, tag, attempt, ordinal, block)
 
     def acked(self, request: int, unknown: int) -> None:

@@ -20,9 +20,16 @@ class Message:
     __slots__ = ("claims", "deliver_at", "expires", "made", "persistent", "priority", "size", "unit", "value")
 
     def __init__(
-        self, value: int, size: int, persistent: bool, priority: int = 4, expires: int = 0, deliver_at: int = 0,
-        unit: str | None = None, made: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        value: int,
+        size: int,
+        persistent: bool,
+        priority: int = 4,
+        expires: int = 0,
+        deliver_at: int = 0,
+        unit: str | None = None,
+        made: int | None = None,
+    ) -> None:
         self.value = value
         self.size = size
         self.persistent = persistent

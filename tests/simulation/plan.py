@@ -36,10 +36,23 @@ FAULTS = {
 """Fault → mean time between two of a kind, microseconds."""
 
 FEATURES = {
-    "topics": 0.4, "selectors": 0.3, "priorities": 0.35, "expiry": 0.25, "delay": 0.25, "outcomes": 0.35, "leases": 0.2,
-    "transactions": 0.4, "behaviors": 0.3, "dead": 0.6, "begun": 0.3, "drain": 0.35, "local": 0.2, "units": 0.4,
-    "gathering": 0.2, "large": 0.25,
-}  # fmt: skip
+    "topics": 0.4,
+    "selectors": 0.3,
+    "priorities": 0.35,
+    "expiry": 0.25,
+    "delay": 0.25,
+    "outcomes": 0.35,
+    "leases": 0.2,
+    "transactions": 0.4,
+    "behaviors": 0.3,
+    "dead": 0.6,
+    "begun": 0.3,
+    "drain": 0.35,
+    "local": 0.2,
+    "units": 0.4,
+    "gathering": 0.2,
+    "large": 0.25,
+}
 """Feature → how often a run has it."""
 
 

@@ -45,9 +45,10 @@ def _exchanged(rule: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def watch_order(
-    monkeypatch: pytest.MonkeyPatch, must_wait: Callable[..., Any] = _MUST_WAIT,
+    monkeypatch: pytest.MonkeyPatch,
+    must_wait: Callable[..., Any] = _MUST_WAIT,
     take_next: Callable[..., Any] = _TAKE_NEXT,
-) -> Counter[str]:  # fmt: skip
+) -> Counter[str]:
     """Have every decision about who waits, and who is let in, compared with what the policy says; what there was."""
     seen: Counter[str] = Counter()
 

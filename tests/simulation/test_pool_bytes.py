@@ -58,8 +58,11 @@ def run_bytes(policy: str, shared: bool, seeds: range, most: int) -> tuple[Count
 def vary_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A third of the producers does not wait, and a third waits long."""
     send = BlockedSends.send
-    monkeypatch.setattr(BlockedSends, "send", lambda self, one, timeout_ms: send(
-        self, one, SEND_TIMEOUTS_MS[one.attachment.number % len(SEND_TIMEOUTS_MS)]))  # fmt: skip
+    monkeypatch.setattr(
+        BlockedSends,
+        "send",
+        lambda self, one, timeout_ms: send(self, one, SEND_TIMEOUTS_MS[one.attachment.number % len(SEND_TIMEOUTS_MS)]),
+    )
 
 
 @pytest.mark.parametrize("policy", ["FIFO", "Preemptive"])
@@ -138,9 +141,14 @@ def limited(world: World, behavior: str, limit: str, most: int, *, use_dmq: bool
 
 
 def run_limited(
-    behavior: str, seeds: range, *, own: tuple[str, int] = ("maxNumMsgs", 3), quota: tuple[str, int],
-    policy: str = "FIFO", use_dmq: bool = True,
-) -> Counter[str]:  # fmt: skip
+    behavior: str,
+    seeds: range,
+    *,
+    own: tuple[str, int] = ("maxNumMsgs", 3),
+    quota: tuple[str, int],
+    policy: str = "FIFO",
+    use_dmq: bool = True,
+) -> Counter[str]:
     """What happened in seeds whose destinations have limits of their own, and a quota that changes."""
     seen: Counter[str] = Counter()
     for seed in seeds:

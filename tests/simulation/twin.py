@@ -344,8 +344,12 @@ class Twin:
         self._told_already(handed)
         assert not self.doomed, f"these should be dead: {self.doomed}"
         if removed or aside:
-            others = [self.messages[e.ordinal << INDEX_BITS | i].size for e in effects if e.reason not in LIMITS
-                      for i in pk.indexes(e.mask)]  # fmt: skip
+            others = [
+                self.messages[e.ordinal << INDEX_BITS | i].size
+                for e in effects
+                if e.reason not in LIMITS
+                for i in pk.indexes(e.mask)
+            ]
             self._check_removed(removed, aside, others)
 
     def _check_death(self, queue: TwinDeliveryQueue, key: int, effect: DeadLetter) -> None:
@@ -411,9 +415,9 @@ class Twin:
         if not self._giving_back and self.home.kind == "queue" and limits.maxTotalMsgBytes < 0:
             count -= gone(self)
         biggest = max(self.messages[row[2]].size for rows in every.values() for row in rows)
-        assert (
-            0 <= limits.maxNumMsgs < count + 1 or 0 <= limits.maxTotalMsgBytes < held_bytes + biggest
-        ), "more was discarded than necessary"
+        assert 0 <= limits.maxNumMsgs < count + 1 or 0 <= limits.maxTotalMsgBytes < held_bytes + biggest, (
+            "more was discarded than necessary"
+        )
 
     def _check_limits(self) -> None:
         """After a message was taken, what is too much has gone, as far as it is with nobody."""

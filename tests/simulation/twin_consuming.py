@@ -19,8 +19,11 @@ def attach_consumer(twin: Twin, command: cmd.AttachConsumer, out: Outcome) -> Ef
     queue = twin.queues.get(number)
     if command.subscription is not None:
         wanted = command.subscription
-        same = [one for one in twin.queues.values() if wanted.name and one.subscription is not None
-                and one.subscription[:3] == wanted[:3]]  # fmt: skip
+        same = [
+            one
+            for one in twin.queues.values()
+            if wanted.name and one.subscription is not None and one.subscription[:3] == wanted[:3]
+        ]
         if same and same[0].subscription != wanted:
             assert same[0].subscription is not None
             assert same[0].subscription.shared == wanted.shared, "a subscription became shared, or the other way round"

@@ -123,12 +123,15 @@ def _accept(twin: Twin, command: cmd.Send, values: list[int], accepted: list[int
     messages: dict[int, Message] = {}
     for index in accepted:
         messages[index] = Message(
-            values[index], command.sizes[index], command.persistent,
+            values[index],
+            command.sizes[index],
+            command.persistent,
             columns.priority if columns.priorities is None else columns.priorities[index],
             columns.expires[index] if columns.expires else 0,
             columns.deliver_at[index] if columns.deliver_at else 0,
-            columns.units[index] if columns.units else None, twin.made.get(values[index]),
-        )  # fmt: skip
+            columns.units[index] if columns.units else None,
+            twin.made.get(values[index]),
+        )
         if command.persistent and command.attachment and not command.txn:
             twin.taken.add(values[index])
             twin.top[command.producer] = values[index]

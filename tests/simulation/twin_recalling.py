@@ -113,6 +113,7 @@ def _is_out(twin: TwinView, key: int) -> bool:
 
 def check_older_are_asked(queue: TwinDeliveryQueue, rows: list[tuple[int, int, int]], *, by_priority: bool) -> None:
     """Nothing is discarded while a consumer that could be asked has something older, or of a lower priority."""
+
     def age(row: tuple[int, int, int]) -> tuple[int, int]:
         return -row[0] if by_priority else 0, row[2] >> INDEX_BITS
 

@@ -145,9 +145,7 @@ class Watch:
             disk = self.disks[home.number] = OnDisk(is_queue=is_queue)
         return disk
 
-    def _step(
-        self, home: Destination, twin: Twin, command: cmd.Command, now_ms: int, ahead_ms: int
-    ) -> Outcome:  # fmt: skip
+    def _step(self, home: Destination, twin: Twin, command: cmd.Command, now_ms: int, ahead_ms: int) -> Outcome:
         self._check_time(now_ms, ahead_ms)
         fates = self._fates(home, twin, command)
         if isinstance(command, cmd.Send) and not (command.persistent or command.confirm):
@@ -303,9 +301,17 @@ class Watch:
                         row.dying = True
 
     def _add(
-        self, f: str, first: int, count: int = 1, attempt: int = 0, process: int = 0, *, persistent: bool = True,
-        where: int = 0, kind: str = "ok",
-    ) -> None:  # fmt: skip
+        self,
+        f: str,
+        first: int,
+        count: int = 1,
+        attempt: int = 0,
+        process: int = 0,
+        *,
+        persistent: bool = True,
+        where: int = 0,
+        kind: str = "ok",
+    ) -> None:
         self.history.add(self.world.loop.now, process, kind, f, first, count, attempt, persistent, where)
 
     def _add_all(self, f: str, values: Sequence[int], *, where: int = 0, kind: str = "ok") -> None:
@@ -376,9 +382,11 @@ class Watch:
         alive = [twin for twin in self.twins.values() if twin.home.number in there]
         overdue = {
             (twin.home.number, queue.number, key)
-            for twin in alive for queue in twin.queues.values() for _, _, key in queue.waiting
+            for twin in alive
+            for queue in twin.queues.values()
+            for _, _, key in queue.waiting
             if 0 < queue.items[key].message.expires < now_ms
-        }  # fmt: skip
+        }
         self.overdue = {row: self.overdue.get(row, now) for row in overdue}
         for row, since in self.overdue.items():
             assert now - since <= longest, f"(destination, lane, key) {row} has expired and waits"
@@ -445,8 +453,10 @@ def compare(home: Destination, disk: OnDisk, now_ms: int, *, jumped: bool) -> No
         _align(home, number, rows)
     waiting = {
         block.ordinal << INDEX_BITS | index: txn
-        for txn, one in home.staged.items() for block in one.blocks for index in pk.indexes(block.mask)
-    }  # fmt: skip
+        for txn, one in home.staged.items()
+        for block in one.blocks
+        for index in pk.indexes(block.mask)
+    }
     expected_waiting = {key: txn for txn, rows in disk.waiting.items() for key in rows}
     _assert_equal(f"{home.name}, prepared", waiting, expected_waiting)
 

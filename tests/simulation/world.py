@@ -44,9 +44,11 @@ class World:
     """
 
     def __init__(
-        self, seed: int, properties: Mapping[str, object] | None = None,
+        self,
+        seed: int,
+        properties: Mapping[str, object] | None = None,
         quotas: Mapping[str, Mapping[str, object]] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.rng = Random(seed)
         self.plan = draw(self.rng)
         self.loop = Loop()
@@ -77,14 +79,16 @@ class World:
         self.quotas = {name: quota_of(given) for name, given in (quotas or {}).items()}
         self.named: dict[int, str] = {}
         """Destination, by its place in the plan → the quota it refers to, where that is not the first choice."""
-        self._config = Config.of({
-            "imq.autocreate.reaptime": 1,
-            "raybroker.memory.block_cache_bytes": self.plan.cache_bytes,
-            "imq.message.expiration.interval": self.plan.scan_s,
-            "raybroker.transaction.timeout_ms": self.plan.transaction_timeout_ms,
-            "imq.txn.reapLimit": self.plan.remembered_max,
-            **(properties or {}),
-        })  # fmt: skip
+        self._config = Config.of(
+            {
+                "imq.autocreate.reaptime": 1,
+                "raybroker.memory.block_cache_bytes": self.plan.cache_bytes,
+                "imq.message.expiration.interval": self.plan.scan_s,
+                "raybroker.transaction.timeout_ms": self.plan.transaction_timeout_ms,
+                "imq.txn.reapLimit": self.plan.remembered_max,
+                **(properties or {}),
+            }
+        )
 
     @property
     def counts(self) -> dict[str, int]:
@@ -101,9 +105,17 @@ class World:
         return self._numbers
 
     def log(
-        self, process: int, type: str, f: str, first: int, count: int, attempt: int = 0, *, persistent: bool = True,  # noqa: A002
+        self,
+        process: int,
+        type: str,
+        f: str,
+        first: int,
+        count: int,
+        attempt: int = 0,
+        *,
+        persistent: bool = True,
         where: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.watch.history.add(self.loop.now, process, type, f, first, count, attempt, persistent, where)
 
     def opening_failed(self, index: int, code: str, again: Callable[[], None]) -> None:
@@ -152,15 +164,29 @@ class World:
         self.store.roomy = self.has_room
         store, large = self.store, "large" in plan.features
         host = Host(
-            self.store, self.clock, self._config, codec=self.watch.codec, incarnation=self.incarnation,
-            identity=self.next_number(), broker="b1", idle=self._idle, failed=self._failed, alarm=self._alarm,
+            self.store,
+            self.clock,
+            self._config,
+            codec=self.watch.codec,
+            incarnation=self.incarnation,
+            identity=self.next_number(),
+            broker="b1",
+            idle=self._idle,
+            failed=self._failed,
+            alarm=self._alarm,
             bodies=store if large else None,
             worker=SimWorker(self.loop, self.rng, plan.sync_max, lambda: store.gone) if large else None,
-        )  # fmt: skip
+        )
         self.committer = SimCommitter(
-            self.loop, self.rng, self.store, sync_max=plan.sync_max, lag_max=plan.group_lag_max,
-            failed=host.executor.fail, durable=self.watch.durable, snapshot=self.watch.snapshot,
-        )  # fmt: skip
+            self.loop,
+            self.rng,
+            self.store,
+            sync_max=plan.sync_max,
+            lag_max=plan.group_lag_max,
+            failed=host.executor.fail,
+            durable=self.watch.durable,
+            snapshot=self.watch.snapshot,
+        )
         host.pools.quotas = dict(self.quotas)
         host.start(self.committer)
         self.host = host
@@ -256,8 +282,11 @@ class World:
         units = Units(self.ordered_by, lambda process: self.watch.session_of.get(process, process))
         wrong = all_of(list(self.watch.history.ops()), lambda value: self.watch.classes.get(value, 4), units)
         for unit in self.units:
-            stored = [value for value, (persistent, where, home) in unit.sent.items()
-                      if persistent and not where and home not in self.destroyed]  # fmt: skip
+            stored = [
+                value
+                for value, (persistent, where, home) in unit.sent.items()
+                if persistent and not where and home not in self.destroyed
+            ]
             stored = [value for value in stored if value not in self.watch.refused]
             wrong += atomic(stored, self.watch.committed)
         assert not wrong, "; ".join(wrong[:5])
@@ -269,8 +298,9 @@ class World:
         helper = Machine(self)
         helper.consumers = [
             SimConsumer(self, helper, ConsumerPlan(index, "credit", 50, 50, "all", MS, 20, drain=self.plan.scan_s > 0))
-            for index, plan in enumerate(self.plan.homes) if plan.kind == "queue"
-        ]  # fmt: skip
+            for index, plan in enumerate(self.plan.homes)
+            if plan.kind == "queue"
+        ]
         self.machines.append(helper)
         helper.connect_later()
         end = self.loop.now + HEAL_MAX
@@ -296,12 +326,15 @@ class World:
             f"{home.name}: {home.block_index.messages} held, {home.block_index.dead} dying, {list(home.staged)} staged,"
             f" queue {n}: {queue.plain.backlog.count} wait, {queue.delayed.count} rest,"
             f" consumers {list(queue.consumers.by_attachment)}"
-            for home in self.host.registry.destinations.values() for n, queue in home.queues.items()
-        ]  # fmt: skip
+            for home in self.host.registry.destinations.values()
+            for n, queue in home.queues.items()
+        ]
         rows += [
             f"producer {p.state.producer}: {len(p.state.unsettled)} unsettled, {len(p.state.ready)} ready"
-            for m in self.machines for p in m.producers if not p.settled_all
-        ]  # fmt: skip
+            for m in self.machines
+            for p in m.producers
+            if not p.settled_all
+        ]
         rows += [f"transactor: {t.step}" for m in self.machines for t in m.transactors if not t.settled]
         rows += [f"transaction {t.number}: {t.state}" for t in self.host.transactions.by_number.values()]
         return "; ".join(rows)

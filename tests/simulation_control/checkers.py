@@ -1,12 +1,12 @@
 """What has to hold at every moment, whatever goes wrong; each says what it means in its assertion.
 
-    fork          one number of one record is one entry, on every broker, for ever
-    durability    what was acknowledged is in the record, and a reign begins with all of it; a copy never goes back
-    one master    the entries of one term are all of one master and one record
-    once          a change is in the record at most once, and never when it was refused for sure
-    stale         what an old instance says changes nothing
-    closed        clients are taken once, after everything that was acknowledged before this instance began is
-                  carried out, and the consumers of all peers that are heard were asked for
+fork          one number of one record is one entry, on every broker, for ever
+durability    what was acknowledged is in the record, and a reign begins with all of it; a copy never goes back
+one master    the entries of one term are all of one master and one record
+once          a change is in the record at most once, and never when it was refused for sure
+stale         what an old instance says changes nothing
+closed        clients are taken once, after everything that was acknowledged before this instance began is
+              carried out, and the consumers of all peers that are heard were asked for
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ class Watch:
     # ---- the end
 
     def converged(self) -> str:
-        """"" when all brokers agree; else what is missing."""
+        """ "" when all brokers agree; else what is missing."""
         world = self.world
         for node in world.nodes.values():
             process = node.process

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tests.simulation_control.surroundings import Surroundings
 
 
-
 class Faults:
     """``backups``: what administrators have put aside, newest last."""
 
@@ -24,12 +23,22 @@ class Faults:
         self.world = world
         self.backups: list[bytes] = []
         self._make = {
-            "crash": self._crash, "crash all": self._crash_all, "partition": self._partition, "one way": self._one_way,
-            "isolate": self._isolate, "disk error": self._disk_error, "change master": self._change_master,
-            "second instance": self._second_instance, "backup": self._backup, "restore": self._restore,
-            "leave": self._leave, "disk lost": self._disk_lost, "compress": self._compress,
-            "table down": self._table_down, "table restored": self._table_restored,
-        }  # fmt: skip
+            "crash": self._crash,
+            "crash all": self._crash_all,
+            "partition": self._partition,
+            "one way": self._one_way,
+            "isolate": self._isolate,
+            "disk error": self._disk_error,
+            "change master": self._change_master,
+            "second instance": self._second_instance,
+            "backup": self._backup,
+            "restore": self._restore,
+            "leave": self._leave,
+            "disk lost": self._disk_lost,
+            "compress": self._compress,
+            "table down": self._table_down,
+            "table restored": self._table_restored,
+        }
         assert self._make.keys() == world.plan.rates.keys()
 
     def start(self) -> None:

@@ -95,10 +95,13 @@ class Process:
         frames = self.file.open()
         world.watch.written(node, frames)
         settings = MemberSettings(
-            cluster=world.plan.cluster, brokers=world.configured(node.name), master=world.master,
-            table="records" if world.plan.with_table else "", dynamic_change_master=True,
+            cluster=world.plan.cluster,
+            brokers=world.configured(node.name),
+            master=world.master,
+            table="records" if world.plan.with_table else "",
+            dynamic_change_master=True,
             properties={"imq.autocreate.queue": True},
-        )  # fmt: skip
+        )
         self.member = Member(self.name, settings, frames, now_ms=world.wall_ms(node.name), new_id=world.new_id())
 
     def begin(self) -> None:
@@ -290,9 +293,11 @@ def _one(actual: RecordState, change: Change) -> None:
         actual.apply(change)
         return
     there: Any = {
-        "destination": actual.destinations, "subscription": actual.subscriptions, "template": actual.templates,
+        "destination": actual.destinations,
+        "subscription": actual.subscriptions,
+        "template": actual.templates,
         "broker": actual.added,
-    }[change.kind.split("_")[1]]  # fmt: skip
+    }[change.kind.split("_")[1]]
     if change.kind.startswith(("destroy", "drop", "remove")):
         if change.key in there:
             actual.apply(change)

@@ -36,10 +36,22 @@ class Plan:
         self.change_us = rng.choice((50 * MS, 200 * MS, 800 * MS))
         often = rng.choice((0.5, 1, 2))
         rates = {
-            "crash": 8, "crash all": 60, "partition": 12, "one way": 20, "isolate": 20, "disk error": 30,
-            "change master": 5, "second instance": 20, "backup": 10, "restore": 45, "leave": 30, "disk lost": 40,
-            "compress": 5, "table down": 12, "table restored": 30,
-        }  # fmt: skip
+            "crash": 8,
+            "crash all": 60,
+            "partition": 12,
+            "one way": 20,
+            "isolate": 20,
+            "disk error": 30,
+            "change master": 5,
+            "second instance": 20,
+            "backup": 10,
+            "restore": 45,
+            "leave": 30,
+            "disk lost": 40,
+            "compress": 5,
+            "table down": 12,
+            "table restored": 30,
+        }
         self.rates = {name: round(seconds * S / often) for name, seconds in rates.items()}
         if not self.with_master:
             for name in ("backup", "restore", "change master"):

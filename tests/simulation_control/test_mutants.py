@@ -9,10 +9,13 @@ from tests.simulation_control.mutants import SEEDS_MAX, TABLE, applied, hunt_all
 from tests.simulation_control.world import World
 from tests.sweep import MUTANT_TIMES
 
-HARD = frozenset({
-    "a_change_of_master_is_told_before_it_is_on_disk", "changes_are_taken_during_a_change_of_master",
-    "a_replaced_master_goes_on",
-})  # fmt: skip
+HARD = frozenset(
+    {
+        "a_change_of_master_is_told_before_it_is_on_disk",
+        "changes_are_taken_during_a_change_of_master",
+        "a_replaced_master_goes_on",
+    }
+)
 """Found after a hundred seeds or more, by ``python -m tests.simulation_control.mutants``; test_masters has them."""
 
 

@@ -184,9 +184,12 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.directory) as parent:
         kills = run(
-            Path(parent) / "store", kills=arguments.kills, seed=arguments.seed, sync=not arguments.no_sync,
+            Path(parent) / "store",
+            kills=arguments.kills,
+            seed=arguments.seed,
+            sync=not arguments.no_sync,
             seconds=arguments.seconds,
-        )  # fmt: skip
+        )
     print(f"seed {arguments.seed}: {kills} kills, nothing acknowledged was lost, no batch was there by half")
 
 

@@ -131,8 +131,10 @@ def build(directory: Path, seed: int, *, messages: int = 120, segment_bytes: int
         built.owed[place], built.acked[place] = set(), set()
     client = Client(rig, "c")
     consumers = {place: _consumer(client, place) for place in places}
-    producers = {name: client.producer(name, "topic" if name == "t" else "queue", number)
-                 for number, name in enumerate((*QUEUES, "t"), 20)}  # fmt: skip
+    producers = {
+        name: client.producer(name, "topic" if name == "t" else "queue", number)
+        for number, name in enumerate((*QUEUES, "t"), 20)
+    }
     pending: dict[Place, list[str]] = {place: [] for place in places}
     for number in range(messages):
         name = draw.choice((*QUEUES, "t"))
@@ -319,9 +321,7 @@ def flipped(image: Image, name: str, at: int, bit: int = 0) -> Image:
 
 def places_of_heads(built: Built) -> list[tuple[str, int, bool]]:
     """(file, an offset in the head, whether the batch has a checkpoint) of each batch."""
-    return [
-        (b.file, b.offset + b.head - 1, any(row.kind == CHECKPOINT for row in b.rows)) for b in built.batches()
-    ]
+    return [(b.file, b.offset + b.head - 1, any(row.kind == CHECKPOINT for row in b.rows)) for b in built.batches()]
 
 
 def damaged(built: Built, draw: random.Random) -> tuple[Image, str]:

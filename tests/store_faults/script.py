@@ -54,9 +54,13 @@ def moody_clock() -> Iterator[int]:
 
 
 def open_journal(
-    directory: Path, io: FileIO | None = None, *, sync: bool = True, record_bytes: int = 2500,
+    directory: Path,
+    io: FileIO | None = None,
+    *,
+    sync: bool = True,
+    record_bytes: int = 2500,
     segment_bytes: int = SEGMENT_BYTES,
-) -> Journal:  # fmt: skip
+) -> Journal:
     """``record_bytes``: larger payloads have files of their own, which is about every tenth; -1: none has.
 
     Its clock makes it believe by turns that it is busy and that hardly anything happens.

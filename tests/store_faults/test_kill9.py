@@ -19,9 +19,17 @@ WAIT_S = 300.0
 def kill_for(seconds: float, tmp_path: Path, *options: str) -> int:
     """The number of kills.  The parent of the forked children is a process of its own, not this one with threads."""
     command = [
-        sys.executable, "-m", "tests.store_faults.kill9", "--kills", str(NO_LIMIT), "--seconds", str(seconds),
-        "--directory", str(tmp_path), *options,
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "tests.store_faults.kill9",
+        "--kills",
+        str(NO_LIMIT),
+        "--seconds",
+        str(seconds),
+        "--directory",
+        str(tmp_path),
+        *options,
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WAIT_S + seconds, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     print(done.stdout)

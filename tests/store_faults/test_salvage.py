@@ -180,7 +180,7 @@ def test_numbers_are_never_given_twice(tmp_path: Path, small: Built) -> None:
     for name in rig.QUEUES:
         assert world.rig.home(name).block_index.next_ordinal > max(
             [row.ordinal for row in rows if row.destination == world.rig.home(name).number], default=0
-        )  # fmt: skip
+        )
     assert highest
     world.close()
 

@@ -31,9 +31,13 @@ Opened = Callable[[], SqlStore]
 
 def opened(address: Address) -> SqlStore:
     return SqlStore(
-        Database(address), "rig", "h1", owner=Owner("c", "b", "", "1"), monotonic_ns=SystemClock().monotonic_ns,
+        Database(address),
+        "rig",
+        "h1",
+        owner=Owner("c", "b", "", "1"),
+        monotonic_ns=SystemClock().monotonic_ns,
         segment_bytes=SEGMENT_BYTES,
-    )  # fmt: skip
+    )
 
 
 def host_of(store: SqlStore, seed: int) -> Host:

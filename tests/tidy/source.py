@@ -9,9 +9,19 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-_NOT_OURS = frozenset({
-    ".git", ".venv", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis", "build", "dist",
-})  # fmt: skip
+_NOT_OURS = frozenset(
+    {
+        ".git",
+        ".venv",
+        "__pycache__",
+        ".mypy_cache",
+        ".pytest_cache",
+        ".ruff_cache",
+        ".hypothesis",
+        "build",
+        "dist",
+    }
+)
 
 Sources = Mapping[str, str]
 """Path from the root of the repository, with slashes → text."""

@@ -13,9 +13,18 @@ from raybroker.client.blocking import handles
 from raybroker.client.consumer import message
 
 FACES = (
-    blocking.Connection, blocking.Session, handles.Producer, handles.Consumer, aio.Connection, aio.Session,
-    aio_handles.Producer, aio_handles.Consumer, message.Message,
-)  # fmt: skip
+    blocking.Connection,
+    blocking.Session,
+    handles.Producer,
+    handles.Consumer,
+    aio.Connection,
+    aio.Session,
+    aio_handles.Producer,
+    aio_handles.Consumer,
+    message.Message,
+)
+
+
 def arguments(kind: type) -> Iterator[tuple[str, str]]:
     """Method and name of each argument of the public methods of a class."""
     for name, member in vars(kind).items():

@@ -35,8 +35,16 @@ BANS = (
     Ban(
         ("asyncio", "uvloop"),
         (
-            "transport/", "client/", "actors/", "services/", "security/checks.py", "system/supervision.py", "hosting/",
-            "broker/", "aio.py", "bench/",
+            "transport/",
+            "client/",
+            "actors/",
+            "services/",
+            "security/checks.py",
+            "system/supervision.py",
+            "hosting/",
+            "broker/",
+            "aio.py",
+            "bench/",
         ),
         "decide in a pure layer; the shells wait",
     ),

@@ -131,21 +131,31 @@ def test_what_is_wrong_with_a_row_is_found() -> None:
     for row in ("B-2", "B020", "X-01", "Z1", "B-020"):
         assert list(faults({row: good})) == [f"{row} is no number of a row"]
     for changed in (
-        {"state": "done"}, {"tests": []}, {"behaviour": "no sentence"}, {"state": "partly"}, {"state": "planned"},
-        {"state": "not planned"}, {"missing": "it"},
-    ):  # fmt: skip
+        {"state": "done"},
+        {"tests": []},
+        {"behaviour": "no sentence"},
+        {"state": "partly"},
+        {"state": "planned"},
+        {"state": "not planned"},
+        {"missing": "it"},
+    ):
         assert len(list(faults({"B-20": {**good, **changed}}))) == 1
 
 
 def test_a_test_that_is_gone_and_a_row_that_nobody_knows_are_found() -> None:
     rows = {"B-20": {"tests": ["tests/a.py::test_a", "tests/a.py::test_b", "tests/b.py"]}}
     assert list(lost_tests(rows, {"tests/a.py": "def test_a(): ...\n"})) == [
-        "B-20: tests/a.py has no test_b", "B-20: there is no tests/b.py",
-    ]  # fmt: skip
+        "B-20: tests/a.py has no test_b",
+        "B-20: there is no tests/b.py",
+    ]
     source = 'H1 = "B-20"\n\n\ndef f():  # B21, U1 … U3\n    """As modern-B20 says (W-95)."""  # noqa: A002\n'
     assert [line.partition(" is ")[0] for line in unknown(rows, {"a.py": source})] == [
-        "a.py:5: B20", "a.py:5: W-95", "a.py:4: B21", "a.py:4: U1", "a.py:4: U3",
-    ]  # fmt: skip
+        "a.py:5: B20",
+        "a.py:5: W-95",
+        "a.py:4: B21",
+        "a.py:4: U1",
+        "a.py:4: U3",
+    ]
     assert list(untold(rows, {"tests/scenarios/b20_x.txt": "", "tests/scenarios/retry.txt": ""})) == [
         "B-20 does not name tests/scenarios/b20_x.txt"
     ]

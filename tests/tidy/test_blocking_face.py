@@ -33,9 +33,6 @@ def test_coroutines_become_plain_calls() -> None:
         "            yield await each\n"
     )
     assert blocking(source, "a.py").partition('"""')[2] == (
-        'Use it by ``with``."""\n'
-        "def f(x):\n"
-        "    with x as y, z:\n"
-        "        for each in y.all():\n"
+        'Use it by ``with``."""\n\n\ndef f(x):\n    with x as y, z:\n        for each in y.all():\n'
         "            yield each\n"
-    )  # fmt: skip
+    )

@@ -58,8 +58,9 @@ def queries() -> dict[str, str]:
     """Where it stands → the query, of all boards and rules."""
     found = {
         f"{name}: {target.panel} {number}": target.expr
-        for name, board in boards().items() for number, target in enumerate(targets(name, board))
-    }  # fmt: skip
+        for name, board in boards().items()
+        for number, target in enumerate(targets(name, board))
+    }
     found |= {f"{name}: annotation": b["annotations"]["list"][0]["expr"] for name, b in boards().items()}
     for file in ("recording.yml", "alerts.yml"):
         found |= {f"{file}: {rule.get('alert') or rule['record']}": rule["expr"] for rule in rules(file)}
@@ -77,11 +78,13 @@ def test_every_query_agrees_with_the_catalogue() -> None:
         ("sum(raybroker_mesages)", "raybroker_mesages is in no catalogue"),
         ('raybroker_messages{destination="orders"}', "raybroker_messages has no label destination"),
         ("sum(raybroker_messages_in_total)", "raybroker_messages_in_total counts: a query takes its rate or increase"),
-        ("rate(raybroker_commit_seconds[1m])",
-         "raybroker_commit_seconds is a histogram: it has _bucket, _sum and _count"),
+        (
+            "rate(raybroker_commit_seconds[1m])",
+            "raybroker_commit_seconds is a histogram: it has _bucket, _sum and _count",
+        ),
         ("rate(raybroker_messages_count[1m])", "raybroker_messages_count is in no catalogue"),
     ],
-)  # fmt: skip
+)
 def test_a_query_that_does_not_is_found(expr: str, text: str) -> None:
     assert list(faults(expr)) == [text]
 
@@ -115,8 +118,11 @@ def test_a_board_is_well_formed(name: str) -> None:
     for panel in panels:
         place = panel["gridPos"]
         assert place["x"] + place["w"] <= 24
-        cells = {(x, y) for x in range(place["x"], place["x"] + place["w"])
-                 for y in range(place["y"], place["y"] + place["h"])}  # fmt: skip
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
         assert not cells & taken, panel["title"]
         taken |= cells
     names = {variable["name"] for variable in board["templating"]["list"]}
@@ -129,8 +135,9 @@ def test_every_alert_has_a_test() -> None:
     tested = {
         case["alertname"]
         for test in yaml.safe_load((RULES / "tests.yml").read_text())["tests"]
-        for case in test.get("alert_rule_test", ()) if case["exp_alerts"]
-    }  # fmt: skip
+        for case in test.get("alert_rule_test", ())
+        if case["exp_alerts"]
+    }
     assert {rule["alert"] for rule in rules("alerts.yml")} == tested
 
 

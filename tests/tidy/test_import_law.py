@@ -79,10 +79,28 @@ LAWS: dict[str, Law] = {
     "root": law("client model config actors admin cli data"),
 }
 PURE = frozenset({"model", "admin", "core", "cluster", "content", "wire"})
-IMPURE_MODULES = frozenset({
-    "concurrent", "ctypes", "fcntl", "http", "logging", "mmap", "os", "pathlib", "queue", "select", "selectors",
-    "shutil", "signal", "socket", "ssl", "subprocess", "tempfile", "threading",
-})  # fmt: skip
+IMPURE_MODULES = frozenset(
+    {
+        "concurrent",
+        "ctypes",
+        "fcntl",
+        "http",
+        "logging",
+        "mmap",
+        "os",
+        "pathlib",
+        "queue",
+        "select",
+        "selectors",
+        "shutil",
+        "signal",
+        "socket",
+        "ssl",
+        "subprocess",
+        "tempfile",
+        "threading",
+    }
+)
 """Standard modules that act on the world; a pure layer decides and leaves acting to others."""
 
 FILES: dict[str, tuple[Law, str]] = {
@@ -95,7 +113,8 @@ FILES: dict[str, tuple[Law, str]] = {
     "raybroker/services/rest/openapi.py": (law("", "pydantic"), "the description is made from the models"),
     "raybroker/services/administration/application.py": (law("", "starlette"), "requests of HTTP"),
     "raybroker/services/administration/shapes.py": (
-        law("", "orjson pydantic typing_extensions"), "models are made from the declarations of verbs"
+        law("", "orjson pydantic typing_extensions"),
+        "models are made from the declarations of verbs",
     ),
     "raybroker/services/web/application.py": (law("", "pydantic starlette"), "requests of HTTP"),
     "raybroker/services/web/bodies.py": (law("", "starlette"), "bodies of requests of HTTP"),

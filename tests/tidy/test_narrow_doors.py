@@ -46,9 +46,11 @@ def classes(sources: Sources) -> dict[str, str]:
     """Dotted name of a class → its file; protocols and values (tuples, enums, frozen dataclasses) are left out."""
     return {
         f"{_module(path)}.{node.name}": path
-        for path, source in sources.items() if not path.startswith(PUBLIC)
-        for node in tree_of(source).body if isinstance(node, ast.ClassDef) and not _is_value(node)
-    }  # fmt: skip
+        for path, source in sources.items()
+        if not path.startswith(PUBLIC)
+        for node in tree_of(source).body
+        if isinstance(node, ast.ClassDef) and not _is_value(node)
+    }
 
 
 def _module(path: str) -> str:
@@ -63,7 +65,7 @@ def _visible(path: str, tree: ast.Module, homes: Mapping[str, str]) -> dict[str,
             for alias in node.names:
                 name, full = alias.asname or alias.name, f"{node.module}.{alias.name}"
                 known[name] = full
-                known |= {f"{name}{home[len(full):]}": home for home in homes if home.startswith(f"{full}.")}
+                known |= {f"{name}{home[len(full) :]}": home for home in homes if home.startswith(f"{full}.")}
     return {name: full for name, full in known.items() if full in homes}
 
 

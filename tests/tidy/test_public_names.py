@@ -7,51 +7,186 @@ from types import ModuleType
 
 import pytest
 
-PUBLIC = frozenset({
-    "start", "connect", "connect_xa", "loopback", "ConnectionFactory", "Xid", "listener", "deploy", "aio", "errors",
-    "Admin", "Browser", "Cluster", "Connection", "ConnectionEvent", "Consumer", "ConsumerEvent", "Destination",
-    "Listener", "Message", "NamedPool", "Pool", "Producer", "Queue", "Session", "TemporaryQueue", "TemporaryTopic",
-    "Topic", "XaConnection", "pool", "pools",
-})  # fmt: skip
+PUBLIC = frozenset(
+    {
+        "start",
+        "connect",
+        "connect_xa",
+        "loopback",
+        "ConnectionFactory",
+        "Xid",
+        "listener",
+        "deploy",
+        "aio",
+        "errors",
+        "Admin",
+        "Browser",
+        "Cluster",
+        "Connection",
+        "ConnectionEvent",
+        "Consumer",
+        "ConsumerEvent",
+        "Destination",
+        "Listener",
+        "Message",
+        "NamedPool",
+        "Pool",
+        "Producer",
+        "Queue",
+        "Session",
+        "TemporaryQueue",
+        "TemporaryTopic",
+        "Topic",
+        "XaConnection",
+        "pool",
+        "pools",
+    }
+)
 """What ``import raybroker as rb`` promises in this version.  A name that is added is added here too."""
 
-ERRORS = frozenset({
-    "BrokerError", "NoClusterError", "ConnectionLostError", "IllegalStateError", "InvalidClientIDError",
-    "InvalidDestinationError", "InvalidSelectorError", "MessageFormatError", "SecurityError",
-    "ResourceAllocationError", "QuotaExceededError", "MessageTooLargeError", "DestinationPausedError",
-    "MasterUnavailableError", "TransactionRolledBackError", "TransactionInProgressError", "OrderError", "StoreError",
-    "ConfigError", "ListenerError",
-})  # fmt: skip
+ERRORS = frozenset(
+    {
+        "BrokerError",
+        "NoClusterError",
+        "ConnectionLostError",
+        "IllegalStateError",
+        "InvalidClientIDError",
+        "InvalidDestinationError",
+        "InvalidSelectorError",
+        "MessageFormatError",
+        "SecurityError",
+        "ResourceAllocationError",
+        "QuotaExceededError",
+        "MessageTooLargeError",
+        "DestinationPausedError",
+        "MasterUnavailableError",
+        "TransactionRolledBackError",
+        "TransactionInProgressError",
+        "OrderError",
+        "StoreError",
+        "ConfigError",
+        "ListenerError",
+    }
+)
 AIO = frozenset({"connect", "connect_xa", "loopback"})
 
-CONNECTION = frozenset({
-    "session", "start", "stop", "close", "admin", "on_exception", "on_event", "on_consumer_event", "client_id",
-    "__enter__", "__exit__",
-})  # fmt: skip
-SESSION = frozenset({
-    "queue", "topic", "temporary_queue", "temporary_topic", "producer", "consumer", "durable_consumer",
-    "shared_consumer", "shared_durable_consumer", "unsubscribe", "browser", "request", "receive", "recover", "commit",
-    "rollback", "close", "__enter__", "__exit__",
-})  # fmt: skip
-PRODUCER = frozenset({
-    "send", "send_async", "send_many", "close", "disable_message_id", "disable_message_timestamp",
-})  # fmt: skip
+CONNECTION = frozenset(
+    {
+        "session",
+        "start",
+        "stop",
+        "close",
+        "admin",
+        "on_exception",
+        "on_event",
+        "on_consumer_event",
+        "client_id",
+        "__enter__",
+        "__exit__",
+    }
+)
+SESSION = frozenset(
+    {
+        "queue",
+        "topic",
+        "temporary_queue",
+        "temporary_topic",
+        "producer",
+        "consumer",
+        "durable_consumer",
+        "shared_consumer",
+        "shared_durable_consumer",
+        "unsubscribe",
+        "browser",
+        "request",
+        "receive",
+        "recover",
+        "commit",
+        "rollback",
+        "close",
+        "__enter__",
+        "__exit__",
+    }
+)
+PRODUCER = frozenset(
+    {
+        "send",
+        "send_async",
+        "send_many",
+        "close",
+        "disable_message_id",
+        "disable_message_timestamp",
+    }
+)
 CONSUMER = frozenset({"receive", "receive_nowait", "receive_many", "on_message", "close", "__iter__"})
-MESSAGE = frozenset({
-    "id", "body", "properties", "destination", "timestamp", "expiration", "priority", "persistent", "redelivered",
-    "delivery_count", "correlation_id", "reply_to", "type", "unit_of_order",
-    "acknowledge", "acknowledge_this", "acknowledge_up_to", "reject", "release", "fail", "extend", "body_type", "reply",
-})  # fmt: skip
-ADMIN = frozenset({
-    "create_destination", "destroy_destination", "update_destination", "list_destinations", "query_destination",
-    "purge_destination", "pause_destination", "resume_destination", "list_consumers", "query_consumer",
-    "list_subscriptions", "destroy_subscription", "purge_subscription", "list_schedules", "query_schedule",
-    "destroy_schedule", "list_transactions", "query_transaction",
-    "commit_transaction", "rollback_transaction", "browse_messages", "delete_messages", "move_messages",
-    "metrics", "retry_messages", "skip_messages", "export_messages", "import_messages", "create_template",
-    "list_templates", "destroy_template", "list_brokers", "query_cluster", "reload_cluster", "change_master",
-    "backup_record", "adopt_destination",
-})  # fmt: skip
+MESSAGE = frozenset(
+    {
+        "id",
+        "body",
+        "properties",
+        "destination",
+        "timestamp",
+        "expiration",
+        "priority",
+        "persistent",
+        "redelivered",
+        "delivery_count",
+        "correlation_id",
+        "reply_to",
+        "type",
+        "unit_of_order",
+        "acknowledge",
+        "acknowledge_this",
+        "acknowledge_up_to",
+        "reject",
+        "release",
+        "fail",
+        "extend",
+        "body_type",
+        "reply",
+    }
+)
+ADMIN = frozenset(
+    {
+        "create_destination",
+        "destroy_destination",
+        "update_destination",
+        "list_destinations",
+        "query_destination",
+        "purge_destination",
+        "pause_destination",
+        "resume_destination",
+        "list_consumers",
+        "query_consumer",
+        "list_subscriptions",
+        "destroy_subscription",
+        "purge_subscription",
+        "list_schedules",
+        "query_schedule",
+        "destroy_schedule",
+        "list_transactions",
+        "query_transaction",
+        "commit_transaction",
+        "rollback_transaction",
+        "browse_messages",
+        "delete_messages",
+        "move_messages",
+        "metrics",
+        "retry_messages",
+        "skip_messages",
+        "export_messages",
+        "import_messages",
+        "create_template",
+        "list_templates",
+        "destroy_template",
+        "list_brokers",
+        "query_cluster",
+        "reload_cluster",
+        "change_master",
+        "backup_record",
+        "adopt_destination",
+    }
+)
 
 
 def export_faults(module: ModuleType, promised: frozenset[str], *, exact: bool) -> list[str]:
@@ -90,9 +225,13 @@ def test_the_handles_have_the_promised_members() -> None:
         producer.send("hello")
         message = consumer.receive(timeout=10)
         handles = (
-            (connection, CONNECTION), (session, SESSION), (producer, PRODUCER), (consumer, CONSUMER),
-            (message, MESSAGE), (connection.admin(), ADMIN),
-        )  # fmt: skip
+            (connection, CONNECTION),
+            (session, SESSION),
+            (producer, PRODUCER),
+            (consumer, CONSUMER),
+            (message, MESSAGE),
+            (connection.admin(), ADMIN),
+        )
         assert [fault for thing, promised in handles for fault in missing_members(thing, promised)] == []
 
 

@@ -71,5 +71,8 @@ def test_references_to_moved_modules_are_found() -> None:
         "raybroker/core/queue.py": "x = 1  # services.ports, engine.runner.Runner, runner.py, engine.runner.Other\n",
     }
     assert [found.split(": ")[1].split(" is not")[0] for found in violations(sources, {})] == [
-        "engine.handing", "there is no file handing.py", "services.ports", "engine.runner.Other",
-    ]  # fmt: skip
+        "engine.handing",
+        "there is no file handing.py",
+        "services.ports",
+        "engine.runner.Other",
+    ]

@@ -1,4 +1,4 @@
-"""A function has at most 70 lines, and a file is one concept: over 600 lines a warning asks whether it still is.
+"""A function has at most 90 lines. A file has as many as its concept needs.
 
 RATCHET names the functions that may be longer, with their present size; they may shrink, and the entry has to shrink
 with them.
@@ -7,13 +7,12 @@ with them.
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Iterator, Mapping
 
 from tests.tidy.source import Sources, read, tree_of
 
-FILE_LINES_NOTED = 600
-FUNCTION_LINES_MAX = 70
+FUNCTION_LINES_MAX = 90
+"""Formatted, with an argument on each line where they do not fit on one."""
 RATCHET: dict[str, int] = {}
 """``path:function`` → lines.  No entry is ever added or raised."""
 
@@ -39,31 +38,20 @@ def violations(sources: Sources, ratchet: Mapping[str, int]) -> Iterator[str]:
         yield f"{what} is gone: remove it from the ratchet"
 
 
-def long_files(sources: Sources) -> list[str]:
-    """Files of more than FILE_LINES_NOTED lines: worth a look, never a reason to cut one concept into slices."""
-    return [path for path, source in sources.items() if len(source.splitlines()) > FILE_LINES_NOTED]
-
-
 def test_functions_keep_their_size() -> None:
     sources = read("raybroker", "benchmarks", "deploy")
-    for path in long_files(sources):
-        warnings.warn(f"{path} has more than {FILE_LINES_NOTED} lines: is it still one concept?", stacklevel=1)
     assert list(violations(sources, RATCHET)) == []
 
 
 def test_a_long_function_is_found() -> None:
-    function = "def f():\n" + "    pass\n" * 70
-    assert list(violations({"b.py": function}, {})) == ["b.py:f has 71 lines; allowed are 70"]
-
-
-def test_a_long_file_is_noted() -> None:
-    assert long_files({"a.py": "x = 1\n" * 601, "b.py": "x = 1\n" * 600}) == ["a.py"]
+    function = "def f():\n" + "    pass\n" * 90
+    assert list(violations({"b.py": function}, {})) == ["b.py:f has 91 lines; allowed are 90"]
 
 
 def test_the_ratchet_only_tightens() -> None:
-    source = {"a.py": "def f():\n" + "    pass\n" * 89}
-    assert list(violations(source, {"a.py:f": 90})) == []
-    assert list(violations(source, {"a.py:f": 89})) == ["a.py:f has 90 lines; allowed are 89"]
-    shrunk = "a.py:f has shrunk to 90 lines: tighten its entry in the ratchet"
-    assert list(violations(source, {"a.py:f": 95})) == [shrunk]
-    assert list(violations(source, {"a.py:f": 90, "b.py:g": 80})) == ["b.py:g is gone: remove it from the ratchet"]
+    source = {"a.py": "def f():\n" + "    pass\n" * 109}
+    assert list(violations(source, {"a.py:f": 110})) == []
+    assert list(violations(source, {"a.py:f": 109})) == ["a.py:f has 110 lines; allowed are 109"]
+    shrunk = "a.py:f has shrunk to 110 lines: tighten its entry in the ratchet"
+    assert list(violations(source, {"a.py:f": 115})) == [shrunk]
+    assert list(violations(source, {"a.py:f": 110, "b.py:g": 100})) == ["b.py:g is gone: remove it from the ratchet"]

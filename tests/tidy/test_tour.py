@@ -30,7 +30,7 @@ def test_the_tour_leads_to_files_that_exist() -> None:
 
 def test_each_question_is_answered_with_a_path() -> None:
     text = read(TOUR, suffixes=(".md",))[TOUR]
-    answers = re.split(r"^\d+\. \*\*", text[text.index("## Ten questions"):], flags=re.MULTILINE)[1:]
+    answers = re.split(r"^\d+\. \*\*", text[text.index("## Ten questions") :], flags=re.MULTILINE)[1:]
     assert len(answers) == QUESTIONS
     for answer in answers:
         question, _, said = answer.partition("?**")

@@ -17,9 +17,17 @@ from raybroker.client.connection.io_thread import IoThread
 
 PACKAGE: Final = str(Path(rb.__file__).parent) + "/"
 FUNCTIONS_MAX: Final = {
-    "client": 54, "content": 3, "core": 51, "engine": 32, "model": 16, "services": 8, "store": 6,
-    "system": 1, "transport": 6, "wire": 12,
-}  # fmt: skip
+    "client": 54,
+    "content": 3,
+    "core": 51,
+    "engine": 32,
+    "model": 16,
+    "services": 8,
+    "store": 6,
+    "system": 1,
+    "transport": 6,
+    "wire": 12,
+}
 """Different functions of a layer on the way of one message.  Figures only ever go down, or are paid for: seven of
 the client are there for threads that may serve the sockets themselves, two of it and three of the model for bodies that
 go in pieces, one of the client for an acknowledgement that says what of it went back, one of it for messages that are

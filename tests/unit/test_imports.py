@@ -10,28 +10,68 @@ import pytest
 
 import raybroker as rb
 
-HEAVY = frozenset({
-    "cronsim", "http.server", "lark", "lxml", "matplotlib", "numpy", "pandas", "prometheus_client", "pyarrow",
-    "pyspark", "ray", "rich", "sqlalchemy", "typer", "urllib.request",
-})  # fmt: skip
+HEAVY = frozenset(
+    {
+        "cronsim",
+        "http.server",
+        "lark",
+        "lxml",
+        "matplotlib",
+        "numpy",
+        "pandas",
+        "prometheus_client",
+        "pyarrow",
+        "pyspark",
+        "ray",
+        "rich",
+        "sqlalchemy",
+        "typer",
+        "urllib.request",
+    }
+)
 """Modules that take long to import and that only some programs need."""
 BROKER = frozenset({"broker", "cluster", "core", "engine", "hosting", "metrics", "services", "store"})
 """Layers of a broker; a client of one has no use for them."""
 CLIENT = frozenset({"client"})
-OPENED = frozenset({
-    "raybroker.security.authentication", "raybroker.security.ldap_repository", "raybroker.services.connection_services",
-    "raybroker.security.tls", "raybroker.store.journal", "raybroker.store.paging", "raybroker.store.sql",
-})  # fmt: skip
+OPENED = frozenset(
+    {
+        "raybroker.security.authentication",
+        "raybroker.security.ldap_repository",
+        "raybroker.services.connection_services",
+        "raybroker.security.tls",
+        "raybroker.store.journal",
+        "raybroker.store.paging",
+        "raybroker.store.sql",
+    }
+)
 """What a broker imports when it opens such a store, or services that listen."""
-ASKED_FOR = frozenset({
-    "raybroker.broker.definition_transfer", "raybroker.cluster.change_record", "raybroker.core.selector.compile",
-    "raybroker.core.selector.tokens", "raybroker.metrics.catalogue", "raybroker.model.definitions",
-    "raybroker.security.access_rules", "raybroker.security.user_file",
-})  # fmt: skip
+ASKED_FOR = frozenset(
+    {
+        "raybroker.broker.definition_transfer",
+        "raybroker.cluster.change_record",
+        "raybroker.core.selector.compile",
+        "raybroker.core.selector.tokens",
+        "raybroker.metrics.catalogue",
+        "raybroker.model.definitions",
+        "raybroker.security.access_rules",
+        "raybroker.security.user_file",
+    }
+)
 """What waits for the first selector, export of definitions, cluster, scrape or login."""
-RARE = frozenset({
-    "ctypes", "decimal", "html", "orjson", "pickle", "platform", "tomllib", "unicodedata", "uuid", "zoneinfo",
-})  # fmt: skip
+RARE = frozenset(
+    {
+        "ctypes",
+        "decimal",
+        "html",
+        "orjson",
+        "pickle",
+        "platform",
+        "tomllib",
+        "unicodedata",
+        "uuid",
+        "zoneinfo",
+    }
+)
 """Libraries that some bodies, logs and files need; together they take longer than the message."""
 
 LOOPBACK = """

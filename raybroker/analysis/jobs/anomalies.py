@@ -18,8 +18,11 @@ from raybroker.analysis.plan import moment
 from raybroker.analysis.tables import Tables
 
 METRICS: Final = {
-    "redelivered": names.REDELIVERED, "expired": names.EXPIRED, "dead": names.DEAD, "refused": names.REFUSED,
-}  # fmt: skip
+    "redelivered": names.REDELIVERED,
+    "expired": names.EXPIRED,
+    "dead": names.DEAD,
+    "refused": names.REFUSED,
+}
 WEIGHTS: Final = {"dead": 12.0, "refused": 10.0, "expired": 9.0, "redelivered": 7.0}
 """How bad each is: a dead message is lost until somebody looks, a redelivered one cost some work."""
 SCORE_MIN: Final = 5.0
@@ -44,31 +47,55 @@ def what_is_unusual(tables: Tables) -> Answer:
         series.setdefault((hour["what"], hour["destination"], hour["type"]), {})[hour["ts"]] = hour["messages"]
     for (what, destination, type_), values in series.items():
         for ts, messages, usual, score in unusual(values, by_day=by_day):
-            found.append({
-                "what": what, "destination": destination, "type": type_, "start": ts, "messages": messages,
-                "usual": usual, "score": score,
-            })  # fmt: skip
+            found.append(
+                {
+                    "what": what,
+                    "destination": destination,
+                    "type": type_,
+                    "start": ts,
+                    "messages": messages,
+                    "usual": usual,
+                    "score": score,
+                }
+            )
     found.sort(key=lambda row: -row["score"])
     answer = Answer("what_is_unusual", "Are there unusually many redelivered, expired, dead or refused messages?", "")
     measure = "the same hour of the other days" if by_day else "the other hours (too few days for more)"
     answer.text = f"{len(found)} unusual hours, measured against {measure}."
     answer.findings += [
-        Finding(lost(row["messages"] - row["usual"], WEIGHTS[row["what"]]), row["destination"],
-                f"{number(row['messages'])} messages {row['what']} in the hour from {moment(row['start'])} on, usual "
-                f"are {number(row['usual'])}", row)
+        Finding(
+            lost(row["messages"] - row["usual"], WEIGHTS[row["what"]]),
+            row["destination"],
+            f"{number(row['messages'])} messages {row['what']} in the hour from {moment(row['start'])} on, usual "
+            f"are {number(row['usual'])}",
+            row,
+        )
         for row in found[:SHOWN]
-    ]  # fmt: skip
-    answer.tables.append(Table(
-        "Unusual hours", {"destination": "destination", "what": "what", "from": "hour", "messages": "messages",
-                          "usual": "usual", "score": "deviations"},
-        [{**row, "from": moment(row["start"])} for row in found[:SHOWN]],
-    ))  # fmt: skip
+    ]
+    answer.tables.append(
+        Table(
+            "Unusual hours",
+            {
+                "destination": "destination",
+                "what": "what",
+                "from": "hour",
+                "messages": "messages",
+                "usual": "usual",
+                "score": "deviations",
+            },
+            [{**row, "from": moment(row["start"])} for row in found[:SHOWN]],
+        )
+    )
     sums: dict[str, dict[int, float]] = {what: {} for what in METRICS}
     for hour in hours:
         sums[hour["what"]][hour["ts"]] = sums[hour["what"]].get(hour["ts"], 0.0) + hour["messages"]
-    answer.plots.append(Lines("All destinations, by hour", "messages", {
-        what: sorted(values.items()) for what, values in sums.items() if any(values.values())
-    }))  # fmt: skip
+    answer.plots.append(
+        Lines(
+            "All destinations, by hour",
+            "messages",
+            {what: sorted(values.items()) for what, values in sums.items() if any(values.values())},
+        )
+    )
     answer.figures = {"hours": found[:1000], "by_day": by_day}
     return answer
 
@@ -95,7 +122,8 @@ def unusual(values: dict[int, float], *, by_day: bool) -> list[tuple[int, float,
 def hourly(counters: Any) -> Any:
     """Counts by hour of those destinations that have enough of something to be unusual at all."""
     what = " ".join(f"when '{metric}' then '{what}'" for what, metric in METRICS.items())
-    return query(f"""
+    return query(
+        f"""
         with h as (select case metric {what} end what, destination, type, date_trunc('hour', ts) ts,
                           sum(increase) messages
                    from {{counters}} group by 1, 2, 3, 4),
@@ -103,4 +131,6 @@ def hourly(counters: Any) -> Any:
                    having max(messages) >= {EXCESS_MIN} order by most desc, what, destination, type limit 100)
         select what, destination, type, ts, messages from h join k using (what, destination, type)
         order by ts, what, destination, type
-    """, counters=counters)  # fmt: skip
+    """,
+        counters=counters,
+    )

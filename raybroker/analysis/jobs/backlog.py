@@ -31,28 +31,54 @@ def what_piles_up(tables: Tables) -> Answer:
     for row in rows:
         where = f"{row['destination']} on {row['broker']}"
         if row["to_quota_s"] is not None and row["to_quota_s"] <= QUOTA_SOON_S:
-            answer.findings.append(Finding(
-                due(row["to_quota_s"]), where,
-                f"holds {number(row['held'])} messages, grows by {number(row['slope'])} a second and reaches its quota "
-                f"of {row['quota']} in {duration(row['to_quota_s'])}", row))  # fmt: skip
+            answer.findings.append(
+                Finding(
+                    due(row["to_quota_s"]),
+                    where,
+                    f"holds {number(row['held'])} messages, grows by {number(row['slope'])} a second and reaches "
+                    f"its quota of {row['quota']} in {duration(row['to_quota_s'])}",
+                    row,
+                )
+            )
         elif row["trend"] == "grows" and row["held"] >= HELD_MIN:
-            answer.findings.append(Finding(
-                GROWS, where, f"holds {number(row['held'])} messages and grows by {number(row['slope'])} a second",
-                row))  # fmt: skip
+            answer.findings.append(
+                Finding(
+                    GROWS,
+                    where,
+                    f"holds {number(row['held'])} messages and grows by {number(row['slope'])} a second",
+                    row,
+                )
+            )
         elif row["trend"] == "drains" and row["held"] >= HELD_MIN:
-            answer.findings.append(Finding(
-                DRAINS, where, f"holds {number(row['held'])} messages and is drained in {duration(row['to_drain_s'])}",
-                row))  # fmt: skip
+            answer.findings.append(
+                Finding(
+                    DRAINS,
+                    where,
+                    f"holds {number(row['held'])} messages and is drained in {duration(row['to_drain_s'])}",
+                    row,
+                )
+            )
     growing = sum(row["trend"] == "grows" for row in rows)
     held = sum(row["held"] for row in rows)
     answer.text = f"{number(held)} messages are held at the end, {growing} of {len(rows)} backlogs grow."
-    answer.tables.append(Table(
-        "Backlogs at the end", {"destination": "destination", "broker": "broker", "held": "messages",
-                                "slope": "change/s",
-                                "trend": "trend", "to_drain": "drained in", "to_quota": "quota in"},
-        [{**row, "to_drain": duration(row["to_drain_s"]), "to_quota": duration(row["to_quota_s"])}
-         for row in rows[:TOP]],
-    ))  # fmt: skip
+    answer.tables.append(
+        Table(
+            "Backlogs at the end",
+            {
+                "destination": "destination",
+                "broker": "broker",
+                "held": "messages",
+                "slope": "change/s",
+                "trend": "trend",
+                "to_drain": "drained in",
+                "to_quota": "quota in",
+            },
+            [
+                {**row, "to_drain": duration(row["to_drain_s"]), "to_quota": duration(row["to_quota_s"])}
+                for row in rows[:TOP]
+            ],
+        )
+    )
     answer.plots.append(_lines(tables, [row["destination"] for row in rows]))
     answer.figures = {"backlogs": rows[:1000], "held": held, "growing": growing}
     return answer
@@ -60,7 +86,8 @@ def what_piles_up(tables: Tables) -> Answer:
 
 def trends(gauges: Any, since_ms: int) -> Any:
     """What is held by broker and destination, its rise a second from ``since_ms`` on, and quotas."""
-    return query(f"""
+    return query(
+        f"""
         with g as (select broker, destination, type, unix_millis(ts) / 1000 t, last, metric from {{gauges}}
                    where metric in ('{names.HELD}', '{names.HELD_BYTES}') and ts >= timestamp_millis({since_ms})),
              m as (select broker, destination, type, max_by(last, t) held, regr_slope(last, t) slope,
@@ -74,13 +101,17 @@ def trends(gauges: Any, since_ms: int) -> Any:
         select m.*, bytes, bytes_slope, quota_messages, quota_bytes
         from m left join b using (broker, destination, type) left join q using (broker, destination, type)
         where held > 0 or abs(slope) > 0 order by held desc, destination, type, broker limit 10000
-    """, gauges=gauges)  # fmt: skip
+    """,
+        gauges=gauges,
+    )
 
 
 def held_over_time(gauges: Any, scraped: Any, step_ms: int) -> Any:
     """Messages held by destination and step, over all brokers; one that was not scraped holds what it held."""
-    return query("select destination, ts, sum(mean) held from {levels} group by 1, 2 order by 1, 2",
-                 levels=held_levels(gauges, scraped, step_ms))  # fmt: skip
+    return query(
+        "select destination, ts, sum(mean) held from {levels} group by 1, 2 order by 1, 2",
+        levels=held_levels(gauges, scraped, step_ms),
+    )
 
 
 def _outlook(row: dict[str, Any]) -> dict[str, Any]:
@@ -113,6 +144,7 @@ def _lines(tables: Tables, order: list[str]) -> Lines:
     for row in tables.rows(lines) if names_ else ():
         series[row["destination"]].append((row["ts"], row["held"]))
     return Lines(
-        "Messages held", "messages",
+        "Messages held",
+        "messages",
         {name: with_holes(points, tables.step_ms) for name, points in series.items()},
-    )  # fmt: skip
+    )

@@ -10,9 +10,13 @@ from raybroker.analysis.frames import query
 from raybroker.analysis.tables import Tables
 
 GAUGES: Final = {
-    "producers": names.PRODUCERS, "consumers": names.CONSUMERS, "idle": names.IDLE, "full": names.FULL,
-    "waiting": names.WAITING, "oldest": names.OLDEST_AGE,
-}  # fmt: skip
+    "producers": names.PRODUCERS,
+    "consumers": names.CONSUMERS,
+    "idle": names.IDLE,
+    "full": names.FULL,
+    "waiting": names.WAITING,
+    "oldest": names.OLDEST_AGE,
+}
 IMBALANCE: Final = 1.1
 """Messages in by messages out above which consumers are too slow."""
 RATE_MIN: Final = 1.0
@@ -42,16 +46,40 @@ def who_waits_for_whom(tables: Tables) -> Answer:
         f"{len(rows)} destinations: consumers of {slow} are too slow, {starved} had idle consumers at one broker while "
         "messages waited at another."
     )
-    answer.tables.append(Table(
-        "Balance", {"destination": "destination", "in_rate": "in/s", "out_rate": "out/s", "verdict": "verdict",
-                    "producers": "producers", "consumers": "consumers", "idle": "idle (part of time)",
-                    "full": "full (part of time)", "starved": "starved (part of time)", "oldest": "oldest message"},
-        [{**row, "idle": percent(row["idle_part"]), "full": percent(row["full_part"]),
-          "starved": percent(row["starved_part"]), "oldest": duration(row["oldest_s"])} for row in rows[:TOP]],
-    ))  # fmt: skip
-    answer.plots.append(Bars("Messages in for each one out", "in/out", {
-        row["destination"]: row["in_rate"] / row["out_rate"] for row in rows[:TOP] if row["out_rate"] >= RATE_MIN
-    }))  # fmt: skip
+    answer.tables.append(
+        Table(
+            "Balance",
+            {
+                "destination": "destination",
+                "in_rate": "in/s",
+                "out_rate": "out/s",
+                "verdict": "verdict",
+                "producers": "producers",
+                "consumers": "consumers",
+                "idle": "idle (part of time)",
+                "full": "full (part of time)",
+                "starved": "starved (part of time)",
+                "oldest": "oldest message",
+            },
+            [
+                {
+                    **row,
+                    "idle": percent(row["idle_part"]),
+                    "full": percent(row["full_part"]),
+                    "starved": percent(row["starved_part"]),
+                    "oldest": duration(row["oldest_s"]),
+                }
+                for row in rows[:TOP]
+            ],
+        )
+    )
+    answer.plots.append(
+        Bars(
+            "Messages in for each one out",
+            "in/out",
+            {row["destination"]: row["in_rate"] / row["out_rate"] for row in rows[:TOP] if row["out_rate"] >= RATE_MIN},
+        )
+    )
     answer.figures = {"destinations": rows[:1000]}
     return answer
 
@@ -62,7 +90,8 @@ def balances(counters: Any, gauges: Any) -> Any:
     A consumer is attached to the members on all brokers: the largest number is how many there are.
     """
     columns = ", ".join(f"sum(if(metric = '{metric}', mean, 0)) {key}" for key, metric in GAUGES.items())
-    return query(f"""
+    return query(
+        f"""
         with c as (select destination, type, sum(if(metric = '{names.IN}', increase, 0)) n_in,
                           sum(if(metric = '{names.OUT}', increase, 0)) n_out
                    from {{counters}} group by 1, 2),
@@ -80,7 +109,10 @@ def balances(counters: Any, gauges: Any) -> Any:
                    from t group by 1, 2)
         select * from c full join d using (destination, type)
         order by coalesce(n_in, 0) desc, destination limit 1000
-    """, counters=counters, gauges=gauges)  # fmt: skip
+    """,
+        counters=counters,
+        gauges=gauges,
+    )
 
 
 def _rated(row: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -101,21 +133,48 @@ def _findings(row: dict[str, Any]) -> list[Finding]:
     found = []
     name = row["destination"]
     if row["verdict"] == "consumers too slow":
-        advice = "they are the bottleneck: more of them, or faster ones" if row["full_part"] > 0.5 else (
-            "yet they have room: look at selectors, units of order and pauses")  # fmt: skip
-        found.append(Finding(
-            SLOW, name, f"gets {number(row['in_rate'])} messages a second, its {row['consumers']:.3g} consumers "
-            f"take {number(row['out_rate'])}; {advice}", row))  # fmt: skip
+        advice = (
+            "they are the bottleneck: more of them, or faster ones"
+            if row["full_part"] > 0.5
+            else ("yet they have room: look at selectors, units of order and pauses")
+        )
+        found.append(
+            Finding(
+                SLOW,
+                name,
+                f"gets {number(row['in_rate'])} messages a second, its {row['consumers']:.3g} consumers "
+                f"take {number(row['out_rate'])}; {advice}",
+                row,
+            )
+        )
     elif row["abandoned_part"] > 0.5:
-        found.append(Finding(ABANDONED, name, "has messages waiting and no consumer for "
-                             f"{percent(row['abandoned_part'])} of the time", row))  # fmt: skip
+        found.append(
+            Finding(
+                ABANDONED,
+                name,
+                f"has messages waiting and no consumer for {percent(row['abandoned_part'])} of the time",
+                row,
+            )
+        )
     elif row["verdict"] == "no consumers":
         waiting = f"; {number(row['waiting_now'])} messages wait at the end" if row["waiting_now"] else ""
-        found.append(Finding(ABANDONED, name, f"gets {number(row['in_rate'])} messages a second and had no consumer "
-                             f"in all this time{waiting}", row))  # fmt: skip
+        found.append(
+            Finding(
+                ABANDONED,
+                name,
+                f"gets {number(row['in_rate'])} messages a second and had no consumer in all this time{waiting}",
+                row,
+            )
+        )
     if row["starved_part"] >= STARVED_PART:
-        found.append(Finding(
-            STARVED, name, f"consumers at one broker were idle while messages waited at another for "
-            f"{percent(row['starved_part'])} of the time: they do not reach that member, or a selector keeps them off",
-            row))  # fmt: skip
+        found.append(
+            Finding(
+                STARVED,
+                name,
+                f"consumers at one broker were idle while messages waited at another for "
+                f"{percent(row['starved_part'])} of the time: they do not reach that member, "
+                f"or a selector keeps them off",
+                row,
+            )
+        )
     return found

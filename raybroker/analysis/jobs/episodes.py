@@ -38,27 +38,55 @@ def when_was_it_tight(tables: Tables) -> Answer:
     )
     worst = sorted(flow, key=lambda row: -row["held_s"])
     answer.findings += [
-        Finding(held_back(row["held_s"]), f"{row['destination']} on {row['broker']}", f"producers were held back for "
-                f"{duration(row['held_s'])} from {moment(row['start'])} on: the destination was full, its consumers or "
-                "its limits are too small", row)
+        Finding(
+            held_back(row["held_s"]),
+            f"{row['destination']} on {row['broker']}",
+            f"producers were held back for "
+            f"{duration(row['held_s'])} from {moment(row['start'])} on: the destination was full, its consumers or "
+            "its limits are too small",
+            row,
+        )
         for row in worst[:SHOWN]
-    ]  # fmt: skip
+    ]
     answer.findings += [
-        Finding(MEMORY[row["level"]], row["broker"],
-                f"memory level {row['level']} ({percent(row['used'])}) for {duration(row['seconds'])} from "
-                f"{moment(row['start'])} on", row)
+        Finding(
+            MEMORY[row["level"]],
+            row["broker"],
+            f"memory level {row['level']} ({percent(row['used'])}) for {duration(row['seconds'])} from "
+            f"{moment(row['start'])} on",
+            row,
+        )
         for row in memory[:SHOWN]
-    ]  # fmt: skip
+    ]
     answer.tables += [
-        Table("Flow control, longest first", {"destination": "destination", "broker": "broker", "from": "from",
-                                              "lasted": "lasted", "held": "producers held"},
-              [{**row, "from": moment(row["start"]), "lasted": duration(row["seconds"]),
-                "held": duration(row["held_s"])}
-               for row in worst[:SHOWN]]),
-        Table("Memory", {"broker": "broker", "level": "level", "from": "from", "lasted": "lasted", "part": "most used"},
-              [{**row, "from": moment(row["start"]), "lasted": duration(row["seconds"]), "part": percent(row["used"])}
-               for row in memory[:SHOWN]]),
-    ]  # fmt: skip
+        Table(
+            "Flow control, longest first",
+            {
+                "destination": "destination",
+                "broker": "broker",
+                "from": "from",
+                "lasted": "lasted",
+                "held": "producers held",
+            },
+            [
+                {
+                    **row,
+                    "from": moment(row["start"]),
+                    "lasted": duration(row["seconds"]),
+                    "held": duration(row["held_s"]),
+                }
+                for row in worst[:SHOWN]
+            ],
+        ),
+        Table(
+            "Memory",
+            {"broker": "broker", "level": "level", "from": "from", "lasted": "lasted", "part": "most used"},
+            [
+                {**row, "from": moment(row["start"]), "lasted": duration(row["seconds"]), "part": percent(row["used"])}
+                for row in memory[:SHOWN]
+            ],
+        ),
+    ]
     answer.plots.append(_lines(tables, used, sorted({row["broker"] for row in memory})[:6]))
     answer.figures = {"flow_control": flow, "memory": memory, "held_s": held}
     return answer
@@ -66,25 +94,32 @@ def when_was_it_tight(tables: Tables) -> Answer:
 
 def islands(rows: Any, by: str, sums: str, step_ms: int) -> Any:
     """Rows (columns ``by`` and ts) that are next to each other as one each: start, seconds, sums."""
-    return query(f"""
+    return query(
+        f"""
         with p as (select *, unix_millis(ts) - lag(unix_millis(ts)) over (partition by {by} order by ts) since
                    from {{rows}}),
              n as (select *, if(since <= {step_ms}, 0, 1) begins from p),
              i as (select *, sum(begins) over (partition by {by} order by ts) island from n)
         select {by}, min(ts) start, (max(unix_millis(ts)) - min(unix_millis(ts)) + {step_ms}) / 1000 seconds, {sums}
         from i group by {by}, island order by start, {by} limit 10000
-    """, rows=rows)  # fmt: skip
+    """,
+        rows=rows,
+    )
 
 
 def held_back_steps(counters: Any, gauges: Any) -> Any:
     """Steps in which producers of a destination were held back, and for how many seconds."""
-    return query("""
+    return query(
+        """
         select broker, destination, type, ts, sum(held) held from (
             select broker, destination, type, ts, increase held from {counters} where increase > 0
             union all
             select broker, destination, type, ts, 0 held from {gauges} where high > 0)
         group by 1, 2, 3, 4
-    """, counters=counters, gauges=gauges)  # fmt: skip
+    """,
+        counters=counters,
+        gauges=gauges,
+    )
 
 
 def memory_used(gauges: Any) -> Any:
@@ -110,6 +145,7 @@ def _lines(tables: Tables, used: Any, brokers: list[str]) -> Lines:
     for row in tables.rows(chosen(used, "broker", brokers).orderBy("broker", "ts")) if brokers else ():
         series.setdefault(f"memory of {row['broker']} (part)", []).append((row["ts"], row["used"]))
     return Lines(
-        "Destinations whose producers were held back", "at a time",
+        "Destinations whose producers were held back",
+        "at a time",
         {name: with_holes(points, tables.step_ms) for name, points in series.items()},
-    )  # fmt: skip
+    )

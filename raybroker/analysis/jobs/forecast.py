@@ -40,23 +40,45 @@ def when_is_it_full(tables: Tables) -> Answer:
     answer = Answer("when_is_it_full", "What grows, and when is it full?", "")
     soon = [row for row in rows if row["days_left"] is not None and row["days_left"] <= SOON_DAYS]
     answer.findings += [
-        Finding(due(row["days_left"] * DAY_S) if by_day else TENDENCY, f"{row['what']} of {row['subject']}",
-                f"is at {_amount(row, row['now'])}, grows by {_amount(row, row['per_day'])} a day and reaches "
-                f"{_amount(row, row['full'])} in {duration(row['days_left'] * DAY_S)}", row)
+        Finding(
+            due(row["days_left"] * DAY_S) if by_day else TENDENCY,
+            f"{row['what']} of {row['subject']}",
+            f"is at {_amount(row, row['now'])}, grows by {_amount(row, row['per_day'])} a day and reaches "
+            f"{_amount(row, row['full'])} in {duration(row['days_left'] * DAY_S)}",
+            row,
+        )
         for row in (soon[:30] if days >= TELL_DAYS else ())
-    ]  # fmt: skip
+    ]
     basis = f"{days:.1f} days" if by_day else f"only {duration(days * DAY_S)}: a tendency, no forecast"
     first = f", the first in {duration(soon[0]['days_left'] * DAY_S)}" if soon else ""
     answer.text = f"{len(soon)} limits are reached within {SOON_DAYS:.0f} days if growth goes on{first}; from {basis}."
     if days < TELL_DAYS:
         answer.text = f"{duration(days * DAY_S)} of metrics say nothing of days to come; this is how it stands."
-    answer.tables.append(Table(
-        "Growth", {"what": "what", "subject": "of", "at": "now", "growth": "a day", "part": "of itself",
-                   "limit": "limit", "left": "left"},
-        [{**row, "at": _amount(row, row["now"]), "growth": _amount(row, row["per_day"]),
-          "part": percent(row["growth_part"]), "limit": _amount(row, row["full"]),
-          "left": duration(None if row["days_left"] is None else row["days_left"] * DAY_S)} for row in rows[:40]],
-    ))  # fmt: skip
+    answer.tables.append(
+        Table(
+            "Growth",
+            {
+                "what": "what",
+                "subject": "of",
+                "at": "now",
+                "growth": "a day",
+                "part": "of itself",
+                "limit": "limit",
+                "left": "left",
+            },
+            [
+                {
+                    **row,
+                    "at": _amount(row, row["now"]),
+                    "growth": _amount(row, row["per_day"]),
+                    "part": percent(row["growth_part"]),
+                    "limit": _amount(row, row["full"]),
+                    "left": duration(None if row["days_left"] is None else row["days_left"] * DAY_S),
+                }
+                for row in rows[:40]
+            ],
+        )
+    )
     answer.plots.append(_lines(tables))
     answer.figures = {"growth": rows[:1000], "by_day": by_day}
     return answer
@@ -88,7 +110,8 @@ def trends(counters: Any, gauges: Any, *, by_day: bool) -> Any:
         select 'store', 'B', broker, ts, sum(high) from {{gauges}}
         where metric = '{names.STORE_LIVE}' group by broker, ts
     """
-    return query(f"""
+    return query(
+        f"""
         with q as ({quantities}),
              t as (select *, unix_millis(ts) / 1000.0 / {DAY_S} day, {bucket} bucket from q where value is not null),
              d as (select what, unit, subject, bucket, max_by(day, value) day, max(value) value, count(1) steps
@@ -101,7 +124,10 @@ def trends(counters: Any, gauges: Any, *, by_day: bool) -> Any:
         select what, unit, subject, now, per_day, r2, per_day * today + start fitted, points
         from l join n using (what, unit, subject) where points >= 3 and most > 0
         order by per_day / greatest(now, 1e-9) desc, what, subject limit 2000
-    """, counters=counters, gauges=gauges)  # fmt: skip
+    """,
+        counters=counters,
+        gauges=gauges,
+    )
 
 
 def _outlook(row: dict[str, Any], *, enough: bool) -> dict[str, Any]:

@@ -30,19 +30,26 @@ def who_is_hot(tables: Tables) -> Answer:
     seconds = max(1.0, (tables.window.until_ms - tables.window.since_ms) / 1000)
     counters = tables.counters(names.IN, names.BYTES_IN, names.BROKER_CPU, names.UNITS)
     destinations = [{**row, "rate": row["messages"] / seconds} for row in tables.rows(by_destination(counters))]
-    brokers = [{**row, "rate": row["messages"] / seconds, "cpu": row["cpu_seconds"] / seconds}
-               for row in tables.rows(by_broker(counters))]  # fmt: skip
+    brokers = [
+        {**row, "rate": row["messages"] / seconds, "cpu": row["cpu_seconds"] / seconds}
+        for row in tables.rows(by_broker(counters))
+    ]
     units = tables.rows(by_unit(counters))
     everything = sum(row["messages"] for row in destinations)
     answer = Answer("who_is_hot", "Who is hot: which destinations, brokers and units of order carry the load?", "")
     answer.findings += _hot_destinations(destinations, everything)
     answer.findings += _hot_brokers(brokers)
     answer.findings += [
-        Finding(HOT_UNIT_HARM, f"unit {row['unit']} of {row['destination']}",
-                f"has {percent(row['part'])} of the messages of {row['destination']}: one consumer at a time works for "
-                "it, so more consumers do not help", row)
-        for row in units if row["part"] >= HOT_UNIT and row["messages"] / seconds >= RATE_MIN
-    ]  # fmt: skip
+        Finding(
+            HOT_UNIT_HARM,
+            f"unit {row['unit']} of {row['destination']}",
+            f"has {percent(row['part'])} of the messages of {row['destination']}: one consumer at a time works for "
+            "it, so more consumers do not help",
+            row,
+        )
+        for row in units
+        if row["part"] >= HOT_UNIT and row["messages"] / seconds >= RATE_MIN
+    ]
     shown = destinations[:TOP]
     if shown:
         first = shown[0]
@@ -53,15 +60,35 @@ def who_is_hot(tables: Tables) -> Answer:
     else:
         answer.text = "No destination took messages in this time, or the lake has the aggregate tier alone."
     answer.tables += [
-        Table("Destinations", {"destination": "destination", "type": "type", "messages": "messages in",
-                               "rate": "in/s", "peak": "peak in/s", "bytes_text": "bytes in", "brokers": "brokers"},
-              [{**row, "bytes_text": number(row["bytes"], "B")} for row in shown]),
-        Table("Brokers", {"broker": "broker", "messages": "messages in", "rate": "in/s", "peak": "peak in/s",
-                          "cpu": "CPU cores"}, brokers[:TOP]),
-        Table("Units of order", {"destination": "destination", "unit": "unit", "messages": "messages",
-                                 "part_text": "part of the destination"},
-              [{**row, "part_text": percent(row["part"])} for row in units[:TOP]]),
-    ]  # fmt: skip
+        Table(
+            "Destinations",
+            {
+                "destination": "destination",
+                "type": "type",
+                "messages": "messages in",
+                "rate": "in/s",
+                "peak": "peak in/s",
+                "bytes_text": "bytes in",
+                "brokers": "brokers",
+            },
+            [{**row, "bytes_text": number(row["bytes"], "B")} for row in shown],
+        ),
+        Table(
+            "Brokers",
+            {"broker": "broker", "messages": "messages in", "rate": "in/s", "peak": "peak in/s", "cpu": "CPU cores"},
+            brokers[:TOP],
+        ),
+        Table(
+            "Units of order",
+            {
+                "destination": "destination",
+                "unit": "unit",
+                "messages": "messages",
+                "part_text": "part of the destination",
+            },
+            [{**row, "part_text": percent(row["part"])} for row in units[:TOP]],
+        ),
+    ]
     answer.plots += [_lines(tables, [row["destination"] for row in shown[:LINES]])]
     if len(brokers) > 1:
         answer.plots.append(
@@ -77,7 +104,8 @@ def _part(row: dict[str, Any], everything: float) -> float:
 
 def by_destination(counters: Any) -> Any:
     """Messages and bytes in, the busiest step, and the most brokers that took some at once."""
-    return query(f"""
+    return query(
+        f"""
         with s as (select destination, type, ts, sum(if(metric = '{names.IN}', increase, 0)) n,
                           sum(if(metric = '{names.BYTES_IN}', increase, 0)) bytes,
                           sum(if(metric = '{names.IN}', rate, 0)) rate,
@@ -85,24 +113,30 @@ def by_destination(counters: Any) -> Any:
                    from {{counters}} where metric in ('{names.IN}', '{names.BYTES_IN}') group by 1, 2, 3)
         select destination, type, sum(n) messages, sum(bytes) bytes, max(rate) peak, max(brokers) brokers
         from s group by 1, 2 having sum(n) > 0 order by messages desc, destination limit 1000
-    """, counters=counters)  # fmt: skip
+    """,
+        counters=counters,
+    )
 
 
 def by_broker(counters: Any) -> Any:
     """Messages in, the busiest step, and seconds of processor time."""
-    return query(f"""
+    return query(
+        f"""
         with s as (select broker, ts, sum(if(metric = '{names.IN}', increase, 0)) n,
                           sum(if(metric = '{names.IN}', rate, 0)) rate,
                           sum(if(metric = '{names.BROKER_CPU}', increase, 0)) cpu
                    from {{counters}} where metric in ('{names.IN}', '{names.BROKER_CPU}') group by 1, 2)
         select broker, sum(n) messages, max(rate) peak, sum(cpu) cpu_seconds
         from s group by 1 order by messages desc, broker
-    """, counters=counters)  # fmt: skip
+    """,
+        counters=counters,
+    )
 
 
 def by_unit(counters: Any) -> Any:
     """Units of order by their part of the messages of their destination."""
-    return query(f"""
+    return query(
+        f"""
         with u as (select destination, type, labels['unit'] unit, sum(increase) messages
                    from {{counters}} where metric = '{names.UNITS}' group by 1, 2, 3),
              d as (select destination, type, sum(increase) everything from {{counters}}
@@ -110,23 +144,33 @@ def by_unit(counters: Any) -> Any:
         select destination, unit, messages, least(1.0, try_divide(messages, everything)) part
         from u join d using (destination, type) where everything > 0 and messages > 0
         order by part desc, messages desc, destination, unit limit 100
-    """, counters=counters)  # fmt: skip
+    """,
+        counters=counters,
+    )
 
 
 def over_time(counters: Any, step_ms: int) -> Any:
     """Rates by destination and step, over all brokers; one that was not scraped went on meanwhile."""
-    return query("select destination, ts, sum(rate) rate from {rates} group by 1, 2 order by 1, 2",
-                 rates=spread_rates(counters, step_ms))  # fmt: skip
+    return query(
+        "select destination, ts, sum(rate) rate from {rates} group by 1, 2 order by 1, 2",
+        rates=spread_rates(counters, step_ms),
+    )
 
 
 def _hot_destinations(rows: list[dict[str, Any]], everything: float) -> list[Finding]:
     if len(rows) < 3:
         return []
     return [
-        Finding(HOT_DESTINATION_HARM, row["destination"], f"carries {percent(_part(row, everything))} of all messages, "
-                f"{number(row['rate'])}/s, with peaks of {number(row['peak'])}/s", row)
-        for row in rows if _part(row, everything) >= HOT_DESTINATION and row["rate"] >= RATE_MIN
-    ]  # fmt: skip
+        Finding(
+            HOT_DESTINATION_HARM,
+            row["destination"],
+            f"carries {percent(_part(row, everything))} of all messages, "
+            f"{number(row['rate'])}/s, with peaks of {number(row['peak'])}/s",
+            row,
+        )
+        for row in rows
+        if _part(row, everything) >= HOT_DESTINATION and row["rate"] >= RATE_MIN
+    ]
 
 
 def _hot_brokers(rows: list[dict[str, Any]]) -> list[Finding]:
@@ -138,11 +182,15 @@ def _hot_brokers(rows: list[dict[str, Any]]) -> list[Finding]:
         middle = statistics.median(others)
         range_ = number(others[0]) if others[0] == others[-1] else f"{number(others[0])} to {number(others[-1])}"
         if row["rate"] >= RATE_MIN and row["rate"] >= HOT_BROKER * middle:
-            found.append(Finding(
-                HOT_BROKER_HARM, row["broker"], f"takes {number(row['rate'])} messages a second where the others take "
-                f"{range_}: spread the producers (addresses, placement) or move destinations",
-                {**row, "median_of_others": middle},
-            ))  # fmt: skip
+            found.append(
+                Finding(
+                    HOT_BROKER_HARM,
+                    row["broker"],
+                    f"takes {number(row['rate'])} messages a second where the others take "
+                    f"{range_}: spread the producers (addresses, placement) or move destinations",
+                    {**row, "median_of_others": middle},
+                )
+            )
     return found
 
 
@@ -152,6 +200,7 @@ def _lines(tables: Tables, wanted: list[str]) -> Lines:
     for row in tables.rows(lines) if wanted else ():
         series[row["destination"]].append((row["ts"], row["rate"]))
     return Lines(
-        "Messages in by destination", "msg/s",
+        "Messages in by destination",
+        "msg/s",
         {name: with_holes(points, tables.step_ms) for name, points in series.items()},
-    )  # fmt: skip
+    )

@@ -37,19 +37,45 @@ def how_long_does_it_take(tables: Tables) -> Answer:
         mine = sorted((row for row in rows if row["stage"] == stage), key=lambda row: -row["number"])
         shown += mine[:TOP]
         answer.findings += [
-            Finding(SLOW_STORE_HARM, row["destination"], f"one message in a hundred takes {duration(row['p99'])} "
-                    "until it is stored: look at the disk's sync times and at commit sizes", row)
-            for row in mine if stage == "until stored" and (row["p99"] or 0) >= SLOW_STORE_S
-        ]  # fmt: skip
-    told = [f"{stage} {duration(everything[stage]['p50'])} (p99 {duration(everything[stage]['p99'])})"
-            for stage in STAGES if stage in everything and everything[stage]["p50"] is not None]  # fmt: skip
+            Finding(
+                SLOW_STORE_HARM,
+                row["destination"],
+                f"one message in a hundred takes {duration(row['p99'])} "
+                "until it is stored: look at the disk's sync times and at commit sizes",
+                row,
+            )
+            for row in mine
+            if stage == "until stored" and (row["p99"] or 0) >= SLOW_STORE_S
+        ]
+    told = [
+        f"{stage} {duration(everything[stage]['p50'])} (p99 {duration(everything[stage]['p99'])})"
+        for stage in STAGES
+        if stage in everything and everything[stage]["p50"] is not None
+    ]
     answer.text = "Medians over everything: " + ", ".join(told) + "." if told else "No histograms in this time."
-    answer.tables.append(Table(
-        "Quantiles", {"stage": "stage", "destination": "destination", "count": "observations", "mean": "mean",
-                      "p50_text": "p50", "p95_text": "p95", "p99_text": "p99"},
-        [{**row, "count": number(row["number"]), "mean": duration(row["mean_s"]),
-          **{f"p{p}_text": duration(row[f"p{p}"]) for p in (50, 95, 99)}} for row in shown],
-    ))  # fmt: skip
+    answer.tables.append(
+        Table(
+            "Quantiles",
+            {
+                "stage": "stage",
+                "destination": "destination",
+                "count": "observations",
+                "mean": "mean",
+                "p50_text": "p50",
+                "p95_text": "p95",
+                "p99_text": "p99",
+            },
+            [
+                {
+                    **row,
+                    "count": number(row["number"]),
+                    "mean": duration(row["mean_s"]),
+                    **{f"p{p}_text": duration(row[f"p{p}"]) for p in (50, 95, 99)},
+                }
+                for row in shown
+            ],
+        )
+    )
     answer.plots.append(_lines(tables))
     answer.figures = {"stages": rows, "all": everything}
     return answer

@@ -27,14 +27,21 @@ def are_paths_even(tables: Tables) -> Answer:
     for row in rows:
         row["skew"] = row["units"] / mean if mean else 0.0
     answer.text = (
-        f"{number(total)} units on {len(rows)} members, {number(mean)} on average." if rows
+        f"{number(total)} units on {len(rows)} members, {number(mean)} on average."
+        if rows
         else "The path service is not in use."
-    )  # fmt: skip
+    )
     answer.findings += [
-        Finding(UNEVEN, row["member"], f"has {number(row['units'])} units of order, {row['skew']:.1f} times the "
-                "average: it was there first, or the others were away; new units go to the others", row)
-        for row in rows if row["skew"] >= SKEW and row["units"] >= UNITS_MIN
-    ]  # fmt: skip
+        Finding(
+            UNEVEN,
+            row["member"],
+            f"has {number(row['units'])} units of order, {row['skew']:.1f} times the "
+            "average: it was there first, or the others were away; new units go to the others",
+            row,
+        )
+        for row in rows
+        if row["skew"] >= SKEW and row["units"] >= UNITS_MIN
+    ]
     answer.tables.append(
         Table("Units by member", {"member": "member", "units": "units", "skew": "by the average"}, rows[:30])
     )
@@ -49,19 +56,25 @@ def are_paths_even(tables: Tables) -> Answer:
 
 def at_the_end(gauges: Any) -> Any:
     """Units by member in the last step."""
-    return query("""
+    return query(
+        """
         with t as (select ts, labels['member'] member, max(last) units from {gauges} group by 1, 2),
              n as (select max(ts) newest from t)
         select member, units from t join n on ts = newest order by units desc, member
-    """, gauges=gauges)  # fmt: skip
+    """,
+        gauges=gauges,
+    )
 
 
 def skew(gauges: Any) -> Any:
     """The largest member by the average, by step."""
-    return query("""
+    return query(
+        """
         with t as (select ts, labels['member'] member, max(last) units from {gauges} group by 1, 2)
         select ts, try_divide(max(units), avg(units)) skew from t group by 1 order by 1
-    """, gauges=gauges)  # fmt: skip
+    """,
+        gauges=gauges,
+    )
 
 
 def _lines(tables: Tables, gauges: Any) -> Lines:

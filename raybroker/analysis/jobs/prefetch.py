@@ -46,15 +46,32 @@ def which_prefetch(tables: Tables) -> Answer:
         f"With a round trip of {duration(used)}{assumed} and the measured service times; memory by consumers × limit × "
         "message size × 2."
     )
-    answer.tables.append(Table(
-        "Advice", {"destination": "destination", "consumers": "consumers", "service": "time for a message",
-                   "limit": "limit now", "dry": "ran dry", "advised_limit": "limit advised",
-                   "advised_threshold": "threshold advised (%)", "memory_now": "memory now",
-                   "memory_advised": "memory advised"},
-        [{**row, "service": duration(row["service_s"]), "dry": percent(row["dry_part"]),
-          "memory_now": number(row["memory_bytes"], "B"), "memory_advised": number(row["advised_memory_bytes"], "B")}
-         for row in rows[:20]],
-    ))  # fmt: skip
+    answer.tables.append(
+        Table(
+            "Advice",
+            {
+                "destination": "destination",
+                "consumers": "consumers",
+                "service": "time for a message",
+                "limit": "limit now",
+                "dry": "ran dry",
+                "advised_limit": "limit advised",
+                "advised_threshold": "threshold advised (%)",
+                "memory_now": "memory now",
+                "memory_advised": "memory advised",
+            },
+            [
+                {
+                    **row,
+                    "service": duration(row["service_s"]),
+                    "dry": percent(row["dry_part"]),
+                    "memory_now": number(row["memory_bytes"], "B"),
+                    "memory_advised": number(row["advised_memory_bytes"], "B"),
+                }
+                for row in rows[:20]
+            ],
+        )
+    )
     answer.figures = {"round_trip_s": used, "measured": round_trip is not None, "destinations": rows}
     return answer
 
@@ -83,7 +100,8 @@ def _round_trip(tables: Tables) -> float | None:
 
 def measured(counters: Any, gauges: Any, histograms: Any) -> Any:
     """Consumers, their limit, service time and message size. Consumers are attached at every broker: counted once."""
-    return query(f"""
+    return query(
+        f"""
         with m as (select destination, type, broker, ts, sum(if(metric = '{names.CONSUMERS}'
                                  and labels['state'] = 'active', mean, 0)) consumers,
                           sum(if(metric = '{names.LIMIT}', mean, 0)) limits
@@ -98,18 +116,25 @@ def measured(counters: Any, gauges: Any, histograms: Any) -> Any:
                    from {{histograms}} group by 1, 2 having sum(increase) > 0)
         select destination, type, number, service_s, consumers, limit, try_divide(bytes, messages) message_bytes
         from s join n using (destination, type) left join b using (destination, type) order by number desc limit 1000
-    """, counters=counters, gauges=gauges, histograms=histograms)  # fmt: skip
+    """,
+        counters=counters,
+        gauges=gauges,
+        histograms=histograms,
+    )
 
 
 def _measured(tables: Tables) -> list[dict[str, Any]]:
-    rows = tables.rows(measured(
-        tables.counters(names.BYTES_IN, names.IN), tables.gauges(names.CONSUMERS, names.LIMIT),
-        tables.histograms(names.SERVICE),
-    ))  # fmt: skip
+    rows = tables.rows(
+        measured(
+            tables.counters(names.BYTES_IN, names.IN),
+            tables.gauges(names.CONSUMERS, names.LIMIT),
+            tables.histograms(names.SERVICE),
+        )
+    )
     dry = {
         (row["destination"], row["type"]): row
         for row in tables.rows(merged(tables.histograms(names.OCCUPANCY), "destination, type"))
-    }  # fmt: skip
+    }
     for row in rows:
         asked = dry.get((row["destination"], row["type"]))
         row["dry_part"] = None
@@ -140,18 +165,29 @@ def _advice(row: dict[str, Any], round_trip: float | None) -> dict[str, Any]:
 
 
 def _finding(row: dict[str, Any]) -> list[Finding]:
-    advice = (f"set consumerFlowLimit={row['advised_limit']} and a threshold of {row['advised_threshold']} % "
-              f"(memory of all clients {number(row['advised_memory_bytes'], 'B')})")  # fmt: skip
+    advice = (
+        f"set consumerFlowLimit={row['advised_limit']} and a threshold of {row['advised_threshold']} % "
+        f"(memory of all clients {number(row['advised_memory_bytes'], 'B')})"
+    )
     if row["verdict"] == "too low":
-        return [Finding(
-            TOO_LOW_HARM, row["destination"], f"consumers have a limit of {number(row['limit'])}, need "
-            f"{duration(row['service_s'])} for a message and ran dry {percent(row['dry_part'])} of the time: {advice}",
-            row,
-        )]  # fmt: skip
+        return [
+            Finding(
+                TOO_LOW_HARM,
+                row["destination"],
+                f"consumers have a limit of {number(row['limit'])}, need "
+                f"{duration(row['service_s'])} for a message and ran dry "
+                f"{percent(row['dry_part'])} of the time: {advice}",
+                row,
+            )
+        ]
     if row["verdict"] == "too high":
-        return [Finding(
-            TOO_HIGH_HARM, row["destination"],
-            f"a full buffer is work for {duration(row['limit'] * row['service_s'])}, which other "
-            f"consumers cannot take over: {advice}", row,
-        )]  # fmt: skip
+        return [
+            Finding(
+                TOO_HIGH_HARM,
+                row["destination"],
+                f"a full buffer is work for {duration(row['limit'] * row['service_s'])}, which other "
+                f"consumers cannot take over: {advice}",
+                row,
+            )
+        ]
     return []

@@ -55,24 +55,32 @@ def how_good_is_the_input(tables: Tables) -> Answer:
         f"{len(started)} restarts of brokers or hosts."
     )
     answer.findings += [
-        Finding(HARMLESS_HARM if what in HARMLESS else lost(count, 2.0), what,
-                f"{number(count)}: {MEANINGS.get(what, what)}; first: "
-                f"{next(row['place'] or row['broker'] for row in rows if row['what'] == what)}",
-                {"what": what, "count": count})
+        Finding(
+            HARMLESS_HARM if what in HARMLESS else lost(count, 2.0),
+            what,
+            f"{number(count)}: {MEANINGS.get(what, what)}; first: "
+            f"{next(row['place'] or row['broker'] for row in rows if row['what'] == what)}",
+            {"what": what, "count": count},
+        )
         for what, count in sorted(sums.items())
-    ]  # fmt: skip
+    ]
     answer.findings += _differing(clocks)
     answer.tables += [
-        Table("What was wrong", {"what": "what", "broker": "broker", "place": "where", "number": "times"},
-              _shown(rows)),
-        Table("Counters that started anew", {"broker": "broker", "resets": "series", "from": "first in step of"},
-              started[:SHOWN]),
-        Table("Clocks", {"broker": "broker", "ahead_text": "ahead of the others", "least": "at least (s)",
-                         "most": "at most (s)"},
-              [{**row, "ahead_text": _signed(row["ahead_s"])} for row in clocks[:SHOWN]]),
-    ]  # fmt: skip
-    answer.figures = {"ingest": ingest, "faults": sums, "restarts": started, "places": rows[:1000],
-                      "clocks": clocks}  # fmt: skip
+        Table(
+            "What was wrong", {"what": "what", "broker": "broker", "place": "where", "number": "times"}, _shown(rows)
+        ),
+        Table(
+            "Counters that started anew",
+            {"broker": "broker", "resets": "series", "from": "first in step of"},
+            started[:SHOWN],
+        ),
+        Table(
+            "Clocks",
+            {"broker": "broker", "ahead_text": "ahead of the others", "least": "at least (s)", "most": "at most (s)"},
+            [{**row, "ahead_text": _signed(row["ahead_s"])} for row in clocks[:SHOWN]],
+        ),
+    ]
+    answer.figures = {"ingest": ingest, "faults": sums, "restarts": started, "places": rows[:1000], "clocks": clocks}
     return answer
 
 
@@ -119,10 +127,14 @@ def ahead(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     rows = [*rows, {"broker": COLLECTOR, "offset": 0.0, "least": 0.0, "most": 0.0}]
     middle = statistics.median_low(row["offset"] for row in rows) if len(rows) > 2 else 0.0
     made = [
-        {"broker": row["broker"], "ahead_s": row["offset"] - middle, "least": row["least"] - middle,
-         "most": row["most"] - middle}
+        {
+            "broker": row["broker"],
+            "ahead_s": row["offset"] - middle,
+            "least": row["least"] - middle,
+            "most": row["most"] - middle,
+        }
         for row in rows
-    ]  # fmt: skip
+    ]
     return sorted(made, key=lambda row: (-abs(row["ahead_s"]), row["broker"]))
 
 
@@ -140,5 +152,11 @@ def _differing(clocks: list[dict[str, Any]]) -> list[Finding]:
         for row in off[:5]
     )
     more = f" and {len(off) - 5} more" if len(off) > 5 else ""
-    return [Finding(CLOCKS_HARM, "clocks differ", f"{named}{more}: times to live, delivery times and schedules go by "
-                    "these clocks; have them set by NTP", {"clocks": off})]  # fmt: skip
+    return [
+        Finding(
+            CLOCKS_HARM,
+            "clocks differ",
+            f"{named}{more}: times to live, delivery times and schedules go by these clocks; have them set by NTP",
+            {"clocks": off},
+        )
+    ]

@@ -29,18 +29,28 @@ def where_does_traffic_go(tables: Tables) -> Answer:
         f"{number(local + remote)} deliveries, {percent(part)} of them to consumers at home at another broker."
     )
     answer.findings += [
-        Finding(REMOTE_HARM, row["destination"], f"{percent(_remote(row))} of its deliveries go to another broker: "
-                "localDeliveryPreferred, or consumers nearer to the producers, would save the way", row)
-        for row in destinations if _remote(row) >= REMOTE_PART and row["remote"] / seconds >= RATE_MIN
-    ]  # fmt: skip
+        Finding(
+            REMOTE_HARM,
+            row["destination"],
+            f"{percent(_remote(row))} of its deliveries go to another broker: "
+            "localDeliveryPreferred, or consumers nearer to the producers, would save the way",
+            row,
+        )
+        for row in destinations
+        if _remote(row) >= REMOTE_PART and row["remote"] / seconds >= RATE_MIN
+    ]
     answer.tables += [
-        Table("Destinations", {"destination": "destination", "local": "local", "remote": "remote",
-                               "part": "remote part"},
-              [{**row, "part": percent(_remote(row))} for row in destinations[:20]]),
-        Table("Busiest ways", {"member": "from broker", "home": "to consumers of", "messages": "messages",
-                               "rate": "msg/s"},
-              [{**row, "rate": row["messages"] / seconds} for row in pairs[:20]]),
-    ]  # fmt: skip
+        Table(
+            "Destinations",
+            {"destination": "destination", "local": "local", "remote": "remote", "part": "remote part"},
+            [{**row, "part": percent(_remote(row))} for row in destinations[:20]],
+        ),
+        Table(
+            "Busiest ways",
+            {"member": "from broker", "home": "to consumers of", "messages": "messages", "rate": "msg/s"},
+            [{**row, "rate": row["messages"] / seconds} for row in pairs[:20]],
+        ),
+    ]
     answer.plots += _matrix(pairs)
     answer.figures = {"destinations": destinations, "matrix": pairs, "local": local, "remote": remote}
     return answer
@@ -48,20 +58,26 @@ def where_does_traffic_go(tables: Tables) -> Answer:
 
 def by_place(counters: Any) -> Any:
     """Deliveries at the consumers' own broker and at others, by destination."""
-    return query("""
+    return query(
+        """
         select destination, type, sum(if(labels['place'] = 'local', increase, 0)) local,
                sum(if(labels['place'] = 'remote', increase, 0)) remote
         from {counters} group by 1, 2 having sum(increase) > 0
         order by remote desc, local desc, destination limit 1000
-    """, counters=counters)  # fmt: skip
+    """,
+        counters=counters,
+    )
 
 
 def by_way(counters: Any) -> Any:
     """Deliveries from the broker of the member to that of the consumer."""
-    return query("""
+    return query(
+        """
         select broker member, coalesce(labels['consumer_broker'], '') home, sum(increase) messages from {counters}
         group by 1, 2 having sum(increase) > 0 order by messages desc, member, home
-    """, counters=counters)  # fmt: skip
+    """,
+        counters=counters,
+    )
 
 
 def _remote(row: dict[str, Any]) -> float:

@@ -69,9 +69,13 @@ class Connection(PicklableConnection):
         self._sessions: list[Session] = []
 
     async def session(
-        self, ack: Ack = "auto", *, transacted: bool = False, redelivery_delay_ms: int | None = None,
+        self,
+        ack: Ack = "auto",
+        *,
+        transacted: bool = False,
+        redelivery_delay_ms: int | None = None,
         ack_window: int = 1,
-    ) -> Session:  # fmt: skip
+    ) -> Session:
         """A session: one thread's producers and consumers with one acknowledgement mode.
 
         ack                  "auto" | "client" | "dups_ok" | "none"; raises ConfigError for another
@@ -195,9 +199,13 @@ class XaConnection(Connection):
     _transactions = XaTransactions
 
     async def session(
-        self, ack: Ack = "auto", *, transacted: bool = True, redelivery_delay_ms: int | None = None,
+        self,
+        ack: Ack = "auto",
+        *,
+        transacted: bool = True,
+        redelivery_delay_ms: int | None = None,
         ack_window: int = 1,
-    ) -> Session:  # fmt: skip
+    ) -> Session:
         """A session with ``xa``; it is always transacted."""
         return await super().session(
             ack, transacted=True, redelivery_delay_ms=redelivery_delay_ms, ack_window=ack_window
@@ -207,15 +215,18 @@ class XaConnection(Connection):
 class Session(Unpicklable):
     """Made by :meth:`Connection.session`."""
 
-    def __init__(
-        self, connection: Connection, mode: str, redelivery_delay_ms: int | None, ack_window: int = 1
-    ) -> None:
+    def __init__(self, connection: Connection, mode: str, redelivery_delay_ms: int | None, ack_window: int = 1) -> None:
         self._window = AcknowledgementWindow(ack_window) if ack_window > 1 else None
         core = SessionCore(
-            connection._core, mode, partial(confirmed, connection._core.io), redelivery_delay_ms=redelivery_delay_ms,
-            transactions=connection._transactions, reply=weakly(self._reply), window=self._window,
+            connection._core,
+            mode,
+            partial(confirmed, connection._core.io),
+            redelivery_delay_ms=redelivery_delay_ms,
+            transactions=connection._transactions,
+            reply=weakly(self._reply),
+            window=self._window,
             tells_in_hand=mode == "dups_ok",
-        )  # fmt: skip
+        )
         self.connection = connection
         self._core: SessionCore = core
         self._producers: Handles[Producer] = Handles(core.connection.io)
@@ -280,10 +291,14 @@ class Session(Unpicklable):
         self._require_open()
         check_arguments(disable_message_id=disable_message_id, disable_message_timestamp=disable_message_timestamp)
         options: dict[str, Any] = {
-            "persistent": persistent, "priority": priority, "ttl_ms": ttl_ms, "delivery_delay_ms": delivery_delay_ms,
-            "unit_of_order": unit_of_order, "serializer": serializer,
+            "persistent": persistent,
+            "priority": priority,
+            "ttl_ms": ttl_ms,
+            "delivery_delay_ms": delivery_delay_ms,
+            "unit_of_order": unit_of_order,
+            "serializer": serializer,
             "compression_threshold": compression_threshold,
-        }  # fmt: skip
+        }
         work = opening.producer(self._core, destination, **options)
         core = await opened(self._core.connection.io, work, opening.let_go)
         producer = Producer(self, core, (destination, options))
@@ -341,7 +356,10 @@ class Session(Unpicklable):
             raise
 
     async def receive_many(
-        self, destination: Destination | str, max: int = 100, timeout: float | None = None  # noqa: A002 - as Consumer's
+        self,
+        destination: Destination | str,
+        max: int = 100,
+        timeout: float | None = None,
     ) -> list[Message]:
         """Up to ``max`` messages of a queue or topic, and no more than these: waits for the first as ``receive`` does,
         then takes what follows within BATCH_LINGER_S seconds of one another.
@@ -548,9 +566,14 @@ class Session(Unpicklable):
         return consumer
 
     async def _subscriber(
-        self, topic: Destination | str, name: str, selector: str | None, no_local: bool, options: dict[str, Any],
+        self,
+        topic: Destination | str,
+        name: str,
+        selector: str | None,
+        no_local: bool,
+        options: dict[str, Any],
         **kind: bool,
-    ) -> Consumer:  # fmt: skip
+    ) -> Consumer:
         rest = opening.subscriber_options(options)
         found = opening.topic_of(topic)
         return await self._consumer(found, selector, *rest[:2], no_local, *rest[2:], name=name, **kind)

@@ -55,9 +55,7 @@ def run(io: IoThread, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
     return task if task is not None else asyncio.wrap_future(io.submit(work))
 
 
-async def opened(
-    io: IoThread, work: Coroutine[Any, Any, T], let_go: Callable[[T], Coroutine[Any, Any, None]]
-) -> T:
+async def opened(io: IoThread, work: Coroutine[Any, Any, T], let_go: Callable[[T], Coroutine[Any, Any, None]]) -> T:
     """What some work on the IO loop opens; when whoever waits is cancelled, ``let_go`` gets it, however far it is."""
     future = io.submit(work, let_go)
     try:
@@ -156,9 +154,15 @@ def called_back(core: ConnectionCore, handler: Callable[[E], object] | None) -> 
 
 
 async def put(
-    target: AnyProducer, body: Any, header: bytes, shared: Shared, waiter: Future[str] | None,
-    timeout_s: float | None = None, *, urgent: bool,
-) -> str:  # fmt: skip
+    target: AnyProducer,
+    body: Any,
+    header: bytes,
+    shared: Shared,
+    waiter: Future[str] | None,
+    timeout_s: float | None = None,
+    *,
+    urgent: bool,
+) -> str:
     """Have a producer accept a message, as soon as there is room; raises RequestTimeoutError after ``timeout_s``, which
     passes while the rate alone holds the message back as if it stood still."""
     try:

@@ -100,7 +100,7 @@ class Producer(ProducerBase, HeaderHints):
         properties: Mapping[str, Any] | None = None,
         correlation_id: str | None = None,
         reply_to: Any = None,
-        type: str | None = None,  # noqa: A002 - the field's name for it is JMSType
+        type: str | None = None,
         priority: int | None = None,
         ttl_ms: int | None = None,
         delivery_delay_ms: int | None = None,
@@ -129,9 +129,18 @@ class Producer(ProducerBase, HeaderHints):
                   made up for by one message, or by all of them with ``catch_up``
         """
         header, shared = self._common.find(
-            self._core.shared, properties, correlation_id, reply_to, type, priority, ttl_ms, delivery_delay_ms,
-            unit_of_order, persistent, dedup_id,
-        )  # fmt: skip
+            self._core.shared,
+            properties,
+            correlation_id,
+            reply_to,
+            type,
+            priority,
+            ttl_ms,
+            delivery_delay_ms,
+            unit_of_order,
+            persistent,
+            dedup_id,
+        )
         target = self._own if destination is None else None
         if target is None:
             target = self._target(destination)
@@ -194,7 +203,7 @@ class Producer(ProducerBase, HeaderHints):
         properties: Mapping[str, Any] | None = None,
         correlation_id: str | None = None,
         reply_to: Any = None,
-        type: str | None = None,  # noqa: A002
+        type: str | None = None,
         priority: int | None = None,
         ttl_ms: int | None = None,
         delivery_delay_ms: int | None = None,
@@ -223,9 +232,18 @@ class Producer(ProducerBase, HeaderHints):
                   ``send(…, persistent=False)`` does, at most imqAckTimeout, and then raises RequestTimeoutError
         """
         header, shared = self._common.find(
-            self._core.shared, properties, correlation_id, reply_to, type, priority, ttl_ms, delivery_delay_ms,
-            unit_of_order, persistent, dedup_id,
-        )  # fmt: skip
+            self._core.shared,
+            properties,
+            correlation_id,
+            reply_to,
+            type,
+            priority,
+            ttl_ms,
+            delivery_delay_ms,
+            unit_of_order,
+            persistent,
+            dedup_id,
+        )
         target = self._own if destination is None else None
         if target is None:
             target = self._target(destination)
@@ -386,7 +404,7 @@ class Consumer(Unpicklable):
             self._core.wait(0)
         return message
 
-    def receive_many(self, max: int = 100, timeout: float | None = None) -> list[Message]:  # noqa: A002 - public name
+    def receive_many(self, max: int = 100, timeout: float | None = None) -> list[Message]:
         """Up to ``max`` messages: waits for the first as ``receive`` does, then takes what is in the buffer."""
         check_arguments(max=max, timeout=timeout)
         self.session._require_no_listener()
@@ -406,9 +424,13 @@ class Consumer(Unpicklable):
             owner.in_batch = False
 
     def on_message(
-        self, listener: Callable[[Message], object], *, retry_on: Types | type[BaseException] = (),
-        reject_on: Types | type[BaseException] = (), backoff: Backoff = None,
-    ) -> Consumer:  # fmt: skip
+        self,
+        listener: Callable[[Message], object],
+        *,
+        retry_on: Types | type[BaseException] = (),
+        reject_on: Types | type[BaseException] = (),
+        backoff: Backoff = None,
+    ) -> Consumer:
         """Call ``listener`` for each message, in the session's thread, one after the other.
 
         In an "auto" session a message is acknowledged when the listener returns. When it raises, that is logged and

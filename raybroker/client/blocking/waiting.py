@@ -93,9 +93,15 @@ def called_back(core: ConnectionCore, handler: Callable[[E], object] | None) -> 
 
 
 def put(
-    target: AnyProducer, body: Any, header: bytes, shared: Shared, waiter: Future[str] | None,
-    timeout_s: float | None = None, *, urgent: bool,
-) -> str:  # fmt: skip
+    target: AnyProducer,
+    body: Any,
+    header: bytes,
+    shared: Shared,
+    waiter: Future[str] | None,
+    timeout_s: float | None = None,
+    *,
+    urgent: bool,
+) -> str:
     """Have a producer accept a message, as soon as there is room; the producer bounds the wait itself."""
     sent = target.put(body, header, shared, waiter, urgent=urgent)
     assert sent is not None

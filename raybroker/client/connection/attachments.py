@@ -43,9 +43,16 @@ class Attachments:
     endpoint whose channel is lost is brought back."""
 
     def __init__(
-        self, directory: Directory, channels: Channels, brokers: ClusterView, tasks: Tasks, events: Events,
-        temporaries: Collection[Destination], *, reconnects: bool,
-    ) -> None:  # fmt: skip
+        self,
+        directory: Directory,
+        channels: Channels,
+        brokers: ClusterView,
+        tasks: Tasks,
+        events: Events,
+        temporaries: Collection[Destination],
+        *,
+        reconnects: bool,
+    ) -> None:
         self.reconnects = reconnects
         self._directory = directory
         self._channels = channels

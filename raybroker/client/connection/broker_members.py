@@ -24,9 +24,16 @@ class BrokerMembers:
     match a pattern. On the IO loop."""
 
     def __init__(
-        self, directory: Directory, tasks: Tasks, destination: Destination, broker: str, members: Container[Key],
-        join: Join, *, create: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        directory: Directory,
+        tasks: Tasks,
+        destination: Destination,
+        broker: str,
+        members: Container[Key],
+        join: Join,
+        *,
+        create: bool = False,
+    ) -> None:
         """``create``: a destination that is missing on this broker is made the first time."""
         self.broker = broker
         self.stopped = False

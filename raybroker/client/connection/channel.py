@@ -40,9 +40,16 @@ ACK_RANGES_MAX: Final = 32_768
 
 
 _OF_HANDLES: Final = (
-    wire.Deliver, wire.Sent, wire.Refused, wire.Promoted, wire.Ready, wire.Drained, wire.Withdrawn, wire.Recall,
+    wire.Deliver,
+    wire.Sent,
+    wire.Refused,
+    wire.Promoted,
+    wire.Ready,
+    wire.Drained,
+    wire.Withdrawn,
+    wire.Recall,
     wire.DeliverLarge,
-)  # fmt: skip
+)
 UPLOADS_MAX: Final = 4
 """Large bodies that go to a host at a time; others wait."""
 """Frames for one producer or consumer."""
@@ -98,15 +105,17 @@ class Channel:
         self.heard = True
         self._listening: list[asyncio.Future[None]] = []
         """Waiters for any frame of the host."""
-        self.link = Link(
-            Native(token=None), on_frames=self._frames, on_lost=self._lost, on_writable=self._writable
-        )
+        self.link = Link(Native(token=None), on_frames=self._frames, on_lost=self._lost, on_writable=self._writable)
 
     @classmethod
     async def open(
-        cls, place: Place, hello: dict[str, Any], timeout_s: float, observer: Observer | None = None,
+        cls,
+        place: Place,
+        hello: dict[str, Any],
+        timeout_s: float,
+        observer: Observer | None = None,
         room: BodyRoom | None = None,
-    ) -> Channel:  # fmt: skip
+    ) -> Channel:
         """Connect, show the token, introduce ourselves. Raises ConnectionLostError or what the host answers.
 
         ``observer`` is told how the link ends; ``room``: what large bodies wait for, None: nothing.
@@ -128,9 +137,7 @@ class Channel:
         channel.observer = observer
         return channel
 
-    def request(
-        self, op: str, args: dict[str, Any], then: Callable[[Any], None] | None = None
-    ) -> asyncio.Future[Any]:
+    def request(self, op: str, args: dict[str, Any], then: Callable[[Any], None] | None = None) -> asyncio.Future[Any]:
         """Write one request now; the future is its answer. ``then`` gets it before any frame that follows it."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self.lost:
@@ -174,9 +181,15 @@ class Channel:
         self.link.write(wire.ack(handle, epoch, request, ranges))
 
     def settle(
-        self, handle: int, epoch: int, outcome: str, delay_ms: int, reason: str, ranges: list[tuple[int, int]],
+        self,
+        handle: int,
+        epoch: int,
+        outcome: str,
+        delay_ms: int,
+        reason: str,
+        ranges: list[tuple[int, int]],
         confirmed: Future[int] | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Settle deliveries with another outcome; ``delay_ms`` -1 is the destination's own."""
         if self.lost:
             if confirmed is not None:

@@ -31,10 +31,18 @@ class Channels:
     """
 
     def __init__(
-        self, directory: Directory, attributes: ConfigView, tasks: Tasks, *, hello: Callable[[], dict[str, Any]],
-        observer: Observer, unanswered: Callable[[Channel, RequestTimeoutError], None],
-        ended: Ended, sockets: DirectSockets | None = None, room: BodyRoom | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        directory: Directory,
+        attributes: ConfigView,
+        tasks: Tasks,
+        *,
+        hello: Callable[[], dict[str, Any]],
+        observer: Observer,
+        unanswered: Callable[[Channel, RequestTimeoutError], None],
+        ended: Ended,
+        sockets: DirectSockets | None = None,
+        room: BodyRoom | None = None,
+    ) -> None:
         self._directory = directory
         self._attributes = attributes
         self._tasks = tasks

@@ -139,9 +139,7 @@ class ClusterView:
         if view == before:
             return
         there, now = alive(view), asyncio.get_running_loop().time()
-        self._down_since = {
-            row.name: self._down_since.get(row.name, now) for row in view.members if row.state == DOWN
-        }
+        self._down_since = {row.name: self._down_since.get(row.name, now) for row in view.members if row.state == DOWN}
         for channel in self._channels():
             if channel.place.broker not in there and not channel.lost:
                 self._tasks.spawn(self._ask(channel.place.broker))

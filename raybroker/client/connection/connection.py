@@ -99,9 +99,15 @@ class ConnectionCore:
     """``attributes``: factory and client settings by name, see model.settings. Lives on ``io``."""
 
     def __init__(
-        self, directory: Directory, attributes: Attributes, *, client_id: str | None, io: IoThread,
-        reopen: Callable[[], ConnectionCore] | None = None, room: BodyRoom | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        directory: Directory,
+        attributes: Attributes,
+        *,
+        client_id: str | None,
+        io: IoThread,
+        reopen: Callable[[], ConnectionCore] | None = None,
+        room: BodyRoom | None = None,
+    ) -> None:
         """``reopen``: makes another connection to the same place, also in another process, where it travels as a
         pickle; None: there is no way there but this one. ``room``: what the large bodies of its consumers wait for."""
         self.directory = directory
@@ -140,15 +146,27 @@ class ConnectionCore:
         self.ended = Ended()
         self.ended.listeners.append(self._leave_hosts)
         self.channels = Channels(
-            directory, attributes, self.tasks, hello=self._hello, observer=self, unanswered=self._unanswered,
-            sockets=self._direct_sockets(), ended=self.ended, room=room,
+            directory,
+            attributes,
+            self.tasks,
+            hello=self._hello,
+            observer=self,
+            unanswered=self._unanswered,
+            sockets=self._direct_sockets(),
+            ended=self.ended,
+            room=room,
         )
         self.flow = ConnectionFlow(attributes, self.channels.write_flow, io.post)
         self.brokers = ClusterView(directory, self.tasks, self.channels.all)
         self.attachments = Attachments(
-            directory, self.channels, self.brokers, self.tasks, self.events, self.temporaries,
+            directory,
+            self.channels,
+            self.brokers,
+            self.tasks,
+            self.events,
+            self.temporaries,
             reconnects=attributes["imqReconnectEnabled"],
-        )  # fmt: skip
+        )
         self._watches = ConsumerWatches(self)
         io.users.add(self)
         io.ends_first()
@@ -229,10 +247,15 @@ class ConnectionCore:
 
     def _hello(self) -> dict[str, Any]:
         return {
-            "client_id": self.client_id, "started": self.started, "flow_count": self.flow.meter_max,
-            "connection": self.identity, "now_ms": self.clock.now_ms(), "pid": os.getpid(), "platform": PLATFORM,
+            "client_id": self.client_id,
+            "started": self.started,
+            "flow_count": self.flow.meter_max,
+            "connection": self.identity,
+            "now_ms": self.clock.now_ms(),
+            "pid": os.getpid(),
+            "platform": PLATFORM,
             **({"unrestricted": True} if self.attributes["ClientIdPolicy"] == "Unrestricted" else {}),
-        }  # fmt: skip
+        }
 
     def channel_closing(self, channel: Channel) -> None:
         self.events.emit(CLOSING, channel.place.key, channel.why())

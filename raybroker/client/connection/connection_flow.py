@@ -1,7 +1,7 @@
 """The flow limits of a whole connection: how much it buffers over all its consumers, and pauses for the rest.
 
-    imqConnectionFlowLimit   delivery stops while more messages than this are buffered
-    imqConnectionFlowCount   after so many messages the host waits to be told to go on
+imqConnectionFlowLimit   delivery stops while more messages than this are buffered
+imqConnectionFlowCount   after so many messages the host waits to be told to go on
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ class ConnectionFlow:
     """``write(go)`` tells the hosts, on the IO loop; ``post(call, go)`` has it called there."""
 
     def __init__(
-        self, attributes: ConfigView, write: Callable[[bool], None],
+        self,
+        attributes: ConfigView,
+        write: Callable[[bool], None],
         post: Callable[[Callable[[bool], None], bool], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._write = write
         self._post = post
         self._buffered = 0

@@ -88,18 +88,30 @@ class ConnectionFactory:
         self.attributes: dict[str, object] = values
 
     def connect(
-        self, url: str | None = None, *, cluster: str = "default", broker: str | None = None,
-        client_id: str | None = None, username: str | None = None, password: str | None = None,
+        self,
+        url: str | None = None,
+        *,
+        cluster: str = "default",
+        broker: str | None = None,
+        client_id: str | None = None,
+        username: str | None = None,
+        password: str | None = None,
         token: Token | None = None,
-    ) -> Connection:  # fmt: skip
+    ) -> Connection:
         """A connection with these attributes; see :func:`connect`."""
         return Connection(self._core(url, cluster, broker, client_id, Given(username, password, token)))
 
     def connect_xa(
-        self, url: str | None = None, *, cluster: str = "default", broker: str | None = None,
-        client_id: str | None = None, username: str | None = None, password: str | None = None,
+        self,
+        url: str | None = None,
+        *,
+        cluster: str = "default",
+        broker: str | None = None,
+        client_id: str | None = None,
+        username: str | None = None,
+        password: str | None = None,
         token: Token | None = None,
-    ) -> XaConnection:  # fmt: skip
+    ) -> XaConnection:
         """A connection whose sessions have ``xa``; see :func:`connect_xa`."""
         return XaConnection(self._core(url, cluster, broker, client_id, Given(username, password, token)))
 
@@ -115,9 +127,14 @@ def _loop_of(attributes: Mapping[str, object]) -> IoThread:
 
 
 def _core(
-    attributes: Mapping[str, object], url: str | None, cluster: str, broker: str | None, client_id: str | None,
-    who: Given, io: IoThread,
-) -> ConnectionCore:  # fmt: skip
+    attributes: Mapping[str, object],
+    url: str | None,
+    cluster: str,
+    broker: str | None,
+    client_id: str | None,
+    who: Given,
+    io: IoThread,
+) -> ConnectionCore:
     own = Config.of(attributes)
     if url is None and is_service_address(own[ATTRIBUTE]):
         url = str(own[ATTRIBUTE])
@@ -131,16 +148,24 @@ def _core(
     if broker is None and config[ATTRIBUTE] and not own[ATTRIBUTE]:
         directory = _directory(cluster, broker, config, io)
     core = ConnectionCore(
-        directory, config, client_id=client_id_of(config, client_id, None), io=io,
+        directory,
+        config,
+        client_id=client_id_of(config, client_id, None),
+        io=io,
         reopen=partial(_reopen, dict(attributes), cluster, broker),
-    )  # fmt: skip
+    )
     return identified(core)
 
 
 def _outside(
-    attributes: Mapping[str, object], own: Config, url: str, broker: str | None, client_id: str | None, who: Given,
+    attributes: Mapping[str, object],
+    own: Config,
+    url: str,
+    broker: str | None,
+    client_id: str | None,
+    who: Given,
     io: IoThread,
-) -> ConnectionCore:  # fmt: skip
+) -> ConnectionCore:
     """Through the connection services at these addresses; Ray is not needed, and not imported."""
     addresses = service_addresses(url)
     if not addresses:
@@ -220,10 +245,16 @@ def _directory(cluster: str, broker: str | None, config: Config, io: IoThread) -
 
 
 def connect(
-    url: str | None = None, *, cluster: str = "default", broker: str | None = None,
-    client_id: str | None = None, username: str | None = None, password: str | None = None,
-    token: Token | None = None, **attributes: object,
-) -> Connection:  # fmt: skip
+    url: str | None = None,
+    *,
+    cluster: str = "default",
+    broker: str | None = None,
+    client_id: str | None = None,
+    username: str | None = None,
+    password: str | None = None,
+    token: Token | None = None,
+    **attributes: object,
+) -> Connection:
     """Connect to a cluster: the one that runs in this Ray, or one whose connection services are at ``url``.
 
     url              from outside: mq://host:port/service of a broker (localhost, 7676 and jms where they are missing),
@@ -240,53 +271,84 @@ def connect(
     Raises NoClusterError, which says how to start one, and SecurityError for a wrong user or password.
     """
     return ConnectionFactory(attributes).connect(
-        url, cluster=cluster, broker=broker, client_id=client_id, username=username, password=password,
+        url,
+        cluster=cluster,
+        broker=broker,
+        client_id=client_id,
+        username=username,
+        password=password,
         token=token,
-    )  # fmt: skip
+    )
 
 
 def connect_xa(
-    url: str | None = None, *, cluster: str = "default", broker: str | None = None,
-    client_id: str | None = None, username: str | None = None, password: str | None = None,
-    token: Token | None = None, **attributes: object,
-) -> XaConnection:  # fmt: skip
+    url: str | None = None,
+    *,
+    cluster: str = "default",
+    broker: str | None = None,
+    client_id: str | None = None,
+    username: str | None = None,
+    password: str | None = None,
+    token: Token | None = None,
+    **attributes: object,
+) -> XaConnection:
     """:func:`connect` for programs under a transaction manager: sessions have ``xa``."""
     return ConnectionFactory(attributes).connect_xa(
-        url, cluster=cluster, broker=broker, client_id=client_id, username=username, password=password,
+        url,
+        cluster=cluster,
+        broker=broker,
+        client_id=client_id,
+        username=username,
+        password=password,
         token=token,
-    )  # fmt: skip
+    )
 
 
 async def connect_xa_async(
-    url: str | None = None, *, cluster: str = "default", broker: str | None = None,
-    client_id: str | None = None, username: str | None = None, password: str | None = None,
-    token: Token | None = None, **attributes: object,
-) -> connection.XaConnection:  # fmt: skip
+    url: str | None = None,
+    *,
+    cluster: str = "default",
+    broker: str | None = None,
+    client_id: str | None = None,
+    username: str | None = None,
+    password: str | None = None,
+    token: Token | None = None,
+    **attributes: object,
+) -> connection.XaConnection:
     """:func:`connect_xa` for asyncio."""
     checked = ConnectionFactory(attributes).attributes
     io = _loop_of(checked)
     return connection.XaConnection(
         await asyncio.to_thread(_core, checked, url, cluster, broker, client_id, Given(username, password, token), io)
-    )  # fmt: skip
+    )
 
 
 async def connect_async(
-    url: str | None = None, *, cluster: str = "default", broker: str | None = None,
-    client_id: str | None = None, username: str | None = None, password: str | None = None,
-    token: Token | None = None, **attributes: object,
-) -> connection.Connection:  # fmt: skip
+    url: str | None = None,
+    *,
+    cluster: str = "default",
+    broker: str | None = None,
+    client_id: str | None = None,
+    username: str | None = None,
+    password: str | None = None,
+    token: Token | None = None,
+    **attributes: object,
+) -> connection.Connection:
     """:func:`connect` for asyncio."""
     checked = ConnectionFactory(attributes).attributes
     io = _loop_of(checked)
     return connection.Connection(
         await asyncio.to_thread(_core, checked, url, cluster, broker, client_id, Given(username, password, token), io)
-    )  # fmt: skip
+    )
 
 
 async def loopback_async(
-    store: str | Path | None = None, *, client_id: str | None = None, properties: Mapping[str, Any] | None = None,
+    store: str | Path | None = None,
+    *,
+    client_id: str | None = None,
+    properties: Mapping[str, Any] | None = None,
     broker: str | None = None,
-) -> connection.Connection:  # fmt: skip
+) -> connection.Connection:
     """:func:`raybroker.loopback` for asyncio."""
     return connection.Connection(
         await asyncio.to_thread(_loopback_core, store, properties, client_id, IoThread.shared(), broker)

@@ -22,9 +22,15 @@ RETRY_LONGEST_S: Final = 1.0
 
 
 async def connected(
-    calls: ServiceCalls, attributes: Mapping[str, object], client_id: str | None, username: str | None, io: IoThread,
-    *, reopen: Callable[[], ConnectionCore] | None = None, room: BodyRoom | None = None,
-) -> ConnectionCore:  # fmt: skip
+    calls: ServiceCalls,
+    attributes: Mapping[str, object],
+    client_id: str | None,
+    username: str | None,
+    io: IoThread,
+    *,
+    reopen: Callable[[], ConnectionCore] | None = None,
+    room: BodyRoom | None = None,
+) -> ConnectionCore:
     """Log in and learn what the cluster gives its clients; on the IO loop. Raises as :meth:`ServiceCalls.begin`."""
     directory = ClusterDirectory(calls, await calls.begin(), pinned=False)
     try:

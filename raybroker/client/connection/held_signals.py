@@ -12,8 +12,14 @@ from types import FrameType
 from typing import Any, Final, cast
 
 SIGNALS: Final = (
-    signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2,
-)  # fmt: skip
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGALRM,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
 """Those whose handlers are likely to raise."""
 
 _handler_of = cast(Callable[[int], Any], _signal.getsignal)

@@ -36,9 +36,10 @@ async def _dial_secure(ip: str, port: int, certificate: bytes, factory: Callable
     """Raises SecurityError for a certificate whose time is over, and OSError for another one than was told of: the
     broker tells the next time which one holds now."""
     options: dict[str, Any] = {
-        "ssl": pinned_context(certificate), "ssl_handshake_timeout": HANDSHAKE_TIMEOUT_S,
+        "ssl": pinned_context(certificate),
+        "ssl_handshake_timeout": HANDSHAKE_TIMEOUT_S,
         "ssl_shutdown_timeout": SHUTDOWN_TIMEOUT_S,
-    }  # fmt: skip
+    }
     try:
         return await asyncio.get_running_loop().create_connection(factory, ip, port, **options)
     except ssl.SSLCertVerificationError as error:

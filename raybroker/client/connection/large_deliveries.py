@@ -41,9 +41,12 @@ class LargeDeliveries:
     """
 
     def __init__(
-        self, request: Request, deliver: Callable[[Any], None], broke: Callable[[BaseException], None],
+        self,
+        request: Request,
+        deliver: Callable[[Any], None],
+        broke: Callable[[BaseException], None],
         room: BodyRoom | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._request = request
         self._deliver = deliver
         self._broke = broke

@@ -28,9 +28,14 @@ class Credentials:
     """
 
     def __init__(
-        self, user: str = "", password: str = "", *, token: Token | None = None, sends: str = "private",
+        self,
+        user: str = "",
+        password: str = "",
+        *,
+        token: Token | None = None,
+        sends: str = "private",
         proving: Proving | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.user = user
         self._password = password
         self._token = token
@@ -86,7 +91,8 @@ class Credentials:
         if self._sends == "never" or (self._sends == "private" and not channel.link.private):
             raise SecurityError(
                 f"the service wants the {what} itself, and the connection is not encrypted: nothing was sent; connect"
-                f" with TLS, or allow it with {SENDS}=always" if self._sends == "private"
+                f" with TLS, or allow it with {SENDS}=always"
+                if self._sends == "private"
                 else f"the service wants the {what} itself, which {SENDS}=never forbids: nothing was sent"
             )
 

@@ -156,8 +156,9 @@ class OwnLoop(IoThread):
         if open_:
             log.warning(
                 "%d connection%s not closed before the event loop ended; use `async with`, or await close()",
-                len(open_), " was" if len(open_) == 1 else "s were",
-            )  # fmt: skip
+                len(open_),
+                " was" if len(open_) == 1 else "s were",
+            )
         for user in open_:
             with contextlib.suppress(BrokerError, TimeoutError, asyncio.CancelledError):
                 await asyncio.wait_for(user.close(), CLOSING_S)

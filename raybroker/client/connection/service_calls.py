@@ -93,10 +93,16 @@ class ServiceCalls:
     outside = True
 
     def __init__(
-        self, addresses: Sequence[ServiceAddress], credentials: Credentials, *, client_id: str | None = None,
-        reach: Reach | None = None, observer: Observer | None = None,
-        client: str | None = None, unrestricted: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        addresses: Sequence[ServiceAddress],
+        credentials: Credentials,
+        *,
+        client_id: str | None = None,
+        reach: Reach | None = None,
+        observer: Observer | None = None,
+        client: str | None = None,
+        unrestricted: bool = False,
+    ) -> None:
         self.addresses = tuple(addresses)
         self._credentials = credentials
         self._reach = reach or way_to
@@ -179,10 +185,12 @@ class ServiceCalls:
     def _addresses(self, doors: Any) -> dict[str, ServiceAddress]:
         """Broker → where its service is, as a broker tells: by its port mapper, or without one by its own port."""
         return {
-            str(broker): ServiceAddress(str(host), int(ports.get(MAPPER) or ports[self._service]), self._service,
-                                        MAPPER in ports)
-            for broker, (host, ports) in dict(doors).items() if self._service in ports
-        }  # fmt: skip
+            str(broker): ServiceAddress(
+                str(host), int(ports.get(MAPPER) or ports[self._service]), self._service, MAPPER in ports
+            )
+            for broker, (host, ports) in dict(doors).items()
+            if self._service in ports
+        }
 
     async def _open(self, way: Way) -> _Control:
         """Connect and log in."""
@@ -253,7 +261,12 @@ class ServiceCalls:
         try:
             made = await self._open(await self._reach(address))
         except (
-            OSError, TimeoutError, ConnectionLostError, NoClusterError, ProtocolError, RequestTimeoutError,
+            OSError,
+            TimeoutError,
+            ConnectionLostError,
+            NoClusterError,
+            ProtocolError,
+            RequestTimeoutError,
             ServiceClosedError,
         ) as error:
             raise BrokerGoneError(f"broker {broker} does not answer: {str(error) or 'no answer in time'}") from None

@@ -50,9 +50,7 @@ class ClientTls:
             password = read_passfile(Path(passfile).expanduser()).get(CLIENT_KEY) if passfile else None
             missing = f"{CLIENT_KEY} is not in {passfile}" if passfile else f"{PASSFILE} has no file of its password"
             files = KeyFiles(Path(certificate).expanduser(), None, password, missing)
-        self._context = client_context(
-            trust=Path(trust).expanduser() if trust else None, trusted=trusted, files=files
-        )  # fmt: skip
+        self._context = client_context(trust=Path(trust).expanduser() if trust else None, trusted=trusted, files=files)
         self._name: str = attributes[SERVER_NAME]
         self.hint = (
             "a broker does so that does not accept the client's certificate: its log says why"
@@ -63,9 +61,11 @@ class ClientTls:
     def options(self, host: str) -> dict[str, Any]:
         """For ``create_connection`` to that host."""
         return {
-            "ssl": self._context, "server_hostname": self._name or host,
-            "ssl_handshake_timeout": HANDSHAKE_TIMEOUT_S, "ssl_shutdown_timeout": SHUTDOWN_TIMEOUT_S,
-        }  # fmt: skip
+            "ssl": self._context,
+            "server_hostname": self._name or host,
+            "ssl_handshake_timeout": HANDSHAKE_TIMEOUT_S,
+            "ssl_shutdown_timeout": SHUTDOWN_TIMEOUT_S,
+        }
 
     def refusal(self, host: str, port: int, error: ssl.SSLCertVerificationError) -> SecurityError:
         """What the user is told about a certificate that is not accepted."""

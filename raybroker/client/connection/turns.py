@@ -34,8 +34,16 @@ class Turns:
     """Who serves now. Threads are named by their identity, an integer; times are of one monotonic clock."""
 
     __slots__ = (
-        "_expected", "_followers", "_last", "_last_ns", "_leads", "_looked_at", "_served_ns", "leader", "owner",
-    )  # fmt: skip
+        "_expected",
+        "_followers",
+        "_last",
+        "_last_ns",
+        "_leads",
+        "_looked_at",
+        "_served_ns",
+        "leader",
+        "owner",
+    )
 
     def __init__(self) -> None:
         self.owner = Owner.SERVER

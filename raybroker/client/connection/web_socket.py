@@ -31,9 +31,12 @@ UPGRADE_TIMEOUT_S: Final = 10.0
 
 
 async def dial(
-    target: Target, key: str, factory: Callable[[], Link], tls: Mapping[str, Any],
+    target: Target,
+    key: str,
+    factory: Callable[[], Link],
+    tls: Mapping[str, Any],
     upgrade_s: float = UPGRADE_TIMEOUT_S,
-) -> object:  # fmt: skip
+) -> object:
     """Connect a link to the host with that key, by the service at ``target``. ``tls``: options of ``create_connection``
     for TLS; none without. ``upgrade_s``: for the answer to the WebSocket.
 

@@ -49,9 +49,14 @@ class BrowserCore(Endpoint):
     """One pass over a queue. ``session``: that of the messages; nothing of it is acknowledged."""
 
     def __init__(
-        self, connection: BrowserConnection, session: MessageSession, destination: Destination, selector: str | None, *,
+        self,
+        connection: BrowserConnection,
+        session: MessageSession,
+        destination: Destination,
+        selector: str | None,
+        *,
         unpickles: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(destination)
         self.session = session
         self.unpickles = unpickles

@@ -111,10 +111,17 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
     _connection: ConsumerConnection
 
     def __init__(
-        self, session: ConsumerSession, destination: Destination, options: ConsumerOptions, *,
-        broker: str | None = None, identity: str = "", owner: MemberOwner | None = None,
-        notifier: Notifier[PrefetchBuffer] | None = None, credit_pool: CreditPool | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        session: ConsumerSession,
+        destination: Destination,
+        options: ConsumerOptions,
+        *,
+        broker: str | None = None,
+        identity: str = "",
+        owner: MemberOwner | None = None,
+        notifier: Notifier[PrefetchBuffer] | None = None,
+        credit_pool: CreditPool | None = None,
+    ) -> None:
         flow = CreditFlow(options.limit, options.percent) if credit_pool is None else credit_pool.join()
         PrefetchBuffer.__init__(self, session, flow, notifier or Notifier())
         Endpoint.__init__(self, destination, broker)
@@ -225,9 +232,14 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             self.close_if_settled()
 
     def _send_outcome(
-        self, epoch: int, ranges: unacknowledged_ranges.Ranges, outcome: str, delay_ms: int, reason: str,
+        self,
+        epoch: int,
+        ranges: unacknowledged_ranges.Ranges,
+        outcome: str,
+        delay_ms: int,
+        reason: str,
         confirmed: Future[int] | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         channel = self._channel
         if channel is None or epoch != self.epoch:
             if confirmed is not None:
@@ -255,12 +267,21 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         drained = share is not None and share.credit_pool.shared
         self._alone = self._connection.brokers.alone
         args = {
-            "flow": options.style, "limit": options.limit, "no_ack": self.session.mode == "none",
-            "selector": options.selector, "no_local": options.no_local, "subscription": options.subscription,
-            "lease_ms": options.lease_ms, "drain": drained, "owner": self.session.owner,
-            "home": self._connection.directory.home, "consumer": self.identity, "recalls": options.recalls,
-            "shares": options.shares, "buffer_bytes": options.buffer_bytes,
-        }  # fmt: skip
+            "flow": options.style,
+            "limit": options.limit,
+            "no_ack": self.session.mode == "none",
+            "selector": options.selector,
+            "no_local": options.no_local,
+            "subscription": options.subscription,
+            "lease_ms": options.lease_ms,
+            "drain": drained,
+            "owner": self.session.owner,
+            "home": self._connection.directory.home,
+            "consumer": self.identity,
+            "recalls": options.recalls,
+            "shares": options.shares,
+            "buffer_bytes": options.buffer_bytes,
+        }
         with self._lock:
             self._forget()
         await self._open(channel, "open_consumer", args, lambda answer: self._opened(answer, drained))
@@ -438,9 +459,14 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
                     self.poll()
 
         args = {
-            "handle": self._handle, "epoch": epoch, "credit": credit, "consumed": last, "seen": seen,
-            "delay_ms": self.session.redelivery_delay_ms if delay_ms is None else delay_ms, "reason": reason,
-        }  # fmt: skip
+            "handle": self._handle,
+            "epoch": epoch,
+            "credit": credit,
+            "consumed": last,
+            "seen": seen,
+            "delay_ms": self.session.redelivery_delay_ms if delay_ms is None else delay_ms,
+            "reason": reason,
+        }
         await channel.call("release", args, released)
         self.close_if_settled()
 

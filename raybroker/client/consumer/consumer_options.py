@@ -50,8 +50,11 @@ class ConsumerOptions:
         self._warned.add("limit")
         log.warning(
             "prefetch=%d of a consumer of %s is more than is allowed there: it gets %d; raise consumerFlowLimit of the"
-            " destination for more", self.limit, destination, granted,
-        )  # fmt: skip
+            " destination for more",
+            self.limit,
+            destination,
+            granted,
+        )
 
 
 def consumer_options(

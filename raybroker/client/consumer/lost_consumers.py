@@ -57,5 +57,7 @@ def let_go(core: ConsumerCore | MultiBrokerConsumer) -> None:
         core._connection.io.post(core.let_go)
         warnings.warn(
             f"a consumer of {core.name} was never closed: what waits in it goes back; keep it, close it, or use"
-            " session.receive()", ResourceWarning, stacklevel=3,
-        )  # fmt: skip
+            " session.receive()",
+            ResourceWarning,
+            stacklevel=3,
+        )

@@ -48,7 +48,7 @@ async def place(connection: ChoosingConnection, destination: Destination, policy
     directory = connection.directory
     counts = await connection.tasks.with_retry(
         destination.name, lambda: directory.members(destination.kind, destination.name)
-    )  # fmt: skip
+    )
     if not counts:
         raise ConnectionLostError(f"no broker has a member of {destination.name} now")
     candidates = [

@@ -177,9 +177,14 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
         found = self._brokers.get(broker)
         if found is None:
             found = self._brokers[broker] = BrokerMembers(
-                self._connection.directory, self._connection.tasks, self.destination, broker, self.members, self._join,
+                self._connection.directory,
+                self._connection.tasks,
+                self.destination,
+                broker,
+                self.members,
+                self._join,
                 create=self._create,
-            )  # fmt: skip
+            )
         return found
 
     def _brokers_changed(self, view: View) -> None:
@@ -224,9 +229,15 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
         if key in self.members or any((m.broker or "", m.name) == key for m in self._joining):
             raise ConnectionLostError(f"{destination.name} is being joined at broker {broker}")  # From before it left.
         member = ConsumerCore(
-            self.session, destination, self._options, broker=broker or None, identity=self.identity, owner=self,
-            notifier=self._notifier, credit_pool=self._credit_pool,
-        )  # fmt: skip
+            self.session,
+            destination,
+            self._options,
+            broker=broker or None,
+            identity=self.identity,
+            owner=self,
+            notifier=self._notifier,
+            credit_pool=self._credit_pool,
+        )
         member.listener = self._listener
         with self._notifier.lock:
             self._holders[member.share] = member
@@ -407,9 +418,11 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
         """For people who look: as ConsumerCore, over all members, and where they are."""
         rows = [member.info() for member in list(self.members.values())]
         found = {
-            "destination": self.name, "limit": max((row["limit"] for row in rows), default=self._options.limit),
-            "buffered": sum(row["buffered"] for row in rows), "consumed": sum(row["consumed"] for row in rows),
-        }  # fmt: skip
+            "destination": self.name,
+            "limit": max((row["limit"] for row in rows), default=self._options.limit),
+            "buffered": sum(row["buffered"] for row in rows),
+            "consumed": sum(row["consumed"] for row in rows),
+        }
         if self.destination.is_pattern:
             found["topics"] = sorted({name for _, name in self.members})
         if not self._connection.brokers.alone:

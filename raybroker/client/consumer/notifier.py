@@ -57,9 +57,12 @@ class Notifier(Generic[B]):
         return self._waiting > 0 or bool(self._futures)
 
     def wait(
-        self, ready: Callable[[], bool], poll: Callable[[], None], timeout_s: float | None,
+        self,
+        ready: Callable[[], bool],
+        poll: Callable[[], None],
+        timeout_s: float | None,
         sockets: Sockets | None = None,
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         """Wait until ``ready``; False when the time is over. ``poll`` is called once, before waiting.
 
         ``sockets``: which this thread may serve meanwhile; None: others do.

@@ -440,6 +440,11 @@ class PrefetchBuffer(ABC):
 
     @abstractmethod
     def _send_outcome(
-        self, epoch: int, ranges: unacknowledged_ranges.Ranges, outcome: str, delay_ms: int, reason: str,
+        self,
+        epoch: int,
+        ranges: unacknowledged_ranges.Ranges,
+        outcome: str,
+        delay_ms: int,
+        reason: str,
         confirmed: Future[int] | None,
-    ) -> None: ...  # fmt: skip
+    ) -> None: ...

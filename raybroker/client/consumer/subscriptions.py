@@ -46,9 +46,14 @@ def subscription(destination: Destination, name: object, *, durable: bool, share
 
 
 def shared_by_policy(
-    policy: str, client_id: str | None, destination: Destination, wanted: dict[str, Any] | None, selector: str | None,
-    *, no_local: bool,
-) -> dict[str, Any] | None:  # fmt: skip
+    policy: str,
+    client_id: str | None,
+    destination: Destination,
+    wanted: dict[str, Any] | None,
+    selector: str | None,
+    *,
+    no_local: bool,
+) -> dict[str, Any] | None:
     """What a consumer asks for where SubscriptionSharingPolicy is Sharable: its subscription is that of all connections
     with the client id, a plain one by topic and selector. Raises ConfigError for no_local, which is one consumer's."""
     if policy != "Sharable" or client_id is None or destination.kind != "topic":
@@ -86,9 +91,14 @@ async def open_consumer(
                 " name: connect with client_id=…, or set imqConfiguredClientID"
             )
         announced = Subscription(
-            destination.name, connection.client_id, wanted["name"], durable=True, shared=wanted["shared"],
-            selector=options.selector, no_local=options.no_local,
-        )  # fmt: skip
+            destination.name,
+            connection.client_id,
+            wanted["name"],
+            durable=True,
+            shared=wanted["shared"],
+            selector=options.selector,
+            no_local=options.no_local,
+        )
         await connection.tasks.with_retry(destination.name, lambda: connection.directory.subscribe(announced))
     if destination.is_pattern or not (connection.brokers.alone or is_temporary_name(destination.name)):
         several = MultiBrokerConsumer(session, destination, options)
@@ -104,7 +114,7 @@ async def unsubscribe(session: SessionCore, name: str) -> None:
     connection = session.connection
     await connection.tasks.with_retry(
         f"subscription {name}", lambda: connection.directory.unsubscribe(connection.client_id, name)
-    )  # fmt: skip
+    )
 
 
 async def make_temporary(session: SessionCore, kind: type[Queue] | type[Topic]) -> str:
@@ -112,7 +122,7 @@ async def make_temporary(session: SessionCore, kind: type[Queue] | type[Topic]) 
     connection = session.connection
     name: str = await connection.tasks.with_retry(
         "the broker", lambda: connection.directory.create_temporary(kind.kind, connection.identity)
-    )  # fmt: skip
+    )
     if not connection.temporaries_end:
         connection.temporaries_end = True
         connection.at_close.append(lambda: _delete_all(connection))

@@ -63,9 +63,11 @@ class UncoveredDeliveries:
             return
         for first, last, serial in rows:
             whole = Uncovered(consumer, name, epoch, first, last, serial, why)
-            parts = [whole] if ranges is None else [
-                part for low, high in ranges for part in whole.part(max(first, low), min(last, high))
-            ]  # fmt: skip
+            parts = (
+                [whole]
+                if ranges is None
+                else [part for low, high in ranges for part in whole.part(max(first, low), min(last, high))]
+            )
             with self._lock:
                 for part in parts:
                     if len(self.rows) < UNCOVERED_MAX:

@@ -94,9 +94,14 @@ class ForwardingAgent:
         self._producer: Producer
         self._xa: Xa
         self._row: dict[str, Any] = {
-            "name": name, "state": "CONNECTING", "forwarded": 0, "discarded": 0, "redirected": 0, "retries": 0,
+            "name": name,
+            "state": "CONNECTING",
+            "forwarded": 0,
+            "discarded": 0,
+            "redirected": 0,
+            "retries": 0,
             "error": "",
-        }  # fmt: skip
+        }
 
     # ---- any thread ------------------------------------------------------------------------------------------------
 
@@ -210,9 +215,10 @@ class ForwardingAgent:
             return batch
         now_ms, most_ms = self._clock.now_ms(), self.definition.timeToLive
         old = [
-            message for message in batch
+            message
+            for message in batch
             if 0 < message.expiration <= now_ms or (most_ms >= 0 and message.timestamp + most_ms < now_ms)
-        ]  # fmt: skip
+        ]
         for message in old:
             self._give_up(message, "it is too old")
         return [message for message in batch if message not in old]
@@ -281,9 +287,11 @@ class ForwardingAgent:
     def _put(self, batch: list[Message]) -> list[Future[str]]:
         """Send messages to the other cluster; futures of their parts."""
         return put_messages(
-            self._producer._core, batch, keep_expiry=self._keeps_expiry,
+            self._producer._core,
+            batch,
+            keep_expiry=self._keeps_expiry,
             threshold_bytes=self.definition.compressionThreshold,
-        )  # fmt: skip
+        )
 
     def _exactly_once(self, batch: list[Message]) -> None:
         transactions = self._session._core.transactions

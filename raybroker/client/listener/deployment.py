@@ -20,16 +20,30 @@ if TYPE_CHECKING:
 
 @overload
 def deploy(
-    listener: Listener, instances: int | None = ..., actor_options: dict[str, Any] | None = ..., *,
-    cluster: str = ..., loopback: str | None = ..., name: None = ..., min: int | None = ..., max: int | None = ...,
+    listener: Listener,
+    instances: int | None = ...,
+    actor_options: dict[str, Any] | None = ...,
+    *,
+    cluster: str = ...,
+    loopback: str | None = ...,
+    name: None = ...,
+    min: int | None = ...,
+    max: int | None = ...,
     target_backlog: int | None = ...,
-) -> Pool: ...  # fmt: skip
+) -> Pool: ...
 @overload
 def deploy(
-    listener: Listener, instances: int | None = ..., actor_options: dict[str, Any] | None = ..., *,
-    cluster: str = ..., loopback: None = ..., name: str, min: int | None = ..., max: int | None = ...,
+    listener: Listener,
+    instances: int | None = ...,
+    actor_options: dict[str, Any] | None = ...,
+    *,
+    cluster: str = ...,
+    loopback: None = ...,
+    name: str,
+    min: int | None = ...,
+    max: int | None = ...,
     target_backlog: int | None = ...,
-) -> NamedPool: ...  # fmt: skip
+) -> NamedPool: ...
 def deploy(
     listener: Listener,
     instances: int | None = None,
@@ -38,8 +52,8 @@ def deploy(
     cluster: str = "default",
     loopback: str | None = None,
     name: str | None = None,
-    min: int | None = None,  # noqa: A002 - public name
-    max: int | None = None,  # noqa: A002 - public name
+    min: int | None = None,
+    max: int | None = None,
     target_backlog: int | None = None,
 ) -> Pool | NamedPool:
     """Run a function marked with ``@rb.listener`` in instances that are attached when this returns.

@@ -111,9 +111,7 @@ def check_function(function: object) -> Callable[[Any], object]:
     try:
         inspect.signature(function).bind(None)
     except TypeError as error:
-        raise ConfigError(
-            f"the listener {name_of(function)} cannot be called with a message alone: {error}"
-        ) from None
+        raise ConfigError(f"the listener {name_of(function)} cannot be called with a message alone: {error}") from None
     except ValueError:  # A builtin function without a signature.
         pass
     return function
@@ -167,9 +165,10 @@ class Verdict(NamedTuple):
 def judge(core: SessionCore, retries: Retries, function: object, message: Message, error: BaseException) -> Verdict:
     """Decide about a message whose call raised ``error``, log it and call ``on_exception``."""
     verdict = Verdict(
-        retries.rejects(error), retries.delay_ms(message.delivery_count, core.redelivery_delay_ms),
+        retries.rejects(error),
+        retries.delay_ms(message.delivery_count, core.redelivery_delay_ms),
         reason_of(error),
-    )  # fmt: skip
+    )
     what = "it is lost: the session does not acknowledge" if core.mode == "none" else verdict.text
     which = f"message {message.id} of {message.destination}, attempt {message.delivery_count}"
     report(core, function, which, what, error)

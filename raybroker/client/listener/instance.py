@@ -111,9 +111,12 @@ class Instance:
         states = {worker.state for worker in self._workers}
         state = next((one for one in ("unreachable", "attaching", "running") if one in states), "stopped")
         return {
-            **counts, "state": state, "buffered": sum(worker.buffered() for worker in self._workers),
-            "pid": os.getpid(), "last_error": self.last_error,
-        }  # fmt: skip
+            **counts,
+            "state": state,
+            "buffered": sum(worker.buffered() for worker in self._workers),
+            "pid": os.getpid(),
+            "last_error": self.last_error,
+        }
 
     def stop(self) -> dict[str, Any]:
         """End after the calls that run; what is buffered goes back. Returns the last stats."""

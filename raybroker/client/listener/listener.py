@@ -113,9 +113,20 @@ def listener(
 
     def mark(function: Callable[[Any], object]) -> Listener:
         return Listener(
-            check_function(function), where, subscription, durable, shared, client_id, selector, prefetch, batch,
-            transacted, concurrency, serializer, retries,
-        )  # fmt: skip
+            check_function(function),
+            where,
+            subscription,
+            durable,
+            shared,
+            client_id,
+            selector,
+            prefetch,
+            batch,
+            transacted,
+            concurrency,
+            serializer,
+            retries,
+        )
 
     return mark
 

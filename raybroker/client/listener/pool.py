@@ -46,9 +46,12 @@ class Pool:
     """Made by :func:`raybroker.deploy`. The instances end with the process that deployed them, or with ``stop()``."""
 
     def __init__(
-        self, listener: Listener, make: Callable[[], Handle], backlog: Callable[[], int],
+        self,
+        listener: Listener,
+        make: Callable[[], Handle],
+        backlog: Callable[[], int],
         close: Callable[[], None] = lambda: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.listener = listener
         self._make = make
         self._backlog = backlog
@@ -128,8 +131,11 @@ class Pool:
         found = {name: self._gone[name] + sum(row.get(name, 0) for row in rows) for name in COUNTS}
         running = sum(row.get("state") == "running" for row in rows)
         return {
-            **found, "instances": len(rows), "running": running, "buffered": sum(row.get("buffered", 0) for row in rows)
-        }  # fmt: skip
+            **found,
+            "instances": len(rows),
+            "running": running,
+            "buffered": sum(row.get("buffered", 0) for row in rows),
+        }
 
     def stop(self) -> list[dict[str, Any]]:
         """Stop every instance after the call that runs; returns their last stats."""

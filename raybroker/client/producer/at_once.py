@@ -66,11 +66,22 @@ class Handle(Protocol):
 
 
 def send_at_once(
-    producer: Handle, body: Any, destination: str, told: Told, *, properties: Mapping[str, Any] | None = None,
-    correlation_id: str | None = None, reply_to: Any = None, type: str | None = None,  # noqa: A002 - as in send
-    priority: int | None = None, ttl_ms: int | None = None, delivery_delay_ms: int | None = None,
-    unit_of_order: str | None = None, persistent: bool | None = None, dedup_id: str | None = None,
-) -> bool:  # fmt: skip
+    producer: Handle,
+    body: Any,
+    destination: str,
+    told: Told,
+    *,
+    properties: Mapping[str, Any] | None = None,
+    correlation_id: str | None = None,
+    reply_to: Any = None,
+    type: str | None = None,
+    priority: int | None = None,
+    ttl_ms: int | None = None,
+    delivery_delay_ms: int | None = None,
+    unit_of_order: str | None = None,
+    persistent: bool | None = None,
+    dedup_id: str | None = None,
+) -> bool:
     """Hand over one message, as ``send`` does; ``told`` hears what becomes of it. On the IO loop.
 
     False: nothing has happened, and ``send`` has to wait for something: a producer that is to be opened, room in its
@@ -81,9 +92,18 @@ def send_at_once(
     if isinstance(target, Destination):
         return False
     header, shared = producer._common.find(
-        core.shared, properties, correlation_id, reply_to, type, priority, ttl_ms, delivery_delay_ms, unit_of_order,
-        persistent, dedup_id,
-    )  # fmt: skip
+        core.shared,
+        properties,
+        correlation_id,
+        reply_to,
+        type,
+        priority,
+        ttl_ms,
+        delivery_delay_ms,
+        unit_of_order,
+        persistent,
+        dedup_id,
+    )
     if not shared.persistent or core.transacted or producer._timeout_s is not None:
         return False
     if dedup_id is not None:

@@ -59,10 +59,17 @@ class LargeSends:
     """
 
     def __init__(
-        self, destination: Destination, state: ProducerState, lock: threading.Lock, room: Room, tasks: Tasks,
-        flush: Callable[[], None], given_up: Callable[[Sequence[Batch], BrokerError], None], *,
+        self,
+        destination: Destination,
+        state: ProducerState,
+        lock: threading.Lock,
+        room: Room,
+        tasks: Tasks,
+        flush: Callable[[], None],
+        given_up: Callable[[Sequence[Batch], BrokerError], None],
+        *,
         transactions: Refusing | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._destination = destination
         self._state = state
         self._lock = lock

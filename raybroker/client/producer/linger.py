@@ -37,9 +37,15 @@ class Linger:
     __slots__ = ("_flush", "_io", "_linger_s", "_lock", "_seq", "_state", "_transacted", "running")
 
     def __init__(
-        self, state: ProducerState, lock: threading.Lock, flush: Callable[[], None], io: Timers, linger_s: float,
-        *, transacted: bool,
-    ) -> None:  # fmt: skip
+        self,
+        state: ProducerState,
+        lock: threading.Lock,
+        flush: Callable[[], None],
+        io: Timers,
+        linger_s: float,
+        *,
+        transacted: bool,
+    ) -> None:
         self._state = state
         self._lock = lock
         self._flush = flush

@@ -61,8 +61,9 @@ class MemberBalance(ProducerOwner[ProducerCore]):
         attributes = connection.attributes
         self._balancer = ProducerBalancer(
             connection.choosers.of(home.destination, str(home.traits["loadBalancingPolicy"]), "producers"),
-            load_balancing=attributes["LoadBalancingEnabled"], affinity=attributes["ServerAffinityEnabled"],
-        )  # fmt: skip
+            load_balancing=attributes["LoadBalancingEnabled"],
+            affinity=attributes["ServerAffinityEnabled"],
+        )
         self._there: list[str] = []
         """Brokers that are up, in the order in which all clients see them."""
         self._consuming: dict[str, bool] = {}
@@ -135,7 +136,7 @@ class MemberBalance(ProducerOwner[ProducerCore]):
             if broker not in self._watches:
                 watch = self._watches[broker] = ConsumerWatch(
                     self._connection, self._destination, partial(self._consumers_changed, broker), broker
-                )  # fmt: skip
+                )
                 with contextlib.suppress(BrokerError):
                     await watch.open()
 
@@ -146,10 +147,13 @@ class MemberBalance(ProducerOwner[ProducerCore]):
     def member_turned(self) -> None:
         """Look who can be chosen now."""
         home = self._connection.directory.home
-        self._balancer.update([
-            Candidate(broker, local=broker == home, consumers=int(self._consuming.get(broker, False)))
-            for broker in self._there if (member := self.members.get(broker)) is not None and _takes(member)
-        ])  # fmt: skip
+        self._balancer.update(
+            [
+                Candidate(broker, local=broker == home, consumers=int(self._consuming.get(broker, False)))
+                for broker in self._there
+                if (member := self.members.get(broker)) is not None and _takes(member)
+            ]
+        )
 
     def _brokers_changed(self, view: View) -> None:
         self._there = sorted(alive(view))

@@ -12,9 +12,16 @@ from raybroker.system.entropy import token
 
 
 async def open_producer(
-    connection: ProducerConnection, destination: Destination, shared: Shared, *, encode: Encode,
-    session: ProducerSession | None = None, create: bool = True, broker: str | None = None, bound: bool = False,
-) -> ProducerCore:  # fmt: skip
+    connection: ProducerConnection,
+    destination: Destination,
+    shared: Shared,
+    *,
+    encode: Encode,
+    session: ProducerSession | None = None,
+    create: bool = True,
+    broker: str | None = None,
+    bound: bool = False,
+) -> ProducerCore:
     """A producer, attached; raises what the broker answers, or the last retryable error.
 
     encode   makes bytes of its bodies

@@ -63,9 +63,15 @@ class ProducerCore(Endpoint):
     session, or None."""
 
     def __init__(
-        self, connection: ProducerConnection, destination: Destination, producer: int, shared: Shared, *,
-        encode: Encode, transactions: SessionTransactions | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        connection: ProducerConnection,
+        destination: Destination,
+        producer: int,
+        shared: Shared,
+        *,
+        encode: Encode,
+        transactions: SessionTransactions | None = None,
+    ) -> None:
         super().__init__(destination)
         attributes = connection.attributes
         self.shared = shared
@@ -91,22 +97,37 @@ class ProducerCore(Endpoint):
         self._id_prefix = id_prefix(producer)
         self._lock = threading.Lock()
         self._room = SendRoom(
-            self._state, self._lock, self.name, attributes, connection.clock.monotonic_ns,
+            self._state,
+            self._lock,
+            self.name,
+            attributes,
+            connection.clock.monotonic_ns,
             under_way=None if transactions is None else transactions.under_way,
-            rates=connection.flow_rates, later=self._call_room,
-        )  # fmt: skip
+            rates=connection.flow_rates,
+            later=self._call_room,
+        )
         self._obeys = connection.flow_rates is not None
         self._send_timeout = SendTimeout(
             self._state, self._lock, self.name, attributes[ATTRIBUTE], connection.clock.monotonic_ns
         )
         self._linger = Linger(
-            self._state, self._lock, self._flush, connection.io, attributes["raybroker.producer.linger_ms"] / 1000,
+            self._state,
+            self._lock,
+            self._flush,
+            connection.io,
+            attributes["raybroker.producer.linger_ms"] / 1000,
             transacted=transactions is not None,
-        )  # fmt: skip
+        )
         self._large = LargeSends(
-            destination, self._state, self._lock, self._room, connection.tasks, self._flush, self._losses.give_up,
+            destination,
+            self._state,
+            self._lock,
+            self._room,
+            connection.tasks,
+            self._flush,
+            self._losses.give_up,
             transactions=transactions,
-        )  # fmt: skip
+        )
         self._scheduled = False
         self._everything = False
         """The open block is to leave too, and not only those that are full."""
@@ -184,9 +205,15 @@ class ProducerCore(Endpoint):
                 yield end - start, self.put_block(kinds[start:end], data[start:end], shared, part, held=held)
 
     def put_block(
-        self, kinds: bytes, bodies: list[bytes], shared: Shared, own: Own, now_ms: int | None = None, *,
+        self,
+        kinds: bytes,
+        bodies: list[bytes],
+        shared: Shared,
+        own: Own,
+        now_ms: int | None = None,
+        *,
         held: bool = False,
-    ) -> Future[str]:  # fmt: skip
+    ) -> Future[str]:
         """Accept encoded bodies as one block; ``now_ms``: when they were packed, None for now; ``held``: nobody waits
         for it while nothing can leave."""
         done: Future[str] = Future() if self._transactions is None else NOTHING_TO_WAIT_FOR
@@ -212,8 +239,10 @@ class ProducerCore(Endpoint):
             log.warning(
                 "dedup_id of messages to %s does nothing: the destination has duplicateWindowMs=0; set it with"
                 " raybroker update dst -t %s -n %s -o duplicateWindowMs=60000",
-                self.name, self.destination.kind[0], self.name,
-            )  # fmt: skip
+                self.name,
+                self.destination.kind[0],
+                self.name,
+            )
 
     def room_future(self) -> Future[None]:
         """Done when there may be room again."""
@@ -413,11 +442,15 @@ class ProducerCore(Endpoint):
         with self._lock:
             self._room.gate("open")
         args = {
-            "handle": handle, "name": self.name, "type": self.destination.kind, "producer": self._state.producer,
-            "generation": self._generation, "obeys": self._obeys,
+            "handle": handle,
+            "name": self.name,
+            "type": self.destination.kind,
+            "producer": self._state.producer,
+            "generation": self._generation,
+            "obeys": self._obeys,
             "answers": self.one_way is not None,
             "send_timeout_ms": self._connection.attributes["SendTimeout"],
-        }  # fmt: skip
+        }
         try:
             answer = await channel.call("open_producer", args, self._opened)
             self._window_of_ids = bool(answer.get("dedup"))
@@ -446,8 +479,9 @@ class ProducerCore(Endpoint):
             self._room.signal(armed=armed)
             now = self._room.limit
         if now is not None and before is None:
-            log.info("%s is over a threshold: this producer sends at most %g messages a second, then fewer",
-                     self.name, now)  # fmt: skip
+            log.info(
+                "%s is over a threshold: this producer sends at most %g messages a second, then fewer", self.name, now
+            )
 
     def on_frame(self, frame: wire.Frame) -> None:
         if isinstance(frame, wire.Sent | wire.Refused):

@@ -53,9 +53,27 @@ class Batch:
     """
 
     __slots__ = (
-        "_mixed", "bodies", "count", "data", "deliver_at", "expires", "first_seq", "floor", "headers", "held",
-        "indexes", "kinds", "large", "priorities", "shared", "size", "timed", "timed_ns", "timestamp_ms", "waiters",
-    )  # fmt: skip
+        "_mixed",
+        "bodies",
+        "count",
+        "data",
+        "deliver_at",
+        "expires",
+        "first_seq",
+        "floor",
+        "headers",
+        "held",
+        "indexes",
+        "kinds",
+        "large",
+        "priorities",
+        "shared",
+        "size",
+        "timed",
+        "timed_ns",
+        "timestamp_ms",
+        "waiters",
+    )
 
     def __init__(self, first_seq: int, shared: Shared, timestamp_ms: int) -> None:
         self.first_seq = self.floor = first_seq
@@ -182,9 +200,19 @@ class ProducerState:
     """
 
     __slots__ = (
-        "_broker", "_written", "answered", "credit", "held_bytes", "next_seq", "open", "producer", "ready",
-        "unsettled", "unsettled_bytes", "unsettled_messages",
-    )  # fmt: skip
+        "_broker",
+        "_written",
+        "answered",
+        "credit",
+        "held_bytes",
+        "next_seq",
+        "open",
+        "producer",
+        "ready",
+        "unsettled",
+        "unsettled_bytes",
+        "unsettled_messages",
+    )
 
     def __init__(self, producer: int) -> None:
         self.producer = producer
@@ -211,9 +239,15 @@ class ProducerState:
         """Where the last connection led."""
 
     def add(
-        self, kind: int, body: bytes, header: bytes, shared: Shared, now_ms: int, waiter: Future[str] | None,
+        self,
+        kind: int,
+        body: bytes,
+        header: bytes,
+        shared: Shared,
+        now_ms: int,
+        waiter: Future[str] | None,
         since_ns: int = 0,
-    ) -> int:  # fmt: skip
+    ) -> int:
         """Accept one message; returns its sequence number. ``since_ns``: ``waiter`` waits from then (:meth:`late`)."""
         size = len(body) + len(header) + MESSAGE_OVERHEAD_BYTES
         batch, seq = self.open, self.next_seq

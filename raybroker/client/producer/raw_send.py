@@ -44,9 +44,7 @@ def put_messages(
             pairs = [squeezed(kind, body, threshold_bytes) for kind, body in zip(kinds, bodies, strict=True)]
             kinds, bodies = bytes([kind for kind, _ in pairs]), [body for _, body in pairs]
         for start, end in by_bytes(bodies):
-            done.append(
-                member.put_block(kinds[start:end], bodies[start:end], shared, own.part(start, end), now_ms)
-            )  # fmt: skip
+            done.append(member.put_block(kinds[start:end], bodies[start:end], shared, own.part(start, end), now_ms))
     return done
 
 

@@ -68,17 +68,29 @@ def scheduled(
     if header:
         kind, data, header = compressed(kind, data, header)
     block = encode_block(
-        [data], producer=0, first_seq=1, timestamp_ms=SystemClock().now_ms() if shared.stamped else 0,
-        persistent=shared.persistent, kinds=kind, headers=[header] if header else None, priority=shared.priority,
-    )  # fmt: skip
+        [data],
+        producer=0,
+        first_seq=1,
+        timestamp_ms=SystemClock().now_ms() if shared.stamped else 0,
+        persistent=shared.persistent,
+        kinds=kind,
+        headers=[header] if header else None,
+        priority=shared.priority,
+    )
     if len(block) > SCHEDULED_BYTES_MAX:
         raise MessageTooLargeError(
             f"a message of {len(block)} bytes; that of a schedule has at most {SCHEDULED_BYTES_MAX}: send where it is"
         )
     args = {
-        "id": token(ID_BYTES).hex(), "message": block, "schedule": plan.schedule, "timezone": plan.timezone,
-        "repeat": plan.repeat, "catch_up": plan.catch_up, "ttl_ms": shared.ttl_ms, "delay_ms": shared.delay_ms,
-    }  # fmt: skip
+        "id": token(ID_BYTES).hex(),
+        "message": block,
+        "schedule": plan.schedule,
+        "timezone": plan.timezone,
+        "repeat": plan.repeat,
+        "catch_up": plan.catch_up,
+        "ttl_ms": shared.ttl_ms,
+        "delay_ms": shared.delay_ms,
+    }
     return _asked(core, shared.unit, args, timeout_s)
 
 

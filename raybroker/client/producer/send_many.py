@@ -176,8 +176,12 @@ def many_options(
     if persistent is not None:
         check_arguments(persistent=persistent)
         shared = shared._replace(persistent=persistent)
-    for name, column in (("properties", properties), ("priority", priority), ("ttl_ms", ttl_ms),
-                         ("unit_of_order", unit_of_order)):  # fmt: skip
+    for name, column in (
+        ("properties", properties),
+        ("priority", priority),
+        ("ttl_ms", ttl_ms),
+        ("unit_of_order", unit_of_order),
+    ):
         _check_column(name, column)
     if isinstance(priority, int):
         shared, priority = shared._replace(priority=check_priority(priority)), None

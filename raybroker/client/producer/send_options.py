@@ -53,9 +53,12 @@ def producer_shared(
     ``session``: the name of its session, for a unit of order of the session's own.
     """
     check_arguments(
-        persistent=persistent, priority=priority, ttl_ms=ttl_ms, delivery_delay_ms=delivery_delay_ms,
+        persistent=persistent,
+        priority=priority,
+        ttl_ms=ttl_ms,
+        delivery_delay_ms=delivery_delay_ms,
         unit_of_order=unit_of_order,
-    )  # fmt: skip
+    )
     if persistent is None:
         persistent = attributes["defaultDeliveryMode"] == "Persistent"
     return Shared(
@@ -127,26 +130,50 @@ class CommonOptions:
         """Replaced as a whole, since several threads may send."""
 
     def find(
-        self, shared: Shared, properties: Mapping[str, Any] | None, correlation_id: str | None, reply_to: Any,
-        type_: str | None, priority: int | None, ttl_ms: int | None, delivery_delay_ms: int | None,
-        unit_of_order: str | None, persistent: bool | None, dedup_id: str | None,
-    ) -> Options:  # fmt: skip
+        self,
+        shared: Shared,
+        properties: Mapping[str, Any] | None,
+        correlation_id: str | None,
+        reply_to: Any,
+        type_: str | None,
+        priority: int | None,
+        ttl_ms: int | None,
+        delivery_delay_ms: int | None,
+        unit_of_order: str | None,
+        persistent: bool | None,
+        dedup_id: str | None,
+    ) -> Options:
         """As :func:`send_options`; in any thread."""
         if (
-            properties is not None or correlation_id is not None or reply_to is not None or type_ is not None
+            properties is not None
+            or correlation_id is not None
+            or reply_to is not None
+            or type_ is not None
             or dedup_id is not None
-        ):  # fmt: skip
+        ):
             return send_options(
-                shared, properties, correlation_id, reply_to, type_, priority, ttl_ms, delivery_delay_ms, unit_of_order,
-                persistent, dedup_id,
-            )  # fmt: skip
+                shared,
+                properties,
+                correlation_id,
+                reply_to,
+                type_,
+                priority,
+                ttl_ms,
+                delivery_delay_ms,
+                unit_of_order,
+                persistent,
+                dedup_id,
+            )
         found = self._found
         if found is None or found[0] is not shared:
             found = self._found = shared, _parsed(shared, None, None, None, None, None), {}
         if (
-            priority is None and ttl_ms is None and delivery_delay_ms is None and unit_of_order is None
+            priority is None
+            and ttl_ms is None
+            and delivery_delay_ms is None
+            and unit_of_order is None
             and persistent is None
-        ):  # fmt: skip
+        ):
             return found[1]
         given = (priority, ttl_ms, delivery_delay_ms, unit_of_order, persistent)
         key = (*given, *map(type, given))  # True is equal to 1.
@@ -164,7 +191,11 @@ class CommonOptions:
 
 
 def _parsed(
-    shared: Shared, priority: int | None, ttl_ms: int | None, delivery_delay_ms: int | None, unit: str | None,
+    shared: Shared,
+    priority: int | None,
+    ttl_ms: int | None,
+    delivery_delay_ms: int | None,
+    unit: str | None,
     persistent: bool | None,
-) -> Options:  # fmt: skip
+) -> Options:
     return send_options(shared, None, None, None, None, priority, ttl_ms, delivery_delay_ms, unit, persistent)

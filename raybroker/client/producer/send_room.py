@@ -47,16 +47,43 @@ class SendRoom:
     """
 
     __slots__ = (
-        "_changed", "_empty_futures", "_final", "_futures", "_held", "_in_line", "_later",
-        "_monotonic_ns", "_name", "_rate", "_rates", "_state", "_timed", "_timeout_ms", "_turns", "_under_way",
-        "_waiting", "bytes_max", "easy_bytes", "ending", "has_waiters", "slow", "stopped",
-    )  # fmt: skip
+        "_changed",
+        "_empty_futures",
+        "_final",
+        "_futures",
+        "_held",
+        "_in_line",
+        "_later",
+        "_monotonic_ns",
+        "_name",
+        "_rate",
+        "_rates",
+        "_state",
+        "_timed",
+        "_timeout_ms",
+        "_turns",
+        "_under_way",
+        "_waiting",
+        "bytes_max",
+        "easy_bytes",
+        "ending",
+        "has_waiters",
+        "slow",
+        "stopped",
+    )
 
     def __init__(
-        self, held: Held, lock: threading.Lock, name: str, attributes: Attributes, monotonic_ns: Callable[[], int], *,
-        under_way: Callable[[], bool] | None = None, rates: FlowRates | None = None,
+        self,
+        held: Held,
+        lock: threading.Lock,
+        name: str,
+        attributes: Attributes,
+        monotonic_ns: Callable[[], int],
+        *,
+        under_way: Callable[[], bool] | None = None,
+        rates: FlowRates | None = None,
         later: Callable[[float], None] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.bytes_max: int = attributes["raybroker.producer.buffer_bytes"]
         self.easy_bytes = self.bytes_max
         """While less is held, and there is no credit and nothing stops it, a message needs no :meth:`enter`; 0 while

@@ -42,9 +42,11 @@ def unheard(batch: Batch, rows: Sequence[Row]) -> list[Row]:
     awaited = set(batch.indexes)
     return [
         (index, index + 1, code, text)
-        for start, end, code, text in rows if code != DUPLICATE
-        for index in range(start, end) if index not in awaited
-    ]  # fmt: skip
+        for start, end, code, text in rows
+        if code != DUPLICATE
+        for index in range(start, end)
+        if index not in awaited
+    ]
 
 
 def duplicates_in(rows: Sequence[Row]) -> int:

@@ -42,9 +42,14 @@ class PatternProducer(ProducerOwner[ProducerCore]):
     """What a face does with a ProducerCore: every match gets a copy; with no match there is nobody to send to."""
 
     def __init__(
-        self, connection: PatternConnection, pattern: Destination, shared: Shared, *, encode: Encode,
+        self,
+        connection: PatternConnection,
+        pattern: Destination,
+        shared: Shared,
+        *,
+        encode: Encode,
         session: ProducerSession | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.destination = pattern
         self.name = pattern.name
         self.shared = shared
@@ -55,9 +60,7 @@ class PatternProducer(ProducerOwner[ProducerCore]):
         self._members: dict[Key, ProducerCore] = {}
         self.one_way = one_way_sends(connection.attributes, pattern.kind, transacted=self.transacted)
         """As ProducerCore; one for all members."""
-        self._topics = BrokerMembers(
-            connection.directory, connection.tasks, pattern, "", self._members, self._join
-        )  # fmt: skip
+        self._topics = BrokerMembers(connection.directory, connection.tasks, pattern, "", self._members, self._join)
         self._identity = int.from_bytes(token(8), "little")
         self._unsent = 0
 
@@ -140,9 +143,7 @@ class PatternProducer(ProducerOwner[ProducerCore]):
             yield rows[0][0], whole
 
     def room_future(self) -> Future[None]:
-        return next(
-            (member.room_future() for member in list(self._members.values()) if not member.has_room()), _done()
-        )  # fmt: skip
+        return next((member.room_future() for member in list(self._members.values()) if not member.has_room()), _done())
 
     @property
     def waits_for_rate(self) -> bool:

@@ -62,9 +62,14 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
     """What a face does with a ProducerCore, over one to each broker that is needed."""
 
     def __init__(
-        self, connection: BalanceConnection, destination: Destination, shared: Shared, *, encode: Encode,
+        self,
+        connection: BalanceConnection,
+        destination: Destination,
+        shared: Shared,
+        *,
+        encode: Encode,
         session: ProducerSession,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.destination = destination
         self.name = destination.name
         self.shared = shared
@@ -211,9 +216,15 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
 
     async def _open(self, broker: str, *, create: bool, bound: bool = False) -> ProducerCore:
         member = await open_producer(
-            self._connection, self.destination, self.shared, encode=self._encode, session=self._session,
-            create=create, broker=broker, bound=bound,
-        )  # fmt: skip
+            self._connection,
+            self.destination,
+            self.shared,
+            encode=self._encode,
+            session=self._session,
+            create=create,
+            broker=broker,
+            bound=bound,
+        )
         if self.one_way is not None:
             member.one_way = self.one_way
         transactions = self._session.transactions

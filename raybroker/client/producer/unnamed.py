@@ -35,10 +35,14 @@ class UnnamedProducer:
     destination = None
 
     def __init__(
-        self, connection: BalanceConnection, shared: Shared,
+        self,
+        connection: BalanceConnection,
+        shared: Shared,
         opener: Callable[[Destination, Shared], Coroutine[Any, Any, AnyProducer]],
-        let_go: Callable[[AnyProducer], Coroutine[Any, Any, None]], *, transacted: bool,
-    ) -> None:  # fmt: skip
+        let_go: Callable[[AnyProducer], Coroutine[Any, Any, None]],
+        *,
+        transacted: bool,
+    ) -> None:
         self.shared = shared
         self.closed = False
         self.transacted = transacted

@@ -98,8 +98,10 @@ class Validator:
                 return ""
         except self._etree.LxmlError as error:  # The library does not validate what was not read.
             entity = next(root.iter(self._etree.Entity), None)
-            return f"it refers to the entity {entity.text:.80}, and entities are not read" if entity is not None else (
-                f"it cannot be validated: {error}"
+            return (
+                f"it refers to the entity {entity.text:.80}, and entities are not read"
+                if entity is not None
+                else (f"it cannot be validated: {error}")
             )
         first = rules.error_log[0]
         return f"line {first.line}: {first.message}"

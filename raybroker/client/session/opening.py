@@ -65,9 +65,17 @@ def consumer(
     attributes, client_id = core.connection.attributes, core.connection.client_id
     wanted = shared_by_policy(attributes[SHARING], client_id, found, wanted, selector, no_local=no_local)
     options = consumer_options(
-        attributes, selector, prefetch, threshold, no_local, serializer, ack_timeout_ms, wanted, recalls=recalls,
+        attributes,
+        selector,
+        prefetch,
+        threshold,
+        no_local,
+        serializer,
+        ack_timeout_ms,
+        wanted,
+        recalls=recalls,
         buffer_bytes=buffer_bytes,
-    )  # fmt: skip
+    )
     return open_consumer(core, found, options)
 
 
@@ -115,9 +123,7 @@ async def _unnamed(core: SessionCore, shared: Shared, *, encode: Encode) -> Unna
     return UnnamedProducer(core.connection, shared, opener, let_go, transacted=core.transactions is not None)
 
 
-async def _open_producer(
-    core: SessionCore, found: Destination, shared: Shared, *, encode: Encode
-) -> AnyProducer:
+async def _open_producer(core: SessionCore, found: Destination, shared: Shared, *, encode: Encode) -> AnyProducer:
     connection = core.connection
     if found.is_pattern:
         pattern = PatternProducer(connection, found, shared, encode=encode, session=core)

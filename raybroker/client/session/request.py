@@ -43,9 +43,17 @@ SPENT_QUEUES_MAX: Final = 8
 PRODUCERS_MAX: Final = 32
 """Destinations of requests whose producers stay open; one more closes the one that is open for the longest time."""
 REPLY_OPTIONS: Final = (
-    "properties", "correlation_id", "reply_to", "type", "priority", "ttl_ms", "delivery_delay_ms", "unit_of_order",
-    "persistent", "dedup_id",
-)  # fmt: skip
+    "properties",
+    "correlation_id",
+    "reply_to",
+    "type",
+    "priority",
+    "ttl_ms",
+    "delivery_delay_ms",
+    "unit_of_order",
+    "persistent",
+    "dedup_id",
+)
 
 Encode = Callable[[Destination, str], tuple[bytes, Shared]]
 """(where to answer, correlation id) → (headers, shared attributes) of a request."""
@@ -60,9 +68,17 @@ def options_of_request(session: SessionCore, options: dict[str, Any]) -> Encode:
 
     def encode(back: Destination, correlation_id: str) -> tuple[bytes, Shared]:
         return send_options(
-            common, get("properties"), correlation_id, back, get("type"), get("priority"), get("ttl_ms"),
-            get("delivery_delay_ms"), None, get("persistent"),
-        )  # fmt: skip
+            common,
+            get("properties"),
+            correlation_id,
+            back,
+            get("type"),
+            get("priority"),
+            get("ttl_ms"),
+            get("delivery_delay_ms"),
+            None,
+            get("persistent"),
+        )
 
     encode(Queue("answers"), "")
     return encode
@@ -109,9 +125,7 @@ class AnswerQueue(MemberOwner):
 class Requests:
     """The requests of one session; lives on the IO loop. ``reply``: how the session replies to a message."""
 
-    def __init__(
-        self, connection: ConnectionCore, finish: Callable[[Confirmations], Any], reply: Reply
-    ) -> None:
+    def __init__(self, connection: ConnectionCore, finish: Callable[[Confirmations], Any], reply: Reply) -> None:
         self._connection = connection
         self._session = SessionCore(connection, "none", finish, reply=reply)
         self._session.hear(self._wake)
@@ -231,9 +245,7 @@ def weakly(reply: Reply) -> Reply:
     return call
 
 
-def request_timed_out(
-    destination: Destination, timeout_s: float | None, strangers: int = 0
-) -> RequestTimeoutError:
+def request_timed_out(destination: Destination, timeout_s: float | None, strangers: int = 0) -> RequestTimeoutError:
     """``strangers``: messages that came meanwhile and answered nothing."""
     text = f"no answer from {destination.text} within {timeout_s} s"
     if strangers:

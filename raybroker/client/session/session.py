@@ -1,12 +1,12 @@
 """The session behind every face: one acknowledgement mode, and the consumers that share it.
 
-    auto        what was received is acknowledged, and confirmed, when the application comes back for more, closes, or
-                its listener returns: after a failure at most the last message (or ``receive_many``) comes again;
-                with an ``ack_window`` of N messages up to N are confirmed later, and may come again
-    client      the application acknowledges: all, this one, or up to this one
-    dups_ok     acknowledged without confirmation every DUPS_OK_MESSAGES messages or DUPS_OK_S seconds
-    none        the broker counts a message as acknowledged when it hands it to the connection
-    transacted  acknowledged by commit(), together with what was sent (``transaction.py``)
+auto        what was received is acknowledged, and confirmed, when the application comes back for more, closes, or
+            its listener returns: after a failure at most the last message (or ``receive_many``) comes again;
+            with an ``ack_window`` of N messages up to N are confirmed later, and may come again
+client      the application acknowledges: all, this one, or up to this one
+dups_ok     acknowledged without confirmation every DUPS_OK_MESSAGES messages or DUPS_OK_S seconds
+none        the broker counts a message as acknowledged when it hands it to the connection
+transacted  acknowledged by commit(), together with what was sent (``transaction.py``)
 """
 
 from __future__ import annotations
@@ -105,11 +105,17 @@ class SessionCore:
     """
 
     def __init__(
-        self, connection: ConnectionCore, mode: str, finish: Callable[[Confirmations], Any], *,
+        self,
+        connection: ConnectionCore,
+        mode: str,
+        finish: Callable[[Confirmations], Any],
+        *,
         redelivery_delay_ms: int | None = None,
         transactions: Callable[[SessionCore], SessionTransactions] = SessionTransactions,
-        reply: Reply = no_reply, window: AcknowledgementWindow | None = None, tells_in_hand: bool = False,
-    ) -> None:  # fmt: skip
+        reply: Reply = no_reply,
+        window: AcknowledgementWindow | None = None,
+        tells_in_hand: bool = False,
+    ) -> None:
         self.connection = connection
         self.owner = f"{connection.identity}.{token(OWNER_BYTES).hex()}"
         """Names the session to all hosts: a unit of order is with one session at a time."""
@@ -396,7 +402,7 @@ class SessionCore:
         self.require_open()
         if self.mode != "client" and not (self.mode == "auto" and self.in_hand is not None):
             raise IllegalStateError(
-                f"{outcome}() is for sessions with ack=\"client\" and for listeners of \"auto\" sessions;"
+                f'{outcome}() is for sessions with ack="client" and for listeners of "auto" sessions;'
                 f" this one is {self.mode!r}"
             )
         if delay_ms is None or delay_ms < 0:

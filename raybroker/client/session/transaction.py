@@ -284,9 +284,12 @@ class SessionTransactions:
         if others:
             voted = await self._prepare(transaction, others, host_key(coordinator), acks)
         args = {
-            "txn": transaction.numbers[coordinator], "key": transaction.key, "acks": acks.get(coordinator, []),
-            "shared": bool(voted) or self.vouches, "delay_ms": self._session.redelivery_delay_ms,
-        }  # fmt: skip
+            "txn": transaction.numbers[coordinator],
+            "key": transaction.key,
+            "acks": acks.get(coordinator, []),
+            "shared": bool(voted) or self.vouches,
+            "delay_ms": self._session.redelivery_delay_ms,
+        }
         try:
             await self.answered(transaction, coordinator, "txn_commit", args)
         except UNKNOWN:
@@ -304,14 +307,20 @@ class SessionTransactions:
         """First phase: returns those that wait for the decision; raises TransactionRolledBackError."""
         answers = await asyncio.gather(
             *(
-                channel.call("txn_prepare", {
-                    "txn": transaction.numbers[channel], "key": transaction.key, "acks": acks.get(channel, []),
-                    "coordinator": coordinator, "delay_ms": self._session.redelivery_delay_ms,
-                })
+                channel.call(
+                    "txn_prepare",
+                    {
+                        "txn": transaction.numbers[channel],
+                        "key": transaction.key,
+                        "acks": acks.get(channel, []),
+                        "coordinator": coordinator,
+                        "delay_ms": self._session.redelivery_delay_ms,
+                    },
+                )
                 for channel in channels
             ),
             return_exceptions=True,
-        )  # fmt: skip
+        )
         wait = [c for c, a in zip(channels, answers, strict=True) if isinstance(a, dict) and a["vote"] == "commit"]
         faults = [answer for answer in answers if isinstance(answer, BaseException)]
         if faults:
@@ -393,8 +402,11 @@ class SessionTransactions:
         for channel, received in rows.items():
             if received != self._reported.get(channel):
                 self._reported[channel] = received
-                args = {"txn": transaction.numbers[channel], "received": received,
-                        "delay_ms": self._session.redelivery_delay_ms}  # fmt: skip
+                args = {
+                    "txn": transaction.numbers[channel],
+                    "received": received,
+                    "delay_ms": self._session.redelivery_delay_ms,
+                }
                 self._session.connection.tasks.spawn(_ignored(channel.call("txn_received", args)))
         return bool(rows)
 

@@ -171,9 +171,7 @@ class XaTransactions(SessionTransactions):
         elif flags in (TMJOIN, TMRESUME):
             branch = self._found(xid, "start", IDLE if flags == TMJOIN else SUSPENDED)
         else:
-            raise XAStateError(
-                f"start({xid}): flags {flags:#x}; they are TMNOFLAGS, TMJOIN or TMRESUME", XAER_INVAL
-            )
+            raise XAStateError(f"start({xid}): flags {flags:#x}; they are TMNOFLAGS, TMJOIN or TMRESUME", XAER_INVAL)
         branch.state = ACTIVE
         self.current = branch
         self._session.unsettled = 0
@@ -218,10 +216,12 @@ class XaTransactions(SessionTransactions):
             acks = self.take_acks(branch)
             await self._begun(branch)
             args = {"failed": flags == TMFAIL, "delay_ms": self._session.redelivery_delay_ms}
-            await asyncio.gather(*(
-                channel.call("txn_stage", {**args, "txn": number, "acks": acks.get(channel, [])})
-                for channel, number in branch.numbers.items()
-            ))  # fmt: skip
+            await asyncio.gather(
+                *(
+                    channel.call("txn_stage", {**args, "txn": number, "acks": acks.get(channel, [])})
+                    for channel, number in branch.numbers.items()
+                )
+            )
         except BrokerError as error:
             branch.lost = branch.lost or str(error)
         branch.numbers.clear()
@@ -251,9 +251,7 @@ class XaTransactions(SessionTransactions):
         """Raise XAER_DUPID when a host of the cluster has the branch already; it is another connection's."""
         states = await self._session.connection.directory.branch_states(xid.pack())
         if states:
-            raise XAStateError(
-                f"start({xid}): there is a branch of that XID already, which is {states[0]}", XAER_DUPID
-            )
+            raise XAStateError(f"start({xid}): there is a branch of that XID already, which is {states[0]}", XAER_DUPID)
 
     # ---- the manager's part ------------------------------------------------------------------------------------------
 
@@ -272,8 +270,7 @@ class XaTransactions(SessionTransactions):
         return XA_OK
 
     async def _committable(self, xid: Xid, call: str) -> Branch:
-        """The branch, which is IDLE; raises XARolledBackError for one that could only be rolled back, and was by that.
-        """
+        """The branch, which is IDLE; one that could only be rolled back raises XARolledBackError, and was by that."""
         branch = self._found(xid, call, IDLE)
         if reason := branch.doomed:
             await self._forget(branch)

@@ -42,9 +42,15 @@ class Admission:
     """Of one destination. ``slow``: producers were told to wait, since the destination is full."""
 
     def __init__(
-        self, name: str, step: Step, policy: Policy, block_index: BlockIndex, counters: Counters, works: UnitsOfWork,
+        self,
+        name: str,
+        step: Step,
+        policy: Policy,
+        block_index: BlockIndex,
+        counters: Counters,
+        works: UnitsOfWork,
         queues: Mapping[int, DeliveryQueue],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._name = name
         self._step = step
         self._policy = policy

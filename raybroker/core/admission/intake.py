@@ -131,7 +131,7 @@ def _accept(home: Taking, command: cmd.Send, mask: int, out: Outcome) -> None:
 
 def _hold(
     home: Taking, command: cmd.Send, block: BlockEntry, mask: int, claims: dict[int, int], out: Outcome, came: int
-) -> None:  # fmt: skip
+) -> None:
     """Whether a delivery queue is owed any of it; a topic without subscribers holds nothing."""
     owed = 0
     for chosen in claims.values():
@@ -158,9 +158,17 @@ def _stage(home: Taking, command: cmd.Send, block: BlockEntry, mask: int, out: O
         _settle_rest(home, ordinal, block, mask)
         home.block_index.note_peak()
     staged = StagedBlock(
-        ordinal, mask, command.producer, command.first_seq, command.content, command.origin, command.persistent,
-        command.attachment, command.dedup_ids, command.moved,
-    )  # fmt: skip
+        ordinal,
+        mask,
+        command.producer,
+        command.first_seq,
+        command.content,
+        command.origin,
+        command.persistent,
+        command.attachment,
+        command.dedup_ids,
+        command.moved,
+    )
     stage(home.staged, command.txn).blocks.append(staged)
     if block.ordered:  # Whoever is to get it keeps its place in its units from now on.
         for number, chosen in home.claims(mask, command.content, command.origin).items():
@@ -200,10 +208,20 @@ def store(
         data = records.encode_plain_meta(count, producer, first_seq, sizes)
     else:
         meta = records.BlockMeta(
-            count, producer, first_seq, sizes, columns.priority, columns.priorities, columns.expires,
-            columns.deliver_at, txn, None if home.kind == "queue" else rows, columns.units,
-            columns.works and columns.works.later(home.current.ahead_ms), came,
-        )  # fmt: skip
+            count,
+            producer,
+            first_seq,
+            sizes,
+            columns.priority,
+            columns.priorities,
+            columns.expires,
+            columns.deliver_at,
+            txn,
+            None if home.kind == "queue" else rows,
+            columns.units,
+            columns.works and columns.works.later(home.current.ahead_ms),
+            came,
+        )
         data = records.encode_block_meta(meta)
     home.current.out.records.append(Entry(BLOCK, home.current.destination, ordinal, data))
 

@@ -60,15 +60,24 @@ def limits_of(attributes: DestinationAttributes, host_bytes_max: int) -> Limits:
     if removing and total >= 0 and not 0 <= most <= total:
         most, source = total, "maxTotalMsgBytes"
     return Limits(
-        count if rejecting or (removing and count == 0) else -1, total if rejecting else -1, most, source,
+        count if rejecting or (removing and count == 0) else -1,
+        total if rejecting else -1,
+        most,
+        source,
         attributes.maximumMessageSize,
-    )  # fmt: skip
+    )
 
 
 def admit(
-    name: str, limits: Limits, held_messages: int, held_bytes: int, sizes: Sequence[int], offered: Ranges,
-    pool: PoolShare | None = None, before: tuple[int, int] = (0, 0),
-) -> tuple[Ranges, list[Refused]]:  # fmt: skip
+    name: str,
+    limits: Limits,
+    held_messages: int,
+    held_bytes: int,
+    sizes: Sequence[int],
+    offered: Ranges,
+    pool: PoolShare | None = None,
+    before: tuple[int, int] = (0, 0),
+) -> tuple[Ranges, list[Refused]]:
     """Split the offered messages (ranges of indexes into ``sizes``) into those admitted and those refused.
 
     ``pool``: they need room there too, beside so many messages and bytes of their block ``before``.

@@ -87,10 +87,27 @@ class PoolShare:
     """
 
     __slots__ = (
-        "_asked_ms", "_low_bytes", "_low_messages", "_new", "_next_ask_ms", "_owed", "_owed_until_ms", "_short_ms",
-        "_waiting_bytes", "_wanted", "alone", "asking", "lease", "limits", "name", "refused", "used_bytes",
-        "used_messages", "version", "waiting",
-    )  # fmt: skip
+        "_asked_ms",
+        "_low_bytes",
+        "_low_messages",
+        "_new",
+        "_next_ask_ms",
+        "_owed",
+        "_owed_until_ms",
+        "_short_ms",
+        "_waiting_bytes",
+        "_wanted",
+        "alone",
+        "asking",
+        "lease",
+        "limits",
+        "name",
+        "refused",
+        "used_bytes",
+        "used_messages",
+        "version",
+        "waiting",
+    )
 
     def __init__(self, name: str, limits: PoolLimits, *, alone: bool, version: int = 0) -> None:
         self.name = name

@@ -61,7 +61,7 @@ class BlockEntry:
         "stored",
         "told_dead",
         "transacted",
-    )  # fmt: skip
+    )
 
     def __init__(
         self, count: int, sizes: Sizes, persistent: bool, columns: Columns = PLAIN, *, stored: bool | None = None
@@ -85,10 +85,16 @@ class BlockEntry:
         """Whether it is one message of which nothing has happened, with no more than a size, a priority and an end."""
         _, priorities, _, deliver_at, units, works = self.columns
         return (
-            self.count == 1 and self.left == 1 and self.claims == 1 and isinstance(self.sizes, int)
+            self.count == 1
+            and self.left == 1
+            and self.claims == 1
+            and isinstance(self.sizes, int)
             and not (self.transacted or self.told_dead)
-            and priorities is None and deliver_at is None and units is None and works is None
-        )  # fmt: skip
+            and priorities is None
+            and deliver_at is None
+            and units is None
+            and works is None
+        )
 
     def bytes_of(self, mask: int) -> int:
         """Body bytes of some of its messages."""

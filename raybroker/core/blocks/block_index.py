@@ -19,9 +19,16 @@ class BlockIndex:
     """All held blocks of a destination by ordinal, with the totals that limits and administrators ask for."""
 
     __slots__ = (
-        "_in_page", "bytes_held", "dead", "dead_bytes", "held", "messages", "next_ordinal", "peak_bytes",
+        "_in_page",
+        "bytes_held",
+        "dead",
+        "dead_bytes",
+        "held",
+        "messages",
+        "next_ordinal",
+        "peak_bytes",
         "peak_messages",
-    )  # fmt: skip
+    )
 
     def __init__(self) -> None:
         self.held = HeldBlocks()

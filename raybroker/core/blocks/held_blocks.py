@@ -43,9 +43,15 @@ class Page:
     __slots__ = ("expires", "live", "persistent", "priorities", "sizes", "stored")
 
     def __init__(
-        self, live: int, sizes: int | array[int], priorities: int | bytes, expires: array[int] | None = None,
-        *, persistent: bool = True, stored: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        live: int,
+        sizes: int | array[int],
+        priorities: int | bytes,
+        expires: array[int] | None = None,
+        *,
+        persistent: bool = True,
+        stored: bool = True,
+    ) -> None:
         self.live = live
         self.sizes = sizes
         self.priorities = priorities
@@ -70,8 +76,9 @@ class Page:
             size if all(sizes[at] == size for at in places) else sizes,
             priority if all(priorities[at] == priority for at in places) else bytes(priorities),
             expires if any(expires) else None,
-            persistent=first.persistent, stored=first.stored,
-        )  # fmt: skip
+            persistent=first.persistent,
+            stored=first.stored,
+        )
 
     def entry(self, at: int) -> BlockEntry:
         """The block at a place of the page."""

@@ -278,9 +278,10 @@ class Backlog:
     def _for(self, selector: int) -> list[Bucket]:
         """The buckets with the highest priority that there is for a consumer with that selector."""
         for_him = [
-            s for s in self.buckets.values()
+            s
+            for s in self.buckets.values()
             if selector == ANY or (s.signature != UNSORTED and s.signature >> selector & 1)
-        ]  # fmt: skip
+        ]
         if len(for_him) < 2:
             return for_him
         highest = max(s.priority for s in for_him)

@@ -47,10 +47,19 @@ def _consumer(home: Serving, attachment: int) -> tuple[DeliveryQueue, Consumer] 
 def attach_consumer(home: Serving, command: cmd.AttachConsumer, out: Outcome) -> None:
     queue = home.queue_for(command)
     consumer = Consumer(
-        command.attachment, command.flow, limit=command.limit, no_ack=command.no_ack, held=command.held,
-        lease_ms=command.lease_ms, drain=command.drain, owner=command.owner, remote=command.remote,
-        recalls=command.recalls, shares=command.shares, buffer_bytes=command.buffer_bytes,
-    )  # fmt: skip
+        command.attachment,
+        command.flow,
+        limit=command.limit,
+        no_ack=command.no_ack,
+        held=command.held,
+        lease_ms=command.lease_ms,
+        drain=command.drain,
+        owner=command.owner,
+        remote=command.remote,
+        recalls=command.recalls,
+        shares=command.shares,
+        buffer_bytes=command.buffer_bytes,
+    )
     is_queue = queue.subscription is None
     queue.consumers.attach(
         consumer,

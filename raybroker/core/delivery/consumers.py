@@ -75,10 +75,34 @@ class Consumer:
     """
 
     __slots__ = (
-        "active", "armed", "attachment", "begun", "bytes", "flow", "have", "held", "in_order", "kept", "lease_ms",
-        "limit", "most", "next_tag", "no_ack", "owner", "queued", "recall", "recalls", "remote", "selector", "sent",
-        "serving", "shares", "stalled", "unsettled", "window",
-    )  # fmt: skip
+        "active",
+        "armed",
+        "attachment",
+        "begun",
+        "bytes",
+        "flow",
+        "have",
+        "held",
+        "in_order",
+        "kept",
+        "lease_ms",
+        "limit",
+        "most",
+        "next_tag",
+        "no_ack",
+        "owner",
+        "queued",
+        "recall",
+        "recalls",
+        "remote",
+        "selector",
+        "sent",
+        "serving",
+        "shares",
+        "stalled",
+        "unsettled",
+        "window",
+    )
 
     def __init__(
         self,
@@ -256,8 +280,16 @@ class Consumers:
     """All consumers in order of registration, and the active ones with room in order of service."""
 
     __slots__ = (
-        "by_attachment", "draining", "idle", "look_ms", "passed_over", "passed_until_ms", "recalling", "rich", "turn",
-    )  # fmt: skip
+        "by_attachment",
+        "draining",
+        "idle",
+        "look_ms",
+        "passed_over",
+        "passed_until_ms",
+        "recalling",
+        "rich",
+        "turn",
+    )
 
     def __init__(self) -> None:
         self.by_attachment: dict[int, Consumer] = {}

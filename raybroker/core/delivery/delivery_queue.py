@@ -69,12 +69,17 @@ class DeliveryQueue:
         "policy",
         "step",
         "subscription",
-    )  # fmt: skip
+    )
 
     def __init__(
-        self, number: int, step: Step, policy: Policy, block_index: BlockIndex, works: UnitsOfWork,
+        self,
+        number: int,
+        step: Step,
+        policy: Policy,
+        block_index: BlockIndex,
+        works: UnitsOfWork,
         subscription: Subscription | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.number = number
         self.step = step
         self.policy = policy
@@ -425,6 +430,7 @@ class DeliveryQueue:
 
         What has not appeared yet is as old as its block: it came before what was sent since, wherever it will stand.
         """
+
         def age(run: Run) -> Age:
             return age_of(run, by_priority=lowest_priority)
 

@@ -53,9 +53,13 @@ def recallable(consumer: Consumer) -> list[Delivery]:
 
 
 def ask(
-    queue: DeliveryQueue, consumer: Consumer, ranges: Ranges, asker: Consumer | None = None, *,
+    queue: DeliveryQueue,
+    consumer: Consumer,
+    ranges: Ranges,
+    asker: Consumer | None = None,
+    *,
     bytes_count: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """Ask a consumer to give back these deliveries, which :func:`recallable` has; it is not asked for any yet.
 
     ``bytes_count``: the destination has a limit on bytes.
@@ -189,4 +193,3 @@ def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
         else:
             found.append((first, last))
     return found
-

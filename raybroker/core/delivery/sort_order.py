@@ -67,8 +67,9 @@ class SortOrder:
         self.needs_headers = any(key.name not in _OF_RUN for key in keys)
         self._keys: list[tuple[str, bool, Callable[[Any], tuple[int, Any]]]] = [
             (key.name, is_header_name(key.name), _descending if key.descending else _ascending)
-            for key in keys if key.name != ARRIVAL
-        ]  # fmt: skip
+            for key in keys
+            if key.name != ARRIVAL
+        ]
 
     def groups(self, run: Run, content: Content | None) -> list[tuple[Key, int]]:
         """The messages of a run by their keys."""

@@ -200,6 +200,7 @@ class SortedBacklog:
 
     def next_to_remove(self, *, lowest_priority: bool) -> Run | None:
         """The run with which :meth:`take_to_remove` would begin. Looks at every message."""
+
         def rank(run: Run) -> tuple[int, int, int]:
             return run.priority if lowest_priority else 0, run.arrival, run.mask & -run.mask
 

@@ -93,6 +93,7 @@ UNITS_KEPT: Final = 8_192
 _A = TypeVar("_A")
 _B = TypeVar("_B")
 
+
 class PartKey(NamedTuple):
     """What a message is in a unit of work: its number there, from 1 on, and whether it is the last."""
 
@@ -183,9 +184,9 @@ def pack_sizes(sizes: Sequence[int]) -> Sizes:
 
 
 def encode_block_meta(meta: BlockMeta) -> bytes:
-    (
-        count, producer, first_seq, sizes, priority, priorities, expires, deliver_at, txn, claims, units, works, came
-    ) = meta  # fmt: skip
+    (count, producer, first_seq, sizes, priority, priorities, expires, deliver_at, txn, claims, units, works, came) = (
+        meta
+    )
     flags = 0
     out = [b""]
     if isinstance(sizes, int):

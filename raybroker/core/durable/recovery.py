@@ -47,9 +47,18 @@ class DeliveryQueueFound:
     """What the log says about one delivery queue; masks by ordinal."""
 
     __slots__ = (
-        "consumed", "failed", "left", "live", "owed", "settled", "staged", "subscription", "tried", "tried_whole",
+        "consumed",
+        "failed",
+        "left",
+        "live",
+        "owed",
+        "settled",
+        "staged",
+        "subscription",
+        "tried",
+        "tried_whole",
         "whole",
-    )  # fmt: skip
+    )
 
     def __init__(self) -> None:
         self.subscription: Subscription | None = None
@@ -463,10 +472,19 @@ class Recovery:
         """``alone`` in order, without blocks of which the log says more: these become ``blocks``, or are dead."""
         queue, left = self.queues[0], list[AloneRun]()
         staged = (row.ordinal for rows in queue.staged.values() for row in rows)
-        touched = sorted({
-            *queue.settled, *queue.tried, *queue.tried_whole, *queue.failed, *staged, *self.gone, *self.refused,
-            *self.told, *self.waiting,
-        })  # fmt: skip
+        touched = sorted(
+            {
+                *queue.settled,
+                *queue.tried,
+                *queue.tried_whole,
+                *queue.failed,
+                *staged,
+                *self.gone,
+                *self.refused,
+                *self.told,
+                *self.waiting,
+            }
+        )
         done = 0
         for run in sorted(self.alone, key=attrgetter("first")):
             first, done = max(run.first, done), max(run.end, done)

@@ -87,9 +87,7 @@ def counted(home: Counting) -> bytes:
     """The lasting totals as a record."""
     counters = home.counters
     waiting = tuple([txn for txn, staged in home.staged.items() if staged.prepared])
-    return records.encode_counts(
-        records.Counts(counters.since_ms, counters.lasting(), dict(counters.base), waiting)
-    )
+    return records.encode_counts(records.Counts(counters.since_ms, counters.lasting(), dict(counters.base), waiting))
 
 
 def _told(home: Saving) -> Iterator[tuple[int, int]]:

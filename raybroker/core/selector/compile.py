@@ -64,9 +64,13 @@ class _Nothing:
 
 _NOTHING: Final = _Nothing()
 _NUMBERS: Final[dict[str, Callable[[Any, Any], bool]]] = {
-    "=": operators.eq, "<>": operators.ne, "<": operators.lt, "<=": operators.le, ">": operators.gt,
+    "=": operators.eq,
+    "<>": operators.ne,
+    "<": operators.lt,
+    "<=": operators.le,
+    ">": operators.gt,
     ">=": operators.ge,
-}  # fmt: skip
+}
 """Comparisons of two numbers, without a check of their types."""
 
 

@@ -61,10 +61,24 @@ _VALUE: Final = frozenset({"NAME", "NUMBER", "TEXT", "TRUE", "FALSE", "OPEN"})
 _AFTER_ALL: Final = ("AND", "OR", "$END")
 """Tokens that may follow a whole condition, which the parser does not list at the end."""
 _EXPECTED: Final = {
-    "NOT": "NOT", "COMPARE": "a comparison (= <> < <= > >=)", "BETWEEN": "BETWEEN", "IN": "IN", "LIKE": "LIKE",
-    "IS": "IS", "NULL": "NULL", "SIGN": "+ or -", "TIMES": "* or /", "AND": "AND", "OR": "OR", "ESCAPE": "ESCAPE",
-    "OPEN": '"("', "COMMA": "a comma", "CLOSE": '")"', "TEXT": "a text in single quotes", "$END": "the end",
-}  # fmt: skip
+    "NOT": "NOT",
+    "COMPARE": "a comparison (= <> < <= > >=)",
+    "BETWEEN": "BETWEEN",
+    "IN": "IN",
+    "LIKE": "LIKE",
+    "IS": "IS",
+    "NULL": "NULL",
+    "SIGN": "+ or -",
+    "TIMES": "* or /",
+    "AND": "AND",
+    "OR": "OR",
+    "ESCAPE": "ESCAPE",
+    "OPEN": '"("',
+    "COMMA": "a comma",
+    "CLOSE": '")"',
+    "TEXT": "a text in single quotes",
+    "$END": "the end",
+}
 """Kind of token → its name in error texts, in this order."""
 
 
@@ -111,9 +125,14 @@ class _Tree(Transformer[Token, Node]):
     def like(self, found: tuple[Node, Token | None, Token, Token | None]) -> Node:
         value, negation, pattern, escape = found
         return Like(
-            value.at, value, text_of(pattern), _at(pattern),
-            None if escape is None else text_of(escape), 0 if escape is None else _at(escape), negation is not None,
-        )  # fmt: skip
+            value.at,
+            value,
+            text_of(pattern),
+            _at(pattern),
+            None if escape is None else text_of(escape),
+            0 if escape is None else _at(escape),
+            negation is not None,
+        )
 
     def is_null(self, found: tuple[Node, Token | None]) -> Node:
         value, negation = found

@@ -9,9 +9,15 @@ from raybroker.model.property_names import stranger
 from raybroker.model.units import UNIT_PROPERTY
 
 HEADERS: Final = (
-    "JMSDeliveryMode", "JMSPriority", "JMSMessageID", "JMSTimestamp", "JMSCorrelationID", "JMSType", "JMSRedelivered",
+    "JMSDeliveryMode",
+    "JMSPriority",
+    "JMSMessageID",
+    "JMSTimestamp",
+    "JMSCorrelationID",
+    "JMSType",
+    "JMSRedelivered",
     UNIT_PROPERTY,
-)  # fmt: skip
+)
 """Headers that a selector may name: those of JMS, JMSRedelivered, and the unit of order."""
 DELIVERY_COUNT: Final = "JMSXDeliveryCount"
 REDELIVERED: Final = "JMSRedelivered"

@@ -85,9 +85,13 @@ def _rows(home: Destination, queue: DeliveryQueue) -> dict[str, dict[Place, tupl
 
 
 def _check_unit(
-    home: Destination, queue: DeliveryQueue, order: UnitPending, name: str, found: dict[Place, tuple[str, str | int]],
+    home: Destination,
+    queue: DeliveryQueue,
+    order: UnitPending,
+    name: str,
+    found: dict[Place, tuple[str, str | int]],
     packed: list[Place],
-) -> None:  # fmt: skip
+) -> None:
     unit = order.units.get(name)
     held = [at for at, (state, _) in sorted(found.items()) if state in ("held", "staged")]
     rest = [at for at in sorted(found) if at not in held]
@@ -129,9 +133,14 @@ def _check_unit(
 
 
 def _check_served(
-    queue: DeliveryQueue, order: UnitPending, name: str, first: Place, found: dict[Place, tuple[str, str | int]],
-    owners: set[str | int], staged: int,
-) -> None:  # fmt: skip
+    queue: DeliveryQueue,
+    order: UnitPending,
+    name: str,
+    first: Place,
+    found: dict[Place, tuple[str, str | int]],
+    owners: set[str | int],
+    staged: int,
+) -> None:
     """Nobody has room who could have the first message."""
     if found[first][0] != "waiting" or staged or first[0] > order.unopened.opened:
         return

@@ -57,7 +57,7 @@ class UnitState:
         "step",
         "units",
         "unopened",
-    )  # fmt: skip
+    )
 
     def __init__(self, number: int, plain: PlainPending, step: Step, held: dict[int, BlockEntry], opened: int) -> None:
         self.number = number

@@ -105,7 +105,7 @@ class Unit:
         "runs",
         "staged",
         "txn",
-    )  # fmt: skip
+    )
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -49,12 +49,20 @@ class Work:
         summary, text = _described(self.verb)
         status = 204 if shape.answer is None else 201 if resource.verb.startswith("create_") else 200
         return Operation(
-            resource.method, resource.path, self.name, summary,
-            GRADED if resource.graded else shape.answer, status,
-            body=None if shape.query else shape.others, body_needed=shape.needed,
-            query=shape.others if shape.query else NO_QUERY, segments=shape.segments, text=text,
-            tag=resource.path.split("/")[1], graded=resource.graded,
-        )  # fmt: skip
+            resource.method,
+            resource.path,
+            self.name,
+            summary,
+            GRADED if resource.graded else shape.answer,
+            status,
+            body=None if shape.query else shape.others,
+            body_needed=shape.needed,
+            query=shape.others if shape.query else NO_QUERY,
+            segments=shape.segments,
+            text=text,
+            tag=resource.path.split("/")[1],
+            graded=resource.graded,
+        )
 
 
 def _name_of(resource: Resource) -> str:
@@ -79,19 +87,18 @@ _BY_NAME: Final = {operation.name: work for operation, work in zip(OPERATIONS, W
 def about(version: str, offer: Offer) -> About:
     """What the description says of the service."""
     return About(
-        "raybroker administration", version,
+        "raybroker administration",
+        version,
         "Administration of a broker and its cluster: each operation is a verb of conn.admin() and of the command line."
         " Users are those of the broker who may connect to its ADMIN services, by HTTP Basic or a token over TLS.",
         offer.schemes,
-    )  # fmt: skip
+    )
 
 
 class Administration(WebApplication[Administrator]):
     """See the module."""
 
-    def __init__(
-        self, users: Users[Administrator], terms: Terms, state: Callable[[], str] = lambda: RUNNING
-    ) -> None:
+    def __init__(self, users: Users[Administrator], terms: Terms, state: Callable[[], str] = lambda: RUNNING) -> None:
         super().__init__(users, terms, about(terms.version, users.offer), OPERATIONS, state)
 
     def handler(self, operation: Operation) -> Handler:
@@ -104,9 +111,7 @@ class Administration(WebApplication[Administrator]):
 
         return handle
 
-    async def _carry_out(
-        self, work: Work, operation: Operation, request: Request, user: Administrator
-    ) -> Response:
+    async def _carry_out(self, work: Work, operation: Operation, request: Request, user: Administrator) -> Response:
         given = request.state.query if work.shape.query else await self._body(work.shape, request)
         try:
             args = work.shape.arguments(request.path_params, given)

@@ -105,7 +105,7 @@ RESOURCES: Final = (
     Resource("GET", "/health/cluster", "check_cluster", graded=True),
     Resource("GET", "/health/services", "check_services", graded=True),
     Resource("GET", "/health/destinations/{type}/{name}", "check_destination", graded=True),
-)  # fmt: skip
+)
 """A verb whose arguments are all optional has two where one path names what it is about, and the other all."""
 EXCUSED: Final = {
     "decide_transaction": "transaction managers say xa.commit",

@@ -163,9 +163,11 @@ def _field(name: str, hint: Any, argument: Argument | None, parameter: inspect.P
     elif _is_mapping(kind, parameter):
         text = f"{words}, as name=value,name=value"
         held: Any = dict[str, Any] if get_args(kind)[1:] == (Any,) else _Fields
-        made = Annotated[str, Field(max_length=most, description=text)] if query else Annotated[
-            held, Field(description=words)
-        ]
+        made = (
+            Annotated[str, Field(max_length=most, description=text)]
+            if query
+            else Annotated[held, Field(description=words)]
+        )
     elif get_origin(kind) is not None and issubclass(get_origin(kind), Iterable):
         made = Annotated[list[str], Field(max_length=LIST_MAX, description=words)]
     elif kind is int:

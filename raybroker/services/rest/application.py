@@ -59,9 +59,13 @@ class Application(WebApplication[UserConnection]):
     ``at_once``: takes requests that need no task."""
 
     def __init__(
-        self, users: Users[UserConnection], terms: Terms, state: Callable[[], str] = lambda: RUNNING,
-        arrive: Arrive | None = None, together: Together = alone,
-    ) -> None:  # fmt: skip
+        self,
+        users: Users[UserConnection],
+        terms: Terms,
+        state: Callable[[], str] = lambda: RUNNING,
+        arrive: Arrive | None = None,
+        together: Together = alone,
+    ) -> None:
         super().__init__(users, terms, about(terms.version, users.offer), OPERATIONS, state)
         self._receives = 0
         self.at_once = SendsAtOnce(self, lru_cache(PLACES_KNOWN_MAX)(self._destination_at), together)

@@ -80,9 +80,12 @@ class SendsAtOnce:
     ``timeout_s``: how long the broker may take. Messages on their way are bounded as requests are."""
 
     def __init__(
-        self, web: Web, destination_at: Callable[[bytes], str | None], together: Together = alone,
+        self,
+        web: Web,
+        destination_at: Callable[[bytes], str | None],
+        together: Together = alone,
         timeout_s: float = STEP_TIMEOUT_S,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._web = web
         self._destination_at = destination_at
         self._together = together

@@ -177,9 +177,16 @@ class LongPoll:
     that gets nothing, -1: none."""
 
     def __init__(
-        self, arrive: Arrive, read: Read, *, pull_s: int = -1, most: int = SESSIONS_MAX,
-        of_address: int = OF_ADDRESS_MAX, expire_s: float = EXPIRE_S, wait_s: float = WAIT_S,
-    ) -> None:  # fmt: skip
+        self,
+        arrive: Arrive,
+        read: Read,
+        *,
+        pull_s: int = -1,
+        most: int = SESSIONS_MAX,
+        of_address: int = OF_ADDRESS_MAX,
+        expire_s: float = EXPIRE_S,
+        wait_s: float = WAIT_S,
+    ) -> None:
         self._arrive = arrive
         self._read = read
         self._pull_s = pull_s

@@ -39,9 +39,7 @@ NAMES_KNOWN_MAX: Final = 4096
 """Names of properties that are known to be right."""
 _LONG: Final = 1 << 63
 NAME_PATTERN: Final = r"^[A-Za-z_$][A-Za-z0-9_$.\-]{0,254}$"
-_WORDS: Final = "|".join(
-    "".join(f"[{char}{char.lower()}]" for char in word) for word in sorted(RESERVED_WORDS)
-)
+_WORDS: Final = "|".join("".join(f"[{char}{char.lower()}]" for char in word) for word in sorted(RESERVED_WORDS))
 PROPERTY_PATTERN: Final = rf"^(?!(?:{_WORDS})$)(?!JMS)[A-Za-z_$][A-Za-z0-9_$]{{0,254}}$"
 """Narrower than what a property's name may be: what a client of any language can send and select."""
 
@@ -80,19 +78,29 @@ class MessageIn(TypedDict):
     """A message to send."""
 
     body: Annotated[Any, Field(description="Any value of JSON: text is a text message, an object a map.")]
-    encoding: NotRequired[Annotated[
-        Literal["json", "base64"], Field(description='"base64": the body is a text that stands for bytes.')
-    ]]
-    properties: NotRequired[Annotated[
-        dict[PropertyName, PropertyValue],
-        Field(max_length=PROPERTIES_MAX, description="What selectors see.",
-              json_schema_extra={"propertyNames": {"pattern": PROPERTY_PATTERN}}),
-    ]]
+    encoding: NotRequired[
+        Annotated[Literal["json", "base64"], Field(description='"base64": the body is a text that stands for bytes.')]
+    ]
+    properties: NotRequired[
+        Annotated[
+            dict[PropertyName, PropertyValue],
+            Field(
+                max_length=PROPERTIES_MAX,
+                description="What selectors see.",
+                json_schema_extra={"propertyNames": {"pattern": PROPERTY_PATTERN}},
+            ),
+        ]
+    ]
     correlation_id: NotRequired[_HeaderText]
-    reply_to: NotRequired[Annotated[str, Field(
-        pattern=r"^(?:(?:queue|topic):)?[A-Za-z_$][A-Za-z0-9_$.\-]{0,254}$",
-        description='The name of a queue, or "topic:name".',
-    )]]
+    reply_to: NotRequired[
+        Annotated[
+            str,
+            Field(
+                pattern=r"^(?:(?:queue|topic):)?[A-Za-z_$][A-Za-z0-9_$.\-]{0,254}$",
+                description='The name of a queue, or "topic:name".',
+            ),
+        ]
+    ]
     type: NotRequired[Annotated[_HeaderText, Field(description="JMSType.")]]
     priority: NotRequired[Annotated[int, Field(ge=0, le=PRIORITY_MAX)]]
     ttl_ms: NotRequired[Annotated[_Ms, Field(description="When it expires, from now on; 0: never.")]]
@@ -166,10 +174,15 @@ class ReleaseIn(TypedDict):
     """Receipts of messages that are given back."""
 
     receipts: _Receipts
-    delay_ms: NotRequired[Annotated[_Ms, Field(
-        description="The attempt failed: it comes again after so long, or is dead when it failed too often. Without it"
-        " the message is given back as if it had not been received.",
-    )]]
+    delay_ms: NotRequired[
+        Annotated[
+            _Ms,
+            Field(
+                description="The attempt failed: it comes again after so long, or is dead when it failed too often. "
+                "Without it the message is given back as if it had not been received.",
+            ),
+        ]
+    ]
 
 
 Outcome = Literal["acknowledged", "released", "settled before", "lease over", "unknown", "failed"]
@@ -195,9 +208,9 @@ class ReceiveQuery(TypedDict):
 
     max: NotRequired[Annotated[int, Field(ge=1, le=RECEIVED_MAX, json_schema_extra={"default": 1}), DIGITS]]
     wait_ms: NotRequired[Annotated[int, Field(ge=0, le=WAIT_MS_MAX, json_schema_extra={"default": 0}), DIGITS]]
-    lease_ms: NotRequired[Annotated[
-        int, Field(ge=LEASE_MS_MIN, le=LEASE_MS_MAX, json_schema_extra={"default": LEASE_MS}), DIGITS
-    ]]
+    lease_ms: NotRequired[
+        Annotated[int, Field(ge=LEASE_MS_MIN, le=LEASE_MS_MAX, json_schema_extra={"default": LEASE_MS}), DIGITS]
+    ]
 
 
 @with_config(extra="forbid", strict=True, title="Receive")
@@ -262,10 +275,18 @@ def shown(message: ReceivedMessage) -> MessageOut:
     body = message.body
     raw = isinstance(body, bytes | bytearray | memoryview)
     return {
-        "id": message.id, "body": base64.b64encode(body).decode() if raw else body,
-        "encoding": "base64" if raw else "json", "body_type": message.body_type,
-        "properties": dict(message.properties), "correlation_id": message.correlation_id,
-        "reply_to": message.reply_to, "type": message.type, "priority": message.priority,
-        "persistent": message.persistent, "timestamp": message.timestamp, "expiration": message.expiration,
-        "unit_of_order": message.unit_of_order, "dedup_id": message.dedup_id,
-    }  # fmt: skip
+        "id": message.id,
+        "body": base64.b64encode(body).decode() if raw else body,
+        "encoding": "base64" if raw else "json",
+        "body_type": message.body_type,
+        "properties": dict(message.properties),
+        "correlation_id": message.correlation_id,
+        "reply_to": message.reply_to,
+        "type": message.type,
+        "priority": message.priority,
+        "persistent": message.persistent,
+        "timestamp": message.timestamp,
+        "expiration": message.expiration,
+        "unit_of_order": message.unit_of_order,
+        "dedup_id": message.dedup_id,
+    }

@@ -36,19 +36,18 @@ class Gateway(opening.Gateway, Protocol):
     def io(self) -> Loop: ...
 
 
-def http_server(
-    config: ConfigView, broker: str, version: str, tls: Tls = None
-) -> Callable[[Gateway], HttpServer]:
+def http_server(config: ConfigView, broker: str, version: str, tls: Tls = None) -> Callable[[Gateway], HttpServer]:
     """What makes the server of a gateway; ``tls``: gives the context of https, None for http."""
 
     def made(gateway: Gateway) -> HttpServer:
         answers = Answers.of(config)
         prefetch_bytes = config["raybroker.service.prefetch_bytes_max"]
         users = users_of(
-            config, gateway,
+            config,
+            gateway,
             lambda now_s: UserConnection(now_s, receive_fitting, send_at_once, answers, prefetch_bytes),
             bodies_bytes=prefetch_bytes,
-        )  # fmt: skip
+        )
         pull_s = config[pull_property(gateway.service)]
         terms = terms_of(config, broker, version, secure="httpsjms", pull_s=pull_s)
         application = Application(users, terms, gateway.state, gateway.arrive, gateway.io.together)

@@ -93,8 +93,14 @@ class ReceiveFitting(Protocol):
     may lie ready besides."""
 
     async def __call__(
-        self, session: Any, destination: str, most: int, timeout: float, fits: Callable[[Any], bool],
-        buffer_bytes: int, /,
+        self,
+        session: Any,
+        destination: str,
+        most: int,
+        timeout: float,
+        fits: Callable[[Any], bool],
+        buffer_bytes: int,
+        /,
     ) -> list[Any]: ...
 
 
@@ -104,9 +110,13 @@ class UserConnection:
     have that is not answered. It is of use once :meth:`use` has given it a connection."""
 
     def __init__(
-        self, now_s: Callable[[], float], receive_fitting: ReceiveFitting, hand_over: HandOver | None = None,
-        answers: Answers | None = None, prefetch_bytes: int = PREFETCH_BYTES_MAX,
-    ) -> None:  # fmt: skip
+        self,
+        now_s: Callable[[], float],
+        receive_fitting: ReceiveFitting,
+        hand_over: HandOver | None = None,
+        answers: Answers | None = None,
+        prefetch_bytes: int = PREFETCH_BYTES_MAX,
+    ) -> None:
         self.leases: Leases[Message] = Leases()
         self.ended = False
         """The broker has ended it."""
@@ -404,9 +414,17 @@ def _settled(receipt: str, outcome: str, answer: Any) -> Settled:
 
 
 _OPTIONS: Final = (
-    "properties", "correlation_id", "reply_to", "type", "priority", "ttl_ms", "delivery_delay_ms", "unit_of_order",
-    "persistent", "dedup_id",
-)  # fmt: skip
+    "properties",
+    "correlation_id",
+    "reply_to",
+    "type",
+    "priority",
+    "ttl_ms",
+    "delivery_delay_ms",
+    "unit_of_order",
+    "persistent",
+    "dedup_id",
+)
 
 
 def _options(message: Mapping[str, Any]) -> dict[str, Any]:

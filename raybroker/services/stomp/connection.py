@@ -45,8 +45,14 @@ class Door(Protocol):
     answers: Answers
     """Large messages of all connections that are being sent."""
 
-    async def connect(self, connection: StompConnection, user: str, password: str, client_id: str | None,
-                      version: Version, ended: Callable[[BrokerError], object]
+    async def connect(
+        self,
+        connection: StompConnection,
+        user: str,
+        password: str,
+        client_id: str | None,
+        version: Version,
+        ended: Callable[[BrokerError], object],
     ) -> tuple[BrokerConnection, MakeSession]:
         """Log in to the broker: the connection, and what makes sessions of it."""
         ...
@@ -312,9 +318,13 @@ class StompConnection(asyncio.Protocol):
         version = chosen_version(headers.get("accept-version"))
         they_ms, we_ms = heart_beat(headers.get("heart-beat"))
         core, sessions = await self._door.connect(
-            self, headers.get("login", ""), headers.get("passcode", ""), headers.get("client-id") or None, version,
+            self,
+            headers.get("login", ""),
+            headers.get("passcode", ""),
+            headers.get("client-id") or None,
+            version,
             self.end,
-        )  # fmt: skip
+        )
         try:
             await core.start()
         except BaseException:
@@ -328,9 +338,12 @@ class StompConnection(asyncio.Protocol):
         self._cancel_timers()
         self._door.known(self)
         told = {
-            "version": version, "server": f"{_SERVER}/{self._door.version}", "session": core.identity,
-            "heart-beat": f"{BEAT_MS},{BEAT_MS}" if version != "1.0" else "0,0", "user-name": self.user,
-        }  # fmt: skip
+            "version": version,
+            "server": f"{_SERVER}/{self._door.version}",
+            "session": core.identity,
+            "heart-beat": f"{BEAT_MS},{BEAT_MS}" if version != "1.0" else "0,0",
+            "user-name": self.user,
+        }
         self.write(encode(Frame("CONNECTED", told), version))
         if version != "1.0":
             self._begin_beats(they_ms, we_ms)

@@ -1,11 +1,11 @@
 """Destinations as STOMP clients write them, and the other way round.
 
-    /queue/orders            the queue orders
-    /topic/weather.*         the topic, or with wildcards the topics
-    /temp-queue/answers      a temporary queue of this connection, made when the name is first used
-    /temp-topic/news         a temporary topic of this connection
-    /remote-temp-queue/…     a temporary queue of another connection, as ``reply-to`` names it
-    /remote-temp-topic/…
+/queue/orders            the queue orders
+/topic/weather.*         the topic, or with wildcards the topics
+/temp-queue/answers      a temporary queue of this connection, made when the name is first used
+/temp-topic/news         a temporary topic of this connection
+/remote-temp-queue/…     a temporary queue of another connection, as ``reply-to`` names it
+/remote-temp-topic/…
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from raybroker.model.errors import InvalidDestinationError
 from raybroker.model.names import is_temporary_name
 
 FORMS: Final = {
-    "/queue/": ("queue", ""), "/topic/": ("topic", ""),
-    "/temp-queue/": ("queue", "own"), "/temp-topic/": ("topic", "own"),
-    "/remote-temp-queue/": ("queue", "remote"), "/remote-temp-topic/": ("topic", "remote"),
-}  # fmt: skip
+    "/queue/": ("queue", ""),
+    "/topic/": ("topic", ""),
+    "/temp-queue/": ("queue", "own"),
+    "/temp-topic/": ("topic", "own"),
+    "/remote-temp-queue/": ("queue", "remote"),
+    "/remote-temp-topic/": ("topic", "remote"),
+}
 """Prefix → (type, whose: "" for destinations that are not temporary)."""
 TEMPORARIES_MAX: Final = 100
 """Temporary destinations of one connection."""

@@ -20,14 +20,35 @@ from raybroker.wire.stomp.frame import CONTENT_LENGTH
 
 GROUP: Final = "JMSXGroupID"
 CONTENT_TYPE: Final = "content-type"
-MEANT: Final = frozenset({
-    "destination", "receipt", "transaction", CONTENT_LENGTH, "correlation-id", "reply-to", "expires", "priority",
-    "type", "persistent", GROUP, "AMQ_SCHEDULED_DELAY",
-})  # fmt: skip
+MEANT: Final = frozenset(
+    {
+        "destination",
+        "receipt",
+        "transaction",
+        CONTENT_LENGTH,
+        "correlation-id",
+        "reply-to",
+        "expires",
+        "priority",
+        "type",
+        "persistent",
+        GROUP,
+        "AMQ_SCHEDULED_DELAY",
+    }
+)
 """Headers of SEND that are not properties."""
-FORWARDED: Final = frozenset({
-    "message-id", "subscription", "ack", "redelivered", "timestamp", "JMSXDeliveryCount", "heart-beat", "id",
-})  # fmt: skip
+FORWARDED: Final = frozenset(
+    {
+        "message-id",
+        "subscription",
+        "ack",
+        "redelivered",
+        "timestamp",
+        "JMSXDeliveryCount",
+        "heart-beat",
+        "id",
+    }
+)
 """What a client that sends a received message on has in its headers: it says nothing about the new one."""
 REFUSED: Final = ("AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT", "AMQ_SCHEDULED_CRON", "transformation")
 """Headers that mean something to ActiveMQ which is not done here."""
@@ -45,9 +66,11 @@ _ESCAPES: Final = {"-": "_HYPHEN_", ".": "_DOT_"}
 def property_name(header: str) -> str:
     """The property that stands for a header."""
     if (
-        stranger(header) < 0 and header.isprintable() and header.upper() not in RESERVED_WORDS
+        stranger(header) < 0
+        and header.isprintable()
+        and header.upper() not in RESERVED_WORDS
         and not is_header_name(header)
-    ):  # fmt: skip
+    ):
         return header
     found = _OTHER.sub(lambda match: _ESCAPES.get(match[0]) or f"_U{ord(match[0]):x}_", header)
     if found[0].isdigit() or found.upper() in RESERVED_WORDS or is_header_name(found):
@@ -105,10 +128,15 @@ def send_options(headers: Mapping[str, str], now_ms: int) -> SendOptions:
         property_name(name): value for name, value in headers.items() if name not in MEANT and name not in FORWARDED
     }
     return SendOptions(
-        properties or None, headers.get("correlation-id"), headers.get("type"), priority,
-        max(1, expires - now_ms) if expires else None, number(headers, "AMQ_SCHEDULED_DELAY"), headers.get(GROUP),
+        properties or None,
+        headers.get("correlation-id"),
+        headers.get("type"),
+        priority,
+        max(1, expires - now_ms) if expires else None,
+        number(headers, "AMQ_SCHEDULED_DELAY"),
+        headers.get(GROUP),
         truth(headers, "persistent"),
-    )  # fmt: skip
+    )
 
 
 def number(headers: Mapping[str, str], name: str) -> int | None:
@@ -185,9 +213,13 @@ def message_headers(received: MessageFacts, subscription: str, ack: str, *, with
     """Those of MESSAGE, but for content-type and content-length. ``ack``: names the delivery; ``with_ack``: ACK frames
     do so by it."""
     headers = {
-        "destination": received.destination, "message-id": received.id or ack, "subscription": subscription,
-        "timestamp": str(received.timestamp), "expires": str(received.expiration), "priority": str(received.priority),
-    }  # fmt: skip
+        "destination": received.destination,
+        "message-id": received.id or ack,
+        "subscription": subscription,
+        "timestamp": str(received.timestamp),
+        "expires": str(received.expiration),
+        "priority": str(received.priority),
+    }
     if with_ack:
         headers["ack"] = ack
     if received.persistent:
@@ -195,8 +227,12 @@ def message_headers(received: MessageFacts, subscription: str, ack: str, *, with
     if received.delivery_count > 1:
         headers["redelivered"] = "true"
         headers["JMSXDeliveryCount"] = str(received.delivery_count)
-    more = {"correlation-id": received.correlation_id, "reply-to": received.reply_to, "type": received.type,
-            GROUP: received.unit}  # fmt: skip
+    more = {
+        "correlation-id": received.correlation_id,
+        "reply-to": received.reply_to,
+        "type": received.type,
+        GROUP: received.unit,
+    }
     headers.update({name: value for name, value in more.items() if value is not None})
     for prop, value in received.properties.items():
         headers.setdefault(header_name(prop), text_of(value))

@@ -39,11 +39,15 @@ def stomp_server(
     """Makes the server of a gateway; ``version``: of the broker, ``now_ns``: a clock that never goes back, ``tls``:
     gives the context for a new client, None for a service without TLS."""
     limits = Limits(
-        message_bytes_max(config["imq.message.max_size"]), config["raybroker.handshake.timeout_ms"] / 1000,
-        config["raybroker.authentication.unencrypted"], config["raybroker.stomp.login_bytes_max"],
-        config["raybroker.stomp.headers_bytes_max"], config["raybroker.stomp.frames_bytes_max"],
-        config["raybroker.service.prefetch_bytes_max"], Bounds.of(config),
-    )  # fmt: skip
+        message_bytes_max(config["imq.message.max_size"]),
+        config["raybroker.handshake.timeout_ms"] / 1000,
+        config["raybroker.authentication.unencrypted"],
+        config["raybroker.stomp.login_bytes_max"],
+        config["raybroker.stomp.headers_bytes_max"],
+        config["raybroker.stomp.frames_bytes_max"],
+        config["raybroker.service.prefetch_bytes_max"],
+        Bounds.of(config),
+    )
     return lambda gateway: StompServer(
         gateway, limits, version, RefusalLog(now_ns).refused, tls, Answers.of(config, timeout_s=None)
     )
@@ -59,9 +63,14 @@ class StompServer:
     """
 
     def __init__(
-        self, gateway: Gateway, limits: Limits, version: str, refused: Callable[[str, str], None],
-        tls: Callable[[], ssl.SSLContext] | None = None, answers: Answers | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        gateway: Gateway,
+        limits: Limits,
+        version: str,
+        refused: Callable[[str, str], None],
+        tls: Callable[[], ssl.SSLContext] | None = None,
+        answers: Answers | None = None,
+    ) -> None:
         self.limits = limits
         self.answers = answers or Answers(timeout_s=None)
         self.version = version
@@ -135,15 +144,25 @@ class StompServer:
     # ---- the Door of connections -------------------------------------------------------------------------------------
 
     async def connect(
-        self, connection: StompConnection, user: str, password: str, client_id: str | None, version: Version,
+        self,
+        connection: StompConnection,
+        user: str,
+        password: str,
+        client_id: str | None,
+        version: Version,
         ended: Callable[[BrokerError], object],
-    ) -> tuple[BrokerConnection, MakeSession]:  # fmt: skip
+    ) -> tuple[BrokerConnection, MakeSession]:
         allowed = self._tls is not None or self.limits.unencrypted
         require_private(connection.peer.rpartition(":")[0], allowed, "sslstomp")
         core = await self._gateway.core_as(
-            user, password, peer=connection.peer, client_id=client_id, client=f"STOMP {version}", ended=ended,
+            user,
+            password,
+            peer=connection.peer,
+            client_id=client_id,
+            client=f"STOMP {version}",
+            ended=ended,
             bodies_bytes=self.limits.prefetch_bytes,
-        )  # fmt: skip
+        )
         return core, session_maker(core)
 
     def together(self, work: Callable[[], object]) -> None:

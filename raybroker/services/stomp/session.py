@@ -107,9 +107,13 @@ class StompSession:
     ``client``: the other side; ``prefetch_bytes``: what all subscriptions have that is not written to it."""
 
     def __init__(
-        self, core: BrokerConnection, session: MakeSession, client: Client, version: Version,
+        self,
+        core: BrokerConnection,
+        session: MakeSession,
+        client: Client,
+        version: Version,
         prefetch_bytes: int = PREFETCH_BYTES_MAX,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._core = core
         self._make_session = session
         self._client = client
@@ -130,9 +134,15 @@ class StompSession:
         """Messages sent and not stored yet, and acknowledgements that are not confirmed and that somebody waits for."""
         self._settled = asyncio.Event()
         self._commands: Final[Mapping[str, Callable[[Frame], Any]]] = {
-            "SEND": self._send, "SUBSCRIBE": self._subscribe, "UNSUBSCRIBE": self._unsubscribe, "ACK": self._ack,
-            "NACK": self._nack, "BEGIN": self._begin, "COMMIT": self._commit, "ABORT": self._abort,
-        }  # fmt: skip
+            "SEND": self._send,
+            "SUBSCRIBE": self._subscribe,
+            "UNSUBSCRIBE": self._unsubscribe,
+            "ACK": self._ack,
+            "NACK": self._nack,
+            "BEGIN": self._begin,
+            "COMMIT": self._commit,
+            "ABORT": self._abort,
+        }
 
     async def handle(self, frame: Frame) -> None:
         """One frame but CONNECT and DISCONNECT; raises what it is answered by ERROR with."""
@@ -190,9 +200,18 @@ class StompSession:
         if producer is None or opened is None:
             raise Unopened
         header, shared = self._options.find(
-            producer.shared, options.properties, options.correlation_id, answers, options.type, options.priority,
-            options.ttl_ms, options.delay_ms, options.unit, options.persistent, None,
-        )  # fmt: skip
+            producer.shared,
+            options.properties,
+            options.correlation_id,
+            answers,
+            options.type,
+            options.priority,
+            options.ttl_ms,
+            options.delay_ms,
+            options.unit,
+            options.persistent,
+            None,
+        )
         if transaction is not None:
             transaction.require_room()
             if opened.put(body, header, shared, None, urgent=False, block=False) is None:
@@ -301,18 +320,36 @@ class StompSession:
         share = self._coming.take(self._share_max)
         try:
             consumer = await opening.consumer(
-                session, destination, headers.get("selector"), prefetch, None, no_local, None, None,
-                name=durable or shared, durable=durable is not None, shared=shared is not None, recalls=False,
+                session,
+                destination,
+                headers.get("selector"),
+                prefetch,
+                None,
+                no_local,
+                None,
+                None,
+                name=durable or shared,
+                durable=durable is not None,
+                shared=shared is not None,
+                recalls=False,
                 buffer_bytes=share,
-            )  # fmt: skip
+            )
         except BaseException:
             self._coming.give_back(share)
             raise
         key = next(self._keys)
         made = Subscription(
-            name, key, ack, session, consumer, version=self._version, text_of=self._temporaries.text_of,
-            durable=durable, kind=destination.kind, share=share,
-        )  # fmt: skip
+            name,
+            key,
+            ack,
+            session,
+            consumer,
+            version=self._version,
+            text_of=self._temporaries.text_of,
+            durable=durable,
+            kind=destination.kind,
+            share=share,
+        )
         self._subscriptions[name] = self._by_key[key] = made
         self._client.receipt(frame)  # Before the first message.
         task = self._delivering[key] = asyncio.get_running_loop().create_task(made.deliver(self._client))

@@ -64,9 +64,19 @@ class Subscription:
     ``text_of``: destinations as the client writes them; ``kind``: queue or topic."""
 
     def __init__(
-        self, name: str, key: str, ack: str, session: ReceivingSession, consumer: AnyConsumer, *, version: Version,
-        text_of: Callable[[str, str], str], durable: str | None, kind: str, share: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        key: str,
+        ack: str,
+        session: ReceivingSession,
+        consumer: AnyConsumer,
+        *,
+        version: Version,
+        text_of: Callable[[str, str], str],
+        durable: str | None,
+        kind: str,
+        share: int = 0,
+    ) -> None:
         self.name = name
         self.key = key
         self.ack = ack
@@ -140,10 +150,19 @@ class Subscription:
         serial = next(self._serials)
         reply_to = message.reply_to
         facts = MessageFacts(
-            message.id, self._text_of(kind, message.destination), properties, message.correlation_id,
-            None if reply_to is None else self._reply_text(reply_to), message.type, message.timestamp,
-            message.expiration, message.priority, message.persistent, message.delivery_count, message.unit_of_order,
-        )  # fmt: skip
+            message.id,
+            self._text_of(kind, message.destination),
+            properties,
+            message.correlation_id,
+            None if reply_to is None else self._reply_text(reply_to),
+            message.type,
+            message.timestamp,
+            message.expiration,
+            message.priority,
+            message.persistent,
+            message.delivery_count,
+            message.unit_of_order,
+        )
         headers = message_headers(
             facts, self.name, f"{self.key}-{serial}", with_ack=self.ack != AUTO and self._version == "1.2"
         )

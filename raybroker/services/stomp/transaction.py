@@ -66,5 +66,3 @@ class StompTransaction:
         self._acknowledged.clear()
         self._refused.clear()
         self._frames = 0
-
-

@@ -98,11 +98,10 @@ class WebApplication(Generic[U]):
         for operation in listed:
             needed = bool(operation.query.json_schema().get("required"))
             self._routes.add(
-                operation.method, operation.path,
-                _Route(
-                    self.handler(operation), operation.query, needed, operation.public, operation.body is not None
-                ),
-            )  # fmt: skip
+                operation.method,
+                operation.path,
+                _Route(self.handler(operation), operation.query, needed, operation.public, operation.body is not None),
+            )
 
     def handler(self, operation: Operation) -> Handler:
         """What answers: the method of the operation's name."""

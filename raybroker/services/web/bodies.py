@@ -103,5 +103,7 @@ class Bodies:
 def _too_large(most: int) -> RefusedError:
     return RefusedError(
         f"the body has more than {most} bytes (raybroker.http.body_bytes_max says how many one may have); send it"
-        " in several requests, or raise that", 413, {"Connection": "close"},
-    )  # fmt: skip
+        " in several requests, or raise that",
+        413,
+        {"Connection": "close"},
+    )

@@ -39,9 +39,13 @@ class Gateway(Protocol):
 
 
 def users_of(
-    config: ConfigView, gateway: Gateway, make: Callable[[Callable[[], float]], U], *, by_address: bool = False,
+    config: ConfigView,
+    gateway: Gateway,
+    make: Callable[[Callable[[], float]], U],
+    *,
+    by_address: bool = False,
     bodies_bytes: int = 0,
-) -> Users[U]:  # fmt: skip
+) -> Users[U]:
     """``make(now_s)`` makes what uses the connection of one who asks; ``bodies_bytes``: large bodies that its consumers
     may have in memory, 0: any; see Users for the rest."""
     clock = SystemClock()
@@ -58,26 +62,44 @@ def users_of(
 
 def terms_of(config: ConfigView, broker: str, version: str, *, secure: str, pull_s: int = -1) -> Terms:
     return Terms(
-        broker, version, config["raybroker.http.body_bytes_max"], config[UNENCRYPTED], pull_s=pull_s, secure=secure,
+        broker,
+        version,
+        config["raybroker.http.body_bytes_max"],
+        config[UNENCRYPTED],
+        pull_s=pull_s,
+        secure=secure,
         requests_max=config["raybroker.http.requests_max"],
         bodies_bytes_max=config["raybroker.http.bodies_bytes_max"],
         body_timeout_s=config["raybroker.http.body_timeout"],
-        web_sockets_max=config["raybroker.http.websockets_max"], origins=Origins.of(config[PROPERTY]),
-    )  # fmt: skip
+        web_sockets_max=config["raybroker.http.websockets_max"],
+        origins=Origins.of(config[PROPERTY]),
+    )
 
 
 def server_of(
-    config: ConfigView, application: WebApplication[U], tls: Tls, *, web_sockets: bool = False,
+    config: ConfigView,
+    application: WebApplication[U],
+    tls: Tls,
+    *,
+    web_sockets: bool = False,
     take_at_once: TakeAtOnce | None = None,
-) -> HttpServer:  # fmt: skip
+) -> HttpServer:
     bounds = Bounds.of(config)
     guard = Guard(
-        RefusalLog(SystemClock().monotonic_ns).refused, most=config["raybroker.http.connections_max"],
+        RefusalLog(SystemClock().monotonic_ns).refused,
+        most=config["raybroker.http.connections_max"],
         of_address=config["raybroker.http.address_connections_max"],
         headers_s=config["raybroker.http.headers_timeout"],
-        headers_bytes=config["raybroker.http.headers_bytes_max"], unread_s=bounds.unread_s,
-    )  # fmt: skip
+        headers_bytes=config["raybroker.http.headers_bytes_max"],
+        unread_s=bounds.unread_s,
+    )
     return HttpServer(
-        application.app, guard=guard, ended=application.close, tls=tls, bounds=bounds, web_sockets=web_sockets,
-        ws_bytes=config["raybroker.http.websocket_bytes_max"], take_at_once=take_at_once,
-    )  # fmt: skip
+        application.app,
+        guard=guard,
+        ended=application.close,
+        tls=tls,
+        bounds=bounds,
+        web_sockets=web_sockets,
+        ws_bytes=config["raybroker.http.websocket_bytes_max"],
+        take_at_once=take_at_once,
+    )

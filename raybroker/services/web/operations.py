@@ -93,9 +93,11 @@ def _operation(operation: Operation, problem: Mapping[str, Any], schemas: dict[s
     if operation.graded:
         answers["503"]["content"]["application/json"] = answers[str(operation.status)]["content"]["application/json"]
     found: dict[str, Any] = {
-        "operationId": f"{operation.name}_{operation.method.lower()}", "summary": operation.summary,
-        "parameters": _parameters(operation), "responses": answers,
-    }  # fmt: skip
+        "operationId": f"{operation.name}_{operation.method.lower()}",
+        "summary": operation.summary,
+        "parameters": _parameters(operation),
+        "responses": answers,
+    }
     if operation.text:
         found["description"] = operation.text
     if operation.tag:

@@ -67,6 +67,7 @@ class Origins(NamedTuple):
         if headers.get("origin") not in self.others or "access-control-request-method" not in headers:
             return None
         return {
-            "Access-Control-Allow-Methods": ", ".join(methods), "Access-Control-Allow-Headers": _HEADERS,
+            "Access-Control-Allow-Methods": ", ".join(methods),
+            "Access-Control-Allow-Headers": _HEADERS,
             "Access-Control-Max-Age": str(PREFLIGHT_S),
-        }  # fmt: skip
+        }

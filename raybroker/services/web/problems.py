@@ -64,12 +64,26 @@ STATUSES: Final[tuple[tuple[type[BrokerError], int], ...]] = (
 """Error → status; the first that fits."""
 
 TITLES: Final[Mapping[int, str]] = {
-    400: "The request is malformed", 401: "Who are you", 403: "Not permitted", 404: "There is no such thing",
-    405: "Not this method", 410: "It has ended", 408: "The request did not come in time", 409: "Not in this state",
-    411: "The length of the body is missing", 413: "Too large", 415: "Not this type of body",
-    429: "Too many logins", 431: "Headers too large", 500: "The broker failed",
-    501: "Not built", 503: "Not now", 504: "No answer in time", 505: "Not this version of HTTP", 507: "Full",
-}  # fmt: skip
+    400: "The request is malformed",
+    401: "Who are you",
+    403: "Not permitted",
+    404: "There is no such thing",
+    405: "Not this method",
+    410: "It has ended",
+    408: "The request did not come in time",
+    409: "Not in this state",
+    411: "The length of the body is missing",
+    413: "Too large",
+    415: "Not this type of body",
+    429: "Too many logins",
+    431: "Headers too large",
+    500: "The broker failed",
+    501: "Not built",
+    503: "Not now",
+    504: "No answer in time",
+    505: "Not this version of HTTP",
+    507: "Full",
+}
 
 
 class RefusedError(BrokerError):
@@ -98,9 +112,14 @@ def problem(error: BrokerError) -> dict[str, Any]:
     status = status_of(error)
     retryable = error.may_be_retried if isinstance(error, RefusedError) else error.retryable
     return {
-        "type": "about:blank", "title": TITLES[status], "status": status, "detail": str(error),
-        "code": str(error.code), "retryable": retryable, "definite": error.definite,
-    }  # fmt: skip
+        "type": "about:blank",
+        "title": TITLES[status],
+        "status": status,
+        "detail": str(error),
+        "code": str(error.code),
+        "retryable": retryable,
+        "definite": error.definite,
+    }
 
 
 def headers_of(error: BrokerError) -> dict[str, str]:

@@ -45,9 +45,16 @@ class Connect(Protocol):
     have in memory, 0: any."""
 
     async def __call__(
-        self, user: str, password: str, *, token: str | None = None, peer: str, client: str,
-        ended: Callable[[BrokerError], object], bodies_bytes: int = 0,
-    ) -> Any: ...  # fmt: skip
+        self,
+        user: str,
+        password: str,
+        *,
+        token: str | None = None,
+        peer: str,
+        client: str,
+        ended: Callable[[BrokerError], object],
+        bodies_bytes: int = 0,
+    ) -> Any: ...
 
 
 class Opened(Protocol):
@@ -86,9 +93,16 @@ class Users(Generic[U]):
     he does is written down with it."""
 
     def __init__(
-        self, connect: Connect, make: Callable[[], U], *, most: int, now_s: Callable[[], float],
-        idle_s: float = IDLE_S, offer: Offer = Offer(), by_address: bool = False,  # noqa: B008 - a value
-    ) -> None:  # fmt: skip
+        self,
+        connect: Connect,
+        make: Callable[[], U],
+        *,
+        most: int,
+        now_s: Callable[[], float],
+        idle_s: float = IDLE_S,
+        offer: Offer = Offer(),  # noqa: B008 - a value
+        by_address: bool = False,
+    ) -> None:
         self._connect = connect
         self._make = make
         self._most = most

@@ -135,10 +135,19 @@ class Manifest:
             number, slot, sealed, size, first, last, chain, end_chain, data_end, checkpoint, *summary, _ = row
             found.append(
                 SegmentRecord(
-                    number, slot, size, first, chain, bool(sealed & _SEALED), last, end_chain, data_end, checkpoint,
+                    number,
+                    slot,
+                    size,
+                    first,
+                    chain,
+                    bool(sealed & _SEALED),
+                    last,
+                    end_chain,
+                    data_end,
+                    checkpoint,
                     *summary,
                 )
-            )  # fmt: skip
+            )
         return Manifest(generation, store, incarnation, base_seq, bool(flags & _RELAXED), tuple(found), form)
 
 

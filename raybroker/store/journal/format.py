@@ -87,13 +87,28 @@ class Packed:
     """
 
     __slots__ = (
-        "blocks", "body", "checkpoint", "compressed", "count", "nbytes", "payload_bytes", "payloads", "summary_bytes",
-    )  # fmt: skip
+        "blocks",
+        "body",
+        "checkpoint",
+        "compressed",
+        "count",
+        "nbytes",
+        "payload_bytes",
+        "payloads",
+        "summary_bytes",
+    )
 
     def __init__(
-        self, count: int, body: bytes, payloads: list[Buffer], payload_bytes: int, blocks: list[BlockRow], *,
-        checkpoint: bool, compressed: bool,
-    ) -> None:  # fmt: skip
+        self,
+        count: int,
+        body: bytes,
+        payloads: list[Buffer],
+        payload_bytes: int,
+        blocks: list[BlockRow],
+        *,
+        checkpoint: bool,
+        compressed: bool,
+    ) -> None:
         self.count = count
         self.body = body
         self.payloads = payloads
@@ -157,9 +172,16 @@ def batch_head(packed: Packed, segment: int, incarnation: int, first_seq: int, c
     """The head of a batch that follows the chain value ``chain``, and the chain value after it."""
     body, head_bytes = packed.body, BATCH_HEADER_BYTES + len(packed.body)
     header = _BATCH_START.pack(
-        BATCH_MAGIC, segment, first_seq, head_bytes + packed.payload_bytes, head_bytes, packed.count, incarnation, 0,
+        BATCH_MAGIC,
+        segment,
+        first_seq,
+        head_bytes + packed.payload_bytes,
+        head_bytes,
+        packed.count,
+        incarnation,
+        0,
         chain,
-    )  # fmt: skip
+    )
     after = crc32(body, crc32(header, chain))
     return b"".join((header, _CHAIN.pack(after), body)), after
 
@@ -238,9 +260,7 @@ def decode_head(header: BatchHeader, head: Buffer) -> list[Row]:
 def pack_rows(rows: Sequence[Row]) -> Packed:
     """A batch of entries that were found in files, with the checksums that they have; its payloads come from there."""
     assert rows, "a batch has at least one entry"
-    packed = [
-        _ROW.pack(r.kind, r.flags, 0, r.destination, r.ordinal, len(r.meta), r.nbytes, r.crc) for r in rows
-    ]  # fmt: skip
+    packed = [_ROW.pack(r.kind, r.flags, 0, r.destination, r.ordinal, len(r.meta), r.nbytes, r.crc) for r in rows]
     blocks, offset = list[BlockRow](), 0
     for row in rows:
         if row.kind == BLOCK:

@@ -314,9 +314,10 @@ class Journal:
         """True when a checkpoint made now would free segments of more than twice its size."""
         last, active = self._checkpoint, self._log.active.number
         freed = sum(
-            s.room_end for s in list(self._log.segments.values())
+            s.room_end
+            for s in list(self._log.segments.values())
             if not s.live_blocks and s.number < active and (s.number >= last.segment or s.freed_seq > last.seq)
-        )  # fmt: skip
+        )
         if self._emptied():
             freed += self._log.active.room_end
         return freed > 2 * self._checkpoint_bytes
@@ -449,9 +450,7 @@ class Journal:
                 raise
         return self._log.append(packed, use)
 
-    def _put_out(
-        self, entries: Sequence[Entry], packed: Packed
-    ) -> tuple[Packed, dict[tuple[int, int], Reference]]:
+    def _put_out(self, entries: Sequence[Entry], packed: Packed) -> tuple[Packed, dict[tuple[int, int], Reference]]:
         """The batch with references to files of their own in the place of large payloads, and those."""
         references: dict[tuple[int, int], Reference] = {}
         if not has_large(entries, packed, self._record_bytes):
@@ -576,9 +575,16 @@ class Journal:
         self._recovery.find_end()
         self._index = self._recovery.index
         self._log = LogWriter(
-            self._io, self.directory, self._files, self._manifests, self._mark_file, self._recovery.segments,
-            sync=sync, sizing=self._sizing, monotonic_ns=monotonic_ns,
-        )  # fmt: skip
+            self._io,
+            self.directory,
+            self._files,
+            self._manifests,
+            self._mark_file,
+            self._recovery.segments,
+            sync=sync,
+            sizing=self._sizing,
+            monotonic_ns=monotonic_ns,
+        )
         self._log.begin()
         found = [segment.number for segment in self._log.segments.values() if segment.checkpoint_offset]
         self._checkpoint = LastCheckpoint(max(found, default=1))

@@ -133,9 +133,12 @@ def has_large(entries: Sequence[Entry], packed: Packed, record_bytes: int) -> bo
 
 
 def put_out(
-    entries: Sequence[Entry], packed: Packed, own: OwnFiles, record_bytes: int,
+    entries: Sequence[Entry],
+    packed: Packed,
+    own: OwnFiles,
+    record_bytes: int,
     references: dict[tuple[int, int], Reference],
-) -> Packed:  # fmt: skip
+) -> Packed:
     """The batch with references in the place of large payloads, which are written now unless they came in pieces.
 
     ``references``: gets them. Raises StoreFullError and OSError.

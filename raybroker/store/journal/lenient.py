@@ -217,9 +217,7 @@ class LenientRecovery(Recovery):
         last = max(self.segments, default=0)
         for number, (slot, header) in sorted(by_number.items()):
             if stale and number > last:
-                self.segments[number] = Segment.started(
-                    number, slot, header.size_bytes, header.first_seq, header.chain
-                )
+                self.segments[number] = Segment.started(number, slot, header.size_bytes, header.first_seq, header.chain)
         for number, segment in self.segments.items():
             slot = by_number[number][0] if number in by_number else segment.slot
             if slot != segment.slot:
@@ -235,8 +233,11 @@ class LenientRecovery(Recovery):
         damaged = False
         header = headers.get(segment.slot)
         if header is None or (header.number, header.slot, header.first_seq, header.chain) != (
-            segment.number, segment.slot, segment.first_seq, segment.first_chain
-        ):  # fmt: skip
+            segment.number,
+            segment.slot,
+            segment.first_seq,
+            segment.first_chain,
+        ):
             damaged = True
             self.faults.append(f"{name}: its header is damaged, or that of another segment")
         if size != segment.size_bytes:
@@ -244,9 +245,11 @@ class LenientRecovery(Recovery):
             self.faults.append(f"{name}: {size} bytes instead of {segment.size_bytes}")
         before = len(self.ranges)
         pieces = self._scan(number)
-        if not any(isinstance(piece, FoundBatch) for piece in pieces) and header is not None and (
-            header.number != segment.number
-        ):  # fmt: skip
+        if (
+            not any(isinstance(piece, FoundBatch) for piece in pieces)
+            and header is not None
+            and (header.number != segment.number)
+        ):
             del self.ranges[before:]
             self._lose_segment(number, f"its file is that of segment {header.number}")
             return
@@ -260,9 +263,9 @@ class LenientRecovery(Recovery):
     def _lose_segment(self, number: int, why: str) -> None:
         segment = self.segments[number]
         known = segment.next_seq if segment.sealed else self._known_end(number)
-        self.ranges.append(LostRange(
-            segment_name(segment.slot), segment.number, 0, segment.size_bytes, segment.first_seq, known, why
-        ))  # fmt: skip
+        self.ranges.append(
+            LostRange(segment_name(segment.slot), segment.number, 0, segment.size_bytes, segment.first_seq, known, why)
+        )
         self.lost_segments[segment.number] = len(self.ranges) - 1
         del self.segments[segment.number]
 
@@ -362,9 +365,11 @@ class LenientRecovery(Recovery):
             if run is None:
                 continue
             runs.append(run)
-            if (run.end, run.chain, run.seq) == (segment.data_end, segment.chain, segment.next_seq) if (
-                segment.sealed
-            ) else run.seq >= known > seq:
+            if (
+                (run.end, run.chain, run.seq) == (segment.data_end, segment.chain, segment.next_seq)
+                if (segment.sealed)
+                else run.seq >= known > seq
+            ):
                 before = [other for other in runs[:-1] if other.seq <= run.first.first_seq]
                 return before[0] if before else run
         return runs[0] if runs else None
@@ -393,9 +398,7 @@ class LenientRecovery(Recovery):
             pass  # What is behind them is looked at when they have been read.
         return None if first is None or end > padded(limit) else _Run(first, offset, end, chain, seq)
 
-    def _lose(
-        self, number: int, at: int, end: int, seq: int, end_seq: int, why: str
-    ) -> list[FoundBatch | int]:
+    def _lose(self, number: int, at: int, end: int, seq: int, end_seq: int, why: str) -> list[FoundBatch | int]:
         """A lost range: blocks of it that the summary knows, then its place."""
         segment = self.segments[number]
         kept: list[Row] = []
@@ -410,9 +413,11 @@ class LenientRecovery(Recovery):
                     kept.append(Row(BLOCK, flags, destination, ordinal, meta, offset - at, nbytes, crc))
                 else:
                     gone.append((destination, ordinal))
-        self.ranges.append(LostRange(
-            segment_name(segment.slot), segment.number, at, end - at, seq, end_seq, why, len(kept), tuple(gone)
-        ))  # fmt: skip
+        self.ranges.append(
+            LostRange(
+                segment_name(segment.slot), segment.number, at, end - at, seq, end_seq, why, len(kept), tuple(gone)
+            )
+        )
         pieces: list[FoundBatch | int] = [FoundBatch(at, None, kept)] if kept else []
         return [*pieces, len(self.ranges) - 1]
 
@@ -503,4 +508,3 @@ def _headers(io: FileIO, files: Files, sizes: dict[int, int]) -> dict[int, Segme
         finally:
             files.unpin(slot)
     return found
-

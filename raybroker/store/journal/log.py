@@ -101,9 +101,7 @@ class LogWriter:
                 self._io.fdatasync(self._fd)
                 self._find_room()
             else:
-                self.active = self._start_segment(
-                    1, 0, 0, _SEGMENT_LEAST_BYTES, Use.BLOCKS, manifest.incarnation + 1
-                )
+                self.active = self._start_segment(1, 0, 0, _SEGMENT_LEAST_BYTES, Use.BLOCKS, manifest.incarnation + 1)
             self._durable_seq = self.active.next_seq
             self._mark.withdraw()
             self._manifests.write(
@@ -145,7 +143,11 @@ class LogWriter:
         try:
             offset = segment.data_end
             head, chain = batch_head(
-                packed, segment.number, self._manifests.current.incarnation, segment.next_seq, segment.chain  # type: ignore[union-attr]
+                packed,
+                segment.number,
+                self._manifests.current.incarnation,  # type: ignore[union-attr]
+                segment.next_seq,
+                segment.chain,
             )
             base = offset + len(head)
             buffers: list[Buffer] = [head, *packed.payloads]

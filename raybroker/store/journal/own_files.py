@@ -212,9 +212,11 @@ class OwnFiles:
         """An allocated file with that name: the smallest free one that is large enough, else the largest, else new."""
         while True:
             fitting = [number for number, size in self._pool.items() if size >= nbytes]
-            chosen = min(fitting, key=self._pool.__getitem__) if fitting else max(
-                self._pool, key=self._pool.__getitem__, default=None
-            )  # fmt: skip
+            chosen = (
+                min(fitting, key=self._pool.__getitem__)
+                if fitting
+                else max(self._pool, key=self._pool.__getitem__, default=None)
+            )
             try:
                 return self._allocated(path, chosen, nbytes)
             except OSError as error:

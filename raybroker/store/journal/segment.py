@@ -241,9 +241,7 @@ class SegmentFiles:
                     slot = min(fitting, key=self._rooms.__getitem__)
                     self.reserve.remove(slot)
                     return slot
-                raise StoreFullError(
-                    f"no room for another segment of {nbytes} bytes in {self._directory}"
-                ) from error
+                raise StoreFullError(f"no room for another segment of {nbytes} bytes in {self._directory}") from error
 
     def give_back(self, slot: int) -> None:
         """The file's segment is durably out of the manifest: keep the file for later, or remove it."""

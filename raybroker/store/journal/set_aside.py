@@ -73,8 +73,10 @@ def notices(io: FileIO, directory: Path) -> list[str]:
         if name.startswith(FOLDER_PREFIX):
             with suppress(OSError, ValueError, KeyError, TypeError):
                 record = json.loads(read_whole(io, directory / name / RECORD_NAME))
-                found.append(f"{directory / name} has what was set aside at {record['at']}: {record['summary']};"
-                             " remove it when it is not needed any more")  # fmt: skip
+                found.append(
+                    f"{directory / name} has what was set aside at {record['at']}: {record['summary']};"
+                    " remove it when it is not needed any more"
+                )
     return found
 
 
@@ -110,9 +112,7 @@ def body_names(io: FileIO, directory: Path) -> dict[str, int]:
 class SettingAside:
     """One setting aside; ``plan`` says which files go into the folder."""
 
-    def __init__(
-        self, io: FileIO, directory: Path, files: Files, reader: LenientRecovery, anchors: Anchors
-    ) -> None:
+    def __init__(self, io: FileIO, directory: Path, files: Files, reader: LenientRecovery, anchors: Anchors) -> None:
         self._io = io
         self._directory = directory
         self._files = files
@@ -194,9 +194,7 @@ class SettingAside:
         form = max(reader.manifest.form, COMPRESSED if self._anchors.stale else 0)
         generation = self._anchors.generation + 2
         for one in (generation - 1, generation):
-            manifest = Manifest(
-                one, reader.manifest.store, incarnation, active.first_seq, False, tuple(records), form
-            )
+            manifest = Manifest(one, reader.manifest.store, incarnation, active.first_seq, False, tuple(records), form)
             data = manifest.encode()
             room = -(-len(data) // _MANIFEST_BYTES) * _MANIFEST_BYTES
             _write(io, self._directory / MANIFEST_NAMES[one & 1], data.ljust(room, b"\0"))
@@ -230,9 +228,14 @@ class SettingAside:
             if size > SEGMENT_BYTES_MAX:
                 raise OSError(27, f"segment {segment.number} would have {size} bytes")
             header = SegmentHeader(
-                self._reader.manifest.store, segment.number, slot, self._reader.incarnation, segment.first_seq, size,
+                self._reader.manifest.store,
+                segment.number,
+                slot,
+                self._reader.incarnation,
+                segment.first_seq,
+                size,
                 segment.first_chain,
-            )  # fmt: skip
+            )
             write_all(io, fd, [data], at)
             write_all(io, fd, [header.encode()], 0)
             io.truncate(fd, size)
@@ -241,9 +244,21 @@ class SettingAside:
             io.close(fd)
             self._files.unpin(segment.slot)
         return SegmentRecord(
-            segment.number, slot, size, segment.first_seq, segment.first_chain, True, seq, chain, at, checkpoint,
-            at, len(data), crc32(data), summary.blocks,
-        )  # fmt: skip
+            segment.number,
+            slot,
+            size,
+            segment.first_seq,
+            segment.first_chain,
+            True,
+            seq,
+            chain,
+            at,
+            checkpoint,
+            at,
+            len(data),
+            crc32(data),
+            summary.blocks,
+        )
 
     def _copy(self, source: int, fd: int, piece: FoundBatch, at: int, packed: Packed) -> None:
         """The payloads of a batch as they are, damaged or not; what is not there is zeros."""

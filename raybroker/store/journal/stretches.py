@@ -56,11 +56,13 @@ def summary_pieces(data: bytes, blocks: int) -> Iterator[Stretch | list[SummaryR
     def alike(at: int, end: int, first: int) -> bool:
         count = end - at
         return (
-            first + count <= _WORD_END and lows[at] == first and lows[end - 1] == first + count - 1
+            first + count <= _WORD_END
+            and lows[at] == first
+            and lows[end - 1] == first + count - 1
             and homes[at:end].count(homes[at]) == highs[at:end].count(highs[at]) == count
             and lengths[at:end].count(lengths[at]) == count == flags[at:end].count(0) + flags[at:end].count(RELOCATED)
             and lows[at:end] == array("I", range(first, first + count))
-        )  # fmt: skip
+        )
 
     at = 0
     while at < blocks:

@@ -77,10 +77,13 @@ def address_of(config: ConfigView, directory: Path, password: str | None = None)
         )
     create = config[CREATE_URL].strip()
     return Address(
-        vendor, _server(URLS[vendor], given, user), _server(CREATE_URL, create, user) if create else "",
-        str(Path(passfile.strip()).expanduser()) if passfile.strip() else "", timeout_ms=timeout_ms,
+        vendor,
+        _server(URLS[vendor], given, user),
+        _server(CREATE_URL, create, user) if create else "",
+        str(Path(passfile.strip()).expanduser()) if passfile.strip() else "",
+        timeout_ms=timeout_ms,
         password=password or "",
-    )  # fmt: skip
+    )
 
 
 def store_id(config: ConfigView, cluster: str, broker: str) -> str:

@@ -39,7 +39,7 @@ class StoreTables:
     """The tables of a broker.  Every method raises StoreError when the database cannot be used, and ConfigError for
     tables of another broker or version, and then has changed nothing."""
 
-    def __init__(self, database: Database, id: str, cluster: str, broker: str) -> None:  # noqa: A002 - as in Tables
+    def __init__(self, database: Database, id: str, cluster: str, broker: str) -> None:
         self.database = database
         self.tables = tables_of(database.sql, id)
         self.cluster = cluster

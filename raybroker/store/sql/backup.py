@@ -107,9 +107,12 @@ def _frames(tables: StoreTables, connection: Any) -> Iterator[bytes]:
         yield b"l" + _LOG.pack(*row[:3]) + bytes(row.body)
     for row in stream.execute(select(rows.block).order_by(block.id)):
         meta = bytes(row.meta)
-        yield b"b" + _BLOCK.pack(
-            row.id, row.destination, unsigned(row.ordinal), row.nbytes, row.crc, row.row_crc, len(meta)
-        ) + meta + bytes(row.payload)  # fmt: skip
+        yield (
+            b"b"
+            + _BLOCK.pack(row.id, row.destination, unsigned(row.ordinal), row.nbytes, row.crc, row.row_crc, len(meta))
+            + meta
+            + bytes(row.payload)
+        )
 
 
 def _rows(path: Path, tables: StoreTables, rows: Tables) -> Iterator[tuple[Any, dict[str, Any]]]:
@@ -121,17 +124,31 @@ def _rows(path: Path, tables: StoreTables, rows: Tables) -> Iterator[tuple[Any, 
                 yield rows.host, {**host, "incarnation": host["incarnation"] + REOPENED, "owner": ""}
             case b"l":
                 number, before, first_block = _LOG.unpack_from(frame, 1)
-                yield rows.log, {
-                    "id": number, "before": before, "first_block": first_block, "body": frame[1 + _LOG.size :],
-                }  # fmt: skip
+                yield (
+                    rows.log,
+                    {
+                        "id": number,
+                        "before": before,
+                        "first_block": first_block,
+                        "body": frame[1 + _LOG.size :],
+                    },
+                )
             case b"b":
                 number, destination, ordinal, nbytes, crc, row_crc, length = _BLOCK.unpack_from(frame, 1)
                 meta = 1 + _BLOCK.size
-                yield rows.block, {
-                    "id": number, "destination": destination, "ordinal": signed(ordinal), "nbytes": nbytes,
-                    "crc": crc, "row_crc": row_crc, "meta": frame[meta : meta + length],
-                    "payload": frame[meta + length :],
-                }  # fmt: skip
+                yield (
+                    rows.block,
+                    {
+                        "id": number,
+                        "destination": destination,
+                        "ordinal": signed(ordinal),
+                        "nbytes": nbytes,
+                        "crc": crc,
+                        "row_crc": row_crc,
+                        "meta": frame[meta : meta + length],
+                        "payload": frame[meta + length :],
+                    },
+                )
 
 
 def _batched(rows: Iterable[tuple[Any, dict[str, Any]]]) -> Iterator[tuple[Any, list[dict[str, Any]]]]:

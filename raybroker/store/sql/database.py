@@ -188,14 +188,15 @@ class Database:
         if address.vendor == "postgresql":
             limits = ("statement_timeout", "lock_timeout")
             arguments = {
-                "connect_timeout": max(2, math.ceil(seconds)), "tcp_user_timeout": address.timeout_ms,
+                "connect_timeout": max(2, math.ceil(seconds)),
+                "tcp_user_timeout": address.timeout_ms,
                 "application_name": "raybroker",
                 "options": " ".join(f"-c {name}={address.timeout_ms}" for name in limits)
                 + f" -c tcp_keepalives_idle={KEEPALIVE_S} -c tcp_keepalives_interval={KEEPALIVE_S}"
                 + f" -c tcp_keepalives_count={KEEPALIVE_COUNT}",
                 **({"passfile": address.passfile} if address.passfile else {}),
                 **({"password": address.password} if address.password else {}),
-            }  # fmt: skip
+            }
         try:
             if address.file is not None:
                 parsed = sql.URL.create(DRIVERS["sqlite"], database=str(address.file))

@@ -22,7 +22,7 @@ _HOLDERS: Final = (
 )
 
 
-def advisory_key(id: str, host: str) -> int:  # noqa: A002 - as in Tables
+def advisory_key(id: str, host: str) -> int:
     """PostgreSQL's key of the lock, a signed number of 64 bits."""
     return int.from_bytes(hashlib.sha256(f"raybroker store {id}/{host}".encode()).digest()[:8], "big", signed=True)
 
@@ -30,7 +30,7 @@ def advisory_key(id: str, host: str) -> int:  # noqa: A002 - as in Tables
 class HostLock:
     """Held from :meth:`take` to :meth:`release`, or until ``connection`` ends."""
 
-    def __init__(self, database: Database, connection: Any, id: str, host: str) -> None:  # noqa: A002 - as in Tables
+    def __init__(self, database: Database, connection: Any, id: str, host: str) -> None:
         self._database = database
         self._connection = connection
         self._key = advisory_key(id, host)

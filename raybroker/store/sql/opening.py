@@ -64,9 +64,14 @@ def open_store(
     while True:
         try:
             return SqlStore(
-                database, id, host, owner=owner, monotonic_ns=monotonic_ns, hosting=hosting,
+                database,
+                id,
+                host,
+                owner=owner,
+                monotonic_ns=monotonic_ns,
+                hosting=hosting,
                 segment_bytes=config["raybroker.store.segment_bytes"],
-            )  # fmt: skip
+            )
         except UnreachableError as error:
             if 0 <= most <= failed:
                 raise

@@ -95,14 +95,13 @@ class Reclaimer:
         if part.ranges:
             block = self._tables.block
             between = block.c.id.between(sql.bindparam("first"), sql.bindparam("last"))
-            connection.execute(sql.delete(block).where(between), [
-                {"first": key(host, one.first), "last": key(host, one.last)} for one in part.ranges
-            ])  # fmt: skip
+            connection.execute(
+                sql.delete(block).where(between),
+                [{"first": key(host, one.first), "last": key(host, one.last)} for one in part.ranges],
+            )
         if part.log:
             log = self._tables.log
-            connection.execute(
-                sql.delete(log).where(log.c.id.between(key(host, self._first_log), key(host, part.log)))
-            )
+            connection.execute(sql.delete(log).where(log.c.id.between(key(host, self._first_log), key(host, part.log))))
 
     def done(self, part: Part) -> int:
         """The transaction is committed; how many bytes of blocks are gone."""

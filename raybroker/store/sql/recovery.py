@@ -69,9 +69,10 @@ class Recovery:
     def _entries(self, connection: Any) -> Iterator[Entry]:
         sql, log, head = self._database.sql, self._tables.log, self._head
         lowest = connection.execute(
-            sql.select(sql.func.min(log.c.id), sql.func.sum(sql.func.length(log.c.body)))
-            .where(log.c.id.between(key(head.id, 0), key(head.id, NUMBER_MAX)))
-        ).one()  # fmt: skip
+            sql.select(sql.func.min(log.c.id), sql.func.sum(sql.func.length(log.c.body))).where(
+                log.c.id.between(key(head.id, 0), key(head.id, NUMBER_MAX))
+            )
+        ).one()
         if lowest[0] is not None:
             self.first_log = lowest[0] & NUMBER_MAX
             self.dead_log_bytes = int(lowest[1])
@@ -115,8 +116,10 @@ class Recovery:
             if item.kind != BLOCK:
                 self.replayed_bytes += ENTRY_BYTES + len(item.meta)
                 if item.kind == CHECKPOINT:
-                    raise self._damage(f"row {key(self._head.id, at)} of {self._tables.log.name} has a checkpoint that"
-                                       " the row of the host does not know")  # fmt: skip
+                    raise self._damage(
+                        f"row {key(self._head.id, at)} of {self._tables.log.name} has a checkpoint that"
+                        " the row of the host does not know"
+                    )
                 yield Entry(item.kind, item.destination, 0, item.meta)
                 continue
             for crc in item.crcs:
@@ -156,9 +159,13 @@ class Recovery:
 
     def _blocks(self, connection: Any, first: int, last: int = NUMBER_MAX) -> Iterator[Any]:
         block, host = self._tables.block.c, self._head.id
-        statement = self._database.sql.select(
-            block.id, block.destination, block.ordinal, block.nbytes, block.crc, block.row_crc, block.meta
-        ).where(block.id.between(key(host, first), key(host, last))).order_by(block.id)  # fmt: skip
+        statement = (
+            self._database.sql.select(
+                block.id, block.destination, block.ordinal, block.nbytes, block.crc, block.row_crc, block.meta
+            )
+            .where(block.id.between(key(host, first), key(host, last)))
+            .order_by(block.id)
+        )
         return iter(connection.execution_options(yield_per=ROWS).execute(statement))
 
     def _damage(self, what: str) -> StoreDamagedError:

@@ -100,9 +100,7 @@ def check_owner(database: Database, connection: Any, tables: Tables, cluster: st
     return str(rows[0].holder)
 
 
-def register(
-    database: Database, connection: Any, tables: Tables, owner: Owner, host: str, hosting: str
-) -> HostRow:  # fmt: skip
+def register(database: Database, connection: Any, tables: Tables, owner: Owner, host: str, hosting: str) -> HostRow:
     """The row of a host that opens its store now, with its new incarnation; made when there is none.
 
     Part of the caller's transaction.  Raises ConfigError for tables of another broker, StoreError for another holder.
@@ -122,10 +120,19 @@ def register(
     if found is None:
         number = connection.scalar(sql.select(tables.store.c.next_host))
         connection.execute(sql.update(tables.store).values(next_host=number + 1))
-        connection.execute(sql.insert(rows).values(
-            id=number, name=host, hosting=hosting, incarnation=1, batch=0, blocks=0, checkpoint=0, chain=0,
-            owner=owner.process,
-        ))  # fmt: skip
+        connection.execute(
+            sql.insert(rows).values(
+                id=number,
+                name=host,
+                hosting=hosting,
+                incarnation=1,
+                batch=0,
+                blocks=0,
+                checkpoint=0,
+                chain=0,
+                owner=owner.process,
+            )
+        )
         return HostRow(number, 1, 0, 0, 0, 0, owner.process)
     connection.execute(
         sql.update(rows).where(rows.c.id == found.id).values(incarnation=found.incarnation + 1, owner=owner.process)

@@ -56,17 +56,17 @@ def key(host: int, number: int) -> int:
     return host << HOST_SHIFT | number
 
 
-def table_name(part: str, id: str, version: int = VERSION) -> str:  # noqa: A002 - as in Tables
+def table_name(part: str, id: str, version: int = VERSION) -> str:
     return f"raybroker{version}_{part}_S{id}"
 
 
-def version_of(name: str, id: str) -> int | None:  # noqa: A002 - as in Tables
+def version_of(name: str, id: str) -> int | None:
     """The version of a table of that store; None for any other table."""
     match = re.fullmatch(rf"raybroker(\d{{1,6}})_(?:{'|'.join(PARTS)})_S{re.escape(id)}", name, re.ASCII)
     return int(match[1]) if match else None
 
 
-def tables_of(sql: Any, id: str) -> Tables:  # noqa: A002 - as in Tables
+def tables_of(sql: Any, id: str) -> Tables:
     metadata = sql.MetaData()
 
     def table(part: str, *columns: Any) -> Any:
@@ -81,20 +81,48 @@ def tables_of(sql: Any, id: str) -> Tables:  # noqa: A002 - as in Tables
         return sql.Column("id", kind, primary_key=True, autoincrement=False)
 
     return Tables(
-        id, metadata,
-        table("store", identity(), sql.Column("cluster", sql.Text, nullable=False),
-              sql.Column("broker", sql.Text, nullable=False), sql.Column("holder", sql.Text, nullable=False),
-              number("next_host")),
-        table("host", identity(), sql.Column("name", sql.Text, nullable=False, unique=True),
-              sql.Column("hosting", sql.Text, nullable=False), number("incarnation"), number("batch"),
-              number("blocks"), number("checkpoint"), number("chain"), sql.Column("owner", sql.Text, nullable=False)),
-        table("log", identity(), number("before"), number("first_block"),
-              sql.Column("body", sql.LargeBinary, nullable=False)),
-        table("block", identity(), number("destination"), number("ordinal"), number("nbytes"), number("crc"),
-              number("row_crc"), sql.Column("meta", sql.LargeBinary, nullable=False),
-              sql.Column("payload", sql.LargeBinary, nullable=False)),
+        id,
+        metadata,
+        table(
+            "store",
+            identity(),
+            sql.Column("cluster", sql.Text, nullable=False),
+            sql.Column("broker", sql.Text, nullable=False),
+            sql.Column("holder", sql.Text, nullable=False),
+            number("next_host"),
+        ),
+        table(
+            "host",
+            identity(),
+            sql.Column("name", sql.Text, nullable=False, unique=True),
+            sql.Column("hosting", sql.Text, nullable=False),
+            number("incarnation"),
+            number("batch"),
+            number("blocks"),
+            number("checkpoint"),
+            number("chain"),
+            sql.Column("owner", sql.Text, nullable=False),
+        ),
+        table(
+            "log",
+            identity(),
+            number("before"),
+            number("first_block"),
+            sql.Column("body", sql.LargeBinary, nullable=False),
+        ),
+        table(
+            "block",
+            identity(),
+            number("destination"),
+            number("ordinal"),
+            number("nbytes"),
+            number("crc"),
+            number("row_crc"),
+            sql.Column("meta", sql.LargeBinary, nullable=False),
+            sql.Column("payload", sql.LargeBinary, nullable=False),
+        ),
         sql.Table(table_name("block", id, COMPRESSED), sql.MetaData(), identity()),
-    )  # fmt: skip
+    )
 
 
 class Statements(NamedTuple):
@@ -115,10 +143,14 @@ class Statements(NamedTuple):
 def statements_of(sql: Any, tables: Tables) -> Statements:
     host, block, bind = tables.host.c, tables.block.c, sql.bindparam
     mine = (
-        host.id == bind("of_id"), host.incarnation == bind("of_incarnation"), host.batch == bind("of_batch"),
-    )  # fmt: skip
+        host.id == bind("of_id"),
+        host.incarnation == bind("of_incarnation"),
+        host.batch == bind("of_batch"),
+    )
     changed = {name: bind(name) for name in ("batch", "blocks", "checkpoint", "chain")}
     return Statements(
-        sql.update(tables.host).where(*mine).values(changed), sql.insert(tables.log), sql.insert(tables.block),
+        sql.update(tables.host).where(*mine).values(changed),
+        sql.insert(tables.log),
+        sql.insert(tables.block),
         sql.select(block.payload).where(block.id == bind("of_id")),
-    )  # fmt: skip
+    )

@@ -63,7 +63,7 @@ class SqlStore:
     def __init__(
         self,
         database: Database,
-        id: str,  # noqa: A002 - as in Tables
+        id: str,
         host: str,
         *,
         owner: Owner,
@@ -300,9 +300,16 @@ class SqlStore:
             return StoreStats()
         used = self._stored_bytes + self._reclaimer.log_bytes + self._reclaimer.dead_log_bytes
         return StoreStats(
-            reserved_bytes=used, used_bytes=used, live_bytes=self._live_bytes, segments=1, commits=self._commits,
-            syncs=self._commits, sync_ns=self._sync_ns, sync_ns_last=self._sync_ns_last, sync_ns_max=self._sync_ns_max,
-        )  # fmt: skip
+            reserved_bytes=used,
+            used_bytes=used,
+            live_bytes=self._live_bytes,
+            segments=1,
+            commits=self._commits,
+            syncs=self._commits,
+            sync_ns=self._sync_ns,
+            sync_ns_last=self._sync_ns_last,
+            sync_ns_max=self._sync_ns_max,
+        )
 
     def notices(self) -> list[str]:
         """Notices for the log of the host."""
@@ -323,9 +330,7 @@ class SqlStore:
 
     # ---- inside
 
-    def _transact(
-        self, entries: Sequence[Entry], packed: Packed, part: Part | None, *, again: bool = False
-    ) -> Packed:
+    def _transact(self, entries: Sequence[Entry], packed: Packed, part: Part | None, *, again: bool = False) -> Packed:
         """One batch as one transaction; what was written. ``again``: it may have been committed already."""
         with self._database.transaction(self._writer) as connection:
             if packed.compressed and not self._compressed.allow(connection):  # Its lock comes before hosts' locks.
@@ -345,8 +350,10 @@ class SqlStore:
             sql.select(rows.incarnation, rows.batch, rows.chain).where(rows.id == head.id).with_for_update()
         ).one_or_none()
         return found is not None and tuple(found) == (
-            head.incarnation, self._batch + 1, chained(packed.body, self._chain)
-        )  # fmt: skip
+            head.incarnation,
+            self._batch + 1,
+            chained(packed.body, self._chain),
+        )
 
     def _delete(self, part: Part) -> None:
         with self._database.transaction(self._writer) as connection:
@@ -398,22 +405,42 @@ class SqlStore:
         statements, head = self._statements, self._head
         number = self._batch + 1
         of_host = {
-            "of_id": head.id, "of_incarnation": head.incarnation, "of_batch": self._batch, "batch": number,
-            "blocks": self._blocks + len(packed.blocks), "chain": chained(packed.body, self._chain),
+            "of_id": head.id,
+            "of_incarnation": head.incarnation,
+            "of_batch": self._batch,
+            "batch": number,
+            "blocks": self._blocks + len(packed.blocks),
+            "chain": chained(packed.body, self._chain),
             "checkpoint": number if packed.checkpoint >= 0 else self._checkpoint,
-        }  # fmt: skip
+        }
         if connection.execute(statements.host, of_host).rowcount != 1:
             raise StoreError(ELSEWHERE)
-        connection.execute(statements.log, {
-            "id": key(head.id, number), "before": self._chain, "first_block": self._blocks + 1, "body": packed.body,
-        })  # fmt: skip
+        connection.execute(
+            statements.log,
+            {
+                "id": key(head.id, number),
+                "before": self._chain,
+                "first_block": self._blocks + 1,
+                "body": packed.body,
+            },
+        )
         if packed.blocks:
-            connection.execute(statements.block, [
-                {"id": key(head.id, row.number), "destination": row.destination, "ordinal": signed(row.ordinal),
-                 "nbytes": row.nbytes, "crc": row.crc, "row_crc": row.row_crc, "meta": row.meta,
-                 "payload": row.payload}
-                for row in packed.blocks
-            ])  # fmt: skip
+            connection.execute(
+                statements.block,
+                [
+                    {
+                        "id": key(head.id, row.number),
+                        "destination": row.destination,
+                        "ordinal": signed(row.ordinal),
+                        "nbytes": row.nbytes,
+                        "crc": row.crc,
+                        "row_crc": row.row_crc,
+                        "meta": row.meta,
+                        "payload": row.payload,
+                    }
+                    for row in packed.blocks
+                ],
+            )
 
     def _written(self, packed: Packed) -> None:
         """The batch is durable."""

@@ -58,14 +58,30 @@ class Native:
     """
 
     __slots__ = (
-        "_accepts", "_awaits_preface", "_buffers", "_decoders", "_end", "_filled", "_frame", "_frame_bytes", "_grown",
-        "_scratch", "closed", "control_bytes_max", "frame_bytes_max",
-    )  # fmt: skip
+        "_accepts",
+        "_awaits_preface",
+        "_buffers",
+        "_decoders",
+        "_end",
+        "_filled",
+        "_frame",
+        "_frame_bytes",
+        "_grown",
+        "_scratch",
+        "closed",
+        "control_bytes_max",
+        "frame_bytes_max",
+    )
 
     def __init__(
-        self, *, token: bytes | None, frame_bytes_max: int = FRAME_BYTES_MAX, buffers: FrameBuffers | None = None,
-        accepts: Callable[[bytes], bool] | None = None, grown: Callable[[int], None] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        token: bytes | None,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        buffers: FrameBuffers | None = None,
+        accepts: Callable[[bytes], bool] | None = None,
+        grown: Callable[[int], None] | None = None,
+    ) -> None:
         self._grown = grown
         if accepts is None and token is not None:
             accepts = partial(hmac.compare_digest, token)

@@ -187,8 +187,9 @@ Decoders = dict[int, Decoder]
 """Frame type → what reads its body."""
 
 _EITHER: Final[Decoders] = {
-    wire.PING: _fixed(wire.Ping, wire.NONCE, "PING"), wire.PONG: _fixed(wire.Pong, wire.NONCE, "PONG"),
-}  # fmt: skip
+    wire.PING: _fixed(wire.Ping, wire.NONCE, "PING"),
+    wire.PONG: _fixed(wire.Pong, wire.NONCE, "PONG"),
+}
 TO_HOST: Final[Decoders] = {
     **_EITHER,
     wire.CALL: _call,

@@ -306,10 +306,36 @@ class Event(NamedTuple):
 
 
 Frame = (
-    Call | Reply | Failed | Send | Sent | Refused | Deliver | Ack | Acked | Credit | Released | Promoted | Ping | Pong
-    | Flow | Event | SendTx | Settle | Begun | Extend | Drain | Drained | Ready | Withdrawn | SendLarge | DeliverLarge
-    | Recall | Recalled | Taken
-)  # fmt: skip
+    Call
+    | Reply
+    | Failed
+    | Send
+    | Sent
+    | Refused
+    | Deliver
+    | Ack
+    | Acked
+    | Credit
+    | Released
+    | Promoted
+    | Ping
+    | Pong
+    | Flow
+    | Event
+    | SendTx
+    | Settle
+    | Begun
+    | Extend
+    | Drain
+    | Drained
+    | Ready
+    | Withdrawn
+    | SendLarge
+    | DeliverLarge
+    | Recall
+    | Recalled
+    | Taken
+)
 
 
 # ---- encoding ------------------------------------------------------------------------------------------------------
@@ -385,9 +411,7 @@ def deliver(handle: int, epoch: int, tag: int, attempt: int, block: Sequence[Buf
     return (_DELIVER_START.pack(size + 1, DELIVER, handle, epoch, tag, attempt), *block)
 
 
-def deliver_large(
-    handle: int, epoch: int, tag: int, attempt: int, ordinal: int, front: Buffer
-) -> tuple[bytes, Buffer]:
+def deliver_large(handle: int, epoch: int, tag: int, attempt: int, ordinal: int, front: Buffer) -> tuple[bytes, Buffer]:
     size = DELIVER_LARGE_HEAD.size + memoryview(front).nbytes
     head = DELIVER_LARGE_HEAD.pack(handle, epoch, tag, attempt, ordinal)
     return FRAME_HEAD.pack(size + 1, DELIVER_LARGE) + head, front

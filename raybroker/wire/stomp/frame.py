@@ -94,8 +94,7 @@ def _plain(text: str, *, names: bool = False) -> str:
 
 
 def decode_headers(lines: list[str], version: Version, command: str) -> dict[str, str]:
-    """Raises ProtocolError for a line that is no header. A colon in a value need not be escaped; many clients do not.
-    """
+    """Raises ProtocolError for a line that is no header. A colon in a value may stand unescaped."""
     found: dict[str, str] = {}
     plain = command in PLAIN or version == "1.0"
     for line in lines:

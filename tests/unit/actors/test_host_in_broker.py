@@ -34,10 +34,10 @@ class Broker:
     def __init__(self) -> None:
         self.forgotten: list[str] = []
 
-    async def forget(self, type: str, name: str) -> None:  # noqa: A002 - as everywhere
+    async def forget(self, type: str, name: str) -> None:
         self.forgotten.append(name)
 
-    async def forward(self, type: str, name: str, block: bytes) -> None:  # noqa: A002
+    async def forward(self, type: str, name: str, block: bytes) -> None:
         raise BrokerError("there is no other host")
 
     async def lease(self, host: str, row: dict[str, Any]) -> dict[str, Any]:
@@ -49,9 +49,10 @@ class World:
         self.folder = folder
         self.config = Config.of()
         self.hosts = HostsInBroker(
-            Broker(), lambda: (LiveConfig(self.config, {}), {}, {}),
+            Broker(),
+            lambda: (LiveConfig(self.config, {}), {}, {}),
             lambda spec, config: MessagesLog(folder / "log", config.__getitem__),
-        )  # fmt: skip
+        )
 
     def host(self, name: str = "h1") -> HostInBroker:
         directory = self.folder / "b1" / "hosts" / name
@@ -135,9 +136,10 @@ async def join(world: World, host: HostInBroker, secret: bytes) -> asyncio.Futur
 
     async def on_the_loop() -> None:
         link = Link(
-            Native(token=None, buffers=FrameBuffers()), on_frames=lambda frames: None,
+            Native(token=None, buffers=FrameBuffers()),
+            on_frames=lambda frames: None,
             on_lost=lambda error: lost.set_result(None),
-        )  # fmt: skip
+        )
         guests = world.hosts.guests_of(host.key)
         assert guests is not None
         guests.join(link)

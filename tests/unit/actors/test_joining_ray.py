@@ -15,10 +15,11 @@ ASKED = "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH as 'raybroker up' printed t
 @pytest.mark.parametrize(
     ("mode", "path", "said"),
     [
-        (None, None, "without a token: RAY_AUTH_MODE is not set"), ("token", "/t", "with the token in /t"),
+        (None, None, "without a token: RAY_AUTH_MODE is not set"),
+        ("token", "/t", "with the token in /t"),
         ("token", None, "with the token of RAY_AUTH_TOKEN, or of ~/.ray/auth_token"),
     ],
-)  # fmt: skip
+)
 def test_the_token_is_named_by_which_a_ray_was_asked(
     monkeypatch: pytest.MonkeyPatch, mode: str | None, path: str | None, said: str
 ) -> None:

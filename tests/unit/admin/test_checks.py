@@ -11,23 +11,51 @@ from raybroker.admin.checks import EXIT_CODES, OF_BROKER, OF_DESTINATION, OF_SER
 from raybroker.errors import ConfigError
 
 BROKER = {
-    "broker": "b1", "state": "UP", "memory_level": "GREEN", "memory_used_bytes": 50, "memory_limit_bytes": 100,
+    "broker": "b1",
+    "state": "UP",
+    "memory_level": "GREEN",
+    "memory_used_bytes": 50,
+    "memory_limit_bytes": 100,
     "thresholds": {},
-}  # fmt: skip
-HOST = {"host": "b1/h1", "failure": None, "disk_low": False, "disk_free_bytes": 40, "disk_total_bytes": 100,
-        "disk_slow": False}  # fmt: skip
+}
+HOST = {
+    "host": "b1/h1",
+    "failure": None,
+    "disk_low": False,
+    "disk_free_bytes": 40,
+    "disk_total_bytes": 100,
+    "disk_slow": False,
+}
 CLUSTER = {
-    "broker": "b1", "state": "OPERATING", "operating": True, "master": "b1", "refusal": "", "contradiction": "",
-    "faults": [], "brokers": [{"broker": "b1", "state": "UP"}, {"broker": "b2", "state": "UP"}],
-}  # fmt: skip
+    "broker": "b1",
+    "state": "OPERATING",
+    "operating": True,
+    "master": "b1",
+    "refusal": "",
+    "contradiction": "",
+    "faults": [],
+    "brokers": [{"broker": "b1", "state": "UP"}, {"broker": "b2", "state": "UP"}],
+}
 QUEUE = {
-    "type": "queue", "name": "q", "state": "RUNNING", "messages": 80, "bytes": 10, "dead": 2, "active_consumers": 1,
-    "producers": 0, "attributes": {"maxNumMsgs": 100, "maxTotalMsgBytes": -1},
-}  # fmt: skip
+    "type": "queue",
+    "name": "q",
+    "state": "RUNNING",
+    "messages": 80,
+    "bytes": 10,
+    "dead": 2,
+    "active_consumers": 1,
+    "producers": 0,
+    "attributes": {"maxNumMsgs": 100, "maxTotalMsgBytes": -1},
+}
 SERVICE = {
-    "service": "ssljms", "state": "RUNNING", "port": 7, "refusal": "", "connections": 1, "connections_max": 100,
+    "service": "ssljms",
+    "state": "RUNNING",
+    "port": 7,
+    "refusal": "",
+    "connections": 1,
+    "connections_max": 100,
     "certificate_days": 90,
-}  # fmt: skip
+}
 NONE: dict[str, float] = {}
 
 
@@ -148,8 +176,9 @@ def test_what_is_wrong_with_a_service_has_its_grade(changed: dict[str, Any], che
 
 def test_who_gives_a_threshold_has_no_default_beside_it() -> None:
     limits = Limits(OF_SERVICES, {"certificate_days": 5}, None)
-    (row,) = [row for row in checks.of_services([{**SERVICE, "certificate_days": 6}], limits)
-              if row["check"] == "certificate"]  # fmt: skip
+    (row,) = [
+        row for row in checks.of_services([{**SERVICE, "certificate_days": 6}], limits) if row["check"] == "certificate"
+    ]
     assert (row["grade"], row["warn"], "critical" in row) == ("ok", 5, False)
     without = checks.of_services([{**SERVICE, "certificate_days": None}], limits)
     assert "certificate" not in graded(without)

@@ -43,23 +43,58 @@ from raybroker.hosting.host_service import HostService
 from tests.tidy.source import read, tree_of
 
 OF_BROKER = (
-    Broker, ServiceAdministration, Destinations, Subscriptions, Schedules, Transactions, Messages, Templates, Quotas,
-    Policies, Properties, Measuring, Ending, DefinitionsOnDemand, Health, Users, ConnectionVerbs,
-)  # fmt: skip
+    Broker,
+    ServiceAdministration,
+    Destinations,
+    Subscriptions,
+    Schedules,
+    Transactions,
+    Messages,
+    Templates,
+    Quotas,
+    Policies,
+    Properties,
+    Measuring,
+    Ending,
+    DefinitionsOnDemand,
+    Health,
+    Users,
+    ConnectionVerbs,
+)
 OF_CLUSTER = (
-    ClusterAdmin, Definitions, ClusterItself, Agents, Pausing, ClusterProperties, ClusterEnding, ClusterHealth,
-    Transfer, ClusterUsers, ConnectionVerbs,
-)  # fmt: skip
+    ClusterAdmin,
+    Definitions,
+    ClusterItself,
+    Agents,
+    Pausing,
+    ClusterProperties,
+    ClusterEnding,
+    ClusterHealth,
+    Transfer,
+    ClusterUsers,
+    ConnectionVerbs,
+)
 OF_HOST = (HostPort, HostService)
-CLUSTER_ALONE = frozenset({
-    "list_brokers", "query_cluster", "reload_cluster", "change_master", "backup_record", "create_forwarding",
-    "destroy_forwarding", "list_forwardings", "query_forwarding", "check_cluster",
-})  # fmt: skip
+CLUSTER_ALONE = frozenset(
+    {
+        "list_brokers",
+        "query_cluster",
+        "reload_cluster",
+        "change_master",
+        "backup_record",
+        "create_forwarding",
+        "destroy_forwarding",
+        "list_forwardings",
+        "query_forwarding",
+        "check_cluster",
+    }
+)
 """What means nothing to a broker without a cluster."""
 NO_COMMAND = {
     "decide_transaction": "transaction managers say xa.commit",
     "forget_transaction": "transaction managers say xa.forget",
-    "list_users": "usermgr reads the file of users", "set_user": "usermgr writes the file of users",
+    "list_users": "usermgr reads the file of users",
+    "set_user": "usermgr writes the file of users",
     "destroy_user": "usermgr writes the file of users",
 }
 """Verb → why no command calls it."""
@@ -126,7 +161,7 @@ def test_administrators_have_a_described_method_for_each_verb_of_theirs() -> Non
 
 class Sample:
     @verb(By.BROKER)
-    def paint(self, /, name: Name, *, max: PageMax = 3, start: Start = None, **attributes: Any) -> int:  # noqa: A002
+    def paint(self, /, name: Name, *, max: PageMax = 3, start: Start = None, **attributes: Any) -> int:
         """Paint something."""
 
 
@@ -174,7 +209,7 @@ def test_an_implementation_that_differs_is_found() -> None:
         def paint(self, name: str, colour: str) -> int: ...  # type: ignore[empty-body]
 
     class Other:
-        def paint(self, name: str, max: int = 3, start: Any = None, *, attributes: Any) -> str: ...  # type: ignore[empty-body]  # noqa: A002
+        def paint(self, name: str, max: int = 3, start: Any = None, *, attributes: Any) -> str: ...  # type: ignore[empty-body]
 
     (declared,) = declared_in(Sample).values()
     assert "paint takes" in str(fault(declared, Part.paint))

@@ -68,7 +68,7 @@ class FakeConnection:
         done.set_result("id")
         return done
 
-    def receive_many(self, max: int, timeout: float) -> list[FakeMessage]:  # noqa: A002 - the public name
+    def receive_many(self, max: int, timeout: float) -> list[FakeMessage]:
         found: list[FakeMessage] = []
         try:
             found.append(FakeMessage(self.waiting.get(timeout=timeout), self.acknowledged))

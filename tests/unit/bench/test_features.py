@@ -47,9 +47,15 @@ def test_every_plan_has_a_figure_and_every_goal_of_features_the_plain_queue_of_t
     assert {FIGURE[key].unit for key in FEATURES} == {FIGURE["through"].unit}
     goals = {goal.figure: goal.limit for goal in GOALS if goal.over == PLAIN}
     assert goals == {
-        "selector": 0.6, "priority": 0.6, "expiry": 0.5, "units": 0.5, "tx_send": 0.5, "tx_take": 0.6, "topic_1": 1.0,
+        "selector": 0.6,
+        "priority": 0.6,
+        "expiry": 0.5,
+        "units": 0.5,
+        "tx_send": 0.5,
+        "tx_take": 0.6,
+        "topic_1": 1.0,
         "topic_64": 0.7,
-    }  # fmt: skip
+    }
     assert [goal.limit for goal in GOALS if goal.figure == "selector_eval"] == [2.0]
 
 
@@ -58,8 +64,11 @@ def test_what_is_sent_is_what_the_figure_says() -> None:
     assert sum(OPTIONS["ttl_ms"](number) > 0 for number in range(1000)) == 100
     sent = {plan.key: plan.sends for plan in PLANS if plan.producer is features.send_each}
     assert sent == {
-        "selector": ("properties",), "priority": ("priority",), "expiry": ("ttl_ms",), "units": ("unit_of_order",),
-    }  # fmt: skip
+        "selector": ("properties",),
+        "priority": ("priority",),
+        "expiry": ("ttl_ms",),
+        "units": ("unit_of_order",),
+    }
     assert len({OPTIONS["unit_of_order"](number) for number in range(5000)}) == features.UNITS
     assert set(ONE_BY_ONE) == sent.keys()
 

@@ -22,9 +22,12 @@ def test_files_of_security_are_beside_the_stores_unless_a_directory_is_named(tmp
 
 @pytest.mark.parametrize(
     ("settings", "where"),
-    [({}, "stores/security/audit/b1.log"), ({"raybroker.audit.dir": "apart"}, "apart/b1.log"),
-     ({"raybroker.security.dir": "named"}, "named/audit/b1.log")],
-)  # fmt: skip
+    [
+        ({}, "stores/security/audit/b1.log"),
+        ({"raybroker.audit.dir": "apart"}, "apart/b1.log"),
+        ({"raybroker.security.dir": "named"}, "named/audit/b1.log"),
+    ],
+)
 def test_the_audit_log_is_where_the_settings_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], where: str
 ) -> None:

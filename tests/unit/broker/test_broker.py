@@ -63,9 +63,7 @@ def test_shared_queues_are_spread_over_the_pool_and_dedicated_ones_have_a_host_e
     async def work() -> None:
         world = World(raybroker__hosting__shared__hosts=hosts)
         for n in range(6):
-            await world.admin(
-                "create_destination", type="queue", name=f"shared{n}", attributes={"hosting": "shared"}
-            )
+            await world.admin("create_destination", type="queue", name=f"shared{n}", attributes={"hosting": "shared"})
         assert [len(h.created) for h in world.made] == [6 // hosts] * hosts
         await world.admin("create_destination", type="topic", name="own", attributes={"hosting": "dedicated"})
         assert world.made[-1].created == ["own"]
@@ -154,8 +152,9 @@ def test_a_queue_and_a_topic_may_share_a_name() -> None:
         for kind in ("topic", "queue"):
             await world.admin("create_destination", type=kind, name="orders", attributes={})
         assert [(row["type"], row["name"]) for row in await world.admin("list_destinations")] == [
-            ("queue", "orders"), ("topic", "orders"),
-        ]  # fmt: skip
+            ("queue", "orders"),
+            ("topic", "orders"),
+        ]
         assert [row["type"] for row in await world.admin("list_destinations", type="t")] == ["topic"]
         await world.admin("destroy_destination", type="queue", name="orders")
         assert (await world.admin("query_destination", type="topic", name="orders"))["type"] == "topic"
@@ -276,9 +275,11 @@ def test_pause_and_resume_reach_one_destination_or_all() -> None:  # A-36, B21
         assert await world.admin("resume_destination", type="topic") == 1
         assert world.made[0].calls == [
             ("pause", "queue", "a", "consumers", 99),
-            ("pause", "queue", "a", "all", 0), ("pause", "topic", "a", "all", 0), ("pause", "queue", "b", "all", 0),
+            ("pause", "queue", "a", "all", 0),
+            ("pause", "topic", "a", "all", 0),
+            ("pause", "queue", "b", "all", 0),
             ("resume", "topic", "a", "all"),
-        ]  # fmt: skip
+        ]
         for args, why in (
             ({"type": "queue", "name": "a", "which": "everything"}, "producers, consumers, all, insertion"),
             ({"name": "a"}, "of which type"),

@@ -66,9 +66,12 @@ class Host:
         rows = [row] if names is not None else []
         own = {"connections": 1, "process_threads": {"host": 3}}
         return {
-            "incarnation": self.incarnation, "age_s": self.age_s, "host": own, "types": total.done(),
+            "incarnation": self.incarnation,
+            "age_s": self.age_s,
+            "host": own,
+            "types": total.done(),
             "destinations": rows,
-        }  # fmt: skip
+        }
 
 
 class World:
@@ -76,9 +79,7 @@ class World:
         self.registry, self.clock = Registry(), Clock()
         self.registry.hosts = list(hosts)  # type: ignore[arg-type]
         self.spares: list[Any] = []
-        self.measuring = Measuring(
-            Config.of({}), self.registry, self.clock, broker="b1", spares=lambda: self.spares
-        )
+        self.measuring = Measuring(Config.of({}), self.registry, self.clock, broker="b1", spares=lambda: self.spares)
 
     async def total(self, pass_s: float = 2.0) -> int:
         self.clock.ns += int(pass_s * 1e9)

@@ -23,9 +23,15 @@ class Host:
     async def clients(self) -> list[dict[str, Any]]:
         self._answer()
         row = {
-            "id": "c", "client_id": "", "address": "10.0.0.7:5", "producers": 1, "consumers": 0, "destinations": [],
-            "consumer_ids": [], "consumer_keys": [],
-        }  # fmt: skip
+            "id": "c",
+            "client_id": "",
+            "address": "10.0.0.7:5",
+            "producers": 1,
+            "consumers": 0,
+            "destinations": [],
+            "consumer_ids": [],
+            "consumer_keys": [],
+        }
         return [row] if self.has else []
 
     async def end_clients(self, ids: list[str], why: str) -> list[str]:

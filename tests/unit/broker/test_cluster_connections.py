@@ -14,13 +14,25 @@ from raybroker.model.listing import Listing
 from raybroker.services.client_rows import inside_rows
 
 
-def connection(id: str, broker: str, destination: str) -> dict[str, Any]:  # noqa: A002
+def connection(id: str, broker: str, destination: str) -> dict[str, Any]:
     (row,) = inside_rows(
-        [(f"{broker}/h1", {
-            "id": id, "client_id": "", "address": "10.0.0.7:5", "producers": 1, "consumers": 0, "consumer_ids": [],
-            "destinations": [f"queue {destination}"], "consumer_keys": [],
-        })], broker,
-    )  # fmt: skip
+        [
+            (
+                f"{broker}/h1",
+                {
+                    "id": id,
+                    "client_id": "",
+                    "address": "10.0.0.7:5",
+                    "producers": 1,
+                    "consumers": 0,
+                    "consumer_ids": [],
+                    "destinations": [f"queue {destination}"],
+                    "consumer_keys": [],
+                },
+            )
+        ],
+        broker,
+    )
     return row
 
 

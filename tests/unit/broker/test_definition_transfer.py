@@ -33,18 +33,20 @@ class Hands:
         self.down: tuple[str, ...] = ()
         world = World()
         self.transfer = Transfer(
-            own or world.broker.own_definitions, self._now, self._brokers, self._carry, lambda: self.time_s,
+            own or world.broker.own_definitions,
+            self._now,
+            self._brokers,
+            self._carry,
+            lambda: self.time_s,
             agents=True,
-        )  # fmt: skip
+        )
 
     async def _now(self) -> Definitions:
         return self.now
 
     async def _brokers(self) -> Brokers:
         configured = {"imq.log.level": "INFO", "imq.autocreate.queue": True}
-        return Brokers(
-            {name: {"changed": own, "configured": configured} for name, own in self.at.items()}, self.down
-        )
+        return Brokers({name: {"changed": own, "configured": configured} for name, own in self.at.items()}, self.down)
 
     async def _carry(self, verb: str, args: dict[str, Any]) -> Any:
         if verb == "list_users":
@@ -58,9 +60,14 @@ class Hands:
         return self.answer
 
     def run(
-        self, *, dry_run: bool = False, prune: bool = False, keep_going: bool = False, taking_users: bool = False,
+        self,
+        *,
+        dry_run: bool = False,
+        prune: bool = False,
+        keep_going: bool = False,
+        taking_users: bool = False,
         **sections: Any,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         given = {**HEAD, **sections}
         return asyncio.run(self.transfer.import_definitions(given, dry_run, prune, keep_going, taking_users))
 
@@ -87,8 +94,10 @@ def test_it_stops_at_the_first_step_that_fails_and_says_what_was_not_done() -> N
     report = hands.run(**THREE)
     assert (states(report), report["steps"][1]["reason"]) == (["done", "failed", "not done"], "no")
     assert (hands.calls, report["complete"], report["more"]) == (
-        [("create_destination", "a"), ("create_destination", "b")], False, False,
-    )  # fmt: skip
+        [("create_destination", "a"), ("create_destination", "b")],
+        False,
+        False,
+    )
 
 
 def test_it_goes_on_when_told_to() -> None:
@@ -157,33 +166,45 @@ def own(world: World, *rows: Any, subscriptions: Any = ()) -> OwnDefinitions:
 def test_what_administrators_made_is_exported_and_nothing_else() -> None:
     async def work() -> None:
         rows = [
-            {**served("queue", "a"), "traits": {"maxNumMsgs": 5}}, served("queue", "auto", auto=True), served(*DMQ),
-            served("queue", "mq.temp.q.x.1", temporary=True), served("topic", "orphan"), served("topic", "t"),
-        ]  # fmt: skip
+            {**served("queue", "a"), "traits": {"maxNumMsgs": 5}},
+            served("queue", "auto", auto=True),
+            served(*DMQ),
+            served("queue", "mq.temp.q.x.1", temporary=True),
+            served("topic", "orphan"),
+            served("topic", "t"),
+        ]
         world = World({"imq.log.level": ["ERROR", "INFO"]})
         definitions = own(world, *rows, subscriptions=[subscription("t", "s"), subscription("t", "now", durable=False)])
         world.broker.registry.orphans.add(("topic", "orphan"))
         found = await definitions.all()
         assert found.plain() == {
-            **HEAD, "properties": {"imq.log.level": "ERROR"}, "queues": {"a": {"maxNumMsgs": 5}}, "topics": {"t": {}},
+            **HEAD,
+            "properties": {"imq.log.level": "ERROR"},
+            "queues": {"a": {"maxNumMsgs": 5}},
+            "topics": {"t": {}},
             "subscriptions": [{"name": "s", "client_id": "c", "topic": "t"}],
-        }  # fmt: skip
+        }
 
     asyncio.run(work())
 
 
 def test_a_cluster_exports_its_record_and_what_the_broker_has_alone() -> None:
     async def work() -> None:
-        rows = [{**served("queue", "mine"), "traits": {"isLocalOnly": True}}, served("queue", "recorded"),
-                {**served(*DMQ), "traits": {"maxNumMsgs": 7}}]  # fmt: skip
+        rows = [
+            {**served("queue", "mine"), "traits": {"isLocalOnly": True}},
+            served("queue", "recorded"),
+            {**served(*DMQ), "traits": {"maxNumMsgs": 7}},
+        ]
         record = RecordState()
         record.destinations["queue", "recorded"] = {"maxNumMsgs": 3}
         record.forwardings["f",] = {"queue": "recorded", "to": "c/q"}
         record.subscriptions["", "s"] = {"topic": "t", "shared": True, "selector": None, "no_local": False}
         found = await own(World(), *rows).of_cluster(record)
         assert found.queues == {
-            "mine": {"isLocalOnly": True}, "recorded": {"maxNumMsgs": 3}, "mq.sys.dmq": {"maxNumMsgs": 7},
-        }  # fmt: skip
+            "mine": {"isLocalOnly": True},
+            "recorded": {"maxNumMsgs": 3},
+            "mq.sys.dmq": {"maxNumMsgs": 7},
+        }
         assert found.agents == {"f": {"queue": "recorded", "to": "c/q"}}
         assert found.subscriptions["", "s"]["shared"] is True
 
@@ -243,9 +264,10 @@ def test_what_one_broker_has_alone_is_exported_apart_and_what_cannot_be_asked_is
     hands.at = {"b1": {"imq.log.level": "ERROR", "imq.autocreate.queue": False}, "b2": {"imq.autocreate.queue": False}}
     hands.down = ("b3",)
     assert hands.exported() == {
-        "raybroker": {"definitions": 1, "missing": ["b3"]}, "properties": {"imq.autocreate.queue": False},
+        "raybroker": {"definitions": 1, "missing": ["b3"]},
+        "properties": {"imq.autocreate.queue": False},
         "brokers": {"b1": {"imq.log.level": "ERROR"}},
-    }  # fmt: skip
+    }
     report = hands.run(brokers={"b2": {"imq.log.level": "WARNING"}, "b3": {"imq.log.level": "WARNING"}})
     assert ([row["name"] for row in report["steps"]], states(report)) == (["b2", "b3"], ["not done", "blocked"])
     with pytest.raises(ConfigError, match=r"imq.autocreate.queue has to be the same on all brokers"):

@@ -134,6 +134,7 @@ def test_who_cannot_be_ended_says_so_and_goes_on() -> None:
 def test_in_a_cluster_the_broker_that_is_named_is_asked() -> None:
     class Asker:
         name = "b1"
+
         def __init__(self) -> None:
             self.asked: list[tuple[str, str, dict[str, Any]]] = []
 
@@ -150,8 +151,9 @@ def test_in_a_cluster_the_broker_that_is_named_is_asked() -> None:
         await ending.shutdown_broker("b2", 5)
         await ending.restart_broker()
         assert asker.asked == [
-            ("b2", "shutdown_broker", {"time_s": 5}), ("b1", "restart_broker", {"time_s": 0}),
-        ]  # fmt: skip
+            ("b2", "shutdown_broker", {"time_s": 5}),
+            ("b1", "restart_broker", {"time_s": 0}),
+        ]
         with pytest.raises(BrokerGoneError, match="broker b3 is not up; up are b1, b2"):
             await ending.shutdown_broker("b3")
 

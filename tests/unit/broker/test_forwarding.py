@@ -15,9 +15,7 @@ class Host:
     key = "h1"
 
     async def query(self, kind: str, name: str) -> dict[str, Any]:
-        return {
-            "active_consumers": 0, "backup_consumers": 0, "waiting": 1, "state": "RUNNING", "paused": {}
-        }  # fmt: skip
+        return {"active_consumers": 0, "backup_consumers": 0, "waiting": 1, "state": "RUNNING", "paused": {}}
 
 
 class Nobody:

@@ -173,13 +173,23 @@ def test_what_somebody_says_in_the_name_of_another_is_not_taken() -> None:
     run(scene)
 
 
-@pytest.mark.parametrize("payload", [
-    b"", b"\xff", b"{}", b"[]", b"null", b"[1,2,3]",
-    b'[[0,0],"b1",1,0,[3,"b1","f00d"],["f00d",12],7,true]',
-    b'[[0,0],"b1","1",0,[3,"b1","f00d"],["f00d",12,"c"],7,true]',
-    b'[[0,0],"b1",1,0,[3,"b1","f00d"],["f00d",12,"cafe"],7,1]', b'[[0],"b1",1,0,[3,"b1",4],["f00d",12,"cafe"],7,true]',
-    b'[[0,0,0],"b1",1,0,[3,"b1","f00d"],["f00d",12,"cafe"],7,true]', b"[" * 1024,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\xff",
+        b"{}",
+        b"[]",
+        b"null",
+        b"[1,2,3]",
+        b'[[0,0],"b1",1,0,[3,"b1","f00d"],["f00d",12],7,true]',
+        b'[[0,0],"b1","1",0,[3,"b1","f00d"],["f00d",12,"c"],7,true]',
+        b'[[0,0],"b1",1,0,[3,"b1","f00d"],["f00d",12,"cafe"],7,1]',
+        b'[[0],"b1",1,0,[3,"b1",4],["f00d",12,"cafe"],7,true]',
+        b'[[0,0,0],"b1",1,0,[3,"b1","f00d"],["f00d",12,"cafe"],7,true]',
+        b"[" * 1024,
+    ],
+)
 def test_what_is_no_beat_is_refused_and_passed_over(payload: bytes) -> None:
     async def scene() -> None:
         world = World("b1", "b2")

@@ -35,15 +35,26 @@ class Processes:
         self.inside: dict[str, Any] = {}
         self.private: dict[int, int] = {}
         self.config: Any = {
-            "raybroker.memory.limit_bytes": 1000 * MIB, "imq.resource_state.threshold": "",
-            "imq.resource_state.count": "5000/500/50/0", "imq.green.threshold": 0, "imq.yellow.threshold": 80,
-            "imq.orange.threshold": 90, "imq.red.threshold": 98, "imq.green.count": 5000, "imq.yellow.count": 500,
-            "imq.orange.count": 50, "imq.red.count": 0,
-        }  # fmt: skip
+            "raybroker.memory.limit_bytes": 1000 * MIB,
+            "imq.resource_state.threshold": "",
+            "imq.resource_state.count": "5000/500/50/0",
+            "imq.green.threshold": 0,
+            "imq.yellow.threshold": 80,
+            "imq.orange.threshold": 90,
+            "imq.red.threshold": 98,
+            "imq.green.count": 5000,
+            "imq.yellow.count": 500,
+            "imq.orange.count": 50,
+            "imq.red.count": 0,
+        }
         self.memory = BrokerMemory(
-            self.config, lambda: self.hosts, broker="b1", own_bytes=lambda: (60 * MIB, 50 * MIB),
-            private_of=lambda pid: self.private[pid] * MIB, inside=lambda: self.inside,
-        )  # fmt: skip
+            self.config,
+            lambda: self.hosts,
+            broker="b1",
+            own_bytes=lambda: (60 * MIB, 50 * MIB),
+            private_of=lambda pid: self.private[pid] * MIB,
+            inside=lambda: self.inside,
+        )
 
     def host(self, key: str, pid: int, mib: int) -> Host:
         host = Host()

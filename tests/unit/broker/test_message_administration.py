@@ -53,8 +53,11 @@ def test_browsing_gives_pages_and_takes_nothing() -> None:
         assert [row["id"] for row in page["messages"]] == [nth(1), nth(2)]
         page = await world.admin("browse_messages", type="q", name="a", start=page["next"])
         assert ([row["id"] for row in page["messages"]], page["next"]) == ([nth(3)], None)
-        for args, why in (({"max": 0}, "max=0"), ({"max": BROWSE_MAX + 1}, "a whole number from 1 to"),
-                          ({"body_bytes_max": -1}, "body_bytes_max")):  # fmt: skip
+        for args, why in (
+            ({"max": 0}, "max=0"),
+            ({"max": BROWSE_MAX + 1}, "a whole number from 1 to"),
+            ({"body_bytes_max": -1}, "body_bytes_max"),
+        ):
             with pytest.raises(ConfigError, match=why):
                 await world.admin("browse_messages", type="queue", name="a", **args)
         with pytest.raises(InvalidDestinationError):
@@ -84,8 +87,13 @@ def test_on_one_host_the_host_deletes_and_moves() -> None:
 def test_between_hosts_only_what_nobody_has_moves_and_only_from_a_paused_destination() -> None:
     async def work() -> None:
         world, one, two = await two_hosts()
-        one.held[A] = [message(nth(1)), message(nth(2), "delivered"), message(nth(3), "delayed"),
-                       message(nth(4), "uncommitted"), message(nth(5))]  # fmt: skip
+        one.held[A] = [
+            message(nth(1)),
+            message(nth(2), "delivered"),
+            message(nth(3), "delayed"),
+            message(nth(4), "uncommitted"),
+            message(nth(5)),
+        ]
         with pytest.raises(IllegalStateError, match="RUNNING; pause its consumers"):
             await world.admin("move_messages", type="queue", name="a", target="b")
         one.served[A]["state"] = "CONSUMERS_PAUSED"
@@ -127,8 +135,11 @@ def test_another_host_is_filled_up_and_the_rest_stays_with_the_reason() -> None:
         world, one, two = await two_hosts()
         one.held[DMQ] = [message(nth(n)) for n in range(120)]
         two.full, two.room = "queue b holds its maxNumMsgs", 53
-        with pytest.raises(ResourceAllocationError, match=r"^53 messages of queue mq\.sys\.dmq were moved to queue b; "
-                           r"the others stay in queue mq\.sys\.dmq: queue b holds its maxNumMsgs$"):  # fmt: skip
+        with pytest.raises(
+            ResourceAllocationError,
+            match=r"^53 messages of queue mq\.sys\.dmq were moved to queue b; "
+            r"the others stay in queue mq\.sys\.dmq: queue b holds its maxNumMsgs$",
+        ):
             await world.admin("move_messages", type="queue", name="mq.sys.dmq", target="b")
         assert ids(two, B) == [nth(n) for n in range(53)]
         assert ids(one, DMQ) == [nth(n) for n in range(53, 120)]
@@ -164,9 +175,14 @@ def dead(number: int, origin: str, subscription: str = "") -> tuple[dict[str, An
     """A dead message as its host shows it and exports it."""
     properties = {ORIGIN: origin, "n": number} | ({SUBSCRIPTION: subscription} if subscription else {})
     block = encode_block(
-        [b"body"], producer=7, first_seq=number, timestamp_ms=1, persistent=True, kinds=0,
+        [b"body"],
+        producer=7,
+        first_seq=number,
+        timestamp_ms=1,
+        persistent=True,
+        kinds=0,
         headers=[pack_fields({"p": properties})],
-    )  # fmt: skip
+    )
     return {**message(nth(number)), "properties": properties}, block
 
 
@@ -178,9 +194,7 @@ def test_dead_messages_go_back_to_where_they_came_from_whichever_host_that_is_on
         one.held[DMQ] = [row for row, _ in made]
         one.encoded = {row["id"]: block for row, block in made}
         assert await world.admin("retry_messages") == 4
-        assert [call for call in one.calls if call[0] == "move"] == [
-            ("move", *DMQ, None, [nth(0), nth(2)], None, None)
-        ]
+        assert [call for call in one.calls if call[0] == "move"] == [("move", *DMQ, None, [nth(0), nth(2)], None, None)]
         blocks = [Block(data) for data in two.imported]
         assert [BlockContent(block).properties(0) for block in blocks] == [{"n": 1}, {"n": 5}]
         assert len({(block.producer, block.first_seq) for block in blocks}) == 2

@@ -29,13 +29,13 @@ class Host:
         for name in (FIRST, SECOND):
             registry.put(("topic", name), self, auto=True)  # type: ignore[arg-type]
 
-    async def query(self, type: str, name: str) -> dict[str, Any]:  # noqa: A002
+    async def query(self, type: str, name: str) -> dict[str, Any]:
         self._reap("query", name)
         if name in self.gone:
             raise InvalidDestinationError(f"{type} {name!r} does not exist")
         return {"subscriptions": 1}
 
-    async def import_messages(self, type: str, name: str, blocks: list[bytes]) -> None:  # noqa: A002
+    async def import_messages(self, type: str, name: str, blocks: list[bytes]) -> None:
         self._reap("import", name)
         if name in self.gone:
             raise InvalidDestinationError(f"{type} {name!r} does not exist")

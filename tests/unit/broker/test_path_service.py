@@ -27,9 +27,7 @@ async def no_units(broker: str, kind: str, name: str, units: list[str]) -> list[
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
-def test_a_producer_keeps_its_units_as_long_when_the_clock_is_set(
-    hours: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_producer_keeps_its_units_as_long_when_the_clock_is_set(hours: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(path_service, "SWEEP_S", 0)
     clock = Clock()
 

@@ -97,7 +97,7 @@ def test_what_is_wrong_changes_nothing() -> None:
             (policies.update_policy("p", {}, pattern="a*"), "has '\\*' beside"),
             (policies.destroy_policy("x"), "there is no policy 'x'"),
             (policies.query_policy("x"), "there is no policy 'x'"),
-        ):  # fmt: skip
+        ):
             with pytest.raises(ConfigError, match=text):
                 await call
         assert (world.saved, policies.saved()) == ([], {"p": fields(maxNumMsgs=5)})
@@ -110,19 +110,28 @@ def test_what_is_wrong_changes_nothing() -> None:
 
 def test_lists_say_what_holds_where_and_what_conflicts() -> None:
     async def work() -> None:
-        world = World({
-            "a": fields(maxNumMsgs=5), "b": {**fields(maxNumMsgs=6), "pattern": "*.eu"},
-            "o": {**fields(maxNumMsgs=9), "operator": True}, "high": {**fields(maxNumMsgs=1), "pattern": "orders",
-                                                                      "priority": 7},
-        })  # fmt: skip
+        world = World(
+            {
+                "a": fields(maxNumMsgs=5),
+                "b": {**fields(maxNumMsgs=6), "pattern": "*.eu"},
+                "o": {**fields(maxNumMsgs=9), "operator": True},
+                "high": {**fields(maxNumMsgs=1), "pattern": "orders", "priority": 7},
+            }
+        )
         rows = await world.policies.list_policies()
         assert [(row["name"], row["conflicts"]) for row in rows] == [
-            ("o", {}), ("high", {}), ("a", {"b": "orders.eu"}), ("b", {"a": "orders.eu"}),
-        ]  # fmt: skip
+            ("o", {}),
+            ("high", {}),
+            ("a", {"b": "orders.eu"}),
+            ("b", {"a": "orders.eu"}),
+        ]
         holds = {row["name"]: (await world.policies.query_policy(row["name"]))["destinations"] for row in rows}
         assert holds == {
-            "o": ["queue orders", "queue orders.eu"], "high": ["queue orders"], "a": ["queue orders.eu"], "b": [],
-        }  # fmt: skip
+            "o": ["queue orders", "queue orders.eu"],
+            "high": ["queue orders"],
+            "a": ["queue orders.eu"],
+            "b": [],
+        }
 
     asyncio.run(work())
 

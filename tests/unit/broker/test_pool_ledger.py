@@ -104,10 +104,26 @@ class World:
     def step(self) -> None:
         self.now += self.random.randint(0, 20)
         host = self.random.choice(self.hosts)
-        action = self.random.choice([
-            self.send, self.send, self.send, self.consume, self.consume, self.ask, self.ask, self.recall, self.arrive,
-            self.arrive, self.arrive, self.arrive, self.lose, self.double, self.crash, self.restart_broker,
-        ])  # fmt: skip
+        action = self.random.choice(
+            [
+                self.send,
+                self.send,
+                self.send,
+                self.consume,
+                self.consume,
+                self.ask,
+                self.ask,
+                self.recall,
+                self.arrive,
+                self.arrive,
+                self.arrive,
+                self.arrive,
+                self.lose,
+                self.double,
+                self.crash,
+                self.restart_broker,
+            ]
+        )
         action(host)
         held = sum(share.used_messages for share in self.share.values())
         assert held <= MOST, f"{held} messages are held of {MOST}"
@@ -143,9 +159,7 @@ class World:
                 self.network.append(lambda: share.surpass(newest))
                 return
             sure = not self.ledger.unknown(self.hosts)
-            grant = self.ledger.grant(
-                host, said.need, len(self.hosts), self.now, waits=bool(said.waiting), sure=sure
-            )  # fmt: skip
+            grant = self.ledger.grant(host, said.need, len(self.hosts), self.now, waits=bool(said.waiting), sure=sure)
             short = sure and grant.lacking != (0, 0)
 
             def back() -> None:

@@ -26,8 +26,12 @@ class Host:
         if self.silent:
             raise ConnectionLostError("gone")
         self.share.surrender()
-        return {"version": self.share.version, "lease": tuple(self.share.lease), "known": True,
-                "waiting": len(self.share.waiting)}  # fmt: skip
+        return {
+            "version": self.share.version,
+            "lease": tuple(self.share.lease),
+            "known": True,
+            "waiting": len(self.share.waiting),
+        }
 
     async def ask(self, pools: BrokerPools, messages: int) -> bool:
         """Ask for room for a block, and hold it if there is; whether there is."""

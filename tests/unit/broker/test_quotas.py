@@ -22,9 +22,7 @@ class World:
         self.templates: list[dict[str, Any]] = []
         self.saved: list[Saved] = []
         self.full = False
-        self.quotas = Quotas(
-            saved, self._save, lambda: self.hosts, lambda: self.unasked, self._listed, broker="b1"
-        )  # fmt: skip
+        self.quotas = Quotas(saved, self._save, lambda: self.hosts, lambda: self.unasked, self._listed, broker="b1")
 
     async def _save(self, saved: Saved) -> None:
         await asyncio.sleep(0)
@@ -126,12 +124,26 @@ def test_the_pool_of_a_quota_has_its_limits() -> None:
 
 def test_rows_of_several_brokers_are_added_up() -> None:
     def row(broker: str, *users: str) -> dict[str, Any]:
-        return {"name": "q", "users": list(users), "messages": 1, "bytes": 2, "waiting": 3, "refused": 4,
-                "pools": [{"broker": broker}]}  # fmt: skip
+        return {
+            "name": "q",
+            "users": list(users),
+            "messages": 1,
+            "bytes": 2,
+            "waiting": 3,
+            "refused": 4,
+            "pools": [{"broker": broker}],
+        }
 
     found = merged([row("b1", "queue a"), row("b2", "queue a", "queue b")])
-    assert found == {"name": "q", "users": ["queue a", "queue b"], "messages": 2, "bytes": 4, "waiting": 6,
-                     "refused": 8, "pools": [{"broker": "b1"}, {"broker": "b2"}]}  # fmt: skip
+    assert found == {
+        "name": "q",
+        "users": ["queue a", "queue b"],
+        "messages": 2,
+        "bytes": 4,
+        "waiting": 6,
+        "refused": 8,
+        "pools": [{"broker": "b1"}, {"broker": "b2"}],
+    }
 
 
 def test_of_many_users_some_are_named() -> None:

@@ -55,9 +55,13 @@ def test_calls_are_carried_out_in_another_thread() -> None:
 
 @pytest.mark.parametrize(
     ("error", "unknown"),
-    [(StoreError("gone"), False), (ConfigError("gone"), False), (RequestTimeoutError("gone"), True),
-     (ValueError("gone"), True)],
-)  # fmt: skip
+    [
+        (StoreError("gone"), False),
+        (ConfigError("gone"), False),
+        (RequestTimeoutError("gone"), True),
+        (ValueError("gone"), True),
+    ],
+)
 def test_an_error_is_an_answer(error: Exception, unknown: bool) -> None:
     def fail() -> Found:
         raise error

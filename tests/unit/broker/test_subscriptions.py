@@ -171,8 +171,9 @@ def test_administrators_list_purge_and_destroy() -> None:
         two.subscribed = [subscription("b", "pool", client_id="", shared=True)]
         rows = await world.admin("list_subscriptions")
         assert [(row["topic"], row["client_id"], row["name"]) for row in rows] == [
-            ("a", "c", "audit"), ("b", "", "pool"),
-        ]  # fmt: skip
+            ("a", "c", "audit"),
+            ("b", "", "pool"),
+        ]
         assert [row["name"] for row in await world.admin("list_subscriptions", topic="b")] == ["pool"]
         await world.admin("purge_subscription", name="audit", client_id="c")
         assert one.calls == [("purge_subscription", "a", "c", "audit")]

@@ -17,7 +17,7 @@ def run(work: Any) -> None:
     asyncio.run(work())
 
 
-async def create(world: World, name: str, type: str = "queue", **attributes: Any) -> dict[str, Any]:  # noqa: A002
+async def create(world: World, name: str, type: str = "queue", **attributes: Any) -> dict[str, Any]:
     await world.admin("create_destination", type=type, name=name, attributes={"hosting": "shared", **attributes})
     found: dict[str, Any] = world.made[0].served[type, name]["attributes"]
     return found
@@ -27,9 +27,10 @@ def test_a_destination_takes_from_its_template_what_it_does_not_say_itself() -> 
     async def work() -> None:
         world = World()
         await world.admin(
-            "create_template", name="fast",
+            "create_template",
+            name="fast",
             attributes={"maxNumMsgs": "5", "maxBytesPerMsg": "1k", "maxNumActiveConsumers": 3},
-        )  # fmt: skip
+        )
         queue = await create(world, "a", template="fast", maxNumMsgs=9)
         assert (queue["maxNumMsgs"], queue["maxBytesPerMsg"], queue["maxNumActiveConsumers"]) == (9, 1024, 3)
         assert queue["template"] == "fast"
@@ -133,13 +134,13 @@ def test_a_destination_that_goes_meanwhile_keeps_no_other_from_its_template() ->
         host, registry = world.made[0], world.broker.registry
         asked, changed = host.query, host.update
 
-        async def query(type: str, name: str) -> dict[str, Any]:  # noqa: A002
+        async def query(type: str, name: str) -> dict[str, Any]:
             if name == "a":
                 registry.drop(("queue", "b"))
             found: dict[str, Any] = await asked(type, name)
             return found
 
-        async def update(type: str, name: str, changes: dict[str, Any]) -> None:  # noqa: A002
+        async def update(type: str, name: str, changes: dict[str, Any]) -> None:
             registry.drop(("queue", "c"))
             await changed(type, name, changes)
 

@@ -83,8 +83,9 @@ def test_the_log_says_both(caplog: pytest.LogCaptureFixture) -> None:
         for held in (2, 3, 1, 0, 1):
             world.look(held)
     assert [(record.levelname, record.getMessage().split("]")[0]) for record in caplog.records] == [
-        ("WARNING", "[B2167"), ("INFO", "[B1153"),
-    ]  # fmt: skip
+        ("WARNING", "[B2167"),
+        ("INFO", "[B1153"),
+    ]
     assert "holds 2 messages, more than raybroker.system.messagesThresholdHigh=1" in caplog.text
 
 

@@ -12,10 +12,16 @@ from raybroker.errors import IllegalStateError, InvalidDestinationError
 from tests.unit.broker.worlds import FakeHost, World, served
 
 
-def begun(id: int, key: str, state: str = "PREPARED", **fields: Any) -> dict[str, Any]:  # noqa: A002
+def begun(id: int, key: str, state: str = "PREPARED", **fields: Any) -> dict[str, Any]:
     return {
-        "id": id, "key": key, "kind": "local", "state": state, "xid": None, "coordinator": "b1/h2@10.0.0.1:99", **fields
-    }  # fmt: skip
+        "id": id,
+        "key": key,
+        "kind": "local",
+        "state": state,
+        "xid": None,
+        "coordinator": "b1/h2@10.0.0.1:99",
+        **fields,
+    }
 
 
 async def two_hosts(*rows: dict[str, Any]) -> tuple[World, FakeHost, FakeHost]:
@@ -37,8 +43,9 @@ def test_administrators_see_and_settle_prepared_transactions() -> None:
     async def work() -> None:
         world, host, other = await two_hosts(begun(5, "aa", kind="xa"), begun(6, "bb", "STARTED"))
         assert [(row["id"], row["host"]) for row in await world.admin("list_transactions")] == [
-            (5, "b1/h1"), (6, "b1/h1"),
-        ]  # fmt: skip
+            (5, "b1/h1"),
+            (6, "b1/h1"),
+        ]
         for id_ in (5, "5", "b1/h1:5"):
             assert (await world.admin("query_transaction", id=id_))["key"] == "aa"
         await world.admin("commit_transaction", id=5)

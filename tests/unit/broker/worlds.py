@@ -65,7 +65,7 @@ class FakeHost:
         self._ask()
         return list(self.served.values())
 
-    async def create(self, type: str, name: str, attributes: Row, auto_created: bool, owner: str | None) -> None:  # noqa: A002
+    async def create(self, type: str, name: str, attributes: Row, auto_created: bool, owner: str | None) -> None:
         await asyncio.sleep(0)
         if self.refusal is not None:
             raise self.refusal
@@ -74,40 +74,40 @@ class FakeHost:
         self.served[type, name]["attributes"] = dict(attributes)
         self._answer()
 
-    async def update(self, type: str, name: str, changes: Row) -> None:  # noqa: A002
+    async def update(self, type: str, name: str, changes: Row) -> None:
         self.calls.append(("update", type, name, changes))
         self.served[type, name]["attributes"].update(changes)
 
-    async def destroy(self, type: str, name: str) -> None:  # noqa: A002
+    async def destroy(self, type: str, name: str) -> None:
         await asyncio.sleep(0)
         if (type, name) not in self.served:
             raise InvalidDestinationError(f"{type} {name} does not exist")
         del self.served[type, name]
         self._answer()
 
-    async def purge_destination(self, type: str, name: str) -> None:  # noqa: A002
+    async def purge_destination(self, type: str, name: str) -> None:
         self.calls.append(("purge_destination", type, name))
 
-    async def query(self, type: str, name: str) -> Row:  # noqa: A002
+    async def query(self, type: str, name: str) -> Row:
         self._ask()
         return {"state": "RUNNING", "attributes": {}, **self.served[type, name]}
 
-    async def effective(self, type: str, name: str) -> Row:  # noqa: A002
+    async def effective(self, type: str, name: str) -> Row:
         self._ask()
         return {"policy": "", "operator_policy": "", "effective": {}, "origins": {}}
 
-    async def pause(self, type: str, name: str, which: str, until_ms: int) -> None:  # noqa: A002
+    async def pause(self, type: str, name: str, which: str, until_ms: int) -> None:
         self._ask()
         self.calls.append(("pause", type, name, which, until_ms))
 
-    async def resume(self, type: str, name: str, which: str) -> None:  # noqa: A002
+    async def resume(self, type: str, name: str, which: str) -> None:
         self._ask()
         self.calls.append(("resume", type, name, which))
 
-    async def consumers(self, type: str | None, name: str | None) -> list[Row]:  # noqa: A002
+    async def consumers(self, type: str | None, name: str | None) -> list[Row]:
         return [{"id": len(self.key), "type": type, "destination": name, "host": self.key}]
 
-    async def reset(self, type: str, name: str) -> None:  # noqa: A002
+    async def reset(self, type: str, name: str) -> None:
         self._ask()
         self.calls.append(("reset", type, name))
 
@@ -126,10 +126,17 @@ class FakeHost:
     async def pools(self) -> list[Row]:
         self._ask()
         return [
-            {"quota": row["attributes"]["quota"], "messages": 1, "bytes": 2, "waiting": 0, "refused": 3,
-             "destinations": [f"{key[0]} {key[1]}"]}
-            for key, row in self.served.items() if row.get("attributes", {}).get("quota")
-        ]  # fmt: skip
+            {
+                "quota": row["attributes"]["quota"],
+                "messages": 1,
+                "bytes": 2,
+                "waiting": 0,
+                "refused": 3,
+                "destinations": [f"{key[0]} {key[1]}"],
+            }
+            for key, row in self.served.items()
+            if row.get("attributes", {}).get("quota")
+        ]
 
     async def state(self) -> Row:
         self._ask()
@@ -152,7 +159,7 @@ class FakeHost:
         self._ask()
         return list(self.begun)
 
-    async def settle_transaction(self, id: int, commit: bool) -> None:  # noqa: A002
+    async def settle_transaction(self, id: int, commit: bool) -> None:
         state = next(row["state"] for row in self.begun if row["id"] == id)
         if state != "PREPARED":
             raise IllegalStateError(f"transaction {id} is {state}")
@@ -172,14 +179,20 @@ class FakeHost:
         self.calls.append(("forget", key))
 
     async def browse_messages(
-        self, type: str, name: str, selector: str | None, start: Any, max: int, body_bytes_max: int  # noqa: A002
+        self,
+        type: str,
+        name: str,
+        selector: str | None,
+        start: Any,
+        max: int,
+        body_bytes_max: int,
     ) -> Row:
         rows = self.held.get((type, name), [])
         first = start or 0
         end = first + min(max, 2)
         return {"messages": rows[first:end], "next": end if end < len(rows) else None}
 
-    async def delete_messages(self, type: str, name: str, selector: str | None, ids: list[str] | None) -> int:  # noqa: A002
+    async def delete_messages(self, type: str, name: str, selector: str | None, ids: list[str] | None) -> int:
         self.calls.append(("delete", type, name, selector, ids))
         rows = self.held.get((type, name), [])
         kept = [row for row in rows if ids is not None and row["id"] not in ids]
@@ -187,19 +200,24 @@ class FakeHost:
         return len(rows) - len(kept)
 
     async def move_messages(
-        self, type: str, name: str, selector: str | None, ids: list[str] | None,  # noqa: A002
-        target_type: str | None, target: str | None,
-    ) -> tuple[int, str]:  # fmt: skip
+        self,
+        type: str,
+        name: str,
+        selector: str | None,
+        ids: list[str] | None,
+        target_type: str | None,
+        target: str | None,
+    ) -> tuple[int, str]:
         self.calls.append(("move", type, name, selector, ids, target_type, target))
         return (len(ids) if ids is not None else 7), self.full
 
-    async def export_messages(self, type: str, name: str, selector: str | None, start: Any, max_bytes: int) -> Row:  # noqa: A002
+    async def export_messages(self, type: str, name: str, selector: str | None, start: Any, max_bytes: int) -> Row:
         named = [row["id"] for row in self.held.get((type, name), []) if selector is None or row["id"] in selector]
         at = start or 0
         blocks = [self.encoded.get(named[at]) or block_of(named[at])] if named else []
         return {"blocks": blocks, "next": at + 1 if at + 1 < len(named) else None}
 
-    async def import_messages(self, type: str, name: str, blocks: list[bytes], subscription: str = "") -> int:  # noqa: A002
+    async def import_messages(self, type: str, name: str, blocks: list[bytes], subscription: str = "") -> int:
         self._ask()
         if self.full and len(self.imported) + len(blocks) > self.room:
             raise ResourceAllocationError(self.full)
@@ -210,17 +228,16 @@ class FakeHost:
         return len(blocks)
 
 
-def served(type: str, name: str, *, auto: bool = False, temporary: bool = False) -> Row:  # noqa: A002
-    return {"type": type, "name": name, "auto_created": auto, "temporary": temporary, "traits": {},
-            "paused": {}}
+def served(type: str, name: str, *, auto: bool = False, temporary: bool = False) -> Row:
+    return {"type": type, "name": name, "auto_created": auto, "temporary": temporary, "traits": {}, "paused": {}}
 
 
-def block_of(id: str) -> bytes:  # noqa: A002
+def block_of(id: str) -> bytes:
     """A message with that id, encoded."""
     producer, _, seq = id.removeprefix("ID:").partition("-")
     return encode_block(
         [b"x"], producer=int(producer, 16), first_seq=int(seq), timestamp_ms=1, persistent=True, kinds=0
-    )  # fmt: skip
+    )
 
 
 def id_of(data: bytes) -> str:
@@ -228,15 +245,24 @@ def id_of(data: bytes) -> str:
     return message_id(block.producer, block.first_seq)
 
 
-def message(id: str, state: str = "waiting", **fields: Any) -> Row:  # noqa: A002
+def message(id: str, state: str = "waiting", **fields: Any) -> Row:
     return {"id": id, "state": state, "properties": {}, **fields}
 
 
 def subscription(topic: str, name: str, client_id: str = "c", **fields: Any) -> Row:
     return {
-        "topic": topic, "client_id": client_id, "name": name, "durable": True, "shared": False, "selector": None,
-        "no_local": False, "active": False, "messages": 0, "consumers": 0, **fields,
-    }  # fmt: skip
+        "topic": topic,
+        "client_id": client_id,
+        "name": name,
+        "durable": True,
+        "shared": False,
+        "selector": None,
+        "no_local": False,
+        "active": False,
+        "messages": 0,
+        "consumers": 0,
+        **fields,
+    }
 
 
 class World:
@@ -253,9 +279,12 @@ class World:
         self.kept: Any = changed or {}
         self.broken_disk = False
         self.broker: Any = Broker(
-            LiveConfig(config, changed), make_host=self._make, drop_host=self._drop, save_templates=self._save,
+            LiveConfig(config, changed),
+            make_host=self._make,
+            drop_host=self._drop,
+            save_templates=self._save,
             save_properties=self._keep,
-        )  # fmt: skip
+        )
 
     async def admin(self, verb: str, **args: Any) -> Any:
         return await self.broker.admin(verb, args)

@@ -29,10 +29,12 @@ def test_a_broker_that_is_well_ends_with_zero(raybroker: Any, broker: Any) -> No
         (("-w", "messages=1", "-c", "messages=3"), 2, "CRITICAL: 3 messages"),
         (("--critical", "consumers=1"), 2, "CRITICAL: 0 active consumers"),
         (("-w", "oldest_s=0", "-w", "dead=1"), 1, "WARNING: the oldest message is "),
-        (("-w", "messages"), 3, ""), (("-w", "mesages=1"), 3, ""), (("-w", "messages=x"), 3, ""),
+        (("-w", "messages"), 3, ""),
+        (("-w", "mesages=1"), 3, ""),
+        (("-w", "messages=x"), 3, ""),
         (("--nonsense",), 3, ""),
     ],
-)  # fmt: skip
+)
 def test_thresholds_of_a_destination_decide_the_exit_code(
     raybroker: Any, broker: Any, options: tuple[str, ...], code: int, first: str
 ) -> None:

@@ -152,8 +152,11 @@ def test_what_is_wrong_is_said(raybroker: Any, place: Place, tmp_path: Path) -> 
         (("restore", "sharecc_tbl", "--force", "-f", str(there), *place.arguments), 1, "no backup"),
         (("create", "sharecc_tbl", *place.arguments), 0, ""),
         (("create", "sharecc_tbl", *place.arguments), 1, "there already"),
-        (("delete", "sharecc_tbl", "--force", "--cluster", "other", *place.arguments), 1,
-         "belongs to cluster 'default'"),
+        (
+            ("delete", "sharecc_tbl", "--force", "--cluster", "other", *place.arguments),
+            1,
+            "belongs to cluster 'default'",
+        ),
         (("recreate", "sharecc_tbl", "--force", "--cluster", "other", *place.arguments), 1, "this is cluster 'other'"),
     ):
         result = raybroker("dbmgr", *arguments)
@@ -190,9 +193,10 @@ def test_a_damaged_table_is_not_saved_and_may_be_removed(raybroker: Any, place: 
 
 def test_the_id_of_the_configuration_counts_before_the_name(place: Place) -> None:
     given: dict[str, object] = {
-        "imq.cluster.nomasterbroker": True, "imq.cluster.sharecc.persist.jdbc.url": place.url,
+        "imq.cluster.nomasterbroker": True,
+        "imq.cluster.sharecc.persist.jdbc.url": place.url,
         "imq.cluster.clusterid": "the-id",
-    }  # fmt: skip
+    }
     TableManager(Config.of(given), "the-name").create()
     assert place.head().cluster == "the-id"
     with pytest.raises(ConfigError, match=r"raybroker_sharecc .* belongs to cluster 'the-id'"):

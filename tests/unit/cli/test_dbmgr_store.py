@@ -54,9 +54,17 @@ class Place:
     def open(self, host: str = "h1", *, cluster: str = "default", holder: str = "one") -> SqlStore:
         clock = SystemClock()
         return open_store(
-            self.loaded, Path(), cluster=cluster, broker="b1", host=host, hosting="dedicated", holder=holder,
-            monotonic_ns=clock.monotonic_ns, sleep=clock.sleep, report=print,
-        )  # fmt: skip
+            self.loaded,
+            Path(),
+            cluster=cluster,
+            broker="b1",
+            host=host,
+            hosting="dedicated",
+            holder=holder,
+            monotonic_ns=clock.monotonic_ns,
+            sleep=clock.sleep,
+            report=print,
+        )
 
     def fill(self) -> None:
         store = self.open()
@@ -100,8 +108,11 @@ def test_tables_are_made_looked_at_saved_emptied_restored_and_removed(
     store = place.open()
     entries, payloads = content(store)
     assert [entry[:4] for entry in entries] == [
-        (CHECKPOINT, 0, 0, b"state"), (BLOCK, 1, 0, b"m0"), (BLOCK, 1, 2**64 - 1, b""), (NOTE, 2, 0, b"last"),
-    ]  # fmt: skip
+        (CHECKPOINT, 0, 0, b"state"),
+        (BLOCK, 1, 0, b"m0"),
+        (BLOCK, 1, 2**64 - 1, b""),
+        (NOTE, 2, 0, b"last"),
+    ]
     assert payloads == [b"zero", b"\0" * 3000]
     assert store.incarnation > 2, "an incarnation is never used again"
     store.close()

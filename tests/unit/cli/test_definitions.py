@@ -27,9 +27,7 @@ def test_a_file_is_exported_shown_as_a_plan_and_imported(raybroker: Any, broker:
     assert raybroker.output("export", "definitions", file) == f"wrote 2 entries to {file}\n"
     found = tomllib.loads(Path(file).read_text())
     assert found["queues"] == {"orders.eu": {"maxNumMsgs": 5}}
-    assert found["subscriptions"] == [
-        {"name": "audit", "client_id": "me", "topic": "prices", "selector": "price > 5"}
-    ]
+    assert found["subscriptions"] == [{"name": "audit", "client_id": "me", "topic": "prices", "selector": "price > 5"}]
     again = raybroker("export", "definitions", file)
     assert (again.exit_code, "is there already; replace it with -f" in again.stderr) == (2, True)
     raybroker.output("export", "definitions", file, "-f")
@@ -38,16 +36,24 @@ def test_a_file_is_exported_shown_as_a_plan_and_imported(raybroker: Any, broker:
     raybroker.output("update", "dst", "-n", "orders.eu", "-o", "maxNumMsgs=9")
     raybroker.output("create", "dst", "-n", "more")
     plan = raybroker("import", "definitions", file, "--dry-run")
-    assert (plan.exit_code, plan.stdout.splitlines()) == (4, [
-        "would update queue orders.eu: maxNumMsgs 9 -> 5", "left alone: queue more, which the file does not have",
-        "1 step would be taken, 0 not; 1 object as the file says already",
-    ])  # fmt: skip
+    assert (plan.exit_code, plan.stdout.splitlines()) == (
+        4,
+        [
+            "would update queue orders.eu: maxNumMsgs 9 -> 5",
+            "left alone: queue more, which the file does not have",
+            "1 step would be taken, 0 not; 1 object as the file says already",
+        ],
+    )
     assert raybroker.json("query", "dst", "-n", "orders.eu")["attributes"]["maxNumMsgs"] == 9
     made = raybroker("import", "definitions", file, "--prune")
-    assert (made.exit_code, made.stdout.splitlines()) == (0, [
-        "updated queue orders.eu: maxNumMsgs 9 -> 5", "destroyed queue more",
-        "2 steps taken, 0 not; 1 object as the file says already",
-    ])  # fmt: skip
+    assert (made.exit_code, made.stdout.splitlines()) == (
+        0,
+        [
+            "updated queue orders.eu: maxNumMsgs 9 -> 5",
+            "destroyed queue more",
+            "2 steps taken, 0 not; 1 object as the file says already",
+        ],
+    )
 
 
 def test_standard_output_and_input_do_as_files(raybroker: Any, broker: Any) -> None:
@@ -84,10 +90,13 @@ def test_what_fails_is_said_and_so_is_what_was_not_done(raybroker: Any, broker: 
         ("a.toml", "[queues.a]\n", "these are no definitions"),
         ("a.json", '{"raybroker": {"definitions": 1}, "queues": {"a": {}, "a": {}}}', "'a' is there twice"),
         ("a.json", '{"raybroker": ', "Expecting value"),
-        ("a.toml", HEAD + "[[subscriptions]]\nname='s'\ntopic='t'\n" * 1 + "[[subscriptions]]\nname='s'\ntopic='u'\n",
-         "it is there twice"),
+        (
+            "a.toml",
+            HEAD + "[[subscriptions]]\nname='s'\ntopic='t'\n" * 1 + "[[subscriptions]]\nname='s'\ntopic='u'\n",
+            "it is there twice",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_file_that_cannot_be_is_refused_before_anybody_is_asked(
     raybroker: Any, tmp_path: Path, name: str, text: str, reason: str
 ) -> None:
@@ -113,9 +122,11 @@ def guarded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[UserFil
     users = UserFile(tmp_path / "security" / "passwd")
     users.put("ann", Entry(SCRAM))
     properties = {
-        "imq.service.activelist": "jms", "imq.hostname": "127.0.0.1", "imq.portmapper.port": 0,
+        "imq.service.activelist": "jms",
+        "imq.hostname": "127.0.0.1",
+        "imq.portmapper.port": 0,
         "raybroker.security.dir": str(users.path.parent),
-    }  # fmt: skip
+    }
     with rb.loopback(properties=properties) as connection:
         monkeypatch.setattr(connecting, "connect", Kept(connection).connect)
         yield users
@@ -137,8 +148,9 @@ def test_users_go_into_a_file_for_its_owner_alone_and_come_back(
     assert (refused.exit_code, "has users: give --users to take them" in refused.stderr) == (2, True)
     made = raybroker("import", "definitions", str(file), "--users", "--prune")
     assert made.stdout.splitlines()[:2] == [
-        "created user ann: verifier=(hidden) group=user active=true", "destroyed user bob",
-    ]  # fmt: skip
+        "created user ann: verifier=(hidden) group=user active=true",
+        "destroyed user bob",
+    ]
     assert list(guarded.users()) == ["ann"]
     assert "nothing to do" in raybroker.output("import", "definitions", str(file), "--users", "--prune")
     file.chmod(0o644)
@@ -159,9 +171,11 @@ def test_an_export_without_what_a_broker_has_alone_says_so(
 def test_any_text_comes_back_from_toml() -> None:
     odd = 'a "quoted" \\ text\twith\nlines, \x7f, é and \U0001f600'
     given = {
-        "raybroker": {"definitions": 1}, "properties": {"imq.log.level": "INFO"},
+        "raybroker": {"definitions": 1},
+        "properties": {"imq.log.level": "INFO"},
         "queues": {"a.b": {"XMLSchemaURIList": odd, "useDMQ": False}, "c": {}},
         "policies": {"p": {"pattern": ">", "attributes": {"maxNumMsgs": -1}}},
-        "agents": {"f": {"retryDelayMultiplier": 1.5}}, "subscriptions": [{"name": odd, "topic": "t"}],
-    }  # fmt: skip
+        "agents": {"f": {"retryDelayMultiplier": 1.5}},
+        "subscriptions": [{"name": odd, "topic": "t"}],
+    }
     assert tomllib.loads(to_toml(given)) == given

@@ -68,8 +68,14 @@ def test_what_the_broker_refuses_is_code_1(raybroker: Any, broker: Any, argument
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("frobnicate",), ("list", "queues"), ("receive", "bad name"), ("update", "dst", "-n", "a", "-o", "nothing=1"),
-        ("destroy", "dst", "-n", "a"), ("purge", "dst", "-n", "a"), ("send", "a", "-"), ("send", "a"),
+        ("frobnicate",),
+        ("list", "queues"),
+        ("receive", "bad name"),
+        ("update", "dst", "-n", "a", "-o", "nothing=1"),
+        ("destroy", "dst", "-n", "a"),
+        ("purge", "dst", "-n", "a"),
+        ("send", "a", "-"),
+        ("send", "a"),
         ("create", "dst", "-n", "a", "--if-exists", "no"),
         ("send", "bad name", "x"),
         ("create", "dst", "-n", "a", "-t", "t", "-o", "maxNumActiveConsumers=1"),

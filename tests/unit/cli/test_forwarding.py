@@ -30,8 +30,12 @@ def test_an_agent_is_created_listed_shown_and_destroyed(raybroker: Program) -> N
     assert told == "created forwarding agent eu\n"
     (row,) = raybroker.json("list", "saf")
     assert (row["name"], row["queue"], row["to"], row["windowSize"], row["state"]) == (
-        "eu", "orders", "far/in", 100, "STOPPED"
-    )  # fmt: skip
+        "eu",
+        "orders",
+        "far/in",
+        100,
+        "STOPPED",
+    )
     assert "Exactly-once" in raybroker.output("list", "saf")
     assert raybroker.json("query", "saf", "-n", "eu") == row
     assert "windowSize" in raybroker.output("query", "saf", "-n", "eu")

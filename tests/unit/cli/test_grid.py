@@ -12,12 +12,17 @@ from raybroker.cli.objects import OBJECTS, VERBS
 from raybroker.model.settings import lookup, settings_of
 
 PRESENT = {
-    "create": {"dst", "dur"}, "list": {"dst", "con", "bkr", "dur", "txn", "svc", "cxn"},
+    "create": {"dst", "dur"},
+    "list": {"dst", "con", "bkr", "dur", "txn", "svc", "cxn"},
     "query": {"dst", "con", "bkr", "cls", "txn", "svc", "cxn"},
-    "update": {"dst", "bkr", "svc"}, "destroy": {"dst", "dur", "cxn"}, "purge": {"dst", "dur"},
-    "pause": {"dst", "svc", "bkr"}, "resume": {"dst", "svc", "bkr"},
-    "metrics": {"dst", "svc", "cxn", "bkr"}, "compact": {"dst"},
-}  # fmt: skip
+    "update": {"dst", "bkr", "svc"},
+    "destroy": {"dst", "dur", "cxn"},
+    "purge": {"dst", "dur"},
+    "pause": {"dst", "svc", "bkr"},
+    "resume": {"dst", "svc", "bkr"},
+    "metrics": {"dst", "svc", "cxn", "bkr"},
+    "compact": {"dst"},
+}
 MISSING = [(verb, name) for verb in VERBS for name in OBJECTS if name not in PRESENT.get(verb, set())]
 
 
@@ -52,9 +57,14 @@ def test_list_shows_one_plain_line_a_destination_when_nobody_looks(raybroker: An
 
 
 def test_an_empty_list_is_empty_output_and_an_empty_array(raybroker: Any, broker: Any) -> None:
-    for words, empty in ((("dst", "-t", "t"), "no destinations"), (("dur",), "no subscriptions"),
-                         (("txn",), "no transactions"), (("tpl",), "no templates"), (("con",), "no consumers"),
-                         (("msg", "-n", DMQ), "no messages")):  # fmt: skip
+    for words, empty in (
+        (("dst", "-t", "t"), "no destinations"),
+        (("dur",), "no subscriptions"),
+        (("txn",), "no transactions"),
+        (("tpl",), "no templates"),
+        (("con",), "no consumers"),
+        (("msg", "-n", DMQ), "no messages"),
+    ):
         result = raybroker("list", *words)
         assert (result.exit_code, result.stdout, result.stderr) == (0, "", f"{empty}\n")
         assert raybroker.json("list", *words) == []

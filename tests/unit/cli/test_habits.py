@@ -41,9 +41,15 @@ def test_the_help_lists_every_attribute_with_its_default_and_bounds(raybroker: A
 
 @pytest.mark.parametrize(
     ("words", "near"),
-    [(("list", "queues"), "dst"), (("list", "consumers"), "con"), (("query", "broker"), "bkr"), (("lst",), "list"),
-     (("publish", "x"), "send"), (("list", "dsts"), "dst")],
-)  # fmt: skip
+    [
+        (("list", "queues"), "dst"),
+        (("list", "consumers"), "con"),
+        (("query", "broker"), "bkr"),
+        (("lst",), "list"),
+        (("publish", "x"), "send"),
+        (("list", "dsts"), "dst"),
+    ],
+)
 def test_another_word_is_answered_with_the_right_one(raybroker: Any, words: tuple[str, ...], near: str) -> None:
     result = raybroker(*words)
     assert result.exit_code == 2
@@ -78,8 +84,12 @@ def test_bodies_of_other_types_are_shown(raybroker: Any, broker: Any) -> None:
     for body in ((1, 2), decimal.Decimal("1.50"), datetime.date(2024, 2, 29), numpy.arange(3), {"a": numpy.float32(2)}):
         producer.send(body)
     assert raybroker.output("receive", "orders", "--count", "5").splitlines() == [
-        "[1, 2]", '"1.50"', '"2024-02-29"', "[0, 1, 2]", '{"a": 2.0}'
-    ]  # fmt: skip
+        "[1, 2]",
+        '"1.50"',
+        '"2024-02-29"',
+        "[0, 1, 2]",
+        '{"a": 2.0}',
+    ]
 
 
 def test_a_reader_that_goes_away_is_no_failure() -> None:
@@ -107,8 +117,11 @@ def test_a_reader_that_goes_away_is_no_failure() -> None:
 def test_completion_can_be_had_for_a_shell(shell: str) -> None:
     program = "from raybroker.cli.main import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", program], env={"_RAYBROKER_COMPLETE": f"source_{shell}", "PATH": "/usr/bin"},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", program],
+        env={"_RAYBROKER_COMPLETE": f"source_{shell}", "PATH": "/usr/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert "raybroker" in done.stdout
     assert done.returncode == 0

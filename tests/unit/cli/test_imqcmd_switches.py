@@ -13,7 +13,9 @@ from raybroker.cli.groups import groups
 ALONE = {"create sch", "list bkr", "metrics dst", "metrics bkr", "metrics svc", "metrics cxn", "restore cls"}
 """Commands that connect in a way of their own, or print for as long as they run."""
 COMMANDS = [
-    (verb, command.name, command.callback) for verb, group in groups.items() for command in group.registered_commands
+    (verb, command.name, command.callback)
+    for verb, group in groups.items()
+    for command in group.registered_commands
     if hasattr(command.callback, "__wrapped__") and f"{verb} {command.name}" not in ALONE
 ]
 """Verbs of administration; not those that say what there is in their place."""

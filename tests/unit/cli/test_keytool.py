@@ -22,8 +22,20 @@ def test_a_keystore_is_made_shown_and_exported(tmp_path: Path) -> None:
     store, passfile, trust = tmp_path / "keystore", tmp_path / "passfile", tmp_path / "trust.pem"
     passfile.touch(0o600)
     passfile.write_text("imq.keystore.password=open sesame\n")
-    made = keytool("make", "-n", "broker.example", "-n", "127.0.0.1", "--days", 7, "--file", store,
-                   "--passfile", passfile, "--json")  # fmt: skip
+    made = keytool(
+        "make",
+        "-n",
+        "broker.example",
+        "-n",
+        "127.0.0.1",
+        "--days",
+        7,
+        "--file",
+        store,
+        "--passfile",
+        passfile,
+        "--json",
+    )
     row = json.loads(made)
     assert (row["names"], row["key_encrypted"]) == ("broker.example, 127.0.0.1", True)
     assert "open sesame" not in made
@@ -33,9 +45,11 @@ def test_a_keystore_is_made_shown_and_exported(tmp_path: Path) -> None:
     assert shown["sha256"] == row["sha256"]
     keytool("export", "--file", store, "-o", trust)
     told = subprocess.run(
-        ["openssl", "x509", "-in", trust, "-noout", "-fingerprint", "-sha256"], capture_output=True, text=True,
+        ["openssl", "x509", "-in", trust, "-noout", "-fingerprint", "-sha256"],
+        capture_output=True,
+        text=True,
         check=True,
-    ).stdout  # fmt: skip
+    ).stdout
     assert told.strip().partition("=")[2].replace(":", "").lower() == row["sha256"]
     assert b"PRIVATE" not in trust.read_bytes()
 
@@ -53,9 +67,26 @@ def test_a_keystore_is_not_overwritten_unless_that_is_said(tmp_path: Path) -> No
 def test_keys_of_openssl_are_imported(tmp_path: Path) -> None:
     key, chain, store = tmp_path / "key.pem", tmp_path / "chain.pem", tmp_path / "keystore"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-keyout", key, "-out", chain, "-subj", "/CN=theirs",
-         "-passout", "pass:theirs", "-days", "3"], check=True, capture_output=True,
-    )  # fmt: skip
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-keyout",
+            key,
+            "-out",
+            chain,
+            "-subj",
+            "/CN=theirs",
+            "-passout",
+            "pass:theirs",
+            "-days",
+            "3",
+        ],
+        check=True,
+        capture_output=True,
+    )
     secret = tmp_path / "secret"
     secret.touch(0o600)
     secret.write_text("theirs\n")

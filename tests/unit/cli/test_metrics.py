@@ -58,8 +58,12 @@ def test_rates_are_what_changed(filled: Any, raybroker: Program, monkeypatch: py
     row = {"broker": "b1", "numMsgsIn": 30, "numMsgsOut": 5, "msgBytesIn": 8, "msgBytesOut": 1}
     before = {"numMsgsIn": 10, "numMsgsOut": 5, "msgBytesIn": 0, "msgBytesOut": 9}
     assert _rates(row, before, 4.0, columns) == {
-        "broker": "b1", "numMsgsIn": 5.0, "numMsgsOut": 0.0, "msgBytesIn": 2.0, "msgBytesOut": 0.0,
-    }  # fmt: skip
+        "broker": "b1",
+        "numMsgsIn": 5.0,
+        "numMsgsOut": 0.0,
+        "msgBytesIn": 2.0,
+        "msgBytesOut": 0.0,
+    }
 
 
 @pytest.mark.parametrize(
@@ -85,8 +89,11 @@ def test_what_there_is_not_is_refused(
 def test_discover_writes_the_endpoints_of_all_brokers(
     raybroker: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    rows = [{"broker": "b2", "metrics_url": "http://h2:9/metrics"}, {"broker": "b1", "metrics_url": "http://h1:7/metrics"},
-            {"broker": "b3", "state": "DOWN"}]  # fmt: skip
+    rows = [
+        {"broker": "b2", "metrics_url": "http://h2:9/metrics"},
+        {"broker": "b1", "metrics_url": "http://h1:7/metrics"},
+        {"broker": "b3", "state": "DOWN"},
+    ]
     monkeypatch.setattr(connecting, "brokers", lambda cluster: rows)
     out = tmp_path / "brokers.json"
     raybroker.output("discover", "--out", str(out), "--cluster", "shop")

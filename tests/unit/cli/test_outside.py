@@ -24,9 +24,13 @@ def passfile(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("address", "service", "url"),
-    [("h:7676", "admin", "mq://h:7676/admin"), ("mqtcp://h:5/jms", "admin", "mqtcp://h:5/jms"),
-     ("mqs://h", "ssladmin", "mqs://h/ssladmin"), ("h/other", "admin", "mq://h/other")],
-)  # fmt: skip
+    [
+        ("h:7676", "admin", "mq://h:7676/admin"),
+        ("mqtcp://h:5/jms", "admin", "mqtcp://h:5/jms"),
+        ("mqs://h", "ssladmin", "mqs://h/ssladmin"),
+        ("h/other", "admin", "mq://h/other"),
+    ],
+)
 def test_an_address_means_the_service_of_the_command_unless_it_names_one(address: str, service: str, url: str) -> None:
     assert Way(address, {}, {}).url(service) == url
 
@@ -36,9 +40,14 @@ def test_what_is_secret_is_not_shown() -> None:
 
 
 NOTHING = {
-    "outside_user": None, "outside_passfile": None, "outside_token": None, "outside_secure": False,
-    "outside_define": None, "first_timeout": None, "further_waits": None,
-}  # fmt: skip
+    "outside_user": None,
+    "outside_passfile": None,
+    "outside_token": None,
+    "outside_secure": False,
+    "outside_define": None,
+    "first_timeout": None,
+    "further_waits": None,
+}
 
 
 def given(function: Any, **options: Any) -> Way | None:
@@ -65,11 +74,14 @@ def test_a_command_comes_in_as_its_options_say(passfile: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "told"),
-    [({"outside_user": "ann"}, "name one with -b host:port"), ({"broker_address": "h:1"}, "say as which user"),
-     ({"broker_address": "h:1", "outside_user": "ann"}, "no terminal to ask"),
-     ({"broker_address": "h:1", "outside_user": "ann", "outside_token": Path("t")}, "give no -u"),
-     ({"broker_address": "h:1", "outside_token": Path("there.is.none")}, "token file there.is.none is not there")],
-)  # fmt: skip
+    [
+        ({"outside_user": "ann"}, "name one with -b host:port"),
+        ({"broker_address": "h:1"}, "say as which user"),
+        ({"broker_address": "h:1", "outside_user": "ann"}, "no terminal to ask"),
+        ({"broker_address": "h:1", "outside_user": "ann", "outside_token": Path("t")}, "give no -u"),
+        ({"broker_address": "h:1", "outside_token": Path("there.is.none")}, "token file there.is.none is not there"),
+    ],
+)
 def test_what_cannot_be_right_is_said_first(
     options: dict[str, Any], told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

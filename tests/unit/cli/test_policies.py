@@ -8,9 +8,21 @@ from typing import Any
 def test_a_policy_is_created_listed_shown_changed_and_destroyed(raybroker: Any, broker: Any) -> None:
     assert raybroker("list", "policy").stderr == "no policies\n"
     told = raybroker.output(
-        "create", "policy", "-n", "small", "-p", "orders>", "--apply-to", "queue", "--priority", "5",
-        "-o", "maxNumMsgs=2", "-o", "useDMQ=false",
-    )  # fmt: skip
+        "create",
+        "policy",
+        "-n",
+        "small",
+        "-p",
+        "orders>",
+        "--apply-to",
+        "queue",
+        "--priority",
+        "5",
+        "-o",
+        "maxNumMsgs=2",
+        "-o",
+        "useDMQ=false",
+    )
     assert told == "created policy small\n"
     raybroker.output("create", "dst", "-n", "orders.eu", "-o", "maxNumMsgs=9")
     raybroker.output("create", "policy", "-n", "bound", "-p", ">", "--operator", "-o", "maxNumMsgs=3")
@@ -37,8 +49,12 @@ def test_query_dst_shows_what_holds_and_where_it_comes_from(raybroker: Any, brok
     printed = raybroker.output("query", "dst", "-n", "orders", "--effective")
     lines = [line.split(maxsplit=2) for line in printed.splitlines()]
     assert lines[0] == ["ATTRIBUTE", "VALUE", "ORIGIN"]
-    for line in (["maxNumProducers", "7", "destination"], ["redeliveryLimit", "4", "policy p"],
-                 ["maxBytesPerMsg", "1024", "operator policy o"], ["maxNumMsgs", "-1", "default"]):  # fmt: skip
+    for line in (
+        ["maxNumProducers", "7", "destination"],
+        ["redeliveryLimit", "4", "policy p"],
+        ["maxBytesPerMsg", "1024", "operator policy o"],
+        ["maxNumMsgs", "-1", "default"],
+    ):
         assert line in lines
     rows = raybroker.json("query", "dst", "-n", "orders", "--effective")
     assert {"attribute": "redeliveryLimit", "value": 4, "origin": "policy p"} in rows

@@ -23,8 +23,26 @@ def test_the_help_teaches_the_first_steps(raybroker: Any) -> None:
     assert "compact  " in text
 
 
-@pytest.mark.parametrize("command", ["up", "down", "demo", "bench", "top", "send", "receive", "create dst", "list con",
-                         "pause dst", "destroy dur", "commit txn", "delete msg", "export msg", "update tpl"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "up",
+        "down",
+        "demo",
+        "bench",
+        "top",
+        "send",
+        "receive",
+        "create dst",
+        "list con",
+        "pause dst",
+        "destroy dur",
+        "commit txn",
+        "delete msg",
+        "export msg",
+        "update tpl",
+    ],
+)
 def test_every_command_has_a_help(raybroker: Any, command: str) -> None:
     assert "Usage: raybroker" in raybroker.output(*command.split(), "--help")
 
@@ -56,10 +74,29 @@ def test_bench_hands_on_its_options(raybroker: Any, broker: Any, tmp_path: Path,
     monkeypatch.setattr("raybroker.bench.run_load", run_load)
     file = tmp_path / "report.json"
     raybroker.output(
-        "bench", "--size", "64", "--batch", "10", "--window", "4", "--producers", "2", "--consumers", "3",
-        "--non-persistent", "--prefetch", "50", "--rate", "1000", "--duration", "5", "--warmup", "0.5",
-        "--json", str(file),
-    )  # fmt: skip
+        "bench",
+        "--size",
+        "64",
+        "--batch",
+        "10",
+        "--window",
+        "4",
+        "--producers",
+        "2",
+        "--consumers",
+        "3",
+        "--non-persistent",
+        "--prefetch",
+        "50",
+        "--rate",
+        "1000",
+        "--duration",
+        "5",
+        "--warmup",
+        "0.5",
+        "--json",
+        str(file),
+    )
     plan = plans[0]
     assert (plan.size_bytes, plan.batch, plan.window, plan.producers, plan.consumers) == (64, 10, 4, 2, 3)
     assert (plan.persistent, plan.prefetch, plan.rate_per_second) == (False, 50, 1000.0)
@@ -85,8 +122,12 @@ def test_the_demo_s_verdict_is_the_exit_code(raybroker: Any, monkeypatch: Any, g
 
 def test_top_tells_what_hampers_a_host() -> None:
     quiet = {"host": "b1/h1", "memory_level": "GREEN", "disk_slow": False, "disk_low": False}
-    figures = {"disk_free_bytes": 5 << 20, "disk_total_bytes": 100 << 20, "memory_used_bytes": 9 << 20,
-               "memory_limit_bytes": 10 << 20}  # fmt: skip
+    figures = {
+        "disk_free_bytes": 5 << 20,
+        "disk_total_bytes": 100 << 20,
+        "memory_used_bytes": 9 << 20,
+        "memory_limit_bytes": 10 << 20,
+    }
     loud = {"host": "b1/h2", "memory_level": "ORANGE", "disk_slow": True, "disk_low": True, **figures}
     assert alarms({"hosts": [quiet, {"host": "b1/h3", "failure": "it is gone"}, loud]}) == [
         "host b1/h2: the disk is slow, one of a hundred commits takes longer than 100 ms",

@@ -48,9 +48,10 @@ def test_only_those_of_one_destination_are_listed(raybroker: Program, broker: An
         (("query", "sch", "-n", "nobody"), 1, "no schedule"),
         (("create", "sch", "-d", "q", "--when", "often", "x"), 1, "fields"),
         (("create", "sch", "-d", "q", "--when", "@daily", "--timezone", "Nowhere", "x"), 1, "timezone"),
-        (("create", "sch", "-d", "q", "x"), 2, "--when"), (("list", "sch", "-t", "z"), 2, "-t"),
+        (("create", "sch", "-d", "q", "x"), 2, "--when"),
+        (("list", "sch", "-t", "z"), 2, "-t"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_ends_with_its_code(
     raybroker: Program, broker: Any, arguments: tuple[str, ...], code: int, word: str
 ) -> None:

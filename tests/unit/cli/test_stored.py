@@ -148,15 +148,24 @@ def test_blocks_are_imported_in_calls_of_bounded_size(monkeypatch: pytest.Monkey
     """A block goes in parts where it has several messages; one that is larger than the bound goes alone."""
     blocks = [
         encode_block(
-            [b"x" * size] * count, producer=1, first_seq=7, timestamp_ms=1, persistent=True, kinds=0,
+            [b"x" * size] * count,
+            producer=1,
+            first_seq=7,
+            timestamp_ms=1,
+            persistent=True,
+            kinds=0,
         )
         for count, size in ((1, 10), (1, 10), (5, 30), (1, 300), (1, 10))
-    ]  # fmt: skip
+    ]
     monkeypatch.setattr(stored, "IMPORT_BYTES", 150)
     calls = [[Block(block) for block in batch] for batch in stored._batches(iter(blocks))]
     assert [[(block.count, block.first_seq) for block in call] for call in calls] == [
-        [(1, 7), (1, 7)], [(2, 7)], [(3, 9)], [(1, 7)], [(1, 7)],
-    ]  # fmt: skip
+        [(1, 7), (1, 7)],
+        [(2, 7)],
+        [(3, 9)],
+        [(1, 7)],
+        [(1, 7)],
+    ]
 
 
 def test_an_import_that_fails_half_way_says_how_much_is_there(

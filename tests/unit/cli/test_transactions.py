@@ -12,11 +12,35 @@ from raybroker.model.errors import IllegalStateError
 from raybroker.model.listing import Listing
 
 ROWS = [
-    {"id": 5, "key": "aa", "kind": "xa", "state": "PREPARED", "xid": "1:aa:", "client_id": "billing",
-     "connection": "c1", "messages": 3, "acks": 2, "created_ms": 1_700_000_000_000, "coordinator": "", "host": "b1/h1"},
-    {"id": 6, "key": "bb", "kind": "local", "state": "STARTED", "xid": None, "client_id": None, "connection": "c2",
-     "messages": 0, "acks": 0, "created_ms": None, "coordinator": "", "host": "b1/h2"},
-]  # fmt: skip
+    {
+        "id": 5,
+        "key": "aa",
+        "kind": "xa",
+        "state": "PREPARED",
+        "xid": "1:aa:",
+        "client_id": "billing",
+        "connection": "c1",
+        "messages": 3,
+        "acks": 2,
+        "created_ms": 1_700_000_000_000,
+        "coordinator": "",
+        "host": "b1/h1",
+    },
+    {
+        "id": 6,
+        "key": "bb",
+        "kind": "local",
+        "state": "STARTED",
+        "xid": None,
+        "client_id": None,
+        "connection": "c2",
+        "messages": 0,
+        "acks": 0,
+        "created_ms": None,
+        "coordinator": "",
+        "host": "b1/h2",
+    },
+]
 
 
 class FakeAdmin:
@@ -28,15 +52,15 @@ class FakeAdmin:
     def list_transactions(self) -> list[dict[str, Any]]:
         return ROWS
 
-    def query_transaction(self, id: str) -> dict[str, Any]:  # noqa: A002
+    def query_transaction(self, id: str) -> dict[str, Any]:
         return next(row for row in ROWS if id in (str(row["id"]), f"{row['host']}:{row['id']}"))
 
-    def commit_transaction(self, id: str) -> None:  # noqa: A002
+    def commit_transaction(self, id: str) -> None:
         if self.query_transaction(id)["state"] != "PREPARED":
             raise IllegalStateError(f"transaction {id} is STARTED")
         self.settled.append(("commit", id))
 
-    def rollback_transaction(self, id: str) -> None:  # noqa: A002
+    def rollback_transaction(self, id: str) -> None:
         self.settled.append(("rollback", id))
 
 

@@ -108,9 +108,7 @@ def test_up_fails_when_a_service_that_was_asked_for_does_not_listen(
     running(b1=Broker("b1", services=taken), b2=Broker("b2", services=""))
     result = Program()("up", "--brokers", "2")
     assert "brokers b1, b2, Ray at" in result.stdout
-    assert result.stderr.splitlines() == [
-        f"raybroker: broker b1: {taken}; the broker runs without, and tries again"
-    ]
+    assert result.stderr.splitlines() == [f"raybroker: broker b1: {taken}; the broker runs without, and tries again"]
     assert result.exit_code == 1
 
 
@@ -149,8 +147,13 @@ def test_options_of_mq_are_the_properties_that_they_stand_for(
     monkeypatch.chdir(tmp_path)
     raybroker.output("up", "--passfile", "secrets", "--dbuser", "mq", "-D", "imq.log.level=ERROR")
     raybroker.output("up")
-    names = ("imq.passfile.enabled", "imq.passfile.dirpath", "imq.passfile.name",
-             "imq.persist.jdbc.postgresql.user", "imq.log.level")  # fmt: skip
+    names = (
+        "imq.passfile.enabled",
+        "imq.passfile.dirpath",
+        "imq.passfile.name",
+        "imq.persist.jdbc.postgresql.user",
+        "imq.log.level",
+    )
     assert [chosen[0][name] for name in names] == [True, str(tmp_path), "secrets", "mq", "ERROR"]
     assert chosen[1]["imq.passfile.enabled"] is False
 

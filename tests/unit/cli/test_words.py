@@ -39,9 +39,11 @@ def options(command: Any) -> Iterator[tuple[str, Any]]:
 
 def test_an_option_means_one_thing_in_all_commands() -> None:
     of_destination = {
-        (path, parameter.metavar) for path, command in ALL for option, parameter in options(command)
+        (path, parameter.metavar)
+        for path, command in ALL
+        for option, parameter in options(command)
         if option in ("-t", "--type")
-    }  # fmt: skip
+    }
     assert {metavar for _, metavar in of_destination} == {"q|t"}
     assert len(of_destination) > 10
 
@@ -107,9 +109,14 @@ def test_an_unknown_transaction_is_told_in_words_of_the_command_line(raybroker: 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("query", "cxn", "-n", "nosuch"), ("destroy", "cxn", "-n", "nosuch", "-f"), ("query", "txn", "-n", "99"),
-        ("query", "dst", "-n", "nosuch"), ("query", "con", "-n", "99"), ("query", "saf", "-n", "nosuch"),
-        ("query", "svc", "-n", "jms"), ("pause", "bkr"),
+        ("query", "cxn", "-n", "nosuch"),
+        ("destroy", "cxn", "-n", "nosuch", "-f"),
+        ("query", "txn", "-n", "99"),
+        ("query", "dst", "-n", "nosuch"),
+        ("query", "con", "-n", "99"),
+        ("query", "saf", "-n", "nosuch"),
+        ("query", "svc", "-n", "jms"),
+        ("pause", "bkr"),
     ],
     ids=" ".join,
 )
@@ -128,10 +135,15 @@ def test_a_list_of_messages_shows_body_and_cause_in_a_narrow_terminal(width: int
     from raybroker.cli.stored import COLUMNS, LESS
 
     row = {
-        "id": "8c2d41f09ab3-1794013-42", "state": "waiting", "time": "2026-11-26 01:43:02", "priority": 4,
-        "delivery_count": 3, "size": 123_456, "preview": "an order of seventeen blue umbrellas, x…",
+        "id": "8c2d41f09ab3-1794013-42",
+        "state": "waiting",
+        "time": "2026-11-26 01:43:02",
+        "priority": 4,
+        "delivery_count": 3,
+        "size": 123_456,
+        "preview": "an order of seventeen blue umbrellas, x…",
         "why": "UNDELIVERABLE: ValueError: no such customer",
-    }  # fmt: skip
+    }
     columns = {key: title for key, title in COLUMNS.items() if dead or key != "why"}
     left = output.fitting([row], columns, LESS, width)
     console = Console(width=width, file=StringIO())

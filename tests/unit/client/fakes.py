@@ -64,9 +64,12 @@ class ScriptedHost:
         self.key = key
         self.frames: list[wire.Frame] = []
         self.answers: dict[str, Any] = {
-            "open_consumer": {"epoch": 1, "limit": 1000, "active": True}, "open_producer": {"epoch": 2},
-            "txn_prepare": {"vote": "commit"}, "txn_outcome": {"state": "unknown"}, "browse": {"more": False},
-        }  # fmt: skip
+            "open_consumer": {"epoch": 1, "limit": 1000, "active": True},
+            "open_producer": {"epoch": 2},
+            "txn_prepare": {"vote": "commit"},
+            "txn_outcome": {"state": "unknown"},
+            "browse": {"more": False},
+        }
         self.silent: set[str] = set()
         """Requests that get no answer."""
         self.cut_at: set[str] = set()
@@ -116,12 +119,27 @@ class ScriptedHost:
     def of(self, kind: type[Any]) -> list[Any]:
         return [frame for frame in self.frames if isinstance(frame, kind)]
 
-    def deliver(self, bodies: list[bytes], *, tag: int = 1, attempt: int = 1, handle: int = 1, epoch: int = 1,
-                expires: Any = None, headers: list[bytes] | None = None) -> None:  # fmt: skip
+    def deliver(
+        self,
+        bodies: list[bytes],
+        *,
+        tag: int = 1,
+        attempt: int = 1,
+        handle: int = 1,
+        epoch: int = 1,
+        expires: Any = None,
+        headers: list[bytes] | None = None,
+    ) -> None:
         data = encode_block(
-            bodies, producer=7, first_seq=1, timestamp_ms=1, persistent=True, kinds=0, expires=expires,
+            bodies,
+            producer=7,
+            first_seq=1,
+            timestamp_ms=1,
+            persistent=True,
+            kinds=0,
+            expires=expires,
             headers=headers,
-        )  # fmt: skip
+        )
         self.link.write(*wire.deliver(handle, epoch, tag, attempt, (Block(data).view,)))
 
 

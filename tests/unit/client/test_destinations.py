@@ -13,12 +13,17 @@ from raybroker.errors import InvalidDestinationError, MessageFormatError
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("orders", Queue("orders")), ("queue:orders", Queue("orders")), ("topic:prices", Topic("prices")),
-        ("topic:a.*.c", Topic("a.*.c")), ("mq.sys.dmq", Queue("mq.sys.dmq")), ("mq.temp.q.ab1", Queue("mq.temp.q.ab1")),
-        ("mq.temp.t.ab1", Topic("mq.temp.t.ab1")), ("topic:mq.temp.t.ab1", Topic("mq.temp.t.ab1")),
+        ("orders", Queue("orders")),
+        ("queue:orders", Queue("orders")),
+        ("topic:prices", Topic("prices")),
+        ("topic:a.*.c", Topic("a.*.c")),
+        ("mq.sys.dmq", Queue("mq.sys.dmq")),
+        ("mq.temp.q.ab1", Queue("mq.temp.q.ab1")),
+        ("mq.temp.t.ab1", Topic("mq.temp.t.ab1")),
+        ("topic:mq.temp.t.ab1", Topic("mq.temp.t.ab1")),
         ("topic:mq.metrics.broker", Topic("mq.metrics.broker")),
     ],
-)  # fmt: skip
+)
 def test_text_names_a_queue_unless_it_says_topic(text: str, expected: Queue | Topic) -> None:
     found = destination_of(text)
     assert (found, found.kind) == (expected, expected.kind)
@@ -52,7 +57,11 @@ def test_only_a_topic_can_be_a_pattern() -> None:
 
 def test_reply_to_carries_the_type() -> None:
     assert [reply_text(to) for to in (None, Queue("a"), Topic("a"), "a", "topic:a")] == [
-        None, "queue:a", "topic:a", "queue:a", "topic:a",
-    ]  # fmt: skip
+        None,
+        "queue:a",
+        "topic:a",
+        "queue:a",
+        "topic:a",
+    ]
     with pytest.raises(MessageFormatError, match="reply_to"):
         reply_text(5)

@@ -47,8 +47,9 @@ def test_what_is_given_back_is_asked_for_anew_after_the_answer() -> None:
         recall(scripted, (3, 4))
         await turns()
         assert [type(f) for f in scripted.host.frames if isinstance(f, wire.Recalled | wire.Credit)] == [
-            wire.Recalled, wire.Credit
-        ]  # fmt: skip
+            wire.Recalled,
+            wire.Credit,
+        ]
         assert [f.credit for f in scripted.host.of(wire.Credit)] == [2]
         assert bodies(consumer.take(9)) == [b"1", b"2"]
 

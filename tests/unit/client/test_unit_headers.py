@@ -56,8 +56,10 @@ def test_some_of_the_values_of_some_messages() -> None:
     each = Each(None, [1, 2, 3, 4], None, ["a", "b", "c", "d"], shared=Shared(True, 4))
     rows = each.cut(4)
     for chosen, names, levels in (
-        (range(4), "abcd", [1, 2, 3, 4]), (range(1, 3), "bc", [2, 3]), ([3, 0], "da", [4, 1]),
-    ):  # fmt: skip
+        (range(4), "abcd", [1, 2, 3, 4]),
+        (range(1, 3), "bc", [2, 3]),
+        ([3, 0], "da", [4, 1]),
+    ):
         own = each.of(rows, chosen).next(len(chosen))
         assert [decode_header(header).unit for header in own.headers or ()] == list(names)
         assert list(own.priorities or b"") == levels

@@ -15,7 +15,7 @@ import pytest
 import raybroker
 
 ROOT = Path(raybroker.__file__).parents[1]
-RIGHT = '''
+RIGHT = """
 import asyncio
 
 import raybroker as rb
@@ -69,7 +69,7 @@ except errors.ConfigError as error:
     print(error.code, rb.__version__)
 xa: rb.XaConnection = rb.connect_xa()
 asyncio.run(main())
-'''
+"""
 WRONG = (
     "rb.conect()",
     "rb.loopback().sesion()",
@@ -93,9 +93,12 @@ def mypy(folder: Path) -> dict[str, list[str]]:
     command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--follow-imports=silent"]
     files = map(str, sorted(folder.glob("*.py")))
     done = subprocess.run(  # noqa: PLW1510 - what it returns is looked at below
-        [*command, "--cache-dir", str(folder / "cache"), *files], capture_output=True, text=True, cwd=folder,
+        [*command, "--cache-dir", str(folder / "cache"), *files],
+        capture_output=True,
+        text=True,
+        cwd=folder,
         env={**os.environ, "MYPYPATH": str(ROOT)},
-    )  # fmt: skip
+    )
     assert done.returncode in (0, 1), done.stdout + done.stderr
     found: dict[str, list[str]] = {}
     for line in done.stdout.splitlines():

@@ -54,10 +54,14 @@ class Cluster:
     def start(self, *names: str, properties: dict[str, object] | None = None, **settings: int) -> None:
         for name in names or self.names:
             options = MemberSettings(
-                cluster=self.cluster, brokers=self.names, master=self.master, dynamic_change_master=self.dynamic,
+                cluster=self.cluster,
+                brokers=self.names,
+                master=self.master,
+                dynamic_change_master=self.dynamic,
                 table="records" if self.shared else "",
-                properties=properties or {}, **settings,
-            )  # fmt: skip
+                properties=properties or {},
+                **settings,
+            )
             member = Member(name, options, self.frames[name], now_ms=self.now_ms, new_id=f"id-{name}-{self.now_ms}")
             self.members[name] = member
             self.tell(name, ev.Started())

@@ -30,19 +30,23 @@ def record_of(*changes: Change, term: int = 1) -> ChangeRecord:
 
 def filled() -> ChangeRecord:
     return record_of(
-        Change("create_destination", Q, {"maxNumMsgs": 5}), Change("create_destination", T),
-        Change("create_subscription", ("c", "s"), {"topic": "news"}), Change("set_template", ("t",), {"maxNumMsgs": 1}),
-        Change("add_broker", ("b2",)), Change("add_broker", ("b1",)),
+        Change("create_destination", Q, {"maxNumMsgs": 5}),
+        Change("create_destination", T),
+        Change("create_subscription", ("c", "s"), {"topic": "news"}),
+        Change("set_template", ("t",), {"maxNumMsgs": 1}),
+        Change("add_broker", ("b2",)),
+        Change("add_broker", ("b1",)),
         Change("update_destination", Q, {"useDMQ": False}),
-    )  # fmt: skip
+    )
 
 
 def test_error_destinations_that_lead_back_are_refused_and_old_ones_are_carried_out() -> None:
     to: Any = lambda queue: {"errorDestination": queue}
     record = record_of(
-        Change("create_destination", ("queue", "a"), to("b")), Change("create_destination", ("queue", "c"), to("a")),
+        Change("create_destination", ("queue", "a"), to("b")),
+        Change("create_destination", ("queue", "c"), to("a")),
         Change("create_destination", ("topic", "b"), to("a")),
-    )  # fmt: skip
+    )
     for change, way in (
         (Change("create_destination", ("queue", "b"), to("c")), "b to c to a to b"),
         (Change("create_destination", ("queue", "d"), to("d")), "d to d"),
@@ -89,11 +93,12 @@ def test_a_quota_is_there_as_long_as_something_refers_to_it() -> None:
 def test_quotas_come_before_what_refers_to_them_and_go_after_it() -> None:
     have = record_of(
         Change("create_quota", ("old",), {"n": 1}), Change("create_destination", Q, {"quota": "old"})
-    ).state  # fmt: skip
+    ).state
     want = record_of(
-        Change("create_quota", ("new",), {"n": 1}), Change("create_destination", Q, {"quota": "new"}),
+        Change("create_quota", ("new",), {"n": 1}),
+        Change("create_destination", Q, {"quota": "new"}),
         Change("set_template", ("t",), {"quota": "new"}),
-    ).state  # fmt: skip
+    ).state
     for change in differences(have, want):
         have.make(change)
     assert have == want
@@ -211,15 +216,27 @@ def test_compressing_does_not_share_what_changes_later() -> None:
 names = st.sampled_from(["a", "b", "c"])
 marks = st.integers(0, 3).map(lambda n: {"n": n})
 changes = st.one_of(
-    st.builds(Change, st.sampled_from(["create_destination", "update_destination", "destroy_destination"]),
-              st.tuples(st.sampled_from(["queue", "topic"]), names), marks),
-    st.builds(Change, st.sampled_from(["create_subscription", "destroy_subscription"]),
-              st.tuples(st.just(""), names), names.map(lambda n: {"topic": n})),
+    st.builds(
+        Change,
+        st.sampled_from(["create_destination", "update_destination", "destroy_destination"]),
+        st.tuples(st.sampled_from(["queue", "topic"]), names),
+        marks,
+    ),
+    st.builds(
+        Change,
+        st.sampled_from(["create_subscription", "destroy_subscription"]),
+        st.tuples(st.just(""), names),
+        names.map(lambda n: {"topic": n}),
+    ),
     st.builds(Change, st.sampled_from(["create_quota", "update_quota", "destroy_quota"]), st.tuples(names), marks),
     st.builds(Change, st.sampled_from(["create_policy", "update_policy", "destroy_policy"]), st.tuples(names), marks),
-    st.builds(Change, st.sampled_from(["set_template", "drop_template", "add_broker", "remove_broker"]),
-              st.tuples(names), marks),
-)  # fmt: skip
+    st.builds(
+        Change,
+        st.sampled_from(["set_template", "drop_template", "add_broker", "remove_broker"]),
+        st.tuples(names),
+        marks,
+    ),
+)
 
 
 def state_of(wanted: list[Change]) -> RecordState:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from raybroker.cluster.compatibility import CLUSTER, EQUAL, PROTOCOL_VERSION, VERSION, differences, properties, refusal
 
 CONFIG: dict[str, object] = {
-    "imq.autocreate.queue": True, "imq.autocreate.topic": True, "imq.autocreate.queue.maxNumActiveConsumers": -1,
-    "imq.autocreate.queue.maxNumBackupConsumers": 0, "imq.message.max_size": 7,
-}  # fmt: skip
+    "imq.autocreate.queue": True,
+    "imq.autocreate.topic": True,
+    "imq.autocreate.queue.maxNumActiveConsumers": -1,
+    "imq.autocreate.queue.maxNumBackupConsumers": 0,
+    "imq.message.max_size": 7,
+}
 
 
 def test_the_properties_of_the_row_and_the_version_are_shown_and_no_others() -> None:

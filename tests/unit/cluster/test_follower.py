@@ -144,8 +144,9 @@ def test_the_whole_record_takes_the_place_of_a_shorter_one_once_it_is_on_disk() 
     assert copy.took(Note) == []
     copy.write()
     assert (copy.life.durable, list(copy.life.agreed.destinations)) == (
-        position(master), [("queue", "q1"), ("queue", "q2")],
-    )  # fmt: skip
+        position(master),
+        [("queue", "q1"), ("queue", "q2")],
+    )
 
 
 @pytest.mark.parametrize(
@@ -185,10 +186,12 @@ def test_only_a_disagreement_about_what_is_here_now_is_a_trouble() -> None:
 @pytest.mark.parametrize(
     ("sender", "claim", "kept"),
     [
-        ("b2", Leadership(2, "b1", "r"), True), ("b3", Leadership(2, "b1", "r"), False),
-        ("b2", Leadership(3, "b1", "r"), False), ("b2", Leadership(2, "b3", "r"), False),
+        ("b2", Leadership(2, "b1", "r"), True),
+        ("b3", Leadership(2, "b1", "r"), False),
+        ("b2", Leadership(3, "b1", "r"), False),
+        ("b2", Leadership(2, "b3", "r"), False),
     ],
-)  # fmt: skip
+)
 def test_an_offer_of_the_master_for_the_next_term_is_kept_and_confirmed_once_it_is_on_disk(
     sender: str, claim: Leadership, kept: bool
 ) -> None:

@@ -68,8 +68,10 @@ def test_a_broker_that_stood_still_says_so_and_takes_nobody_for_lost() -> None:
 def test_a_greeting_says_what_has_to_be_equal_and_that_there_is_a_table_but_not_which() -> None:
     parts = Greeting(properties={"imq.autocreate.queue": True})
     assert parts.peers.properties() == {
-        "imq.autocreate.queue": True, compatibility.CLUSTER: "c", compatibility.MODE: False,
-    }  # fmt: skip
+        "imq.autocreate.queue": True,
+        compatibility.CLUSTER: "c",
+        compatibility.MODE: False,
+    }
     parts = Greeting(master="", table="t")
     found = parts.peers.properties()
     assert (found[compatibility.TABLE], found[compatibility.MODE]) == ("set", True)
@@ -118,10 +120,13 @@ def test_whoever_this_broker_waited_for_lets_it_go_on_once() -> None:
 @pytest.mark.parametrize(
     ("claim", "fault", "adopted"),
     [
-        (CLAIM, False, False), (Leadership(1, "b2", "r"), True, False), (Leadership(1, "b1", "x"), True, False),
-        (Leadership(2, "b2", "r"), False, True), (Leadership(0, "b3", ""), False, False),
+        (CLAIM, False, False),
+        (Leadership(1, "b2", "r"), True, False),
+        (Leadership(1, "b1", "x"), True, False),
+        (Leadership(2, "b2", "r"), False, True),
+        (Leadership(0, "b3", ""), False, False),
     ],
-)  # fmt: skip
+)
 def test_a_claim_that_beats_ours_is_adopted_and_one_that_contradicts_it_ends_the_talk(
     claim: Leadership, fault: bool, adopted: bool
 ) -> None:

@@ -166,10 +166,13 @@ def test_one_that_lags_gets_what_is_on_disk_after_its_position_or_the_whole() ->
 @pytest.mark.parametrize(
     ("settings", "target", "result"),
     [
-        ({"master": ""}, "b2", PRECONDITION_FAILED), ({"dynamic_change_master": False}, "b2", NOT_ALLOWED),
-        ({}, "b1", BAD_REQUEST), ({}, "b9", BAD_REQUEST), ({}, "b3", UNAVAILABLE),
+        ({"master": ""}, "b2", PRECONDITION_FAILED),
+        ({"dynamic_change_master": False}, "b2", NOT_ALLOWED),
+        ({}, "b1", BAD_REQUEST),
+        ({}, "b9", BAD_REQUEST),
+        ({}, "b3", UNAVAILABLE),
     ],
-)  # fmt: skip
+)
 def test_a_change_of_master_that_cannot_be_is_refused(settings: dict[str, Any], target: str, result: str) -> None:
     parts = Reigning(**settings)
     assert (parts.change(target), parts.master.frozen) == ([result], False)

@@ -62,8 +62,10 @@ def test_a_change_at_any_broker_reaches_all_and_is_answered_when_it_is_carried_o
     for name, member in cluster.members.items():
         assert [key[1] for key in member.agreed.destinations] == ["q1", "q2", "q3"]
         assert [str(change) for apply in cluster.applied[name] for change in apply.changes] == [
-            "create destination queue q1", "create destination queue q2", "create destination queue q3",
-        ]  # fmt: skip
+            "create destination queue q1",
+            "create destination queue q2",
+            "create destination queue q3",
+        ]
 
 
 def test_nothing_is_answered_or_sent_before_it_is_on_the_masters_disk() -> None:

@@ -16,7 +16,7 @@ from raybroker.cluster.membership import (
     SUSPECT_MS,
     BrokerState,
     Membership,
-)  # fmt: skip
+)
 from raybroker.model.errors import StaleError
 
 

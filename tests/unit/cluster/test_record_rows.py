@@ -37,9 +37,16 @@ def test_an_entry_comes_back_as_it_was() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    ["", "{}", "[1]", "[1, 3]", '[1, 3, "no change", ["queue", "q"], {}]',
-     '["1", 3, "create_destination", ["queue", "q"], {}]', '[1, null, "create_destination", ["queue", "q"], {}]'],
-)  # fmt: skip
+    [
+        "",
+        "{}",
+        "[1]",
+        "[1, 3]",
+        '[1, 3, "no change", ["queue", "q"], {}]',
+        '["1", 3, "create_destination", ["queue", "q"], {}]',
+        '[1, null, "create_destination", ["queue", "q"], {}]',
+    ],
+)
 def test_a_row_that_is_no_entry_is_refused(body: str) -> None:
     with pytest.raises(ProtocolError, match="entry 1"):
         entry_of(Row(1, body, "digest", "b1"))
@@ -80,10 +87,14 @@ def test_columns_have_what_belongs_there() -> None:
     found = found_of(record("a"), record("a", "b"))
     check(found)
     strange: list[Any] = [
-        replace(found, digest=None), replace(found, base=b""), replace(found, last=-1), replace(found, last=True),
-        replace(found, head=replace(found.head, term="3")), replace(found, rows=(replace(found.rows[0], writer=7),)),
+        replace(found, digest=None),
+        replace(found, base=b""),
+        replace(found, last=-1),
+        replace(found, last=True),
+        replace(found, head=replace(found.head, term="3")),
+        replace(found, rows=(replace(found.rows[0], writer=7),)),
         replace(found, rows=(replace(found.rows[0], number="1"),)),
-    ]  # fmt: skip
+    ]
     for one in strange:
         with pytest.raises(StoreDamagedError, match="has something else"):
             check(one)

@@ -56,11 +56,20 @@ def test_a_later_frame_holds_and_entries_continue_the_record() -> None:
 @pytest.mark.parametrize(
     "frame",
     [
-        b"", b"{", b"7", b"[]", b'["life"]', b'["life","1","c"]', b'["claim",1,"b1","r"]', b'["new",1]',
-        b'["record","no backup"]', b'["offer",1,"b1","r","no backup"]', b'["past",[["queue","q"]]]',
+        b"",
+        b"{",
+        b"7",
+        b"[]",
+        b'["life"]',
+        b'["life","1","c"]',
+        b'["claim",1,"b1","r"]',
+        b'["new",1]',
+        b'["record","no backup"]',
+        b'["offer",1,"b1","r","no backup"]',
+        b'["past",[["queue","q"]]]',
         entry_frame(record("q1").entries[0]),
     ],
-)  # fmt: skip
+)
 def test_a_frame_that_cannot_be_used_is_named(frame: bytes) -> None:
     with pytest.raises(StoreDamagedError, match="frame 1 of the configuration record cannot be used"):
         load_frames([life_frame(1, "c"), frame])

@@ -550,10 +550,18 @@ def test_rows_are_read_back_as_the_entries_that_they_were() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", ["", "{}", "[1]", "[2,1,'x']", '["1",1,"create_destination",["queue","q"],{}]',
-             '[2,1,"create_destination",["queue","q"],{}]', '[1,1,"explode",["queue","q"],{}]',
-             '[true,1,"create_destination",["queue","q"],{}]'],
-)  # fmt: skip
+    "body",
+    [
+        "",
+        "{}",
+        "[1]",
+        "[2,1,'x']",
+        '["1",1,"create_destination",["queue","q"],{}]',
+        '[2,1,"create_destination",["queue","q"],{}]',
+        '[1,1,"explode",["queue","q"],{}]',
+        '[true,1,"create_destination",["queue","q"],{}]',
+    ],
+)
 def test_a_row_that_is_no_entry_is_named(body: str) -> None:
     with pytest.raises(ProtocolError, match="entry 1"):
         entry_of(Row(1, body, "0" * 32, "w"))

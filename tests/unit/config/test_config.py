@@ -18,7 +18,7 @@ NAME = "raybroker.connections_max"
 @pytest.fixture
 def cluster_file(tmp_path: Path) -> Path:
     path = tmp_path / "cluster.toml"
-    path.write_text('[raybroker]\nconnections_max = 1\nhandshake.timeout_ms = 77\n\n[imq.autocreate]\nreaptime = 5\n')
+    path.write_text("[raybroker]\nconnections_max = 1\nhandshake.timeout_ms = 77\n\n[imq.autocreate]\nreaptime = 5\n")
     return path
 
 
@@ -40,25 +40,26 @@ def test_each_layer_wins_over_the_ones_before_it(cluster_file: Path, instance_fi
     assert Config.load(cluster_file=cluster_file, environ={})[NAME] == 1
     assert Config.load(cluster_file=cluster_file, instance_file=instance_file, environ={})[NAME] == 2
     assert Config.load(cluster_file=cluster_file, instance_file=instance_file, environ=variable)[NAME] == 3
-    config = Config.load(
-        cluster_file=cluster_file, instance_file=instance_file, environ=variable, flags=[f"{NAME}=4"]
-    )
+    config = Config.load(cluster_file=cluster_file, instance_file=instance_file, environ=variable, flags=[f"{NAME}=4"])
     assert config[NAME] == 4
     assert (config["raybroker.handshake.timeout_ms"], config["imq.autocreate.reaptime"]) == (77, 5)
 
 
 def test_explain_lists_every_property_with_its_value_and_origin(cluster_file: Path, instance_file: Path) -> None:
     config = Config.load(
-        cluster_file=cluster_file, instance_file=instance_file,
-        environ={"RAYBROKER_STORE__SEGMENT_BYTES": "4m"}, flags={"imqConsumerFlowLimit": 20},
-    )  # fmt: skip
+        cluster_file=cluster_file,
+        instance_file=instance_file,
+        environ={"RAYBROKER_STORE__SEGMENT_BYTES": "4m"},
+        flags={"imqConsumerFlowLimit": 20},
+    )
     explained = {name: (value, origin) for name, value, origin in config.explain()}
     assert explained["raybroker.handshake.timeout_ms"] == (77, f"cluster file {cluster_file}, line 3")
     assert explained[NAME] == (2, f"instance file {instance_file}, line 2")
     assert explained["imq.autocreate.queue"] == (False, f"instance file {instance_file}, line 3")
     assert explained["raybroker.store.segment_bytes"] == (
-        4 * 1024 * 1024, "environment variable RAYBROKER_STORE__SEGMENT_BYTES"
-    )  # fmt: skip
+        4 * 1024 * 1024,
+        "environment variable RAYBROKER_STORE__SEGMENT_BYTES",
+    )
     assert explained["imqConsumerFlowLimit"] == (20, "-DimqConsumerFlowLimit")
     assert explained["imqAckTimeout"] == (0, "default")
     shown = [setting.name for setting in ALL if setting.scope != "destination" and not setting.secret]
@@ -175,10 +176,12 @@ def test_the_common_cluster_file_comes_before_all_layers(cluster_file: Path, tmp
 @pytest.mark.parametrize(
     ("url", "told"),
     [
-        ("http://there/cluster.toml", "no path and no file:///path"), ("file://other/c.toml", "on another machine"),
-        ("c.toml", "is not absolute"), ("/no/such/file.toml", "cannot be read"),
+        ("http://there/cluster.toml", "no path and no file:///path"),
+        ("file://other/c.toml", "on another machine"),
+        ("c.toml", "is not absolute"),
+        ("/no/such/file.toml", "cannot be read"),
     ],
-)  # fmt: skip
+)
 def test_a_common_cluster_file_that_cannot_be_read_is_refused(url: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         Config.load(flags=[f"imq.cluster.url={url}"], environ={})

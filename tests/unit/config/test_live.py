@@ -62,11 +62,18 @@ def test_every_property_that_says_live_can_be_changed_to_what_it_is() -> None:
         text = SETTINGS["broker", name].format(config[name])
         assert config.with_changes({name: text}) == {}
     row_a17 = (
-        "imq.autocreate.queue", "imq.autocreate.topic", "imq.autocreate.queue.maxNumActiveConsumers",
-        "imq.autocreate.queue.maxNumBackupConsumers", "imq.autocreate.destination.useDMQ",
-        "imq.destination.DMQ.truncateBody", "imq.destination.logDeadMsgs", LEVEL, BYTES, "imq.log.file.rolloversecs",
+        "imq.autocreate.queue",
+        "imq.autocreate.topic",
+        "imq.autocreate.queue.maxNumActiveConsumers",
+        "imq.autocreate.queue.maxNumBackupConsumers",
+        "imq.autocreate.destination.useDMQ",
+        "imq.destination.DMQ.truncateBody",
+        "imq.destination.logDeadMsgs",
+        LEVEL,
+        BYTES,
+        "imq.log.file.rolloversecs",
         "imq.message.max_size",
-    )  # fmt: skip
+    )
     assert set(row_a17) <= set(LIVE)
 
 

@@ -18,17 +18,24 @@ from tests.unit.content.test_headers import names, optional, property_values
 ids = st.none() | st.text("ab", min_size=1, max_size=4)
 headers = st.lists(
     st.tuples(st.dictionaries(names, property_values, max_size=3), optional, optional, optional, ids),
-    min_size=1, max_size=6,
+    min_size=1,
+    max_size=6,
 )
 
 
 def block_of(encoded: list[bytes], **columns: Any) -> Block:
     return Block(
         encode_block(
-            [b"x"] * len(encoded), producer=0xAB, first_seq=7, timestamp_ms=1_000, persistent=True, kinds=0,
-            headers=encoded, **columns,
+            [b"x"] * len(encoded),
+            producer=0xAB,
+            first_seq=7,
+            timestamp_ms=1_000,
+            persistent=True,
+            kinds=0,
+            headers=encoded,
+            **columns,
         )
-    )  # fmt: skip
+    )
 
 
 @given(headers)
@@ -73,7 +80,7 @@ def test_jmsxgroupid_is_the_unit_of_order_unless_a_property_says_otherwise() -> 
         encode_header(None, None, None, None, unit="u"),
         encode_header({"JMSXGroupID": "g"}, None, None, None, unit="u"),
         encode_header({"a": 1}, None, None, None),
-    ]  # fmt: skip
+    ]
     content = content_of(block_of(rows))
     assert [content.header(index, "JMSXGroupID") for index in range(3)] == ["u", "g", None]
 

@@ -42,10 +42,16 @@ def test_what_is_compressed_comes_back_up_to_the_bound_and_not_a_byte_further(co
 
 
 @BOTH
-@pytest.mark.parametrize("damage", [
-    lambda data: data[:-3], lambda data: data + b"more", lambda data: b"\0" + data[1:], lambda data: b"",
-    lambda data: data[:5],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:-3],
+        lambda data: data + b"more",
+        lambda data: b"\0" + data[1:],
+        lambda data: b"",
+        lambda data: data[:5],
+    ],
+)
 def test_damaged_bytes_are_refused(codec, damage: Callable[[bytes], bytes]) -> None:  # type: ignore[no-untyped-def]
     _, shrink, grow = codec
     with pytest.raises(MessageFormatError, match="compressed body"):
@@ -56,9 +62,11 @@ def test_an_error_does_not_keep_what_was_inflated() -> None:
     with pytest.raises(MessageFormatError) as caught:
         inflate(zlib.compress(bytes(100_000)), 50_000)
     kept = [
-        value for frame, _ in traceback.walk_tb(caught.tb) for value in frame.f_locals.values()
+        value
+        for frame, _ in traceback.walk_tb(caught.tb)
+        for value in frame.f_locals.values()
         if isinstance(value, bytes | bytearray | memoryview)
-    ]  # fmt: skip
+    ]
     assert all(len(value) < 50_000 for value in kept)
 
 

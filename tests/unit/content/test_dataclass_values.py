@@ -134,12 +134,18 @@ def named(module: Any, name: Any, fields: Any) -> bytes:
 @pytest.mark.parametrize(
     "body",
     [
-        Order(1, (decimal.Decimal("2.50"),), "x"), Point(1, 2), Point3(1, 2, Point(3)), Rush(number=1, by="noon"),
-        Outer.Inner(Order(7), [Point(1), {"p": (Point(2), [Point3(3)])}]), [Order(1), Order(2)], {"o": Order(1)},
-        (Order(1), (Point(2),)), {Point(1): Order(2)},
+        Order(1, (decimal.Decimal("2.50"),), "x"),
+        Point(1, 2),
+        Point3(1, 2, Point(3)),
+        Rush(number=1, by="noon"),
+        Outer.Inner(Order(7), [Point(1), {"p": (Point(2), [Point3(3)])}]),
+        [Order(1), Order(2)],
+        {"o": Order(1)},
+        (Order(1), (Point(2),)),
+        {Point(1): Order(2)},
     ],
     ids=repr,
-)  # fmt: skip
+)
 def test_a_dataclass_comes_back_as_its_class_wherever_it_stands(body: Any) -> None:
     assert (round_trip(body), repr(round_trip(body))) == (body, repr(body))
     assert type(round_trip(body)) is type(body)
@@ -174,13 +180,24 @@ HERE = __name__
 @pytest.mark.parametrize(
     ("module", "name", "fields"),
     [
-        ("os", "system", {"command": "true"}), ("os", "path.join", {}), ("builtins", "dict", {"number": 1}),
-        ("builtins", "type", {}), (HERE, "ran", {}), (HERE, "Order.__init__", {"number": 1}), (HERE, "", {}),
-        (HERE, "Order", {"number": 1}), (HERE, "Order", {"number": 1, "price": 2, "note": "", "more": 3}),
-        (HERE, "Order", {"number": 1, "price": 2, "__class__": 3}), (HERE, "pytest.Item", {}), ("", "Order", {}),
-        (HERE, "Nobody", {}), (HERE, "Outer.Inner.__class__", {}), ("this", "c", {}), (HERE, "Point", {"x": 1, "z": 2}),
+        ("os", "system", {"command": "true"}),
+        ("os", "path.join", {}),
+        ("builtins", "dict", {"number": 1}),
+        ("builtins", "type", {}),
+        (HERE, "ran", {}),
+        (HERE, "Order.__init__", {"number": 1}),
+        (HERE, "", {}),
+        (HERE, "Order", {"number": 1}),
+        (HERE, "Order", {"number": 1, "price": 2, "note": "", "more": 3}),
+        (HERE, "Order", {"number": 1, "price": 2, "__class__": 3}),
+        (HERE, "pytest.Item", {}),
+        ("", "Order", {}),
+        (HERE, "Nobody", {}),
+        (HERE, "Outer.Inner.__class__", {}),
+        ("this", "c", {}),
+        (HERE, "Point", {"x": 1, "z": 2}),
     ],
-)  # fmt: skip
+)
 def test_a_body_that_names_anything_else_is_a_dict(module: str, name: str, fields: dict[str, Any]) -> None:
     assert decode_body(OBJECT, named(module, name, fields)) == fields
     assert "this" not in sys.modules, "a body had a module imported"
@@ -202,10 +219,18 @@ def test_administrators_see_dicts() -> None:
 
 @pytest.mark.parametrize(
     "parts",
-    [[HERE, "Point"], [HERE, "Point", [1]], [HERE, "Point", {1: 2}], [1, "Point", {}], [HERE, None, {}], {}, None,
-     [HERE, "Point", {"x": 1}, 2]],
+    [
+        [HERE, "Point"],
+        [HERE, "Point", [1]],
+        [HERE, "Point", {1: 2}],
+        [1, "Point", {}],
+        [HERE, None, {}],
+        {},
+        None,
+        [HERE, "Point", {"x": 1}, 2],
+    ],
     ids=repr,
-)  # fmt: skip
+)
 def test_damaged_instances_are_refused(parts: Any) -> None:
     with pytest.raises(MessageFormatError, match="does not decode"):
         decode_body(OBJECT, bytes(msgpack.packb(msgpack.ExtType(DATACLASS, msgpack.packb(parts)))))
@@ -242,9 +267,7 @@ def test_a_field_without_a_value_is_refused_when_it_is_sent() -> None:
 
 
 def test_a_process_without_the_module_gets_a_dict(tmp_path: Any) -> None:
-    (tmp_path / "shapes.py").write_text(
-        "import dataclasses\n@dataclasses.dataclass\nclass Circle:\n    radius: int\n"
-    )
+    (tmp_path / "shapes.py").write_text("import dataclasses\n@dataclasses.dataclass\nclass Circle:\n    radius: int\n")
     program = """
         import sys
         from raybroker.content.bodies import decode_body, encode_body

@@ -36,18 +36,22 @@ def block_of(headers: list[bytes], bodies: list[Any] | None = None, **columns: A
     encoded = [encode_body(body) for body in bodies or ["body"] * len(headers)]
     return Block(
         encode_block(
-            [data for _, data in encoded], producer=7, first_seq=10, timestamp_ms=1_000, persistent=True,
-            kinds=bytes(kind for kind, _ in encoded), headers=headers, **columns,
+            [data for _, data in encoded],
+            producer=7,
+            first_seq=10,
+            timestamp_ms=1_000,
+            persistent=True,
+            kinds=bytes(kind for kind, _ in encoded),
+            headers=headers,
+            **columns,
         )
-    )  # fmt: skip
+    )
 
 
 def buried(
     block: Block, mask: int = 1, death: Killed | None = None, *, truncate: bool = False, now: int = NOW
 ) -> Block:
-    data = dead_block(
-        block, mask, death or Killed(), producer=99, first_seq=500, now_ms=now, truncate=truncate
-    )  # fmt: skip
+    data = dead_block(block, mask, death or Killed(), producer=99, first_seq=500, now_ms=now, truncate=truncate)
     found = Block(data)
     found.check()
     return found
@@ -66,15 +70,25 @@ def test_a_dead_message_says_where_when_and_why_it_died() -> None:
     (death,) = deaths_of(row)
     del row[death_records.DEATHS]
     assert row == {
-        "JMS_SUN_DMQ_UNDELIVERED_REASON": "UNDELIVERABLE", "JMS_SUN_DMQ_UNDELIVERED_TIMESTAMP": NOW,
-        "JMS_SUN_DMQ_UNDELIVERED_COMMENT": "tried too often", "JMS_SUN_DMQ_DELIVERY_COUNT": 21,
-        "JMS_SUN_DMQ_PRODUCING_BROKER": "b1", "JMS_SUN_DMQ_DEAD_BROKER": "b1", "JMS_SUN_DMQ_BODY_TRUNCATED": False,
-        "RAYBROKER_ORIGIN": "queue:orders", "RAYBROKER_ORIGINAL_ID": message_id(7, 10),
-    }  # fmt: skip
+        "JMS_SUN_DMQ_UNDELIVERED_REASON": "UNDELIVERABLE",
+        "JMS_SUN_DMQ_UNDELIVERED_TIMESTAMP": NOW,
+        "JMS_SUN_DMQ_UNDELIVERED_COMMENT": "tried too often",
+        "JMS_SUN_DMQ_DELIVERY_COUNT": 21,
+        "JMS_SUN_DMQ_PRODUCING_BROKER": "b1",
+        "JMS_SUN_DMQ_DEAD_BROKER": "b1",
+        "JMS_SUN_DMQ_BODY_TRUNCATED": False,
+        "RAYBROKER_ORIGIN": "queue:orders",
+        "RAYBROKER_ORIGINAL_ID": message_id(7, 10),
+    }
     assert death == {
-        "queue": "orders", "type": "queue", "reason": "UNDELIVERABLE", "count": 1, "first_ms": NOW, "last_ms": NOW,
+        "queue": "orders",
+        "type": "queue",
+        "reason": "UNDELIVERABLE",
+        "count": 1,
+        "first_ms": NOW,
+        "last_ms": NOW,
         "comment": "tried too often",
-    }  # fmt: skip
+    }
 
 
 def test_deaths_in_a_queue_are_counted_over_reasons_and_a_full_history_is_as_many_as_can_be() -> None:
@@ -110,7 +124,7 @@ def test_the_exception_of_the_last_attempt_is_written_on_a_dead_message_with_its
     assert properties[death_records.EXCEPTION] == "ValueError: no such customer"
     assert properties[death_records.COMMENT] == "failed 21 times, 20 are allowed"
     assert properties[death_records.TRACEBACK].startswith("Traceback (most recent call last):\n")
-    assert 'in failure_of\n    raise ValueError(text)\n' in properties[death_records.TRACEBACK]
+    assert "in failure_of\n    raise ValueError(text)\n" in properties[death_records.TRACEBACK]
     assert deaths_of(properties)[0]["comment"] == "failed 21 times, 20 are allowed"
 
 
@@ -140,9 +154,12 @@ def test_what_is_not_about_death_stays_as_it_was_but_expiry_and_delay(
     count = len(rows)
     mask = data.draw(st.integers(1, (1 << count) - 1))
     block = block_of(
-        [encode_header(*row[0]) for row in rows], [row[1] for row in rows], priorities=bytes(row[2] for row in rows),
-        expires=array("Q", range(1, count + 1)), deliver_at=array("Q", range(1, count + 1)),
-    )  # fmt: skip
+        [encode_header(*row[0]) for row in rows],
+        [row[1] for row in rows],
+        priorities=bytes(row[2] for row in rows),
+        expires=array("Q", range(1, count + 1)),
+        deliver_at=array("Q", range(1, count + 1)),
+    )
     found = buried(block, mask)
     assert (found.producer, found.first_seq, found.timestamp_ms, found.persistent) == (99, 500, 1_000, True)
     assert (found.expires(), found.deliver_at(), found.gaps) == (None, None, False)
@@ -173,9 +190,12 @@ def test_a_deduplication_id_does_not_outlive_its_message() -> None:
 def test_deaths_are_counted_for_each_destination_and_reason() -> None:
     block, now = block_of([b""]), NOW
     for death in (
-        Killed(), Killed(comment="again"), Killed("EXPIRED", ""), Killed(origin=("topic", "orders")),
+        Killed(),
+        Killed(comment="again"),
+        Killed("EXPIRED", ""),
+        Killed(origin=("topic", "orders")),
         Killed(comment="x"),
-    ):  # fmt: skip
+    ):
         block, now = buried(block, death=death, now=now), now + 1
     rows = deaths_of(header_of(block).properties)
     assert [(r["type"], r["reason"], r["count"], r["first_ms"], r["last_ms"], r["comment"]) for r in rows] == [
@@ -196,9 +216,20 @@ def test_a_history_keeps_its_latest_entries() -> None:
 
 @pytest.mark.parametrize(
     "history",
-    [1, "", "x", "{}", "[1]", '[{"queue": "q"}]', "[" * 5_000, b"[]", None, "[" + "9" * 5_000 + "]",
-     '[{"queue":"q","type":"queue","reason":"EXPIRED","count":true,"first_ms":1,"last_ms":1,"comment":""}]'],
-)  # fmt: skip
+    [
+        1,
+        "",
+        "x",
+        "{}",
+        "[1]",
+        '[{"queue": "q"}]',
+        "[" * 5_000,
+        b"[]",
+        None,
+        "[" + "9" * 5_000 + "]",
+        '[{"queue":"q","type":"queue","reason":"EXPIRED","count":true,"first_ms":1,"last_ms":1,"comment":""}]',
+    ],
+)
 def test_a_history_that_cannot_be_read_begins_anew(history: Any) -> None:
     properties = header_of(buried(block_of([pack_fields({"p": {death_records.DEATHS: history}})]))).properties
     assert [row["count"] for row in deaths_of(properties)] == [1]
@@ -306,9 +337,9 @@ def test_a_block_that_would_become_too_large_loses_its_bodies() -> None:
 
 def test_revived_messages_are_what_they_were_and_keep_their_history() -> None:
     sent = encode_header({"a": 1}, "c", "queue:answers", "t")
-    (type_, name, subscription, mask, data), = revive_block(
+    ((type_, name, subscription, mask, data),) = revive_block(
         buried(block_of([sent], ["x"], priorities=b"\7")), 1, producer=3, first_seq=40, now_ms=9_000
-    )  # fmt: skip
+    )
     block = Block(data)
     block.check()
     assert (type_, name, subscription, mask) == ("queue", "orders", "", 1)
@@ -329,9 +360,7 @@ def test_revived_messages_say_that_their_body_is_gone() -> None:
 def test_revived_messages_are_grouped_by_where_they_came_from_with_numbers_of_their_own() -> None:
     origins = ["queue:a", "topic:a", None, "queue:a", "queue:", "nowhere:x", "topic:a", "queue:b", 5]
     headers = [encode_header({death_records.ORIGIN: origin}, None, None, None) for origin in origins]
-    found = revive_block(
-        block_of(headers, list(range(9))), 0b1_1111_1111 & ~1, producer=3, first_seq=40, now_ms=1
-    )  # fmt: skip
+    found = revive_block(block_of(headers, list(range(9))), 0b1_1111_1111 & ~1, producer=3, first_seq=40, now_ms=1)
     blocks = [Block(row[4]) for row in found]
     assert [(*row[:2], row[3]) for row in found] == [
         ("topic", "a", 0b100_0010),

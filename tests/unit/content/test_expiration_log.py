@@ -18,15 +18,26 @@ ALONE = f"<ExpiredJMSMessage JMSMessageID='{ID}' />"
 
 
 def record(
-    policy: str | None, properties: dict[str, Any] | None = None, *, correlation_id: str | None = None,
-    type_: str | None = None, **outside: Any,
-) -> str:  # fmt: skip
+    policy: str | None,
+    properties: dict[str, Any] | None = None,
+    *,
+    correlation_id: str | None = None,
+    type_: str | None = None,
+    **outside: Any,
+) -> str:
     texts = (("c", correlation_id), ("t", type_))
     header = pack_fields({"p": properties or {}, **{key: text for key, text in texts if text is not None}})
     block = encode_block(
-        [b"x"], producer=7, first_seq=3, timestamp_ms=1_000, persistent=True, kinds=0, priority=7, headers=[header],
+        [b"x"],
+        producer=7,
+        first_seq=3,
+        timestamp_ms=1_000,
+        persistent=True,
+        kinds=0,
+        priority=7,
+        headers=[header],
         expires=array("Q", (2_000,)),
-    )  # fmt: skip
+    )
     return expiry_record(Block(block), 0, policy, **outside)
 
 

@@ -31,9 +31,13 @@ from raybroker.model.errors import MessageFormatError, MessageTooLargeError, Pro
 from raybroker.model.property_names import RESERVED_WORDS, is_header_name
 
 scalars = st.one_of(
-    st.none(), st.booleans(), st.integers(-(1 << 63), (1 << 64) - 1), st.floats(allow_nan=False), st.text(max_size=9),
+    st.none(),
+    st.booleans(),
+    st.integers(-(1 << 63), (1 << 64) - 1),
+    st.floats(allow_nan=False),
+    st.text(max_size=9),
     st.binary(max_size=9),
-)  # fmt: skip
+)
 values = st.recursive(
     scalars,
     lambda inner: st.one_of(
@@ -73,11 +77,18 @@ class Own:
 
 
 BAD_BODIES = {
-    "object": object(), "own type": Own(), "a set": {1},
-    "a number past 64 bits": 1 << 64, "a number below 64 bits": -(1 << 63) - 1, "a complex number": 1j,
-    "a function": len, "half of a character": "\ud800", "half of a character inside": ["\ud800"],
-    "half of a character as a key": {"\ud800": 1}, "a set inside": [[{1}]],
-}  # fmt: skip
+    "object": object(),
+    "own type": Own(),
+    "a set": {1},
+    "a number past 64 bits": 1 << 64,
+    "a number below 64 bits": -(1 << 63) - 1,
+    "a complex number": 1j,
+    "a function": len,
+    "half of a character": "\ud800",
+    "half of a character inside": ["\ud800"],
+    "half of a character as a key": {"\ud800": 1},
+    "a set inside": [[{1}]],
+}
 
 
 @pytest.mark.parametrize("name", BAD_BODIES)
@@ -162,9 +173,12 @@ optional = st.none() | st.text(max_size=9)
 
 
 @given(
-    st.dictionaries(names, property_values, max_size=5), optional, optional, optional,
+    st.dictionaries(names, property_values, max_size=5),
+    optional,
+    optional,
+    optional,
     st.none() | st.text("ab", min_size=1),
-)  # fmt: skip
+)
 def test_headers_come_back_as_they_were(
     properties: dict[str, Any], correlation: str | None, back: str | None, type_: str | None, dedup: str | None
 ) -> None:
@@ -188,16 +202,30 @@ def test_properties_of_messages_without_headers_are_not_shared() -> None:
 @pytest.mark.parametrize(
     ("properties", "word"),
     [
-        ({"a b": 1}, "a b"), ({"": 1}, "''"), ({"1a": 1}, "1a"), ({1: 1}, "1"), ({"a": [1]}, "list"),
+        ({"a b": 1}, "a b"),
+        ({"": 1}, "''"),
+        ({"1a": 1}, "1a"),
+        ({1: 1}, "1"),
+        ({"a": [1]}, "list"),
         ({"a": {}}, "dict"),
-        ({"a": 1 << 63}, "64 bits"), ({"a": -(1 << 63) - 1}, "64 bits"), ({"a": b"x"}, "bytes"),
-        ({"NOT": 1}, "selector"), ({"and": 1}, "selector"), ({"Null": 1}, "selector"), ({"JMSPriority": 1}, "header"),
-        ({"JMSOther": 1}, "header"), ({"JMS_BEA_UnitOfOrder": "u"}, "unit_of_order"), ({"a\0b": 1}, "identifier"),
-        ("abc", "str"), ([("a", 1)], "list"),
-        ({"a": object()}, "object"), ({"a-b": 1}, "a-b"),
-        ({"a": "\ud800"}, "property"), ({f"p{n}": n for n in range(1001)}, "1001"),
+        ({"a": 1 << 63}, "64 bits"),
+        ({"a": -(1 << 63) - 1}, "64 bits"),
+        ({"a": b"x"}, "bytes"),
+        ({"NOT": 1}, "selector"),
+        ({"and": 1}, "selector"),
+        ({"Null": 1}, "selector"),
+        ({"JMSPriority": 1}, "header"),
+        ({"JMSOther": 1}, "header"),
+        ({"JMS_BEA_UnitOfOrder": "u"}, "unit_of_order"),
+        ({"a\0b": 1}, "identifier"),
+        ("abc", "str"),
+        ([("a", 1)], "list"),
+        ({"a": object()}, "object"),
+        ({"a-b": 1}, "a-b"),
+        ({"a": "\ud800"}, "property"),
+        ({f"p{n}": n for n in range(1001)}, "1001"),
     ],
-)  # fmt: skip
+)
 def test_a_property_that_cannot_travel_is_refused_by_name(properties: dict[Any, Any], word: str) -> None:
     with pytest.raises(MessageFormatError, match=word):
         encode_header(properties, None, None, None)

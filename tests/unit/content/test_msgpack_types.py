@@ -29,17 +29,23 @@ def round_trip(body: Any) -> Any:
 
 leaves = st.one_of(
     st.datetimes(timezones=st.none() | st.just(datetime.UTC) | st.just(zoneinfo.ZoneInfo("Europe/Zurich"))),
-    st.dates(), st.times(), st.timedeltas(), st.uuids(), st.decimals(allow_nan=False),
-    st.integers(0, 9), st.text(max_size=3),
-)  # fmt: skip
+    st.dates(),
+    st.times(),
+    st.timedeltas(),
+    st.uuids(),
+    st.decimals(allow_nan=False),
+    st.integers(0, 9),
+    st.text(max_size=3),
+)
 bodies = st.recursive(
     leaves,
     lambda inner: st.one_of(
-        st.lists(inner, max_size=3), st.lists(inner, max_size=3).map(tuple),
+        st.lists(inner, max_size=3),
+        st.lists(inner, max_size=3).map(tuple),
         st.dictionaries(st.text(max_size=2), inner, max_size=3),
     ),
     max_leaves=8,
-)  # fmt: skip
+)
 
 
 @given(bodies)
@@ -80,11 +86,15 @@ Pair = collections.namedtuple("Pair", "a b")
 @pytest.mark.parametrize(
     ("body", "kind", "found"),
     [
-        (Colour.RED, OBJECT, 3), ({"c": Colour.RED}, MAP, {"c": 3}),
-        (Name("x"), TEXT, "x"), ([Name("x")], 5, ["x"]), (Pair(1, 2), OBJECT, (1, 2)),
-        (collections.OrderedDict(a=1), MAP, {"a": 1}), (collections.defaultdict(list, a=[1]), MAP, {"a": [1]}),
+        (Colour.RED, OBJECT, 3),
+        ({"c": Colour.RED}, MAP, {"c": 3}),
+        (Name("x"), TEXT, "x"),
+        ([Name("x")], 5, ["x"]),
+        (Pair(1, 2), OBJECT, (1, 2)),
+        (collections.OrderedDict(a=1), MAP, {"a": 1}),
+        (collections.defaultdict(list, a=[1]), MAP, {"a": [1]}),
     ],
-)  # fmt: skip
+)
 def test_what_a_class_of_the_application_adds_stays_behind(body: Any, kind: int, found: Any) -> None:
     assert encode_body(body)[0] == kind
     assert (round_trip(body), type(round_trip(body))) == (found, type(found))
@@ -93,10 +103,17 @@ def test_what_a_class_of_the_application_adds_stays_behind(body: Any, kind: int,
 
 
 ARRAYS = [
-    numpy.arange(6).reshape(2, 3), numpy.asfortranarray(numpy.arange(6.0).reshape(2, 3)), numpy.arange(10)[::2],
-    numpy.zeros((0, 3)), numpy.array(5), numpy.array(["a", "bcd"]), numpy.array(["2024-01-01"], dtype="M8[D]"),
-    numpy.zeros(3, dtype=[("a", "i4"), ("b", "f8", (2,))]), numpy.array([True]), numpy.arange(3, dtype=">i4"),
-]  # fmt: skip
+    numpy.arange(6).reshape(2, 3),
+    numpy.asfortranarray(numpy.arange(6.0).reshape(2, 3)),
+    numpy.arange(10)[::2],
+    numpy.zeros((0, 3)),
+    numpy.array(5),
+    numpy.array(["a", "bcd"]),
+    numpy.array(["2024-01-01"], dtype="M8[D]"),
+    numpy.zeros(3, dtype=[("a", "i4"), ("b", "f8", (2,))]),
+    numpy.array([True]),
+    numpy.arange(3, dtype=">i4"),
+]
 
 
 @pytest.mark.parametrize("array", ARRAYS, ids=lambda array: f"{array.dtype}-{array.shape}")
@@ -118,17 +135,25 @@ def test_a_received_array_is_a_view_and_a_sent_one_can_be_changed_at_once() -> N
 
 @pytest.mark.parametrize(
     "scalar",
-    [numpy.float32(1.5), numpy.int64(-7), numpy.bool_(True), numpy.datetime64("2024-01-01"), numpy.str_(""),
-     numpy.float64(2), numpy.complex64(1j)],
+    [
+        numpy.float32(1.5),
+        numpy.int64(-7),
+        numpy.bool_(True),
+        numpy.datetime64("2024-01-01"),
+        numpy.str_(""),
+        numpy.float64(2),
+        numpy.complex64(1j),
+    ],
     ids=repr,
-)  # fmt: skip
+)
 def test_a_scalar_of_numpy_keeps_its_type(scalar: Any) -> None:
     for found in (round_trip(scalar), round_trip([scalar])[0]):
         assert (found, type(found)) == (scalar, type(scalar))
 
 
 @pytest.mark.parametrize(
-    "body", [numpy.array([object()]), numpy.ma.array([1]), {1, 2}, object(), Colour, [1 << 64], [{1}]],
+    "body",
+    [numpy.array([object()]), numpy.ma.array([1]), {1, 2}, object(), Colour, [1 << 64], [{1}]],
     ids=lambda body: type(body).__name__,
 )
 def test_what_cannot_travel_is_refused_by_its_type(body: Any) -> None:
@@ -168,11 +193,22 @@ def _nested(depth: int) -> bytes:
 
 HEAD = msgpack.packb(["|O", [1], "C"])
 DAMAGED = [
-    _ext(99, b""), _ext(TUPLE, b""), _ext(TUPLE, b"\x80"), _ext(2, b"x"), _ext(3, b"x"), _ext(6, b"123"), _ext(7, b"x"),
-    _ext(ARRAY, b""), _ext(ARRAY, b"\xff" * 8), _ext(ARRAY, len(HEAD).to_bytes(4, "little") + HEAD + bytes(8)),
-    _ext(SCALAR, b"\1"), b"\xc9\0\0\0\7\x09", _nested(TUPLES_MAX + 1),
-    b"\x81\x90\1", msgpack.packb({msgpack.ExtType(TUPLE, msgpack.packb([[]])): 1}),
-]  # fmt: skip
+    _ext(99, b""),
+    _ext(TUPLE, b""),
+    _ext(TUPLE, b"\x80"),
+    _ext(2, b"x"),
+    _ext(3, b"x"),
+    _ext(6, b"123"),
+    _ext(7, b"x"),
+    _ext(ARRAY, b""),
+    _ext(ARRAY, b"\xff" * 8),
+    _ext(ARRAY, len(HEAD).to_bytes(4, "little") + HEAD + bytes(8)),
+    _ext(SCALAR, b"\1"),
+    b"\xc9\0\0\0\7\x09",
+    _nested(TUPLES_MAX + 1),
+    b"\x81\x90\1",
+    msgpack.packb({msgpack.ExtType(TUPLE, msgpack.packb([[]])): 1}),
+]
 
 
 @pytest.mark.parametrize("data", DAMAGED, ids=range(len(DAMAGED)))

@@ -17,15 +17,21 @@ from raybroker.model.errors import StoreDamagedError
 
 def block(*bodies: bytes, kinds: int | bytes = TEXT, headers: list[bytes] | None = None) -> bytes:
     return encode_block(
-        bodies, producer=7, first_seq=3, timestamp_ms=5, persistent=True, kinds=kinds, headers=headers,
+        bodies,
+        producer=7,
+        first_seq=3,
+        timestamp_ms=5,
+        persistent=True,
+        kinds=kinds,
+        headers=headers,
         priorities=bytes(range(len(bodies))) if len(bodies) < 10 else None,
-    )  # fmt: skip
+    )
 
 
 @given(
     st.lists(st.tuples(st.binary(max_size=400), st.integers(0, 40)), min_size=1, max_size=9),
     st.booleans(),
-)  # fmt: skip
+)
 def test_what_was_packed_is_opened_as_it_was(rows: list[tuple[bytes, int]], with_headers: bool) -> None:
     headers = [body[:3] for body, _ in rows] if with_headers else None
     data = block(*(body * times for body, times in rows), headers=headers)

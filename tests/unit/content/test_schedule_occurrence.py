@@ -23,21 +23,35 @@ def given_block(header: bytes = b"", body: bytes = b"body", timestamp_ms: int = 
 
 
 def occurrence(block: Block, properties: dict[str, Any] | None = None, *, ttl_ms: int = 0, delay_ms: int = 0) -> Block:
-    found = Block(occurrence_block(
-        block, properties or {"s": 1}, producer=9, first_seq=7, now_ms=1_000, ttl_ms=ttl_ms, delay_ms=delay_ms
-    ))  # fmt: skip
+    found = Block(
+        occurrence_block(
+            block, properties or {"s": 1}, producer=9, first_seq=7, now_ms=1_000, ttl_ms=ttl_ms, delay_ms=delay_ms
+        )
+    )
     found.check()
     return found
 
 
 @given(
-    PROPERTIES, PROPERTIES, st.binary(max_size=20), st.booleans(), st.integers(0, 9), st.integers(0, 9),
-    st.integers(0, 9), st.sampled_from((0, 1, 0x81)),
+    PROPERTIES,
+    PROPERTIES,
+    st.binary(max_size=20),
+    st.booleans(),
+    st.integers(0, 9),
+    st.integers(0, 9),
+    st.integers(0, 9),
+    st.sampled_from((0, 1, 0x81)),
 )
 def test_it_is_the_message_that_was_given_as_of_now(
-    own: dict[str, Any], more: dict[str, Any], body: bytes, persistent: bool, priority: int, ttl_ms: int, delay_ms: int,
+    own: dict[str, Any],
+    more: dict[str, Any],
+    body: bytes,
+    persistent: bool,
+    priority: int,
+    ttl_ms: int,
+    delay_ms: int,
     kind: int,
-) -> None:  # fmt: skip
+) -> None:
     header = encode_header(own, "corr", "queue:r", "t", None)
     block = given_block(header, body, persistent=persistent, priority=priority, kinds=kind)
     found = occurrence(block, more, ttl_ms=ttl_ms, delay_ms=delay_ms)

@@ -20,10 +20,15 @@ from tests.unit.core.homes import Home, columns
 
 SELECTORS = (None, "n > 1", "n = 0 OR n = 3", "s = 'x'", "JMSXDeliveryCount > 1")
 SUBSCRIPTIONS = (
-    Subscription(), Subscription(selector="n > 1"), Subscription("c", "d1", True), Subscription("c", "d2", True, True),
-    Subscription("c", "d3", True, False, "n > 1"), Subscription("c", "s1", False, True),
-    Subscription("", "", False, False, None, True, "me"), Subscription("c", "d1", True, False, "n = 0"),
-)  # fmt: skip
+    Subscription(),
+    Subscription(selector="n > 1"),
+    Subscription("c", "d1", True),
+    Subscription("c", "d2", True, True),
+    Subscription("c", "d3", True, False, "n > 1"),
+    Subscription("c", "s1", False, True),
+    Subscription("", "", False, False, None, True, "me"),
+    Subscription("c", "d1", True, False, "n = 0"),
+)
 
 
 def seeds() -> st.SearchStrategy[int]:
@@ -50,9 +55,10 @@ class Driver(Home):
             attributes = limits(rng)
             if kind == "queue":
                 attributes |= {
-                    "maxNumActiveConsumers": rng.choice((-1, 1, 2)), "maxNumBackupConsumers": rng.choice((0, -1)),
+                    "maxNumActiveConsumers": rng.choice((-1, 1, 2)),
+                    "maxNumBackupConsumers": rng.choice((0, -1)),
                     "localDeliveryPreferred": rng.random() < 0.3,
-                }  # fmt: skip
+                }
         super().__init__(kind, **attributes)
         self.core.expiry.scan_ms = rng.choice((0, 300))
         self.units: tuple[str | None, ...] = rng.choice(((None,), (None,), (None, "a", "b"), ("a",), tuple("abcdefgh")))
@@ -86,19 +92,26 @@ class Driver(Home):
         some = rng.random() < 0.4
         now = self.now_ms
         layout = columns(
-            count, priority=rng.choice((4, 4, 9)),
+            count,
+            priority=rng.choice((4, 4, 9)),
             priorities=[rng.randrange(3, 6) for _ in range(count)] if rng.random() < 0.3 else None,
             ttl=[rng.choice((0, 100, 400)) for _ in range(count)] if some else 0,
-            delay=[rng.choice((0, 0, 200)) for _ in range(count)] if rng.random() < 0.2 else 0, now_ms=now,
+            delay=[rng.choice((0, 0, 200)) for _ in range(count)] if rng.random() < 0.2 else 0,
+            now_ms=now,
             units=[rng.choice(self.units) for _ in range(count)],
-        )  # fmt: skip
+        )
         txn = rng.choice([*(n for n, prepared in self.open_txns.items() if not prepared), 0, 0, 0])
         ids = [rng.choice((None, *"abcdefgh")) for _ in range(count)] if rng.random() < 0.3 else None
         self.send(
-            self.me, [rng.randrange(6) for _ in range(count)], persistent=rng.random() < 0.8,
+            self.me,
+            [rng.randrange(6) for _ in range(count)],
+            persistent=rng.random() < 0.8,
             properties=[{"n": rng.randrange(4), "s": rng.choice("xy")} for _ in range(count)],
-            columns=layout, txn=txn, dedup_ids=ids, origin=(rng.choice(("me", "you")), ""),
-        )  # fmt: skip
+            columns=layout,
+            txn=txn,
+            dedup_ids=ids,
+            origin=(rng.choice(("me", "you")), ""),
+        )
 
     def act_send_again(self) -> None:
         rows = [(a, p) for a, p in self.core.producers.attached.items() if p == 7]
@@ -228,10 +241,17 @@ class Driver(Home):
 
 
 _ACTS = [
-    *[Driver.act_send] * 5, Driver.act_send_again, Driver.act_reconnect, Driver.act_consume, Driver.act_consume,
-    *[Driver.act_on_consumer] * 6, Driver.act_transaction, Driver.act_transaction, Driver.act_time,
+    *[Driver.act_send] * 5,
+    Driver.act_send_again,
+    Driver.act_reconnect,
+    Driver.act_consume,
+    Driver.act_consume,
+    *[Driver.act_on_consumer] * 6,
+    Driver.act_transaction,
+    Driver.act_transaction,
+    Driver.act_time,
     Driver.act_administer,
-]  # fmt: skip
+]
 
 
 def _taken_aside(home: Destination, ordinal: int) -> dict[int, int]:

@@ -27,9 +27,11 @@ class Rows:
     """The content of a block: properties of each message, its headers, and its deduplication ids."""
 
     def __init__(
-        self, rows: Sequence[Mapping[str, Any]], headers: Mapping[str, Any] | None = None,
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        headers: Mapping[str, Any] | None = None,
         ids: Sequence[str | None] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.ids = ids
         self.rows = rows
         self.headers = headers or {}
@@ -51,9 +53,15 @@ class Rows:
 
 
 def columns(
-    count: int, *, priority: int = 4, priorities: Sequence[int] | None = None, ttl: Any = 0, delay: Any = 0,
-    now_ms: int = NOW, units: Sequence[str | None] | None = None,
-) -> Columns:  # fmt: skip
+    count: int,
+    *,
+    priority: int = 4,
+    priorities: Sequence[int] | None = None,
+    ttl: Any = 0,
+    delay: Any = 0,
+    now_ms: int = NOW,
+    units: Sequence[str | None] | None = None,
+) -> Columns:
     """``ttl`` and ``delay`` are milliseconds, one number or one for each message; 0 is none."""
 
     def times(value: Any) -> array[int] | None:
@@ -133,9 +141,16 @@ class Home:
         return number
 
     def send(
-        self, attachment: int, sizes: Sequence[int] = (4,), *, producer: int = 7, first: int | None = None,
-        persistent: bool = True, properties: Sequence[Mapping[str, Any]] | None = None, **more: Any,
-    ) -> Outcome:  # fmt: skip
+        self,
+        attachment: int,
+        sizes: Sequence[int] = (4,),
+        *,
+        producer: int = 7,
+        first: int | None = None,
+        persistent: bool = True,
+        properties: Sequence[Mapping[str, Any]] | None = None,
+        **more: Any,
+    ) -> Outcome:
         """A block; ``properties`` makes its content, ``more`` goes into the command."""
         if first is None:
             first = self.seqs.get(producer, 1)
@@ -190,9 +205,7 @@ def rebuilt(
         recovery.load(state)
     for entry in entries:
         recovery.apply(entry)
-    return recovery.finish(
-        old.name, old.attributes, kind=old.kind, reap_ms=old.reap_ms, now_ms=now_ms, decided=decided
-    )  # fmt: skip
+    return recovery.finish(old.name, old.attributes, kind=old.kind, reap_ms=old.reap_ms, now_ms=now_ms, decided=decided)
 
 
 def acked(out: Outcome) -> list[int]:

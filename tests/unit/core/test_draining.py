@@ -155,9 +155,7 @@ def test_without_the_attribute_all_are_equal_and_an_update_says_which() -> None:
 
 
 def test_a_local_backup_is_no_local_consumer() -> None:
-    home, producer = home_with(
-        0, localDeliveryPreferred=True, maxNumActiveConsumers=1, maxNumBackupConsumers=-1
-    )
+    home, producer = home_with(0, localDeliveryPreferred=True, maxNumActiveConsumers=1, maxNumBackupConsumers=-1)
     remote = home.consumer(5, remote=True)
     backup = home.consumer(5)
     assert len(first_indexes(home.send(producer), remote)) == 1

@@ -15,9 +15,17 @@ BYTES = st.integers(1, 1 << 50)
 
 @pytest.mark.parametrize(
     ("used", "level"),
-    [(0, "GREEN"), (799, "GREEN"), (800, "YELLOW"), (899, "YELLOW"), (900, "ORANGE"), (979, "ORANGE"), (980, "RED"),
-     (5000, "RED")],
-)  # fmt: skip
+    [
+        (0, "GREEN"),
+        (799, "GREEN"),
+        (800, "YELLOW"),
+        (899, "YELLOW"),
+        (900, "ORANGE"),
+        (979, "ORANGE"),
+        (980, "RED"),
+        (5000, "RED"),
+    ],
+)
 def test_a_level_begins_at_its_threshold(used: int, level: str) -> None:  # B-15
     assert level_of(used, 1000, Levels()).name == level
 
@@ -52,8 +60,11 @@ def test_more_used_is_never_a_lower_level(
 
 def test_actions_add_up_from_level_to_level() -> None:  # B-17
     assert [tuple(actions_at(level, Levels())) for level in Level] == [
-        (False, False, False, False), (True, False, False, False), (True, True, False, False), (True, True, True, True),
-    ]  # fmt: skip
+        (False, False, False, False),
+        (True, False, False, False),
+        (True, True, False, False),
+        (True, True, True, True),
+    ]
     trickling = Levels(counts=(0, 0, 0, 5))
     assert [actions_at(level, trickling).bars for level in Level] == [False, False, True, False]
     assert actions_at(Level.RED, trickling).refuses, "new producers and destinations wait for memory in any case"

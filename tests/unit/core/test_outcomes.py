@@ -202,9 +202,10 @@ def test_a_consumer_that_let_a_deadline_pass_goes_on_when_it_is_heard_of() -> No
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_what_the_application_never_got_is_as_it_was_before(checkpoint: bool) -> None:
     for word in (
-        lambda c: cmd.DetachConsumer(c, seen=1), lambda c: cmd.Release(c, 0, 1, seen=1),
+        lambda c: cmd.DetachConsumer(c, seen=1),
+        lambda c: cmd.Release(c, 0, 1, seen=1),
         lambda c: cmd.Settle(c, [(2, 3)], 1, "unseen"),
-    ):  # fmt: skip
+    ):
         home = Home()
         consumer = home.consumer(3, "prefetch")
         home.send(home.producer(), [1, 1, 1])

@@ -9,9 +9,12 @@ from hypothesis import given, settings
 from tests.unit.core.driver import Driver, limits, seeds
 
 KEYS = (
-    "n descending", "s, n", "JMSMessageID descending", "JMSPriority",
+    "n descending",
+    "s, n",
+    "JMSMessageID descending",
+    "JMSPriority",
     "JMSRedelivered, n descending, JMSMessageID descending",
-)  # fmt: skip
+)
 
 
 @settings(max_examples=12)

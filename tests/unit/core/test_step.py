@@ -34,8 +34,10 @@ def test_rows_are_written_in_as_many_records_as_they_need() -> None:
     assert {(entry.kind, entry.destination) for entry in step.out.records} == {(NOTE, 3)}
     found = [records.decode(entry.meta) for entry in step.out.records]
     assert [(one.kind, len(one.spans), len(one.rows)) for one in found] == [
-        (records.ACKED, 1, 1), (records.FAILED, 0, records.ROWS_MAX), (records.FAILED, 0, 1),
-    ]  # fmt: skip
+        (records.ACKED, 1, 1),
+        (records.FAILED, 0, records.ROWS_MAX),
+        (records.FAILED, 0, 1),
+    ]
 
 
 def test_headers_of_a_block_that_cannot_be_read_are_named_as_damage() -> None:

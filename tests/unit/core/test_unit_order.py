@@ -33,9 +33,13 @@ class Queue(Home):
         words = text.split()
         units = [None if word[0] == "-" else word[0] for word in words]
         layout = columns(
-            len(words), units=units, priorities=priority, delay=more.pop("delay", 0), ttl=more.pop("ttl", 0),
+            len(words),
+            units=units,
+            priorities=priority,
+            delay=more.pop("delay", 0),
+            ttl=more.pop("ttl", 0),
             now_ms=self.now_ms,
-        )  # fmt: skip
+        )
         ordinal = self.core.block_index.next_ordinal
         self.names |= {(ordinal, index): word for index, word in enumerate(words)}
         more.setdefault("properties", [{"name": word} for word in words])
@@ -488,10 +492,18 @@ class Sessions:
         self.home._next += 1
         number = self.home._next
         self.mine[number] = {}
-        self.hear(self.home.do(cmd.AttachConsumer(
-            number, rng.choice(("credit", "prefetch")), rng.choice((1, 3, 10, 50)), False, False,
-            owner=rng.choice(("", "s", "t")),
-        )))  # fmt: skip
+        self.hear(
+            self.home.do(
+                cmd.AttachConsumer(
+                    number,
+                    rng.choice(("credit", "prefetch")),
+                    rng.choice((1, 3, 10, 50)),
+                    False,
+                    False,
+                    owner=rng.choice(("", "s", "t")),
+                )
+            )
+        )
 
     def send(self) -> None:
         words = []

@@ -89,10 +89,19 @@ def test_the_same_report_again_counts_once(bodies: list[dict[str, Any]]) -> None
         ("carrier", "ZZ", {"departures per carrier", "sum of dep_delay per carrier", "sum of arr_delay per carrier"}),
         ("dep_delay", 3, {"sum of dep_delay per carrier"}),
         ("arr_delay", None, {"sum of arr_delay per carrier"}),
-        ("row", ROWS, {"nothing lost", "nothing invented", "departures per carrier", "sum of dep_delay per carrier",
-                       "sum of arr_delay per carrier"}),
+        (
+            "row",
+            ROWS,
+            {
+                "nothing lost",
+                "nothing invented",
+                "departures per carrier",
+                "sum of dep_delay per carrier",
+                "sum of arr_delay per carrier",
+            },
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_changed_value_is_found(bodies: list[dict[str, Any]], column: str, value: Any, names: set[str]) -> None:
     changed = [bodies[0] | {column: value}, *bodies[1:]]
     assert set(wrong(tally_of(report(messages(changed), 0)))) == names

@@ -32,9 +32,11 @@ def everything() -> list[Reading]:
 
 def message(reading: Reading, *, redelivered: bool = False, **changes: Any) -> Any:
     return SimpleNamespace(
-        id=f"ID:{reading['row']}", body=reading | changes, properties=properties_of(reading | changes),
+        id=f"ID:{reading['row']}",
+        body=reading | changes,
+        properties=properties_of(reading | changes),
         redelivered=redelivered,
-    )  # fmt: skip
+    )
 
 
 def gathered_of(feed: Feed, taken: list[Reading], *messages: Any) -> Gathered:
@@ -55,8 +57,12 @@ def test_the_file_has_its_rows_and_they_come_in_the_order_of_time(everything: li
     assert times == sorted(times)
     first = everything[0]
     assert (first["row"], first["origin"], first["temp"], first["month"], first["wind_gust"]) == (
-        0, "EWR", 39.02, 1, None,
-    )  # fmt: skip
+        0,
+        "EWR",
+        39.02,
+        1,
+        None,
+    )
     assert {reading["origin"] for reading in everything[:3]} == {"EWR", "JFK", "LGA"}
 
 

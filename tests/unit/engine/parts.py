@@ -84,9 +84,14 @@ class Desk:
         self.lines: list[str] = []
 
     def add(
-        self, name: str = "q", kind: str = "queue", *, owner: str | None = None, auto_created: bool = False,
+        self,
+        name: str = "q",
+        kind: str = "queue",
+        *,
+        owner: str | None = None,
+        auto_created: bool = False,
         **attributes: Any,
-    ) -> Destination:  # fmt: skip
+    ) -> Destination:
         checked = destination_attributes(attributes, type="topic" if kind == "topic" else "queue")
         home = KINDS[kind](self.registry.next_number, name, checked)
         home.current.read_headers = lambda ordinal: self.executor.headers(home, ordinal)

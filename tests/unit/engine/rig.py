@@ -217,10 +217,16 @@ class Rig:
     """``reports``: the log. ``away``: blocks for other hosts, with whom to tell."""
 
     def __init__(
-        self, store: MemoryStore | None = None, incarnation: int = 1, clock: Clock | None = None, *,
-        forwards: bool = False, memory: FakeMemory | None = None,
-        quotas: dict[str, Any] | None = None, **config: Any,
-    ) -> None:  # fmt: skip
+        self,
+        store: MemoryStore | None = None,
+        incarnation: int = 1,
+        clock: Clock | None = None,
+        *,
+        forwards: bool = False,
+        memory: FakeMemory | None = None,
+        quotas: dict[str, Any] | None = None,
+        **config: Any,
+    ) -> None:
         self.memory = memory
         self.store = store or MemoryStore()
         self.clock = clock or Clock()
@@ -234,12 +240,20 @@ class Rig:
         self.away: list[tuple[str, str, Block, Callable[[bool], None]]] = []
         names = {key.replace("__", "."): value for key, value in config.items()}
         self.host = Host(
-            self.store, self.clock, Config.of({"raybroker.memory.block_cache_bytes": 1 << 20, **names}),
-            codec=WireCodec(), incarnation=incarnation, identity=99, broker="b1", failed=self.failures.append,
-            idle=self._idle, alarm=self.alarms.append,
-            forward=self._forward if forwards else None, report=self.reports.append,
+            self.store,
+            self.clock,
+            Config.of({"raybroker.memory.block_cache_bytes": 1 << 20, **names}),
+            codec=WireCodec(),
+            incarnation=incarnation,
+            identity=99,
+            broker="b1",
+            failed=self.failures.append,
+            idle=self._idle,
+            alarm=self.alarms.append,
+            forward=self._forward if forwards else None,
+            report=self.reports.append,
             memory=memory,
-        )  # fmt: skip
+        )
         self.host.pools.quotas = {name: quota_of(given) for name, given in (quotas or {}).items()}
         self.committer = SlowCommitter(self.store)
         self.host.start(self.committer)
@@ -267,16 +281,21 @@ class Rig:
         return Rig(MemoryStore(self.store._log), self.incarnation + 1, self.clock, **self.config)
 
     def create(
-        self, name: str = "q", kind: str = "queue", *, auto_created: bool = False, owner: str | None = None,
+        self,
+        name: str = "q",
+        kind: str = "queue",
+        *,
+        auto_created: bool = False,
+        owner: str | None = None,
         **attributes: Any,
-    ) -> Destination:  # fmt: skip
+    ) -> Destination:
         if name == DMQ:
             made_of = dead_message_queue()
         else:
             made_of = destination_attributes(attributes, type="topic" if kind == "topic" else "queue")
         self.host.administration.create(
             name, made_of, auto_created=auto_created, done=lambda: None, kind=kind, owner=owner
-        )  # fmt: skip
+        )
         self.sync()
         return self.home(name, kind)
 
@@ -313,9 +332,17 @@ class Rig:
 
 
 def made(
-    *bodies: str, producer: int = 7, first_seq: int = 1, persistent: bool = True, priority: int = 4, ttl: int = 0,
-    delay: int = 0, now_ms: int = 0, properties: dict[str, Any] | None = None, dedup: bool = False,
-) -> Block:  # fmt: skip
+    *bodies: str,
+    producer: int = 7,
+    first_seq: int = 1,
+    persistent: bool = True,
+    priority: int = 4,
+    ttl: int = 0,
+    delay: int = 0,
+    now_ms: int = 0,
+    properties: dict[str, Any] | None = None,
+    dedup: bool = False,
+) -> Block:
     """A block of messages that have the same headers; ``ttl`` and ``delay`` in milliseconds."""
     headers = None
     if properties or dedup:
@@ -326,8 +353,15 @@ def made(
 
     return Block(
         encode_block(
-            [body.encode() for body in bodies], producer=producer, first_seq=first_seq, timestamp_ms=now_ms,
-            persistent=persistent, kinds=0, headers=headers, priority=priority, expires=times(ttl),
+            [body.encode() for body in bodies],
+            producer=producer,
+            first_seq=first_seq,
+            timestamp_ms=now_ms,
+            persistent=persistent,
+            kinds=0,
+            headers=headers,
+            priority=priority,
+            expires=times(ttl),
             deliver_at=times(delay),
         )
-    )  # fmt: skip
+    )

@@ -16,9 +16,15 @@ ID, SEQUENCE, OCCURRENCE = "JMS_RB_SCHEDULE_ID", "JMS_RB_SCHEDULE_SEQUENCE", "JM
 def message(body: str, *, persistent: bool = True, priority: int = 4, **properties: Any) -> bytes:
     header = encode_header(properties, None, None, None)
     return encode_block(
-        [body.encode()], producer=0, first_seq=1, timestamp_ms=1, persistent=persistent, kinds=1,
-        headers=[header] if header else None, priority=priority,
-    )  # fmt: skip
+        [body.encode()],
+        producer=0,
+        first_seq=1,
+        timestamp_ms=1,
+        persistent=persistent,
+        kinds=1,
+        headers=[header] if header else None,
+        priority=priority,
+    )
 
 
 def asked(name: str = "s1", schedule: str = "@every 10s", body: str = "tick", **more: Any) -> dict[str, Any]:

@@ -101,6 +101,8 @@ def test_what_its_transaction_stored_is_the_caches_from_then_on() -> None:
     assert cache.pager is not None
     assert not cache.pager.held_bytes
     assert bytes(cache.get(1, 1).view) == data
+
+
 def test_copies_of_what_the_store_has_are_dropped_and_the_rest_stays() -> None:  # B-17
     data = block(3)
     cache, _ = filled(3, data, budget_bytes=1 << 20)

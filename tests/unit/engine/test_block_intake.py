@@ -25,7 +25,7 @@ class Intake(Desk):
     def command(self, home: Destination, block: Block, txn: int = 0) -> tuple[cmd.Send, Block]:
         return self.intake.command(
             home, 5, block, floor=3, origin=("connection", "client"), txn=txn, confirm=block.persistent
-        )  # fmt: skip
+        )
 
 
 def test_a_plain_queue_takes_a_block_as_it_is_and_reads_no_headers() -> None:

@@ -102,8 +102,9 @@ def test_a_damaged_block_halts_its_destination_and_ends_who_uses_it_once() -> No
     assert world.halted == [str(world.raises)], "whoever has to know is told, once"
     assert other.take() == []
     assert world.performed == [
-        cmd.DetachConsumer(ended.number), cmd.DetachProducer(ended.number, forget=False),
-    ]  # fmt: skip
+        cmd.DetachConsumer(ended.number),
+        cmd.DetachProducer(ended.number, forget=False),
+    ]
     assert (world.registry.halted, world.failures) == ({world.home.number: world.raises}, [])
 
 

@@ -242,8 +242,10 @@ def test_removing_the_limits_lets_everybody_in_and_setting_them_counts_what_is_t
     rig, client, producer = full_rig()
     client.send(producer, "a")
     rig.host.pools._config = {  # type: ignore[assignment]
-        "imq.system.max_count": -1, "imq.system.max_size": -1, "raybroker.system.blockingSendPolicy": "FIFO",
-    }  # fmt: skip
+        "imq.system.max_count": -1,
+        "imq.system.max_size": -1,
+        "raybroker.system.blockingSendPolicy": "FIFO",
+    }
     rig.host.pools.configure()
     rig.sync()
     assert rig.held() == 3
@@ -318,7 +320,10 @@ def test_metrics_show_what_counts_who_waits_and_what_was_refused() -> None:
     rig.tick(10)
     client.send(producer, "waits")
     assert rig.host.pools.metrics() == {
-        "system_messages": 2, "system_message_bytes": 2, "blocked_sends": 1, "system_refused_messages_total": 1,
+        "system_messages": 2,
+        "system_message_bytes": 2,
+        "blocked_sends": 1,
+        "system_refused_messages_total": 1,
         "system_limit_messages": 2,
-    }  # fmt: skip
+    }
     assert rig.host.state()["limits"] == {"messages": 2, "bytes": 2, "waiting": 1, "refused": 1}

@@ -17,9 +17,7 @@ class Browsing(Desk):
         self.home = self.add()
 
     def browser(self, selector: str | None = None) -> Browser:
-        return Browser(
-            self.home, selector, ("waiting",), self.registry, self.executor, self.codec, self.clock.now_ms
-        )  # fmt: skip
+        return Browser(self.home, selector, ("waiting",), self.registry, self.executor, self.codec, self.clock.now_ms)
 
     def seen(self, browser: Browser, most: int = 100) -> list[str]:
         return [

@@ -24,9 +24,11 @@ def attributes_note(number: int, definition: Definition) -> Entry:
 
 @pytest.mark.parametrize(
     "definition",
-    [Definition("q", False, destination_attributes({}, type="queue")),
-     Definition("t", True, LIMITED, "topic", paused={"production": 0, "consumption": 99})],
-)  # fmt: skip
+    [
+        Definition("q", False, destination_attributes({}, type="queue")),
+        Definition("t", True, LIMITED, "topic", paused={"production": 0, "consumption": 99}),
+    ],
+)
 def test_a_definition_comes_back_as_it_was(definition: Definition) -> None:
     assert Definition.decode(definition.encode()) == definition
     assert definition.key == (definition.kind, definition.name)
@@ -56,10 +58,13 @@ def test_a_checkpoint_stands_for_everything_before_it() -> None:
 
 def test_records_behind_it_are_sorted_by_destination() -> None:
     definition = Definition("q", False, destination_attributes({}, type="queue"))
-    found = read_back([
-        attributes_note(4, definition), transaction_decided(1, b"k", True, False),
-        Entry(NOTE, 0, 0, b'{"ended": 3, "id": "s"}'),
-    ])  # fmt: skip
+    found = read_back(
+        [
+            attributes_note(4, definition),
+            transaction_decided(1, b"k", True, False),
+            Entry(NOTE, 0, 0, b'{"ended": 3, "id": "s"}'),
+        ]
+    )
     assert (found.next_number, found.definitions) == (5, {4: definition})
     assert (found.transactions.outcome(b"k"), list(found.schedules.ended)) == (True, ["s"])
 
@@ -79,9 +84,13 @@ def test_a_destroyed_destination_leaves_its_blocks_dead() -> None:
 
 @pytest.mark.parametrize(
     "entry",
-    [Entry(CHECKPOINT, 0, 0, b"short"), Entry(CHECKPOINT, 0, 0, b"\1\0\0\0\1\0\0\0\0\0\0\0"),
-     Entry(BLOCK, 3, 1, b"\0"), Entry(NOTE, 3, 0, b"")],
-)  # fmt: skip
+    [
+        Entry(CHECKPOINT, 0, 0, b"short"),
+        Entry(CHECKPOINT, 0, 0, b"\1\0\0\0\1\0\0\0\0\0\0\0"),
+        Entry(BLOCK, 3, 1, b"\0"),
+        Entry(NOTE, 3, 0, b""),
+    ],
+)
 def test_what_cannot_be_understood_is_damage(entry: Entry) -> None:
     with pytest.raises(StoreDamagedError):
         read_back([entry])

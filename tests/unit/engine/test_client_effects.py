@@ -53,9 +53,12 @@ class Telling(Desk):
         self.one: Attachment = self.attachments.attach(self.home, self.peer, HANDLE, Outbox(), eager=eager)
         self.held: set[int] = set()
         self.effects = ClientEffects(
-            self.executor, self.attachments, self.executor, self,  # type: ignore[arg-type]
+            self.executor,
+            self.attachments,
+            self.executor,
+            self,  # type: ignore[arg-type]
             lambda number: "low_memory" if number in self.held else "",
-        )  # fmt: skip
+        )
         self.handlers: dict[type[Effect], Callable[..., None]] = self.effects.handlers()
 
     def stored(self, attachment: Attachment, *counted: int) -> None:
@@ -125,10 +128,17 @@ def test_every_effect_for_a_client_that_has_gone_is_dropped() -> None:
     number = world.one.number
     world.attachments.by_number.clear()
     effects: list[Effect] = [
-        Sent(number, 1, 1, ()), Deliver(number, 1, world.ordinal, 1, 1), Acked(number, 1, 0), Released(number, 1, 2),
-        Drained(number, 1, 1), Ready(number, 1), Withdrawn(number, ((1, 1),)), Promoted(number), Gate(number, "open"),
+        Sent(number, 1, 1, ()),
+        Deliver(number, 1, world.ordinal, 1, 1),
+        Acked(number, 1, 0),
+        Released(number, 1, 2),
+        Drained(number, 1, 1),
+        Ready(number, 1),
+        Withdrawn(number, ((1, 1),)),
+        Promoted(number),
+        Gate(number, "open"),
         Recall(number, ((1, 1),)),
-    ]  # fmt: skip
+    ]
     assert {type(effect) for effect in effects} == set(world.handlers)
     assert [told for effect in effects for told in world.tell(effect)] == []
 

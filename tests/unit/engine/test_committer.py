@@ -45,9 +45,14 @@ class Engine:
         self._submitted = 0
         store: Any = self
         self.committer = ThreadCommitter(
-            store, post=self.posted.put, soon=self.turn.append, monotonic_ns=lambda: self.now_ns,
-            relieved=self._relieved, failed=self.failures.append, full=self._full,
-        )  # fmt: skip
+            store,
+            post=self.posted.put,
+            soon=self.turn.append,
+            monotonic_ns=lambda: self.now_ns,
+            relieved=self._relieved,
+            failed=self.failures.append,
+            full=self._full,
+        )
 
     def _full(self, error: StoreFullError) -> None:
         self.asked += 1
@@ -139,7 +144,6 @@ def running() -> Iterator[Engine]:
         engine.free.set()
         engine.committer.close()
         assert not engine.committer._thread.is_alive()
-
 
 
 def test_the_store_is_tidied_when_asked_though_nothing_is_committed() -> None:
@@ -259,9 +263,7 @@ def test_after_a_commit_that_took_too_long_the_engine_does_not_wait_for_the_next
         assert [engine.commits(SMALL) for _ in range(2)] == ["own", "engine"]
 
 
-@pytest.mark.parametrize(
-    ("nbytes", "run"), [(SMALL, cm.INLINE_RUN_MAX), (MIDDLE, cm.INLINE_RUN_BYTES // MIDDLE + 1)]
-)
+@pytest.mark.parametrize(("nbytes", "run"), [(SMALL, cm.INLINE_RUN_MAX), (MIDDLE, cm.INLINE_RUN_BYTES // MIDDLE + 1)])
 def test_the_thread_gets_its_turn_to_tidy_up(nbytes: int, run: int) -> None:
     with running() as engine:
         taken = [engine.commits(nbytes) for _ in range(2 * run)]

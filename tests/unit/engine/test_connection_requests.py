@@ -68,9 +68,16 @@ class Asking(Desk):
         self.memory: Any = SimpleNamespace(require=self._require, attached=lambda number: None)
         self.memory_is_out = False
         requests = ConnectionRequests(
-            self.sessions, self.registry, Attachments(INCARNATION), self.clock, self.found.append, self.lines.append,
-            self.memory, armed=lambda home: False, incarnation=INCARNATION,
-        )  # fmt: skip
+            self.sessions,
+            self.registry,
+            Attachments(INCARNATION),
+            self.clock,
+            self.found.append,
+            self.lines.append,
+            self.memory,
+            armed=lambda home: False,
+            incarnation=INCARNATION,
+        )
         self.operations: Any = requests.operations()
         self.session = self.connected()
 

@@ -111,9 +111,16 @@ def test_a_temporary_queue_is_consumed_by_its_connection_alone() -> None:
 
 @pytest.mark.parametrize(
     "args",
-    [{"flow": "push"}, {"limit": -2}, {"lease_ms": -1}, {"type": "heap"}, {"selector": 7},
-     {"owner": "x" * (NAME_CHARS_MAX + 1)}, {"home": 7}],
-)  # fmt: skip
+    [
+        {"flow": "push"},
+        {"limit": -2},
+        {"lease_ms": -1},
+        {"type": "heap"},
+        {"selector": 7},
+        {"owner": "x" * (NAME_CHARS_MAX + 1)},
+        {"home": 7},
+    ],
+)
 def test_what_is_not_understood_is_refused_before_anything_happens(args: dict[str, Any]) -> None:
     world = Asking()
     world.add()

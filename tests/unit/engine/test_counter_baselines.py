@@ -34,8 +34,10 @@ def test_a_reset_counts_from_zero_and_metrics_go_on() -> None:
     rig.host.baselines.reset(rig.home())
     after = shown(rig)
     assert {key: after[key] for key in (*LASTING, "messages_threshold_ms", "total_consumers")} == {
-        **dict.fromkeys(LASTING, 0), "messages_threshold_ms": 0, "total_consumers": 0,
-    }  # fmt: skip
+        **dict.fromkeys(LASTING, 0),
+        "messages_threshold_ms": 0,
+        "total_consumers": 0,
+    }
     assert (after["messages"], after["peak_messages"], after["peak_bytes"], after["peak_consumers"]) == (1, 1, 1, 1)
     assert (after["counted_since_ms"], after["over_threshold"]) == (rig.clock.ms, ["messages"])
     assert rig.host.metrics.destination_row(rig.home()) == metered

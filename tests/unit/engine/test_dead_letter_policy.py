@@ -17,9 +17,13 @@ NONE: Wish = (None, None, None)
 
 
 def sort(
-    reason: str, *wishes: Wish, cut: bool = False, name: str = "q", deaths: dict[tuple[int, str], int] | None = None,
+    reason: str,
+    *wishes: Wish,
+    cut: bool = False,
+    name: str = "q",
+    deaths: dict[tuple[int, str], int] | None = None,
     **attributes: Any,
-) -> list[Any]:  # fmt: skip
+) -> list[Any]:
     """What becomes of a block with a message for each wish; ``deaths``: of a message in a queue, before."""
     died = deaths or {}
     codec: Any = SimpleNamespace(

@@ -58,8 +58,9 @@ def test_leaving_and_arriving_are_one_batch() -> None:
     moves = [batch for batch in rig.commits() if any(e.destination == rig.home(DMQ).number for e in batch)]
     assert len(moves) == 1
     assert {(e.destination, e.kind == BLOCK) for e in moves[0]} == {
-        (rig.home(DMQ).number, True), (rig.home().number, False),
-    }  # fmt: skip
+        (rig.home(DMQ).number, True),
+        (rig.home().number, False),
+    }
 
 
 def test_a_crash_before_that_batch_loses_nothing() -> None:  # B13

@@ -79,10 +79,12 @@ def test_the_dead_message_queue_keeps_its_rules() -> None:  # D-24
 def test_what_does_not_exist_is_named() -> None:
     host = Rig().host
     for act in (
-        lambda: host.removal.destroy("x", nobody), lambda: host.administration.purge("x", nobody),
-        lambda: host.administration.update("x", {}, nobody), lambda: host.administration.pause("x", "all", 0),
+        lambda: host.removal.destroy("x", nobody),
+        lambda: host.administration.purge("x", nobody),
+        lambda: host.administration.update("x", {}, nobody),
+        lambda: host.administration.pause("x", "all", 0),
         lambda: host.subscriptions.unsubscribe("x", "c", "d", nobody),
-    ):  # fmt: skip
+    ):
         with pytest.raises(InvalidDestinationError, match="'x' does not exist"):
             act()
 
@@ -108,9 +110,13 @@ def test_destroying_tells_who_was_attached_and_frees_the_store() -> None:
 
 @pytest.mark.parametrize(
     ("which", "state"),
-    [("producers", "PRODUCERS_PAUSED"), ("consumers", "CONSUMERS_PAUSED"), ("all", "PAUSED"),
-     ("insertion", "PRODUCERS_PAUSED")],
-)  # fmt: skip
+    [
+        ("producers", "PRODUCERS_PAUSED"),
+        ("consumers", "CONSUMERS_PAUSED"),
+        ("all", "PAUSED"),
+        ("insertion", "PRODUCERS_PAUSED"),
+    ],
+)
 def test_a_pause_has_a_state_and_ends(which: str, state: str) -> None:  # D-26
     rig = Rig()
     rig.create()
@@ -195,8 +201,11 @@ def test_what_a_restart_brings_back(checkpoint: bool) -> None:  # B-20, D-22
     rig.sync()
     again = rig.restart()
     assert {name for _, name in again.host.registry.destinations} == {
-        "admin", "admin topic", "auto with a message", "auto topic with a subscription",
-    }  # fmt: skip
+        "admin",
+        "admin topic",
+        "auto with a message",
+        "auto topic with a subscription",
+    }
     assert again.home("admin topic", "topic").attributes.maxNumMsgs == 3
     assert again.home("auto with a message").reap_ms == 120_000
     (row,) = again.host.inspection.subscriptions()
@@ -298,9 +307,17 @@ def test_subscriptions_are_shown_purged_and_ended() -> None:
     sender.send(sender.producer("t", "topic"), "a", properties={"n": 2})
     (row,) = rig.host.inspection.subscriptions("t")
     assert row == {
-        "topic": "t", "client_id": "c", "name": "d", "durable": True, "shared": False, "selector": "n > 1",
-        "no_local": True, "active": True, "messages": 1, "consumers": 1,
-    }  # fmt: skip
+        "topic": "t",
+        "client_id": "c",
+        "name": "d",
+        "durable": True,
+        "shared": False,
+        "selector": "n > 1",
+        "no_local": True,
+        "active": True,
+        "messages": 1,
+        "consumers": 1,
+    }
     with pytest.raises(IllegalStateError):
         rig.host.subscriptions.unsubscribe("t", "c", "d", nobody)
     client.ok("close_consumer", handle=consumer)

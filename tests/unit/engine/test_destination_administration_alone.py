@@ -39,15 +39,24 @@ class Administered(Desk):
         )
         quarantine: Any = SimpleNamespace(forget=lambda home: self.told.append("quarantine"))
         self.verbs = DestinationAdministration(
-            self.executor, self.registry, installation, self.attachments, quarantine, meters, self.lines.append,
+            self.executor,
+            self.registry,
+            installation,
+            self.attachments,
+            quarantine,
+            meters,
+            self.lines.append,
             lambda home: self.told.append("pool"),
-        )  # fmt: skip
+        )
 
     def _make(self, definition: Definition) -> Any:
         return self.add(
-            definition.name, definition.kind, owner=definition.owner, auto_created=definition.auto_created,
+            definition.name,
+            definition.kind,
+            owner=definition.owner,
+            auto_created=definition.auto_created,
             maxNumMsgs=definition.attributes.maxNumMsgs,
-        )  # fmt: skip
+        )
 
     def durable(self) -> None:
         self.done += 1

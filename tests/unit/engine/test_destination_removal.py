@@ -54,8 +54,11 @@ def test_what_was_stored_is_freed_when_its_end_is_durable() -> None:
     assert (world.registry.destinations, world.registry.definitions, world.wakeups.due(9)) == ({}, {}, [])
     durable()
     assert world.told[1:] == [
-        ("retired", [stored], True), ("retired", [stored, volatile], False), ("schedules", [5]), "done",
-    ]  # fmt: skip
+        ("retired", [stored], True),
+        ("retired", [stored, volatile], False),
+        ("schedules", [5]),
+        "done",
+    ]
 
 
 def test_a_temporary_one_leaves_no_note() -> None:

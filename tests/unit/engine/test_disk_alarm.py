@@ -48,8 +48,11 @@ def test_it_is_told_when_it_begins_and_when_it_ends() -> None:
     )
     assert disk.told(50) == disk.told(109) == []
     assert disk.alarm.row() == {
-        "disk_low": True, "disk_critical": False, "disk_free_bytes": 109 * MIB, "disk_total_bytes": 1000 * MIB,
-    }  # fmt: skip
+        "disk_low": True,
+        "disk_critical": False,
+        "disk_free_bytes": 109 * MIB,
+        "disk_total_bytes": 1000 * MIB,
+    }
     assert disk.alarm.figures() == {"disk_low": 1, "disk_free_bytes": 109 * MIB}
     (line,) = disk.told(110)
     assert isinstance(line, Notice)

@@ -52,18 +52,27 @@ class World:
         self.dispatcher = EffectDispatcher()
         self.dispatcher.register({Idle: self._released, Retire: self._released})
         store: Any = SimpleNamespace(
-            checkpoint_due=lambda: self.due, commit=self._commit, has_room=lambda nbytes: nbytes <= 100,
-            read=lambda number, ordinal: b"", checkpoint_helps=lambda: self.helps, tidy_helps=lambda: self.roomy,
-        )  # fmt: skip
+            checkpoint_due=lambda: self.due,
+            commit=self._commit,
+            has_room=lambda nbytes: nbytes <= 100,
+            read=lambda number, ordinal: b"",
+            checkpoint_helps=lambda: self.helps,
+            tidy_helps=lambda: self.roomy,
+        )
         self.cache = BlockCache(store, budget_bytes)
         self.executor = Executor(
-            store, MeasuredTime(self.clock), self.cache, self.wakeups, self.dispatcher, observers=self.observers,
+            store,
+            MeasuredTime(self.clock),
+            self.cache,
+            self.wakeups,
+            self.dispatcher,
+            observers=self.observers,
             kept=lambda home, outcome, block: self.seen.append("kept"),
             damaged=lambda home, ordinal: self.seen.append(("damaged", ordinal)),
             checkpoint=lambda: Entry(CHECKPOINT, 0, 0, b"all"),
             failed=lambda error: self.seen.append(("failed", error)),
             report=lambda line: self.seen.append(("told", line)),
-        )  # fmt: skip
+        )
         self.committer = SlowCommitter(store)
         self.executor.start(self.committer)
 

@@ -79,9 +79,7 @@ def test_a_store_that_cannot_read_any_more_stops_the_host() -> None:
     rig.sync()
     rig.store.close()
     other = Client(rig)
-    other.session.call(
-        1, "open_consumer", {"handle": 1, "name": "q", "flow": "prefetch", "limit": 1, "no_ack": False}
-    )
+    other.session.call(1, "open_consumer", {"handle": 1, "name": "q", "flow": "prefetch", "limit": 1, "no_ack": False})
     entries, done = rig.committer.waiting.pop()
     assert entries
     done()

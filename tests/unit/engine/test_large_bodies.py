@@ -109,9 +109,7 @@ class Rig:
         policy = SimpleNamespace(limits=limits_of(attributes, -1))
         self.body = Body(len(DATA))
         self.body.data = DATA
-        front = encode_block(
-            [DATA], producer=1, first_seq=1, timestamp_ms=1, persistent=True, kinds=0, front=True
-        )  # fmt: skip
+        front = encode_block([DATA], producer=1, first_seq=1, timestamp_ms=1, persistent=True, kinds=0, front=True)
         self.block: Any = LargeBlock(front, self.body)
         self.home: Any = SimpleNamespace(
             name="q", number=1, policy=policy, block_index=SimpleNamespace(held={3: object()})
@@ -123,9 +121,10 @@ class Rig:
         )
         self.part = LargeBodies(registry, blocks, self.store, self.worker)
         self.session: Any = SimpleNamespace(
-            peer=self.peer, browsers={},
+            peer=self.peer,
+            browsers={},
             consumer=lambda handle, epoch: SimpleNamespace(home=self.home) if (handle, epoch) == (1, 9) else None,
-        )  # fmt: skip
+        )
         self.session = _Hashable(self.session)
         self.request = 0
 

@@ -37,9 +37,7 @@ def test_a_message_is_produced_and_consumed() -> None:
     assert watched.events("message_id") == [*(("Produced", one) for one in ids), ("Consumer created", None)]
     watched.client.ack(consumer, "a", "c")
     events = watched.events("message_id", "client_id", "connection", "selector", "destination", "type")
-    assert events == [
-        ("Consumed", one, "billing", "c1", "JMSPriority > 3", "q", "queue") for one in (ids[0], ids[2])
-    ]
+    assert events == [("Consumed", one, "billing", "c1", "JMSPriority > 3", "q", "queue") for one in (ids[0], ids[2])]
     watched.client.ok("close_consumer", handle=consumer)
     assert watched.events() == ["Consumer destroyed"]
 
@@ -62,8 +60,10 @@ def test_what_expires_and_what_fails_too_often() -> None:
     assert watched.client.got() == ["b"]
     watched.client.settle(consumer, "fail", "b", delay_ms=0)
     assert watched.events("reason") == [
-        ("Expired", "EXPIRED"), ("Consumer created", None), ("Retry exceeded", "UNDELIVERABLE"),
-    ]  # fmt: skip
+        ("Expired", "EXPIRED"),
+        ("Consumer created", None),
+        ("Retry exceeded", "UNDELIVERABLE"),
+    ]
 
 
 def test_what_a_full_destination_and_an_administrator_remove() -> None:

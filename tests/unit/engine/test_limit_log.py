@@ -57,8 +57,9 @@ def test_what_is_refused_for_several_reasons_is_a_line_for_each() -> None:
     queue.client.send(queue.producer, "long one")
     queue.send(3)
     assert [line[:60].partition("(")[2].partition(")")[0] for line in queue.lines()] == [
-        "message_too_large", "quota_exceeded",
-    ]  # fmt: skip
+        "message_too_large",
+        "quota_exceeded",
+    ]
 
 
 @pytest.mark.parametrize("behavior", ["REMOVE_OLDEST", "REMOVE_LOW_PRIORITY"])

@@ -9,9 +9,10 @@ from raybroker.engine.wakeups import Wakeups
 from tests.unit.engine.parts import Desk
 
 CONFIG = {
-    "imq.message.max_size": 1000, "imq.transaction.message.maxConsecutiveRollbacks": 3,
+    "imq.message.max_size": 1000,
+    "imq.transaction.message.maxConsecutiveRollbacks": 3,
     "imq.message.expiration.interval": 60,
-}  # fmt: skip
+}
 
 
 def test_a_change_reaches_all_and_looks_for_expired_messages_at_once() -> None:

@@ -43,11 +43,17 @@ class Guard:
         self.now_ms = 1_000_000
         executor: Any = SimpleNamespace(append=lambda entries, done: self.appended.append(done))
         self.guard = MemoryProtection(
-            memory, _View(self.config), lambda: self.now_ms, self.cache, self.attachments, executor,
+            memory,
+            _View(self.config),
+            lambda: self.now_ms,
+            self.cache,
+            self.attachments,
+            executor,
             Wakeups(self.alarms.append),
-            producers=lambda: list(self.attachments.by_number), gate_of=lambda producer: self.destination,
+            producers=lambda: list(self.attachments.by_number),
+            gate_of=lambda producer: self.destination,
             report=self.lines.append,
-        )  # fmt: skip
+        )
 
     def producer(self) -> tuple[int, RecordingPeer]:
         peer: Any = RecordingPeer()
@@ -79,8 +85,11 @@ def test_without_a_memory_to_guard_nothing_is_looked_at_or_counted() -> None:
     world.guard.tick(1)
     world.guard.configure()
     assert (world.guard.left, world.guard.left_bytes, world.guard.level, world.alarms) == (
-        UNBOUNDED, UNBOUNDED, Level.GREEN, [],
-    )  # fmt: skip
+        UNBOUNDED,
+        UNBOUNDED,
+        Level.GREEN,
+        [],
+    )
 
 
 def test_at_green_it_looks_by_the_second_and_by_the_count() -> None:
@@ -190,8 +199,10 @@ def test_red_bars_and_refuses_and_green_undoes_all_of_it() -> None:
     assert (gates(peer), gates(late_peer), world.guard.holds(one)) == (["open"], ["open"], "")
     assert [type(line) is Notice for line in world.lines] == [False, True]
     assert world.guard.row() == {
-        "memory_level": "YELLOW", "memory_used_bytes": 850 << 20, "memory_limit_bytes": 1000 << 20,
-    }  # fmt: skip
+        "memory_level": "YELLOW",
+        "memory_used_bytes": 850 << 20,
+        "memory_limit_bytes": 1000 << 20,
+    }
 
 
 def test_producers_that_have_left_are_forgotten() -> None:

@@ -26,9 +26,14 @@ class Composing(Desk):
 
     def part(self, codec: Any) -> MessageComposition:
         return MessageComposition(
-            self.executor, self.registry, self.executor, self.own, codec, self.full,
+            self.executor,
+            self.registry,
+            self.executor,
+            self.own,
+            codec,
+            self.full,
             lambda home, effect: self.dead.append(effect),
-        )  # fmt: skip
+        )
 
     def complete(self) -> Compose:
         """The parts of a unit come, and the core says that it is complete."""

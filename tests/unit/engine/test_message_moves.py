@@ -17,9 +17,7 @@ class Moving(Desk):
     def __init__(self, **of_target: object) -> None:
         super().__init__()
         self.home, self.target = self.add("from"), self.add("to", **of_target)
-        self.moves = MessageMoves(
-            self.executor, self.registry, self.own, self.codec, self.clock, self.lines.append
-        )  # fmt: skip
+        self.moves = MessageMoves(self.executor, self.registry, self.own, self.codec, self.clock, self.lines.append)
 
     def move(self, ordinal: int, mask: int) -> Moved:
         block = self.executor.blocks[self.home.number, ordinal]
@@ -84,10 +82,17 @@ def test_a_target_that_discards_takes_all() -> None:
 
 def test_the_dead_go_back_to_where_they_died() -> None:
     world = Moving()
-    block = Block(world.codec.dead_block(
-        made("a", "b"), 0b11, Death("ERROR", "", 1, ("queue", "to"), "b1"), producer=99,
-        first_seq=world.own.take_seqs(2), now_ms=0, truncate=False,
-    ))  # fmt: skip
+    block = Block(
+        world.codec.dead_block(
+            made("a", "b"),
+            0b11,
+            Death("ERROR", "", 1, ("queue", "to"), "b1"),
+            producer=99,
+            first_seq=world.own.take_seqs(2),
+            now_ms=0,
+            truncate=False,
+        )
+    )
     world.executor.perform(world.home, world.own.send(world.home, block)[0], block)
     (ordinal,) = world.home.block_index.held
     assert world.moves.revive(world.home, ordinal, 0b10, block) == (1, "")

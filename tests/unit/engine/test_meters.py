@@ -187,9 +187,11 @@ def test_a_busy_host_times_some_messages_for_all_of_them() -> None:
         rig.sync()
     found = row(rig)
     for key, each_s in (
-        ("send_to_store_seconds", 0.002), ("store_to_delivery_seconds", 0.002), ("delivery_to_ack_seconds", 0.003),
+        ("send_to_store_seconds", 0.002),
+        ("store_to_delivery_seconds", 0.002),
+        ("delivery_to_ack_seconds", 0.003),
         ("service_seconds", 0.0015),
-    ):  # fmt: skip
+    ):
         count, total = seconds(found[key])
         assert abs(count - 2 * rounds) < 2 * SAMPLE_EVERY
         assert total == pytest.approx(count * each_s)
@@ -430,5 +432,3 @@ def test_what_a_consumer_in_drain_mode_does_not_ask_for_it_has() -> None:
     assert row(rig)["prefetch_occupancy_ratio"][1] == 0.6 * PARTS
     client.session.drain(consumer, client.epochs[consumer], 0)
     assert sum(row(rig)["prefetch_occupancy_ratio"][0]) == 1
-
-

@@ -41,7 +41,14 @@ class Metered(Desk):
         transactions: Any = SimpleNamespace(by_number=by_number)
         schedules: Any = SimpleNamespace(count=lambda home: 6)
         self.metrics = MetricRows(
-            store, self.time, self.registry, cache, transactions, schedules, self.meters, self.baselines,
+            store,
+            self.time,
+            self.registry,
+            cache,
+            transactions,
+            schedules,
+            self.meters,
+            self.baselines,
             SimpleNamespace(saved_bytes=14, paging_saved_bytes=15),
         )
 
@@ -133,9 +140,14 @@ def test_what_a_destroyed_destination_counted_stays_in_the_totals_of_its_type() 
 
 @pytest.mark.parametrize(
     ("limits", "used"),
-    [({}, 0.0), ({"maxNumMsgs": 4}, 0.5), ({"maxTotalMsgBytes": 3}, 1.0), ({"maxNumMsgs": 0}, 0.0),
-     ({"maxNumMsgs": 4, "maxTotalMsgBytes": 30}, 0.5)],
-)  # fmt: skip
+    [
+        ({}, 0.0),
+        ({"maxNumMsgs": 4}, 0.5),
+        ({"maxTotalMsgBytes": 3}, 1.0),
+        ({"maxNumMsgs": 0}, 0.0),
+        ({"maxNumMsgs": 4, "maxTotalMsgBytes": 30}, 0.5),
+    ],
+)
 def test_the_fuller_quota_counts(limits: dict[str, int], used: float) -> None:
     world = Desk()
     home = world.add()

@@ -17,10 +17,19 @@ NOW = 1_000_000
 
 @pytest.mark.parametrize(
     ("flow", "wanted", "allowed", "found"),
-    [("prefetch", 10, 4, 4), ("prefetch", 3, 4, 3), ("prefetch", 0, 4, 0), ("prefetch", -1, 4, 4),
-     ("prefetch", -1, None, -1), ("prefetch", 7, None, 7), ("credit", 0, None, -1), ("credit", 0, 9, 9),
-     ("credit", -1, 9, 9), ("credit", 5, 9, 5)],
-)  # fmt: skip
+    [
+        ("prefetch", 10, 4, 4),
+        ("prefetch", 3, 4, 3),
+        ("prefetch", 0, 4, 0),
+        ("prefetch", -1, 4, 4),
+        ("prefetch", -1, None, -1),
+        ("prefetch", 7, None, 7),
+        ("credit", 0, None, -1),
+        ("credit", 0, 9, 9),
+        ("credit", -1, 9, 9),
+        ("credit", 5, 9, 5),
+    ],
+)
 def test_the_smaller_finite_limit_holds(flow: str, wanted: int, allowed: int | None, found: int) -> None:
     assert effective_limit(flow, wanted, allowed) == found
 
@@ -39,8 +48,10 @@ def test_each_override_replaces_what_the_producer_said() -> None:
     found = overridden(
         overrides(
             priorityOverride=9, timeToLiveOverride=1000, timeToDeliverOverride=0, deliveryModeOverride="Persistent"
-        ), block, NOW,
-    )  # fmt: skip
+        ),
+        block,
+        NOW,
+    )
     assert (found.priority, found.persistent) == (9, True)
     assert list(found.expires() or ()) == [NOW + 1000] * 2
     assert not any(found.deliver_at() or ())

@@ -64,9 +64,7 @@ class Files:
 
 def block(ordinal: int, size: int = BODY) -> memoryview:
     body = ordinal.to_bytes(4, "little") * (size // 8)
-    return memoryview(
-        encode_block([body, body], producer=1, first_seq=1, timestamp_ms=0, persistent=False, kinds=0)
-    )
+    return memoryview(encode_block([body, body], producer=1, first_seq=1, timestamp_ms=0, persistent=False, kinds=0))
 
 
 class Rig:

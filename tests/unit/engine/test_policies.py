@@ -42,8 +42,10 @@ def test_a_policy_fills_in_what_a_destination_does_not_set_itself() -> None:
     row = policies.row(own)
     assert (row["policy"], row["operator_policy"]) == ("p", "o")
     assert row["origins"] == {
-        "maxNumMsgs": "destination", "useDMQ": "policy p", "maxNumProducers": "operator policy o",
-    }  # fmt: skip
+        "maxNumMsgs": "destination",
+        "useDMQ": "policy p",
+        "maxNumProducers": "operator policy o",
+    }
     policies.define({})
     assert policies.hold(own) is own.attributes
 

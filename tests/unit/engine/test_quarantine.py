@@ -27,9 +27,15 @@ class Skipping(Desk):
         store: Any = SimpleNamespace(salvage=self._salvage)
         settings: Any = SimpleNamespace(message_bytes_max=0)
         self.quarantine = Quarantine(
-            self.executor, self.registry, cache, store, self.own,
-            DeathRecords(self.own, self.codec, self.clock, "b1"), settings, self._forward if forwards else None,
-        )  # fmt: skip
+            self.executor,
+            self.registry,
+            cache,
+            store,
+            self.own,
+            DeathRecords(self.own, self.codec, self.clock, "b1"),
+            settings,
+            self._forward if forwards else None,
+        )
         self.home = self.add()
 
     def _check(self, number: int, ordinal: int) -> None:

@@ -124,8 +124,13 @@ def test_all_that_is_stored_is_charged_until_it_is_acknowledged_or_its_destinati
     assert row_of(rig, "small")["messages"] == 3  # In flight.
     client.send(producer, "late")
     assert row_of(rig, "small") == {
-        "quota": "small", "messages": 3, "bytes": 3, "waiting": 1, "refused": 0, "destinations": ["queue q"],
-    }  # fmt: skip
+        "quota": "small",
+        "messages": 3,
+        "bytes": 3,
+        "waiting": 1,
+        "refused": 0,
+        "destinations": ["queue q"],
+    }
     client.ack(consumer, "0")
     assert client.got(consumer) == ["late"]
     client.ack(consumer, "1", "2", "late")
@@ -365,9 +370,12 @@ def test_figures_of_a_quota_go_on_when_nothing_refers_to_it() -> None:
     rig.tick(TIMEOUT_MS)
     metrics = rig.host.pools.metrics()
     assert metrics == {
-        "quota_messages": {"small": 2}, "quota_message_bytes": {"small": 2}, "quota_blocked_sends": {"small": 0},
-        "quota_refused_messages_total": {"small": 1}, "quota_limit_messages": {"small": 2},
-    }  # fmt: skip
+        "quota_messages": {"small": 2},
+        "quota_message_bytes": {"small": 2},
+        "quota_blocked_sends": {"small": 0},
+        "quota_refused_messages_total": {"small": 1},
+        "quota_limit_messages": {"small": 2},
+    }
     rig.host.pools.tick()
     assert any("[B2011] quota 'small' holds its MessagesMaximum=2 messages" in line for line in rig.reports)
     update(rig, "q", quota="")
@@ -408,8 +416,13 @@ def test_what_is_charged_is_what_is_held_whatever_happens(policy: str, shared: b
             case 6:
                 name = rng.choice(("one", "two"))
                 limits[name] = rng.randint(0, 4)
-                define(rig, **{key: {"MessagesMaximum": most, "Policy": policy, "Shared": shared}
-                               for key, most in limits.items()})  # fmt: skip
+                define(
+                    rig,
+                    **{
+                        key: {"MessagesMaximum": most, "Policy": policy, "Shared": shared}
+                        for key, most in limits.items()
+                    },
+                )
             case 7:
                 update(rig, rng.choice(names), quota=rng.choice(("one", "two", "")))
             case 8 if rng.random() < 0.2:

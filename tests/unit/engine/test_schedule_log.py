@@ -12,9 +12,19 @@ from raybroker.model.record import BLOCK, NOTE, Entry
 
 def row(number: int = 1, fired: int = 0, last_ms: int = 0) -> Row:
     return Row(
-        number=number, id=f"s{number}", destination=3, expression="every 5s", zone="UTC", repeat=0, catch_up=False,
-        ttl_ms=0, delay_ms=0, created_ms=0, fired=fired, last_ms=last_ms,
-    )  # fmt: skip
+        number=number,
+        id=f"s{number}",
+        destination=3,
+        expression="every 5s",
+        zone="UTC",
+        repeat=0,
+        catch_up=False,
+        ttl_ms=0,
+        delay_ms=0,
+        created_ms=0,
+        fired=fired,
+        last_ms=last_ms,
+    )
 
 
 def applied(*entries: Entry, start: ScheduleLog | None = None) -> ScheduleLog:

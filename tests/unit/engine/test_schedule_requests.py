@@ -43,9 +43,19 @@ def test_a_schedule_is_answered_when_it_is_durable() -> None:
     assert (home.name, text_of(block, 0)) == ("q", "tick")
     now_ms = world.clock.now_ms()
     assert row == Row(
-        number=0, id="s", destination=0, expression="@every 1s", zone="UTC", repeat=3, catch_up=True, ttl_ms=10,
-        delay_ms=20, created_ms=now_ms, fired=0, last_ms=now_ms,
-    )  # fmt: skip
+        number=0,
+        id="s",
+        destination=0,
+        expression="@every 1s",
+        zone="UTC",
+        repeat=3,
+        catch_up=True,
+        ttl_ms=10,
+        delay_ms=20,
+        created_ms=now_ms,
+        fired=0,
+        last_ms=now_ms,
+    )
     assert world.peer.take() == []
     done()
     assert world.peer.take() == [("reply", 5, {"id": "s"})]
@@ -61,11 +71,14 @@ def test_what_is_left_out_is_none_at_all() -> None:
 @pytest.mark.parametrize(
     ("args", "found"),
     [
-        ({"id": ""}, "schedule ''"), ({"id": "x" * (ID_CHARS_MAX + 1)}, "is not understood"),
-        ({"repeat": -1}, "repeat -1"), ({"repeat": REPEAT_MAX + 1}, "is not understood"),
-        ({"ttl_ms": -1}, "ttl_ms -1"), ({"delay_ms": OVERRIDE_MS_MAX + 1}, f"at most {OVERRIDE_MS_MAX}"),
+        ({"id": ""}, "schedule ''"),
+        ({"id": "x" * (ID_CHARS_MAX + 1)}, "is not understood"),
+        ({"repeat": -1}, "repeat -1"),
+        ({"repeat": REPEAT_MAX + 1}, "is not understood"),
+        ({"ttl_ms": -1}, "ttl_ms -1"),
+        ({"delay_ms": OVERRIDE_MS_MAX + 1}, f"at most {OVERRIDE_MS_MAX}"),
     ],
-)  # fmt: skip
+)
 def test_what_is_out_of_range_is_refused(args: dict[str, Any], found: str) -> None:
     world = Asking()
     with pytest.raises(ProtocolError, match=found):

@@ -284,10 +284,22 @@ def test_the_answer_comes_when_the_schedule_is_durable() -> None:
     assert client.peer.take("reply")[0][2] == {"id": "s1"}
     (row,) = rig.survivor().host.schedules.rows()
     expected = {
-        "id": "s1", "type": "queue", "destination": "q", "schedule": "@every 10s", "timezone": "UTC", "repeat": None,
-        "catch_up": False, "ttl_ms": 0, "delivery_delay_ms": 0, "fired": 0, "last_ms": None, "next_ms": NOW + 10_000,
-        "created_ms": NOW, "state": "ACTIVE", "reason": "",
-    }  # fmt: skip
+        "id": "s1",
+        "type": "queue",
+        "destination": "q",
+        "schedule": "@every 10s",
+        "timezone": "UTC",
+        "repeat": None,
+        "catch_up": False,
+        "ttl_ms": 0,
+        "delivery_delay_ms": 0,
+        "fired": 0,
+        "last_ms": None,
+        "next_ms": NOW + 10_000,
+        "created_ms": NOW,
+        "state": "ACTIVE",
+        "reason": "",
+    }
     assert row == expected
 
 
@@ -384,14 +396,21 @@ def test_an_auto_created_destination_is_idle_again_when_its_schedule_is_destroye
 @pytest.mark.parametrize(
     ("more", "code"),
     [
-        ({"schedule": "often"}, "config"), ({"timezone": "Mars"}, "config"), ({"schedule": 5}, "config"),
-        ({"schedule": "@every 100ms"}, "config"), ({"body": "x" * SCHEDULED_BYTES_MAX}, "message_too_large"),
-        ({"body": "x" * 101}, "message_too_large"), ({"repeat": -1}, "protocol"), ({"name": ""}, "protocol"),
-        ({"name": "x" * 65}, "protocol"), ({"ttl_ms": -1}, "protocol"), ({"delay_ms": 1 << 60}, "protocol"),
+        ({"schedule": "often"}, "config"),
+        ({"timezone": "Mars"}, "config"),
+        ({"schedule": 5}, "config"),
+        ({"schedule": "@every 100ms"}, "config"),
+        ({"body": "x" * SCHEDULED_BYTES_MAX}, "message_too_large"),
+        ({"body": "x" * 101}, "message_too_large"),
+        ({"repeat": -1}, "protocol"),
+        ({"name": ""}, "protocol"),
+        ({"name": "x" * 65}, "protocol"),
+        ({"ttl_ms": -1}, "protocol"),
+        ({"delay_ms": 1 << 60}, "protocol"),
         ({"properties": {"p": "x" * 65_500}}, "message_too_large"),
         ({"body": "x" * 100, "properties": {"p": "x" * 60}}, "message_too_large"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_is_refused_and_leaves_nothing(more: dict[str, Any], code: str) -> None:
     rig = rig_with(maxBytesPerMsg=100, maximumMessageSize=150)
     assert refused(rig, **more) == code
@@ -524,11 +543,13 @@ def test_a_schedule_without_its_message_is_damage() -> None:
 @pytest.mark.parametrize(
     "entry",
     [
-        Entry(NOTE, 0, 0, b'{"fired":9,"last":1}'), Entry(NOTE, 0, 0, b'{"ended":9}'),
-        Entry(NOTE, 0, 0, b"{nonsense"), Entry(BLOCK, 0, 1, b'{"id":"x"}', (b"x",)),
+        Entry(NOTE, 0, 0, b'{"fired":9,"last":1}'),
+        Entry(NOTE, 0, 0, b'{"ended":9}'),
+        Entry(NOTE, 0, 0, b"{nonsense"),
+        Entry(BLOCK, 0, 1, b'{"id":"x"}', (b"x",)),
         Entry(BLOCK, 0, 1, b"\xff", (b"x",)),
     ],
-)  # fmt: skip
+)
 def test_bytes_that_mean_nothing_are_damage(entry: Entry) -> None:
     assert ScheduleLog.owns(entry)
     with pytest.raises(StoreDamagedError, match="schedule"):

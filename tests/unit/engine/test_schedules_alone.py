@@ -28,15 +28,23 @@ class Planned(Desk):
         self.damaged = False
         cache: Any = SimpleNamespace(
             put=lambda number, ordinal, block, stored: self.templates.update({ordinal: block}),
-            get=self._template, demote=lambda number, ordinal: None,
+            get=self._template,
+            demote=lambda number, ordinal: None,
             retire=lambda number, ordinals, stored: self.freed.extend(ordinals),
-        )  # fmt: skip
+        )
         self.wakeups = Wakeups()
         self.memory: Any = SimpleNamespace(barred="")
         self.schedules = Schedules(
-            self.executor, self.registry, cache, self.own, self.wakeups, self.codec, self.time, self.lines.append,
+            self.executor,
+            self.registry,
+            cache,
+            self.own,
+            self.wakeups,
+            self.codec,
+            self.time,
+            self.lines.append,
             self.memory,
-        )  # fmt: skip
+        )
 
     def _template(self, number: int, ordinal: int) -> Any:
         if self.damaged:
@@ -44,14 +52,29 @@ class Planned(Desk):
         return self.templates[ordinal]
 
     def plan(
-        self, expression: str = "@every 10s", *, id_: str = "s", home: Destination | None = None, repeat: int = 0,
+        self,
+        expression: str = "@every 10s",
+        *,
+        id_: str = "s",
+        home: Destination | None = None,
+        repeat: int = 0,
         catch_up: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         now_ms = self.clock.ms
         row = Row(
-            number=0, id=id_, destination=0, expression=expression, zone="UTC", repeat=repeat, catch_up=catch_up,
-            ttl_ms=0, delay_ms=0, created_ms=now_ms, fired=0, last_ms=now_ms,
-        )  # fmt: skip
+            number=0,
+            id=id_,
+            destination=0,
+            expression=expression,
+            zone="UTC",
+            repeat=repeat,
+            catch_up=catch_up,
+            ttl_ms=0,
+            delay_ms=0,
+            created_ms=now_ms,
+            fired=0,
+            last_ms=now_ms,
+        )
         self.schedules.add(home or self.home, row, made("m"), lambda: None)
 
     def after(self, ms: int) -> int:

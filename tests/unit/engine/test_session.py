@@ -304,10 +304,15 @@ def test_a_forced_delay_beats_the_producers() -> None:  # W-65
     assert receiver.got() == ["a"]
 
 
-@pytest.mark.parametrize(("mode", "sent", "stored"), [
-    ("Persistent", False, True), ("Non-Persistent", True, False), ("No-Delivery", True, True),
-    ("No-Delivery", False, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("mode", "sent", "stored"),
+    [
+        ("Persistent", False, True),
+        ("Non-Persistent", True, False),
+        ("No-Delivery", True, True),
+        ("No-Delivery", False, False),
+    ],
+)
 def test_the_delivery_mode_may_be_forced(mode: str, sent: bool, stored: bool) -> None:  # W-74
     rig, sender, producer = queue(deliveryModeOverride=mode)
     sender.send(producer, "a", persistent=sent)

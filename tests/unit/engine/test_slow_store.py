@@ -39,9 +39,7 @@ def test_slow_ones_are_told_at_once_and_then_together() -> None:
     disk = Disk()
     for took_s in (0.1, 3.5, 1.2, 0.1):
         disk.commit(took_s)
-    assert disk.tick() == [
-        "[B2162] the disk is slow: 2 of the last 4 commits took longer than 1 s, the longest 3.5 s"
-    ]
+    assert disk.tick() == ["[B2162] the disk is slow: 2 of the last 4 commits took longer than 1 s, the longest 3.5 s"]
     disk.commit(2)
     assert disk.tick() == []
     disk.commit(1.5)
@@ -64,9 +62,7 @@ def test_a_commit_that_does_not_end_is_told_once() -> None:
 def test_producers_that_are_not_read_are_told_and_when_they_are_again() -> None:
     disk = Disk()
     disk.committer.overloaded, disk.committer.pending_bytes = True, 70 << 20
-    assert disk.tick() == [
-        "[B2163] the disk is behind: 70 MiB wait for it, and producers are not read until less do"
-    ]
+    assert disk.tick() == ["[B2163] the disk is behind: 70 MiB wait for it, and producers are not read until less do"]
     assert disk.tick(5) == []
     disk.committer.overloaded = False
     (line,) = disk.tick()

@@ -76,9 +76,11 @@ class Asking:
         self.consumer: Any = SimpleNamespace(number=44)
         self.local = Transaction(1, b"local", "local", 0, None)
         self.session: Any = SimpleNamespace(
-            peer=self.peer, transactions={1: self.local}, transaction=lambda number: self.session.transactions[number],
+            peer=self.peer,
+            transactions={1: self.local},
+            transaction=lambda number: self.session.transactions[number],
             consumer=lambda handle, epoch: self.consumer if (handle, epoch) == (4, 44) else None,
-        )  # fmt: skip
+        )
 
     def _count(self, *, commit: bool) -> None:
         self.ended.append(commit)

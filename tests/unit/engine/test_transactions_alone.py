@@ -34,8 +34,14 @@ class World(Desk):
         config: Any = CONFIG
         self.wakeups = Wakeups()
         self.transactions = Transactions(
-            self.executor, self.registry, Attachments(1), Durations(self.wakeups, self.time), meters, self.clock,
-            config, self.lines.append,
+            self.executor,
+            self.registry,
+            Attachments(1),
+            Durations(self.wakeups, self.time),
+            meters,
+            self.clock,
+            config,
+            self.lines.append,
         )
 
     def _count(self, *, commit: bool) -> None:

@@ -201,7 +201,12 @@ def test_units_of_order_stay() -> None:
     handle = sender.producer("q")
     header = encode_header(None, None, None, None, unit="u")
     data = encode_block(
-        [b"u1", b"plain", b"u2"], producer=7, first_seq=1, timestamp_ms=0, persistent=True, kinds=0,
+        [b"u1", b"plain", b"u2"],
+        producer=7,
+        first_seq=1,
+        timestamp_ms=0,
+        persistent=True,
+        kinds=0,
         headers=[header, b"", header],
     )
     sender.session.send(handle, 1, Block(data))

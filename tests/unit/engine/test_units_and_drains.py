@@ -96,8 +96,13 @@ def test_a_unit_has_messages_as_long_as_one_is_held_visible_or_not() -> None:  #
 def test_administrators_see_how_many_consumers_have_work() -> None:  # W-92
     rig, client, producer = world()
     send(client, producer, "a1 a2 b1")
-    client.session.send(producer, 1, made("c1", first_seq=client._next_seq, delay=1000, now_ms=rig.clock.ms)
-                        .with_headers([encode_header(None, None, None, None, unit="c")]))  # fmt: skip
+    client.session.send(
+        producer,
+        1,
+        made("c1", first_seq=client._next_seq, delay=1000, now_ms=rig.clock.ms).with_headers(
+            [encode_header(None, None, None, None, unit="c")]
+        ),
+    )
     client._next_seq += 1
     assert figures(rig) == (0, 0, 0), "nobody has asked for anything yet, so nobody has looked"
     client.consumer(limit=1)
@@ -222,9 +227,17 @@ def test_a_stale_drain_is_dropped() -> None:
 def test_a_consumer_of_another_broker_is_remote(home: str, remote: bool) -> None:  # D-19
     rig, client, _ = world()
     reply = client.ok(
-        "open_consumer", handle=5, name="q", type="queue", flow="credit", limit=7, no_ack=False, home=home,
-        consumer="everywhere", owner="s",
-    )  # fmt: skip
+        "open_consumer",
+        handle=5,
+        name="q",
+        type="queue",
+        flow="credit",
+        limit=7,
+        no_ack=False,
+        home=home,
+        consumer="everywhere",
+        owner="s",
+    )
     assert reply["broker"] == "b1"
     (row,) = rig.host.inspection.consumers()
     assert (row["remote"], row["consumer"], row["owner"], row["drains"]) == (remote, "everywhere", "s", False)

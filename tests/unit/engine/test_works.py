@@ -32,10 +32,18 @@ def header(unit: str, number: Any, end: Any = None, **more: Any) -> bytes:
 
 
 def block_of(parts: Sequence[Part], producer: int, **more: Any) -> Block:
-    return Block(encode_block(
-        [f"{unit}{number}".encode() for unit, number, _ in parts], producer=producer, first_seq=1, timestamp_ms=5,
-        persistent=True, kinds=BYTES, headers=[header(*part) for part in parts], **more,
-    ))  # fmt: skip
+    return Block(
+        encode_block(
+            [f"{unit}{number}".encode() for unit, number, _ in parts],
+            producer=producer,
+            first_seq=1,
+            timestamp_ms=5,
+            persistent=True,
+            kinds=BYTES,
+            headers=[header(*part) for part in parts],
+            **more,
+        )
+    )
 
 
 class Senders:
@@ -158,9 +166,14 @@ def test_parts_of_one_block_may_be_in_any_order_beside_other_messages() -> None:
     client = Client(rig)
     headers = [header("U", 2, True), b"", header("U", 1), header("V", 1)]
     data = encode_block(
-        [b"u2", b"plain", b"u1", b"v1"], producer=3, first_seq=1, timestamp_ms=0, persistent=True, kinds=BYTES,
+        [b"u2", b"plain", b"u1", b"v1"],
+        producer=3,
+        first_seq=1,
+        timestamp_ms=0,
+        persistent=True,
+        kinds=BYTES,
         headers=headers,
-    )  # fmt: skip
+    )
     client.session.send(client.producer(number=3), 1, Block(data))
     assert reader(rig).got() == ["plain", "[u1+u2]"]
     assert rig.restart().bodies("q") == ["plain", "[u1+u2]"]
@@ -179,9 +192,15 @@ def test_the_message_has_the_bodies_headers_and_ids_of_its_parts() -> None:
         for n in (1, 2)
     ]
     data = encode_block(
-        [b"one", b"two"], producer=3, first_seq=7, timestamp_ms=77, persistent=True, kinds=BYTES, headers=headers,
+        [b"one", b"two"],
+        producer=3,
+        first_seq=7,
+        timestamp_ms=77,
+        persistent=True,
+        kinds=BYTES,
+        headers=headers,
         priority=6,
-    )  # fmt: skip
+    )
     client.session.send(client.producer(number=3), 1, Block(data))
     consumer = reader(rig)
     (block,) = consumer.blocks()
@@ -212,9 +231,12 @@ def test_selectors_of_consumers_see_the_message_and_not_its_parts() -> None:
     consumer = Client(rig)
     consumer.consumer("q", selector="colour = 'red'")
     for n in (1, 2):
-        client.send(client.producer(number=n + 3), f"r{n}", properties={
-            WORK_UNIT: "R", WORK_NUMBER: n, WORK_END: n == 2, "colour": "red"
-        }, first=1)  # fmt: skip
+        client.send(
+            client.producer(number=n + 3),
+            f"r{n}",
+            properties={WORK_UNIT: "R", WORK_NUMBER: n, WORK_END: n == 2, "colour": "red"},
+            first=1,
+        )
     assert consumer.got() == ["[r1+r2]"]
 
 
@@ -325,9 +347,14 @@ def test_what_is_not_a_part_is_refused(number: Any, end: Any) -> None:  # W-98
     rig = rig_of()
     client = Client(rig)
     data = encode_block(
-        [b"x"], producer=3, first_seq=1, timestamp_ms=0, persistent=True, kinds=BYTES,
+        [b"x"],
+        producer=3,
+        first_seq=1,
+        timestamp_ms=0,
+        persistent=True,
+        kinds=BYTES,
         headers=[header("U", number, end)],
-    )  # fmt: skip
+    )
     client.session.send(client.producer(number=3), 1, Block(data))
     assert client.refused() == ["message_format"]
     assert not rig.home("q").works.units
@@ -338,9 +365,14 @@ def test_a_message_in_both_kinds_of_units_is_refused() -> None:  # W-94
     client = Client(rig)
     both = encode_header({WORK_UNIT: "U", WORK_NUMBER: 1}, None, None, None, unit="order")
     data = encode_block(
-        [b"x", b"y"], producer=3, first_seq=1, timestamp_ms=0, persistent=True, kinds=BYTES,
+        [b"x", b"y"],
+        producer=3,
+        first_seq=1,
+        timestamp_ms=0,
+        persistent=True,
+        kinds=BYTES,
         headers=[both, encode_header(None, None, None, None, unit="order")],
-    )  # fmt: skip
+    )
     client.session.send(client.producer(number=3), 1, Block(data))
     assert client.refused() == ["message_format"]
     assert rig.bodies("q") == ["y"], "a unit of order alone is fine"

@@ -23,5 +23,6 @@ def test_a_notice_is_for_information_and_every_other_line_is_a_warning(caplog: p
         report(Notice("[B2000] what ends well"))
         report("[B1000] what does not")
     assert [(row.levelno, row.getMessage()) for row in caplog.records] == [
-        (logging.INFO, "[B2000] what ends well"), (logging.WARNING, "[B1000] what does not"),
-    ]  # fmt: skip
+        (logging.INFO, "[B2000] what ends well"),
+        (logging.WARNING, "[B1000] what does not"),
+    ]

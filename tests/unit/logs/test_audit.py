@@ -28,9 +28,13 @@ def test_a_line_has_what_is_known_and_nothing_else(tmp_path: Path) -> None:
     (row,) = log.rows()
     assert row.pop("time").startswith("2023-11-1")
     assert row == {
-        "audit": "AUDIT", "broker": "b1", "event": "login", "result": "ok", "user": "ann\n{}",
+        "audit": "AUDIT",
+        "broker": "b1",
+        "event": "login",
+        "result": "ok",
+        "user": "ann\n{}",
         "reason": "x" * FIELD_CHARS_MAX,
-    }  # fmt: skip
+    }
     assert log.path.stat().st_mode & 0o077 == 0
 
 
@@ -46,9 +50,15 @@ def test_a_flood_of_refusals_is_counted_and_other_lines_are_written(tmp_path: Pa
     assert log.rows()[-1]["user"] == "eve"
 
 
-@pytest.mark.parametrize(("key", "file"), [
-    ("h1", "b1-h1.log"), ("b1/h1", "b1-h1.log"), ("b1/d-orders", "b1-d-orders.log"), ("b2/h1", "b1-b2-h1.log"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("key", "file"),
+    [
+        ("h1", "b1-h1.log"),
+        ("b1/h1", "b1-h1.log"),
+        ("b1/d-orders", "b1-d-orders.log"),
+        ("b2/h1", "b1-b2-h1.log"),
+    ],
+)
 def test_a_host_writes_beside_its_broker_and_none_when_there_is_none(tmp_path: Path, key: str, file: str) -> None:
     log = Log(tmp_path, bytes_max=65_536)
     host = Audit.of_host(log.audit.told(), key, lambda: log.now_s)
@@ -72,6 +82,13 @@ def test_verbs_are_shown_without_what_may_be_content_of_messages() -> None:
 @pytest.mark.parametrize("verb", VERBS)
 def test_each_verb_either_reads_or_is_written_down(verb: str) -> None:
     reads = {
-        "list", "query", "browse", "export", "metrics", "why", "backup", "check",
-    }  # fmt: skip
+        "list",
+        "query",
+        "browse",
+        "export",
+        "metrics",
+        "why",
+        "backup",
+        "check",
+    }
     assert changes(verb) is (verb.partition("_")[0] not in reads), f"{verb}: {READING}"

@@ -41,8 +41,15 @@ def start(tmp_path: Path) -> Iterator[Start]:
     started: list[Log] = []
 
     def make(**settings: Any) -> Started:
-        config = LiveConfig(Config.of({"imq.log.console.output": "NONE", "imq.log.syslog.output": "NONE",
-                            **{name.replace("__", "."): value for name, value in settings.items()}}))  # fmt: skip
+        config = LiveConfig(
+            Config.of(
+                {
+                    "imq.log.console.output": "NONE",
+                    "imq.log.syslog.output": "NONE",
+                    **{name.replace("__", "."): value for name, value in settings.items()},
+                }
+            )
+        )
         log = Log(config.__getitem__, tmp_path, {"cluster": "c", "broker": "b1"})
         log.start()
         started.append(log)
@@ -172,9 +179,17 @@ def test_json_has_everything_apart() -> None:
     line = shape.format(record('[B2104] a "quoted"\nthing', logging.WARNING, event="Expired", count=3))
     assert "\n" not in line
     assert json.loads(line) == {
-        "time": "2023-11-14T22:13:20.250+00:00", "category": "WARNING", "cluster": "c", "broker": "b1", "host": "h2",
-        "logger": "raybroker.host", "code": "B2104", "text": 'a "quoted"\nthing', "event": "Expired", "count": 3,
-    }  # fmt: skip
+        "time": "2023-11-14T22:13:20.250+00:00",
+        "category": "WARNING",
+        "cluster": "c",
+        "broker": "b1",
+        "host": "h2",
+        "logger": "raybroker.host",
+        "code": "B2104",
+        "text": 'a "quoted"\nthing',
+        "event": "Expired",
+        "count": 3,
+    }
 
 
 @pytest.mark.parametrize("shape", [TextFormat(zone_of("America/Lima")), JsonFormat(None, {})])
@@ -209,9 +224,13 @@ def test_syslog_is_opened_as_the_settings_say(pid: bool, console: bool, options:
     opened: list[tuple[str, int, int]] = []
     lines: list[tuple[int, str]] = []
     handler = Syslog(
-        "imqbrokerd_b1", "LOG_LOCAL3", pid=pid, console=console, opened=lambda *args: opened.append(args),
+        "imqbrokerd_b1",
+        "LOG_LOCAL3",
+        pid=pid,
+        console=console,
+        opened=lambda *args: opened.append(args),
         written=lambda *args: lines.append(args),
-    )  # fmt: skip
+    )
     for level in (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG):
         handler.handle(record("te\0xt", level))
     assert opened == [("imqbrokerd_b1", options, syslog.LOG_LOCAL3)]
@@ -227,9 +246,7 @@ def test_every_process_has_a_file_of_its_own(given: str, host: str, expected: st
     assert directory_of(config.__getitem__, Path("stores/b1"), "b1", host) == Path(expected)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("imq.log.timezone", "Mars/Olympus"), ("imq.log.syslog.output", "LOUD")]
-)
+@pytest.mark.parametrize(("name", "value"), [("imq.log.timezone", "Mars/Olympus"), ("imq.log.syslog.output", "LOUD")])
 def test_what_no_log_can_be_made_of_is_refused_before_the_start(name: str, value: str) -> None:
     check(Config.of({}).__getitem__)
     with pytest.raises(ConfigError, match=name):

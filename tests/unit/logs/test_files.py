@@ -38,9 +38,11 @@ def test_it_rolls_before_a_line_that_would_be_too_much(tmp_path: Path) -> None:
     for text in ("123456789", "abcdefghi", "X", "a line that is longer than the limit", "Y"):
         log.say(text)
     assert log.files() == {
-        "log.txt": ["Y"], "log_1.txt": ["a line that is longer than the limit"], "log_2.txt": ["X"],
+        "log.txt": ["Y"],
+        "log_1.txt": ["a line that is longer than the limit"],
+        "log_2.txt": ["X"],
         "log_3.txt": ["123456789", "abcdefghi"],
-    }  # fmt: skip
+    }
 
 
 def test_the_newest_nine_archives_are_kept(tmp_path: Path) -> None:

@@ -18,9 +18,11 @@ def test_a_row_is_a_line_with_its_date(tmp_path: Path) -> None:
     log.close()
     lines = (tmp_path / "messages.log").read_text().splitlines()
     assert json.loads(lines[0]) == {
-        "date": "2023-11-15T07:13:20.250+09:00", "event": "Produced", "ms": 1_700_000_000_250,
+        "date": "2023-11-15T07:13:20.250+09:00",
+        "event": "Produced",
+        "ms": 1_700_000_000_250,
         "content": {"text": 'a "b"\n', "7": None},
-    }  # fmt: skip
+    }
     files = sorted(path.name for path in tmp_path.iterdir())
     assert files[:2] == ["messages.log", "messages_1.log"]
     assert all(path.stat().st_size <= 4096 for path in tmp_path.iterdir())

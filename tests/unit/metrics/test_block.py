@@ -10,13 +10,23 @@ from raybroker.metrics.snapshot import Snapshot
 
 def snapshot(count: int, threads: int) -> Snapshot:
     own: dict[str, Any] = {
-        "connections": 4, "destinations": {"queue": 2, "topic": 1}, "packets_in_total": 3 * count,
-        "packets_out_total": 2 * count, "packet_in_bytes_total": 300 * count, "packet_out_bytes_total": 200 * count,
-        "process_threads": {"broker": threads}, "process_resident_bytes": {"host": 60, "broker": 40},
-        "memory_limit_bytes": 1000, "memory_used_bytes": {"host": 68, "broker": 70},
-    }  # fmt: skip
-    sums = {"messages_in_total": count, "messages_out_total": count // 2, "message_in_bytes_total": 10 * count,
-            "message_out_bytes_total": 5 * count}  # fmt: skip
+        "connections": 4,
+        "destinations": {"queue": 2, "topic": 1},
+        "packets_in_total": 3 * count,
+        "packets_out_total": 2 * count,
+        "packet_in_bytes_total": 300 * count,
+        "packet_out_bytes_total": 200 * count,
+        "process_threads": {"broker": threads},
+        "process_resident_bytes": {"host": 60, "broker": 40},
+        "memory_limit_bytes": 1000,
+        "memory_used_bytes": {"host": 68, "broker": 70},
+    }
+    sums = {
+        "messages_in_total": count,
+        "messages_out_total": count // 2,
+        "message_in_bytes_total": 10 * count,
+        "message_out_bytes_total": 5 * count,
+    }
     return Snapshot("c", "b1", own, {"queue": sums}, [])
 
 

@@ -8,9 +8,21 @@ from raybroker.metrics.catalogue import BROKERS, DESTINATIONS, METRICS, QUANTITI
 
 LABELS = {"cluster", "broker", "type", "destination"}
 EXTRA = {
-    "place", "state", "what", "unit", "version", "python", "ray", "hosting", "consumer_broker", "process", "member",
-    "level", "of", "quota",
-}  # fmt: skip
+    "place",
+    "state",
+    "what",
+    "unit",
+    "version",
+    "python",
+    "ray",
+    "hosting",
+    "consumer_broker",
+    "process",
+    "member",
+    "level",
+    "of",
+    "quota",
+}
 """Labels beside those of the tiers; each takes a bounded number of values."""
 
 

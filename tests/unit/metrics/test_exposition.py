@@ -43,13 +43,18 @@ def row_of(tier: str, *, typed: bool) -> st.SearchStrategy[dict[str, Any]]:
 
 DESTINATION = st.builds(
     lambda name, kind, row: {**row, "name": name, "type": kind},
-    TEXT, st.sampled_from(["queue", "topic"]), row_of("destination", typed=True),
-)  # fmt: skip
+    TEXT,
+    st.sampled_from(["queue", "topic"]),
+    row_of("destination", typed=True),
+)
 SNAPSHOTS = st.builds(
-    Snapshot, TEXT, TEXT, row_of("aggregate", typed=False),
+    Snapshot,
+    TEXT,
+    TEXT,
+    row_of("aggregate", typed=False),
     st.fixed_dictionaries({kind: row_of("aggregate", typed=True) for kind in ("queue", "topic")}),
     st.lists(DESTINATION, max_size=3, unique_by=lambda row: (row["name"], row["type"])),
-)  # fmt: skip
+)
 
 
 def expected(snapshot: Snapshot) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -136,8 +141,9 @@ def test_the_openmetrics_page_says_the_same(snapshot: Snapshot) -> None:
     families = list(openmetrics_families(page(snapshot, TIERS, "application/openmetrics-text").decode()))
     found = {
         (sample.name, tuple(sorted(sample.labels.items()))): float(sample.value)
-        for family in families for sample in family.samples
-    }  # fmt: skip
+        for family in families
+        for sample in family.samples
+    }
     assert found == expected(snapshot)
     for family in families:
         metric = METRICS.get(family.name) or METRICS[f"{family.name}_total"]
@@ -145,7 +151,8 @@ def test_the_openmetrics_page_says_the_same(snapshot: Snapshot) -> None:
 
 
 def test_no_counter_has_the_family_name_of_another_metric() -> None:
-    families = [metric.name.removesuffix("_total") if metric.kind == "counter" else metric.name
-                for metric in METRICS.values()]  # fmt: skip
+    families = [
+        metric.name.removesuffix("_total") if metric.kind == "counter" else metric.name for metric in METRICS.values()
+    ]
     assert len(set(families)) == len(families)
     assert all(metric.name.endswith("_total") for metric in METRICS.values() if metric.kind == "counter")

@@ -40,8 +40,10 @@ def balancer(*rows: str, **options: bool) -> ProducerBalancer:
 
 EIGHT = [
     Candidate("m", local=local, store=store, consumers=consumers)
-    for store in (True, False) for consumers in (1, 0) for local in (True, False)
-]  # fmt: skip
+    for store in (True, False)
+    for consumers in (1, 0)
+    for local in (True, False)
+]
 
 
 def test_persistent_messages_have_eight_levels_of_preference() -> None:  # W-114
@@ -70,8 +72,10 @@ def test_round_robin_gives_each_of_the_best_its_turn() -> None:  # W-111
 def test_positions_are_independent() -> None:  # W-111
     one, other = balancer("b1", "b2", affinity=False), balancer("b1", "b2", affinity=False)
     assert [one.choose(persistent=True), one.choose(persistent=True), other.choose(persistent=True)] == [
-        "b1", "b2", "b1"
-    ]  # fmt: skip
+        "b1",
+        "b2",
+        "b1",
+    ]
 
 
 def test_producers_with_one_chooser_share_its_position() -> None:  # W-111
@@ -119,8 +123,11 @@ def test_a_consumer_is_placed_by_level_and_then_by_turn() -> None:  # W-113
 
 @given(
     st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 2)), min_size=1, max_size=6),
-    st.booleans(), st.booleans(), st.integers(1, 40), st.integers(0, 99),
-)  # fmt: skip
+    st.booleans(),
+    st.booleans(),
+    st.integers(1, 40),
+    st.integers(0, 99),
+)
 def test_round_robin_is_fair_among_the_best_and_takes_no_other(
     rows: list[tuple[bool, bool, int]], persistent: bool, affinity: bool, sends: int, start: int
 ) -> None:

@@ -74,19 +74,27 @@ def samples(draw: st.DrawFn, most: int = 12) -> Sample:
     }
     columns_given = draw(st.booleans()) or any(expires) or any(deliver_at) or len(set(priorities)) > 1
     data = encode_block(
-        bodies, kinds=one if uniform else kinds, headers=headers, priority=priorities[0],
+        bodies,
+        kinds=one if uniform else kinds,
+        headers=headers,
+        priority=priorities[0],
         priorities=bytes(priorities) if columns_given else None,
         expires=array("Q", expires) if columns_given else None,
         deliver_at=array("Q", deliver_at) if columns_given else None,
         **head,  # type: ignore[arg-type]
-    )  # fmt: skip
+    )
     rows = [
         Row(
-            first + i, kinds[i], headers[i] if headers is not None else b"", bodies[i], priorities[i], expires[i],
+            first + i,
+            kinds[i],
+            headers[i] if headers is not None else b"",
+            bodies[i],
+            priorities[i],
+            expires[i],
             deliver_at[i],
         )
         for i in range(count)
-    ]  # fmt: skip
+    ]
     return Sample(data, rows, head, uniform, with_headers)
 
 
@@ -107,9 +115,14 @@ def rows_of(block: Block) -> list[Row]:
         assert kinds is None or kinds[index] == kind
         assert block.lengths[index] == block.body(index).nbytes
         row = Row(
-            block.seq_of(index), kind, b"" if header is None else bytes(header), bytes(block.body(index)),
-            block.priority_of(index), block.expires_of(index), block.deliver_at_of(index),
-        )  # fmt: skip
+            block.seq_of(index),
+            kind,
+            b"" if header is None else bytes(header),
+            bytes(block.body(index)),
+            block.priority_of(index),
+            block.expires_of(index),
+            block.deliver_at_of(index),
+        )
         assert row.priority == (block.priority if priorities is None else priorities[index])
         assert row.expires == (0 if expires is None else expires[index])
         assert row.deliver_at == (0 if deliver_at is None else deliver_at[index])
@@ -146,9 +159,16 @@ def test_what_was_encoded_comes_back(sample: Sample) -> None:
 def test_columns_that_say_what_holds_anyway_take_no_room() -> None:
     plain = encode_block([b"a", b"b"], producer=1, first_seq=1, timestamp_ms=0, persistent=True, kinds=0, priority=7)
     same = encode_block(
-        [b"a", b"b"], producer=1, first_seq=1, timestamp_ms=0, persistent=True, kinds=0,
-        priorities=b"\7\7", expires=array("Q", (0, 0)), deliver_at=array("Q", (0, 0)),
-    )  # fmt: skip
+        [b"a", b"b"],
+        producer=1,
+        first_seq=1,
+        timestamp_ms=0,
+        persistent=True,
+        kinds=0,
+        priorities=b"\7\7",
+        expires=array("Q", (0, 0)),
+        deliver_at=array("Q", (0, 0)),
+    )
     assert same == plain
 
 
@@ -156,8 +176,18 @@ def test_columns_that_say_what_holds_anyway_take_no_room() -> None:
 
 
 @given(picked())
-@example((Sample(encode_block([b""] * 3, producer=1, first_seq=U64 - 3, timestamp_ms=0, persistent=True, kinds=0),
-                 [Row(U64 - 3 + i, 0, b"", b"") for i in range(3)], {}, True, False), 0b101))  # fmt: skip
+@example(
+    (
+        Sample(
+            encode_block([b""] * 3, producer=1, first_seq=U64 - 3, timestamp_ms=0, persistent=True, kinds=0),
+            [Row(U64 - 3 + i, 0, b"", b"") for i in range(3)],
+            {},
+            True,
+            False,
+        ),
+        0b101,
+    )
+)
 def test_a_pick_is_the_block_of_those_messages(case: tuple[Sample, int]) -> None:
     sample, mask = case
     block = opened(Block(sample.data).pick(mask))
@@ -196,10 +226,15 @@ def test_a_pick_of_messages_side_by_side_is_a_part_without_a_copy_of_the_bodies(
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 63, 64, 65, 1000, BLOCK_MESSAGES_MAX])
 def test_a_pick_of_every_third_message_of_a_large_block(count: int) -> None:
     data = encode_block(
-        [b"%d" % i for i in range(count)], producer=1, first_seq=5, timestamp_ms=0, persistent=True,
-        kinds=bytes(i % 7 for i in range(count)), headers=[b"h%d" % i for i in range(count)],
+        [b"%d" % i for i in range(count)],
+        producer=1,
+        first_seq=5,
+        timestamp_ms=0,
+        persistent=True,
+        kinds=bytes(i % 7 for i in range(count)),
+        headers=[b"h%d" % i for i in range(count)],
         expires=array("Q", range(count)),
-    )  # fmt: skip
+    )
     mask = sum(1 << i for i in range(0, count, 3))
     found = rows_of(opened(Block(data).pick(mask)))
     assert found == [Row(5 + i, i % 7, b"h%d" % i, b"%d" % i, 4, i, 0) for i in range(0, count, 3)]
@@ -210,10 +245,12 @@ def test_a_pick_of_every_third_message_of_a_large_block(count: int) -> None:
 overrides = st.fixed_dictionaries(
     {"now_ms": st.integers(0, 1 << 62)},
     optional={
-        "priority": st.none() | st.integers(0, 9), "persistent": st.none() | st.booleans(),
-        "ttl_ms": st.none() | st.integers(0, 1 << 62), "delay_ms": st.none() | st.integers(0, 1 << 62),
+        "priority": st.none() | st.integers(0, 9),
+        "persistent": st.none() | st.booleans(),
+        "ttl_ms": st.none() | st.integers(0, 1 << 62),
+        "delay_ms": st.none() | st.integers(0, 1 << 62),
     },
-)  # fmt: skip
+)
 
 
 @given(picked(), overrides)
@@ -319,9 +356,17 @@ def test_random_bytes_are_refused_or_every_accessor_still_answers(data: bytes) -
 
 
 def forged(
-    *, version: int = 2, flags: int = 0, kind: int = 0, count: int = 1, headers_bytes: int = 0, bodies_bytes: int = 1,
-    rest: bytes = b"\1\0\0\0x", priority: int = 4, first_seq: int = 1,
-) -> bytes:  # fmt: skip
+    *,
+    version: int = 2,
+    flags: int = 0,
+    kind: int = 0,
+    count: int = 1,
+    headers_bytes: int = 0,
+    bodies_bytes: int = 1,
+    rest: bytes = b"\1\0\0\0x",
+    priority: int = 4,
+    first_seq: int = 1,
+) -> bytes:
     """A block with a head of our choice; without arguments it is a right one."""
     return (
         struct.pack("<BBBBIQQQII", version, flags, kind, priority, count, 7, first_seq, 0, headers_bytes, bodies_bytes)
@@ -377,9 +422,14 @@ def test_a_malformed_block_is_refused_with_its_reason(data: bytes, why: str) -> 
 
 def test_a_block_holds_1024_messages_of_no_bytes() -> None:
     data = encode_block(
-        [b""] * BLOCK_MESSAGES_MAX, producer=1, first_seq=1, timestamp_ms=0, persistent=False, kinds=1,
+        [b""] * BLOCK_MESSAGES_MAX,
+        producer=1,
+        first_seq=1,
+        timestamp_ms=0,
+        persistent=False,
+        kinds=1,
         headers=[b""] * BLOCK_MESSAGES_MAX,
-    )  # fmt: skip
+    )
     block = Block(data)
     block.check()
     assert block.count == BLOCK_MESSAGES_MAX

@@ -29,47 +29,81 @@ def words(steps: tuple[Step, ...]) -> list[str]:
 
 def test_quotas_templates_and_policies_come_before_what_needs_them_and_go_after_it() -> None:
     full = made(
-        properties={"imq.log.level": "WARNING"}, quotas={"q": {"MessagesMaximum": 5}}, templates={"t": {"quota": "q"}},
-        policies={"p": {"pattern": ">", "attributes": {"useDMQ": True}}}, topics={"b": {}},
-        queues={"a": {"template": "t", "quota": "q"}}, subscriptions=[
-            {"name": "s", "topic": "b"}, {"name": "s", "topic": "auto", "client_id": "me"},
+        properties={"imq.log.level": "WARNING"},
+        quotas={"q": {"MessagesMaximum": 5}},
+        templates={"t": {"quota": "q"}},
+        policies={"p": {"pattern": ">", "attributes": {"useDMQ": True}}},
+        topics={"b": {}},
+        queues={"a": {"template": "t", "quota": "q"}},
+        subscriptions=[
+            {"name": "s", "topic": "b"},
+            {"name": "s", "topic": "auto", "client_id": "me"},
         ],
         agents={"f": {"queue": "a", "to": "c/a"}},
-    )  # fmt: skip
+    )
     up, down = plan(Definitions(), full, PLACE), plan(full, Definitions(), PLACE, prune=True)
     assert words(up.steps) == [
-        "create quota q", "create template t", "create policy p", "create queue a", "create topic b",
-        "create subscription s", "create subscription s of client me", "create agent f", "update properties broker",
-    ]  # fmt: skip
+        "create quota q",
+        "create template t",
+        "create policy p",
+        "create queue a",
+        "create topic b",
+        "create subscription s",
+        "create subscription s of client me",
+        "create agent f",
+        "update properties broker",
+    ]
     assert words(down.steps) == [
-        "update properties broker", "destroy agent f", "destroy subscription s of client me", "destroy queue a",
-        "destroy topic b", "destroy policy p", "destroy template t", "destroy quota q",
-    ]  # fmt: skip
+        "update properties broker",
+        "destroy agent f",
+        "destroy subscription s of client me",
+        "destroy queue a",
+        "destroy topic b",
+        "destroy policy p",
+        "destroy template t",
+        "destroy quota q",
+    ]
     assert (up.after, down.after) == (full, Definitions())
     left = plan(full, Definitions(), PLACE)
     assert (left.steps, left.after) == ((), full)
     assert left.left == (
-        "properties broker", "quota q", "template t", "policy p", "queue a", "topic b", "subscription s",
-        "subscription s of client me", "agent f",
-    )  # fmt: skip
+        "properties broker",
+        "quota q",
+        "template t",
+        "policy p",
+        "queue a",
+        "topic b",
+        "subscription s",
+        "subscription s of client me",
+        "agent f",
+    )
 
 
 def test_a_step_is_a_verb_with_its_arguments_and_shows_old_and_new() -> None:
     now, wanted = made(queues={"a": {"maxNumMsgs": 5, "useDMQ": False}}), made(queues={"a": {"maxNumMsgs": 7}})
     (step,) = plan(now, wanted, PLACE).steps
     assert step == Step(
-        "update", "queue", "a", {"maxNumMsgs": (5, 7), "useDMQ": (False, True)}, "update_destination",
+        "update",
+        "queue",
+        "a",
+        {"maxNumMsgs": (5, 7), "useDMQ": (False, True)},
+        "update_destination",
         {"type": "queue", "name": "a", "changes": {"maxNumMsgs": 7, "useDMQ": True}},
-    )  # fmt: skip
+    )
 
 
 def test_destinations_that_follow_a_template_are_brought_back_when_they_are_wanted_otherwise() -> None:
-    now = made(templates={"t": {"maxNumMsgs": 5}}, queues={
-        name: {"maxNumMsgs": 5, "template": "t"} for name in ("follows", "stays", "else")
-    })  # fmt: skip
-    wanted = made(templates={"t": {"maxNumMsgs": 9}}, queues={
-        "follows": {"maxNumMsgs": 9, "template": "t"}, "stays": {"maxNumMsgs": 5, "template": "t"},
-    })  # fmt: skip
+    now = made(
+        templates={"t": {"maxNumMsgs": 5}},
+        queues={name: {"maxNumMsgs": 5, "template": "t"} for name in ("follows", "stays", "else")},
+    )
+    wanted = made(
+        templates={"t": {"maxNumMsgs": 9}},
+        queues={
+            "follows": {"maxNumMsgs": 9, "template": "t"},
+            "stays": {"maxNumMsgs": 5, "template": "t"},
+        },
+    )
     found = plan(now, wanted, PLACE)
     assert words(found.steps) == ["update template t", "update queue stays"]
     assert found.after.queues["else"]["maxNumMsgs"] == 9
@@ -77,9 +111,7 @@ def test_destinations_that_follow_a_template_are_brought_back_when_they_are_want
 
 
 def test_a_new_destination_says_itself_what_its_template_says_otherwise() -> None:
-    wanted = made(
-        templates={"t": {"maxNumMsgs": 5, "expirationPolicy": "Discard"}}, queues={"a": {"template": "t"}}
-    )
+    wanted = made(templates={"t": {"maxNumMsgs": 5, "expirationPolicy": "Discard"}}, queues={"a": {"template": "t"}})
     _, create, update = plan(Definitions(), wanted, PLACE).steps
     assert create.args["attributes"] == {"template": "t", "maxNumMsgs": -1, "expirationPolicy": "Default"}
     assert update.args["changes"] == {"expirationPolicy": "Default"}
@@ -90,26 +122,43 @@ def test_a_quota_is_raised_before_and_lowered_after_its_destinations() -> None:
     wanted = made(quotas={"q": {"MessagesMaximum": 9, "BytesMaximum": 5}}, queues={"a": {"maxNumMsgs": 2}})
     steps = plan(now, wanted, PLACE).steps
     assert [(step.name, dict(step.changes)) for step in steps] == [
-        ("q", {"MessagesMaximum": (5, 9)}), ("a", {"maxNumMsgs": (1, 2)}), ("q", {"BytesMaximum": (9, 5)}),
-    ]  # fmt: skip
+        ("q", {"MessagesMaximum": (5, 9)}),
+        ("a", {"maxNumMsgs": (1, 2)}),
+        ("q", {"BytesMaximum": (9, 5)}),
+    ]
 
 
 def test_what_cannot_be_done_says_why_and_does_not_hold_up_the_rest() -> None:
-    now = made(queues={"a": {"destinationKeys": "x"}}, quotas={"q": {"Shared": False}}, topics={"t": {}},
-               subscriptions=[{"name": "s", "topic": "t", "selector": "x"}])  # fmt: skip
-    wanted = made(queues={"a": {}, "b": {"template": "t"}, "auto": {}}, quotas={"q": {}}, topics={"t": {}},
-                  subscriptions=[{"name": "s", "topic": "t"}], agents={"f": {"queue": "a", "to": "c/a"}})  # fmt: skip
+    now = made(
+        queues={"a": {"destinationKeys": "x"}},
+        quotas={"q": {"Shared": False}},
+        topics={"t": {}},
+        subscriptions=[{"name": "s", "topic": "t", "selector": "x"}],
+    )
+    wanted = made(
+        queues={"a": {}, "b": {"template": "t"}, "auto": {}},
+        quotas={"q": {}},
+        topics={"t": {}},
+        subscriptions=[{"name": "s", "topic": "t"}],
+        agents={"f": {"queue": "a", "to": "c/a"}},
+    )
     found = plan(now, wanted, Place(DEFAULTS, {"b1": CONFIGURED}, {("queue", "auto")}, agents=False))
     assert {step.name: step.blocked.partition(":")[0] for step in found.steps} == {
-        "q": "Shared is fixed when a quota is created", "a": "fixed when a destination is created",
+        "q": "Shared is fixed when a quota is created",
+        "a": "fixed when a destination is created",
         "b": "there is no template 't', here or among these definitions",
-        "auto": "it was created automatically and is in use", "s": NO_PRUNE,
+        "auto": "it was created automatically and is in use",
+        "s": NO_PRUNE,
         "f": "agents are of clusters, and this broker is alone",
-    }  # fmt: skip
+    }
     assert all(not step.verb for step in found.steps)
     assert found.after == now
-    pruned = plan(made(subscriptions=[{"name": "s", "topic": "t", "selector": "x"}]),
-                  made(subscriptions=[{"name": "s", "topic": "t"}]), PLACE, prune=True)  # fmt: skip
+    pruned = plan(
+        made(subscriptions=[{"name": "s", "topic": "t", "selector": "x"}]),
+        made(subscriptions=[{"name": "s", "topic": "t"}]),
+        PLACE,
+        prune=True,
+    )
     assert words(pruned.steps) == ["destroy subscription s", "create subscription s"]
 
 
@@ -140,6 +189,7 @@ def test_a_property_with_the_value_of_the_configuration_is_no_change() -> None:
 
 # ---- any definitions
 
+
 def of_users(**users: dict[str, Any]) -> Definitions:
     return made(users={name: {"verifier": SCRAM, **fields} for name, fields in users.items()})
 
@@ -150,9 +200,12 @@ def test_what_one_broker_has_alone_is_changed_there_and_what_all_have_everywhere
     found = plan(now, wanted, TWO)
     assert [(step.name, dict(step.changes), dict(step.args)) for step in found.steps] == [
         ("broker", {"imq.log.level": ("ERROR", "WARNING")}, {"properties": {"imq.log.level": "WARNING"}}),
-        ("b1", {"imq.message.expiration.interval": (60, 7)},
-         {"properties": {"imq.message.expiration.interval": 7}, "broker": "b1"}),
-    ]  # fmt: skip
+        (
+            "b1",
+            {"imq.message.expiration.interval": (60, 7)},
+            {"properties": {"imq.message.expiration.interval": 7}, "broker": "b1"},
+        ),
+    ]
     assert (found.left, found.same) == (("properties b2",), 0)
     pruned = plan(now, wanted, TWO, prune=True)
     assert pruned.after.brokers == {"b1": {"imq.message.expiration.interval": 7}}
@@ -249,8 +302,12 @@ def definitions(draw: Any) -> Definitions:
 
     quotas = table(st.fixed_dictionaries({}, optional={"MessagesMaximum": st.integers(-1, 5)}))
     named = st.sampled_from(["", *quotas])
-    attributes = {"maxNumMsgs": st.integers(-1, 3), "quota": named, "useDMQ": st.booleans(),
-                  "expirationPolicy": st.sampled_from(["Default", "Discard"])}  # fmt: skip
+    attributes = {
+        "maxNumMsgs": st.integers(-1, 3),
+        "quota": named,
+        "useDMQ": st.booleans(),
+        "expirationPolicy": st.sampled_from(["Default", "Discard"]),
+    }
     templates = table(st.fixed_dictionaries({}, optional=attributes))
     template = {"template": st.sampled_from([*templates])} if templates else {}
     queues = table(st.fixed_dictionaries({}, optional={**attributes, **template}))
@@ -260,33 +317,55 @@ def definitions(draw: Any) -> Definitions:
             queues[name]["errorDestination"] = draw(st.sampled_from(order[place + 1 :]))
     if draw(st.booleans()):
         queues["mq.sys.dmq"] = {"maxNumMsgs": draw(st.integers(1, 3))}
-    policies = table(st.fixed_dictionaries(
-        {"pattern": st.sampled_from([">", "a.*"]), "attributes": st.fixed_dictionaries(
-            {"useDMQ": st.booleans()}, optional={"maxNumMsgs": st.integers(-1, 3)})},
-        optional={"priority": st.integers(0, 2), "operator": st.booleans()},
-    ))  # fmt: skip
+    policies = table(
+        st.fixed_dictionaries(
+            {
+                "pattern": st.sampled_from([">", "a.*"]),
+                "attributes": st.fixed_dictionaries(
+                    {"useDMQ": st.booleans()}, optional={"maxNumMsgs": st.integers(-1, 3)}
+                ),
+            },
+            optional={"priority": st.integers(0, 2), "operator": st.booleans()},
+        )
+    )
     topics = table(st.fixed_dictionaries({}, optional={**attributes, **template}))
-    subscriptions = draw(st.dictionaries(
-        st.tuples(st.sampled_from(["", "me"]), st.sampled_from(NAMES)), st.sampled_from(["auto", *topics]), max_size=3
-    ))  # fmt: skip
+    subscriptions = draw(
+        st.dictionaries(
+            st.tuples(st.sampled_from(["", "me"]), st.sampled_from(NAMES)),
+            st.sampled_from(["auto", *topics]),
+            max_size=3,
+        )
+    )
     levels = st.fixed_dictionaries({}, optional={"imq.log.level": st.sampled_from(["ERROR", "WARNING"])})
     properties, brokers = shared_properties({"b1": draw(levels), "b2": draw(levels)})
     pauses = [
-        {"type": type_, "name": name, "which": which} for type_, table_ in (("queue", queues), ("topic", topics))
-        for name in table_ if name != "mq.sys.dmq"
+        {"type": type_, "name": name, "which": which}
+        for type_, table_ in (("queue", queues), ("topic", topics))
+        for name in table_
+        if name != "mq.sys.dmq"
         for which in draw(st.sets(st.sampled_from(["producers", "consumers"])))
-    ]  # fmt: skip
+    ]
     users = {
-        name: {"verifier": verifier, "group": {"a": "admin", "b": "user", "c": "anonymous"}[name],
-               "active": draw(st.booleans())}
+        name: {
+            "verifier": verifier,
+            "group": {"a": "admin", "b": "user", "c": "anonymous"}[name],
+            "active": draw(st.booleans()),
+        }
         for name, verifier in table(st.sampled_from([SCRAM, OTHER])).items()
-    }  # fmt: skip
+    }
     return made(
-        properties=properties, brokers=brokers, pauses=pauses, users=users,
-        quotas=quotas, templates=templates, queues=queues, policies=policies, topics=topics,
+        properties=properties,
+        brokers=brokers,
+        pauses=pauses,
+        users=users,
+        quotas=quotas,
+        templates=templates,
+        queues=queues,
+        policies=policies,
+        topics=topics,
         subscriptions=[{"client_id": one, "name": name, "topic": on} for (one, name), on in subscriptions.items()],
         agents=table(st.fixed_dictionaries({"queue": st.sampled_from(NAMES), "to": st.just("c/x")})),
-    )  # fmt: skip
+    )
 
 
 def leads_back(queues: dict[str, Any]) -> bool:
@@ -309,8 +388,19 @@ def test_steps_lead_from_any_definitions_to_any_others(now: Definitions, wanted:
     before = now.copy()
     found = plan(now, wanted, TWO, prune=True)
     blocked = {step.name for step in found.steps if step.blocked}
-    for section in ("properties", "quotas", "templates", "policies", "topics", "queues", "subscriptions", "agents",
-                    "brokers", "pauses", "users"):  # fmt: skip
+    for section in (
+        "properties",
+        "quotas",
+        "templates",
+        "policies",
+        "topics",
+        "queues",
+        "subscriptions",
+        "agents",
+        "brokers",
+        "pauses",
+        "users",
+    ):
         have, want = getattr(found.after, section), getattr(wanted, section)
         if section in ("queues", "topics"):
             have, want = ({k: v for k, v in one.items() if k not in blocked} for one in (have, want))

@@ -19,14 +19,18 @@ def read(**sections: Any) -> Definitions:
 
 def test_what_is_the_default_is_not_kept_and_texts_become_values() -> None:
     found = read(
-        queues={"orders": {"maxNumMsgs": "5", "useDMQ": True},
-                "mq.sys.dmq": {"maxNumMsgs": 1000, "maxBytesPerMsg": "1k"}},
-        topics={"prices": {}}, quotas={"q": {"MessagesMaximum": "LMAX", "Policy": "preemptive"}},
-        templates={"t": {"maxNumMsgs": -1, "maxBytesPerMsg": "2k"}}, properties={"imq.log.level": "warning"},
+        queues={
+            "orders": {"maxNumMsgs": "5", "useDMQ": True},
+            "mq.sys.dmq": {"maxNumMsgs": 1000, "maxBytesPerMsg": "1k"},
+        },
+        topics={"prices": {}},
+        quotas={"q": {"MessagesMaximum": "LMAX", "Policy": "preemptive"}},
+        templates={"t": {"maxNumMsgs": -1, "maxBytesPerMsg": "2k"}},
+        properties={"imq.log.level": "warning"},
         policies={"p": {"pattern": ">", "attributes": {"maxNumMsgs": "-1"}}},
         agents={"a": {"queue": "orders", "to": "other/orders", "windowSize": 10, "retryDelayBase": "5"}},
         subscriptions=[{"name": "audit", "topic": "prices", "shared": False}],
-    )  # fmt: skip
+    )
     assert found.queues == {"orders": {"maxNumMsgs": 5}, "mq.sys.dmq": {"maxBytesPerMsg": 1024}}
     assert (found.topics, found.quotas) == ({"prices": {}}, {"q": {"Policy": "Preemptive"}})
     assert (found.templates, found.properties) == ({"t": {"maxBytesPerMsg": 2048}}, {"imq.log.level": "WARNING"})
@@ -77,8 +81,10 @@ SCRAM = "SCRAM-SHA-256$600000:c2FsdA==$a2V5:a2V5"
         ({**HEAD, "templates": {"t": {"template": "u"}}}, "templates, t: a template has no template"),
         ({**HEAD, "quotas": {"q": {"Messages": 1}}}, "quotas, q: 'Messages' is not an attribute of quotas"),
         ({**HEAD, "policies": {"p": {"pattern": "a*", "attributes": {"useDMQ": True}}}}, "policies, p: policy 'p'"),
-        ({**HEAD, "policies": {f"p{n}": {"pattern": ">", "attributes": {"useDMQ": True}} for n in range(201)}},
-         "there are 201 policies; there can be 200"),
+        (
+            {**HEAD, "policies": {f"p{n}": {"pattern": ">", "attributes": {"useDMQ": True}} for n in range(201)}},
+            "there are 201 policies; there can be 200",
+        ),
         ({**HEAD, "properties": {"imq.brokerid": "x"}}, "properties, imq.brokerid: .*imq.brokerid"),
         ({**HEAD, "properties": {"imq.service.activelist": "jms"}}, "is read when a broker starts"),
         ({**HEAD, "agents": {"a": {"queue": "q"}}}, "agents, a: a forwarding agent needs to"),
@@ -110,8 +116,7 @@ SCRAM = "SCRAM-SHA-256$600000:c2FsdA==$a2V5:a2V5"
         ({**HEAD, "subscriptions": [{"name": "a", "topic": "t"}, {"name": "a", "topic": "u"}]}, "it is there twice"),
         ({**HEAD, "queues": {f"q{n}": {} for n in range(ENTRIES_MAX + 1)}}, f"at most {ENTRIES_MAX} are read"),
     ],
-
-)  # fmt: skip
+)
 def test_what_is_wrong_is_named(given: Any, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         definitions_of(given, DEFAULTS)
@@ -138,10 +143,12 @@ def test_a_password_is_refused_and_not_shown() -> None:
 def test_users_pauses_and_what_one_broker_has_come_back() -> None:
     argon = "$argon2id$v=19$m=65536,t=3,p=4$c2FsdA$aGFzaA"
     given = {
-        "raybroker": {"definitions": 1, "missing": ["b3"]}, "brokers": {"b1": {"imq.log.level": "ERROR"}},
-        "queues": {"a": {}}, "pauses": [PAUSED],
+        "raybroker": {"definitions": 1, "missing": ["b3"]},
+        "brokers": {"b1": {"imq.log.level": "ERROR"}},
+        "queues": {"a": {}},
+        "pauses": [PAUSED],
         "users": {"ann": {"verifier": SCRAM, "group": "admin", "active": False}, "bob": {"verifier": argon}},
-    }  # fmt: skip
+    }
     found = definitions_of(given, DEFAULTS)
     assert found.plain() == given
     assert found.users["bob"] == {"verifier": argon, "group": "user", "active": True}
@@ -150,8 +157,9 @@ def test_users_pauses_and_what_one_broker_has_come_back() -> None:
 
 def test_what_all_brokers_have_is_told_from_what_one_has() -> None:
     assert shared_properties({"b1": {"x": 1, "y": 2}, "b2": {"x": 1, "y": 3}, "b3": {"x": 1}}) == (
-        {"x": 1}, {"b1": {"y": 2}, "b2": {"y": 3}},
-    )  # fmt: skip
+        {"x": 1},
+        {"b1": {"y": 2}, "b2": {"y": 3}},
+    )
     assert shared_properties({"b1": {"x": 1}, "b2": {}}) == ({}, {"b1": {"x": 1}})
     assert shared_properties({}) == ({}, {})
 

@@ -30,9 +30,7 @@ def test_every_error_survives_pickling(kind: type[BrokerError]) -> None:
 
 
 def test_the_table_holds_every_error_of_the_module_under_its_own_code() -> None:
-    in_module = {
-        thing for thing in vars(errors).values() if isinstance(thing, type) and issubclass(thing, BrokerError)
-    }
+    in_module = {thing for thing in vars(errors).values() if isinstance(thing, type) and issubclass(thing, BrokerError)}
     assert set(BY_CODE.values()) == in_module
     assert {kind.code for kind in in_module} == set(BY_CODE)
     assert len(BY_CODE) == len(in_module)

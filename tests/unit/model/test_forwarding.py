@@ -30,20 +30,32 @@ def test_text_of_the_command_line_is_understood() -> None:
 @pytest.mark.parametrize(
     ("attributes", "said"),
     [
-        ({"windowsize": 3}, "windowSize"), ({"windowSize": 0}, "1 to 1000"), ({"windowSize": True}, "1 to 1000"),
-        ({"windowSize": "many"}, "windowSize"), ({"qos": "Twice"}, "Exactly-once"), ({"to": "in"}, "cluster/queue"),
-        ({"to": "/in"}, "cluster/queue"), ({"to": "far/"}, "cluster/queue"), ({"to": "f ar/in"}, "cluster name"),
-        ({"to": ""}, "needs to"), ({"queue": ""}, "needs queue"), ({"queue": "a b"}, "queue"),
-        ({"errorPolicy": "Redirect"}, "errorDestination"), ({"errorDestination": "out"}, "another one"),
-        ({"retryDelayMultiplier": 0.5}, "1 to 100"), ({"retryDelayMultiplier": "x"}, "number"),
-        ({"queue": "mq.temp.q.b1.x"}, "temporary"), ({"timeToLive": -2}, "timeToLive"),
-        ({"acknowledgeInterval": -2}, "acknowledgeInterval"), ({"acknowledgeInterval": 1 << 31}, "acknowledgeInterval"),
+        ({"windowsize": 3}, "windowSize"),
+        ({"windowSize": 0}, "1 to 1000"),
+        ({"windowSize": True}, "1 to 1000"),
+        ({"windowSize": "many"}, "windowSize"),
+        ({"qos": "Twice"}, "Exactly-once"),
+        ({"to": "in"}, "cluster/queue"),
+        ({"to": "/in"}, "cluster/queue"),
+        ({"to": "far/"}, "cluster/queue"),
+        ({"to": "f ar/in"}, "cluster name"),
+        ({"to": ""}, "needs to"),
+        ({"queue": ""}, "needs queue"),
+        ({"queue": "a b"}, "queue"),
+        ({"errorPolicy": "Redirect"}, "errorDestination"),
+        ({"errorDestination": "out"}, "another one"),
+        ({"retryDelayMultiplier": 0.5}, "1 to 100"),
+        ({"retryDelayMultiplier": "x"}, "number"),
+        ({"queue": "mq.temp.q.b1.x"}, "temporary"),
+        ({"timeToLive": -2}, "timeToLive"),
+        ({"acknowledgeInterval": -2}, "acknowledgeInterval"),
+        ({"acknowledgeInterval": 1 << 31}, "acknowledgeInterval"),
         ({"conversationIdleTimeMaximum": -1}, "conversationIdleTimeMaximum = -1; it is a whole number from 0"),
         ({"conversationIdleTimeMaximum": "soon"}, "conversationIdleTimeMaximum"),
         ({"compressionThreshold": -1}, "compressionThreshold = -1; it is a whole number from 0"),
         ({"compressionThreshold": "1k"}, "compressionThreshold"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_named(attributes: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         forwarding({**PLACES, **attributes})

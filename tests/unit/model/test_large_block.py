@@ -43,9 +43,15 @@ DATA = bytes(range(256)) * 2048 + b"end"
 
 def front(data: bytes = DATA, count: int = 1) -> bytes:
     return encode_block(
-        [data] * count, producer=7, first_seq=5, timestamp_ms=9, persistent=True, kinds=0, headers=[b"h"] * count,
+        [data] * count,
+        producer=7,
+        first_seq=5,
+        timestamp_ms=9,
+        persistent=True,
+        kinds=0,
+        headers=[b"h"] * count,
         front=True,
-    )  # fmt: skip
+    )
 
 
 def test_headers_and_sizes_are_known_without_the_body() -> None:
@@ -59,9 +65,7 @@ def test_headers_and_sizes_are_known_without_the_body() -> None:
 
 
 def test_what_needs_all_of_it_reads_all_of_it() -> None:
-    whole = encode_block(
-        [DATA], producer=7, first_seq=5, timestamp_ms=9, persistent=True, kinds=0, headers=[b"h"]
-    )  # fmt: skip
+    whole = encode_block([DATA], producer=7, first_seq=5, timestamp_ms=9, persistent=True, kinds=0, headers=[b"h"])
     block = LargeBlock(front(), Body(DATA))
     assert bytes(block.view) == whole == b"".join(block.pick(1)) == b"".join(block.part(0, 1))
     assert bytes(block.body(0)) == DATA

@@ -60,9 +60,14 @@ def test_a_bad_destination_name_is_refused_with_its_rule(name: str, rule: str) -
 
 @pytest.mark.parametrize(
     ("pattern", "why"),
-    [("mq.metrics.*", "subscribe to each by its name"), ("mq.metrics.destination.queue.>", "have no patterns"),
-     ("mq.**", "have no patterns"), ("mq.temp.t.b1.*", "have no patterns"), ("small.>", "leave the dot out")],
-)  # fmt: skip
+    [
+        ("mq.metrics.*", "subscribe to each by its name"),
+        ("mq.metrics.destination.queue.>", "have no patterns"),
+        ("mq.**", "have no patterns"),
+        ("mq.temp.t.b1.*", "have no patterns"),
+        ("small.>", "leave the dot out"),
+    ],
+)
 def test_a_pattern_that_matches_nothing_ever_is_refused(pattern: str, why: str) -> None:
     with pytest.raises(InvalidDestinationError, match=why):
         check_topic_pattern(pattern)

@@ -10,8 +10,11 @@ from raybroker.model.packages import EXTRAS, SERVER, how_to_install
 from tests.tidy.source import ROOT
 
 CALLED = {
-    "argon2": "argon2-cffi", "jwt": "pyjwt", "hdrh": "hdrhistogram", "prometheus_client": "prometheus-client",
-}  # fmt: skip
+    "argon2": "argon2-cffi",
+    "jwt": "pyjwt",
+    "hdrh": "hdrhistogram",
+    "prometheus_client": "prometheus-client",
+}
 """Name that is imported → name that is installed, where they differ."""
 
 

@@ -17,11 +17,25 @@ from raybroker.model.wildcard import common_name, matches
 DEFAULTS = destination_attributes({}).as_dict("queue")
 
 
-def policy(name: str = "p", pattern: str = ">", *, operator: bool = False, priority: int = 0, apply_to: str = "all",
-           **attributes: Any) -> Policy:  # fmt: skip
-    return policy_of(name, {
-        "pattern": pattern, "operator": operator, "priority": priority, "applyTo": apply_to, "attributes": attributes,
-    })  # fmt: skip
+def policy(
+    name: str = "p",
+    pattern: str = ">",
+    *,
+    operator: bool = False,
+    priority: int = 0,
+    apply_to: str = "all",
+    **attributes: Any,
+) -> Policy:
+    return policy_of(
+        name,
+        {
+            "pattern": pattern,
+            "operator": operator,
+            "priority": priority,
+            "applyTo": apply_to,
+            "attributes": attributes,
+        },
+    )
 
 
 def held(own: dict[str, Any], user: Policy | None = None, operator: Policy | None = None) -> dict[str, Effective]:
@@ -43,22 +57,42 @@ def held(own: dict[str, Any], user: Policy | None = None, operator: Policy | Non
         ({}, {}, {"maxNumProducers": 200}, {}),
         ({}, {"consumerFlowLimit": 0}, {"consumerFlowLimit": 9}, {"consumerFlowLimit": (9, "operator policy o")}),
         ({"useDMQ": False}, {}, {"useDMQ": True}, {"useDMQ": (True, "operator policy o")}),
-        ({"limitBehavior": "FLOW_CONTROL"}, {}, {"limitBehavior": "REMOVE_OLDEST"},
-         {"limitBehavior": ("REMOVE_OLDEST", "operator policy o")}),
-        ({"messagesHigh": 9, "messagesLow": 2}, {"maxNumMsgs": 5}, {},
-         {"maxNumMsgs": (5, "policy p"), "messagesHigh": (5, "policy p"), "messagesLow": (2, "destination")}),
-        ({"messagesHigh": 9, "messagesLow": 8}, {}, {"maxNumMsgs": 5},
-         {"maxNumMsgs": (5, "operator policy o"), "messagesHigh": (5, "operator policy o"),
-          "messagesLow": (4, "operator policy o")}),
-        ({"bytesHigh": 9, "bytesLow": 8}, {}, {"maxTotalMsgBytes": 0},
-         {"maxTotalMsgBytes": (0, "operator policy o"), "bytesHigh": (-1, "operator policy o"),
-          "bytesLow": (-1, "operator policy o")}),
+        (
+            {"limitBehavior": "FLOW_CONTROL"},
+            {},
+            {"limitBehavior": "REMOVE_OLDEST"},
+            {"limitBehavior": ("REMOVE_OLDEST", "operator policy o")},
+        ),
+        (
+            {"messagesHigh": 9, "messagesLow": 2},
+            {"maxNumMsgs": 5},
+            {},
+            {"maxNumMsgs": (5, "policy p"), "messagesHigh": (5, "policy p"), "messagesLow": (2, "destination")},
+        ),
+        (
+            {"messagesHigh": 9, "messagesLow": 8},
+            {},
+            {"maxNumMsgs": 5},
+            {
+                "maxNumMsgs": (5, "operator policy o"),
+                "messagesHigh": (5, "operator policy o"),
+                "messagesLow": (4, "operator policy o"),
+            },
+        ),
+        (
+            {"bytesHigh": 9, "bytesLow": 8},
+            {},
+            {"maxTotalMsgBytes": 0},
+            {
+                "maxTotalMsgBytes": (0, "operator policy o"),
+                "bytesHigh": (-1, "operator policy o"),
+                "bytesLow": (-1, "operator policy o"),
+            },
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_holds_and_where_it_comes_from(own: Any, user: Any, operator: Any, expected: Any) -> None:
-    found = held(
-        own, policy(**user) if user else None, policy("o", operator=True, **operator) if operator else None
-    )
+    found = held(own, policy(**user) if user else None, policy("o", operator=True, **operator) if operator else None)
     assert {name: tuple(one) for name, one in found.items()} == expected
 
 
@@ -74,28 +108,32 @@ def test_what_holds_and_where_it_comes_from(own: Any, user: Any, operator: Any, 
         ({}, {}, {"duplicateWindowMs": 5}, {}),
         ({"duplicateWindowMs": 9}, {}, {"duplicateWindowMs": 5}, {"duplicateWindowMs": (5, "operator policy o")}),
         (
-            {"unitOfWorkHandlingPolicy": "SingleMessageDelivery"}, {"unitOfOrder": True}, {},
+            {"unitOfWorkHandlingPolicy": "SingleMessageDelivery"},
+            {"unitOfOrder": True},
+            {},
             {
                 "unitOfWorkHandlingPolicy": ("SingleMessageDelivery", "destination"),
                 "unitOfOrder": (False, "destination"),
             },
         ),
         (
-            {"unitOfOrderRouting": "PathService"}, {"duplicateWindowMs": 5}, {},
+            {"unitOfOrderRouting": "PathService"},
+            {"duplicateWindowMs": 5},
+            {},
             {"unitOfOrderRouting": ("PathService", "destination"), "duplicateWindowMs": (0, "destination")},
         ),
         (
-            {"duplicateWindowMs": 5}, {}, {"unitOfOrderRouting": "PathService"},
+            {"duplicateWindowMs": 5},
+            {},
+            {"unitOfOrderRouting": "PathService"},
             {"unitOfOrderRouting": ("PathService", "operator policy o"), "duplicateWindowMs": (0, "operator policy o")},
         ),
     ],
-)  # fmt: skip
+)
 def test_what_clients_act_on_follows_policies_and_what_excludes_it_yields(
     own: Any, user: Any, operator: Any, expected: Any
 ) -> None:
-    found = held(
-        own, policy(**user) if user else None, policy("o", operator=True, **operator) if operator else None
-    )
+    found = held(own, policy(**user) if user else None, policy("o", operator=True, **operator) if operator else None)
     assert {name: tuple(one) for name, one in found.items()} == expected
 
 
@@ -105,11 +143,15 @@ def test_some_attributes_of_a_destination_can_be_held_against_policies_alone() -
 
 
 def test_of_those_that_match_the_highest_priority_holds_as_a_whole_and_then_the_first_name() -> None:
-    book = PolicyBook([
-        policy("low", "a>", maxNumMsgs=1), policy("b", "a.*", priority=5, useDMQ=False),
-        policy("a", "a.b", priority=5, redeliveryLimit=3), policy("t", ">", priority=9, apply_to="topic", useDMQ=False),
-        policy("o", "**", operator=True, maxNumMsgs=9),
-    ])  # fmt: skip
+    book = PolicyBook(
+        [
+            policy("low", "a>", maxNumMsgs=1),
+            policy("b", "a.*", priority=5, useDMQ=False),
+            policy("a", "a.b", priority=5, redeliveryLimit=3),
+            policy("t", ">", priority=9, apply_to="topic", useDMQ=False),
+            policy("o", "**", operator=True, maxNumMsgs=9),
+        ]
+    )
     assert [one.name if one else "" for one in book.of("queue", "a.b")] == ["a", "o"]
     assert [one.name if one else "" for one in book.of("queue", "a.c")] == ["b", "o"]
     assert [one.name if one else "" for one in book.of("queue", "a")] == ["low", "o"]
@@ -154,7 +196,7 @@ def test_attributes_of_the_other_type_are_passed_over() -> None:
         ({"pattern": ">", "operator": "yes", "attributes": {"useDMQ": True}}, "operator = 'yes'"),
         ({"pattern": ">", "colour": 1, "attributes": {"useDMQ": True}}, "'colour' is none of its fields"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_named(fields: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         policy_of("p", fields)
@@ -173,19 +215,23 @@ def test_fields_come_back() -> None:
 
 def test_conflicts_are_pairs_of_one_kind_and_priority_that_match_one_name() -> None:
     policies = [
-        policy("a", "orders>", useDMQ=True), policy("b", "*.eu", useDMQ=True),
+        policy("a", "orders>", useDMQ=True),
+        policy("b", "*.eu", useDMQ=True),
         policy("c", "*.eu", priority=1, useDMQ=True),
-        policy("d", "*.eu", operator=True, useDMQ=True), policy("e", "prices>", apply_to="topic", useDMQ=True),
-        policy("f", "prices.*", apply_to="queue", useDMQ=True), policy("g", "stock", useDMQ=True),
-    ]  # fmt: skip
+        policy("d", "*.eu", operator=True, useDMQ=True),
+        policy("e", "prices>", apply_to="topic", useDMQ=True),
+        policy("f", "prices.*", apply_to="queue", useDMQ=True),
+        policy("g", "stock", useDMQ=True),
+    ]
     found = {(one.first.name, one.second.name): one.example for one in conflicts(policies)}
     assert found == {("a", "b"): "orders.eu", ("b", "e"): "prices.eu", ("b", "f"): "prices.eu"}
 
 
 segments = st.sampled_from(["a", "b", "c"])
 names = st.lists(segments, min_size=1, max_size=4).map(".".join)
-patterns = st.lists(st.tuples(st.sampled_from(["a", "b", "*", "**"]), st.sampled_from(["", "", ">"])), min_size=1,
-                    max_size=4).map(lambda parts: ".".join(base + end for base, end in parts))  # fmt: skip
+patterns = st.lists(
+    st.tuples(st.sampled_from(["a", "b", "*", "**"]), st.sampled_from(["", "", ">"])), min_size=1, max_size=4
+).map(lambda parts: ".".join(base + end for base, end in parts))
 
 
 @given(patterns, patterns, names)
@@ -200,9 +246,14 @@ def test_a_common_name_is_found_exactly_when_there_is_one(first: str, second: st
 
 NUMBERS = st.integers(-1, 20)
 VALUES: dict[str, st.SearchStrategy[Value]] = {
-    "maxNumMsgs": NUMBERS, "maxTotalMsgBytes": NUMBERS, "consumerFlowLimit": NUMBERS, "redeliveryLimit": NUMBERS,
-    "useDMQ": st.booleans(), "errorDestination": st.sampled_from(["", "dead"]), "maxNumSchedules": NUMBERS,
-}  # fmt: skip
+    "maxNumMsgs": NUMBERS,
+    "maxTotalMsgBytes": NUMBERS,
+    "consumerFlowLimit": NUMBERS,
+    "redeliveryLimit": NUMBERS,
+    "useDMQ": st.booleans(),
+    "errorDestination": st.sampled_from(["", "dead"]),
+    "maxNumSchedules": NUMBERS,
+}
 sets = st.fixed_dictionaries({}, optional=VALUES)
 SLOW_DOWN = st.sampled_from([{}, {"messagesHigh": 12, "messagesLow": 11}, {"messagesHigh": 3, "messagesLow": 0}])
 
@@ -217,9 +268,12 @@ def test_what_holds_can_be_and_keeps_every_bound(own: Any, thresholds: Any, user
         thresholds = {}
     values = destination_attributes({**own, **thresholds}).as_dict("queue")
     found = effective(
-        "queue", values, DEFAULTS, policy(**user) if user else None,
+        "queue",
+        values,
+        DEFAULTS,
+        policy(**user) if user else None,
         policy("o", operator=True, **operator) if operator else None,
-    )  # fmt: skip
+    )
     destination_attributes({name: one.value for name, one in found.items()})  # It contradicts nothing.
     assert found.keys() == values.keys()
     for name, one in found.items():

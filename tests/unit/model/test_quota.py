@@ -30,11 +30,15 @@ def test_texts_are_parsed_and_a_change_keeps_the_rest() -> None:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"MessageMaximum": 1}, "nearest is 'MessagesMaximum'"), ({"MessagesMaximum": -2}, "MessagesMaximum"),
-        ({"BytesMaximum": "many"}, "BytesMaximum"), ({"Policy": "LIFO"}, "Policy"), ({"Shared": "perhaps"}, "Shared"),
-        ({"MessagesMaximum": LMAX - 1}, "MessagesMaximum"), ({"Shared": False}, "Shared is fixed"),
+        ({"MessageMaximum": 1}, "nearest is 'MessagesMaximum'"),
+        ({"MessagesMaximum": -2}, "MessagesMaximum"),
+        ({"BytesMaximum": "many"}, "BytesMaximum"),
+        ({"Policy": "LIFO"}, "Policy"),
+        ({"Shared": "perhaps"}, "Shared"),
+        ({"MessagesMaximum": LMAX - 1}, "MessagesMaximum"),
+        ({"Shared": False}, "Shared is fixed"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_named(given: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         quota_of(given, DEFAULTS)

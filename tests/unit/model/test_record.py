@@ -14,9 +14,13 @@ ENTRIES = st.lists(
         lambda note, home, ordinal, width: (
             Entry(NOTE, home, 0, b"note") if note else Entry(BLOCK, home, ordinal, bytes([ordinal]) * width)
         ),
-        st.integers(0, 9).map(lambda n: n == 9), st.integers(1, 2), st.integers(1, 12), st.integers(0, 2),
-    ), max_size=40,
-)  # fmt: skip
+        st.integers(0, 9).map(lambda n: n == 9),
+        st.integers(1, 2),
+        st.integers(1, 12),
+        st.integers(0, 2),
+    ),
+    max_size=40,
+)
 ASCENDING = st.integers(0, 40).map(lambda count: [Entry(BLOCK, 1, n, b"%2d" % n) for n in range(count)])
 
 

@@ -28,44 +28,86 @@ from raybroker.model.settings import (
 SEEDS_DEFAULTS: dict[Scope, dict[str, str]] = {
     "broker": {
         "imq.message.max_size": "70m",
-        "imq.persist.store": "file", "imq.autocreate.queue": "true",
-        "imq.autocreate.destination.maxNumMsgs": "100000", "imq.autocreate.destination.maxTotalMsgBytes": "10m",
-        "imq.autocreate.destination.maxBytesPerMsg": "10k", "imq.autocreate.destination.maxNumProducers": "100",
+        "imq.persist.store": "file",
+        "imq.autocreate.queue": "true",
+        "imq.autocreate.destination.maxNumMsgs": "100000",
+        "imq.autocreate.destination.maxTotalMsgBytes": "10m",
+        "imq.autocreate.destination.maxBytesPerMsg": "10k",
+        "imq.autocreate.destination.maxNumProducers": "100",
         "imq.autocreate.destination.limitBehavior": "REJECT_NEWEST",
-        "imq.autocreate.destination.isLocalOnly": "false", "imq.autocreate.queue.maxNumBackupConsumers": "0",
+        "imq.autocreate.destination.isLocalOnly": "false",
+        "imq.autocreate.queue.maxNumBackupConsumers": "0",
         "imq.autocreate.queue.consumerFlowLimit": "1000",
-        "imq.autocreate.queue.localDeliveryPreferred": "false", "imq.autocreate.reaptime": "120",
-        "imq.autocreate.topic": "true", "imq.autocreate.topic.consumerFlowLimit": "1000",
-        "imq.autocreate.topic.sharedConsumerFlowLimit": "5", "imq.admincreate.topic.sharedConsumerFlowLimit": "5",
-        "imq.autocreate.destination.useDMQ": "true", "imq.message.expiration.interval": "60",
-        "imq.destination.DMQ.truncateBody": "false", "imq.destination.logDeadMsgs": "false",
-        "imq.transaction.autorollback": "false", "imq.transaction.producer.maxNumMsgs": "1000",
-        "imq.transaction.consumer.maxNumMsgs": "100", "imq.transaction.message.maxConsecutiveRollbacks": "0",
+        "imq.autocreate.queue.localDeliveryPreferred": "false",
+        "imq.autocreate.reaptime": "120",
+        "imq.autocreate.topic": "true",
+        "imq.autocreate.topic.consumerFlowLimit": "1000",
+        "imq.autocreate.topic.sharedConsumerFlowLimit": "5",
+        "imq.admincreate.topic.sharedConsumerFlowLimit": "5",
+        "imq.autocreate.destination.useDMQ": "true",
+        "imq.message.expiration.interval": "60",
+        "imq.destination.DMQ.truncateBody": "false",
+        "imq.destination.logDeadMsgs": "false",
+        "imq.transaction.autorollback": "false",
+        "imq.transaction.producer.maxNumMsgs": "1000",
+        "imq.transaction.consumer.maxNumMsgs": "100",
+        "imq.transaction.message.maxConsecutiveRollbacks": "0",
         "imq.txn.reapLimit": "500",
     },
     "destination": {
-        "maxNumMsgs": "-1", "maxTotalMsgBytes": "-1", "maxBytesPerMsg": "-1", "limitBehavior": "REJECT_NEWEST",
-        "maxNumProducers": "100", "maxNumActiveConsumers": "-1", "maxNumBackupConsumers": "0",
-        "consumerFlowLimit": "1000", "isLocalOnly": "false", "localDeliveryPreferred": "false",
-        "sharedConsumerFlowLimit": "5", "useDMQ": "true", "errorDestination": "", "expirationLoggingPolicy": "",
-        "redeliveryDelayOverride": "-1", "timeToLiveOverride": "-1", "timeToDeliverOverride": "-1",
-        "priorityOverride": "-1", "deliveryModeOverride": "No-Delivery", "productionPausedAtStartup": "false",
-        "insertionPausedAtStartup": "false", "consumptionPausedAtStartup": "false",
+        "maxNumMsgs": "-1",
+        "maxTotalMsgBytes": "-1",
+        "maxBytesPerMsg": "-1",
+        "limitBehavior": "REJECT_NEWEST",
+        "maxNumProducers": "100",
+        "maxNumActiveConsumers": "-1",
+        "maxNumBackupConsumers": "0",
+        "consumerFlowLimit": "1000",
+        "isLocalOnly": "false",
+        "localDeliveryPreferred": "false",
+        "sharedConsumerFlowLimit": "5",
+        "useDMQ": "true",
+        "errorDestination": "",
+        "expirationLoggingPolicy": "",
+        "redeliveryDelayOverride": "-1",
+        "timeToLiveOverride": "-1",
+        "timeToDeliverOverride": "-1",
+        "priorityOverride": "-1",
+        "deliveryModeOverride": "No-Delivery",
+        "productionPausedAtStartup": "false",
+        "insertionPausedAtStartup": "false",
+        "consumptionPausedAtStartup": "false",
     },
     "factory": {
-        "imqConsumerFlowLimit": "1000", "imqConsumerFlowThreshold": "50", "imqConsumerFlowLimitPrefetch": "true",
-        "imqConnectionFlowLimit": "1000", "imqConnectionFlowLimitEnabled": "false", "imqAckTimeout": "0",
-        "imqReconnectInterval": "1000", "imqPingInterval": "30",
-        "imqQueueBrowserMaxMessagesPerRetrieve": "1000", "imqQueueBrowserRetrieveTimeout": "60000",
-        "defaultTimeToLive": "0", "defaultTimeToDeliver": "0", "defaultRedeliveryDelay": "0", "defaultPriority": "4",
-        "defaultDeliveryMode": "Persistent", "acknowledgePolicy": "All", "maxMessagesInTransaction": "1",
+        "imqConsumerFlowLimit": "1000",
+        "imqConsumerFlowThreshold": "50",
+        "imqConsumerFlowLimitPrefetch": "true",
+        "imqConnectionFlowLimit": "1000",
+        "imqConnectionFlowLimitEnabled": "false",
+        "imqAckTimeout": "0",
+        "imqReconnectInterval": "1000",
+        "imqPingInterval": "30",
+        "imqQueueBrowserMaxMessagesPerRetrieve": "1000",
+        "imqQueueBrowserRetrieveTimeout": "60000",
+        "defaultTimeToLive": "0",
+        "defaultTimeToDeliver": "0",
+        "defaultRedeliveryDelay": "0",
+        "defaultPriority": "4",
+        "defaultDeliveryMode": "Persistent",
+        "acknowledgePolicy": "All",
+        "maxMessagesInTransaction": "1",
     },
-}  # fmt: skip
+}
 DIFFERENT_ON_PURPOSE = {
-    "imq.persist.file.sync.enabled": "true", "imq.autocreate.queue.maxNumActiveConsumers": "-1",
-    "redeliveryLimit": "20", "expirationPolicy": "Default", "imq.ping.interval": "15",
-    "imqConnectionFlowCount": "0", "imqReconnectEnabled": "true", "imqReconnectAttempts": "-1",
-}  # fmt: skip
+    "imq.persist.file.sync.enabled": "true",
+    "imq.autocreate.queue.maxNumActiveConsumers": "-1",
+    "redeliveryLimit": "20",
+    "expirationPolicy": "Default",
+    "imq.ping.interval": "15",
+    "imqConnectionFlowCount": "0",
+    "imqReconnectEnabled": "true",
+    "imqReconnectAttempts": "-1",
+}
 
 
 def by_name(name: str) -> Setting:
@@ -190,10 +232,12 @@ def test_the_attributes_are_the_rows_of_the_table() -> None:
 @pytest.mark.parametrize(
     ("type_", "name"),
     [
-        ("topic", "maxNumActiveConsumers"), ("topic", "maxNumBackupConsumers"), ("topic", "localDeliveryPreferred"),
+        ("topic", "maxNumActiveConsumers"),
+        ("topic", "maxNumBackupConsumers"),
+        ("topic", "localDeliveryPreferred"),
         ("queue", "sharedConsumerFlowLimit"),
     ],
-)  # fmt: skip
+)
 def test_an_attribute_of_the_other_type_is_refused_by_name(type_: Any, name: str) -> None:
     other: Any = "queue" if type_ == "topic" else "topic"
     default = lookup(name, "destination").default
@@ -242,19 +286,26 @@ def test_auto_created_queues_are_tighter_than_those_of_an_administrator() -> Non
 
 
 def test_auto_created_destinations_follow_their_properties() -> None:
-    config = Config.of({
-        "imq.autocreate.queue.consumerFlowLimit": 3,
-        "imq.autocreate.queue.maxNumActiveConsumers": 1, "imq.autocreate.queue.localDeliveryPreferred": True,
-    })  # fmt: skip
+    config = Config.of(
+        {
+            "imq.autocreate.queue.consumerFlowLimit": 3,
+            "imq.autocreate.queue.maxNumActiveConsumers": 1,
+            "imq.autocreate.queue.localDeliveryPreferred": True,
+        }
+    )
     queue = auto_created(config)
     assert (queue.consumerFlowLimit, queue.maxNumActiveConsumers, queue.localDeliveryPreferred) == (3, 1, True)
 
 
 def test_auto_created_topics_have_properties_of_their_own() -> None:  # D-21, D-27
-    config = Config.of({
-        "imq.autocreate.topic.consumerFlowLimit": 3, "imq.autocreate.topic.sharedConsumerFlowLimit": 4,
-        "imq.autocreate.queue.maxNumActiveConsumers": 1, "imq.autocreate.destination.useDMQ": False,
-    })  # fmt: skip
+    config = Config.of(
+        {
+            "imq.autocreate.topic.consumerFlowLimit": 3,
+            "imq.autocreate.topic.sharedConsumerFlowLimit": 4,
+            "imq.autocreate.queue.maxNumActiveConsumers": 1,
+            "imq.autocreate.destination.useDMQ": False,
+        }
+    )
     topic = auto_created(config, "topic")
     assert (topic.consumerFlowLimit, topic.sharedConsumerFlowLimit, topic.useDMQ) == (3, 4, False)
     assert destination_attributes(topic.as_dict("topic"), type="topic") == topic
@@ -277,9 +328,12 @@ def test_the_dead_message_queue_is_made_as_the_row_says_and_stays_one() -> None:
     changed = updated_attributes(made, {"maxNumMsgs": 5, "limitBehavior": "REJECT_NEWEST"}, name="mq.sys.dmq")
     assert (changed.maxNumMsgs, changed.limitBehavior) == (5, "REJECT_NEWEST")
     refused: list[dict[str, object]] = [
-        {"limitBehavior": "FLOW_CONTROL"}, {"maxNumProducers": 5}, {"useDMQ": True}, {"unitOfOrder": True},
+        {"limitBehavior": "FLOW_CONTROL"},
+        {"maxNumProducers": 5},
+        {"useDMQ": True},
+        {"unitOfOrder": True},
         {"errorDestination": "orders"},
-    ]  # fmt: skip
+    ]
     for change in refused:
         with pytest.raises(ConfigError, match=r"not possible for mq\.sys\.dmq; it can be"):
             updated_attributes(made, change, name="mq.sys.dmq")

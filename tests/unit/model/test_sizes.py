@@ -13,10 +13,21 @@ from raybroker.model.sizes import SIZE_BYTES_MAX, format_size_bytes, parse_size_
 @pytest.mark.parametrize(
     ("text", "size"),
     [
-        ("1600", 1600), ("1600b", 1600), ("16k", 16384), ("16m", 16777216), ("70m", 73400320), ("-1", -1),
-        ("0", 0), ("16K", 16384), ("16M", 16777216), ("1600B", 1600), (" 10k ", 10240), (1600, 1600), (-1, -1),
+        ("1600", 1600),
+        ("1600b", 1600),
+        ("16k", 16384),
+        ("16m", 16777216),
+        ("70m", 73400320),
+        ("-1", -1),
+        ("0", 0),
+        ("16K", 16384),
+        ("16M", 16777216),
+        ("1600B", 1600),
+        (" 10k ", 10240),
+        (1600, 1600),
+        (-1, -1),
     ],
-)  # fmt: skip
+)
 def test_the_cases_of_the_seeds(text: object, size: int) -> None:
     assert parse_size_bytes(text) == size
 

@@ -12,8 +12,10 @@ from raybroker.model.sort_keys import KEYS_MAX, SortKey, parse_sort_keys
 def test_keys_are_names_with_a_way_each() -> None:
     assert parse_sort_keys("") == ()
     assert parse_sort_keys(" JMSPriority  Descending , region,JMSMessageID descending") == (
-        SortKey("JMSPriority", True), SortKey("region", False), SortKey("JMSMessageID", True),
-    )  # fmt: skip
+        SortKey("JMSPriority", True),
+        SortKey("region", False),
+        SortKey("JMSMessageID", True),
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,10 @@ from raybroker.model.template import applied, follows, of_type
 def test_a_destination_takes_what_it_is_not_given_itself() -> None:
     template = {"maxNumMsgs": 5, "useDMQ": False, "sharedConsumerFlowLimit": 2, "expirationPolicy": "Discard"}
     assert applied(template, {"maxNumMsgs": 7}, "queue") == {
-        "maxNumMsgs": 7, "useDMQ": False, "expirationPolicy": "Discard",
-    }  # fmt: skip
+        "maxNumMsgs": 7,
+        "useDMQ": False,
+        "expirationPolicy": "Discard",
+    }
     assert applied(template, {"expirationPolicy": "Default"}, "topic")["expirationPolicy"] == "Discard"
     assert applied({}, {"expirationPolicy": "Default"}, "topic") == {"expirationPolicy": "Default"}
     assert of_type(template, "topic")["sharedConsumerFlowLimit"] == 2

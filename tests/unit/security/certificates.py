@@ -46,23 +46,31 @@ class Authority:
         now = datetime.now(UTC)
         builder = (
             x509.CertificateBuilder()
-            .subject_name(name).issuer_name(self.name).public_key(public)
+            .subject_name(name)
+            .issuer_name(self.name)
+            .public_key(public)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now + first * DAY).not_valid_after(now + last * DAY)
+            .not_valid_before(now + first * DAY)
+            .not_valid_after(now + last * DAY)
             .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
-        )  # fmt: skip
+        )
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         return builder.sign(self.key, hashes.SHA256())
 
     def issue(
-        self, file: str, name: str = "localhost", *, first: int = -2, last: int = 30, password: str | None = None,
-        addresses: tuple[str, ...] = ("127.0.0.1",), cn: str | None = None,
-    ) -> Path:  # fmt: skip
+        self,
+        file: str,
+        name: str = "localhost",
+        *,
+        first: int = -2,
+        last: int = 30,
+        password: str | None = None,
+        addresses: tuple[str, ...] = ("127.0.0.1",),
+        cn: str | None = None,
+    ) -> Path:
         """A file with a key and its certificate, good from ``first`` to ``last`` days from now."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = [x509.DNSName(name), *(x509.IPAddress(ipaddress.ip_address(address)) for address in addresses)]
         made = self._signed(subject(cn or name), key.public_key(), first, last, ca=False, names=names)
-        return private(
-            self.folder / file, pem_of(key, password), made.public_bytes(serialization.Encoding.PEM)
-        )
+        return private(self.folder / file, pem_of(key, password), made.public_bytes(serialization.Encoding.PEM))

@@ -42,12 +42,24 @@ def produce(name: str = "q1") -> Request:
         (("topic.*.produce.allow.user=*", "queue.*.consume.allow.user=*"), False, False),
     ],
     ids=[
-        "no rule is a no", "everybody", "one", "the named before everybody", "everybody else is denied", "a group",
-        "the user before the group", "a named group before everybody", "everybody before every group",
-        "the very queue before all", "the very queue, whoever is named for all", "one denied at one queue",
-        "both is a no", "the later of two lines", "spaces count", "other resources do not speak",
+        "no rule is a no",
+        "everybody",
+        "one",
+        "the named before everybody",
+        "everybody else is denied",
+        "a group",
+        "the user before the group",
+        "a named group before everybody",
+        "everybody before every group",
+        "the very queue before all",
+        "the very queue, whoever is named for all",
+        "one denied at one queue",
+        "both is a no",
+        "the later of two lines",
+        "spaces count",
+        "other resources do not speak",
     ],
-)  # fmt: skip
+)
 def test_who_may_produce(lines: tuple[str, ...], snoopy: bool, linus: bool) -> None:
     found = rules(*lines)
     assert found.decide(SNOOPY, produce()).allowed is snoopy

@@ -17,8 +17,11 @@ from raybroker.wire.scram import ScramClient, Verifier
 VERIFIER = str(Verifier.of("secret", b"s" * 16, 1))
 HASH = "$argon2id$v=19$m=65536,t=3,p=4$c2FsdHNhbHQ$aGFzaA"
 USERS = {
-    "new": Entry(HASH), "ann": Entry(VERIFIER), "old": Entry(VERIFIER, active=False), "root": Entry(VERIFIER, "admin"),
-}  # fmt: skip
+    "new": Entry(HASH),
+    "ann": Entry(VERIFIER),
+    "old": Entry(VERIFIER, active=False),
+    "root": Entry(VERIFIER, "admin"),
+}
 
 
 class Clock:
@@ -46,8 +49,12 @@ def test_a_user_gets_in_with_the_groups_of_the_file() -> None:
 
 @pytest.mark.parametrize(
     ("name", "password", "why"),
-    [("ann", "x", "has a wrong password"), ("eve", "secret", "is unknown"), ("old", "secret", "is not active"),
-     ("new", "secret", "has a password for basic alone")],
+    [
+        ("ann", "x", "has a wrong password"),
+        ("eve", "secret", "is unknown"),
+        ("old", "secret", "is not active"),
+        ("new", "secret", "has a password for basic alone"),
+    ],
 )
 def test_why_not_is_for_the_log_alone(name: str, password: str, why: str) -> None:
     login = DigestExchange(USERS, Lockout(Clock()), address="10.0.0.1", nonce="theirs", secret=b"x" * 32)

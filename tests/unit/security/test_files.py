@@ -38,12 +38,16 @@ def test_users_are_added_changed_and_deleted(users: UserFile) -> None:
     ("name", "entry", "told"),
     [
         ("ann", ANN, "exists already"),
-        ("", ANN, "1 to 128"), ("a,b", ANN, r"none of \* , :"), ("a:b", ANN, "none of"), ("*", ANN, "none of"),
-        ("a\nb", ANN, "printable"), ("x" * 129, ANN, "1 to 128"),
+        ("", ANN, "1 to 128"),
+        ("a,b", ANN, r"none of \* , :"),
+        ("a:b", ANN, "none of"),
+        ("*", ANN, "none of"),
+        ("a\nb", ANN, "printable"),
+        ("x" * 129, ANN, "1 to 128"),
         ("bob", Entry("v", "owners"), "the groups are admin, user, anonymous"),
         ("bob", Entry("v", "anonymous"), "anonymous holds one user"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_a_user_is_refused(users: UserFile, name: str, entry: Entry, told: str) -> None:
     users.add("ann", ANN)
     users.add("guest", Entry("v", "anonymous"))

@@ -44,10 +44,15 @@ def test_a_description_shows_names_dates_and_the_key() -> None:
 
 @pytest.mark.parametrize(
     ("given", "says"),
-    [({"names": []}, "1 to 100 names"), ({"names": ["a b"]}, "neither an address nor a host name"),
-     ({"days": 0}, "1 to 3660 days"), ({"key_type": "dsa"}, "one of ec, rsa"),
-     ({"organisation": "x" * 65}, "at most 64"), ({"names": ["a..b"]}, "neither an address")],
-)  # fmt: skip
+    [
+        ({"names": []}, "1 to 100 names"),
+        ({"names": ["a b"]}, "neither an address nor a host name"),
+        ({"days": 0}, "1 to 3660 days"),
+        ({"key_type": "dsa"}, "one of ec, rsa"),
+        ({"organisation": "x" * 65}, "at most 64"),
+        ({"names": ["a..b"]}, "neither an address"),
+    ],
+)
 def test_what_no_certificate_can_have_is_said(given: dict[str, object], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         self_signed(**{"names": ["b"], "days": 1, "now": NOW, **given})  # type: ignore[arg-type]
@@ -62,11 +67,14 @@ def test_an_import_checks_that_key_and_chain_belong_together(tmp_path: Path) -> 
     assert len(certificates(whole)) == 2
     shake(server_context(KeyFiles(tmp_path / "keystore", password="kept")), client_context(trust=authority.file))
     wrong = (
-        (pem, pem, None, "has a password, which is not given"), (pem, pem, "bad", "the password is wrong"),
-        (other, other, "given", "has no password, and one is given"), (root, root, None, "no private key as PEM"),
-        (other, pem, None, "not that of the first certificate"), (other, b"", None, "no certificate as PEM"),
+        (pem, pem, None, "has a password, which is not given"),
+        (pem, pem, "bad", "the password is wrong"),
+        (other, other, "given", "has no password, and one is given"),
+        (root, root, None, "no private key as PEM"),
+        (other, pem, None, "not that of the first certificate"),
+        (other, b"", None, "no certificate as PEM"),
         (other, other + pem, None, "out of order"),
-    )  # fmt: skip
+    )
     for key, chain, given, says in wrong:
         with pytest.raises(ConfigError, match=says):
             combined(key, chain, given=given)

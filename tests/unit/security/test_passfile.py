@@ -23,19 +23,25 @@ def test_passwords_by_name_with_everything_behind_the_equals_sign(tmp_path: Path
     text = f"# secrets\n\n{KEYSTORE}= a=b \nimq.imqcmd.password=x\n"
     found = read_passfile(written(tmp_path, text))
     assert (found.get(KEYSTORE), found.get("imq.imqcmd.password"), found.get(LDAP)) == (
-        " a=b ", "x", None,
-    )  # fmt: skip
+        " a=b ",
+        "x",
+        None,
+    )
     assert "a=b" not in repr(found)
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("secret", "line 1: a line is name=password"), (f"{LDAP}=", "line 1: a line"),
-     ("imq.keystore.passwort=top", r"did you mean imq\.keystore\.password"), ("x=top", "there are imq.keystore"),
-     ("imq.persist.jdbc.sqlite.password=top", "a file of SQLite has no password"),
-     ("imq.persist.jdbc.mysql.password=top", r"did you mean imq\.persist\.jdbc\.postgresql\.password"),
-     (f"{LDAP}=top\n{LDAP}=top", "line 2: .* twice")],
-)  # fmt: skip
+    [
+        ("secret", "line 1: a line is name=password"),
+        (f"{LDAP}=", "line 1: a line"),
+        ("imq.keystore.passwort=top", r"did you mean imq\.keystore\.password"),
+        ("x=top", "there are imq.keystore"),
+        ("imq.persist.jdbc.sqlite.password=top", "a file of SQLite has no password"),
+        ("imq.persist.jdbc.mysql.password=top", r"did you mean imq\.persist\.jdbc\.postgresql\.password"),
+        (f"{LDAP}=top\n{LDAP}=top", "line 2: .* twice"),
+    ],
+)
 def test_what_cannot_be_right_names_the_line_and_shows_no_password(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says) as caught:
         read_passfile(written(tmp_path, text))

@@ -50,9 +50,12 @@ def test_a_client_that_trusts_the_authority_gets_in(authority: Authority) -> Non
 
 @pytest.mark.parametrize(
     ("name", "trust", "says"),
-    [("localhost", None, "unable to get local issuer"), ("elsewhere", "own", "Hostname mismatch"),
-     ("localhost", "other", "unable to get local issuer")],
-)  # fmt: skip
+    [
+        ("localhost", None, "unable to get local issuer"),
+        ("elsewhere", "own", "Hostname mismatch"),
+        ("localhost", "other", "unable to get local issuer"),
+    ],
+)
 def test_a_client_refuses_whom_it_does_not_know(
     authority: Authority, tmp_path: Path, name: str, trust: str | None, says: str
 ) -> None:
@@ -92,9 +95,10 @@ def test_a_key_with_a_password_and_a_chain_of_its_own(authority: Authority, tmp_
 def test_what_cannot_be_right_is_said(authority: Authority, tmp_path: Path) -> None:
     good, other = authority.issue("good.pem"), authority.issue("other.pem")
     both = private(
-        tmp_path / "mixed", good.read_bytes().split(b"-----BEGIN CERT")[0],
+        tmp_path / "mixed",
+        good.read_bytes().split(b"-----BEGIN CERT")[0],
         b"-----BEGIN CERT" + other.read_bytes().split(b"-----BEGIN CERT")[1],
-    )  # fmt: skip
+    )
     wrong = {
         tmp_path / "missing": "is not there; make one: raybroker keytool make",
         private(tmp_path / "empty"): "has no certificate as PEM",

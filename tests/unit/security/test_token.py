@@ -66,17 +66,30 @@ def test_a_token_names_a_user_his_groups_and_its_end(file: KeyFile) -> None:
 @pytest.mark.parametrize(
     ("made", "told"),
     [
-        (lambda: "x.y", "what is no token"), (lambda: token(OTHER), "not good: Signature"),
+        (lambda: "x.y", "what is no token"),
+        (lambda: token(OTHER), "not good: Signature"),
         (lambda: token(kid="gone"), "of the key 'gone', which is not in the file"),
         (lambda: token(kid=None), "of the key None"),
         (lambda: jwt.encode({"sub": "ann"}, "k" * 32, "HS256"), "signed with 'HS256'; allowed: RS256, EdDSA"),
         (lambda: token(groups=["g"] * (GROUPS_MAX + 1)), "no list of at most"),
-        (lambda: token(groups=[1]), "no list of at most"), (lambda: token(sub="x" * 10_000), "no user's name"),
-        (lambda: token(sub=""), "no user's name"), (lambda: token(exp=1), "expired"),
+        (lambda: token(groups=[1]), "no list of at most"),
+        (lambda: token(sub="x" * 10_000), "no user's name"),
+        (lambda: token(sub=""), "no user's name"),
+        (lambda: token(exp=1), "expired"),
     ],
-    ids=["no token", "another signature", "an unknown key", "no key named", "a shared secret", "too many groups",
-         "groups of numbers", "a long name", "no name", "expired"],
-)  # fmt: skip
+    ids=[
+        "no token",
+        "another signature",
+        "an unknown key",
+        "no key named",
+        "a shared secret",
+        "too many groups",
+        "groups of numbers",
+        "a long name",
+        "no name",
+        "expired",
+    ],
+)
 def test_what_is_refused_is_named_and_not_shown(file: KeyFile, made: Any, told: str) -> None:
     given = made()
     with pytest.raises(RefusedError, match=told) as caught:
@@ -98,10 +111,15 @@ def test_a_changed_file_holds_at_once_and_a_bad_one_changes_nothing(
         file.keys()
     publish(path, jwk(kid="k"))
     assert set(file.keys()) == {"k"}
-    for number, text in enumerate((
-        "{", '{"keys": []}', " " * (FILE_BYTES_MAX + 1), json.dumps({"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}),
-        json.dumps({"keys": [jwk(kid=str(one)) for one in range(KEYS_MAX + 1)]}),
-    )):  # fmt: skip
+    for number, text in enumerate(
+        (
+            "{",
+            '{"keys": []}',
+            " " * (FILE_BYTES_MAX + 1),
+            json.dumps({"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}),
+            json.dumps({"keys": [jwk(kid=str(one)) for one in range(KEYS_MAX + 1)]}),
+        )
+    ):
         path.write_text(text)
         os.utime(path, ns=(number, number))
         with caplog.at_level(logging.ERROR):

@@ -31,9 +31,12 @@ class Client:
 
 def guest(*destinations: str, consumers: tuple[int, ...] = ()) -> dict[str, Any]:
     return {
-        "producers": 1, "consumers": len(consumers), "destinations": list(destinations),
-        "consumer_ids": list(consumers), **dict.fromkeys(TRAFFIC, 2),
-    }  # fmt: skip
+        "producers": 1,
+        "consumers": len(consumers),
+        "destinations": list(destinations),
+        "consumer_ids": list(consumers),
+        **dict.fromkeys(TRAFFIC, 2),
+    }
 
 
 def row(**changed: Any) -> dict[str, Any]:
@@ -52,15 +55,28 @@ def test_a_row_has_what_all_its_connections_to_hosts_have() -> None:
 @pytest.mark.parametrize(
     ("wanted", "fits"),
     [
-        ({}, True), ({"service": "jms"}, True), ({"service": "stomp"}, False), ({"user": "ann"}, True),
-        ({"user": "an"}, False), ({"client_id": "billing"}, True), ({"client_id": ""}, False),
-        ({"address": "192.0.2.7"}, True), ({"address": "192.0.2.0/24"}, True), ({"address": "192.0.2.7/24"}, True),
-        ({"address": "192.0.3.0/24"}, False), ({"address": "::1"}, False), ({"destination": "orders"}, True),
-        ({"destination": "news", "type": "t"}, True), ({"destination": "news", "type": "q"}, False),
-        ({"type": "topic"}, True), ({"consumer": 5}, True), ({"consumer": "9"}, True), ({"consumer": 7}, False),
+        ({}, True),
+        ({"service": "jms"}, True),
+        ({"service": "stomp"}, False),
+        ({"user": "ann"}, True),
+        ({"user": "an"}, False),
+        ({"client_id": "billing"}, True),
+        ({"client_id": ""}, False),
+        ({"address": "192.0.2.7"}, True),
+        ({"address": "192.0.2.0/24"}, True),
+        ({"address": "192.0.2.7/24"}, True),
+        ({"address": "192.0.3.0/24"}, False),
+        ({"address": "::1"}, False),
+        ({"destination": "orders"}, True),
+        ({"destination": "news", "type": "t"}, True),
+        ({"destination": "news", "type": "q"}, False),
+        ({"type": "topic"}, True),
+        ({"consumer": 5}, True),
+        ({"consumer": "9"}, True),
+        ({"consumer": 7}, False),
         ({"user": "ann", "destination": "other"}, False),
     ],
-)  # fmt: skip
+)
 def test_all_that_is_given_has_to_fit(wanted: dict[str, Any], fits: bool) -> None:
     assert Wanted.of(**wanted).fits(row()) is fits
 
@@ -82,13 +98,20 @@ def test_what_can_fit_nobody_is_refused() -> None:
 # ---- inside the Ray cluster
 
 
-def connection(id: str, *consumers: str, producers: int = 0, address: str = "10.0.0.7:5") -> dict[str, Any]:  # noqa: A002
+def connection(id: str, *consumers: str, producers: int = 0, address: str = "10.0.0.7:5") -> dict[str, Any]:
     """Of a client inside, with ``consumers`` of orders."""
     return {
-        "id": id, "client_id": "billing", "address": address, "pid": "7", "platform": "p", "producers": producers,
-        "consumers": len(consumers), "destinations": ["queue orders"], "consumer_ids": list(range(len(consumers))),
+        "id": id,
+        "client_id": "billing",
+        "address": address,
+        "pid": "7",
+        "platform": "p",
+        "producers": producers,
+        "consumers": len(consumers),
+        "destinations": ["queue orders"],
+        "consumer_ids": list(range(len(consumers))),
         "consumer_keys": [f"{name} queue orders" for name in consumers],
-    }  # fmt: skip
+    }
 
 
 def test_a_client_inside_has_one_row_whichever_hosts_and_brokers_it_is_connected_to() -> None:

@@ -29,9 +29,11 @@ class Rig:
         UserFile(folder / "passwd").add("ann", Entry(str(Verifier.of("secret", b"s" * 16, 64)), "user"))
         self.rules = folder / "accesscontrol.properties"
         properties = {
-            "imq.service.activelist": "jms", "imq.hostname": "127.0.0.1", "imq.portmapper.port": 0,
+            "imq.service.activelist": "jms",
+            "imq.hostname": "127.0.0.1",
+            "imq.portmapper.port": 0,
             "raybroker.security.dir": str(folder),
-        }  # fmt: skip
+        }
         self.inside = rb.loopback(properties=properties)
         directory: Any = self.inside._core.directory
         self.listener = directory._services.listeners["jms"]

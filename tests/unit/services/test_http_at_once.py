@@ -448,10 +448,14 @@ def test_heads_that_are_long_or_have_many_headers_or_are_not_all_there_are_not_k
     assert found.body_at(post(b"twelve bytes")) == len(post(b"twelve bytes")) - 12
     assert head_in(post(b"four").replace(b"Length: ", b"length:"), head) is not None
     for wrong in (
-        post(b"four")[:-1], post(b"four") + b"x", b"\r\n\r\n" + post(b"four"),
-        post(b"four", b"X: " + b"y" * HEAD_BYTES_KNOWN_MAX), post(b"four").replace(b"\r\n", b"\n"),
-        post(b"four").replace(b": 4", b": +4"), b"four",
-    ):  # fmt: skip
+        post(b"four")[:-1],
+        post(b"four") + b"x",
+        b"\r\n\r\n" + post(b"four"),
+        post(b"four", b"X: " + b"y" * HEAD_BYTES_KNOWN_MAX),
+        post(b"four").replace(b"\r\n", b"\n"),
+        post(b"four").replace(b": 4", b": +4"),
+        b"four",
+    ):
         assert head_in(wrong, head) is None, wrong
         assert not found.body_at(wrong), wrong
     for wrong in (b" 4", b"", b"0", b"4 ", b"\xb2", b"0000000004", b"1e1"):

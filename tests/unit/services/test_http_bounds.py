@@ -55,8 +55,9 @@ async def served(answer: bytes = b"ok", **bounds: Any) -> AsyncIterator[Rig]:
             more = message.get("more_body", False)
         asked.append(scope)
         await gate.wait()
-        await send({"type": "http.response.start", "status": 200,
-                    "headers": [(b"content-length", str(len(answer)).encode())]})  # fmt: skip
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": [(b"content-length", str(len(answer)).encode())]}
+        )
         await send({"type": "http.response.body", "body": answer})
 
     async def ended() -> None:
@@ -101,7 +102,7 @@ LONG = b"y" * (HEADERS_BYTES_MAX + 1)
         ([b"\x16\x03\x01\x02\0\x01\0"], b"400", "no HTTP"),
         ([b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"], b"400", "no HTTP"),
     ],
-)  # fmt: skip
+)
 def test_what_the_parser_would_keep_is_bounded_and_the_log_says_why(
     parts: list[bytes], status: bytes, why: str
 ) -> None:

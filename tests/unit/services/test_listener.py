@@ -38,9 +38,14 @@ class Services:
 
 @pytest.mark.parametrize(
     ("service", "origin", "encrypted"),
-    [("httpjms", Origin(encrypted=False), False), ("httpsjms", Origin(encrypted=True), True), ("stomp", ITSELF, True),
-     ("jms", ITSELF, False), ("ssljms", ITSELF, True)],
-)  # fmt: skip
+    [
+        ("httpjms", Origin(encrypted=False), False),
+        ("httpsjms", Origin(encrypted=True), True),
+        ("stomp", ITSELF, True),
+        ("jms", ITSELF, False),
+        ("ssljms", ITSELF, True),
+    ],
+)
 def test_whether_others_may_read_what_a_client_sends(service: str, origin: Origin, encrypted: bool) -> None:
     services: Any = Services()
     with socket.create_server(("127.0.0.1", 0)) as bound:

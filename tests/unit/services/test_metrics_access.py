@@ -103,10 +103,13 @@ def test_wrong_passwords_lock_a_user_out(access: MetricsAccess) -> None:
 )
 def test_who_is_asked_is_a_property(tmp_path: Path, authentication: str, services: str, asks: bool) -> None:
     config: Any = {
-        "raybroker.metrics.authentication": authentication, "imq.service.activelist": services,
-        "imq.user_repository.file.filename": "passwd", "raybroker.authentication.unencrypted": False,
-        "raybroker.authentication.threads": 1, "raybroker.metrics.probes": False,
-    }  # fmt: skip
+        "raybroker.metrics.authentication": authentication,
+        "imq.service.activelist": services,
+        "imq.user_repository.file.filename": "passwd",
+        "raybroker.authentication.unencrypted": False,
+        "raybroker.authentication.threads": 1,
+        "raybroker.metrics.probes": False,
+    }
     found = metrics_access(config, tmp_path, lambda: 0.0)
     assert (found is not None) == asks
     if found is not None:

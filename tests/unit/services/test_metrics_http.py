@@ -99,8 +99,11 @@ def test_a_scrape_gets_the_aggregate_tier(base: str, broker: Broker) -> None:
 def test_more_is_asked_for(base: str, broker: Broker, path: str, asked: str | None, tiers: set[str]) -> None:
     _, body, _ = get(base + path)
     assert broker.asked == [asked]
-    found = {"destination" if line.startswith(b"raybroker_destination_") else "aggregate"
-             for line in body.splitlines() if not line.startswith(b"#")}  # fmt: skip
+    found = {
+        "destination" if line.startswith(b"raybroker_destination_") else "aggregate"
+        for line in body.splitlines()
+        if not line.startswith(b"#")
+    }
     assert found == tiers
 
 
@@ -145,11 +148,10 @@ def test_a_port_that_is_taken_is_an_error_that_names_the_setting(base: str, brok
         ("", TEXT),
         ("*/*", TEXT),
         ("text/plain;version=0.0.4", TEXT),
-        ("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1",
-         OPENMETRICS),
+        ("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1", OPENMETRICS),
         ("application/openmetrics-text", OPENMETRICS),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("path", ["/metrics", "/metrics?tier=all"])
 def test_the_format_is_the_one_that_is_accepted(base: str, path: str, accept: str, content_type: str) -> None:
     _, body, headers = get(base + path, **({"Accept": accept} if accept else {}))

@@ -22,7 +22,8 @@ OPENING = wire.call(1, "hello", {"started": True})
 
 
 def in_rig(
-    work: Callable[[Rig], Coroutine[Any, Any, None]], properties: dict[str, object] | None = None,
+    work: Callable[[Rig], Coroutine[Any, Any, None]],
+    properties: dict[str, object] | None = None,
     loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> None:
     """Run ``work`` in a loop of its own; an exception that nobody looked at fails the test too."""

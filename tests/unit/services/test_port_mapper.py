@@ -13,9 +13,13 @@ def test_the_map_is_told_and_more_than_may_ask_at_once_are_not() -> None:
     async def story() -> None:
         refused: list[str] = []
         mapper = PortMapper(
-            "b1", "1.0", lambda: [Door("jms", "tcp", "NORMAL", 7)], lambda peer, why: refused.append(why), most=3,
+            "b1",
+            "1.0",
+            lambda: [Door("jms", "tcp", "NORMAL", 7)],
+            lambda peer, why: refused.append(why),
+            most=3,
             of_address=2,
-        )  # fmt: skip
+        )
         bound = socket.create_server(("127.0.0.1", 0))
         mapper.start(bound)
         ends = [await asyncio.open_connection("127.0.0.1", mapper.port) for _ in range(2)]

@@ -39,11 +39,21 @@ def _values(word: str) -> list[int]:
 
 
 _VERBS = {
-    "send": ("invoke", "enqueue"), "ok": ("ok", "enqueue"), "fail": ("fail", "enqueue"), "info": ("info", "enqueue"),
-    "commit": ("ok", "commit"), "deliver": ("ok", "deliver"), "get": ("ok", "dequeue"), "settle": ("ok", "settle"),
-    "done": ("ok", "consume"), "undone": ("fail", "consume"), "discard": ("ok", "discard"),
-    "destroy": ("ok", "destroy"), "crash": ("ok", "crash"), "unsee": ("ok", "unsee"),
-}  # fmt: skip
+    "send": ("invoke", "enqueue"),
+    "ok": ("ok", "enqueue"),
+    "fail": ("fail", "enqueue"),
+    "info": ("info", "enqueue"),
+    "commit": ("ok", "commit"),
+    "deliver": ("ok", "deliver"),
+    "get": ("ok", "dequeue"),
+    "settle": ("ok", "settle"),
+    "done": ("ok", "consume"),
+    "undone": ("fail", "consume"),
+    "discard": ("ok", "discard"),
+    "destroy": ("ok", "destroy"),
+    "crash": ("ok", "crash"),
+    "unsee": ("ok", "unsee"),
+}
 
 
 _WHERE = {"@sends": SENDS, "@passing": 3 | 1 << PASSING_SHIFT}

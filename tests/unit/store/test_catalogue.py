@@ -16,8 +16,13 @@ PATIENCE_S = 20.0
 
 def filled() -> Catalogue:
     return Catalogue(
-        b"\1" * 32, 7, {"h3": "shared"}, {"small": {"maxNumMsgs": 5}}, {"imq.log.level": ["WARNING", "INFO"]},
-        {"q": {"MessagesMaximum": 5}}, {"p": {"pattern": ">", "attributes": {"useDMQ": True}}},
+        b"\1" * 32,
+        7,
+        {"h3": "shared"},
+        {"small": {"maxNumMsgs": 5}},
+        {"imq.log.level": ["WARNING", "INFO"]},
+        {"q": {"MessagesMaximum": 5}},
+        {"p": {"pattern": ">", "attributes": {"useDMQ": True}}},
     )
 
 

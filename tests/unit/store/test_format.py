@@ -32,9 +32,13 @@ blocks = st.builds(
     st.lists(st.binary(max_size=300), max_size=5).map(tuple),
 )
 others = st.builds(
-    Entry, st.sampled_from([NOTE, CHECKPOINT]), st.integers(0, 2**32 - 1), st.just(0), st.binary(max_size=300),
+    Entry,
+    st.sampled_from([NOTE, CHECKPOINT]),
+    st.integers(0, 2**32 - 1),
+    st.just(0),
+    st.binary(max_size=300),
     st.just(()),
-)  # fmt: skip
+)
 batches = st.lists(blocks | others, min_size=1, max_size=8)
 SAMPLE = [
     Entry(BLOCK, 1, 2, b"meta", (b"some ", b"payload")),

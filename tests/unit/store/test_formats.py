@@ -19,9 +19,12 @@ COMPRESSED_BODY = bytes((PACKED,)) + b"c" * 99
 
 def opened(directory: Path) -> Journal:
     journal = Journal(
-        directory, monotonic_ns=iter(range(1 << 30)).__next__, entropy=bytes, segment_bytes=16 << 10,
+        directory,
+        monotonic_ns=iter(range(1 << 30)).__next__,
+        entropy=bytes,
+        segment_bytes=16 << 10,
         own_files=OwnFileOptions(RECORD_BYTES),
-    )  # fmt: skip
+    )
     list(journal.recover())
     return journal
 

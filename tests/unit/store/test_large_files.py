@@ -22,9 +22,7 @@ DATA = random.Random(1).randbytes(5 * PIECE_BYTES + 11)
 
 
 def journal(directory: Path, io: FileIO | None = None) -> Journal:
-    return Journal(
-        directory, monotonic_ns=lambda: 0, entropy=os.urandom, segment_bytes=1 << 20, io=io or FileIO()
-    )  # fmt: skip
+    return Journal(directory, monotonic_ns=lambda: 0, entropy=os.urandom, segment_bytes=1 << 20, io=io or FileIO())
 
 
 def opened(directory: Path, io: FileIO | None = None) -> tuple[Journal, list[Entry]]:
@@ -43,7 +41,7 @@ def come(store: Journal, data: bytes = DATA) -> NewBody:
 def block_of(body: NewBody, data: bytes = DATA) -> LargeBlock:
     front = encode_block(
         [data], producer=1, first_seq=1, timestamp_ms=1, persistent=True, kinds=0, headers=[b"head"], front=True
-    )  # fmt: skip
+    )
     return LargeBlock(front, body)
 
 
@@ -76,8 +74,9 @@ def test_a_stored_block_has_its_front_at_hand_and_its_body_in_the_file(tmp_path:
         assert not verify(directory).damages
         store, entries = opened(directory)
         assert [(entry.destination, entry.ordinal, entry.meta) for entry in entries] == [
-            (1, 1, b"meta"), (1, 2, b"meta"),
-        ]  # fmt: skip
+            (1, 1, b"meta"),
+            (1, 2, b"meta"),
+        ]
     store.close()
 
 

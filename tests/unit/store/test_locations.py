@@ -23,9 +23,11 @@ def test_a_location_has_its_parts(parts: tuple[int, int, int, int]) -> None:
     st.lists(
         st.tuples(
             st.sampled_from(("fill", "put", "pop", "all", "look")), st.integers(0, 3 * PAGE), st.integers(1, 600)
-        ), max_size=25,
-    ), VALUES,
-)  # fmt: skip
+        ),
+        max_size=25,
+    ),
+    VALUES,
+)
 def test_locations_are_a_dictionary(steps: list[tuple[str, int, int]], parts: tuple[int, int, int, int]) -> None:
     found, plain, value = Locations(), dict[int, int](), location(*parts)
     for what, first, count in steps:

@@ -112,10 +112,17 @@ def test_a_free_file_is_written_over_when_its_old_name_is_gone_for_good(tmp_path
     assert io.seen == ["names synced", *again, *again], "once for all that became free"
 
 
-@pytest.mark.parametrize(("limit", "percent", "sizes"), [
-    (100, 0, [5800, 6600, 7400, 8200]), (2, 0, [5800, 6600]), (0, 0, []),
-    (100, 50, [0, 0, 7400, 8200]), (100, 100, [0, 0, 0, 0]), (3, 34, [0, 6600, 7400]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("limit", "percent", "sizes"),
+    [
+        (100, 0, [5800, 6600, 7400, 8200]),
+        (2, 0, [5800, 6600]),
+        (0, 0, []),
+        (100, 50, [0, 0, 7400, 8200]),
+        (100, 100, [0, 0, 0, 0]),
+        (3, 34, [0, 6600, 7400]),
+    ],
+)
 def test_the_pool_has_a_limit_and_part_of_it_is_truncated(
     tmp_path: Path, limit: int, percent: int, sizes: list[int]
 ) -> None:  # P-08, P-09
@@ -158,10 +165,16 @@ def test_without_room_nothing_is_left_and_the_pool_is_given_up_first(tmp_path: P
 
 def test_the_properties_say_what_is_done() -> None:
     assert OwnFileOptions.of(Config.of({})) == OwnFileOptions()
-    assert OwnFileOptions.of(Config.of({
-        "imq.persist.file.message.max_record_size": -1, "imq.persist.file.destination.message.filepool.limit": 5,
-        "imq.persist.file.message.filepool.cleanratio": 20, "imq.persist.file.message.cleanup": True,
-    })) == (-1, 5, 20, True)  # fmt: skip
+    assert OwnFileOptions.of(
+        Config.of(
+            {
+                "imq.persist.file.message.max_record_size": -1,
+                "imq.persist.file.destination.message.filepool.limit": 5,
+                "imq.persist.file.message.filepool.cleanratio": 20,
+                "imq.persist.file.message.cleanup": True,
+            }
+        )
+    ) == (-1, 5, 20, True)
 
 
 # ---- in a journal ----------------------------------------------------------------------------------------------------
@@ -170,9 +183,13 @@ def test_the_properties_say_what_is_done() -> None:
 def opened(directory: Path, record_bytes: int = 1_000, io: FileIO | None = None) -> Journal:
     ticks = iter(range(1, 1_000_000))
     return Journal(
-        directory, monotonic_ns=lambda: next(ticks), entropy=bytes, segment_bytes=16 << 10, io=io,
+        directory,
+        monotonic_ns=lambda: next(ticks),
+        entropy=bytes,
+        segment_bytes=16 << 10,
+        io=io,
         own_files=OwnFileOptions(record_bytes),
-    )  # fmt: skip
+    )
 
 
 def block(ordinal: int, nbytes: int = LARGE) -> Entry:

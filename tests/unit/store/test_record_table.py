@@ -67,9 +67,15 @@ def test_many_rows_are_read_in_parts(table: RecordTable) -> None:
 
 @pytest.mark.parametrize(
     ("record", "new"),
-    [("r1", rows(2, 1)), ("r1", rows(4, 1)), ("r2", rows(3, 1)), ("r1", rows(3, 1, "z") + rows(3, 1)),
-     ("r1", [Row(3, "body", "digest", "w1")]), ("r1", [Row(3, "a", "d", "x"), Row(4, "b", "d", "x")])],
-)  # fmt: skip
+    [
+        ("r1", rows(2, 1)),
+        ("r1", rows(4, 1)),
+        ("r2", rows(3, 1)),
+        ("r1", rows(3, 1, "z") + rows(3, 1)),
+        ("r1", [Row(3, "body", "digest", "w1")]),
+        ("r1", [Row(3, "a", "d", "x"), Row(4, "b", "d", "x")]),
+    ],
+)
 def test_what_does_not_follow_is_not_appended_at_all(table: RecordTable, record: str, new: list[Row]) -> None:
     assert table.insert("r1", rows(1, 2))
     assert not table.insert(record, new)
@@ -200,11 +206,15 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("no url", "no address"), ("", "no address"), ("sqlite://", "needs a file"),
-        ("sqlite:///:memory:", "needs a file"), ("mysql://user@host/base", "mysql is not supported"),
-        ("postgresql://user@host:many/base", "no address"), ("oracle://x", "oracle is not supported"),
+        ("no url", "no address"),
+        ("", "no address"),
+        ("sqlite://", "needs a file"),
+        ("sqlite:///:memory:", "needs a file"),
+        ("mysql://user@host/base", "mysql is not supported"),
+        ("postgresql://user@host:many/base", "no address"),
+        ("oracle://x", "oracle is not supported"),
     ],
-)  # fmt: skip
+)
 def test_addresses_that_cannot_be_used_are_named(url: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said) as found:
         RecordTable(url, 300)

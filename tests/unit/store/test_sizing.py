@@ -64,9 +64,7 @@ class PlainIO(FileIO):
 
 
 def opened(directory: Path, clock: Clock | None = None, io: FileIO | None = None) -> Journal:
-    journal = Journal(
-        directory, monotonic_ns=clock or Clock(), entropy=bytes, segment_bytes=SEGMENT_BYTES, io=io
-    )
+    journal = Journal(directory, monotonic_ns=clock or Clock(), entropy=bytes, segment_bytes=SEGMENT_BYTES, io=io)
     list(journal.recover())
     return journal
 

@@ -27,10 +27,12 @@ from raybroker.store.sql.schema import NUMBER_MAX, key, statements_of, table_nam
 
 def test_the_properties_name_the_database_and_the_tables() -> None:
     given = {
-        "imq.persist.jdbc.dbVendor": "postgresql", "imq.persist.jdbc.postgresql.user": "u",
+        "imq.persist.jdbc.dbVendor": "postgresql",
+        "imq.persist.jdbc.postgresql.user": "u",
         "imq.persist.jdbc.postgresql.opendburl": "jdbc:postgresql://h:5/d?sslmode=require",
-        "imq.persist.jdbc.postgresql.passfile": "/etc/pass", "raybroker.store.database_timeout_ms": 700,
-    }  # fmt: skip
+        "imq.persist.jdbc.postgresql.passfile": "/etc/pass",
+        "raybroker.store.database_timeout_ms": 700,
+    }
     found = address_of(Config.of(given), Path("/b"))
     assert found == Address("postgresql", "postgresql://u@h:5/d?sslmode=require", "", "/etc/pass", timeout_ms=700)
     assert (found.shown, found.file) == ("postgresql://u@h:5/d", None)
@@ -41,8 +43,11 @@ def test_the_properties_name_the_database_and_the_tables() -> None:
     assert store_id(Config.of({}), "c", "b1") == "c_b1"
     assert store_id(Config.of({"imq.brokerid": "me"}), "c", "b1") == "me_b1"
     assert [is_sql(Config.of({"imq.persist.store": kind})) for kind in ("file", "memory", "sql", "jdbc")] == [
-        False, False, True, True,
-    ]  # fmt: skip
+        False,
+        False,
+        True,
+        True,
+    ]
     assert holder_of(b"t") != holder_of(b"u")
 
 
@@ -58,20 +63,27 @@ def test_names_of_tables_tell_their_version() -> None:
 
 def test_a_batch_is_packed_in_its_order() -> None:
     entries = [
-        Entry(NOTE, 3, 0, b"n"), Entry(BLOCK, 1, 2**64 - 1, b"m", (b"ab", bytearray(b"c"))), Entry(BLOCK, 2, 5, b""),
-        Entry(CHECKPOINT, 0, 0, b"state"), Entry(BLOCK, 1, 6, b"", (memoryview(b"x"),)),
-    ]  # fmt: skip
+        Entry(NOTE, 3, 0, b"n"),
+        Entry(BLOCK, 1, 2**64 - 1, b"m", (b"ab", bytearray(b"c"))),
+        Entry(BLOCK, 2, 5, b""),
+        Entry(CHECKPOINT, 0, 0, b"state"),
+        Entry(BLOCK, 1, 6, b"", (memoryview(b"x"),)),
+    ]
     packed = pack(entries, 10)
     assert [(row.number, row.destination, row.ordinal, row.payload) for row in packed.blocks] == [
-        (10, 1, 2**64 - 1, b"abc"), (11, 2, 5, b""), (12, 1, 6, b"x"),
-    ]  # fmt: skip
+        (10, 1, 2**64 - 1, b"abc"),
+        (11, 2, 5, b""),
+        (12, 1, 6, b"x"),
+    ]
     crcs = [row.row_crc for row in packed.blocks]
     assert crcs[0] == row_crc(10, 1, 2**64 - 1, 3, packed.blocks[0].crc, b"m")
     assert packed.checkpoint == 5
     assert list(unpack(packed.body)) == [
-        Item(NOTE, 3, b"n", ()), Item(BLOCK, 0, b"", (crcs[0], crcs[1])), Item(CHECKPOINT, 0, b"state", ()),
+        Item(NOTE, 3, b"n", ()),
+        Item(BLOCK, 0, b"", (crcs[0], crcs[1])),
+        Item(CHECKPOINT, 0, b"state", ()),
         Item(BLOCK, 0, b"", (crcs[2],)),
-    ]  # fmt: skip
+    ]
     assert chained(packed.body, 1) != chained(packed.body, 2)
     for cut in range(1, len(packed.body)):
         body = packed.body[:cut]
@@ -98,8 +110,10 @@ def test_a_place_has_number_size_and_checksum(number: int) -> None:
 def test_blocks_go_by_ranges() -> None:
     assert list(ranges_of([])) == []
     assert list(ranges_of([(1, 10), (2, 10), (4, 1), (9, 2), (10, 2)])) == [
-        Range(1, 2, 2, 20), Range(4, 4, 1, 1), Range(9, 10, 2, 4),
-    ]  # fmt: skip
+        Range(1, 2, 2, 20),
+        Range(4, 4, 1, 1),
+        Range(9, 10, 2, 4),
+    ]
 
 
 class Prepared:
@@ -224,9 +238,10 @@ def test_a_backup_is_read_back_in_another_database(prepared: Prepared, tmp_path:
     with database.connected() as connection:
         register(database, connection, tables, Owner("c", "b", "", "7"), "h1", "shared")
         row = {"destination": 1, "nbytes": 1, "crc": 2, "row_crc": 3, "meta": b"m", "payload": b"p"}
-        connection.execute(sqlalchemy.insert(tables.block), [
-            {"id": key(1, number), "ordinal": signed(2**64 - number), **row} for number in range(1, 500)
-        ])  # fmt: skip
+        connection.execute(
+            sqlalchemy.insert(tables.block),
+            [{"id": key(1, number), "ordinal": signed(2**64 - number), **row} for number in range(1, 500)],
+        )
     with (tmp_path / "file").open("wb") as out:
         assert backup.save(prepared.tables, out) == (1, 499)
     (tmp_path / "other").mkdir()

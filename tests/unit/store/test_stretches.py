@@ -13,7 +13,7 @@ PARTS = st.lists(
         st.integers(1, 3), st.sampled_from((1, 5_000, 2**32 - 40, 2**33)), st.integers(1, 700), st.integers(0, 2)
     ),
     max_size=4,
-)  # fmt: skip
+)
 
 
 @given(PARTS)

@@ -33,10 +33,15 @@ def ended(role: str, text: str) -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("text", "turns"),
     [
-        ("first:1:kill", 0), ("second:3:kill", 2), ("b1/h?@second:2:kill", 1), ("first:5:kill", 4), ("third:1:kill", 4),
-        ("b2*@first:1:kill", 4), ("", 4),
+        ("first:1:kill", 0),
+        ("second:3:kill", 2),
+        ("b1/h?@second:2:kill", 1),
+        ("first:5:kill", 4),
+        ("third:1:kill", 4),
+        ("b2*@first:1:kill", 4),
+        ("", 4),
     ],
-)  # fmt: skip
+)
 def test_the_nth_time_at_the_step_is_the_last(text: str, turns: int) -> None:
     assert ended("b1/h1", text) == (0 if turns == 4 else -signal.SIGKILL, turns)
 

@@ -62,11 +62,18 @@ def test_a_payload_comes_with_its_sender_and_number() -> None:
     assert sink.found == [("b2", Number(7, 1), b""), ("b2", Number(7, 2), b"x" * 1024)]
 
 
-@pytest.mark.parametrize("damage", [
-    lambda data: b"", lambda data: data[:10], lambda data: data[:-1], lambda data: data + b"x",
-    lambda data: bytes([data[0] ^ 1]) + data[1:], lambda data: data[:-1] + bytes([data[-1] ^ 1]),
-    lambda data: data[:20] + bytes([data[20] ^ 1]) + data[21:],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: data[:10],
+        lambda data: data[:-1],
+        lambda data: data + b"x",
+        lambda data: bytes([data[0] ^ 1]) + data[1:],
+        lambda data: data[:-1] + bytes([data[-1] ^ 1]),
+        lambda data: data[:20] + bytes([data[20] ^ 1]) + data[21:],
+    ],
+)
 def test_what_was_changed_on_the_way_is_dropped(damage: Callable[[bytes], bytes]) -> None:
     wire, (there, sink) = Wire(), receiver()
     sender("b2", 7, wire).send((HERE, 1), KEY, b"word")

@@ -70,12 +70,17 @@ def test_a_server_that_does_not_know_the_password_is_refused_by_the_client() -> 
 @pytest.mark.parametrize(
     ("challenge", "error"),
     [
-        ("r=other,s=AAAA,i=1", SecurityError), (f"r={OURS},s=AAAA,i=1", SecurityError),
-        (f"r={OURS}x,s=AAAA,i=0", SecurityError), (f"r={OURS}x,s=AAAA,i={ITERATIONS_MAX + 1}", SecurityError),
-        (f"r={OURS}x,s=AAAA,i=" + "9" * 500, SecurityError), (f"r={OURS}x,s=?,i=1", ProtocolError),
-        (f"r={OURS}x,i=1", ProtocolError), ("", ProtocolError), ("x" * 5000, ProtocolError),
+        ("r=other,s=AAAA,i=1", SecurityError),
+        (f"r={OURS},s=AAAA,i=1", SecurityError),
+        (f"r={OURS}x,s=AAAA,i=0", SecurityError),
+        (f"r={OURS}x,s=AAAA,i={ITERATIONS_MAX + 1}", SecurityError),
+        (f"r={OURS}x,s=AAAA,i=" + "9" * 500, SecurityError),
+        (f"r={OURS}x,s=?,i=1", ProtocolError),
+        (f"r={OURS}x,i=1", ProtocolError),
+        ("", ProtocolError),
+        ("x" * 5000, ProtocolError),
     ],
-)  # fmt: skip
+)
 def test_a_challenge_that_is_not_for_this_login_is_refused(challenge: str, error: type[Exception]) -> None:
     with pytest.raises(error):
         ScramClient("user", "pencil", OURS).final(challenge)

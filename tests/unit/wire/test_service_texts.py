@@ -39,9 +39,17 @@ def test_the_map_names_services_and_ports() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"HTTP/1.1 400\r\n", b"\xff\xfe", b"101 b1 1\njms tcp NORMAL 1\n", b"101 b1 1\njms tcp\n.\n",
-             b"101 b1 1\njms tcp NORMAL 0\n.\n", b"101 b1 1\njms tcp NORMAL 99999\n.\n"],
-)  # fmt: skip
+    "text",
+    [
+        b"",
+        b"HTTP/1.1 400\r\n",
+        b"\xff\xfe",
+        b"101 b1 1\njms tcp NORMAL 1\n",
+        b"101 b1 1\njms tcp\n.\n",
+        b"101 b1 1\njms tcp NORMAL 0\n.\n",
+        b"101 b1 1\njms tcp NORMAL 99999\n.\n",
+    ],
+)
 def test_what_is_no_map_is_refused(text: bytes) -> None:
     with pytest.raises(ProtocolError):
         read_map(text)
@@ -50,16 +58,23 @@ def test_what_is_no_map_is_refused(text: bytes) -> None:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("mq://", ("localhost", 7676, "jms", True)), ("mq://h", ("h", 7676, "jms", True)),
-        ("mq://h:1/admin", ("h", 1, "admin", True)), ("mqtcp://10.0.0.1:99/jms", ("10.0.0.1", 99, "jms", False)),
-        ("mq://[::1]:7/jms", ("::1", 7, "jms", True)), ("mq:///admin", ("localhost", 7676, "admin", True)),
-        ("mqs://h", ("h", 7676, "ssljms", True)), ("mqssl://h:9/ssladmin", ("h", 9, "ssladmin", False)),
-        ("mqssl://h", ("h", 7676, "ssljms", False)), ("mq://h/ssljms", ("h", 7676, "ssljms", True)),
-        ("http://h:8080/", ("h", 8080, "httpjms", False)), ("http://[::1]", ("::1", 80, "httpjms", False)),
-        ("https://h", ("h", 443, "httpsjms", False)), ("https://h:8443/", ("h", 8443, "httpsjms", False)),
+        ("mq://", ("localhost", 7676, "jms", True)),
+        ("mq://h", ("h", 7676, "jms", True)),
+        ("mq://h:1/admin", ("h", 1, "admin", True)),
+        ("mqtcp://10.0.0.1:99/jms", ("10.0.0.1", 99, "jms", False)),
+        ("mq://[::1]:7/jms", ("::1", 7, "jms", True)),
+        ("mq:///admin", ("localhost", 7676, "admin", True)),
+        ("mqs://h", ("h", 7676, "ssljms", True)),
+        ("mqssl://h:9/ssladmin", ("h", 9, "ssladmin", False)),
+        ("mqssl://h", ("h", 7676, "ssljms", False)),
+        ("mq://h/ssljms", ("h", 7676, "ssljms", True)),
+        ("http://h:8080/", ("h", 8080, "httpjms", False)),
+        ("http://[::1]", ("::1", 80, "httpjms", False)),
+        ("https://h", ("h", 443, "httpsjms", False)),
+        ("https://h:8443/", ("h", 8443, "httpsjms", False)),
         ("mqs://h/httpsjms", ("h", 7676, "httpsjms", True)),
     ],
-)  # fmt: skip
+)
 def test_parts_of_an_address_that_are_missing_are_the_usual_ones(text: str, found: tuple[object, ...]) -> None:
     address = service_address(text)
     assert tuple(address) == found
@@ -69,13 +84,23 @@ def test_parts_of_an_address_that_are_missing_are_the_usual_ones(text: str, foun
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("h:1", ConfigError), ("ftp://h", ConfigError), ("mq://h:x", ConfigError), ("mq://h:0", ConfigError),
-        ("mq://h:65536", ConfigError), ("mq://h/a/b", ConfigError), ("mq://u@h", ConfigError),
-        ("mq://[::1", ConfigError), ("mqssl://h/jms", ConfigError), ("mqs://h/admin", ConfigError),
-        ("mqtcp://h/ssljms", ConfigError), ("http://h/jms", ConfigError), ("https://h/jms", ConfigError),
-        ("mqtcp://h/httpsjms", ConfigError), ("mqs://h/httpjms", ConfigError),
+        ("h:1", ConfigError),
+        ("ftp://h", ConfigError),
+        ("mq://h:x", ConfigError),
+        ("mq://h:0", ConfigError),
+        ("mq://h:65536", ConfigError),
+        ("mq://h/a/b", ConfigError),
+        ("mq://u@h", ConfigError),
+        ("mq://[::1", ConfigError),
+        ("mqssl://h/jms", ConfigError),
+        ("mqs://h/admin", ConfigError),
+        ("mqtcp://h/ssljms", ConfigError),
+        ("http://h/jms", ConfigError),
+        ("https://h/jms", ConfigError),
+        ("mqtcp://h/httpsjms", ConfigError),
+        ("mqs://h/httpjms", ConfigError),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_address_is_refused(text: str, error: type[Exception]) -> None:
     with pytest.raises(error):
         service_address(text)
@@ -83,5 +108,6 @@ def test_what_is_no_address_is_refused(text: str, error: type[Exception]) -> Non
 
 def test_a_list_has_each_address_once() -> None:
     assert service_addresses("mq://a, mq://b,mq://a:7676") == (
-        ServiceAddress("a", 7676, "jms", True), ServiceAddress("b", 7676, "jms", True)
-    )  # fmt: skip
+        ServiceAddress("a", 7676, "jms", True),
+        ServiceAddress("b", 7676, "jms", True),
+    )

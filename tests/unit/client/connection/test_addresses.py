@@ -68,12 +68,15 @@ def test_a_random_order_has_all_brokers_and_is_another_one_each_time() -> None:
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
-        ({}, -1), ({"ReconnectAttempts": 3}, 3), ({"ReconnectAttempts": 3, "ReconnectEnabled": False}, 0),
-        ({"AddressList": "a,b"}, -1), ({"AddressList": "a,b", "ReconnectAttempts": 0}, 0),
+        ({}, -1),
+        ({"ReconnectAttempts": 3}, 3),
+        ({"ReconnectAttempts": 3, "ReconnectEnabled": False}, 0),
+        ({"AddressList": "a,b"}, -1),
+        ({"AddressList": "a,b", "ReconnectAttempts": 0}, 0),
         ({"AddressList": "a,b", "ReconnectAttempts": 3, "AddressListIterations": 2}, 12),
         ({"AddressList": "a,b", "ReconnectAttempts": 3, "AddressListIterations": -1}, -1),
     ],
-)  # fmt: skip
+)
 def test_attempts_to_come_back_are_those_at_each_broker_of_the_list(more: Any, expected: int) -> None:
     assert reconnect_attempts(attributes(**more)) == expected
 
@@ -121,10 +124,14 @@ def test_the_list_is_gone_through_as_often_as_it_says_before_giving_up(monkeypat
 def test_no_list_is_gone_through_longer_than_the_reconnect_time(monkeypatch: pytest.MonkeyPatch) -> None:
     seam = Seam()
     monkeypatch.setattr(factory, "ray_seam", seam)
-    config = Config.of({
-        "imqAddressList": "b1", "imqAddressListIterations": -1, "imqReconnectInterval": 1,
-        "raybroker.reconnect.timeout_ms": 30,
-    })  # fmt: skip
+    config = Config.of(
+        {
+            "imqAddressList": "b1",
+            "imqAddressListIterations": -1,
+            "imqReconnectInterval": 1,
+            "raybroker.reconnect.timeout_ms": 30,
+        }
+    )
     with pytest.raises(NoClusterError):
         factory._directory("c", None, config, IoThread.shared())
     assert len(seam.asked) > 1
@@ -148,7 +155,7 @@ TIME = "raybroker.reconnect.timeout_ms"
         ({"imqReconnectAttempts": 2, "imqAddressList": "b1,b2", "imqAddressListIterations": 3}, (30, 12)),
         ({"imqReconnectAttempts": 2, "imqAddressList": "b1,b2", "imqAddressListIterations": -1}, (30, None)),
     ],
-)  # fmt: skip
+)
 def test_how_long_and_how_often_a_handle_tries_to_come_back(given: dict[str, Any], limits: tuple[Any, Any]) -> None:
     assert reconnect_time(Config.of(given)) == limits
 

@@ -30,9 +30,14 @@ class Observed:
         directory: Any = ScriptedDirectory(*hosts)
         self.ended = Ended()
         self.channels = Channels(
-            directory, attributes, self.tasks, hello=lambda: {"client_id": "me"}, observer=self,
-            unanswered=self._unanswered, ended=self.ended,
-        )  # fmt: skip
+            directory,
+            attributes,
+            self.tasks,
+            hello=lambda: {"client_id": "me"},
+            observer=self,
+            unanswered=self._unanswered,
+            ended=self.ended,
+        )
 
     def _unanswered(self, channel: Channel, error: BrokerError) -> None:
         self.told.append(("unanswered", channel.place.key))

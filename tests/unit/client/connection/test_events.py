@@ -88,8 +88,9 @@ def test_what_a_host_says_before_it_closes_is_told_first_and_is_the_reason() -> 
         scripted.host.link.close()
         await until(lambda: failed)
         assert [(event.kind, event.code, event.text) for event in told] == [
-            ("closing", "store", "the disk is gone"), ("closed", "store", "the disk is gone"),
-        ]  # fmt: skip
+            ("closing", "store", "the disk is gone"),
+            ("closed", "store", "the disk is gone"),
+        ]
 
     run(work)
 

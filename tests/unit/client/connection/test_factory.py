@@ -12,11 +12,15 @@ from raybroker.errors import InvalidClientIDError
 @pytest.mark.parametrize(
     ("configured", "given", "user", "expected"),
     [
-        ("", None, None, None), ("", "mine", None, "mine"), ("shop", None, "ann", "shop"),
-        ("shop", "mine", None, "mine"), ("${u}xyz", None, "ann", "${u:ann}xyz"),
-        ("${u}xyz", None, None, "${u:guest}xyz"), ("x${u}", None, "ann", "x${u}"),
+        ("", None, None, None),
+        ("", "mine", None, "mine"),
+        ("shop", None, "ann", "shop"),
+        ("shop", "mine", None, "mine"),
+        ("${u}xyz", None, "ann", "${u:ann}xyz"),
+        ("${u}xyz", None, None, "${u:guest}xyz"),
+        ("x${u}", None, "ann", "x${u}"),
     ],
-)  # fmt: skip
+)
 def test_the_id_given_beats_the_configured_one_and_u_stands_for_the_user(
     configured: str, given: str | None, user: str | None, expected: str | None
 ) -> None:

@@ -12,10 +12,14 @@ from raybroker.model.errors import IllegalStateError
 @pytest.mark.parametrize(
     ("configured", "given", "user", "found"),
     [
-        ("", None, None, None), ("", "me", None, "me"), ("us", None, None, "us"), ("us", "me", None, "me"),
-        ("${u}xyz", None, "ann", "${u:ann}xyz"), ("${u}xyz", None, None, "${u:guest}xyz"),
+        ("", None, None, None),
+        ("", "me", None, "me"),
+        ("us", None, None, "us"),
+        ("us", "me", None, "me"),
+        ("${u}xyz", None, "ann", "${u:ann}xyz"),
+        ("${u}xyz", None, None, "${u:guest}xyz"),
     ],
-)  # fmt: skip
+)
 def test_what_is_given_wins_over_what_is_configured(
     configured: str, given: str | None, user: str | None, found: str | None
 ) -> None:

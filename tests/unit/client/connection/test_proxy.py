@@ -18,11 +18,16 @@ from raybroker.model.errors import ConfigError, SecurityError
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("http://p:1", Proxy("p", 1)), ("p:3128", Proxy("p", 3128)), ("HTTP://p/", Proxy("p", 80)),
+        ("http://p:1", Proxy("p", 1)),
+        ("p:3128", Proxy("p", 3128)),
+        ("HTTP://p/", Proxy("p", 80)),
         ("http://[::1]:9", Proxy("::1", 9)),
-        ("http://u%3A:a%40b@p:1", None), ("socks5://p:1", None), ("http://p:x", None), ("", None),
+        ("http://u%3A:a%40b@p:1", None),
+        ("socks5://p:1", None),
+        ("http://p:x", None),
+        ("", None),
     ],
-)  # fmt: skip
+)
 def test_an_address_is_a_host_and_a_port(text: str, found: Proxy | None) -> None:
     if found is None:
         with pytest.raises(ConfigError, match=r"raybroker\.client\.proxy") as caught:
@@ -78,11 +83,13 @@ def test_what_follows_the_answer_is_the_services() -> None:
 @pytest.mark.parametrize(
     ("said", "error", "told"),
     [
-        (b"HTTP/1.1 407 No\r\n\r\n", SecurityError, "does not accept"), (b"", OSError, "ended the connection"),
-        (b"HTTP/1.1 404 Not Found\r\n\r\n", OSError, "status 404 Not Found"), (b"\0\r\n\r\n", OSError, "no HTTP proxy"),
+        (b"HTTP/1.1 407 No\r\n\r\n", SecurityError, "does not accept"),
+        (b"", OSError, "ended the connection"),
+        (b"HTTP/1.1 404 Not Found\r\n\r\n", OSError, "status 404 Not Found"),
+        (b"\0\r\n\r\n", OSError, "no HTTP proxy"),
         (b"HTTP/1.1 \xb2\xb0\xb0 OK\r\n\r\n", OSError, "no HTTP proxy|status"),
     ],
-)  # fmt: skip
+)
 def test_another_answer_is_an_error(said: bytes, error: type[Exception], told: str) -> None:
     with pytest.raises(error, match=told):
         answered(said)

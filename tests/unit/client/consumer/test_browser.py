@@ -52,8 +52,11 @@ def test_messages_come_in_chunks_and_an_empty_one_is_not_the_end() -> None:
         assert [[m.body for m in chunk] for chunk in found] == [[b"0", b"1"], [b"0"], []]
         assert [args["max"] for _, args in scripted.host.calls("browse")] == [2, 2, 2]
         assert scripted.host.calls("open_browser")[0][1] | {"handle": 0} == {
-            "handle": 0, "name": "q", "type": "queue", "selector": "a = 1"
-        }  # fmt: skip
+            "handle": 0,
+            "name": "q",
+            "type": "queue",
+            "selector": "a = 1",
+        }
         await core.close()
         assert [op for op, _ in scripted.host.calls("close_browser")] == ["close_browser"]
         assert await core.fetch() == []

@@ -40,9 +40,15 @@ def test_arguments_are_checked_by_their_names() -> None:
 
 @pytest.mark.parametrize(
     ("limit", "explicit", "granted", "warned"),
-    [(100, True, 10, True), (-1, True, 10, True), (100, False, 10, False), (10, True, 10, False), (5, True, 10, False),
-     (100, True, -1, False)],
-)  # fmt: skip
+    [
+        (100, True, 10, True),
+        (-1, True, 10, True),
+        (100, False, 10, False),
+        (10, True, 10, False),
+        (5, True, 10, False),
+        (100, True, -1, False),
+    ],
+)
 def test_a_limit_that_the_destination_lowers_is_logged_once(
     limit: int, explicit: bool, granted: int, warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -110,7 +110,6 @@ class Member:
         self.held = 0
         self.releasing = False
 
-
     @property
     def share_stands(self) -> bool:
         return self.host.share.standing
@@ -224,9 +223,11 @@ class World:
 
 class Law(RuleBasedStateMachine):
     @initialize(
-        style=st.sampled_from(["credit", "prefetch"]), limit=st.sampled_from([-1, 0, 1, 2, 5, 100]),
-        percent=st.sampled_from([0, 50, 100]), members=st.integers(1, 3),
-    )  # fmt: skip
+        style=st.sampled_from(["credit", "prefetch"]),
+        limit=st.sampled_from([-1, 0, 1, 2, 5, 100]),
+        percent=st.sampled_from([0, 50, 100]),
+        members=st.integers(1, 3),
+    )
     def begin(self, style: str, limit: int, percent: int, members: int) -> None:
         self.world = World(style, 3 if style == "credit" and limit == 0 else limit, percent)
         for _ in range(members):

@@ -22,11 +22,22 @@ def running(limit: int, percent: int) -> CreditFlow:
 @pytest.mark.parametrize(
     ("limit", "percent", "left"),
     [
-        (1000, 50, 500), (1000, 10, 100), (1, 50, 0), (1, 100, 0), (3, 50, 1), (20, 50, 10), (1000, 100, 999),
-        (1000, 0, 0), (1000, 101, 999), (1000, -1, 0), (7, 50, 3), (2, 50, 1), (2, 100, 1),
+        (1000, 50, 500),
+        (1000, 10, 100),
+        (1, 50, 0),
+        (1, 100, 0),
+        (3, 50, 1),
+        (20, 50, 10),
+        (1000, 100, 999),
+        (1000, 0, 0),
+        (1000, 101, 999),
+        (1000, -1, 0),
+        (7, 50, 3),
+        (2, 50, 1),
+        (2, 100, 1),
         (2147483647, 50, 1073741823),
     ],
-)  # fmt: skip
+)
 def test_the_threshold_is_the_rounded_down_percentage_and_below_the_limit(limit: int, percent: int, left: int) -> None:
     assert threshold_messages(limit, percent) == left
 
@@ -109,9 +120,7 @@ def test_after_a_restart_the_whole_limit_is_to_come() -> None:
     assert flow.consumed(5) == 5
 
 
-@given(
-    st.integers(1, 60), st.integers(0, 100), st.lists(st.tuples(st.booleans(), st.integers(1, 9)), max_size=200)
-)
+@given(st.integers(1, 60), st.integers(0, 100), st.lists(st.tuples(st.booleans(), st.integers(1, 9)), max_size=200))
 def test_the_buffer_never_exceeds_the_limit_and_the_flow_never_stalls(
     limit: int, percent: int, steps: list[tuple[bool, int]]
 ) -> None:

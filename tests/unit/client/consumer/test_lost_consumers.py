@@ -45,11 +45,14 @@ def core(**state: Any) -> Any:
     connection = SimpleNamespace(
         tasks=SimpleNamespace(closed=state.get("ended", False)),
         io=SimpleNamespace(unusable=state.get("unusable", ""), post=posted.append),
-    )  # fmt: skip
+    )
     return SimpleNamespace(
-        has_ended=lambda: state.get("closed", False), name="q", let_go=lambda: None, _connection=connection,
+        has_ended=lambda: state.get("closed", False),
+        name="q",
+        let_go=lambda: None,
+        _connection=connection,
         posted=posted,
-    )  # fmt: skip
+    )
 
 
 def test_a_consumer_that_nobody_has_is_closed_with_a_warning() -> None:

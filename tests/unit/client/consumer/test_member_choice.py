@@ -20,13 +20,14 @@ DURABLE = {"name": "s", "durable": True, "shared": False}
 @pytest.mark.parametrize(
     ("destination", "traits", "subscription", "pinned"),
     [
-        (Queue("q"), {}, None, False), (Queue("q"), {"distributed": True}, None, True),
+        (Queue("q"), {}, None, False),
+        (Queue("q"), {"distributed": True}, None, True),
         (Topic("t"), {"distributed": True, "forwardingPolicy": "Partitioned"}, None, True),
         (Topic("t"), {"distributed": True, "forwardingPolicy": "Replicated"}, None, False),
         (Topic("t"), {"distributed": True, "forwardingPolicy": "Partitioned"}, DURABLE, False),
         (Topic("t"), {"distributed": True, "forwardingPolicy": "Partitioned"}, {**DURABLE, "shared": True}, True),
     ],
-)  # fmt: skip
+)
 def test_a_consumer_is_pinned_where_no_other_member_has_anything_for_it(
     destination: Any, traits: dict[str, Any], subscription: dict[str, Any] | None, pinned: bool
 ) -> None:
@@ -41,9 +42,11 @@ def connection(counts: dict[str, int], *, affinity: bool = False) -> Any:
         return await work()
 
     return SimpleNamespace(
-        attributes={"ServerAffinityEnabled": affinity}, choosers=Choosers(),
-        directory=SimpleNamespace(home="b2", members=members), tasks=SimpleNamespace(with_retry=with_retry),
-    )  # fmt: skip
+        attributes={"ServerAffinityEnabled": affinity},
+        choosers=Choosers(),
+        directory=SimpleNamespace(home="b2", members=members),
+        tasks=SimpleNamespace(with_retry=with_retry),
+    )
 
 
 def test_the_member_without_consumers_is_preferred() -> None:

@@ -46,10 +46,16 @@ def messages(
 def block_of(bodies: list[tuple[int, bytes]], headers: list[bytes] | None = None, **columns: Any) -> Block:
     return Block(
         encode_block(
-            [data for _, data in bodies], producer=7, first_seq=10, timestamp_ms=1_000, persistent=True,
-            kinds=bytes(kind for kind, _ in bodies), headers=headers, **columns,
+            [data for _, data in bodies],
+            producer=7,
+            first_seq=10,
+            timestamp_ms=1_000,
+            persistent=True,
+            kinds=bytes(kind for kind, _ in bodies),
+            headers=headers,
+            **columns,
         )
-    )  # fmt: skip
+    )
 
 
 def with_properties(properties: dict[str, Any], attempt: int = 1) -> Message:
@@ -67,9 +73,11 @@ def test_ids_priorities_and_times_are_those_of_the_message_also_in_a_picked_bloc
         deliver_at=array("Q", (0, 0, 2_000, 3_000)),
     )
     rows = [
-        (message_id(7, 10), 1, 0, 1_000), (message_id(7, 11), 2, 5, 1_000), (message_id(7, 12), 3, 6, 2_000),
+        (message_id(7, 10), 1, 0, 1_000),
+        (message_id(7, 11), 2, 5, 1_000),
+        (message_id(7, 12), 3, 6, 2_000),
         (message_id(7, 13), 4, 7, 3_000),
-    ]  # fmt: skip
+    ]
     for mask in (0b1111, 0b1101, 0b1010, 0b0110):
         found = messages(Block(b"".join(whole.pick(mask))))
         expected = [row for index, row in enumerate(rows) if mask >> index & 1]
@@ -88,9 +96,12 @@ def test_where_to_answer_is_a_name_that_a_session_takes(text: str | None, found:
 # ---- bodies ----------------------------------------------------------------------------------------------------------
 
 BODIES: dict[str, list[Any]] = {
-    "bytes": [b"x", b""], "text": ["x", ""], "map": [{"a": 1}, {}], "stream": [[1, "a"], []],
+    "bytes": [b"x", b""],
+    "text": ["x", ""],
+    "map": [{"a": 1}, {}],
+    "stream": [[1, "a"], []],
     "object": [1, None, True, {1: 2}],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("packs", [True, False])
@@ -199,6 +210,10 @@ def test_outcomes_are_the_business_of_the_session() -> None:
     assert answers == ["reject", "reject", "release", "fail", "fail"]
     assert message.extend() == "extended"
     assert session.asked == [
-        (message, "reject", None, ""), (message, "reject", None, "poison"), (message, "release", None, ""),
-        (message, "fail", None, ""), (message, "fail", 50, ""), (message, "extend"),
-    ]  # fmt: skip
+        (message, "reject", None, ""),
+        (message, "reject", None, "poison"),
+        (message, "release", None, ""),
+        (message, "fail", None, ""),
+        (message, "fail", 50, ""),
+        (message, "extend"),
+    ]

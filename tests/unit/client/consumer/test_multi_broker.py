@@ -33,9 +33,17 @@ class Member:
     refusals: ClassVar[dict[str, list[BrokerError]]] = {}
 
     def __init__(
-        self, session: Any, destination: Destination, options: Any, *, broker: str | None, identity: str, owner: Any,
-        notifier: Any, credit_pool: Any,
-    ) -> None:  # fmt: skip
+        self,
+        session: Any,
+        destination: Destination,
+        options: Any,
+        *,
+        broker: str | None,
+        identity: str,
+        owner: Any,
+        notifier: Any,
+        credit_pool: Any,
+    ) -> None:
         self.broker, self.name, self.owner = broker, destination.name, owner
         self.share = credit_pool.join()
         self.listener: Any = None
@@ -67,9 +75,13 @@ class World:
     """``view``: brokers that are up, the first of them the coordinator."""
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, *brokers: str, traits: dict[str, Any] | None = None,
-        counts: dict[str, int] | None = None, **attributes: Any,
-    ) -> None:  # fmt: skip
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        *brokers: str,
+        traits: dict[str, Any] | None = None,
+        counts: dict[str, int] | None = None,
+        **attributes: Any,
+    ) -> None:
         monkeypatch.setattr(multi_broker, "ConsumerCore", Member)
         self.brokers = list(brokers)
         self.traits = traits or {}
@@ -81,15 +93,24 @@ class World:
         self.tasks = Tasks(config)
         self.listeners: list[Any] = []
         self.connection: Any = SimpleNamespace(
-            attributes=config, choosers=Choosers(), at_close=[], ended=Ended(), buffers=set(), started=True,
+            attributes=config,
+            choosers=Choosers(),
+            at_close=[],
+            ended=Ended(),
+            buffers=set(),
+            started=True,
             tasks=self.tasks,
             attachments=SimpleNamespace(reconnects=True, end=self._end),
             brokers=SimpleNamespace(alone=not brokers, listeners=self.listeners, view=self._view),
             directory=SimpleNamespace(home=brokers[0] if brokers else "", locate=self._locate, members=self._members),
             io=SimpleNamespace(post=lambda call, *args: None),
-        )  # fmt: skip
+        )
         self.session: Any = SimpleNamespace(
-            connection=self.connection, keeps_track=True, holds_back=False, forget=self.forgotten.append, owing={},
+            connection=self.connection,
+            keeps_track=True,
+            holds_back=False,
+            forget=self.forgotten.append,
+            owing={},
             leaving={},
         )
 
@@ -261,8 +282,12 @@ def test_closing_ends_every_member_and_what_it_followed(monkeypatch: pytest.Monk
         consumer = await world.consumer()
         members = list(consumer.members.values())
         assert consumer.info() == {
-            "destination": "q", "limit": 10, "buffered": 4, "consumed": 6, "brokers": ["b1", "b2"],
-        }  # fmt: skip
+            "destination": "q",
+            "limit": 10,
+            "buffered": 4,
+            "consumed": 6,
+            "brokers": ["b1", "b2"],
+        }
         await consumer.close()
         assert all(one.closed for one in members)
         assert (world.listeners, world.connection.at_close, consumer.members) == ([], [], {})

@@ -25,15 +25,20 @@ def test_each_outcome_is_told_with_its_delay_and_reason_and_confirmed() -> None:
         scripted = Scripted()
         messages = await received(scripted, "client", 5)
         waits = [
-            messages[0].reject("no such account"), messages[1].release(), messages[2].fail(250), messages[3].fail(),
-        ]  # fmt: skip
+            messages[0].reject("no such account"),
+            messages[1].release(),
+            messages[2].fail(250),
+            messages[3].fail(),
+        ]
         await turns()
         assert [future.done() for waiting in waits for future in waiting] == [True] * 4
         frames = [(f.outcome, f.delay_ms, f.reason, f.ranges) for f in scripted.host.of(wire.Settle)]
         assert frames == [
-            ("reject", -1, "no such account", [(1, 1)]), ("release", -1, "", [(2, 2)]), ("fail", 250, "", [(3, 3)]),
+            ("reject", -1, "no such account", [(1, 1)]),
+            ("release", -1, "", [(2, 2)]),
+            ("fail", 250, "", [(3, 3)]),
             ("fail", -1, "", [(4, 4)]),
-        ]  # fmt: skip
+        ]
         messages[4].acknowledge()
         await turns()
         assert [f.ranges for f in scripted.host.of(wire.Ack)] == [[(5, 5)]], "the others are out of the books"

@@ -77,6 +77,7 @@ def test_expired_messages_count_as_consumed_for_the_flow() -> None:
 
 def test_messages_that_are_looked_at_are_handed_out_together_as_others_are() -> None:
     """What a delivery costs is paid once, though some of it may expire, or went back to the broker."""
+
     async def work() -> None:
         scripted = Scripted()
         session = scripted.session()

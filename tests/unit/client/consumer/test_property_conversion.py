@@ -19,8 +19,14 @@ def refused(function: Any, value: object, *more: Any) -> str:
 
 def test_booleans_are_read_of_booleans_texts_and_nothing() -> None:
     assert [to_boolean("p", value) for value in (True, "TRUE", "true", "yes", "", None, False)] == [
-        True, True, True, False, False, False, False,
-    ]  # fmt: skip
+        True,
+        True,
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
     assert refused(to_boolean, 1) == "property p is the int 1 and cannot be read as boolean"
 
 

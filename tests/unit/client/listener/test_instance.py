@@ -51,17 +51,20 @@ class Connection:
             consumer=lambda where, selector, **options: self._open("consumer", where.name, selector),
             shared_durable_consumer=lambda where, name, selector, **options: self._open("shared_durable", name),
             durable_consumer=lambda where, name, selector, **options: self._open("durable", name),
-            close=lambda: None, commit=lambda: self.commits.put(1),
-        )  # fmt: skip
+            close=lambda: None,
+            commit=lambda: self.commits.put(1),
+        )
 
     def _open(self, *what: Any) -> Any:
         if self.refuses:
             raise self.refuses.pop(0)
         self.opened.append(what)
         return SimpleNamespace(
-            receive=self._receive, receive_nowait=lambda: self._receive(0),
-            receive_many=self._many, info=lambda: {"buffered": 4},
-        )  # fmt: skip
+            receive=self._receive,
+            receive_nowait=lambda: self._receive(0),
+            receive_many=self._many,
+            info=lambda: {"buffered": 4},
+        )
 
     def _receive(self, timeout: float) -> Any:
         try:

@@ -32,16 +32,20 @@ def test_a_topic_without_a_subscription_is_not_durable_and_not_shared_out() -> N
 @pytest.mark.parametrize(
     ("marks", "why"),
     [
-        ({}, "one of them"), ({"queue": "q", "topic": "t"}, "one of them"),
+        ({}, "one of them"),
+        ({"queue": "q", "topic": "t"}, "one of them"),
         ({"queue": Topic("t")}, "name it with topic"),
-        ({"queue": "q", "batch": 0}, f"from 1 to {BATCH_MAX}"), ({"queue": "q", "batch": True}, "batch=True"),
+        ({"queue": "q", "batch": 0}, f"from 1 to {BATCH_MAX}"),
+        ({"queue": "q", "batch": True}, "batch=True"),
         ({"queue": "q", "concurrency": CONCURRENCY_MAX + 1}, f"from 1 to {CONCURRENCY_MAX}"),
-        ({"queue": "q", "transacted": 1}, "transacted=1"), ({"topic": "t", "shared": True}, "needs subscription="),
+        ({"queue": "q", "transacted": 1}, "transacted=1"),
+        ({"topic": "t", "shared": True}, "needs subscription="),
         ({"topic": "t", "subscription": "s"}, "needs client_id="),
         ({"topic": "t", "subscription": "s", "durable": False}, "durable or shared"),
-        ({"topic": "t", "concurrency": 2}, "would get every message"), ({"queue": "q", "backoff": -1}, "backoff=-1"),
+        ({"topic": "t", "concurrency": 2}, "would get every message"),
+        ({"queue": "q", "backoff": -1}, "backoff=-1"),
     ],
-)  # fmt: skip
+)
 def test_marks_that_cannot_be_are_refused(marks: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         listener(**marks)

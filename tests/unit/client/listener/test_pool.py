@@ -145,12 +145,16 @@ def test_scaling_is_checked_before_anything_is_made() -> None:
 @pytest.mark.parametrize(
     ("listener", "args", "why"),
     [
-        (QUEUE, (None, 1, None, None), "max= is needed"), (QUEUE, (None, None, None, 5), "max= is needed"),
-        (QUEUE, (5, 1, 4, None), "they are to ascend"), (QUEUE, (None, 5, 4, None), "they are to ascend"),
-        (QUEUE, (None, None, 4, 0), "target_backlog=0"), (QUEUE, (None, None, 4, True), "target_backlog=True"),
-        (QUEUE, (None, None, 0, None), "max=0"), (ALONE, (None, None, 4, None), "for a queue, or for a shared durable"),
+        (QUEUE, (None, 1, None, None), "max= is needed"),
+        (QUEUE, (None, None, None, 5), "max= is needed"),
+        (QUEUE, (5, 1, 4, None), "they are to ascend"),
+        (QUEUE, (None, 5, 4, None), "they are to ascend"),
+        (QUEUE, (None, None, 4, 0), "target_backlog=0"),
+        (QUEUE, (None, None, 4, True), "target_backlog=True"),
+        (QUEUE, (None, None, 0, None), "max=0"),
+        (ALONE, (None, None, 4, None), "for a queue, or for a shared durable"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_go_together_is_refused(listener: Any, args: Any, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         check_scaling(listener, *args)

@@ -11,11 +11,16 @@ from raybroker.client.producer.block_split import by_bytes, pieces
 @pytest.mark.parametrize(
     ("sizes", "expected"),
     [
-        ([3], [(0, 1)]), ([4, 6], [(0, 2)]), ([4, 6, 1], [(0, 2), (2, 3)]), ([50], [(0, 1)]),
-        ([50, 1], [(0, 1), (1, 2)]), ([1, 50, 1], [(0, 1), (1, 2), (2, 3)]), ([5] * 5, [(0, 2), (2, 4), (4, 5)]),
+        ([3], [(0, 1)]),
+        ([4, 6], [(0, 2)]),
+        ([4, 6, 1], [(0, 2), (2, 3)]),
+        ([50], [(0, 1)]),
+        ([50, 1], [(0, 1), (1, 2)]),
+        ([1, 50, 1], [(0, 1), (1, 2), (2, 3)]),
+        ([5] * 5, [(0, 2), (2, 4), (4, 5)]),
         ([0] * 4, [(0, 4)]),
     ],
-)  # fmt: skip
+)
 def test_no_block_of_several_messages_grows_past_its_target(
     sizes: list[int], expected: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,9 +40,7 @@ def test_the_worked_table(every_s: float) -> None:
         passed += every_s
     assert [limit for passed, limit in seen] == [DOWN[int(passed // 6)] for passed, limit in seen]
     rate.signal(at(66.5), armed=False)
-    assert [limit_at(rate, 66.5 + passed) for passed, _ in seen] == [
-        UP[int((passed + 0.5) // 6)] for passed, _ in seen
-    ]  # fmt: skip
+    assert [limit_at(rate, 66.5 + passed) for passed, _ in seen] == [UP[int((passed + 0.5) // 6)] for passed, _ in seen]
 
 
 def test_the_example_of_the_documents() -> None:

@@ -99,9 +99,15 @@ class Rig:
         self.waiter: Future[str] = Future()
         tasks: Any = Tasks()
         self.part = LargeSends(
-            QUEUE, self.state, threading.Lock(), self.room, tasks, self._flush,
-            lambda batches, error: self.given_up.extend((batch, error) for batch in batches), transactions=transactions,
-        )  # fmt: skip
+            QUEUE,
+            self.state,
+            threading.Lock(),
+            self.room,
+            tasks,
+            self._flush,
+            lambda batches, error: self.given_up.extend((batch, error) for batch in batches),
+            transactions=transactions,
+        )
 
     def _flush(self) -> None:
         self.flushed += 1

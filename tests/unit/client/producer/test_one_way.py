@@ -23,10 +23,14 @@ ENABLED: dict[str, object] = {"OneWaySendMode": "enabled", "OneWaySendWindowSize
 @pytest.mark.parametrize(
     ("mode", "kind", "window"),
     [
-        ("buffered", "queue", None), ("disabled", "topic", 1), ("enabled", "queue", 5), ("enabled", "topic", 5),
-        ("topicOnly", "topic", 5), ("topicOnly", "queue", 1),
+        ("buffered", "queue", None),
+        ("disabled", "topic", 1),
+        ("enabled", "queue", 5),
+        ("enabled", "topic", 5),
+        ("topicOnly", "topic", 5),
+        ("topicOnly", "queue", 1),
     ],
-)  # fmt: skip
+)
 def test_the_mode_and_the_type_of_the_destination_say_how_many_go_unanswered(
     mode: str, kind: str, window: int | None
 ) -> None:
@@ -48,9 +52,15 @@ def test_every_nth_waits_and_so_do_messages_with_units_and_all_while_some_are_re
 
 
 @pytest.mark.parametrize(
-    ("mode", "window", "obeys"), [("buffered", 9, True), ("disabled", 9, True), ("enabled", 1, True),
-                                  ("enabled", 2, False), ("topicOnly", 2, False)],
-)  # fmt: skip
+    ("mode", "window", "obeys"),
+    [
+        ("buffered", 9, True),
+        ("disabled", 9, True),
+        ("enabled", 1, True),
+        ("enabled", 2, False),
+        ("topicOnly", 2, False),
+    ],
+)
 def test_a_window_takes_the_place_of_flow_control_by_rate(mode: str, window: int, obeys: bool) -> None:
     attributes = Config.of({"OneWaySendMode": mode, "OneWaySendWindowSize": window})
     assert (flow_rates(attributes) is not None) is obeys
@@ -109,8 +119,6 @@ def test_without_the_mode_nobody_waits() -> None:
         assert (bool(sent.result(0)), producer.one_way, producer._state.held_bytes) == (True, None, 0)
 
     run(work)
-
-
 
 
 def test_what_a_destination_with_credit_had_not_answered_when_the_connection_is_lost_is_counted() -> None:

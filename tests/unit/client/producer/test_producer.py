@@ -15,6 +15,7 @@ from tests.unit.client.fakes import PERSISTENT, Scripted, run, send, turns
 
 VOLATILE = Shared(False, 4)
 
+
 @pytest.mark.parametrize("fault", ["refused", "cut", "cancelled"])
 def test_nobody_waits_for_a_producer_whose_close_has_failed(fault: str) -> None:
     async def work() -> None:

@@ -54,9 +54,14 @@ def test_persistent_and_other_messages_never_share_a_block() -> None:
 
 
 shareds = st.builds(
-    Shared, st.just(True), st.integers(0, 9), st.sampled_from((0, 0, 1, 500)), st.sampled_from((0, 0, 1, 500)),
-    named=st.booleans(), stamped=st.just(True),
-)  # fmt: skip
+    Shared,
+    st.just(True),
+    st.integers(0, 9),
+    st.sampled_from((0, 0, 1, 500)),
+    st.sampled_from((0, 0, 1, 500)),
+    named=st.booleans(),
+    stamped=st.just(True),
+)
 
 
 @given(st.lists(st.tuples(shareds, st.integers(1_000, 2_000)), min_size=1, max_size=30))
@@ -83,13 +88,20 @@ def test_messages_with_and_without_a_timestamp_never_share_a_block() -> None:
 
 
 KINDS_OF_MESSAGES = (
-    PERSISTENT, Shared(True, 4), LOST, Shared(True, 7), Shared(True, 4, 1000), Shared(True, 4, stamped=False)
-)  # fmt: skip
+    PERSISTENT,
+    Shared(True, 4),
+    LOST,
+    Shared(True, 7),
+    Shared(True, 4, 1000),
+    Shared(True, 4, stamped=False),
+)
 MESSAGES = st.tuples(
-    st.integers(0, 3), st.sampled_from((b"", b"a", b"bc", b"x" * (BLOCK_BYTES_TARGET // 3))),
-    st.sampled_from((b"", b"", b"", b"header")), st.sampled_from((PERSISTENT, PERSISTENT, *KINDS_OF_MESSAGES)),
+    st.integers(0, 3),
+    st.sampled_from((b"", b"a", b"bc", b"x" * (BLOCK_BYTES_TARGET // 3))),
+    st.sampled_from((b"", b"", b"", b"header")),
+    st.sampled_from((PERSISTENT, PERSISTENT, *KINDS_OF_MESSAGES)),
     st.sampled_from((None, 0, 5)),
-)  # fmt: skip
+)
 
 
 @given(st.lists(MESSAGES, max_size=40), st.sampled_from((0, 0, 3)))

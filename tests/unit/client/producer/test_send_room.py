@@ -36,9 +36,7 @@ class Rig:
     def __post_init__(self) -> None:
         attributes: Any = {"raybroker.producer.buffer_bytes": 100, "imqAckTimeout": self.timeout_ms}
         self.lock = threading.Lock()
-        self.room = SendRoom(
-            self.held, self.lock, "orders", attributes, time.monotonic_ns, under_way=self.under_way
-        )
+        self.room = SendRoom(self.held, self.lock, "orders", attributes, time.monotonic_ns, under_way=self.under_way)
 
     def enter(self, *, settled: bool = True, block: bool = False) -> bool:
         with self.lock:
@@ -63,8 +61,9 @@ def test_the_buffer_bounds_what_is_taken() -> None:
 
 SLOW: Mapping[str, tuple[bool, int, bool]] = {
     # slow, credit, crowded
-    "slow with credit": (True, 5, False), "credit used up": (False, 5, True),
-}  # fmt: skip
+    "slow with credit": (True, 5, False),
+    "credit used up": (False, 5, True),
+}
 
 
 @pytest.mark.parametrize("case", SLOW)
@@ -207,9 +206,15 @@ class Paced(Rig):
         self.now_ns, self.alarms = 0, list[float]()
         attributes: Any = {"raybroker.producer.buffer_bytes": 100, "imqAckTimeout": self.timeout_ms}
         self.room = SendRoom(
-            self.held, self.lock, "orders", attributes, lambda: self.now_ns, under_way=self.under_way, rates=RATES,
+            self.held,
+            self.lock,
+            "orders",
+            attributes,
+            lambda: self.now_ns,
+            under_way=self.under_way,
+            rates=RATES,
             later=self.alarms.append,
-        )  # fmt: skip
+        )
 
     def signal(self, *, armed: bool) -> None:
         with self.lock:

@@ -74,5 +74,3 @@ def test_a_message_that_cannot_leave_gives_up_as_well() -> None:
         assert len(scripted.host.of(wire.Send)) == 1
 
     run(work)
-
-

@@ -53,9 +53,12 @@ def test_a_duplicate_counts_and_is_no_refusal() -> None:
 
 @pytest.mark.parametrize(
     ("error", "unknown"),
-    [(ResourceAllocationError("full"), True), (InvalidDestinationError("destroyed"), False),
-     (ConnectionLostError("cut"), False)],
-)  # fmt: skip
+    [
+        (ResourceAllocationError("full"), True),
+        (InvalidDestinationError("destroyed"), False),
+        (ConnectionLostError("cut"), False),
+    ],
+)
 def test_what_was_under_way_has_an_unknown_outcome_unless_its_destination_is_gone(error: Any, unknown: bool) -> None:
     told = unknown_outcome(error)
     assert (told is not error) is unknown

@@ -75,9 +75,11 @@ class World:
 
         monkeypatch.setattr(topic_pattern, "open_producer", open_producer)
         connection: Any = SimpleNamespace(
-            attributes=Config.of(), directory=SimpleNamespace(matching=matching), forget_producer=self.forgotten.append,
+            attributes=Config.of(),
+            directory=SimpleNamespace(matching=matching),
+            forget_producer=self.forgotten.append,
             tasks=SimpleNamespace(with_retry=with_retry, keep=lambda name, run: None),
-        )  # fmt: skip
+        )
         self.producer = PatternProducer(connection, Topic("t.>"), PLAIN, encode=encode_body, session=None)
         asyncio.run(self.producer.open())
 

@@ -92,8 +92,9 @@ class World:
             tasks=SimpleNamespace(with_retry=with_retry, keep=lambda name, run: asyncio.ensure_future(run())),
             brokers=SimpleNamespace(listeners=[], follow=lambda: None, view=self._view),
             directory=SimpleNamespace(home="b1", routes=self._routes, release_routes=self._release),
-            attributes={"raybroker.path.lease_ms": 60_000}, forget_producer=self.forgotten.append,
-        )  # fmt: skip
+            attributes={"raybroker.path.lease_ms": 60_000},
+            forget_producer=self.forgotten.append,
+        )
         self.connection = connection
         session: Any = SimpleNamespace(transactions=None)
         self.producer = RoutedProducer(connection, Queue("q"), PLAIN, encode=encode_body, session=session)

@@ -63,17 +63,21 @@ def test_a_text_is_characters_so_the_encoding_that_it_names_means_nothing(write:
 
 def test_several_schemas_are_one_set_whatever_their_namespaces(write: Write) -> None:
     schemas = [
-        write("a.xsd"), write("b.xsd", '<xs:element name="b" type="xs:date"/>'),
+        write("a.xsd"),
+        write("b.xsd", '<xs:element name="b" type="xs:date"/>'),
         write("c.xsd", '<xs:element name="c" type="xs:int"/>', "urn:x"),
         write("d.xsd", '<xs:element name="d" type="xs:date"/>', "urn:x"),
         Path(write("e.xsd", '<xs:element name="e" type="xs:int"/>', "urn:y?a=1&b=2")).as_uri(),
-    ]  # fmt: skip
+    ]
     validator = Validator("q", schemas, reload=False)
     day = "2024-02-29"
     good = (
-        "<order>1</order>", f"<b>{day}</b>", '<c xmlns="urn:x">1</c>', f'<d xmlns="urn:x">{day}</d>',
+        "<order>1</order>",
+        f"<b>{day}</b>",
+        '<c xmlns="urn:x">1</c>',
+        f'<d xmlns="urn:x">{day}</d>',
         '<e xmlns="urn:y?a=1&amp;b=2">1</e>',
-    )  # fmt: skip
+    )
     for text in good:
         validator.check(text)
         refused(validator, text.replace(day, "x").replace(">1<", ">x<"))
@@ -81,8 +85,11 @@ def test_several_schemas_are_one_set_whatever_their_namespaces(write: Write) -> 
 
 
 def test_schemas_are_read_with_what_they_include(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write("types.xsd", '<xs:simpleType name="few"><xs:restriction base="xs:int"><xs:maxInclusive value="9"/>'
-          "</xs:restriction></xs:simpleType>")  # fmt: skip
+    write(
+        "types.xsd",
+        '<xs:simpleType name="few"><xs:restriction base="xs:int"><xs:maxInclusive value="9"/>'
+        "</xs:restriction></xs:simpleType>",
+    )
     write("a.xsd", '<xs:include schemaLocation="types.xsd"/><xs:element name="order" type="few"/>')
     monkeypatch.chdir(tmp_path)
     for name in ("a.xsd", "./a.xsd", str(tmp_path / "a.xsd")):
@@ -123,9 +130,13 @@ def test_a_schema_that_cannot_be_read_or_is_none_is_refused(
     inner = write("inner.xsd", '<xs:include schemaLocation="gone.xsd"/><xs:element name="x" type="few"/>')
     wrong = write("wrong.xsd", '<xs:element name="x" type="nowhere"/>')
     for name, word in (
-        (str(tmp_path / "gone"), "gone"), (str(tmp_path / "text"), "'<' not found"), (inner, "gone.xsd"),
-        (wrong, "nowhere"), ("ftp://host/a.xsd", "ftp"), (str(tmp_path), "directory"),
-    ):  # fmt: skip
+        (str(tmp_path / "gone"), "gone"),
+        (str(tmp_path / "text"), "'<' not found"),
+        (inner, "gone.xsd"),
+        (wrong, "nowhere"),
+        ("ftp://host/a.xsd", "ftp"),
+        (str(tmp_path), "directory"),
+    ):
         with pytest.raises(ConfigError, match=r"XMLSchemaURIList.* of q") as caught:
             Validator("q", [name], reload=False)
         assert word in str(caught.value)

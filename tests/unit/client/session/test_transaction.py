@@ -263,8 +263,9 @@ def test_what_a_closed_consumer_had_taken_joins_the_transaction_before_it_goes()
         await consumer.close()
         told = scripted.host.calls("txn_stage", "close_consumer")
         assert [(op, args.get("acks")) for op, args in told] == [
-            ("txn_stage", [[2, 1, [[1, 2]]]]), ("close_consumer", None),
-        ]  # fmt: skip
+            ("txn_stage", [[2, 1, [[1, 2]]]]),
+            ("close_consumer", None),
+        ]
         assert session.transactions is not None
         await session.transactions.commit()
         assert scripted.host.calls("txn_commit")[0][1]["acks"] == []

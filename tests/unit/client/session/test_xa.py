@@ -101,8 +101,11 @@ def test_a_branch_is_begun_before_its_messages_and_its_acknowledgements_join_it_
         assert consumer.take_one() is not None
         send(producer, b"out")
         await found.end(A, xa.TMSUCCESS)
-        kinds = [f.op if isinstance(f, wire.Call) else "send" for f in scripted.host.frames
-                 if isinstance(f, wire.SendTx) or (isinstance(f, wire.Call) and f.op in OPS)]  # fmt: skip
+        kinds = [
+            f.op if isinstance(f, wire.Call) else "send"
+            for f in scripted.host.frames
+            if isinstance(f, wire.SendTx) or (isinstance(f, wire.Call) and f.op in OPS)
+        ]
         assert kinds == ["txn_begin", "send", "txn_stage"]
         assert scripted.host.calls("txn_begin")[0][1]["key"] == A.pack()
         assert scripted.host.calls("txn_stage")[0][1]["acks"] == [[2, 1, [[1, 1]]]]
@@ -234,9 +237,12 @@ def test_prepared_branches_of_clients_that_are_gone_are_found_and_settled_throug
         scripted, found, _ = await resource()
         row: dict[str, Any] = {"kind": "xa", "state": "PREPARED", "key": A.pack().hex(), "host": "h1", "id": 3}
         scripted.directory.rows = [
-            row, {**row, "host": "h2", "id": 8}, {**row, "key": B.pack().hex(), "id": 4}, {**row, "state": "STARTED"},
+            row,
+            {**row, "host": "h2", "id": 8},
+            {**row, "key": B.pack().hex(), "id": 4},
+            {**row, "state": "STARTED"},
             {**row, "kind": "local", "key": "00"},
-        ]  # fmt: skip
+        ]
         assert await found.recover() == [A, B]
         await found.commit_branch(A, False)
         await found.rollback_branch(B)
@@ -245,7 +251,7 @@ def test_prepared_branches_of_clients_that_are_gone_are_found_and_settled_throug
             ("decide_transaction", {"id": "h1:3", "commit": True}),
             ("decide_transaction", {"id": "h2:8", "commit": True}),
             ("decide_transaction", {"id": "h1:4", "commit": False}),
-        ]  # fmt: skip
+        ]
         scripted.directory.rows = []
         with pytest.raises(XAError, match="1:61:"):
             await found.commit_branch(A, False)
@@ -259,11 +265,14 @@ COMMITTED, ROLLED_BACK = "HEURISTICALLY_COMMITTED", "HEURISTICALLY_ROLLED_BACK"
 @pytest.mark.parametrize(
     ("states", "commit", "code"),
     [
-        ((COMMITTED, COMMITTED), False, xa.XA_HEURCOM), ((COMMITTED, "PREPARED"), True, xa.XA_HEURCOM),
-        ((COMMITTED, "PREPARED"), False, xa.XA_HEURMIX), ((ROLLED_BACK, "PREPARED"), True, xa.XA_HEURMIX),
-        ((ROLLED_BACK, COMMITTED), True, xa.XA_HEURMIX), ((ROLLED_BACK, ROLLED_BACK), True, xa.XA_HEURRB),
+        ((COMMITTED, COMMITTED), False, xa.XA_HEURCOM),
+        ((COMMITTED, "PREPARED"), True, xa.XA_HEURCOM),
+        ((COMMITTED, "PREPARED"), False, xa.XA_HEURMIX),
+        ((ROLLED_BACK, "PREPARED"), True, xa.XA_HEURMIX),
+        ((ROLLED_BACK, COMMITTED), True, xa.XA_HEURMIX),
+        ((ROLLED_BACK, ROLLED_BACK), True, xa.XA_HEURRB),
     ],
-)  # fmt: skip
+)
 def test_what_administrators_decided_at_the_hosts_of_a_branch_is_one_code(
     states: tuple[str, str], commit: bool, code: int
 ) -> None:

@@ -271,9 +271,10 @@ def test_would_take_says_what_a_send_would_do() -> None:
 @settings(max_examples=60)
 @given(
     st.sampled_from(["REJECT_NEWEST", "REMOVE_OLDEST", "REMOVE_LOW_PRIORITY", "FLOW_CONTROL"]),
-    st.integers(-1, 6), st.integers(-1, 20),
+    st.integers(-1, 6),
+    st.integers(-1, 20),
     st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=4), max_size=12),
-)  # fmt: skip
+)
 def test_limits_hold_for_what_waits(behavior: str, most: int, most_bytes: int, blocks: list[list[int]]) -> None:
     home = Home(limitBehavior=behavior, maxNumMsgs=most, maxTotalMsgBytes=most_bytes)
     producer = home.producer()

@@ -199,8 +199,10 @@ def test_of_equal_ids_in_a_block_one_at_most_fits_under_a_limit() -> None:
     home = Home(duplicateWindowMs=1000, maxNumMsgs=2)
     out = home.send(home.producer(), [1] * 5, dedup_ids=["a", "a", None, "b", "b"])
     assert [(r.start, r.code) for r in sorted(refusals(out))] == [
-        (1, "duplicate"), (3, "quota_exceeded"), (4, "quota_exceeded")
-    ]  # fmt: skip
+        (1, "duplicate"),
+        (3, "quota_exceeded"),
+        (4, "quota_exceeded"),
+    ]
 
 
 def test_a_late_retry_of_two_messages_with_one_id_is_no_duplicate_of_itself() -> None:

@@ -118,7 +118,7 @@ def test_a_persistent_block_is_written_and_told_when_it_is_durable_and_waits() -
         ({"limitBehavior": "FLOW_CONTROL", "maxNumMsgs": 50}, {"persistent": False, "attachment": 0}, [], []),
         ({}, {"txn": 5}, [], []),
     ],
-)  # fmt: skip
+)
 def test_only_who_waits_or_gets_credit_back_is_told(
     attributes: dict[str, Any], more: dict[str, Any], immediate: list[Sent], later: list[Sent]
 ) -> None:
@@ -216,8 +216,12 @@ def test_a_block_of_a_transaction_is_charged_and_neither_seen_nor_counted_nor_wr
     assert [row.start for row in told.refused] == [1], "what is refused is told before the transaction ends"
     (staged,) = home.staged[5].blocks
     assert (staged.ordinal, staged.mask, staged.attachment, staged.ids, staged.moved) == (
-        out.accepted, 0b01, ATTACHMENT, ["a", "b"], True,
-    )  # fmt: skip
+        out.accepted,
+        0b01,
+        ATTACHMENT,
+        ["a", "b"],
+        True,
+    )
     assert (home.block_index.messages, home.block_index.peak_messages) == (1, 1)
     assert home.block_index.held[1].transacted
 
@@ -301,8 +305,11 @@ def test_a_composed_message_takes_the_place_of_its_parts_beyond_all_limits() -> 
 
 @pytest.mark.parametrize(
     ("behavior", "reason", "left"),
-    [("REMOVE_OLDEST", "OLDEST", [(1, 0b10), (2, 0b1)]), ("REMOVE_LOW_PRIORITY", "LOW_PRIORITY", [(1, 0b01), (2, 0b1)])]
-)  # fmt: skip
+    [
+        ("REMOVE_OLDEST", "OLDEST", [(1, 0b10), (2, 0b1)]),
+        ("REMOVE_LOW_PRIORITY", "LOW_PRIORITY", [(1, 0b01), (2, 0b1)]),
+    ],
+)
 def test_the_excess_is_discarded_as_the_destination_says(
     behavior: str, reason: str, left: list[tuple[int, int]]
 ) -> None:

@@ -126,8 +126,10 @@ def test_body_and_headers_together_may_be_exactly_the_maximum() -> None:  # W-54
     kept, refused = oversized("q", limits, [10, 10, 0, 5, 4], [0, 1, 11, 5, 9], [(0, 1), (1, 5)])
     assert kept == [(0, 1), (3, 4)]
     assert [(row.start, row.end, row.code) for row in refused] == [
-        (1, 2, "message_too_large"), (2, 3, "message_too_large"), (4, 5, "message_too_large"),
-    ]  # fmt: skip
+        (1, 2, "message_too_large"),
+        (2, 3, "message_too_large"),
+        (4, 5, "message_too_large"),
+    ]
     assert "a message of 11 bytes, 1 of them headers, exceeds maximumMessageSize=10" in refused[0].text
     assert largest_exceeded("q", limits, 1_000) == "", "one that was sent before"
     both = limits_of(DestinationAttributes(maxBytesPerMsg=5, maximumMessageSize=10), -1)

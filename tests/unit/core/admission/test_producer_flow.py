@@ -11,12 +11,18 @@ from raybroker.model.settings import DestinationAttributes
 @pytest.mark.parametrize(
     ("limits", "credit"),
     [
-        ({"maxNumMsgs": 5}, 1), ({"maxNumMsgs": 0}, 1), ({"maxNumMsgs": 1000}, 10), ({"maxNumMsgs": 10**6}, 1000),
-        ({"maxNumMsgs": 1000, "maxNumProducers": 4}, 250), ({"maxNumMsgs": 1000, "maxNumProducers": -1}, 10),
-        ({}, 0), ({"maxTotalMsgBytes": 10}, 1), ({"maxTotalMsgBytes": 1 << 20, "maxNumProducers": 2}, 512),
+        ({"maxNumMsgs": 5}, 1),
+        ({"maxNumMsgs": 0}, 1),
+        ({"maxNumMsgs": 1000}, 10),
+        ({"maxNumMsgs": 10**6}, 1000),
+        ({"maxNumMsgs": 1000, "maxNumProducers": 4}, 250),
+        ({"maxNumMsgs": 1000, "maxNumProducers": -1}, 10),
+        ({}, 0),
+        ({"maxTotalMsgBytes": 10}, 1),
+        ({"maxTotalMsgBytes": 1 << 20, "maxNumProducers": 2}, 512),
         ({"maxTotalMsgBytes": 1 << 30, "maxNumMsgs": 700, "maxNumProducers": 2}, 350),
     ],
-)  # fmt: skip
+)
 def test_it_is_the_limit_over_the_producers_within_bounds(limits: dict[str, int], credit: int) -> None:
     assert producer_credit(DestinationAttributes(limitBehavior="FLOW_CONTROL", **limits)) == credit  # type: ignore[arg-type]
 

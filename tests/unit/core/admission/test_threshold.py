@@ -9,9 +9,18 @@ from raybroker.core.admission.threshold import is_over
 
 @pytest.mark.parametrize(
     ("held", "was", "over"),
-    [(0, False, False), (9, False, False), (10, False, False), (11, False, True),
-     (11, True, True), (10, True, True), (5, True, True), (4, True, False), (0, True, False)],
-)  # fmt: skip
+    [
+        (0, False, False),
+        (9, False, False),
+        (10, False, False),
+        (11, False, True),
+        (11, True, True),
+        (10, True, True),
+        (5, True, True),
+        (4, True, False),
+        (0, True, False),
+    ],
+)
 def test_it_is_over_above_high_until_below_low(held: int, *, was: bool, over: bool) -> None:
     assert is_over(held, 10, 5, was=was) is over
 

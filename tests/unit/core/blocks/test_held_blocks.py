@@ -28,12 +28,19 @@ def alone(size: int = 7, columns: Columns | None = None, *, persistent: bool = T
 
 
 KINDS = (
-    alone, lambda: alone(9), lambda: alone(columns=Columns(9)), lambda: alone(columns=Columns(0)),
-    lambda: alone(columns=Columns(4, expires=array("Q", [5_000]))), lambda: alone(persistent=False),
-    lambda: alone(columns=Columns(4, deliver_at=array("Q", [5_000]))), lambda: alone(columns=Columns(units=("a",))),
-    lambda: alone(columns=Columns(works=PartColumn(1, (PartKey("a", 1, True),)))), lambda: BlockEntry(3, 7, True),
-    lambda: BlockEntry(2, array("I", [1, 2]), True), lambda: alone(columns=Columns(4, priorities=b"\3")),
-)  # fmt: skip
+    alone,
+    lambda: alone(9),
+    lambda: alone(columns=Columns(9)),
+    lambda: alone(columns=Columns(0)),
+    lambda: alone(columns=Columns(4, expires=array("Q", [5_000]))),
+    lambda: alone(persistent=False),
+    lambda: alone(columns=Columns(4, deliver_at=array("Q", [5_000]))),
+    lambda: alone(columns=Columns(units=("a",))),
+    lambda: alone(columns=Columns(works=PartColumn(1, (PartKey("a", 1, True),)))),
+    lambda: BlockEntry(3, 7, True),
+    lambda: BlockEntry(2, array("I", [1, 2]), True),
+    lambda: alone(columns=Columns(4, priorities=b"\3")),
+)
 
 
 @given(

@@ -102,8 +102,10 @@ def test_runs_with_different_attempts_or_failures_are_not_joined() -> None:
     backlog.give_back(run(7, 0b0010, attempts=2, failures=1))
     backlog.give_back(run(7, 0b0001, attempts=1))
     assert [backlog.take(100) for _ in range(3)] == [
-        run(7, 0b0001, attempts=1), run(7, 0b0010, attempts=2, failures=1), run(7, 0b1100, attempts=2),
-    ]  # fmt: skip
+        run(7, 0b0001, attempts=1),
+        run(7, 0b0010, attempts=2, failures=1),
+        run(7, 0b1100, attempts=2),
+    ]
 
 
 def test_what_came_back_leaves_before_what_is_fresh() -> None:

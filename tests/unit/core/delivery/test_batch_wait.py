@@ -44,10 +44,14 @@ def test_a_partial_batch_waits_from_the_first_message_on_and_then_goes() -> None
 @pytest.mark.parametrize(
     ("there", "waiting"),
     [
-        (consumers(5), 5), (consumers(1 << 62, -1), BATCH_MAX), (consumers(100, 9), 1), (consumers(1, 0), 0),
-        (consumers(draining=True), 1), (consumers(0), 1),
+        (consumers(5), 5),
+        (consumers(1 << 62, -1), BATCH_MAX),
+        (consumers(100, 9), 1),
+        (consumers(1, 0), 0),
+        (consumers(draining=True), 1),
+        (consumers(0), 1),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_wait(there: Any, waiting: int) -> None:
     assert not BatchWait().holds(there, waiting, 9, 1000, 20)
 

@@ -22,13 +22,20 @@ from tests.unit.core.parts import NOW, Parts
 
 ONE, TWO = 7, 8
 HANDLERS = {
-    cmd.AttachConsumer: consumer_commands.attach_consumer, cmd.DetachConsumer: consumer_commands.detach_consumer,
-    cmd.Grant: consumer_commands.grant, cmd.Drain: consumer_commands.drain, cmd.Missed: consumer_commands.missed,
-    cmd.Acknowledge: consumer_commands.acknowledge, cmd.Settle: consumer_commands.settle,
-    cmd.TakeBack: consumer_commands.take_back, cmd.Begun: consumer_commands.begun,
-    cmd.Extend: consumer_commands.extend, cmd.Release: consumer_commands.release, cmd.Hold: consumer_commands.hold,
+    cmd.AttachConsumer: consumer_commands.attach_consumer,
+    cmd.DetachConsumer: consumer_commands.detach_consumer,
+    cmd.Grant: consumer_commands.grant,
+    cmd.Drain: consumer_commands.drain,
+    cmd.Missed: consumer_commands.missed,
+    cmd.Acknowledge: consumer_commands.acknowledge,
+    cmd.Settle: consumer_commands.settle,
+    cmd.TakeBack: consumer_commands.take_back,
+    cmd.Begun: consumer_commands.begun,
+    cmd.Extend: consumer_commands.extend,
+    cmd.Release: consumer_commands.release,
+    cmd.Hold: consumer_commands.hold,
     cmd.Proceed: consumer_commands.proceed,
-}  # fmt: skip
+}
 
 
 class Served:
@@ -142,7 +149,7 @@ def test_who_leaves_gives_back_in_order_and_takes_its_selector_with_it() -> None
         (0, False, 1, [(0b001, 1, 0), (0b110, 0, 0)], [records.Row(1, 0b110, 0)]),
         (0, False, 0, [(0b111, 0, 0)], []),
     ],
-)  # fmt: skip
+)
 def test_only_what_reached_the_application_counts(
     begun: int, lost: bool, seen: int, waiting: list[tuple[int, int, int]], rows: list[records.Row]
 ) -> None:
@@ -228,9 +235,19 @@ def test_a_consumer_on_hold_gets_nothing_until_it_proceeds() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [cmd.Grant(9, 1), cmd.Drain(9, 1), cmd.Missed(9, 1), cmd.Hold(9), cmd.Proceed(9), cmd.Begun(9, 1),
-     cmd.Extend(9, [(1, 1)]), cmd.TakeBack(9, 1), cmd.Acknowledge(9, [(1, 1)], 0), cmd.Settle(9, [(1, 1)], 0, "fail")],
-)  # fmt: skip
+    [
+        cmd.Grant(9, 1),
+        cmd.Drain(9, 1),
+        cmd.Missed(9, 1),
+        cmd.Hold(9),
+        cmd.Proceed(9),
+        cmd.Begun(9, 1),
+        cmd.Extend(9, [(1, 1)]),
+        cmd.TakeBack(9, 1),
+        cmd.Acknowledge(9, [(1, 1)], 0),
+        cmd.Settle(9, [(1, 1)], 0, "fail"),
+    ],
+)
 def test_whom_nobody_knows_changes_nothing(command: cmd.Command) -> None:
     home = Served()
     home.given()
@@ -277,7 +294,7 @@ def test_an_acknowledgement_of_nothing_is_a_sign_of_life_of_one_that_was_stalled
         (cmd.Settle(ONE, [(1, 2)], 4, "reject", reason="bad"), [], [records.FAILED]),
         (cmd.Settle(ONE, [(1, 2)], 4, "expired"), [], []),
     ],
-)  # fmt: skip
+)
 def test_every_other_outcome_gives_room_and_is_confirmed(
     command: cmd.Settle, waiting: list[tuple[int, int, int]], kinds: list[int]
 ) -> None:

@@ -48,11 +48,10 @@ def test_messages_are_taken_out_by_block_and_pick() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=20), st.integers(-30, 30),
-)  # fmt: skip
-def test_only_what_is_not_born_is_put_off_when_the_wall_clock_is_set(
-    adds: list[tuple[int, bool]], by_ms: int
-) -> None:
+    st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=20),
+    st.integers(-30, 30),
+)
+def test_only_what_is_not_born_is_put_off_when_the_wall_clock_is_set(adds: list[tuple[int, bool]], by_ms: int) -> None:
     table, twin = Delayed(), list[tuple[int, int, Run]]()
     for ordinal, (due_ms, failed) in enumerate(adds, start=1):
         one = run(ordinal)._replace(attempts=int(failed), failures=int(failed))
@@ -108,17 +107,24 @@ class Twin:
         self.rows = [row for row in self.rows if row[0] > now_ms]
 
 
-@given(st.lists(st.one_of(
-    st.tuples(st.just("add"), st.integers(0, 9), st.integers(1, 7), st.integers(0, 2)),
-    st.tuples(st.just("take"), st.integers(1, 3), st.booleans()),
-    st.tuples(st.just("remove"), st.integers(1, 9), st.integers(1, 7)), st.tuples(st.just("due"), st.integers(0, 9)),
-), max_size=40))  # fmt: skip
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("add"), st.integers(0, 9), st.integers(1, 7), st.integers(0, 2)),
+            st.tuples(st.just("take"), st.integers(1, 3), st.booleans()),
+            st.tuples(st.just("remove"), st.integers(1, 9), st.integers(1, 7)),
+            st.tuples(st.just("due"), st.integers(0, 9)),
+        ),
+        max_size=40,
+    )
+)
 def test_what_came_first_is_found_whatever_was_taken_out_before(steps: list[tuple[str, int, int, int]]) -> None:
     twin = Twin()
     for step, *args in steps:
         getattr(twin, step)(*args)
-        left = [(due_ms, one.ordinal, bit) for due_ms, one in twin.table.runs() for bit in range(3)
-                if one.mask >> bit & 1]  # fmt: skip
+        left = [
+            (due_ms, one.ordinal, bit) for due_ms, one in twin.table.runs() for bit in range(3) if one.mask >> bit & 1
+        ]
         assert sorted(left) == sorted((row[0], row[1], row[2].mask.bit_length() - 1) for row in twin.rows)
         assert (twin.table.count, bool(twin.table)) == (len(twin.rows), bool(twin.rows))
         assert twin.table.next_ms == min((row[0] for row in twin.rows), default=None)

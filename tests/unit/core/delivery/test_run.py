@@ -36,9 +36,11 @@ def test_runs_that_are_more_than_a_fresh_message_are_not_packed() -> None:
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(("append", "append", "append", "take", "give back", "remove", "discard", "unsort", "clear")),
-        st.integers(1, 9), st.integers(0, 2),
-    ), max_size=60,
-)  # fmt: skip
+        st.integers(1, 9),
+        st.integers(0, 2),
+    ),
+    max_size=60,
+)
 
 
 def _history(steps: list[tuple[str, int, int]]) -> list[object]:

@@ -108,8 +108,15 @@ def test_a_backlog_is_sorted_when_a_selector_comes() -> None:
     assert not home.queue.plain.selector_index
     _, out = home.open()
     assert sorted(handed(out)) == [
-        (1, 0, 1), (1, 1, 2), (1, 2, 1), (1, 3, 2), (2, 0, 2), (2, 1, 1), (3, 0, 1), (3, 1, 2),
-    ]  # fmt: skip
+        (1, 0, 1),
+        (1, 1, 2),
+        (1, 2, 1),
+        (1, 3, 2),
+        (2, 0, 2),
+        (2, 1, 1),
+        (3, 0, 1),
+        (3, 1, 2),
+    ]
 
 
 def test_unmatched_messages_stay_for_others() -> None:

@@ -18,9 +18,15 @@ from raybroker.model.sort_keys import parse_sort_keys
 from tests.unit.core.homes import Rows
 
 ORDERS = (
-    "JMSMessageID", "JMSMessageID descending", "JMSPriority descending", "a", "a descending, JMSMessageID descending",
-    "JMSPriority, a descending", "JMSTimestamp descending, b, a", "JMSRedelivered descending, a",
-)  # fmt: skip
+    "JMSMessageID",
+    "JMSMessageID descending",
+    "JMSPriority descending",
+    "a",
+    "a descending, JMSMessageID descending",
+    "JMSPriority, a descending",
+    "JMSTimestamp descending, b, a",
+    "JMSRedelivered descending, a",
+)
 VALUES = (None, False, True, -3, 0, 2.5, 7, "", "a", "b", float("nan"))
 
 

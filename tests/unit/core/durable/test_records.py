@@ -55,10 +55,18 @@ def metas(draw: st.DrawFn) -> BlockMeta:
     priorities = draw(st.none() | column(st.integers(0, 9)))
     claims = draw(st.none() | st.dictionaries(U32, st.none() | st.integers(1, 2**count - 1), max_size=4))
     return BlockMeta(
-        count, draw(BIG), draw(BIG), records.pack_sizes(draw(column(U32))), draw(st.integers(0, 9)),
-        None if priorities is None else bytes(priorities), times(), times(), draw(st.just(0) | BIG), claims,
+        count,
+        draw(BIG),
+        draw(BIG),
+        records.pack_sizes(draw(column(U32))),
+        draw(st.integers(0, 9)),
+        None if priorities is None else bytes(priorities),
+        times(),
+        times(),
+        draw(st.just(0) | BIG),
+        claims,
         draw(st.none() | st.lists(UNITS, min_size=count, max_size=count).map(tuple)),
-    )  # fmt: skip
+    )
 
 
 @given(metas())
@@ -137,10 +145,12 @@ def test_metas_of_messages_sent_alone_are_read_together() -> None:
     assert list(found[0]) == [70_000 + n for n in range(1, 30)]
     assert list(found[1]) == [n % 10 for n in range(1, 30)]
     for other in (
-        records.BlockMeta(2, 9, 1, 5), records.BlockMeta(1, 9, 1, array("I", [5])),
-        records.BlockMeta(1, 9, 1, 5, txn=3), records.BlockMeta(1, 9, 1, 5, priorities=b"\4"),
+        records.BlockMeta(2, 9, 1, 5),
+        records.BlockMeta(1, 9, 1, array("I", [5])),
+        records.BlockMeta(1, 9, 1, 5, txn=3),
+        records.BlockMeta(1, 9, 1, 5, priorities=b"\4"),
         records.BlockMeta(1, 9, 1, 5, claims={1: None}),
-    ):  # fmt: skip
+    ):
         assert records.decode_alone(b"".join([*metas, records.encode_block_meta(other)]), len(metas) + 1) is None
 
 

@@ -76,9 +76,17 @@ def test_a_topic_counts_what_each_durable_subscription_had(checkpoint: bool) -> 
     home.send(producer, [4])
     home.do(cmd.Purge())
     again = home.crash(checkpoint=checkpoint)
-    assert totals(again.core) == totals(home.core) == {
-        "messages_in": 4, "messages_out": 3, "bytes_in": 10, "bytes_out": 6, "moved_in": 0,
-    }  # fmt: skip
+    assert (
+        totals(again.core)
+        == totals(home.core)
+        == {
+            "messages_in": 4,
+            "messages_out": 3,
+            "bytes_in": 10,
+            "bytes_out": 6,
+            "moved_in": 0,
+        }
+    )
 
 
 def test_the_rest_of_a_block_that_was_purged_was_not_consumed() -> None:

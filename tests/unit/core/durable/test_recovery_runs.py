@@ -39,9 +39,11 @@ def in_runs(entries: Iterable[Entry], rng: Random, longest: int = 1 << 20) -> li
         if entry.kind != BLOCK or rng.random() < 0.02:
             found.append(entry)
         elif (
-            isinstance(last, EntryRun) and last.blocks < longest and last.first + last.blocks == entry.ordinal
+            isinstance(last, EntryRun)
+            and last.blocks < longest
+            and last.first + last.blocks == entry.ordinal
             and len(last.metas) == last.blocks * len(entry.meta)
-        ):  # fmt: skip
+        ):
             found[-1] = EntryRun(last.destination, last.first, last.blocks + 1, last.metas + entry.meta)
         else:
             found.append(EntryRun(entry.destination, entry.ordinal, 1, entry.meta))
@@ -89,10 +91,14 @@ def answers_of(home: Destination) -> list[Any]:
     if home.kind == "topic":
         return []
     commands: list[cmd.Command] = [
-        cmd.Tick(), cmd.AttachProducer(3, 9, 1), cmd.AttachConsumer(5, "credit", 7, False, False),
-        cmd.Grant(5, 1_000), cmd.Acknowledge(5, ((1, 3), (5, 6)), 1), cmd.DetachConsumer(5),
+        cmd.Tick(),
+        cmd.AttachProducer(3, 9, 1),
+        cmd.AttachConsumer(5, "credit", 7, False, False),
+        cmd.Grant(5, 1_000),
+        cmd.Acknowledge(5, ((1, 3), (5, 6)), 1),
+        cmd.DetachConsumer(5),
         cmd.AttachConsumer(6, "credit", -1, False, False),
-    ]  # fmt: skip
+    ]
     found: list[Any] = []
     for command in commands:
         try:
@@ -220,9 +226,7 @@ def test_any_history_recovers_alike(seed: int, kind: str, cut: int, moved: bool)
         recovery.load(state)
         for entry in entries:
             (recovery.apply_run if isinstance(entry, EntryRun) else recovery.apply)(entry)  # type: ignore[operator]
-        home = recovery.finish(
-            "d", driver.core.attributes, kind=kind, now_ms=driver.now_ms, decided=driver.decided
-        )  # fmt: skip
+        home = recovery.finish("d", driver.core.attributes, kind=kind, now_ms=driver.now_ms, decided=driver.decided)
         check(home)
         homes.append((durable(home), looks_of(home), sorted(set(recovery.dead))))
     assert homes[0] == homes[1]

@@ -92,10 +92,11 @@ def test_a_durable_subscription_is_kept_with_what_it_is_owed_and_another_is_not(
 @pytest.mark.parametrize(
     ("attempts", "spans"),
     [
-        ((1, 1, 1), [Span(1, 3, 1)]), ((1, 2, 2), [Span(1, 1, 1), Span(2, 3, 2)]),
+        ((1, 1, 1), [Span(1, 3, 1)]),
+        ((1, 2, 2), [Span(1, 1, 1), Span(2, 3, 2)]),
         ((1, 0, 1), [Span(1, 1, 1), Span(3, 3, 1)]),
     ],
-)  # fmt: skip
+)
 def test_whole_blocks_that_were_handed_out_alike_are_one_span(attempts: tuple[int, ...], spans: list[Span]) -> None:
     home = Saved()
     for ordinal, count in enumerate(attempts, 1):
@@ -140,9 +141,11 @@ def test_a_block_that_waits_for_a_transaction_is_not_owed_and_says_whether_that_
         home.block_index.settle(ordinal, 0b10)
         home.stage(txn, ordinal, prepared=prepared)
     assert home.written() == [
-        (records.LIVE, [Span(1, 1)], []), (records.WAITING, [Span(3, 3)], []), (records.WAITING, [Span(2, 2)], []),
+        (records.LIVE, [Span(1, 1)], []),
+        (records.WAITING, [Span(3, 3)], []),
+        (records.WAITING, [Span(2, 2)], []),
         (records.REFUSED, [], [Row(2, 0b10)]),
-    ]  # fmt: skip
+    ]
     numbers = [records.decode(data) for data in list(sections(snapshot(home), HEAD.size))[2:]]
     assert [records.decode_number(one.rest) for one in numbers if one.kind == records.WAITING] == [0, 5]
 

@@ -14,8 +14,14 @@ Tree = tuple[Any, ...]
 LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
 KEYWORDS = ["NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE"]
 HEADERS = [
-    "JMSDeliveryMode", "JMSPriority", "JMSMessageID", "JMSTimestamp", "JMSCorrelationID", "JMSType", "JMSRedelivered",
-]  # fmt: skip
+    "JMSDeliveryMode",
+    "JMSPriority",
+    "JMSMessageID",
+    "JMSTimestamp",
+    "JMSCorrelationID",
+    "JMSType",
+    "JMSRedelivered",
+]
 _TOKEN = re.compile(
     r"\s*(?:('(?:[^']|'')*')|(\d+\.\d*|\.\d+|\d+)((?:[Ee][+-]?\d+)?)|([A-Za-z_$][\w$]*)|(<>|<=|>=|[-+*/<>=(),]))"
 )

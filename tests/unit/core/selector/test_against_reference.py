@@ -39,10 +39,8 @@ def joined(*parts: Any) -> st.SearchStrategy[str]:
 
 def sums(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     return (
-        joined(inner, st.sampled_from("+-*/"), inner)
-        | joined(st.sampled_from("+-"), inner)
-        | joined("(", inner, ")")
-    )  # fmt: skip
+        joined(inner, st.sampled_from("+-*/"), inner) | joined(st.sampled_from("+-"), inner) | joined("(", inner, ")")
+    )
 
 
 SUMS = st.recursive(NAMES | NUMBERS, sums, max_leaves=4)
@@ -71,10 +69,29 @@ def conditions(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 
 SELECTORS = st.recursive(PREDICATES, conditions, max_leaves=6)
-WORDS = st.one_of(NAMES, QUOTED, NUMBERS, TRUTHS, COMPARISONS) | st.sampled_from([
-    "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "NULL", "ESCAPE", "+", "-", "*", "/", "(", ")", ",",
-    "IS NULL", "IN ('a')", "LIKE 'a'",
-])  # fmt: skip
+WORDS = st.one_of(NAMES, QUOTED, NUMBERS, TRUTHS, COMPARISONS) | st.sampled_from(
+    [
+        "NOT",
+        "AND",
+        "OR",
+        "BETWEEN",
+        "LIKE",
+        "IN",
+        "IS",
+        "NULL",
+        "ESCAPE",
+        "+",
+        "-",
+        "*",
+        "/",
+        "(",
+        ")",
+        ",",
+        "IS NULL",
+        "IN ('a')",
+        "LIKE 'a'",
+    ]
+)
 """Any order of these is a text that is often wrong."""
 
 

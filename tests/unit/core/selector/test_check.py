@@ -30,12 +30,22 @@ TEXTS = frozenset({"x"})
 @pytest.mark.parametrize(
     "node",
     [
-        A, TRUE, Compare(0, "=", A, TEXT), Compare(0, "<>", TRUE, TRUE), Compare(0, "<", A, ONE), Not(0, A, True),
-        AllOf(0, (A, TRUE)), AnyOf(0, (A, B)), Between(0, A, ONE, B, False), In(0, A, TEXTS, True),
-        Like(0, A, "x", 9, None, 0, False), IsNull(0, A, False), Compare(0, "=", Signed(0, A, True), ONE),
+        A,
+        TRUE,
+        Compare(0, "=", A, TEXT),
+        Compare(0, "<>", TRUE, TRUE),
+        Compare(0, "<", A, ONE),
+        Not(0, A, True),
+        AllOf(0, (A, TRUE)),
+        AnyOf(0, (A, B)),
+        Between(0, A, ONE, B, False),
+        In(0, A, TEXTS, True),
+        Like(0, A, "x", 9, None, 0, False),
+        IsNull(0, A, False),
+        Compare(0, "=", Signed(0, A, True), ONE),
         Compare(0, ">", Chain(0, A, (("+", ONE), ("*", B))), ONE),
     ],
-)  # fmt: skip
+)
 def test_a_tree_that_may_be_true_for_some_message_passes(node: Node) -> None:
     check(node)
 

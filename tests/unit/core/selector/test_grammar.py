@@ -24,9 +24,7 @@ from raybroker.core.selector.tree import (
 
 
 def test_and_binds_tighter_than_or_and_not_tighter_than_both() -> None:
-    assert parse("NOT a AND b OR c") == AnyOf(
-        0, (AllOf(0, (Not(0, Name(4, "a"), True), Name(10, "b"))), Name(15, "c"))
-    )
+    assert parse("NOT a AND b OR c") == AnyOf(0, (AllOf(0, (Not(0, Name(4, "a"), True), Name(10, "b"))), Name(15, "c")))
 
 
 def test_conditions_of_one_rank_are_one_node() -> None:

@@ -14,14 +14,41 @@ from tests.unit.core.selector.samples import selects, truth
 @pytest.mark.parametrize(
     ("literal", "value"),
     [
-        ("0", 0), ("57", 57), ("-957", -957), ("+62", 62), ("57L", 57), ("57l", 57), ("0x1F", 31), ("0XfFL", 255),
-        ("017", 15), ("0_17", 15), ("0b101", 5), ("1_000_000", 1_000_000), ("- 5", -5), ("--5", 5), ("00", 0),
-        ("9223372036854775807", 2**63 - 1), ("-9223372036854775808", -(2**63)), ("0x7FFFFFFFFFFFFFFF", 2**63 - 1),
-        ("7E3", 7000.0), ("-57.9E2", -5790.0), ("7.", 7.0), ("-95.7", -95.7), ("+6.2", 6.2), (".5", 0.5),
-        ("1e-3", 0.001), ("1.5e+2f", 150.0), ("2d", 2.0), ("2.5F", 2.5), ("09.5", 9.5), ("1_0.2_5", 10.25),
-        ("0x1.8p3", 12.0), ("0x.8P1d", 1.0), ("0xAp-1", 5.0),
+        ("0", 0),
+        ("57", 57),
+        ("-957", -957),
+        ("+62", 62),
+        ("57L", 57),
+        ("57l", 57),
+        ("0x1F", 31),
+        ("0XfFL", 255),
+        ("017", 15),
+        ("0_17", 15),
+        ("0b101", 5),
+        ("1_000_000", 1_000_000),
+        ("- 5", -5),
+        ("--5", 5),
+        ("00", 0),
+        ("9223372036854775807", 2**63 - 1),
+        ("-9223372036854775808", -(2**63)),
+        ("0x7FFFFFFFFFFFFFFF", 2**63 - 1),
+        ("7E3", 7000.0),
+        ("-57.9E2", -5790.0),
+        ("7.", 7.0),
+        ("-95.7", -95.7),
+        ("+6.2", 6.2),
+        (".5", 0.5),
+        ("1e-3", 0.001),
+        ("1.5e+2f", 150.0),
+        ("2d", 2.0),
+        ("2.5F", 2.5),
+        ("09.5", 9.5),
+        ("1_0.2_5", 10.25),
+        ("0x1.8p3", 12.0),
+        ("0x.8P1d", 1.0),
+        ("0xAp-1", 5.0),
     ],
-)  # fmt: skip
+)
 def test_numbers_are_those_of_java(literal: str, value: float) -> None:
     assert selects(f"x = {literal}", x=value)
     assert not selects(f"x <> {literal}", x=value)
@@ -34,14 +61,21 @@ def test_a_hexadecimal_e_is_a_digit_and_not_an_exponent() -> None:
 @pytest.mark.parametrize(
     ("literal", "found"),
     [
-        ("9223372036854775808", "an integer that is too large"), ("- -9223372036854775808", "an integer that is too"),
-        ("0xFFFFFFFFFFFFFFFF", "an integer that is too large"), ("1" * 5000, "an integer that is too large"),
-        ("1e400", "a number that is too large"), ("0x1p2000", "a number that is too large"),
-        ("09", "09, which is no number"), ("1_", "1_, which is no number"), ("12abc", "12abc, which is no number"),
-        ("0x", "0x, which is no number"), ("1.2.3", "1.2.3, which is no number"), ("1e", "1e, which is no number"),
+        ("9223372036854775808", "an integer that is too large"),
+        ("- -9223372036854775808", "an integer that is too"),
+        ("0xFFFFFFFFFFFFFFFF", "an integer that is too large"),
+        ("1" * 5000, "an integer that is too large"),
+        ("1e400", "a number that is too large"),
+        ("0x1p2000", "a number that is too large"),
+        ("09", "09, which is no number"),
+        ("1_", "1_, which is no number"),
+        ("12abc", "12abc, which is no number"),
+        ("0x", "0x, which is no number"),
+        ("1.2.3", "1.2.3, which is no number"),
+        ("1e", "1e, which is no number"),
         ("0b2", "0b2, which is no number"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_number_is_refused_where_it_stands(literal: str, found: str) -> None:
     with pytest.raises(InvalidSelectorError, match=rf"at column \d+: found {found}"):
         compile_selector(f"x = {literal}")
@@ -83,12 +117,18 @@ def test_names_are_identifiers_of_java(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "column", "found"),
     [
-        ("a§ = 1", 2, "the character '§'"), ("x = 1 AND a½ = 1", 12, "the character '½'"),
-        ("\u0301a = 1", 1, "the character '\u0301'"), ("a\xa0= 1", 2, r"the character '\\xa0'"),
-        ("a.b = 1", 2, ".*"), ("#a = 1", 1, "the character '#'"), ("JMS = 1", 1, "JMS"), ("a-b.c", 4, ".*"),
-        ("JMSDestination = 'x'", 1, "JMSDestination"), ("a = 1 OR JMSExpiration > 5", 10, "JMSExpiration"),
+        ("a§ = 1", 2, "the character '§'"),
+        ("x = 1 AND a½ = 1", 12, "the character '½'"),
+        ("\u0301a = 1", 1, "the character '\u0301'"),
+        ("a\xa0= 1", 2, r"the character '\\xa0'"),
+        ("a.b = 1", 2, ".*"),
+        ("#a = 1", 1, "the character '#'"),
+        ("JMS = 1", 1, "JMS"),
+        ("a-b.c", 4, ".*"),
+        ("JMSDestination = 'x'", 1, "JMSDestination"),
+        ("a = 1 OR JMSExpiration > 5", 10, "JMSExpiration"),
     ],
-)  # fmt: skip
+)
 def test_other_names_are_refused_where_they_stand(text: str, column: int, found: str) -> None:
     with pytest.raises(InvalidSelectorError, match=f"at column {column}: found {found}, expected"):
         compile_selector(text)

@@ -123,9 +123,14 @@ def test_parentheses_have_a_greatest_depth(before: str, after: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["NOT " * 2_000 + "flag", "x = " + "-" * 8_000 + "1", "x = 1" + " + 0" * 2_000, "FALSE OR " * 900 + "flag",
-     "TRUE AND " * 900 + "flag"],
-)  # fmt: skip
+    [
+        "NOT " * 2_000 + "flag",
+        "x = " + "-" * 8_000 + "1",
+        "x = 1" + " + 0" * 2_000,
+        "FALSE OR " * 900 + "flag",
+        "TRUE AND " * 900 + "flag",
+    ],
+)
 def test_length_alone_is_no_depth(text: str) -> None:
     assert selects(text, x=1, flag=True)
 

@@ -31,14 +31,26 @@ def test_not_leaves_the_unknown_unknown() -> None:
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("TRUE OR TRUE AND FALSE", True), ("(TRUE OR TRUE) AND FALSE", False),
-        ("NOT FALSE AND FALSE", False), ("NOT (FALSE AND FALSE)", True), ("NOT FALSE OR TRUE", True),
-        ("NOT x = 2", True), ("x + 2 * 3 = 7", True), ("(x + 2) * 3 = 9", True), ("-x + 3 = 2", True),
-        ("8 / 2 / 2 = x + x", True), ("8 - 2 - 2 = 4", True), ("8 / 2 * 4 = 16", True), ("2 * -x = -2", True),
-        ("- - x = 1", True), ("- + - - x = -1", True), ("+ - x = -1", True),
-        ("x BETWEEN 0 AND 1 AND FALSE", False), ("x + 1 BETWEEN 1 + 1 AND 2", True),
+        ("TRUE OR TRUE AND FALSE", True),
+        ("(TRUE OR TRUE) AND FALSE", False),
+        ("NOT FALSE AND FALSE", False),
+        ("NOT (FALSE AND FALSE)", True),
+        ("NOT FALSE OR TRUE", True),
+        ("NOT x = 2", True),
+        ("x + 2 * 3 = 7", True),
+        ("(x + 2) * 3 = 9", True),
+        ("-x + 3 = 2", True),
+        ("8 / 2 / 2 = x + x", True),
+        ("8 - 2 - 2 = 4", True),
+        ("8 / 2 * 4 = 16", True),
+        ("2 * -x = -2", True),
+        ("- - x = 1", True),
+        ("- + - - x = -1", True),
+        ("+ - x = -1", True),
+        ("x BETWEEN 0 AND 1 AND FALSE", False),
+        ("x + 1 BETWEEN 1 + 1 AND 2", True),
     ],
-)  # fmt: skip
+)
 def test_ranks_and_parentheses(text: str, value: bool) -> None:
     assert truth(text, x=1) is value
 
@@ -55,10 +67,14 @@ def test_evaluation_stops_where_the_answer_is_known() -> None:
 @pytest.mark.parametrize(
     ("operator", "less", "same", "more"),
     [
-        ("=", False, True, False), ("<>", True, False, True), ("<", True, False, False), ("<=", True, True, False),
-        (">", False, False, True), (">=", False, True, True),
+        ("=", False, True, False),
+        ("<>", True, False, True),
+        ("<", True, False, False),
+        ("<=", True, True, False),
+        (">", False, False, True),
+        (">=", False, True, True),
     ],
-)  # fmt: skip
+)
 def test_comparisons_of_numbers_mix_integers_and_floats(operator: str, less: bool, same: bool, more: bool) -> None:
     for value, expected in ((4, less), (4.5, less), (5, same), (5.0, same), (6, more), (5.5, more)):
         assert truth(f"x {operator} 5", x=value) is expected
@@ -86,11 +102,20 @@ def test_comparing_unlike_types_is_false(operator: str, one: Any, other: Any) ->
 @pytest.mark.parametrize(
     ("text", "value", "expected"),
     [
-        ("x > 1", "2", False), ("x <> 1", "2", False), ("x = 1", True, False), ("x <> 1", True, False),
-        ("x = 'a'", 1, False), ("x <> 'a'", 1, False), ("x <> 'a'", b"a", False), ("x <> 'a'", "b", True),
-        ("x = TRUE", 1, False), ("x <> TRUE", 1, False), ("x <> TRUE", False, True), ("x = false", False, True),
+        ("x > 1", "2", False),
+        ("x <> 1", "2", False),
+        ("x = 1", True, False),
+        ("x <> 1", True, False),
+        ("x = 'a'", 1, False),
+        ("x <> 'a'", 1, False),
+        ("x <> 'a'", b"a", False),
+        ("x <> 'a'", "b", True),
+        ("x = TRUE", 1, False),
+        ("x <> TRUE", 1, False),
+        ("x <> TRUE", False, True),
+        ("x = false", False, True),
     ],
-)  # fmt: skip
+)
 def test_a_property_keeps_the_type_it_was_set_with(text: str, value: Any, expected: bool) -> None:
     assert truth(text, x=value) is expected
 
@@ -112,11 +137,19 @@ def test_a_condition_may_be_compared_in_parentheses() -> None:
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("7 / 2", 3), ("-7 / 2", -3), ("7 / -2", -3), ("-7 / -2", 3), ("7.0 / 2", 3.5), ("7 / 2.0", 3.5),
-        ("2 * 2.5", 5.0), ("1 + 2 - 4", -1), ("+5", 5), ("-9223372036854775807 - 1", -(2**63)),
+        ("7 / 2", 3),
+        ("-7 / 2", -3),
+        ("7 / -2", -3),
+        ("-7 / -2", 3),
+        ("7.0 / 2", 3.5),
+        ("7 / 2.0", 3.5),
+        ("2 * 2.5", 5.0),
+        ("1 + 2 - 4", -1),
+        ("+5", 5),
+        ("-9223372036854775807 - 1", -(2**63)),
         ("9223372036854775807 - 1", 2**63 - 2),
     ],
-)  # fmt: skip
+)
 def test_arithmetic_is_that_of_java(text: str, value: float) -> None:
     assert selects(f"x = {text}", x=value)
     assert selects(f"x = one * ({text})", x=value, one=1)
@@ -126,12 +159,26 @@ def test_arithmetic_is_that_of_java(text: str, value: float) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "x / 0 = 1", "x / 0.0 > 1", "1.0 / zero > 1", "0 / zero = 0", "most + 1 > 0", "least - 1 < 0", "most * 2 <> 0",
-        "-least > 0", "least / -1 > 0", "- name > x",
-        "name + 1 > 2", "flag + 1 > 0", "x * nowhere = 1", "-nowhere = 1", "+ name <> 1",
-        "9223372036854775807 + 1 > 0", "1 / 0 = 1", "blob * 1 = 0",
+        "x / 0 = 1",
+        "x / 0.0 > 1",
+        "1.0 / zero > 1",
+        "0 / zero = 0",
+        "most + 1 > 0",
+        "least - 1 < 0",
+        "most * 2 <> 0",
+        "-least > 0",
+        "least / -1 > 0",
+        "- name > x",
+        "name + 1 > 2",
+        "flag + 1 > 0",
+        "x * nowhere = 1",
+        "-nowhere = 1",
+        "+ name <> 1",
+        "9223372036854775807 + 1 > 0",
+        "1 / 0 = 1",
+        "blob * 1 = 0",
     ],
-)  # fmt: skip
+)
 def test_arithmetic_without_a_true_result_is_unknown(text: str) -> None:
     properties = {"x": 1, "zero": 0, "most": 2**63 - 1, "least": -(2**63), "name": "7", "flag": True, "blob": b"1"}
     assert truth(text, **properties) is None
@@ -163,15 +210,25 @@ def test_in_is_one_of_the_texts() -> None:
 @pytest.mark.parametrize(
     ("pattern", "yes", "no"),
     [
-        ("'12%3'", ["123", "12993", "123123"], ["1234", "12", "3"]), ("'l_se'", ["lose"], ["loose", "lse"]),
-        ("'\\_%' ESCAPE '\\'", ["_foo", "_"], ["bar", "\\_"]), ("'%'", ["", "a\nb"], []), ("''", [""], ["a"]),
-        ("'%a%b%'", ["ab", "xaxbx"], ["ba", ""]), ("'_%_'", ["ab", "abc"], ["a", ""]), ("'ab%ba'", ["abba"], ["aba"]),
-        ("'a.*'", ["a.*"], ["abb"]), ("'100!%' ESCAPE '!'", ["100%"], ["1000"]), ("'!!%' ESCAPE '!'", ["!x"], ["x"]),
-        ("'%%_b'", ["ab", "xxb"], ["b"]), ("'%aa%aa%'", ["aaaa", "aabaa"], ["aaa", "baaab"]),
-        ("'_'", ["a", "\n", "€"], ["ab", ""]), ("'%a_%'", ["bab"], ["bba"]),
-        ("'%%x' ESCAPE '%'", ["%x"], ["x"]), ("'%aab'", ["aaab"], ["aaba"]),
+        ("'12%3'", ["123", "12993", "123123"], ["1234", "12", "3"]),
+        ("'l_se'", ["lose"], ["loose", "lse"]),
+        ("'\\_%' ESCAPE '\\'", ["_foo", "_"], ["bar", "\\_"]),
+        ("'%'", ["", "a\nb"], []),
+        ("''", [""], ["a"]),
+        ("'%a%b%'", ["ab", "xaxbx"], ["ba", ""]),
+        ("'_%_'", ["ab", "abc"], ["a", ""]),
+        ("'ab%ba'", ["abba"], ["aba"]),
+        ("'a.*'", ["a.*"], ["abb"]),
+        ("'100!%' ESCAPE '!'", ["100%"], ["1000"]),
+        ("'!!%' ESCAPE '!'", ["!x"], ["x"]),
+        ("'%%_b'", ["ab", "xxb"], ["b"]),
+        ("'%aa%aa%'", ["aaaa", "aabaa"], ["aaa", "baaab"]),
+        ("'_'", ["a", "\n", "€"], ["ab", ""]),
+        ("'%a_%'", ["bab"], ["bba"]),
+        ("'%%x' ESCAPE '%'", ["%x"], ["x"]),
+        ("'%aab'", ["aaab"], ["aaba"]),
     ],
-)  # fmt: skip
+)
 def test_like_matches_patterns(pattern: str, yes: list[str], no: list[str]) -> None:
     for value in yes + no:
         assert truth(f"x LIKE {pattern}", x=value) is (value in yes)

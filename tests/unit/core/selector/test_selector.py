@@ -11,9 +11,13 @@ from raybroker.model.errors import InvalidSelectorError
 from tests.unit.core.selector.samples import Messages, selects
 
 HEADER = {
-    "JMSMessageID": "ID:7", "JMSTimestamp": 1_700_000_000_000, "JMSPriority": 6, "JMSDeliveryMode": "PERSISTENT",
-    "JMSCorrelationID": "c-1", "JMSType": "order",
-}  # fmt: skip
+    "JMSMessageID": "ID:7",
+    "JMSTimestamp": 1_700_000_000_000,
+    "JMSPriority": 6,
+    "JMSDeliveryMode": "PERSISTENT",
+    "JMSCorrelationID": "c-1",
+    "JMSType": "order",
+}
 
 
 @pytest.mark.parametrize(("name", "value"), HEADER.items())
@@ -49,10 +53,12 @@ def test_deliveries_are_counted_with_the_coming_one() -> None:
         ("a = 1 AND JMSType = 'x' OR b LIKE 'x'", False, True, {"a", "b", "JMSType"}),
         ("JMSPriority > 4", False, False, {"JMSPriority"}),
         ("JMSXDeliveryCount < 3", True, False, {"JMSXDeliveryCount"}),
-        ("JMSRedelivered OR -a + 1 BETWEEN b AND c", True, True, {"JMSRedelivered", "a", "b", "c"}), ("TRUE", 0, 0, {}),
-        ("FALSE AND NOT x IN ('a')", False, True, {"x"}), ("JMSXGroupID IS NULL", False, True, {"JMSXGroupID"}),
+        ("JMSRedelivered OR -a + 1 BETWEEN b AND c", True, True, {"JMSRedelivered", "a", "b", "c"}),
+        ("TRUE", 0, 0, {}),
+        ("FALSE AND NOT x IN ('a')", False, True, {"x"}),
+        ("JMSXGroupID IS NULL", False, True, {"JMSXGroupID"}),
     ],
-)  # fmt: skip
+)
 def test_a_selector_tells_what_it_looks_at(
     text: str, volatile: bool, reads_properties: bool, identifiers: set[str]
 ) -> None:
@@ -71,9 +77,15 @@ def test_a_selector_over_headers_never_reads_properties() -> None:
 
 @pytest.mark.parametrize(
     ("mask", "what"),
-    [(0, "none"), (1, "one"), (1 << 299, "the last"), ((1 << 300) - 1, "all"), (int("10" * 150, 2), "every second"),
-     (((1 << 40) - 1) << 100, "a run")],
-)  # fmt: skip
+    [
+        (0, "none"),
+        (1, "one"),
+        (1 << 299, "the last"),
+        ((1 << 300) - 1, "all"),
+        (int("10" * 150, 2), "every second"),
+        (((1 << 40) - 1) << 100, "a run"),
+    ],
+)
 @pytest.mark.parametrize("modulus", [1, 2, 7, 50, 1000])
 def test_a_pick_is_the_messages_that_match(mask: int, what: str, modulus: int) -> None:
     messages = Messages([{"n": n + 1, "rest": (n + 1) % modulus} for n in range(300)])

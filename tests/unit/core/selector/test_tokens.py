@@ -15,15 +15,24 @@ def kinds(text: str) -> list[tuple[str, str]]:
 
 def test_words_have_their_kind_and_their_offset() -> None:
     assert list(words(" a >=-1.5")) == [
-        Word("NAME", "a", 1), Word("COMPARE", ">=", 3), Word("SIGN", "-", 5), Word("NUMBER", "1.5", 6),
-    ]  # fmt: skip
+        Word("NAME", "a", 1),
+        Word("COMPARE", ">=", 3),
+        Word("SIGN", "-", 5),
+        Word("NUMBER", "1.5", 6),
+    ]
 
 
 def test_reserved_words_are_kinds_of_their_own_in_either_case() -> None:
     assert kinds("a In ('x,y') aNd NOT b") == [
-        ("NAME", "a"), ("IN", "In"), ("OPEN", "("), ("TEXT", "'x,y'"), ("CLOSE", ")"), ("AND", "aNd"), ("NOT", "NOT"),
+        ("NAME", "a"),
+        ("IN", "In"),
+        ("OPEN", "("),
+        ("TEXT", "'x,y'"),
+        ("CLOSE", ")"),
+        ("AND", "aNd"),
+        ("NOT", "NOT"),
         ("NAME", "b"),
-    ]  # fmt: skip
+    ]
 
 
 def test_a_doubled_quote_is_part_of_the_text() -> None:
@@ -78,10 +87,12 @@ def test_the_digits_of_the_smallest_integer_come_through() -> None:
 @pytest.mark.parametrize(
     ("word", "found"),
     [
-        (str(LONG_END + 1), "an integer that is too large"), ("1e999", "a number that is too large"),
-        ("0x1p99999", "a number that is too large"), ("1x", "1x, which is no number"),
+        (str(LONG_END + 1), "an integer that is too large"),
+        ("1e999", "a number that is too large"),
+        ("0x1p99999", "a number that is too large"),
+        ("1x", "1x, which is no number"),
     ],
-)  # fmt: skip
+)
 def test_numbers_that_cannot_be_are_faults(word: str, found: str) -> None:
     with pytest.raises(Fault) as fault:
         number_of(word, 3)

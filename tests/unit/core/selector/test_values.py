@@ -26,11 +26,18 @@ def test_numbers_are_alike_and_truth_values_are_no_numbers() -> None:
 @pytest.mark.parametrize(
     ("operator", "left", "right", "holds"),
     [
-        ("=", 1, 1.0, True), ("=", "a", "a", True), ("=", True, 1, False), ("<>", True, 1, False),
-        ("<>", "a", "b", True), ("<", 1, 1.5, True), ("<", "a", "b", False), (">=", 2**53 + 1, float(2**53), True),
-        ("=", 2**53 + 1, float(2**53), False), ("<=", False, True, False),
+        ("=", 1, 1.0, True),
+        ("=", "a", "a", True),
+        ("=", True, 1, False),
+        ("<>", True, 1, False),
+        ("<>", "a", "b", True),
+        ("<", 1, 1.5, True),
+        ("<", "a", "b", False),
+        (">=", 2**53 + 1, float(2**53), True),
+        ("=", 2**53 + 1, float(2**53), False),
+        ("<=", False, True, False),
     ],
-)  # fmt: skip
+)
 def test_only_values_of_one_kind_compare(operator: str, left: Any, right: Any, holds: bool) -> None:
     assert COMPARISONS[operator](left, right) is holds
 
@@ -43,13 +50,27 @@ def test_a_mirrored_comparison_says_the_same(operator: str, left: Any, right: An
 @pytest.mark.parametrize(
     ("operator", "left", "right", "result"),
     [
-        ("+", 1, 2, 3), ("-", 1, 2.5, -1.5), ("*", 3, 4, 12), ("/", 7, 2, 3), ("/", -7, 2, -3), ("/", 7, -2, -3),
-        ("/", -7, -2, 3), ("/", 7, 2.0, 3.5), ("/", 1, 0, None), ("/", 1.0, 0, None), ("+", LARGEST, 1, None),
-        ("-", SMALLEST, 1, None), ("*", LARGEST, 2, None), ("/", SMALLEST, -1, None), ("+", "a", 1, None),
-        ("+", True, 1, None), ("+", None, 1, None), ("*", 1e300, 1e300, float("inf")),
+        ("+", 1, 2, 3),
+        ("-", 1, 2.5, -1.5),
+        ("*", 3, 4, 12),
+        ("/", 7, 2, 3),
+        ("/", -7, 2, -3),
+        ("/", 7, -2, -3),
+        ("/", -7, -2, 3),
+        ("/", 7, 2.0, 3.5),
+        ("/", 1, 0, None),
+        ("/", 1.0, 0, None),
+        ("+", LARGEST, 1, None),
+        ("-", SMALLEST, 1, None),
+        ("*", LARGEST, 2, None),
+        ("/", SMALLEST, -1, None),
+        ("+", "a", 1, None),
+        ("+", True, 1, None),
+        ("+", None, 1, None),
+        ("*", 1e300, 1e300, float("inf")),
         ("+", LARGEST, 0.0, float(LARGEST)),
     ],
-)  # fmt: skip
+)
 def test_arithmetic_gives_a_true_result_or_none(operator: str, left: Any, right: Any, result: Any) -> None:
     found = calculate(operator, left, right)
     assert found == result

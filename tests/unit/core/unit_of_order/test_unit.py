@@ -34,7 +34,7 @@ def places(unit: Unit) -> list[tuple[int, int]]:
         ([(2, 0b100), (3, 0b1)], (2, 0b001), [(2, 0b101), (3, 0b1)]),
         ([(2, 0b001)], (2, 0b100), [(2, 0b101)]),
     ],
-)  # fmt: skip
+)
 def test_what_comes_goes_to_its_place(
     there: list[tuple[int, int]], comes: tuple[int, int], expected: list[tuple[int, int]]
 ) -> None:
@@ -75,7 +75,7 @@ def test_however_many_have_left_the_others_are_there() -> None:
 @pytest.mark.parametrize(
     ("blocked", "front"),
     [([], 0b1101), ([(1, 0)], None), ([(2, 0)], None), ([(2, 2)], 0b0001), ([(2, 3)], 0b0101), ([(3, 0)], 0b1101)],
-)  # fmt: skip
+)
 def test_nothing_goes_beyond_what_is_blocked(blocked: list[tuple[int, int]], front: int | None) -> None:
     unit = unit_of(run(2, 0b1101))
     for place in blocked:
@@ -92,10 +92,16 @@ def test_without_messages_behind_there_is_no_front() -> None:
 @pytest.mark.parametrize(
     ("behind", "blocked", "overtaken"),
     [
-        (None, None, False), ((2, 0b010), None, False), ((2, 0b001), None, True), ((1, 0b1000), None, True),
-        (None, (2, 1), False), (None, (2, 0), True), (None, (1, 9), True), ((3, 0b1), (3, 1), False),
+        (None, None, False),
+        ((2, 0b010), None, False),
+        ((2, 0b001), None, True),
+        ((1, 0b1000), None, True),
+        (None, (2, 1), False),
+        (None, (2, 0), True),
+        (None, (1, 9), True),
+        ((3, 0b1), (3, 1), False),
     ],
-)  # fmt: skip
+)
 def test_a_head_is_overtaken_by_what_is_before_it(
     behind: tuple[int, int] | None, blocked: tuple[int, int] | None, overtaken: bool
 ) -> None:

@@ -28,8 +28,13 @@ def taken(made: Shape, path: dict[str, str], given: dict[str, Any]) -> dict[str,
 def test_arguments_come_from_the_path_and_the_rest_with_defaults() -> None:
     made = shape("move_messages", "type", "name")
     assert taken(made, {"type": "queue", "name": "q"}, {"target": "other", "ids": ["a"]}) == {
-        "type": "queue", "name": "q", "target": "other", "target_type": None, "selector": None, "ids": ["a"],
-    }  # fmt: skip
+        "type": "queue",
+        "name": "q",
+        "target": "other",
+        "target_type": None,
+        "selector": None,
+        "ids": ["a"],
+    }
     assert taken(shape("create_quota"), {}, {"name": "q"}) == {"name": "q", "attributes": {}}
     assert (made.needed, shape("purge_destination", "type", "name").needed) == (True, False)
 
@@ -50,8 +55,9 @@ def test_what_a_query_does_not_have_comes_as_text() -> None:
     assert pages.told({"messages": [], "next": None})["next"] is None
     limits = shape("check_broker", query=True)
     assert taken(limits, {}, {"warn": "memory_percent=5, disk_free_percent=6"})["warn"] == {
-        "memory_percent": "5", "disk_free_percent": "6",
-    }  # fmt: skip
+        "memory_percent": "5",
+        "disk_free_percent": "6",
+    }
     assert taken(shape("check_broker"), {}, {"warn": {"memory_percent": 5}})["warn"] == {"memory_percent": 5}
     assert taken(shape("import_messages", "type", "name"), path, {"blocks": ["AAE="]})["blocks"] == [b"\0\1"]
 
@@ -59,14 +65,20 @@ def test_what_a_query_does_not_have_comes_as_text() -> None:
 @pytest.mark.parametrize(
     ("verb", "query", "given"),
     [
-        ("browse_messages", True, {"start": "%%"}), ("browse_messages", True, {"start": "eyJhIjoxfQ=="}),
-        ("browse_messages", True, {"max": "0"}), ("browse_messages", True, {"max": "1_0"}),
-        ("browse_messages", True, {"selector": "x" * 5000}), ("move_messages", False, {"target": 5}),
-        ("move_messages", False, {}), ("move_messages", False, {"target": "t", "ids": "a"}),
-        ("import_messages", False, {"blocks": ["%%"]}), ("purge_destination", False, {"sure": True}),
-        ("pause_destination", False, {"until_ms": "5"}), ("update_destination", False, {"changes": {"a": []}}),
+        ("browse_messages", True, {"start": "%%"}),
+        ("browse_messages", True, {"start": "eyJhIjoxfQ=="}),
+        ("browse_messages", True, {"max": "0"}),
+        ("browse_messages", True, {"max": "1_0"}),
+        ("browse_messages", True, {"selector": "x" * 5000}),
+        ("move_messages", False, {"target": 5}),
+        ("move_messages", False, {}),
+        ("move_messages", False, {"target": "t", "ids": "a"}),
+        ("import_messages", False, {"blocks": ["%%"]}),
+        ("purge_destination", False, {"sure": True}),
+        ("pause_destination", False, {"until_ms": "5"}),
+        ("update_destination", False, {"changes": {"a": []}}),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_right_is_refused(verb: str, query: bool, given: dict[str, Any]) -> None:
     with pytest.raises(BrokerError):
         taken(shape(verb, "type", "name", query=query), {"type": "queue", "name": "q"}, given)
@@ -84,8 +96,9 @@ def test_answers_have_one_form_for_each_kind() -> None:
     assert shape("create_destination").told("created") == {"result": "created"}
     assert shape("list_templates").told([{"a": 1}]) == {"rows": [{"a": 1}], "missing": {}}
     assert shape("list_services").told(Listing([{"a": 1}], {"b2": "down"})) == {
-        "rows": [{"a": 1}], "missing": {"b2": "down"},
-    }  # fmt: skip
+        "rows": [{"a": 1}],
+        "missing": {"b2": "down"},
+    }
     assert shape("query_broker").told({"a": 1}) == {"a": 1}
     assert written(shape("backup_record").told(b"\0\1")) == b'{"result":"AAE="}'
 

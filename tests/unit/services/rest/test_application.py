@@ -29,9 +29,11 @@ class Rig:
         self.now_s = 0.0
         self.broker = Broker(name)
         self.users = Users(
-            self.broker.connect, lambda: UserConnection(lambda: self.now_s, receive_fitting), most=4,
+            self.broker.connect,
+            lambda: UserConnection(lambda: self.now_s, receive_fitting),
+            most=4,
             now_s=lambda: self.now_s,
-        )  # fmt: skip
+        )
         self.application = Application(self.users, terms, lambda: self.state)
         self.inside: Any = None
         self.ann = self.client()
@@ -85,9 +87,14 @@ def told(answer: httpx.Response, status: int) -> str:
 def test_a_message_is_stored_with_all_that_was_said_of_it() -> None:
     async def work(rig: Rig) -> None:
         sent = {
-            "body": {"a": [1, None]}, "properties": {"temp": -3}, "correlation_id": "c", "reply_to": "answers",
-            "type": "order", "priority": 7, "ttl_ms": 60_000,
-        }  # fmt: skip
+            "body": {"a": [1, None]},
+            "properties": {"temp": -3},
+            "correlation_id": "c",
+            "reply_to": "answers",
+            "type": "order",
+            "priority": 7,
+            "ttl_ms": 60_000,
+        }
         answer = await rig.ann.post("/queues/q/messages", json=sent)
         assert answer.status_code == 201
         (id,) = answer.json()["ids"]  # noqa: A001
@@ -235,7 +242,7 @@ def test_browsing_takes_nothing_and_has_an_end() -> None:
         ("GET", "/queues/q", {}, 404, "/queues/{name}/messages"),
         ("GET", "/queues/a%2Fb/messages", {}, 400, "'a/b'"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_said_and_changes_nothing(
     method: str, path: str, options: dict[str, Any], status: int, text: str
 ) -> None:
@@ -289,10 +296,16 @@ def test_more_requests_than_there_is_room_for_are_refused_and_the_others_go_on()
 def test_whoever_goes_away_while_he_waits_holds_nothing() -> None:
     async def work(rig: Rig) -> None:
         scope = {
-            "type": "http", "method": "POST", "path": "/queues/q/receive", "raw_path": b"/queues/q/receive",
-            "query_string": b"wait_ms=20000", "scheme": "http", "client": ("127.0.0.1", 1), "server": ("b", 1),
+            "type": "http",
+            "method": "POST",
+            "path": "/queues/q/receive",
+            "raw_path": b"/queues/q/receive",
+            "query_string": b"wait_ms=20000",
+            "scheme": "http",
+            "client": ("127.0.0.1", 1),
+            "server": ("b", 1),
             "headers": [(b"authorization", b"Basic YW5uOnNlY3JldA==")],
-        }  # fmt: skip
+        }
         gone = asyncio.Event()
         told_empty = False
 

@@ -48,9 +48,11 @@ class Rig:
         self.sent: list[tuple[Any, str, Told, dict[str, Any]]] = []
         self.broker = Broker(name)
         self.users = Users(
-            self.broker.connect, lambda: UserConnection(lambda: 0.0, receive_fitting, self.hand_over), most=4,
+            self.broker.connect,
+            lambda: UserConnection(lambda: 0.0, receive_fitting, self.hand_over),
+            most=4,
             now_s=lambda: 0.0,
-        )  # fmt: skip
+        )
         self.application = Application(self.users, TERMS, lambda: self.state)
         self.answer = Answer()
 
@@ -66,9 +68,15 @@ class Rig:
             await user.send("queue:q", {"body": "first"})
 
     def take(
-        self, body: Any = None, *, url: bytes = b"/queues/q/messages", more: dict[bytes, bytes] | None = None,
-        scheme: str = "http", address: str = "127.0.0.1", way: SendsAtOnce | None = None,
-    ) -> bool:  # fmt: skip
+        self,
+        body: Any = None,
+        *,
+        url: bytes = b"/queues/q/messages",
+        more: dict[bytes, bytes] | None = None,
+        scheme: str = "http",
+        address: str = "127.0.0.1",
+        way: SendsAtOnce | None = None,
+    ) -> bool:
         self.answer = Answer()
         data = body if isinstance(body, bytes) else json.dumps(body or {"body": "x"}).encode()
         request = Request(Head(url, {**HEADERS, **(more or {})}, scheme, (address, 9)), data)

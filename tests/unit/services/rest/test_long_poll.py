@@ -28,16 +28,30 @@ class Rig:
         yield request.body_bytes
 
     async def ask(
-        self, what: str = "", key: str = "", number: int = 0, body: bytes = b"", *, address: str = "192.0.2.1",
-        scheme: str = "http", **state: Any,
-    ) -> tuple[int, bytes]:  # fmt: skip
+        self,
+        what: str = "",
+        key: str = "",
+        number: int = 0,
+        body: bytes = b"",
+        *,
+        address: str = "192.0.2.1",
+        scheme: str = "http",
+        **state: Any,
+    ) -> tuple[int, bytes]:
         from starlette.requests import Request
 
         headers = [(SESSION.lower().encode(), key.encode()), (NUMBER.lower().encode(), str(number).encode())]
-        request: Any = Request({
-            "type": "http", "method": "POST", "path": PATH, "headers": headers, "client": (address, 7),
-            "scheme": scheme, "state": state,
-        })  # fmt: skip
+        request: Any = Request(
+            {
+                "type": "http",
+                "method": "POST",
+                "path": PATH,
+                "headers": headers,
+                "client": (address, 7),
+                "scheme": scheme,
+                "state": state,
+            }
+        )
         request.body_bytes = body
         answer = await self.polls.steps[PATH + what](request)
         return answer.status_code, bytes(answer.body)

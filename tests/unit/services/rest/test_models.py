@@ -19,10 +19,18 @@ from raybroker.services.web.json_text import checked, written
 from raybroker.services.web.operations import description
 
 WHOLE = {
-    "body": [1, "x", None], "properties": {"a": True, "b": -1, "c": 1.5, "d": "x", "e": None}, "correlation_id": "c",
-    "reply_to": "topic:t", "type": "t", "priority": 9, "ttl_ms": 0, "delivery_delay_ms": 1, "unit_of_order": "u",
-    "persistent": False, "dedup_id": "d",
-}  # fmt: skip
+    "body": [1, "x", None],
+    "properties": {"a": True, "b": -1, "c": 1.5, "d": "x", "e": None},
+    "correlation_id": "c",
+    "reply_to": "topic:t",
+    "type": "t",
+    "priority": 9,
+    "ttl_ms": 0,
+    "delivery_delay_ms": 1,
+    "unit_of_order": "u",
+    "persistent": False,
+    "dedup_id": "d",
+}
 
 
 def test_a_whole_message_is_taken_as_it_is() -> None:
@@ -46,7 +54,7 @@ def test_a_whole_message_is_taken_as_it_is() -> None:
         ({"body": 1, "reply_to": "a b"}, "reply_to: String should match"),
         ("text", "valid dictionary"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_named(value: Any, told: str) -> None:
     with pytest.raises(MessageFormatError, match=r"see /openapi\.json") as caught:
         parsed(SEND, json.dumps(value).encode())
@@ -96,8 +104,11 @@ def test_the_description_says_what_is_checked() -> None:
         assert not validator.is_valid(wrong)
     receive = document["paths"]["/queues/{name}/receive"]["post"]["parameters"]
     assert {row["name"]: row["schema"].get("maximum") for row in receive} == {
-        "name": None, "max": models.RECEIVED_MAX, "wait_ms": models.WAIT_MS_MAX, "lease_ms": models.LEASE_MS_MAX,
-    }  # fmt: skip
+        "name": None,
+        "max": models.RECEIVED_MAX,
+        "wait_ms": models.WAIT_MS_MAX,
+        "lease_ms": models.LEASE_MS_MAX,
+    }
     for operation in OPERATIONS:
         found = document["paths"][operation.path][operation.method.lower()]
         assert {str(operation.status), "500"} <= found["responses"].keys()

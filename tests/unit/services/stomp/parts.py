@@ -23,10 +23,22 @@ async def until(condition: Callable[[], object]) -> None:
 
 def message(number: int, **more: Any) -> Any:
     facts = {
-        "id": f"id-{number}", "body": f"m{number}", "body_type": "text", "properties": {}, "correlation_id": None,
-        "reply_to": None, "type": None, "destination": "q", "timestamp": 1, "expiration": 0, "priority": 4,
-        "persistent": True, "delivery_count": 1, "unit_of_order": None, "forget": lambda: None,
-    }  # fmt: skip
+        "id": f"id-{number}",
+        "body": f"m{number}",
+        "body_type": "text",
+        "properties": {},
+        "correlation_id": None,
+        "reply_to": None,
+        "type": None,
+        "destination": "q",
+        "timestamp": 1,
+        "expiration": 0,
+        "priority": 4,
+        "persistent": True,
+        "delivery_count": 1,
+        "unit_of_order": None,
+        "forget": lambda: None,
+    }
     made = SimpleNamespace(**{**facts, **more})
     made.inflated_bytes = lambda most: len(made.body)
     return made
@@ -129,6 +141,13 @@ def subscription(
     ack: str, *messages: Any, version: Version = "1.2", session: Session | None = None, number: int = 1
 ) -> Subscription:
     return Subscription(
-        "s", str(number), ack, session or Session(), Consumer(*messages), version=version,  # type: ignore[arg-type]
-        text_of=lambda kind, name: f"/{kind}/{name}", durable=None, kind="queue",
-    )  # fmt: skip
+        "s",
+        str(number),
+        ack,
+        session or Session(),
+        Consumer(*messages),
+        version=version,  # type: ignore[arg-type]
+        text_of=lambda kind, name: f"/{kind}/{name}",
+        durable=None,
+        kind="queue",
+    )

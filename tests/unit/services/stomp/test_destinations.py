@@ -13,11 +13,13 @@ REAL = "mq.temp.q.broker.1"
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("/queue/a", Target("queue", "a")), ("/topic/a.>", Target("topic", "a.>")),
-        ("/temp-queue/a/b", Target("queue", "a/b", True)), ("/temp-topic/a", Target("topic", "a", True)),
+        ("/queue/a", Target("queue", "a")),
+        ("/topic/a.>", Target("topic", "a.>")),
+        ("/temp-queue/a/b", Target("queue", "a/b", True)),
+        ("/temp-topic/a", Target("topic", "a", True)),
         (f"/remote-temp-queue/{REAL}", Target("queue", REAL)),
     ],
-)  # fmt: skip
+)
 def test_what_a_header_names(text: str, found: Target) -> None:
     assert target(text) == found
 

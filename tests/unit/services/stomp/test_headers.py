@@ -41,10 +41,19 @@ def test_names_of_properties(header: str, prop: str) -> None:
 
 def test_what_a_send_says() -> None:
     headers = {
-        "destination": "/queue/q", "receipt": "1", "priority": "9", "expires": str(NOW_MS + 5), "persistent": "FALSE",
-        "type": "t", "correlation-id": "c", "JMSXGroupID": "g", "AMQ_SCHEDULED_DELAY": "7", "color": "red",
-        "message-id": "of another", "subscription": "1",
-    }  # fmt: skip
+        "destination": "/queue/q",
+        "receipt": "1",
+        "priority": "9",
+        "expires": str(NOW_MS + 5),
+        "persistent": "FALSE",
+        "type": "t",
+        "correlation-id": "c",
+        "JMSXGroupID": "g",
+        "AMQ_SCHEDULED_DELAY": "7",
+        "color": "red",
+        "message-id": "of another",
+        "subscription": "1",
+    }
     found = send_options(headers, NOW_MS)
     assert found == ({"color": "red"}, "c", "t", 9, 5, 7, "g", False)
     assert send_options({}, NOW_MS) == (None,) * 8
@@ -66,7 +75,9 @@ def test_a_header_that_would_be_a_trap() -> None:
 @pytest.mark.parametrize(
     ("headers", "body", "found"),
     [
-        ({}, b"a", "a"), ({}, b"\xff", b"\xff"), ({"content-length": "1"}, b"a", b"a"),
+        ({}, b"a", "a"),
+        ({}, b"\xff", b"\xff"),
+        ({"content-length": "1"}, b"a", b"a"),
         ({"content-type": "text/plain", "content-length": "1"}, b"a", "a"),
         ({"content-type": "application/json"}, b"{}", "{}"),
         ({"content-type": "application/octet-stream"}, b"a", b"a"),
@@ -74,7 +85,7 @@ def test_a_header_that_would_be_a_trap() -> None:
         ({"content-type": "text/plain;charset=iso-8859-1"}, b"\xfc", "ü"),
         ({"content-type": "text/plain;charset=klingon"}, b"a", b"a"),
     ],
-)  # fmt: skip
+)
 def test_text_and_bytes(headers: dict[str, str], body: bytes, found: str | bytes) -> None:
     assert body_of(headers, body) == found
     if isinstance(found, str):
@@ -88,9 +99,12 @@ def test_a_text_that_is_none() -> None:
 
 @pytest.mark.parametrize(
     ("body", "data", "kind"),
-    [(b"\0", b"\0", "application/octet-stream"), ("ä", "ä".encode(), "text/plain"),
-     ({"a": None}, b'{"a":null}', "application/json")],
-)  # fmt: skip
+    [
+        (b"\0", b"\0", "application/octet-stream"),
+        ("ä", "ä".encode(), "text/plain"),
+        ({"a": None}, b'{"a":null}', "application/json"),
+    ],
+)
 def test_bodies_of_native_producers(body: object, data: bytes, kind: str) -> None:
     assert body_bytes(body, None) == (data, kind)
 
@@ -102,16 +116,35 @@ def test_a_body_that_json_cannot_write() -> None:
 
 def test_headers_of_a_message() -> None:
     plain: dict[str, Any] = {
-        "id": "ID:1", "destination": "/queue/q", "properties": {"n": 1, "a_HYPHEN_b": True, "priority": 3},
-        "correlation_id": None, "reply_to": None, "type": None, "timestamp": 5, "expiration": 0, "priority": 4,
-        "persistent": True, "delivery_count": 2, "unit": "u",
-    }  # fmt: skip
+        "id": "ID:1",
+        "destination": "/queue/q",
+        "properties": {"n": 1, "a_HYPHEN_b": True, "priority": 3},
+        "correlation_id": None,
+        "reply_to": None,
+        "type": None,
+        "timestamp": 5,
+        "expiration": 0,
+        "priority": 4,
+        "persistent": True,
+        "delivery_count": 2,
+        "unit": "u",
+    }
     found = message_headers(MessageFacts(**plain), "7", "1-1", with_ack=True)
     assert found == {
-        "destination": "/queue/q", "message-id": "ID:1", "subscription": "7", "timestamp": "5", "expires": "0",
-        "priority": "4", "ack": "1-1", "persistent": "true", "redelivered": "true", "JMSXDeliveryCount": "2",
-        "JMSXGroupID": "u", "n": "1", "a-b": "true",
-    }  # fmt: skip
+        "destination": "/queue/q",
+        "message-id": "ID:1",
+        "subscription": "7",
+        "timestamp": "5",
+        "expires": "0",
+        "priority": "4",
+        "ack": "1-1",
+        "persistent": "true",
+        "redelivered": "true",
+        "JMSXDeliveryCount": "2",
+        "JMSXGroupID": "u",
+        "n": "1",
+        "a-b": "true",
+    }
     first = message_headers(MessageFacts(**{**plain, "id": "", "delivery_count": 1}), "7", "1-1", with_ack=False)
     assert first["message-id"] == "1-1"
     assert "ack" not in first

@@ -94,9 +94,7 @@ class Rig:
         await self.session.handle(Frame(command, {name: str(value) for name, value in headers.items()}, body))
 
 
-def play(
-    work: Callable[[Rig], Awaitable[None]], opens: Callable[[], Producer] = Producer
-) -> None:
+def play(work: Callable[[Rig], Awaitable[None]], opens: Callable[[], Producer] = Producer) -> None:
     with pytest.MonkeyPatch.context() as patch:
 
         async def run() -> None:
@@ -136,9 +134,11 @@ def test_what_is_wrong_with_a_frame_is_said_by_the_one_that_handles_it() -> None
     async def work(rig: Rig) -> None:
         await rig.session.handle(send(1))
         for frame, error in (
-            (send(2, "nowhere"), BrokerError), (send(2, priority="10"), ProtocolError),
-            (send(2, transaction="t"), ProtocolError), (send(2, transformation="x"), NotSupportedError),
-        ):  # fmt: skip
+            (send(2, "nowhere"), BrokerError),
+            (send(2, priority="10"), ProtocolError),
+            (send(2, transaction="t"), ProtocolError),
+            (send(2, transformation="x"), NotSupportedError),
+        ):
             assert not rig.session.send_at_once(frame)
             with pytest.raises(error):
                 await rig.session.handle(frame)

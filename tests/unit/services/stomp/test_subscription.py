@@ -27,8 +27,10 @@ def delivered(one: Subscription, version: Version = "1.2") -> tuple[list[Frame],
 def test_messages_that_are_there_leave_in_one_write() -> None:
     frames, client = delivered(subscription("client", message(1), message(2), message(3)))
     assert [(frame.command, frame.body, frame.headers["ack"]) for frame in frames] == [
-        ("MESSAGE", b"m1", "1-1"), ("MESSAGE", b"m2", "1-2"), ("MESSAGE", b"m3", "1-3"),
-    ]  # fmt: skip
+        ("MESSAGE", b"m1", "1-1"),
+        ("MESSAGE", b"m2", "1-2"),
+        ("MESSAGE", b"m3", "1-3"),
+    ]
     assert client.writes == 1
     assert frames[0].headers["destination"] == "/queue/q"
 

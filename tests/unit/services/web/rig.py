@@ -24,9 +24,15 @@ class Broker:
         self.ended: dict[str, Callable[[BrokerError], object]] = {}
 
     async def connect(
-        self, user: str, password: str, *, token: str | None = None, peer: str, client: str,
+        self,
+        user: str,
+        password: str,
+        *,
+        token: str | None = None,
+        peer: str,
+        client: str,
         ended: Callable[[BrokerError], object],
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         user = user or self.tokens.get(str(token), "")
         password = password or self.passwords.get(user, "")
         self.logins.append((user, peer))

@@ -23,9 +23,20 @@ def test_user_and_password_are_read_and_the_password_shows_nowhere() -> None:
 
 @pytest.mark.parametrize(
     "header",
-    [None, "", "Bearer x", "Basic", "Basic %%%", basic(b"ann"), basic(b":secret"), basic(b"ann:"), basic(b"\xff:x"),
-     basic(b"a\nb:x"), basic(b"ann:" + b"x" * 2000)],
-)  # fmt: skip
+    [
+        None,
+        "",
+        "Bearer x",
+        "Basic",
+        "Basic %%%",
+        basic(b"ann"),
+        basic(b":secret"),
+        basic(b"ann:"),
+        basic(b"\xff:x"),
+        basic(b"a\nb:x"),
+        basic(b"ann:" + b"x" * 2000),
+    ],
+)
 def test_without_them_it_is_asked_for(header: str | None) -> None:
     with pytest.raises(RefusedError) as caught:
         who(header)

@@ -11,9 +11,13 @@ from raybroker.services.web.routes import Routes
 def routes() -> Routes[str]:
     made: Routes[str] = Routes()
     for method, path in (
-        ("GET", "/a"), ("POST", "/a"), ("GET", "/a/{name}"), ("POST", "/a/all"), ("GET", "/a/{name}/b"),
+        ("GET", "/a"),
+        ("POST", "/a"),
+        ("GET", "/a/{name}"),
+        ("POST", "/a/all"),
+        ("GET", "/a/{name}/b"),
         ("GET", "/a/{name}/{other}"),
-    ):  # fmt: skip
+    ):
         made.add(method, path, f"{method} {path}")
     return made
 

@@ -27,10 +27,13 @@ class Rig:
         self.broker = broker
         self.now_s = 0.0
         self.users = Users(
-            broker.connect, lambda: UserConnection(lambda: self.now_s, receive_fitting), most=most,
+            broker.connect,
+            lambda: UserConnection(lambda: self.now_s, receive_fitting),
+            most=most,
             now_s=lambda: self.now_s,
-            idle_s=idle_s, **options,
-        )  # fmt: skip
+            idle_s=idle_s,
+            **options,
+        )
 
     async def use(self, given: Credentials) -> Any:
         async with self.users.of(given, PEER) as found:

@@ -342,8 +342,13 @@ def test_an_illegal_frame_closes_the_machine_for_good(name: str, step: int) -> N
 
 def test_refused_rows_must_have_the_right_shape() -> None:
     wrong: list[list[Any]] = [
-        [1], [[1, 2, "a"]], [[1, 2, "a", 3]], [["1", 2, "a", "b"]], [[1, 2, "a", "b", "c"]], [[True, 1, "", ""]],
-    ]  # fmt: skip
+        [1],
+        [[1, 2, "a"]],
+        [[1, 2, "a", 3]],
+        [["1", 2, "a", "b"]],
+        [[1, 2, "a", "b", "c"]],
+        [[True, 1, "", ""]],
+    ]
     for rows in wrong:
         with pytest.raises(ProtocolError):
             client_end().receive_data(packed(6, [1, 1, 1, rows]))

@@ -32,9 +32,11 @@ def frames(data: bytes, version: Version = "1.2", cuts: tuple[int, ...] = ()) ->
 texts = st.text(st.characters(exclude_characters="\0\r", exclude_categories=["Cs"]), max_size=20)
 names = texts.filter(lambda name: bool(name) and name != "content-length")
 any_frame = st.builds(
-    Frame, st.sampled_from(["SEND", "MESSAGE", "ERROR"]), st.dictionaries(names, texts, max_size=5),
+    Frame,
+    st.sampled_from(["SEND", "MESSAGE", "ERROR"]),
+    st.dictionaries(names, texts, max_size=5),
     st.binary(max_size=200),
-)  # fmt: skip
+)
 
 
 @st.composite
@@ -49,7 +51,7 @@ def streams(draw: st.DrawFn) -> tuple[Version, list[Frame], bytes, tuple[int, ..
 
 @given(streams())
 def test_what_was_written_is_read_however_it_is_cut(
-    stream: tuple[Version, list[Frame], bytes, tuple[int, ...]]
+    stream: tuple[Version, list[Frame], bytes, tuple[int, ...]],
 ) -> None:
     version, sent, data, cuts = stream
     found = frames(data, version, cuts)
