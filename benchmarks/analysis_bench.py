@@ -45,7 +45,7 @@ GOALS: Final = {"ingest": 500_000, "linear": 1.2, "lag": 2.0, "small": 20.0, "te
 
 def recording() -> Any:
     """The recorded broker, without most of its histograms."""
-    from raybroker.analysis import lake as layout
+    from raybroker.analysis.lake import lake as layout
     from tests.analysis.generate import Recording, record
 
     text, _ = layout.content(str(RECORDING))
@@ -136,8 +136,9 @@ def timed(command: Sequence[str]) -> tuple[float, int, str]:
 
 def ingest(lake: Path, folder: Path, samples: int) -> dict[str, Any]:
     """Samples a second into tables, and into typed rows of Spark; in this process."""
-    from raybroker.analysis import session, tables
-    from raybroker.analysis.plan import Window
+    from raybroker.analysis import tables
+    from raybroker.analysis.lake.plan import Window
+    from raybroker.analysis.spark import session
 
     window = Window(0, 1 << 52, START_MS + DAYS * 86_400_000)
 
@@ -181,8 +182,8 @@ def analyze(lake: Path, folder: Path, samples: int) -> dict[str, Any]:
 
 def small_lake(folder: Path) -> Path:
     """Three scrapes of the recorded broker."""
-    from raybroker.analysis import lake as layout
-    from raybroker.analysis.export import LakeWriter
+    from raybroker.analysis.lake import lake as layout
+    from raybroker.analysis.lake.export import LakeWriter
 
     lake = folder / "lake-small"
     shutil.rmtree(lake, ignore_errors=True)
@@ -196,9 +197,10 @@ def small_lake(folder: Path) -> Path:
 
 def lag(folder: Path, scrapes: int = 12) -> dict[str, float]:
     """How many intervals of batches after its file an alert comes."""
-    from raybroker.analysis import names, session
-    from raybroker.analysis.export import LakeWriter
+    from raybroker.analysis import names
     from raybroker.analysis.follow import Batch, Follower
+    from raybroker.analysis.lake.export import LakeWriter
+    from raybroker.analysis.spark import session
 
     lake = folder / "stream"
     shutil.rmtree(lake, ignore_errors=True)

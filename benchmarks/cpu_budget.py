@@ -25,12 +25,12 @@ from rich.console import Console
 from rich.table import Table
 
 from raybroker.client.blocking.connection import Connection
+from raybroker.client.cluster.directory import Place
 from raybroker.client.connection.connection import ConnectionCore
-from raybroker.client.connection.directory import Place
-from raybroker.client.connection.io_thread import IoThread
+from raybroker.client.io.io_thread import IoThread
 from raybroker.config import Config
 from raybroker.hosting.host_service import HostService
-from raybroker.model.setting import PortRange
+from raybroker.model.settings.setting import PortRange
 from raybroker.store.journal import Journal
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock

@@ -26,8 +26,8 @@ from prometheus_client.openmetrics import exposition as openmetrics
 
 import raybroker as rb
 from raybroker.metrics.exposition import Families, Snapshot, families, page
-from raybroker.model.setting import PortRange
-from raybroker.services.metrics_http import Endpoint
+from raybroker.model.settings.setting import PortRange
+from raybroker.services.metrics.metrics_http import Endpoint
 
 GOAL_PART = 0.03
 GOAL_SCRAPE_S = 0.1

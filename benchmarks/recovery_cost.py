@@ -70,11 +70,11 @@ def fill(path: Path, messages: int, size: int, per_commit: int, settled: int, *,
     from raybroker.core.durable import records
     from raybroker.core.queue import Queue
     from raybroker.engine.checkpoint import Definition, encode_checkpoint
-    from raybroker.engine.schedule_log import ScheduleLog
-    from raybroker.engine.transaction_log import TxLog
-    from raybroker.model.block import encode_block
-    from raybroker.model.record import BLOCK, NOTE, Entry
-    from raybroker.model.settings import DestinationAttributes
+    from raybroker.engine.schedules.schedule_log import ScheduleLog
+    from raybroker.engine.transactions.transaction_log import TxLog
+    from raybroker.model.blocks.block import encode_block
+    from raybroker.model.blocks.record import BLOCK, NOTE, Entry
+    from raybroker.model.settings.settings import DestinationAttributes
     from raybroker.store.journal import Journal
     from raybroker.system.clock import SystemClock
     from raybroker.system.entropy import token

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import raybroker as rb
-from raybroker.model.setting_table import HOSTINGS
+from raybroker.model.settings.setting_table import HOSTINGS
 from raybroker.security.user_file import Entry, UserFile
 from raybroker.wire.scram import Verifier
 
@@ -59,7 +59,7 @@ with rb.loopback(store or None, properties=properties) as connection:
     admin.create_destination("queue", "q", maxNumMsgs=-1, maxTotalMsgBytes=-1)
     ports = {row["service"]: row["port"] for row in admin.list_services()}
     if profile:
-        from raybroker.client.connection.io_thread import _all
+        from raybroker.client.io.io_thread import _all
         found = {}
         def begin(io):
             found[io] = cProfile.Profile()

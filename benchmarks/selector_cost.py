@@ -25,7 +25,7 @@ HEADERS_ONLY: Final = "JMSPriority >= 4 AND JMSDeliveryMode = 'PERSISTENT' AND J
 def encoded(size_bytes: int, count: int = MESSAGES, more: int = 0) -> bytes:
     """A block of ``count`` messages with three properties that the selector reads and ``more`` that it does not."""
     from raybroker.content.headers import encode_header
-    from raybroker.model.block import encode_block
+    from raybroker.model.blocks.block import encode_block
 
     others = {f"other{number}": f"value {number}" for number in range(more)}
     headers = [
@@ -44,7 +44,7 @@ def cost_us(data: bytes, text: str, wanted: float) -> float:
     """Microseconds of processor time a message; the median of some rounds. ``wanted``: share of the messages."""
     from raybroker.content.headers import content_of
     from raybroker.core.selector import compile_selector
-    from raybroker.model.block import Block
+    from raybroker.model.blocks.block import Block
 
     selector = compile_selector(text)
     count = Block(data).count

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import raybroker as rb
 from raybroker.config import Config
-from raybroker.model.record import BLOCK, CHECKPOINT, NOTE, Entry
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Entry
 from raybroker.store.sql.address import address_of
 from raybroker.store.sql.administration import StoreTables
 from raybroker.store.sql.database import Database

@@ -28,7 +28,7 @@ from benchmarks.peers.base import Peer
 from benchmarks.peers.ours_over_stomp import OursOverStomp
 from benchmarks.ratios import SLICES_MIN, as_json, print_tables, show, take
 from benchmarks.systems import RunningPeer, Sliced
-from raybroker.model.setting_table import HOSTINGS
+from raybroker.model.settings.setting_table import HOSTINGS
 
 PEER: Final = ActiveMQ.name
 GOALS: Final = (

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from raybroker.model.record import BLOCK, CHECKPOINT, NOTE, Entry
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Entry
 from raybroker.store.journal import Journal
 from raybroker.system.clock import SystemClock
 from raybroker.system.entropy import token

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from raybroker import aio, errors
     from raybroker import data as data
     from raybroker.actors.cluster import Cluster, start
-    from raybroker.actors.named_pool import NamedPool, pool, pools
+    from raybroker.actors.pools.named_pool import NamedPool, pool, pools
     from raybroker.client.admin.admin import Admin
     from raybroker.client.blocking.connection import Connection, Session, XaConnection
     from raybroker.client.blocking.handles import Browser, Consumer, Producer
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from raybroker.client.listener.listener import Listener, listener
     from raybroker.client.listener.pool import Pool
     from raybroker.client.loopback import loopback
-    from raybroker.model.xid import Xid
+    from raybroker.model.naming.xid import Xid
 
     __version__: str
 
@@ -80,7 +80,7 @@ _HOMES = {
     "Destination": "raybroker.client.destinations",
     "Listener": "raybroker.client.listener.listener",
     "Message": "raybroker.client.consumer.message",
-    "NamedPool": "raybroker.actors.named_pool",
+    "NamedPool": "raybroker.actors.pools.named_pool",
     "Pool": "raybroker.client.listener.pool",
     "Producer": "raybroker.client.blocking.handles",
     "Queue": "raybroker.client.destinations",
@@ -89,14 +89,14 @@ _HOMES = {
     "TemporaryTopic": "raybroker.client.destinations",
     "Topic": "raybroker.client.destinations",
     "XaConnection": "raybroker.client.blocking.connection",
-    "Xid": "raybroker.model.xid",
+    "Xid": "raybroker.model.naming.xid",
     "connect": "raybroker.client.connection.factory",
     "connect_xa": "raybroker.client.connection.factory",
     "deploy": "raybroker.client.listener.deployment",
     "listener": "raybroker.client.listener.listener",
     "loopback": "raybroker.client.loopback",
-    "pool": "raybroker.actors.named_pool",
-    "pools": "raybroker.actors.named_pool",
+    "pool": "raybroker.actors.pools.named_pool",
+    "pools": "raybroker.actors.pools.named_pool",
     "start": "raybroker.actors.cluster",
 }
 """Public name → the module that has it, imported when the name is first used: ``loopback`` brings the broker in,

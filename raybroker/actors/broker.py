@@ -25,21 +25,21 @@ from raybroker.actors.connection_services import AskedActor, ServicesOfBroker
 from raybroker.actors.failpoints import arm_failpoints
 from raybroker.actors.forwarding_agents import RayHands
 from raybroker.actors.heartbeats import Signs
-from raybroker.actors.host import DatabaseAwaitedError, DestinationHost, HostSpec
-from raybroker.actors.host_in_broker import HostInBroker, HostsInBroker
+from raybroker.actors.hosts.host import DatabaseAwaitedError, DestinationHost, HostSpec
+from raybroker.actors.hosts.host_in_broker import HostInBroker, HostsInBroker
+from raybroker.actors.hosts.remote import RemoteHost
+from raybroker.actors.hosts.spare_host import SpareHost
 from raybroker.actors.join import opened, shared_table
 from raybroker.actors.observation import Observing
 from raybroker.actors.path_service import PathActor
-from raybroker.actors.remote import RemoteHost
-from raybroker.actors.spare_host import SpareHost
-from raybroker.actors.store_tables import hosts_of, remove_host
-from raybroker.broker.auditing import audited
+from raybroker.actors.stores.store_tables import hosts_of, remove_host
 from raybroker.broker.broker import Broker, HostPort
+from raybroker.broker.cluster.cluster_shell import Clustering
+from raybroker.broker.cluster.join_settings import settings_of
 from raybroker.broker.cluster_broker import BrokerRows, ClusterBroker
-from raybroker.broker.cluster_shell import Clustering
-from raybroker.broker.join_settings import settings_of
-from raybroker.broker.link_security import cluster_tls
-from raybroker.broker.memory import BrokerMemory
+from raybroker.broker.observing.memory import BrokerMemory
+from raybroker.broker.services.auditing import audited
+from raybroker.broker.services.link_security import cluster_tls
 from raybroker.cluster.change_record import Change, RecordState
 from raybroker.cluster.events import HostBack
 from raybroker.cluster.member import Member
@@ -49,6 +49,7 @@ from raybroker.config.brokers import Plan
 from raybroker.config.live import LiveConfig
 from raybroker.logs.channels import Log, directory_of
 from raybroker.logs.messages import MessagesLog
+from raybroker.model.definitions.quota import Quota
 from raybroker.model.errors import (
     BrokerError,
     ConnectionLostError,
@@ -57,8 +58,7 @@ from raybroker.model.errors import (
     StartingError,
     StoreError,
 )
-from raybroker.model.quota import Quota
-from raybroker.model.setting_table import IN_BROKER
+from raybroker.model.settings.setting_table import IN_BROKER
 from raybroker.store import ownership
 from raybroker.store.catalogue import Catalogue
 from raybroker.store.record import RecordFile
@@ -646,7 +646,7 @@ class BrokerActor:
         await (await self._ready()).destroy_temporary(kind, name, owner)
 
     async def subscribe(self, args: dict[str, Any]) -> None:
-        """Prepare the opening of a subscription; see broker.subscriptions."""
+        """Prepare the opening of a subscription; see broker.destinations.subscriptions."""
         await self._soon()
         await self._cluster.subscribe(**args)
 
@@ -700,7 +700,7 @@ class BrokerActor:
         self._broker.placement.forget(type, name)
 
     async def lease(self, host: str, row: dict[str, Any]) -> dict[str, Any]:
-        """A host asks for more of a pool; see broker.pools."""
+        """A host asks for more of a pool; see broker.destinations.pools."""
         return await self._broker.pools.lease(host, row)
 
     async def forward(self, type: str, name: str, block: bytes) -> None:

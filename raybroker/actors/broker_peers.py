@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from raybroker.actors import runtime
-from raybroker.broker.heartbeats import Beats
+from raybroker.broker.cluster.heartbeats import Beats
 from raybroker.cluster.member_messages import Beat, Envelope
 from raybroker.hosting.host_port import Row
 from raybroker.model.errors import BrokerError, BrokerGoneError, OrderError

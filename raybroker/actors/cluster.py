@@ -13,7 +13,7 @@ from raybroker.actors.broker import BrokerActor, BrokerSpec
 from raybroker.actors.forwarding_agents import end_all
 from raybroker.actors.join import check_table, shared_table
 from raybroker.actors.placement import place
-from raybroker.actors.store_tables import check_tables
+from raybroker.actors.stores.store_tables import check_tables
 from raybroker.cluster.member_state import MemberState
 from raybroker.config import Config, instance_of, store_directory
 from raybroker.config.brokers import Plan, plan_of

@@ -8,22 +8,22 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from raybroker.broker.auditing import audit_of, security_directory
-from raybroker.broker.opening_services import Opening, open_services
-from raybroker.broker.outside import Asked, Hands
 from raybroker.broker.remote_broker import Peers
-from raybroker.broker.service_administration import ServiceAdministration
+from raybroker.broker.services.auditing import audit_of, security_directory
+from raybroker.broker.services.opening_services import Opening, open_services
+from raybroker.broker.services.outside import Asked, Hands
+from raybroker.broker.services.service_administration import ServiceAdministration
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import BrokerError
-from raybroker.model.setting_services import address_property
-from raybroker.model.settings import ConfigView
-from raybroker.services.connection_services import ConnectionServices
+from raybroker.model.settings.setting_services import address_property
+from raybroker.model.settings.settings import ConfigView
+from raybroker.services.listening.connection_services import ConnectionServices
 from raybroker.store.record import RecordFile
 from raybroker.system.clock import SystemClock
 from raybroker.wire.port_map import MAPPER
 
 if TYPE_CHECKING:
-    from raybroker.services.gateway import Near
+    from raybroker.services.gateways.gateway import Near
 
 FIRST_TRY_S: Final = 10.0
 """How long whoever asks waits until services have been opened for the first time, or could not be."""

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from raybroker.config.layers import variable
 from raybroker.engine.ports import Store
-from raybroker.model.record import Entry
+from raybroker.model.blocks.record import Entry
 from raybroker.system.failpoint import arm, armed, failpoint
 
 

@@ -15,8 +15,8 @@ from raybroker.actors import runtime
 from raybroker.client.connection.factory import connect, connect_xa
 from raybroker.client.forwarding.agent import ForwardingAgent
 from raybroker.hosting.host_port import Row
+from raybroker.model.definitions.forwarding import Forwarding
 from raybroker.model.errors import BrokerError, ConnectionLostError
-from raybroker.model.forwarding import Forwarding
 from raybroker.system.supervision import Supervisor
 from raybroker.transport.daemon_calls import in_daemon_thread
 
@@ -68,7 +68,8 @@ def end_all(cluster: str) -> None:
 
 
 class RayHands:
-    """The Hands of broker.forwarding_agents: each agent is an actor, and a changed definition makes a new one."""
+    """The Hands of broker.cluster.forwarding_agents: each agent is an actor, and a changed definition makes a new
+    one."""
 
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from raybroker.actors import runtime
-from raybroker.actors.heartbeat_replies import PONG
-from raybroker.actors.host_watch import HostWatch
-from raybroker.broker.heartbeats import Beats, Place
+from raybroker.actors.hosts.heartbeat_replies import PONG
+from raybroker.actors.hosts.host_watch import HostWatch
+from raybroker.broker.cluster.heartbeats import Beats, Place
 from raybroker.broker.remote_broker import Peers
 from raybroker.cluster.member_messages import Envelope
 from raybroker.model.errors import BrokerError
-from raybroker.model.setting import PortRange
+from raybroker.model.settings.setting import PortRange
 from raybroker.system.clock import SystemClock
 from raybroker.transport.datagrams import Address, Datagrams, Number
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from raybroker.broker.database_passwords import record_password
-from raybroker.broker.shared_table import SharedTable
+from raybroker.broker.cluster.database_passwords import record_password
+from raybroker.broker.cluster.shared_table import SharedTable
 from raybroker.config.brokers import Plan
 from raybroker.model.errors import ConfigError, IllegalStateError, StoreDamagedError, StoreError
-from raybroker.model.settings import ConfigView
+from raybroker.model.settings.settings import ConfigView
 from raybroker.store.record import RecordFile
 from raybroker.store.record_table import RecordTable
 from raybroker.system.clock import SystemClock

@@ -15,10 +15,10 @@ import ray
 
 from raybroker.actors import runtime
 from raybroker.actors.broker_peers import RayPaths
-from raybroker.broker.auditing import security_directory
 from raybroker.broker.broker import Broker
 from raybroker.broker.cluster_broker import ClusterBroker
 from raybroker.broker.remote_broker import Peers
+from raybroker.broker.services.auditing import security_directory
 from raybroker.hosting.host_memory import memory_limit
 from raybroker.logs.channels import Log, directory_of
 from raybroker.metrics import process
@@ -26,8 +26,8 @@ from raybroker.metrics.discovery import target_groups
 from raybroker.metrics.snapshot import Snapshot
 from raybroker.model.errors import BrokerError
 from raybroker.security.tls import ServerTls
-from raybroker.services.metrics_access import metrics_access
-from raybroker.services.metrics_http import Endpoint
+from raybroker.services.metrics.metrics_access import metrics_access
+from raybroker.services.metrics.metrics_http import Endpoint
 from raybroker.system.clock import SystemClock
 
 LEARN_S: Final = 5.0

@@ -13,7 +13,7 @@ from pathlib import Path
 from raybroker.actors import runtime
 from raybroker.actors.broker_peers import Brokers, RayPeers
 from raybroker.actors.failpoints import arm_failpoints
-from raybroker.broker.path_service import PathService
+from raybroker.broker.cluster.path_service import PathService
 from raybroker.store.record import RecordFile
 from raybroker.system.clock import SystemClock
 from raybroker.system.priority import normal_priority_throughout

@@ -3,8 +3,8 @@
 A declaration is a method without a body: its name, arguments with types and defaults, the type of its answer, a line of
 description, and who carries it out.  Made from it are the methods of ``conn.admin()``, blocking and asynchronous
 (client.admin), the checks of arguments by the client and by the broker, the way to the broker, to all brokers or to the
-host of a destination, the way in which the answers of several brokers become one (broker.cluster_admin), and the
-resources of administration over HTTP (services.administration).  The types of arguments are in
+host of a destination, the way in which the answers of several brokers become one (broker.cluster.cluster_admin), and
+the resources of administration over HTTP (services.administration).  The types of arguments are in
 :mod:`raybroker.admin.verb_types`; :mod:`raybroker.admin.checks` grades what verbs answer.
 
 To add a verb:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from raybroker.model.errors import ConfigError
 from raybroker.model.listing import Row
-from raybroker.model.nearest import nearest
+from raybroker.model.naming.nearest import nearest
 
 
 class Grade(StrEnum):

@@ -99,7 +99,7 @@ class DefinitionVerbs:
         Raises ConfigError for a bad name or pattern, one that exists, an unknown attribute or a bad value, attributes
         that contradict each other, a quota that there is not, and those that cannot change while a destination is used.
         In a cluster of several brokers also for a duplicateWindowMs that would be switched on for destinations that
-        there are: it holds for those that are created later. See model.policy.
+        there are: it holds for those that are created later. See model.definitions.policy.
         """
 
     @verb(By.CLUSTER)
@@ -141,7 +141,8 @@ class DefinitionVerbs:
         Attributes are qos ("Exactly-once", "At-least-once", "At-most-once"), windowSize, windowInterval,
         acknowledgeInterval, conversationIdleTimeMaximum, retryDelayBase, retryDelayMaximum, retryDelayMultiplier,
         errorPolicy ("Discard", "Log", "Redirect", "Always-forward"), errorDestination and timeToLive; see
-        raybroker.model.forwarding. Raises ConfigError for one that is wrong, and when there is an agent of that name.
+        raybroker.model.definitions.forwarding. Raises ConfigError for one that is wrong, and when there is an agent of
+        that name.
         """
 
     @verb(By.CLUSTER)
@@ -163,7 +164,8 @@ class DefinitionVerbs:
     def export_definitions(self, /, *, users: Truth = False) -> Row:
         """Everything that administrators have made, as plain values for a file: properties (of all brokers), brokers
         (properties that one has alone), quotas, templates, policies, queues, topics, subscriptions (durable ones),
-        agents (forwarding) and pauses, with the attributes that are not the default; see raybroker.model.definitions.
+        agents (forwarding) and pauses, with the attributes that are not the default; see
+        raybroker.model.definitions.definitions.
 
         users  also the users of the file of users, with the verifiers of their passwords: whoever has these can try
                passwords without asking the broker, so keep them as you keep passwords

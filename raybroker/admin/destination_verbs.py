@@ -26,7 +26,7 @@ from raybroker.admin.verb_types import (
     Which,
 )
 from raybroker.model.listing import Listing, Row
-from raybroker.model.names import DEAD_MESSAGE_QUEUE
+from raybroker.model.naming.names import DEAD_MESSAGE_QUEUE
 
 
 class DestinationVerbs:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypedDict
 
 from raybroker.model.argument import TRUTH, Argument, each, named, text, truth, whole
+from raybroker.model.definitions.policy import APPLY_TO
 from raybroker.model.errors import InvalidDestinationError, InvalidSelectorError
 from raybroker.model.listing import Row
-from raybroker.model.policy import APPLY_TO
-from raybroker.model.setting import INT_MAX
+from raybroker.model.settings.setting import INT_MAX
 
 IF_EXISTS: Final = ("error", "keep", "update")
 BROWSE_MAX: Final = 1000

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pandas as pd
 
 from raybroker.analysis.alerts import CHANGES_MAX, Labels, Sample, Watch
-from raybroker.analysis.lake import Fault
+from raybroker.analysis.lake.lake import Fault
 
 STATE: Final = "watch string"
 RESULT: Final = "kind string, body string"

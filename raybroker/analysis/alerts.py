@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from raybroker.analysis import names
-from raybroker.analysis.answer import Severity, duration, number, percent
-from raybroker.analysis.lake import Fault
+from raybroker.analysis.lake.lake import Fault
+from raybroker.analysis.reports.answer import Severity, duration, number, percent
 
 SILENT_MS: Final = 60_000
 """A broker without a scrape for this long is silent …"""

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from raybroker.analysis import alerting, alerts
 from raybroker.analysis.alerts import Alert
-from raybroker.analysis.lake import Fault
+from raybroker.analysis.lake.lake import Fault
 from raybroker.model.errors import ConfigError
 
 INTERVAL_S: Final = 5.0

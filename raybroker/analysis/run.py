@@ -14,9 +14,12 @@ from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any, Final
 
-from raybroker.analysis import masters, plots, reading, report, session, tables
-from raybroker.analysis.answer import Answer, Finding, by_harm
-from raybroker.analysis.plan import Window
+from raybroker.analysis import tables
+from raybroker.analysis.lake import reading
+from raybroker.analysis.lake.plan import Window
+from raybroker.analysis.reports import plots, report
+from raybroker.analysis.reports.answer import Answer, Finding, by_harm
+from raybroker.analysis.spark import masters, session
 from raybroker.model.errors import ConfigError
 
 FOREVER_MS: Final = 1 << 52

@@ -16,11 +16,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from raybroker.analysis import lake as layout
-from raybroker.analysis import names, parquet, plan
+from raybroker.analysis import names
 from raybroker.analysis.frames import query
-from raybroker.analysis.lake import Fault, File, Frame
-from raybroker.analysis.plan import Window
+from raybroker.analysis.lake import lake as layout
+from raybroker.analysis.lake import parquet, plan
+from raybroker.analysis.lake.lake import Fault, File, Frame
+from raybroker.analysis.lake.plan import Window
 from raybroker.model.errors import ConfigError
 
 STEPS_MS: Final = (1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000)

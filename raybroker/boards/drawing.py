@@ -7,8 +7,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from raybroker.analysis.plots import short
-from raybroker.analysis.ticks import shown, ticks
+from raybroker.analysis.reports.plots import short
+from raybroker.analysis.reports.ticks import shown, ticks
 from raybroker.boards.queries import Prometheus, QueryError, Series, legend, substituted
 
 POINTS = 240

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from raybroker.model.names import DestinationType
+from raybroker.model.naming.names import DestinationType
 
 NOT_ASKED: Final = "it has not answered since the broker started"
 

@@ -15,43 +15,43 @@ from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.admin.verbs import VERBS, implementations
 from raybroker.broker import host_listing
-from raybroker.broker.broker_metrics import Measuring
 from raybroker.broker.broker_properties import Keep, Properties, keep_nothing
-from raybroker.broker.clients_inside import ClientsInside
-from raybroker.broker.connection_verbs import ConnectionVerbs
-from raybroker.broker.definitions_on_demand import DefinitionsOnDemand
-from raybroker.broker.destination_registry import Key, Registry
-from raybroker.broker.destinations import Destinations
+from raybroker.broker.clients.clients_inside import ClientsInside
+from raybroker.broker.clients.connection_verbs import ConnectionVerbs
+from raybroker.broker.definitions.definitions_on_demand import DefinitionsOnDemand
+from raybroker.broker.definitions.policies import Policies
+from raybroker.broker.definitions.policies import Save as SavePolicies
+from raybroker.broker.definitions.policies import Saved as SavedPolicies
+from raybroker.broker.definitions.policies import keep_nothing as keep_no_policies
+from raybroker.broker.definitions.quotas import Quotas
+from raybroker.broker.definitions.quotas import Save as SaveQuotas
+from raybroker.broker.definitions.quotas import Saved as SavedQuotas
+from raybroker.broker.definitions.quotas import keep_nothing as keep_no_quotas
+from raybroker.broker.definitions.templates import Save, Saved, Templates
+from raybroker.broker.definitions.templates import keep_nothing as keep_no_templates
+from raybroker.broker.destinations.destination_registry import Key, Registry
+from raybroker.broker.destinations.destinations import Destinations
+from raybroker.broker.destinations.message_administration import Messages
+from raybroker.broker.destinations.placement import Placement
+from raybroker.broker.destinations.pools import BrokerPools
+from raybroker.broker.destinations.schedules import Schedules
+from raybroker.broker.destinations.subscriptions import Subscriptions, new_identity
+from raybroker.broker.destinations.transactions import Transactions, branch_states
 from raybroker.broker.ending import Ending
-from raybroker.broker.health import Health
-from raybroker.broker.memory import Guarded, Unguarded
-from raybroker.broker.message_administration import Messages
-from raybroker.broker.metrics_topics import Publishing
-from raybroker.broker.placement import Placement
-from raybroker.broker.policies import Policies
-from raybroker.broker.policies import Save as SavePolicies
-from raybroker.broker.policies import Saved as SavedPolicies
-from raybroker.broker.policies import keep_nothing as keep_no_policies
-from raybroker.broker.pools import BrokerPools
-from raybroker.broker.quotas import Quotas
-from raybroker.broker.quotas import Save as SaveQuotas
-from raybroker.broker.quotas import Saved as SavedQuotas
-from raybroker.broker.quotas import keep_nothing as keep_no_quotas
-from raybroker.broker.schedules import Schedules
-from raybroker.broker.service_administration import ServiceAdministration
-from raybroker.broker.subscriptions import Subscriptions, new_identity
-from raybroker.broker.templates import Save, Saved, Templates
-from raybroker.broker.templates import keep_nothing as keep_no_templates
-from raybroker.broker.thresholds import BrokerThresholds
-from raybroker.broker.transactions import Transactions, branch_states
-from raybroker.broker.user_administration import Users
+from raybroker.broker.observing.broker_metrics import Measuring
+from raybroker.broker.observing.health import Health
+from raybroker.broker.observing.memory import Guarded, Unguarded
+from raybroker.broker.observing.metrics_topics import Publishing
+from raybroker.broker.observing.thresholds import BrokerThresholds
+from raybroker.broker.services.service_administration import ServiceAdministration
+from raybroker.broker.services.user_administration import Users
 from raybroker.config.live import live
 from raybroker.core.selector import compile_selector, normalised
 from raybroker.engine.measured_time import MeasuredTime
 from raybroker.hosting.host_port import DropHost, HostPort, MakeHost, Row, Spares
 from raybroker.metrics.messages import check_topic
 from raybroker.model.errors import BrokerError, ConfigError, IllegalStateError, InvalidDestinationError
-from raybroker.model.names import (
+from raybroker.model.naming.names import (
     check_client_id,
     check_destination_name,
     check_destination_type,
@@ -59,14 +59,14 @@ from raybroker.model.names import (
     is_reserved_name,
     temporary_name,
 )
-from raybroker.model.settings import ConfigView, auto_created, destination_attributes
+from raybroker.model.settings.settings import ConfigView, auto_created, destination_attributes
 from raybroker.model.sizes import UNLIMITED
 from raybroker.system import entropy, supervision
 from raybroker.system.clock import SystemClock
 
 if TYPE_CHECKING:
-    from raybroker.broker.definition_transfer import OwnDefinitions, Transfer
-    from raybroker.broker.record_application import Applying
+    from raybroker.broker.cluster.record_application import Applying
+    from raybroker.broker.definitions.definition_transfer import OwnDefinitions, Transfer
 
 __all__ = ["Broker", "HostPort", "MakeHost", "DropHost"]
 
@@ -172,7 +172,7 @@ class Broker:
     @cached_property
     def own_definitions(self) -> OwnDefinitions:
         """What there is here; imported with all that definitions are when it is asked for."""
-        from raybroker.broker.definition_transfer import OwnDefinitions
+        from raybroker.broker.definitions.definition_transfer import OwnDefinitions
 
         return OwnDefinitions(
             live(self.config),
@@ -184,7 +184,7 @@ class Broker:
         )
 
     def _transfer(self) -> Transfer:
-        from raybroker.broker.definition_transfer import Transfer
+        from raybroker.broker.definitions.definition_transfer import Transfer
 
         own = self.own_definitions
         return Transfer(own, own.all, own.brokers, self.admin, now_s, agents=False)
@@ -216,7 +216,7 @@ class Broker:
 
     def applying(self, brokers_changed: Callable[[], None]) -> Applying:
         """Carries out here what a configuration change record says."""
-        from raybroker.broker.record_application import Applying
+        from raybroker.broker.cluster.record_application import Applying
 
         return Applying(
             self.registry,

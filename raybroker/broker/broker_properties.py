@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
 from raybroker.admin.verb_types import PropertyChange
-from raybroker.broker.destination_registry import Registry
+from raybroker.broker.destinations.destination_registry import Registry
 from raybroker.config.live import LiveConfig, Saved
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import BrokerError, BrokerGoneError, ConfigError

@@ -17,29 +17,29 @@ from raybroker.admin.verb import By
 from raybroker.admin.verbs import VERBS, implementations
 from raybroker.broker.broker import Broker, now_s
 from raybroker.broker.broker_properties import ClusterProperties
-from raybroker.broker.cluster_admin import ClusterAdmin
-from raybroker.broker.cluster_connections import END, LIST, ClusterConnections
-from raybroker.broker.cluster_management import ClusterItself
-from raybroker.broker.cluster_pauses import Pausing
-from raybroker.broker.cluster_shell import Clustering
-from raybroker.broker.connection_verbs import ConnectionVerbs
-from raybroker.broker.definition_transfer import Brokers, Transfer
-from raybroker.broker.definitions import Definitions
-from raybroker.broker.destination_registry import Key
+from raybroker.broker.clients.connection_verbs import ConnectionVerbs
+from raybroker.broker.cluster.cluster_admin import ClusterAdmin
+from raybroker.broker.cluster.cluster_connections import END, LIST, ClusterConnections
+from raybroker.broker.cluster.cluster_management import ClusterItself
+from raybroker.broker.cluster.cluster_pauses import Pausing
+from raybroker.broker.cluster.cluster_shell import Clustering
+from raybroker.broker.cluster.forwarding_agents import Agents, Hands
+from raybroker.broker.cluster.path_service import Paths
+from raybroker.broker.definitions.definition_transfer import Brokers, Transfer
+from raybroker.broker.definitions.definitions import Definitions
+from raybroker.broker.destinations.destination_registry import Key
+from raybroker.broker.destinations.forwarding import Forwarding
+from raybroker.broker.destinations.transactions import branch_states
 from raybroker.broker.ending import ClusterEnding
-from raybroker.broker.forwarding import Forwarding
-from raybroker.broker.forwarding_agents import Agents, Hands
-from raybroker.broker.health import ClusterHealth
-from raybroker.broker.path_service import Paths
+from raybroker.broker.observing.health import ClusterHealth
 from raybroker.broker.remote_broker import Peers
 from raybroker.broker.remote_host import HostElsewhere
-from raybroker.broker.transactions import branch_states
-from raybroker.broker.user_administration import ClusterUsers
+from raybroker.broker.services.user_administration import ClusterUsers
 from raybroker.cluster.change_record import Change
 from raybroker.cluster.member_messages import Envelope
 from raybroker.core.selector import compile_selector, normalised
 from raybroker.hosting.host_port import HostPort, Row
-from raybroker.model.definitions import Definitions as ModelDefinitions
+from raybroker.model.definitions.definitions import Definitions as ModelDefinitions
 from raybroker.model.errors import (
     BrokerError,
     BrokerGoneError,
@@ -49,11 +49,11 @@ from raybroker.model.errors import (
     RequestTimeoutError,
 )
 from raybroker.model.listing import Listing
-from raybroker.model.names import (
+from raybroker.model.naming.names import (
     check_destination_type,
     is_reserved_name,
 )
-from raybroker.services.client_rows import Wanted
+from raybroker.services.clients.client_rows import Wanted
 
 REACH_TIMEOUT_S: Final = 10.0
 """How long a change waits for the other brokers to carry it out."""

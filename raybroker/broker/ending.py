@@ -13,10 +13,10 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, Protocol
 
-from raybroker.broker.service_administration import ServiceAdministration
+from raybroker.broker.services.service_administration import ServiceAdministration
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import BrokerError, BrokerGoneError, NotSupportedError
-from raybroker.model.settings import ConfigView
+from raybroker.model.settings.settings import ConfigView
 from raybroker.system.supervision import Supervisor
 
 LOOK_S: Final = 0.1

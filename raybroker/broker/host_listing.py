@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from raybroker.broker.destination_registry import Registry
+from raybroker.broker.destinations.destination_registry import Registry
 from raybroker.hosting.host_port import HostPort
 from raybroker.model.errors import ConnectionLostError, RequestTimeoutError
 from raybroker.model.listing import Listing, Row

@@ -7,9 +7,9 @@ from typing import Any
 
 from raybroker.cli.exits import UsageError
 from raybroker.model.errors import BrokerError
-from raybroker.model.names import check_destination_name, check_destination_type
-from raybroker.model.setting import Setting
-from raybroker.model.settings import check_attribute_names, lookup, settings_of
+from raybroker.model.naming.names import check_destination_name, check_destination_type
+from raybroker.model.settings.setting import Setting
+from raybroker.model.settings.settings import check_attribute_names, lookup, settings_of
 
 
 def checked_name(option: str, name: str, *, wildcards: bool = False) -> str:

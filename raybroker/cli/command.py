@@ -13,8 +13,8 @@ import typer
 from typer.models import OptionInfo
 
 from raybroker.cli import connecting
+from raybroker.cli.grid_words import Cluster, show_version
 from raybroker.cli.groups import groups
-from raybroker.cli.objects import Cluster, show_version
 
 ASKS_NOTHING: Final = ("pause", "resume", "quiesce")
 """Verbs that take -f all the same, as scripts for imqcmd have it."""

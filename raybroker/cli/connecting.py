@@ -22,7 +22,7 @@ from raybroker.cli.patience import Patience, patience
 from raybroker.client.admin.admin import Admin
 from raybroker.config import places
 from raybroker.model.errors import BrokerError, ConfigError, NoClusterError, RequestTimeoutError
-from raybroker.model.settings import lookup
+from raybroker.model.settings.settings import lookup
 from raybroker.system.clock import SystemClock
 
 HOW_TO_START = "start one with: raybroker up"

@@ -22,7 +22,7 @@ from typer.core import TyperGroup
 from raybroker.admin.checks import EXIT_CODES, Grade
 from raybroker.cli import output
 from raybroker.model.errors import BrokerError, ConnectionLostError, NoClusterError, RequestTimeoutError
-from raybroker.model.nearest import nearest
+from raybroker.model.naming.nearest import nearest
 from raybroker.model.packages import how_to_install
 
 

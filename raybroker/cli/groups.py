@@ -9,7 +9,7 @@ from typing import Final
 import typer
 
 from raybroker.cli.exits import Checks, Commands
-from raybroker.cli.objects import OWN_VERBS, VERBS, add_missing
+from raybroker.cli.grid_words import OWN_VERBS, VERBS, add_missing
 from raybroker.cli.outside import reachable
 
 HELP: Final = {

@@ -6,26 +6,21 @@ from typing import Annotated, Final
 
 import typer
 
-from raybroker.cli import (
-    analyze,
-    bench,
-    boards,
+from raybroker.cli import groups
+from raybroker.cli.exits import Commands
+from raybroker.cli.grid_words import show_version
+from raybroker.cli.objects import (
     checking,
     cluster,
-    dbmgr,
     definitions,
-    demo,
     ending,
     forwarding,
     grid,
-    groups,
-    keytool,
     messages,
     metrics,
     policies,
     pools,
     quotas,
-    salvage,
     schedules,
     services,
     stored,
@@ -33,12 +28,9 @@ from raybroker.cli import (
     templates,
     top,
     transactions,
-    up,
-    usermgr,
 )
-from raybroker.cli.exits import Commands
-from raybroker.cli.objects import show_version
 from raybroker.cli.outside import reachable
+from raybroker.cli.tools import analyze, bench, boards, dbmgr, demo, keytool, salvage, up, usermgr
 
 EPILOG = (
     "Exit codes: 0 done, 1 refused by the broker (reason on standard error), 2 usage, 3 no cluster reachable, "

@@ -18,7 +18,7 @@ import typer
 
 from raybroker.cli.exits import UsageError
 from raybroker.cli.patience import FIRST_S, RETRIES, Patience, patience
-from raybroker.cli.security_files import password_in
+from raybroker.cli.tools.security_files import password_in
 from raybroker.client.connection.factory import ConnectionFactory
 from raybroker.config.layers import flag_layer
 from raybroker.model.errors import ConfigError

@@ -1,5 +1,5 @@
 """The client: connections, sessions, producers and consumers, which applications hold.
 
-One implementation lives on the loop of :mod:`raybroker.client.connection.io_thread`; the blocking and the asynchronous
+One implementation lives on the loop of :mod:`raybroker.client.io.io_thread`; the blocking and the asynchronous
 handles are two faces of it.
 """

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from raybroker.model.argument import TRUTH, Argument, mapping, or_none, text, truth, whole
 from raybroker.model.errors import InvalidDestinationError, InvalidSelectorError, MessageFormatError
-from raybroker.model.setting import INT_MAX, OVERRIDE_MS_MAX, PRIORITY_MAX
-from raybroker.model.units import UNIT_CHARS_MAX, is_unit_name
+from raybroker.model.naming.units import UNIT_CHARS_MAX, is_unit_name
+from raybroker.model.settings.setting import INT_MAX, OVERRIDE_MS_MAX, PRIORITY_MAX
 
 TIMEOUT_S_MAX: Final = OVERRIDE_MS_MAX // 1000
 """Longest wait that can be asked for, ten years; None waits for ever."""
@@ -112,8 +112,8 @@ ELSEWHERE: Final = frozenset(
         "reply_to",
         "topic",
         "queue",  # client.destinations
-        "serializer",  # client.producer.body_encoding
-        "client_id",  # model.names
+        "serializer",  # client.producer.bodies.body_encoding
+        "client_id",  # model.naming.names
         "listener",
         "retry_on",
         "reject_on",

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
 from raybroker.model.errors import InvalidDestinationError, MessageFormatError
-from raybroker.model.names import (
+from raybroker.model.naming.names import (
     DEAD_MESSAGE_QUEUE,
     TEMPORARY_PREFIX,
     DestinationType,
     check_destination_name,
     is_temporary_name,
 )
-from raybroker.model.wildcard import is_pattern
+from raybroker.model.naming.wildcard import is_pattern
 
 SYSTEM_TOPICS: Final = "mq.metrics."
 """Topics of the broker's own that everybody may read."""

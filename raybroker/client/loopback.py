@@ -17,23 +17,23 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from raybroker.broker.auditing import audit_of, audited, security_directory
 from raybroker.broker.broker import Broker
+from raybroker.broker.services.auditing import audit_of, audited, security_directory
 from raybroker.client.blocking.connection import Connection
+from raybroker.client.cluster.directory import ALONE, Place, Subscription, View
 from raybroker.client.connection.connection import ConnectionCore, identified
-from raybroker.client.connection.directory import ALONE, Place, Subscription, View
 from raybroker.client.connection.identity import client_id_of
-from raybroker.client.connection.io_thread import IoThread
+from raybroker.client.io.io_thread import IoThread
 from raybroker.config import Config
 from raybroker.config.live import LiveConfig
 from raybroker.engine.ports import BodyStore, Store
 from raybroker.hosting.host_service import HostService
 from raybroker.hosting.paging import directory_of
 from raybroker.model.errors import ConfigError, IllegalStateError, NoClusterError
-from raybroker.model.names import check_cluster_name
-from raybroker.model.setting_store import SQL_STORES
-from raybroker.model.setting_table import IN_BROKER
-from raybroker.model.settings import lookup
+from raybroker.model.naming.names import check_cluster_name
+from raybroker.model.settings.setting_store import SQL_STORES
+from raybroker.model.settings.setting_table import IN_BROKER
+from raybroker.model.settings.settings import lookup
 from raybroker.store.catalogue import Catalogue
 from raybroker.store.memory import MemoryStore
 from raybroker.system import entropy
@@ -43,9 +43,9 @@ from raybroker.transport.link import Link, memory_pair
 from raybroker.wire.native.connection import TOKEN_BYTES
 
 if TYPE_CHECKING:  # Imported where they are opened: most loopbacks have none of them.
-    from raybroker.services.connection_services import ConnectionServices
-    from raybroker.services.gateway import Guests
-    from raybroker.services.user_limits import Kept
+    from raybroker.services.clients.user_limits import Kept
+    from raybroker.services.gateways.gateway import Guests
+    from raybroker.services.listening.connection_services import ConnectionServices
     from raybroker.store.journal import Journal
     from raybroker.store.paging import PagingFiles
     from raybroker.store.sql.store import SqlStore
@@ -180,7 +180,7 @@ class LoopbackDirectory:
         undo.callback(self._broker.services.audit.close)
         self._broker.services.audit.record("start")
         if config["imq.service.activelist"]:
-            from raybroker.broker.opening_services import Alone, hand_within, open_services
+            from raybroker.broker.services.opening_services import Alone, hand_within, open_services
 
             self._services = await open_services(
                 config,
@@ -232,7 +232,7 @@ class LoopbackDirectory:
 
     def _open_sql(self, clock: SystemClock) -> SqlStore:
         """Its messages are in a database: without a folder, in one that the properties name."""
-        from raybroker.broker.database_passwords import store_password
+        from raybroker.broker.cluster.database_passwords import store_password
         from raybroker.store.sql.address import URLS
         from raybroker.store.sql.opening import open_store
 

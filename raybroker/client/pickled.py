@@ -17,8 +17,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from raybroker.client.connection.connection import ConnectionCore
+from raybroker.client.producer.members.unnamed import OwnProducer
 from raybroker.client.producer.producer import ProducerCore
-from raybroker.client.producer.unnamed import OwnProducer
 from raybroker.client.session import opening
 from raybroker.model.errors import BrokerError, IllegalStateError
 

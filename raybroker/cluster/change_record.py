@@ -14,7 +14,7 @@ from enum import Enum
 from hashlib import blake2b
 from typing import Any, Final, Literal
 
-from raybroker.model.error_destinations import go_on
+from raybroker.model.definitions.error_destinations import go_on
 from raybroker.model.errors import ConfigError, IllegalStateError, InvalidDestinationError, ProtocolError
 
 Key = tuple[str, ...]

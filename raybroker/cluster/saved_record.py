@@ -143,7 +143,7 @@ def restored(
     record = load(backup, cluster=cluster or saved.cluster)
     term = restored_term(record.term, saved.claim.term if saved.claim is not None else 0)
     short = record.compress()
-    short.forget_past()  # Destinations that the restored record lacks stay: see broker.record_application.
+    short.forget_past()  # Destinations that the restored record lacks stay: see broker.cluster.record_application.
     short.id, short.term = new_id, term
     short.cluster = record.cluster or cluster or saved.cluster
     fresh = Saved(saved.incarnation, short.cluster, Leadership(term, name, new_id), master, record=short)

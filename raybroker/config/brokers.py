@@ -11,7 +11,7 @@ from typing import Final
 
 from raybroker.config.config import Config
 from raybroker.model.errors import ConfigError
-from raybroker.model.names import check_broker_name
+from raybroker.model.naming.names import check_broker_name
 
 LIST: Final = "imq.cluster.brokerlist"
 MASTER: Final = "imq.cluster.masterbroker"

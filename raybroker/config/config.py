@@ -18,10 +18,10 @@ from typing import Any, Final
 
 from raybroker.config.layers import Given, common_file, environment_layer, file_layer, flag_layer, state_home
 from raybroker.model.errors import ConfigError
-from raybroker.model.names import check_broker_name, check_cluster_name
-from raybroker.model.setting_memory import check_memory_levels
-from raybroker.model.setting_thresholds import check_system_thresholds
-from raybroker.model.settings import SETTINGS, Scope, Setting, Value, lookup, settings_of
+from raybroker.model.naming.names import check_broker_name, check_cluster_name
+from raybroker.model.settings.setting_memory import check_memory_levels
+from raybroker.model.settings.setting_thresholds import check_system_thresholds
+from raybroker.model.settings.settings import SETTINGS, Scope, Setting, Value, lookup, settings_of
 
 DEFAULT_ORIGIN: Final = "default"
 INSTANCE: Final = "imq.instancename"

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from raybroker.model.errors import ConfigError
-from raybroker.model.setting_memory import check_memory_levels
-from raybroker.model.setting_thresholds import check_system_thresholds
-from raybroker.model.settings import SETTINGS, ConfigView, Setting, Value, lookup, settings_of
+from raybroker.model.settings.setting_memory import check_memory_levels
+from raybroker.model.settings.setting_thresholds import check_system_thresholds
+from raybroker.model.settings.settings import SETTINGS, ConfigView, Setting, Value, lookup, settings_of
 
 Saved = dict[str, list[Any]]
 """Property → [its changed value, the text of its value in the configuration]."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgpack
 
-from raybroker.model.record import Buffer
+from raybroker.model.blocks.record import Buffer
 
 HEAD_BYTES_MAX: Final = 1 << 16
 DIMENSIONS_MAX: Final = 64

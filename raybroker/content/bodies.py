@@ -16,9 +16,9 @@ from typing import Any, Final, NamedTuple
 import msgpack
 
 from raybroker.content.codecs import inflate, inflated_size, unzstd, unzstd_size
+from raybroker.model.blocks.record import Buffer
 from raybroker.model.bounds import MESSAGE_BYTES_MAX
 from raybroker.model.errors import MessageFormatError
-from raybroker.model.record import Buffer
 
 BYTES: Final = 0
 TEXT: Final = 1

@@ -11,8 +11,8 @@ import importlib
 import zlib
 from typing import Any, Final
 
+from raybroker.model.blocks.record import Buffer
 from raybroker.model.errors import ConfigError, MessageFormatError
-from raybroker.model.record import Buffer
 
 ZSTD_LEVEL: Final = 3
 """Zstandard's own default."""

@@ -27,11 +27,11 @@ from raybroker.content.bodies import (
     UNCOMPRESSED_SIZE,
 )
 from raybroker.content.headers import DELIVERIES_MAX, DOUBTFUL, UNIT, BlockContent, message_id, pack_fields, times
-from raybroker.model import names
-from raybroker.model.block import BLOCK_BYTES_MAX, HEAD_BYTES, Block, encode_block
+from raybroker.model.blocks.block import BLOCK_BYTES_MAX, HEAD_BYTES, Block, encode_block
 from raybroker.model.bounds import MESSAGE_HEADERS_BYTES_MAX
 from raybroker.model.failure import parted
-from raybroker.model.units import is_default_unit, is_unit_name
+from raybroker.model.naming import names
+from raybroker.model.naming.units import is_default_unit, is_unit_name
 
 REASON: Final = names.DEAD_REASON
 TIMESTAMP: Final = "JMS_SUN_DMQ_UNDELIVERED_TIMESTAMP"

@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from raybroker.content.headers import HEADER_NAMES, content_of
-from raybroker.model.block import Block
+from raybroker.model.blocks.block import Block
 
 VALUE_CHARS_MAX: Final = 32
 """A longer text is cut, and ends in ``CUT`` then; the two together have so many characters."""

@@ -14,12 +14,12 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from raybroker.model.block import Block
+from raybroker.model.blocks.block import Block
+from raybroker.model.blocks.record import Buffer
 from raybroker.model.bounds import MESSAGE_HEADERS_BYTES_MAX
 from raybroker.model.errors import MessageFormatError, MessageTooLargeError, ProtocolError, SecurityError
-from raybroker.model.property_names import SENDER_NAMES, check_property_name
-from raybroker.model.record import Buffer
-from raybroker.model.units import GROUP_PROPERTY, UNIT_CHARS_MAX, UNIT_PROPERTY, is_unit_name
+from raybroker.model.naming.property_names import SENDER_NAMES, check_property_name
+from raybroker.model.naming.units import GROUP_PROPERTY, UNIT_CHARS_MAX, UNIT_PROPERTY, is_unit_name
 
 PROPERTIES_MAX: Final = 1_000
 DEDUP_ID_CHARS_MAX: Final = 255

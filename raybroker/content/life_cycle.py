@@ -9,7 +9,7 @@ from typing import Any
 
 from raybroker.content.expiration_log import parse_policy
 from raybroker.content.headers import content_of
-from raybroker.model.block import Block
+from raybroker.model.blocks.block import Block
 
 
 def life_fields(block: Block, index: int, policy: str) -> dict[str, Any]:

@@ -26,7 +26,7 @@ import msgpack
 
 from raybroker.content import arrays
 from raybroker.content.dataclass_values import described, is_dataclass_value, rebuilt
-from raybroker.model.record import Buffer
+from raybroker.model.blocks.record import Buffer
 
 TUPLE, DATETIME, DATE, TIME, TIMEDELTA, UUID, DECIMAL, SCALAR, ARRAY, DATACLASS = range(1, 11)
 """Codes of the extension types."""

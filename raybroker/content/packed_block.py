@@ -12,10 +12,10 @@ import zlib
 from typing import Final
 
 from raybroker.content.bodies import COMPRESSED
-from raybroker.model.block import HEAD_BYTES, Block
-from raybroker.model.columns import HEAD, VERSION, WIDTHS
+from raybroker.model.blocks.block import HEAD_BYTES, Block
+from raybroker.model.blocks.columns import HEAD, VERSION, WIDTHS
+from raybroker.model.blocks.record import Buffer
 from raybroker.model.errors import StoreDamagedError
-from raybroker.model.record import Buffer
 
 PACKED: Final = 0x80 | VERSION
 """The first byte of a packed block."""

@@ -11,10 +11,10 @@ from itertools import pairwise
 
 from raybroker.content.death_records import DELIVERY_COUNT
 from raybroker.content.headers import DELIVERIES_MAX, DOUBTFUL, pack_fields, times, unpack_fields
-from raybroker.model.block import Block
+from raybroker.model.blocks.block import Block
+from raybroker.model.blocks.large_block import LargeBlock
+from raybroker.model.blocks.record import Buffer
 from raybroker.model.errors import BrokerError, ProtocolError
-from raybroker.model.large_block import LargeBlock
-from raybroker.model.record import Buffer
 
 
 def in_doubt(data: bytes, *, front: bool = False) -> bytes:

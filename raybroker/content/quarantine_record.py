@@ -12,9 +12,9 @@ from typing import Final
 from raybroker.content.bodies import BYTES
 from raybroker.content.death_records import COMMENT_CHARS_MAX, DEAD_BROKER, TIMESTAMP
 from raybroker.content.headers import message_id, pack_fields
-from raybroker.model.block import Block, encode_block
+from raybroker.model.blocks.block import Block, encode_block
 from raybroker.model.errors import BrokerError
-from raybroker.model.names import DEAD_COMMENT, DEAD_REASON
+from raybroker.model.naming.names import DEAD_COMMENT, DEAD_REASON
 
 QUARANTINE: Final = "RAYBROKER_QUARANTINE"
 """Property: type and name of the destination where the messages were."""

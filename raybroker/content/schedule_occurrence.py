@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from raybroker.content.headers import BlockContent, pack_fields
-from raybroker.model.block import Block, encode_block
+from raybroker.model.blocks.block import Block, encode_block
 from raybroker.model.bounds import MESSAGE_HEADERS_BYTES_MAX
 from raybroker.model.errors import MessageTooLargeError
 

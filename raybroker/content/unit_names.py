@@ -9,10 +9,10 @@ from itertools import pairwise
 from typing import Any, Final
 
 from raybroker.content.headers import UNIT, pack_fields, unpack_column, unpack_fields
-from raybroker.model.block import Block
+from raybroker.model.blocks.block import Block
+from raybroker.model.blocks.record import Buffer
 from raybroker.model.errors import ProtocolError
-from raybroker.model.record import Buffer
-from raybroker.model.units import is_unit_name
+from raybroker.model.naming.units import is_unit_name
 
 UnitNames = tuple[str | None, ...]
 """One name, or None, for each message."""

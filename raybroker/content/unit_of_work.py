@@ -16,10 +16,10 @@ import msgpack
 
 from raybroker.content.bodies import WORK
 from raybroker.content.headers import BlockContent, message_id, pack_fields
-from raybroker.model.block import Block, encode_block
+from raybroker.model.blocks.block import Block, encode_block
 from raybroker.model.bounds import MESSAGE_BYTES_MAX
 from raybroker.model.errors import MessageTooLargeError
-from raybroker.model.units import is_unit_name
+from raybroker.model.naming.units import is_unit_name
 
 WORK_UNIT: Final = "JMS_BEA_UnitOfWork"
 WORK_NUMBER: Final = "JMS_BEA_UnitOfWorkSequenceNumber"

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from raybroker.core.blocks.block_entry import PLAIN, Columns
 from raybroker.core.selector.content import Content
 from raybroker.core.subscription import Subscription
-from raybroker.model.settings import DestinationAttributes
+from raybroker.model.settings.settings import DestinationAttributes
 
 
 class AttachProducer(NamedTuple):

@@ -35,8 +35,8 @@ from raybroker.core.step import Step
 from raybroker.core.subscription import Subscription
 from raybroker.core.unit_of_work import UnitsOfWork
 from raybroker.model.errors import IllegalStateError
-from raybroker.model.names import DestinationType
-from raybroker.model.settings import DestinationAttributes
+from raybroker.model.naming.names import DestinationType
+from raybroker.model.settings.settings import DestinationAttributes
 
 PAUSES: Final = ("production", "consumption", "insertion")
 

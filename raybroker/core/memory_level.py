@@ -16,8 +16,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from raybroker.model.setting_memory import by_level
-from raybroker.model.settings import ConfigView
+from raybroker.model.settings.setting_memory import by_level
+from raybroker.model.settings.settings import ConfigView
 
 FALL_PERCENT: Final = 95
 """A level is left when less than this part of its threshold is used."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from raybroker.model.record import Entry
+from raybroker.model.blocks.record import Entry
 
 
 class Refused(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from raybroker.core.admission.limits import REMOVING, Limits, limits_of
 from raybroker.core.admission.pool_share import Account
 from raybroker.core.delivery.batch_wait import batch_wait_ms
-from raybroker.model.settings import DestinationAttributes
+from raybroker.model.settings.settings import DestinationAttributes
 
 
 class Policy:

@@ -7,7 +7,7 @@ from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.destination import Destination
 from raybroker.core.selector.content import Content
 from raybroker.model.errors import InvalidDestinationError
-from raybroker.model.settings import DestinationAttributes
+from raybroker.model.settings.settings import DestinationAttributes
 
 
 class Queue(Destination):

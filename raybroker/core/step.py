@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from raybroker.core.durable import records
 from raybroker.core.outcome import Outcome
 from raybroker.core.selector.content import Content
-from raybroker.model.record import NOTE, Entry
+from raybroker.model.blocks.record import NOTE, Entry
 
 
 class Step:

@@ -28,7 +28,7 @@ from raybroker.core.durable.records import PartKey
 from raybroker.core.outcome import Refused
 from raybroker.core.subscription import Subscription
 from raybroker.model.errors import MessageFormatError, MessageTooLargeError
-from raybroker.model.settings import DestinationAttributes
+from raybroker.model.settings.settings import DestinationAttributes
 
 PARTS_MAX: Final = 100_000
 """Messages of one unit: the composed one is read and written whole."""

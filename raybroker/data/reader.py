@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from raybroker.client.connection.factory import connect
-from raybroker.client.producer.body_encoding import Serializer
+from raybroker.client.producer.bodies.body_encoding import Serializer
 from raybroker.model.errors import IllegalStateError
 
 COLUMNS: Final = ("id", "timestamp", "priority", "redelivered", "correlation_id", "type")

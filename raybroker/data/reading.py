@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from raybroker.client.producer.body_encoding import Serializer
+from raybroker.client.producer.bodies.body_encoding import Serializer
 from raybroker.data.dataset import QueueDataset, require_count
 from raybroker.data.reader import ReadingOptions
 from raybroker.model.errors import ConfigError

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from raybroker.analysis.export import collecting
+from raybroker.analysis.lake.export import collecting
 from raybroker.demo.display import Display
 from raybroker.demo.watch import Picture
 from raybroker.model.errors import ConfigError

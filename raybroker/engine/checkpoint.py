@@ -16,11 +16,11 @@ from raybroker.core.destination import Destination
 from raybroker.core.durable import records
 from raybroker.core.durable.recovery import Recovery
 from raybroker.core.durable.snapshot import snapshot
-from raybroker.engine.schedule_log import ScheduleLog
-from raybroker.engine.transaction_log import TxLog
+from raybroker.engine.schedules.schedule_log import ScheduleLog
+from raybroker.engine.transactions.transaction_log import TxLog
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, Entry, EntryRun
 from raybroker.model.errors import StoreDamagedError
-from raybroker.model.record import BLOCK, CHECKPOINT, Entry, EntryRun
-from raybroker.model.settings import DestinationAttributes, destination_attributes
+from raybroker.model.settings.settings import DestinationAttributes, destination_attributes
 
 _HEAD: Final = struct.Struct("<III")
 _ROW: Final = struct.Struct("<III")

@@ -17,62 +17,62 @@ from raybroker.core import command as cmd
 from raybroker.core.destination import Destination
 from raybroker.core.durable import records
 from raybroker.core.outcome import Compose, DeadLetter, Idle, Retire
-from raybroker.engine.attachments import Attachments
-from raybroker.engine.block_cache import BlockCache
-from raybroker.engine.block_compression import BlockCompression
-from raybroker.engine.block_intake import BlockIntake
-from raybroker.engine.block_reader import BlockReader
-from raybroker.engine.blocked_sends import BlockedSends
 from raybroker.engine.checkpoint import encode_checkpoint, read_back
-from raybroker.engine.client_effects import ClientEffects
-from raybroker.engine.connection_requests import ConnectionRequests
-from raybroker.engine.consumer_requests import ConsumerRequests
-from raybroker.engine.consumer_watch import ConsumerWatch
 from raybroker.engine.counted_lines import CountedLines
-from raybroker.engine.counter_baselines import CounterBaselines
-from raybroker.engine.dead_letter_log import DeadLetterLog
-from raybroker.engine.dead_letter_moves import DeadLetterMoves
-from raybroker.engine.dead_letter_policy import DeadLetterPolicy
-from raybroker.engine.dead_letters import DeadLetters
-from raybroker.engine.death_records import DeathRecords
-from raybroker.engine.destination_administration import DestinationAdministration
-from raybroker.engine.destination_installation import DestinationInstallation
-from raybroker.engine.destination_registry import DestinationRegistry
-from raybroker.engine.destination_removal import DestinationRemoval
-from raybroker.engine.effect_dispatcher import EffectDispatcher
-from raybroker.engine.executor import Executor, unawaited
-from raybroker.engine.inspection import Inspection
-from raybroker.engine.large_bodies import LargeBodies
-from raybroker.engine.life_cycle import LifeCycle
+from raybroker.engine.dead_letters.dead_letter_log import DeadLetterLog
+from raybroker.engine.dead_letters.dead_letter_moves import DeadLetterMoves
+from raybroker.engine.dead_letters.dead_letter_policy import DeadLetterPolicy
+from raybroker.engine.dead_letters.dead_letters import DeadLetters
+from raybroker.engine.dead_letters.death_records import DeathRecords
+from raybroker.engine.destinations.destination_administration import DestinationAdministration
+from raybroker.engine.destinations.destination_installation import DestinationInstallation
+from raybroker.engine.destinations.destination_registry import DestinationRegistry
+from raybroker.engine.destinations.destination_removal import DestinationRemoval
+from raybroker.engine.destinations.inspection import Inspection
+from raybroker.engine.destinations.message_composition import MessageComposition
+from raybroker.engine.destinations.message_moves import MessageMoves
+from raybroker.engine.destinations.policies import Policies
+from raybroker.engine.destinations.pools import Pools
+from raybroker.engine.destinations.subscription_administration import SubscriptionAdministration
+from raybroker.engine.destinations.temporary_destinations import TemporaryDestinations
+from raybroker.engine.destinations.transfer import Transfer
 from raybroker.engine.live_settings import LiveSettings
 from raybroker.engine.measured_time import MeasuredTime
-from raybroker.engine.memory_protection import MemoryProtection
-from raybroker.engine.message_composition import MessageComposition
-from raybroker.engine.message_moves import MessageMoves
-from raybroker.engine.meters import Meters
-from raybroker.engine.metrics import MetricRows
-from raybroker.engine.observers import Observers
-from raybroker.engine.own_sends import OwnSends
-from raybroker.engine.pager import PageFiles, Pager
-from raybroker.engine.policies import Policies
-from raybroker.engine.pools import Pools
+from raybroker.engine.measuring.counter_baselines import CounterBaselines
+from raybroker.engine.measuring.life_cycle import LifeCycle
+from raybroker.engine.measuring.meters import Meters
+from raybroker.engine.measuring.metrics import MetricRows
+from raybroker.engine.memory.block_cache import BlockCache
+from raybroker.engine.memory.block_compression import BlockCompression
+from raybroker.engine.memory.block_reader import BlockReader
+from raybroker.engine.memory.large_bodies import LargeBodies
+from raybroker.engine.memory.memory_protection import MemoryProtection
+from raybroker.engine.memory.pager import PageFiles, Pager
+from raybroker.engine.memory.quarantine import Quarantine
+from raybroker.engine.path.block_intake import BlockIntake
+from raybroker.engine.path.blocked_sends import BlockedSends
+from raybroker.engine.path.client_effects import ClientEffects
+from raybroker.engine.path.effect_dispatcher import EffectDispatcher
+from raybroker.engine.path.executor import Executor, unawaited
+from raybroker.engine.path.observers import Observers
+from raybroker.engine.path.own_sends import OwnSends
+from raybroker.engine.path.producer_signals import ProducerSignals
+from raybroker.engine.path.wakeups import Durations, Retries, Wakeups
 from raybroker.engine.ports import BodyStore, Clock, Codec, Committer, Fault, Forward, Memory, Peer, Store, Worker
-from raybroker.engine.producer_signals import ProducerSignals
-from raybroker.engine.quarantine import Quarantine
-from raybroker.engine.schedule_requests import ScheduleRequests
-from raybroker.engine.schedules import Schedules
-from raybroker.engine.session import Operation, Session, SessionParts
-from raybroker.engine.sessions import Sessions
-from raybroker.engine.subscription_administration import SubscriptionAdministration
-from raybroker.engine.temporary_destinations import TemporaryDestinations
-from raybroker.engine.transaction_requests import TransactionRequests
-from raybroker.engine.transactions import Transactions
-from raybroker.engine.transfer import Transfer
-from raybroker.engine.wakeups import Durations, Retries, Wakeups
-from raybroker.engine.watch_requests import WatchRequests
+from raybroker.engine.schedules.schedules import Schedules
+from raybroker.engine.sessions.attachments import Attachments
+from raybroker.engine.sessions.connection_requests import ConnectionRequests
+from raybroker.engine.sessions.consumer_requests import ConsumerRequests
+from raybroker.engine.sessions.consumer_watch import ConsumerWatch
+from raybroker.engine.sessions.schedule_requests import ScheduleRequests
+from raybroker.engine.sessions.session import Operation, Session, SessionParts
+from raybroker.engine.sessions.sessions import Sessions
+from raybroker.engine.sessions.transaction_requests import TransactionRequests
+from raybroker.engine.sessions.watch_requests import WatchRequests
+from raybroker.engine.transactions.transactions import Transactions
+from raybroker.model.blocks.record import NOTE, Entry
 from raybroker.model.errors import BrokerError
-from raybroker.model.record import NOTE, Entry
-from raybroker.model.settings import ConfigView
+from raybroker.model.settings.settings import ConfigView
 
 WRITTEN_EVERY_MS: Final = 10_000
 """A clock that is set again and again makes the host write its whole state no more often than that."""

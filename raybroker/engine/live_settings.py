@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from raybroker.core.destination import Destination
-from raybroker.engine.destination_registry import DestinationRegistry
+from raybroker.engine.destinations.destination_registry import DestinationRegistry
 from raybroker.engine.measured_time import MeasuredTime
-from raybroker.engine.wakeups import Wakeups
+from raybroker.engine.path.wakeups import Wakeups
 from raybroker.model.bounds import message_bytes_max
-from raybroker.model.settings import ConfigView
+from raybroker.model.settings.settings import ConfigView
 
 
 class LiveSettings:

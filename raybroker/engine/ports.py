@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, Protocol
 
 from raybroker.core.outcome import Refused
 from raybroker.core.selector.content import Content
-from raybroker.model.block import Block
+from raybroker.model.blocks.block import Block
+from raybroker.model.blocks.large_block import LargeBlock, LargeBody
+from raybroker.model.blocks.record import Buffer, Entry, EntryRun, StoreStats
 from raybroker.model.errors import BrokerError
-from raybroker.model.large_block import LargeBlock, LargeBody
-from raybroker.model.record import Buffer, Entry, EntryRun, StoreStats
-from raybroker.model.settings import DestinationAttributes
+from raybroker.model.settings.settings import DestinationAttributes
 
 __all__ = [
     "BodyStore",

@@ -26,12 +26,12 @@ from raybroker.core.durable.recovery import DeliveryQueueFound, Recovery, shown_
 from raybroker.core.subscription import Subscription
 from raybroker.engine import checkpoint
 from raybroker.engine.checkpoint import Definition, Recovered, encode_checkpoint
-from raybroker.engine.schedule_log import ScheduleLog
-from raybroker.engine.transaction_log import PreparedRow, TxLog
+from raybroker.engine.schedules.schedule_log import ScheduleLog
+from raybroker.engine.transactions.transaction_log import PreparedRow, TxLog
+from raybroker.model.blocks.record import CHECKPOINT, LOST, NOTE, Entry
 from raybroker.model.errors import StoreDamagedError
-from raybroker.model.names import DestinationType
-from raybroker.model.record import CHECKPOINT, LOST, NOTE, Entry
-from raybroker.model.settings import destination_attributes
+from raybroker.model.naming.names import DestinationType
+from raybroker.model.settings.settings import destination_attributes
 
 KIND: Final = "salvaged"
 """The kind of a transaction that only an administrator ends."""

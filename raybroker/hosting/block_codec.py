@@ -17,8 +17,8 @@ from raybroker.content.unit_names import UnitNames, in_unit, units_of
 from raybroker.content.unit_of_work import Key, work_block, works_of
 from raybroker.core.selector.content import Content
 from raybroker.engine.ports import Death, Revived
-from raybroker.model.block import Block
-from raybroker.model.record import Buffer
+from raybroker.model.blocks.block import Block
+from raybroker.model.blocks.record import Buffer
 
 
 class WireCodec:

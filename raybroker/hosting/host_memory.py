@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raybroker.model.settings import ConfigView
+from raybroker.model.settings.settings import ConfigView
 from raybroker.system.memory import give_back_memory
 from raybroker.system.process_memory import memory_limit_bytes, resident_bytes
 

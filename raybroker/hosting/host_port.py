@@ -22,7 +22,7 @@ class HostPort(Protocol):
 
     @property
     def hosting(self) -> str:
-        """One of model.setting_table.HOSTINGS."""
+        """One of model.settings.setting_table.HOSTINGS."""
         ...
 
     # ---- destinations
@@ -47,7 +47,7 @@ class HostPort(Protocol):
     async def purge_destination(self, type: str, name: str) -> None: ...
     async def query(self, type: str, name: str) -> Row: ...
     async def effective(self, type: str, name: str) -> Row:
-        """What policies make of the attributes: see engine.policies.Policies.row."""
+        """What policies make of the attributes: see engine.destinations.policies.Policies.row."""
         ...
 
     async def pause(self, type: str, name: str, which: str, until_ms: int) -> None:
@@ -88,7 +88,7 @@ class HostPort(Protocol):
 
     async def metrics(self, names: str | None) -> Row:
         """incarnation, age_s, ``host``: the host's own row, ``types``: type → sums; with ``names`` also
-        ``destinations``: rows of those whose name matches (* for any text). See engine.metrics for the rows.
+        ``destinations``: rows of those whose name matches (* for any text). See engine.measuring.metrics for the rows.
         ``recovered`` and ``lasting``: type → totals that are stored, when the host started and now; ``recovered`` is in
         each row too."""
         ...
@@ -109,7 +109,7 @@ class HostPort(Protocol):
         ...
 
     async def pools(self) -> list[Row]:
-        """See engine.pools.Pools.rows."""
+        """See engine.destinations.pools.Pools.rows."""
         ...
 
     # ---- subscriptions
@@ -131,7 +131,7 @@ class HostPort(Protocol):
     # ---- schedules
 
     async def schedules(self, type: str | None, name: str | None) -> list[Row]:
-        """See engine.schedules.Schedules.rows."""
+        """See engine.schedules.schedules.Schedules.rows."""
         ...
 
     async def destroy_schedule(self, id: str) -> None: ...
@@ -230,30 +230,31 @@ class HostPort(Protocol):
         of :meth:`stored` afterwards. Raises IllegalStateError for one that is not paused."""
         ...
 
-    # ---- guests: connections that came in through a connection service; see services.guests
+    # ---- guests: connections that came in through a connection service; see services.native.guests
 
     async def expect_guest(self, secret: bytes, claims: Row) -> None: ...
     async def guests(self) -> list[Row]: ...
     async def guest_traffic(self) -> dict[str, dict[str, int]]:
-        """Service → what its connections carried since the host was started: services.native.TRAFFIC."""
+        """Service → what its connections carried since the host was started: services.native.native.TRAFFIC."""
         ...
 
     async def close_guest(self, connection: str, reason: str) -> int: ...
     async def pause_guests(self, service: str, paused: bool) -> None: ...
     async def guest_address(self, security: str) -> str:
-        """Where the host takes their sockets from another process of the machine: see services.socket_handing.
+        """Where the host takes their sockets from another process of the machine: see
+        services.listening.socket_handing.
 
         ``security``: the broker's security directory, where the keystore is."""
         ...
 
-    # ---- clients inside the Ray cluster: see services.clients_inside
+    # ---- clients inside the Ray cluster: see services.clients.clients_inside
 
     async def clients(self) -> list[Row]: ...
     async def end_clients(self, ids: list[str], why: str) -> list[str]:
         """End these here, and take none of them any more; those that had a connection."""
         ...
 
-    # ---- messages that go to another host: see engine.transfer
+    # ---- messages that go to another host: see engine.destinations.transfer
 
     async def set_aside(
         self,

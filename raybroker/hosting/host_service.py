@@ -20,16 +20,16 @@ from raybroker.config.live import live
 from raybroker.core.admission.pool_share import PoolShare, Room
 from raybroker.core.memory_level import Level
 from raybroker.core.subscription import Subscription
-from raybroker.engine import metrics
-from raybroker.engine.committer import InlineCommitter, ThreadCommitter
-from raybroker.engine.disk_alarm import DiskAlarm
-from raybroker.engine.executor import unawaited
 from raybroker.engine.host import Host
-from raybroker.engine.pager import PageFiles
+from raybroker.engine.measuring import metrics
+from raybroker.engine.measuring.disk_alarm import DiskAlarm
+from raybroker.engine.measuring.slow_store import SlowStoreLog
+from raybroker.engine.measuring.thresholds import held_of
+from raybroker.engine.measuring.unit_figures import live_units
+from raybroker.engine.memory.pager import PageFiles
+from raybroker.engine.path.committer import InlineCommitter, ThreadCommitter
+from raybroker.engine.path.executor import unawaited
 from raybroker.engine.ports import BodyStore, Clock, Committer, Fault, Notice, Store
-from raybroker.engine.slow_store import SlowStoreLog
-from raybroker.engine.thresholds import held_of
-from raybroker.engine.unit_figures import live_units
 from raybroker.hosting.block_codec import WireCodec
 from raybroker.hosting.disk_worker import DiskWorker
 from raybroker.hosting.host_memory import HostMemory, memory_limit
@@ -38,15 +38,15 @@ from raybroker.hosting.message_administration import HostMessages
 from raybroker.hosting.paging import message_buffer_bytes
 from raybroker.hosting.store_administration import StoreAdministration
 from raybroker.metrics import process
+from raybroker.model.definitions.quota import Quota
 from raybroker.model.errors import BrokerError
-from raybroker.model.names import check_destination_type, is_metrics_topic
-from raybroker.model.quota import Quota
-from raybroker.model.setting import PortRange
-from raybroker.model.settings import ConfigView, DestinationAttributes, destination_attributes
-from raybroker.services.clients_inside import ClientsInside
-from raybroker.services.guests import Guests
-from raybroker.services.native import NativeService
-from raybroker.services.socket_handing import SocketReceiver
+from raybroker.model.naming.names import check_destination_type, is_metrics_topic
+from raybroker.model.settings.setting import PortRange
+from raybroker.model.settings.settings import ConfigView, DestinationAttributes, destination_attributes
+from raybroker.services.clients.clients_inside import ClientsInside
+from raybroker.services.listening.socket_handing import SocketReceiver
+from raybroker.services.native.guests import Guests
+from raybroker.services.native.native import NativeService
 from raybroker.system import entropy, supervision
 from raybroker.system.disk_space import disk_space
 from raybroker.system.supervision import Supervisor
@@ -75,7 +75,7 @@ def _report(line: str) -> None:
 Post = Callable[[Callable[[], None]], None]
 """Runs a function on the loop, soon; may be called from any thread."""
 Lease = Callable[[Row], Awaitable[Row]]
-"""Asks the broker for more of a pool, see broker.pools.BrokerPools.lease; raises a BrokerError."""
+"""Asks the broker for more of a pool, see broker.destinations.pools.BrokerPools.lease; raises a BrokerError."""
 LEASE_TIMEOUT_S: Final = 4.0
 """How long the broker may take to say whether a pool has room."""
 Forwarder = Callable[[str, str, bytes], Awaitable[None]]
@@ -557,7 +557,7 @@ class HostService(HostMessages):
         await self.durable(lambda done: self.host.schedules.destroy(id, done))
 
     async def transactions(self) -> list[dict[str, Any]]:
-        from raybroker.model.xid import Xid
+        from raybroker.model.naming.xid import Xid
 
         rows = self.host.transactions.rows()
         for row in rows:

@@ -13,14 +13,14 @@ from raybroker.core import command as cmd
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.destination import Destination
 from raybroker.core.selector import compile_selector, normalised
-from raybroker.engine.destination_registry import DMQ
-from raybroker.engine.executor import DISK_FULL
+from raybroker.engine.destinations.destination_registry import DMQ
+from raybroker.engine.destinations.message_moves import Moved
 from raybroker.engine.host import Host
-from raybroker.engine.message_moves import Moved
-from raybroker.engine.quarantine import Damaged
+from raybroker.engine.memory.quarantine import Damaged
+from raybroker.engine.path.executor import DISK_FULL
 from raybroker.hosting.durable import Durable
 from raybroker.model.argument import Argument, or_none, whole
-from raybroker.model.block import Block
+from raybroker.model.blocks.block import Block
 from raybroker.model.errors import (
     IllegalStateError,
     InvalidDestinationError,
@@ -29,11 +29,11 @@ from raybroker.model.errors import (
     ResourceAllocationError,
     StoreError,
 )
-from raybroker.model.names import is_metrics_topic
-from raybroker.model.setting import INT_MAX
+from raybroker.model.naming.names import is_metrics_topic
+from raybroker.model.settings.setting import INT_MAX
 
 if TYPE_CHECKING:
-    from raybroker.engine.browsing import Seen
+    from raybroker.engine.destinations.browsing import Seen
 
 BROWSE_BYTES_MAX: Final = 8 << 20
 """Bodies of one page; as much as a page of an export."""
@@ -179,7 +179,8 @@ class HostMessages(Durable):
         blocks: list[bytes],
         subscription: str = "",
     ) -> int:
-        """All of these blocks or none, for one subscription of a topic (engine.subscription_keys) if it is named.
+        """All of these blocks or none, for one subscription of a topic (engine.destinations.subscription_keys) if it is
+        named.
 
         Raises ResourceAllocationError when the destination does not take them, MemoryLowError when the host has no
         memory for them, InvalidDestinationError when the subscription is gone or does not select them.
@@ -224,7 +225,7 @@ class HostMessages(Durable):
                 return True
         return home.admission.would_take(sizes)
 
-    # ---- what cannot be read, see engine.quarantine
+    # ---- what cannot be read, see engine.memory.quarantine
 
     async def damaged_messages(self, type: str, name: str) -> list[dict[str, Any]]:
         """What is damaged in a halted destination; it is looked through once, a few blocks at a time."""
@@ -278,7 +279,7 @@ class HostMessages(Durable):
         await self.durable(start)
         return stored[0]
 
-    # ---- handed over to another host, see engine.transfer
+    # ---- handed over to another host, see engine.destinations.transfer
 
     async def set_aside(
         self,
@@ -311,7 +312,7 @@ class HostMessages(Durable):
         self, home: Destination, selector: str | None, ids: list[str] | None, states: tuple[str, ...]
     ) -> Iterator[tuple[Seen, Block]]:
         """What is in one of the states and matches, by block."""
-        from raybroker.engine.browsing import look
+        from raybroker.engine.destinations.browsing import look
 
         text = normalised(selector)
         wanted = set(ids) if ids is not None else None

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from raybroker.hosting.host_memory import memory_limit
-from raybroker.model.settings import ConfigView
+from raybroker.model.settings.settings import ConfigView
 from raybroker.model.sizes import MIB, UNLIMITED
 
 BUFFER_BYTES_MAX: Final = 512 * MIB

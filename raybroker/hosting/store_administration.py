@@ -11,14 +11,14 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from raybroker.engine.block_compression import BlockCompression
-from raybroker.engine.destination_registry import DestinationRegistry
-from raybroker.engine.executor import Executor
+from raybroker.engine.destinations.destination_registry import DestinationRegistry
+from raybroker.engine.memory.block_compression import BlockCompression
+from raybroker.engine.path.executor import Executor
 from raybroker.engine.ports import Store
 from raybroker.hosting.durable import Durable
 from raybroker.hosting.host_port import Row
+from raybroker.model.blocks.record import StoreStats
 from raybroker.model.errors import IllegalStateError
-from raybroker.model.record import StoreStats
 
 COMPACT_WAIT_S: Final = 10.0
 """How long an administrator waits for a compaction; it goes on by itself after that."""

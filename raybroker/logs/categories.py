@@ -10,7 +10,7 @@ import logging
 from typing import Final
 
 from raybroker.model.errors import ConfigError
-from raybroker.model.setting_metrics import CATEGORIES
+from raybroker.model.settings.setting_metrics import CATEGORIES
 
 Categories = frozenset[str]
 EVERYTHING: Final[Categories] = frozenset(CATEGORIES)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from raybroker.metrics.snapshot import Snapshot
 from raybroker.model.errors import InvalidDestinationError
-from raybroker.model.names import is_metrics_topic
+from raybroker.model.naming.names import is_metrics_topic
 
 BROKER: Final = "mq.metrics.broker"
 RUNTIME: Final = "mq.metrics.jvm"

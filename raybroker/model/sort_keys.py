@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from raybroker.model.errors import ConfigError
-from raybroker.model.property_names import RESERVED_WORDS, is_header_name, stranger
+from raybroker.model.naming.property_names import RESERVED_WORDS, is_header_name, stranger
 
 ARRIVAL: Final = "JMSMessageID"
 HEADERS: Final = (

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.model.errors import NotAdmittedError, SecurityError
-from raybroker.model.names import is_reserved_name, is_temporary_name
+from raybroker.model.naming.names import is_reserved_name, is_temporary_name
 
 if TYPE_CHECKING:
     from raybroker.security.access_rules import Decision, Request, User

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from raybroker.model.errors import ConfigError, NotSupportedError
-from raybroker.model.settings import ConfigView
+from raybroker.model.settings.settings import ConfigView
 from raybroker.security.basic import Basic
 from raybroker.security.checks import Checks
 from raybroker.security.digest import Digest

@@ -6,8 +6,8 @@ few threads (:mod:`raybroker.security.checks`), because a check takes tens of mi
 
 from __future__ import annotations
 
+from raybroker.model.definitions.user import NAME_CHARS_MAX
 from raybroker.model.errors import ProtocolError
-from raybroker.model.user import NAME_CHARS_MAX
 from raybroker.security.checks import Checks
 from raybroker.security.lockout import CountedExchange, Lockout
 from raybroker.security.mechanism import Identity, Peer, RefusedError, Repository, require_safe

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Final
 
 from raybroker.model.errors import ConfigError
-from raybroker.model.nearest import nearest
-from raybroker.model.settings import ConfigView
+from raybroker.model.naming.nearest import nearest
+from raybroker.model.settings.settings import ConfigView
 from raybroker.security.private_files import read_private
 
 KEYSTORE: Final = "imq.keystore.password"

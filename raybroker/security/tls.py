@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple, cast
 
 from raybroker.model.errors import ConfigError
-from raybroker.model.settings import ConfigView
+from raybroker.model.settings.settings import ConfigView
 from raybroker.security.passfile import KEYSTORE, passwords_of
 from raybroker.security.private_files import read_private
 from raybroker.system.clock import SystemClock

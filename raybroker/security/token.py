@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from raybroker.model.definitions.user import NAME_CHARS_MAX
 from raybroker.model.errors import ConfigError, IllegalStateError, ProtocolError, SecurityError
-from raybroker.model.user import NAME_CHARS_MAX
 from raybroker.security.access_rules import User
 from raybroker.security.checks import Checks
 from raybroker.security.mechanism import Identity, Peer, RefusedError, require_safe

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from raybroker.model.definitions.user import ANONYMOUS, GROUPS, check_name
 from raybroker.model.errors import ConfigError
-from raybroker.model.user import ANONYMOUS, GROUPS, check_name
 from raybroker.security.private_files import write_private
 
 PASSWORD_CHARS_MAX: Final = 1024

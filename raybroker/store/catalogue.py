@@ -31,7 +31,7 @@ class Image(NamedTuple):
 
 @dataclass
 class Catalogue:
-    """``hosts``: id → hosting (one of model.setting_table.HOSTINGS); ids are never used twice.
+    """``hosts``: id → hosting (one of model.settings.setting_table.HOSTINGS); ids are never used twice.
 
     ``templates``: name → destination attributes.  ``properties``: changes made while the broker ran, see
     raybroker.config.live, and ``quotas``: name → attributes, and ``policies``: name → fields; hosts read these when

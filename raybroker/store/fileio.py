@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from raybroker.model.record import Buffer
+from raybroker.model.blocks.record import Buffer
 
 IOV_MAX: Final = 1024
 """Buffers a pwritev takes at once on Linux (UIO_MAXIOV)."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, NOTE_BYTES_MAX, Entry, EntryRun, StoreStats, in_runs
 from raybroker.model.errors import StoreError
-from raybroker.model.record import BLOCK, CHECKPOINT, NOTE, NOTE_BYTES_MAX, Entry, EntryRun, StoreStats, in_runs
 
 
 class MemoryStore:

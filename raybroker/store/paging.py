@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
+from raybroker.model.blocks.record import Buffer
 from raybroker.model.errors import StoreDamagedError, StoreError
-from raybroker.model.record import Buffer
 from raybroker.store.fileio import FileIO, read_exact, write_all
 from raybroker.store.locations import Locations, location, location_parts
 

@@ -6,7 +6,7 @@ import ipaddress
 import socket
 from typing import Final
 
-from raybroker.model.addresses import is_loopback
+from raybroker.model.naming.addresses import is_loopback
 
 _PORT: Final = 9
 """Of a socket that nothing is sent by."""

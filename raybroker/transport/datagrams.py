@@ -13,7 +13,7 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from raybroker.model.setting import PortRange
+from raybroker.model.settings.setting import PortRange
 from raybroker.transport.ports import bound_socket
 
 CODE_BYTES: Final = 16

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from raybroker.model.record import Buffer
+from raybroker.model.blocks.record import Buffer
 
 SUPPORTED: Final = hasattr(select, "epoll") and hasattr(os, "eventfd")
 """Whether this system has what it takes; elsewhere the loop alone serves."""

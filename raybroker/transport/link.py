@@ -11,9 +11,9 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from raybroker.model.addresses import is_loopback
+from raybroker.model.blocks.record import Buffer
 from raybroker.model.errors import BrokerError, ConnectionLostError, ProtocolError
-from raybroker.model.record import Buffer
+from raybroker.model.naming.addresses import is_loopback
 from raybroker.transport.direct import DirectSockets
 from raybroker.wire.native.connection import Native
 from raybroker.wire.native.frames import Frame

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 from raybroker.model.errors import ConfigError
-from raybroker.model.setting import PortRange
+from raybroker.model.settings.setting import PortRange
 
 
 def bound_socket(ip: str, ports: PortRange, range_name: str, *, backlog: int | None = None) -> socket.socket:

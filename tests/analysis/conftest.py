@@ -45,7 +45,7 @@ def _cache_of_tests() -> Iterator[None]:
 def spark() -> Iterator[Any]:
     """A Spark session on two cores with our sources."""
     pytest.importorskip("pyspark", reason="pyspark is not installed") if not os.environ.get("CI") else None
-    from raybroker.analysis import session
+    from raybroker.analysis.spark import session
     from raybroker.model.errors import ConfigError
 
     try:

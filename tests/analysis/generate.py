@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from raybroker.analysis import lake as layout
-from raybroker.analysis.columns import Reader
-from raybroker.analysis.export import LakeWriter
+from raybroker.analysis.lake import lake as layout
+from raybroker.analysis.lake.columns import Reader
+from raybroker.analysis.lake.export import LakeWriter
 from raybroker.analysis.names import CLOCK, family
 
 DAY_S: Final = 86_400.0

@@ -6,10 +6,10 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from raybroker.analysis import lake as layout
 from raybroker.analysis import names
-from raybroker.analysis.export import LakeWriter
-from raybroker.analysis.lake import Frame
+from raybroker.analysis.lake import lake as layout
+from raybroker.analysis.lake.export import LakeWriter
+from raybroker.analysis.lake.lake import Frame
 from tests.analysis.generate import Line, Recording, record
 
 FOLDER: Final = Path(__file__).parent / "recordings"

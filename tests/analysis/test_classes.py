@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.analysis import classes, java, session
+from raybroker.analysis.spark import classes, java, session
 from raybroker.system.clock import SystemClock
 
 NOW_MS = SystemClock().now_ms()
@@ -164,7 +164,7 @@ def tell():
     print(json.dumps([process[0], rows, mapped, shown]))
 if __name__ == "__main__":
     atexit.register(tell)  # runs after those that are registered later
-    from raybroker.analysis import session
+    from raybroker.analysis.spark import session
     with session.spark("local[1]", memory="1g", conf=session.TINY, lake=False) as spark:
         asked = "select id % 2 a, sum(id) b from range(10) group by 1 order by 1"
         rows = [list(row) for row in spark.sql(asked).collect()]

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from raybroker.analysis import lake as layout
-from raybroker.analysis.export import LakeWriter
-from raybroker.cli.analyze import time_ms
+from raybroker.analysis.lake import lake as layout
+from raybroker.analysis.lake.export import LakeWriter
 from raybroker.cli.exits import UsageError
 from raybroker.cli.main import app
+from raybroker.cli.tools.analyze import time_ms
 from tests.analysis import samples
 from tests.analysis.samples import START_MS
 from tests.analysis.test_stream import scrape

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from raybroker.analysis.columns import NO_STAMP, Reader
-from raybroker.analysis.exposition import Comment, Sample, parse, parse_line
+from raybroker.analysis.lake.columns import NO_STAMP, Reader
+from raybroker.analysis.lake.exposition import Comment, Sample, parse, parse_line
 
 WORDS = st.from_regex(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,8}", fullmatch=True)
 LABELS = st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_]{0,6}", fullmatch=True).filter(lambda name: not name.startswith("__"))

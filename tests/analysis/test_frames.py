@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from raybroker.analysis import frames, names, plots
+from raybroker.analysis import frames, names
 from raybroker.analysis.jobs import backlog, balance, episodes, hot, latency, paths, prefetch, quality, traffic
+from raybroker.analysis.reports import plots
 
 STEP_MS = 60_000
 SERIES = "broker string, destination string, type string, metric string, labels map<string,string>, ts timestamp"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from raybroker.analysis import java, session
+from raybroker.analysis.spark import java, session
 from raybroker.model.errors import ConfigError
 
 

@@ -13,14 +13,15 @@ from typing import Any, NamedTuple
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from raybroker.analysis import names, run, session, tables
-from raybroker.analysis.answer import Answer, Finding
-from raybroker.analysis.export import LakeWriter
+from raybroker.analysis import names, run, tables
 from raybroker.analysis.frames import query
 from raybroker.analysis.jobs import quality
 from raybroker.analysis.jobs.hot import who_is_hot
 from raybroker.analysis.jobs.latency import how_long_does_it_take
-from raybroker.analysis.plan import Window
+from raybroker.analysis.lake.export import LakeWriter
+from raybroker.analysis.lake.plan import Window
+from raybroker.analysis.reports.answer import Answer, Finding
+from raybroker.analysis.spark import session
 from raybroker.model.errors import ConfigError
 from tests.analysis import planted, samples
 from tests.analysis.generate import DAY_S, Truth, make

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybroker.analysis import lake as layout
-from raybroker.analysis.export import Collector, LakeWriter, collecting, compact, exposition_of, from_prometheus
-from raybroker.analysis.lake import Fault, Frame
-from raybroker.analysis.plan import Walk, Window, parts, within
+from raybroker.analysis.lake import lake as layout
+from raybroker.analysis.lake.export import Collector, LakeWriter, collecting, compact, exposition_of, from_prometheus
+from raybroker.analysis.lake.lake import Fault, Frame
+from raybroker.analysis.lake.plan import Walk, Window, parts, within
 
 T = 1_789_948_800_000
 FOREVER = Window(0, 1 << 52, 1 << 51)
@@ -175,7 +175,7 @@ def test_a_large_day_is_cut_at_steps_and_nothing_is_read_twice_or_left_out(
     write(tmp_path, [T + layout.DAY_MS + 1000], rotate_ms=0).close()
     files = layout.files(tmp_path)[0]
     whole = walked(tmp_path)
-    monkeypatch.setattr("raybroker.analysis.plan.PART_BYTES_MIN", 1)
+    monkeypatch.setattr("raybroker.analysis.lake.plan.PART_BYTES_MIN", 1)
     cut = parts(files, 1, step_ms=10_000)
     assert len(cut) > 3
     assert all(part.since_ms % 10_000 == 0 for part in cut)

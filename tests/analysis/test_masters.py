@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from raybroker.analysis import lake as layout
-from raybroker.analysis import masters, run, session
+from raybroker.analysis import run
+from raybroker.analysis.lake import lake as layout
+from raybroker.analysis.spark import masters, session
 from raybroker.model.errors import ConfigError
 from tests.analysis import samples
 
@@ -109,7 +110,12 @@ def test_what_runs_on_workers_imports_its_own_archive_and_what_spark_has(tmp_pat
         + f"""
 sys.path.insert(0, {str(archive)!r})
 from pathlib import Path
-from raybroker.analysis import alerting, alerts, lake, masters, parquet, plan, source
+from raybroker.analysis import alerting, alerts
+from raybroker.analysis.lake import lake
+from raybroker.analysis.spark import masters
+from raybroker.analysis.lake import parquet
+from raybroker.analysis.lake import plan
+from raybroker.analysis.lake import source
 assert source.__file__.startswith({str(archive)!r}), source.__file__
 part = plan.parts(lake.files(Path({str(lake)!r}))[0])[0]
 print(parquet.write(parquet.Work(1, part, plan.Window(0, 1 << 52, {NOW_MS}), 1000, {str(tmp_path / "out")!r}, True)))
@@ -128,7 +134,7 @@ def standalone(folder: Path) -> Iterator[str]:
     """A Spark master and one worker of this machine; the master's URL."""
     import pyspark
 
-    from raybroker.analysis import java
+    from raybroker.analysis.spark import java
 
     java.choose(folder / "java")
     home = Path(pyspark.__file__).parent

@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from raybroker.analysis import lake as layout
-from raybroker.analysis import names, parquet, plan
+from raybroker.analysis import names
+from raybroker.analysis.lake import lake as layout
+from raybroker.analysis.lake import parquet, plan
 from tests.analysis import samples
 from tests.analysis.generate import DAY_S, Plan, make
 from tests.analysis.samples import START_MS

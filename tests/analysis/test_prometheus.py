@@ -20,13 +20,13 @@ from typing import Any
 
 import pytest
 
-from raybroker.analysis import lake as layout
 from raybroker.analysis import names, run, tables
-from raybroker.analysis.columns import Reader
-from raybroker.analysis.export import from_prometheus
 from raybroker.analysis.frames import merged, query
-from raybroker.analysis.lake import Frame
-from raybroker.analysis.plan import Window
+from raybroker.analysis.lake import lake as layout
+from raybroker.analysis.lake.columns import Reader
+from raybroker.analysis.lake.export import from_prometheus
+from raybroker.analysis.lake.lake import Frame
+from raybroker.analysis.lake.plan import Window
 from tests.analysis import samples
 from tests.analysis.conftest import missing
 from tests.analysis.generate import Faults, Plan, make

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from raybroker.analysis import lake as layout
-from raybroker.analysis import masters, parquet, plan, reading, run, tables
-from raybroker.analysis.plan import Window
+from raybroker.analysis import run, tables
+from raybroker.analysis.lake import lake as layout
+from raybroker.analysis.lake import parquet, plan, reading
+from raybroker.analysis.lake.plan import Window
+from raybroker.analysis.spark import masters
 from tests.analysis import samples
 
 WINDOW = Window(0, run.FOREVER_MS, samples.START_MS + 400 * layout.DAY_MS)

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from raybroker.analysis.answer import Bars, Lines, Plot, percent
 from raybroker.analysis.jobs.forecast import _outlook
-from raybroker.analysis.plots import svg
-from raybroker.analysis.report import Facts, page
+from raybroker.analysis.reports.answer import Bars, Lines, Plot, percent
+from raybroker.analysis.reports.plots import svg
+from raybroker.analysis.reports.report import Facts, page
 
 START_MS = 1_795_000_000_000
 

@@ -9,14 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybroker.analysis import names, plots
+from raybroker.analysis import names
 from raybroker.analysis.alerts import Sample, Watch
-from raybroker.analysis.answer import Bars, Finding, Lines, Matrix, by_harm, due, duration, held_back, lost, number
 from raybroker.analysis.jobs import balance, hot
 from raybroker.analysis.jobs.anomalies import HOUR_MS, unusual
 from raybroker.analysis.jobs.prefetch import advise, memory_bytes
+from raybroker.analysis.reports import plots
+from raybroker.analysis.reports.answer import (
+    Bars,
+    Finding,
+    Lines,
+    Matrix,
+    by_harm,
+    due,
+    duration,
+    held_back,
+    lost,
+    number,
+)
 from raybroker.analysis.tables import POINTS_MAX, STEPS_MS, quantile, step_for
-from raybroker.client.consumer.flow_control import memory_bytes_needed
+from raybroker.client.consumer.prefetch.flow_control import memory_bytes_needed
 
 INF = math.inf
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybroker.analysis import names, steps
-from raybroker.analysis.steps import Reducer
+from raybroker.analysis import names
+from raybroker.analysis.lake import steps
+from raybroker.analysis.lake.steps import Reducer
 from raybroker.analysis.tables import quantile
 from tests.analysis import samples
 

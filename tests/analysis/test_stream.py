@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from raybroker.analysis import names
-from raybroker.analysis.export import LakeWriter, compact
 from raybroker.analysis.follow import Batch, Follower, claim
+from raybroker.analysis.lake.export import LakeWriter, compact
 from raybroker.model.errors import ConfigError
 from tests.analysis.samples import START_MS
 

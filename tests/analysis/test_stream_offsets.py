@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from raybroker.analysis import lake as layout
 from raybroker.analysis import names
 from raybroker.analysis.alerts import Sample, Watch
-from raybroker.analysis.export import LakeWriter, compact
+from raybroker.analysis.lake import lake as layout
+from raybroker.analysis.lake.export import LakeWriter, compact
 from tests.analysis.samples import START_MS
 
 pytest.importorskip("pyspark")
 
-from raybroker.analysis.stream import LakeStream
+from raybroker.analysis.lake.stream import LakeStream
 
 NOW_MS = START_MS + 3_600_000
 FAR_MS = 4_102_444_800_000

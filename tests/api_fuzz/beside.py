@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from raybroker.errors import BrokerError, ConnectionLostError
-from raybroker.model.names import DEAD_MESSAGE_QUEUE
+from raybroker.model.naming.names import DEAD_MESSAGE_QUEUE
 from tests.api_fuzz.plan import LIMITS, PASSING, QUEUES, SUBSCRIPTIONS, TARGET, TOPIC, UNIQUE
 from tests.api_fuzz.player import SEND_S, Player, number_of
 from tests.contracts.handles import core_of, cut

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import raybroker as rb
 from raybroker.errors import BrokerError
-from raybroker.model.names import DEAD_MESSAGE_QUEUE
+from raybroker.model.naming.names import DEAD_MESSAGE_QUEUE
 from tests.api_fuzz.plan import FORWARDED, PASSING, QUEUES, SUBSCRIPTIONS, TARGET, TOPIC, UNIQUE, copies
 from tests.api_fuzz.player import Notes, number_of
 

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from raybroker.model.names import DEAD_MESSAGE_QUEUE
+from raybroker.model.naming.names import DEAD_MESSAGE_QUEUE
 
 
 class Note(NamedTuple):

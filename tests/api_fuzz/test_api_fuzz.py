@@ -145,7 +145,7 @@ def test_the_oracle_notices(what: str) -> None:
 
 WAITS_FOR_EVER: Final = """
 import asyncio, threading
-from raybroker.client.connection.io_thread import IoThread
+from raybroker.client.io.io_thread import IoThread
 from tests.api_fuzz.watch import Watch
 
 async def never_answered():

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 from typing import Final, TextIO
 
-from raybroker.client.connection import io_thread
+from raybroker.client.io import io_thread
 
 AFTER_S: Final = 10.0
 """How much later the process ends where no thread of Python gets to run any more; it prints its threads then."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from raybroker.client.forwarding.agent import ForwardingAgent
 from raybroker.errors import BrokerError
-from raybroker.model.forwarding import forwarding
+from raybroker.model.definitions.forwarding import forwarding
 from raybroker.system.clock import SystemClock
 from tests.api_fuzz import stomp_player
 from tests.api_fuzz.beside import BusyPlayer, Refused, subscribed

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.cli import ray_process
+from raybroker.cli.tools import ray_process
 from raybroker.config import places
 
 ROOT = Path(__file__).parents[2]

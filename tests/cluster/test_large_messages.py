@@ -12,7 +12,7 @@ import pytest
 
 import raybroker as rb
 from raybroker.errors import ConnectionLostError
-from raybroker.model.large_block import LARGE_BODY_BYTES
+from raybroker.model.blocks.large_block import LARGE_BODY_BYTES
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 COUNT = 6

@@ -9,7 +9,7 @@ import pytest
 
 import raybroker as rb
 from raybroker.actors import cluster as clusters
-from raybroker.actors.host import DataPlane, HostSpec
+from raybroker.actors.hosts.host import DataPlane, HostSpec
 from raybroker.config import Config
 from raybroker.config.live import LiveConfig
 from raybroker.errors import BrokerError, StoreError

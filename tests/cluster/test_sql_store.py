@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import raybroker as rb
-from raybroker.actors.store_tables import StoreManager
+from raybroker.actors.stores.store_tables import StoreManager
 from raybroker.config import Config
 from raybroker.errors import BrokerError, ConfigError
 from tests.cluster import rays

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import raybroker as rb
-from raybroker.actors.record_tables import TableManager
+from raybroker.actors.stores.record_tables import TableManager
 from raybroker.config import Config
 from raybroker.config.brokers import NO_MASTER, TABLE
 from raybroker.errors import ConfigError, MasterUnavailableError

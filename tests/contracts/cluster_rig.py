@@ -15,17 +15,17 @@ from typing import Any
 from raybroker.actors.connection_services import ServicesOfBroker
 from raybroker.actors.join import shared_table
 from raybroker.broker.broker import Broker
+from raybroker.broker.cluster.cluster_shell import Clustering
+from raybroker.broker.cluster.join_settings import settings_of
+from raybroker.broker.cluster.path_service import PathService
 from raybroker.broker.cluster_broker import ClusterBroker
-from raybroker.broker.cluster_shell import Clustering
-from raybroker.broker.join_settings import settings_of
-from raybroker.broker.path_service import PathService
-from raybroker.broker.policies import Saved as SavedPolicies
-from raybroker.broker.quotas import Saved as SavedQuotas
+from raybroker.broker.definitions.policies import Saved as SavedPolicies
+from raybroker.broker.definitions.quotas import Saved as SavedQuotas
 from raybroker.client.blocking.connection import Connection, XaConnection
-from raybroker.client.connection.cluster_directory import ClusterDirectory
+from raybroker.client.cluster.cluster_directory import ClusterDirectory
+from raybroker.client.cluster.directory import Place
 from raybroker.client.connection.connection import ConnectionCore, identified
-from raybroker.client.connection.directory import Place
-from raybroker.client.connection.io_thread import IoThread
+from raybroker.client.io.io_thread import IoThread
 from raybroker.cluster.member import Member
 from raybroker.cluster.member_messages import Envelope
 from raybroker.config import Config

@@ -20,17 +20,17 @@ from typing import Any, Protocol
 
 from raybroker import aio
 from raybroker.client.blocking.connection import Connection, XaConnection
+from raybroker.client.cluster.directory import Place
 from raybroker.client.connection.connection import ConnectionCore
-from raybroker.client.connection.directory import Place
-from raybroker.client.connection.host_way import way_to_host
-from raybroker.client.connection.io_thread import IoThread
-from raybroker.client.connection.own_loop import OwnLoop
 from raybroker.client.consumer.message import Message
 from raybroker.client.destinations import TemporaryQueue, TemporaryTopic
+from raybroker.client.io.io_thread import IoThread
+from raybroker.client.io.own_loop import OwnLoop
 from raybroker.client.loopback import make_core
 from raybroker.client.session.xa import Xa
+from raybroker.client.ways.host_way import way_to_host
 from raybroker.config import Config
-from raybroker.model.setting import PortRange
+from raybroker.model.settings.setting import PortRange
 from raybroker.security.tls import ServerTls
 
 WAIT_S = 60.0

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 import pytest
 
 import raybroker as rb
-from raybroker.services import user_limits
+from raybroker.services.clients import user_limits
 from tests.contracts.cluster_rig import ClusterRig
 from tests.contracts.handles import WAIT_S
 from tests.contracts.test_services import Outside
@@ -32,7 +32,7 @@ RECORD_MAX = 600
 _RECORD: Final = "raybroker.cluster.change_record"
 BOUNDED = frozenset(
     {
-        "raybroker.model.record.Entry",
+        "raybroker.model.blocks.record.Entry",
         f"{_RECORD}.Entry",
         f"{_RECORD}.Change",
         f"{_RECORD}.Change.attributes",
@@ -42,8 +42,8 @@ BOUNDED = frozenset(
         "raybroker.store.memory.MemoryStore._log",
         "raybroker.store.memory.MemoryStore._freed",
         "raybroker.store.journal.format.SummaryWriter._metas",
-        "raybroker.services.guests.Guests._expected",
-        "raybroker.engine.committer.CommitMeter._noted",
+        "raybroker.services.native.guests.Guests._expected",
+        "raybroker.engine.path.committer.CommitMeter._noted",
     }
 )
 """They stay until the log or the segment that they are in is shortened or full, as many have come as are kept, or for a

@@ -17,7 +17,7 @@ import raybroker as rb
 from raybroker import aio
 from raybroker.client.connection import presence
 from raybroker.errors import IllegalStateError, InvalidClientIDError
-from raybroker.services import client_ids
+from raybroker.services.clients import client_ids
 from tests.contracts.handles import until
 from tests.contracts.stomp_rig import Bare
 from tests.contracts.test_gateway_cluster import PASSWORD, Gateways

@@ -12,7 +12,7 @@ import pytest
 from raybroker.client.session.xa import XA_HEURMIX
 from raybroker.errors import ConfigError, DestinationPausedError, IllegalStateError, InvalidDestinationError, XAError
 from raybroker.model.errors import BrokerGoneError, ConnectionLostError
-from raybroker.model.xid import Xid
+from raybroker.model.naming.xid import Xid
 from tests.contracts.cluster_rig import ClusterRig
 from tests.contracts.handles import take, until
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.actors.record_tables import TableManager
+from raybroker.actors.stores.record_tables import TableManager
 from raybroker.broker import cluster_broker
 from raybroker.cluster import events as ev
 from raybroker.cluster.backup import load

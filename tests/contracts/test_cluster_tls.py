@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from raybroker.broker.link_security import cluster_tls
-from raybroker.client.connection.host_way import way_to_host
+from raybroker.broker.services.link_security import cluster_tls
+from raybroker.client.ways.host_way import way_to_host
 from raybroker.config import Config
 from raybroker.errors import ConfigError, SecurityError
-from raybroker.model.setting import PortRange
+from raybroker.model.settings.setting import PortRange
 from raybroker.security.tls import first_certificate, pinned_context
 from raybroker.transport.link import Link
 from raybroker.wire.native.connection import Native, preface

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from raybroker.errors import TransactionRolledBackError
-from raybroker.model.xid import Xid
+from raybroker.model.naming.xid import Xid
 from tests.contracts.conftest import ONE_FACE, MakeBroker, OneStore
 from tests.contracts.handles import LoopbackBroker, bodies, create, nothing, state_of, take, until
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import raybroker as rb
-from raybroker.client.connection import io_thread, turns
+from raybroker.client.io import io_thread, turns
 from raybroker.transport.direct import SUPPORTED, DirectSockets
 from tests.contracts.conftest import MakeBroker
 from tests.contracts.handles import WAIT_S, LoopbackBroker, until

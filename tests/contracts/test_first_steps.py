@@ -11,7 +11,7 @@ import pytest
 
 import raybroker as rb
 from raybroker.errors import BrokerError, ConfigError, InvalidDestinationError
-from raybroker.model.settings import lookup
+from raybroker.model.settings.settings import lookup
 from tests.contracts.handles import WAIT_S, LoopbackBroker, state_of
 
 MEMORY = pytest.mark.parametrize("make_broker", ["memory"], indirect=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import raybroker as rb
-from raybroker.client.producer.flow_rate import FlowRate
+from raybroker.client.producer.pacing.flow_rate import FlowRate
 from raybroker.errors import ConfigError, IllegalStateError
 from tests.contracts.conftest import ONE_FACE, MakeBroker
 from tests.contracts.handles import LoopbackBroker, bodies, create, state_of, take, until

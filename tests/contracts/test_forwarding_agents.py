@@ -13,7 +13,7 @@ import pytest
 
 from raybroker.client.forwarding.agent import ForwardingAgent
 from raybroker.errors import InvalidDestinationError
-from raybroker.model.forwarding import forwarding
+from raybroker.model.definitions.forwarding import forwarding
 from tests.contracts.cluster_rig import ClusterRig
 from tests.contracts.handles import bodies, take, until
 

@@ -18,7 +18,7 @@ import raybroker as rb
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.message import Delivery
 from raybroker.model.sizes import KIB, MIB
-from raybroker.services.prefetch_room import SHARE_BYTES_MIN
+from raybroker.services.gateways.prefetch_room import SHARE_BYTES_MIN
 from tests.contracts.stomp_rig import Bare
 from tests.contracts.test_rest import Served, until
 

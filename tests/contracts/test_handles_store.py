@@ -15,7 +15,7 @@ import pytest
 import raybroker as rb
 from raybroker import aio
 from raybroker.errors import BrokerError, QuotaExceededError, StoreError, StoreFullError
-from raybroker.model.record import Buffer
+from raybroker.model.blocks.record import Buffer
 from raybroker.store import journal as journal_package
 from raybroker.store.fileio import FileIO
 from raybroker.store.journal import Journal

@@ -18,9 +18,9 @@ from websockets.sync.client import connect
 
 from raybroker.config import Config
 from raybroker.model.errors import ConfigError
-from raybroker.model.setting import PortRange
-from raybroker.services.metrics_access import TOKEN_FILE, metrics_access
-from raybroker.services.metrics_http import Endpoint
+from raybroker.model.settings.setting import PortRange
+from raybroker.services.metrics.metrics_access import TOKEN_FILE, metrics_access
+from raybroker.services.metrics.metrics_http import Endpoint
 from raybroker.services.web.origins import Origins
 from tests.contracts.test_http_admin import Administered
 from tests.unit.services.test_metrics_http import Broker

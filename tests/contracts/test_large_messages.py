@@ -18,7 +18,7 @@ from raybroker.errors import (
     MessageTooLargeError,
     StoreDamagedError,
 )
-from raybroker.model.large_block import LARGE_BODY_BYTES, PIECE_BYTES
+from raybroker.model.blocks.large_block import LARGE_BODY_BYTES, PIECE_BYTES
 from tests.contracts.conftest import OneStore
 from tests.contracts.handles import WAIT_S, LoopbackBroker, cut, until
 

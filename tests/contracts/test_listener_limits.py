@@ -18,9 +18,9 @@ from websockets.sync.client import connect as web_socket
 
 from raybroker.content.bodies import DEFLATED
 from raybroker.errors import MessageFormatError
-from raybroker.model.block import encode_block
-from raybroker.model.settings import settings_of
-from raybroker.services.control import REQUESTS_UNKNOWN_MAX
+from raybroker.model.blocks.block import encode_block
+from raybroker.model.settings.settings import settings_of
+from raybroker.services.native.control import REQUESTS_UNKNOWN_MAX
 from raybroker.system.process_memory import resident_bytes
 from raybroker.wire.native import frames as wire
 from raybroker.wire.scram import ScramClient

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 import raybroker as rb
-from raybroker.client.connection import web_way
+from raybroker.client.ways import web_way
 from raybroker.errors import NoClusterError
 from raybroker.services.rest.long_poll import ID_BYTES, NUMBER, PATH, SESSION
 from raybroker.wire.native.preamble import preamble

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from raybroker.errors import ConfigError, MessageTooLargeError
-from raybroker.model.large_block import LARGE_BODY_BYTES
+from raybroker.model.blocks.large_block import LARGE_BODY_BYTES
 from tests.contracts.conftest import OneStore
 from tests.contracts.handles import WAIT_S, LoopbackBroker, bodies, create, nothing, state_of, take, until
 from tests.contracts.stomp_rig import StompRig

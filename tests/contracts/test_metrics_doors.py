@@ -18,11 +18,11 @@ import pytest
 
 from raybroker.config import Config
 from raybroker.metrics.discovery import target_groups
-from raybroker.model.setting import PortRange
+from raybroker.model.settings.setting import PortRange
 from raybroker.security.tls import ServerTls
 from raybroker.security.user_file import Entry, UserFile
-from raybroker.services.metrics_access import TOKEN_FILE, metrics_access
-from raybroker.services.metrics_http import Endpoint
+from raybroker.services.metrics.metrics_access import TOKEN_FILE, metrics_access
+from raybroker.services.metrics.metrics_http import Endpoint
 from tests.contracts.test_services import VERIFIER
 from tests.unit.cli.conftest import Program
 from tests.unit.security.certificates import Authority

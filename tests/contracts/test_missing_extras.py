@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from raybroker.analysis import lake as layout
+from raybroker.analysis.lake import lake as layout
 
 BLOCKING: Final = """
 import importlib.util, sys

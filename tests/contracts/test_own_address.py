@@ -12,9 +12,9 @@ import pytest
 
 import raybroker as rb
 from raybroker.config import Config
-from raybroker.model.setting import PortRange
-from raybroker.services.metrics_access import metrics_access
-from raybroker.services.metrics_http import Endpoint
+from raybroker.model.settings.setting import PortRange
+from raybroker.services.metrics.metrics_access import metrics_access
+from raybroker.services.metrics.metrics_http import Endpoint
 from tests.contracts.stomp_socket import StompSocket
 from tests.contracts.test_services import Outside
 from tests.unit.services.test_metrics_http import Broker

@@ -18,7 +18,7 @@ import uvloop
 
 from raybroker import aio
 from raybroker.client.connection.channel import Channel
-from raybroker.client.connection.own_loop import OwnLoop
+from raybroker.client.io.own_loop import OwnLoop
 from raybroker.errors import IllegalStateError
 from raybroker.model.errors import BrokerError
 from tests.contracts.test_services import Outside, until

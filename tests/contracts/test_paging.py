@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import raybroker as rb
-from raybroker.engine import pager
+from raybroker.engine.memory import pager
 from raybroker.errors import StoreDamagedError
-from raybroker.services.native import NativeService
+from raybroker.services.native.native import NativeService
 from tests.contracts.handles import WAIT_S, until
 
 COUNT = 6_000

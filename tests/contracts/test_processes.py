@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.connection.io_thread import IoThread
+from raybroker.client.io.io_thread import IoThread
 from raybroker.errors import IllegalStateError
 
 
@@ -161,7 +161,7 @@ asyncio.run(main())
 """
 SLOW_TASKS = """
 import asyncio, atexit, threading
-from raybroker.client.connection.io_thread import IoThread
+from raybroker.client.io.io_thread import IoThread
 from raybroker.errors import ConnectionLostError, IllegalStateError
 
 io, begun = IoThread.shared(), threading.Event()

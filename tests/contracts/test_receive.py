@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.consumer.prefetch_buffer import PrefetchBuffer
+from raybroker.client.consumer.prefetch.prefetch_buffer import PrefetchBuffer
 from raybroker.client.session import session as session_module
 from raybroker.errors import IllegalStateError, InvalidDestinationError
 from tests.contracts.handle_basics import held

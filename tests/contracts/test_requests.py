@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.engine import temporary_destinations
+from raybroker.engine.destinations import temporary_destinations
 from raybroker.errors import (
     IllegalStateError,
     InvalidDestinationError,

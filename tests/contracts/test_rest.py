@@ -19,7 +19,7 @@ import raybroker as rb
 from raybroker.errors import ConfigError
 from raybroker.security.tls import client_context
 from raybroker.security.user_file import Entry, UserFile
-from raybroker.services.http_bounds import HEADERS_BYTES_MAX
+from raybroker.services.http.http_bounds import HEADERS_BYTES_MAX
 from raybroker.wire.scram import Verifier
 from tests.unit.security.certificates import Authority
 

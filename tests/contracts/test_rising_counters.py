@@ -8,8 +8,8 @@ from random import Random
 from typing import Any
 
 from raybroker.config import Config
-from raybroker.engine.destination_meter import DestinationMeter
-from raybroker.engine.samplers import Sampling
+from raybroker.engine.measuring.destination_meter import DestinationMeter
+from raybroker.engine.measuring.samplers import Sampling
 from raybroker.hosting.host_service import HostService
 from raybroker.metrics.catalogue import QUANTITIES
 from raybroker.model.histogram import PARTS

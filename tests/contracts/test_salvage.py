@@ -110,7 +110,7 @@ def test_what_was_acknowledged_in_a_lost_range_comes_again_flagged(tmp_path: Pat
 
 
 def test_a_store_that_is_open_is_refused(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raybroker.actors.salvage.LOCK_WAIT_S", 0.1)
+    monkeypatch.setattr("raybroker.actors.stores.salvage.LOCK_WAIT_S", 0.1)
     command("salvage", store, "-f")
     with opened(store):
         assert "is open in process" in command("salvage", store, "-f", expect=1)

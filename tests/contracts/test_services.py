@@ -29,7 +29,7 @@ from raybroker.errors import (
     XAError,
 )
 from raybroker.security.user_file import Entry, UserFile
-from raybroker.services.arrivals import ARRIVING_OF_ADDRESS_MAX
+from raybroker.services.listening.arrivals import ARRIVING_OF_ADDRESS_MAX
 from raybroker.wire.native.connection import preface
 from raybroker.wire.native.preamble import preamble
 from raybroker.wire.port_map import read_map

@@ -14,8 +14,8 @@ import pytest
 import raybroker as rb
 from raybroker.config import Config
 from raybroker.content.packed_block import PACKED
+from raybroker.model.blocks.record import BLOCK, NOTE, Entry, PackedPayload
 from raybroker.model.errors import ConfigError, IllegalStateError, StoreError, StoreFullError
-from raybroker.model.record import BLOCK, NOTE, Entry, PackedPayload
 from raybroker.store.sql import administration, backup, registration
 from raybroker.store.sql.address import Address, address_of
 from raybroker.store.sql.administration import StoreTables

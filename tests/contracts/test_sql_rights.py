@@ -12,8 +12,8 @@ import pytest
 
 import raybroker as rb
 from raybroker.content.packed_block import PACKED
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, Entry, PackedPayload
 from raybroker.model.errors import StoreError
-from raybroker.model.record import BLOCK, CHECKPOINT, Entry, PackedPayload
 from raybroker.store.sql.address import Address
 from raybroker.store.sql.administration import StoreTables
 from raybroker.store.sql.compressed import LOOK_NS

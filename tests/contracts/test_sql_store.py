@@ -117,7 +117,7 @@ def test_rows_that_are_not_what_was_written_refuse_the_store(tmp_path: Path, sta
             report=print,
         )
 
-    from raybroker.model.record import BLOCK, NOTE, Entry
+    from raybroker.model.blocks.record import BLOCK, NOTE, Entry
 
     first = store()
     list(first.recover())
@@ -400,7 +400,7 @@ def test_connections_that_are_cut_are_made_anew_and_nobody_notices(server: postg
 @pytest.mark.parametrize("committed", [False, True])
 def test_a_commit_whose_connection_is_cut_is_there_once(server: postgres.Server, committed: bool) -> None:
     """The store cannot know whether the database has committed: it asks."""
-    from raybroker.model.record import BLOCK, NOTE, Entry
+    from raybroker.model.blocks.record import BLOCK, NOTE, Entry
 
     properties, clock = on_server(server, f"once{committed:d}"), SystemClock()
     database = Database(address_of(Config.of(properties), Path()))

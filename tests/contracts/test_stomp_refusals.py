@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from raybroker.services.arrivals import ARRIVING_OF_ADDRESS_MAX
+from raybroker.services.listening.arrivals import ARRIVING_OF_ADDRESS_MAX
 from raybroker.services.stomp.limits import HEAD_BYTES_UNKNOWN
 from raybroker.system.process_memory import resident_bytes
 from raybroker.wire.stomp.frame import Frame, encode

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Entry
 from raybroker.model.errors import StoreError
-from raybroker.model.record import BLOCK, CHECKPOINT, NOTE, Entry
 from raybroker.store.journal import Journal
 from raybroker.store.journal.reserve import RESERVE_FILES
 from raybroker.store.memory import MemoryStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybroker.broker.metrics_topics import Publishing
+from raybroker.broker.observing.metrics_topics import Publishing
 from raybroker.errors import ConfigError
 from tests.contracts.conftest import ONE_FACE, MakeBroker
 from tests.contracts.handles import until

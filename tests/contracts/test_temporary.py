@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.engine import temporary_destinations
+from raybroker.engine.destinations import temporary_destinations
 from raybroker.errors import (
     IllegalStateError,
     InvalidClientIDError,

@@ -16,7 +16,7 @@ import pytest
 
 import raybroker as rb
 from raybroker.errors import ConfigError, NoClusterError, SecurityError
-from raybroker.services.arrivals import ARRIVING_OF_ADDRESS_MAX
+from raybroker.services.listening.arrivals import ARRIVING_OF_ADDRESS_MAX
 from raybroker.wire.native.connection import preface
 from raybroker.wire.native.preamble import preamble
 from tests.contracts.test_services import RULES, Outside, until

@@ -27,7 +27,7 @@ from typing import Any
 
 import yaml
 
-from raybroker.cli.ray_process import free_ports
+from raybroker.cli.tools.ray_process import free_ports
 from raybroker.config.places import answers
 from tests.cluster.rays import OBJECT_STORE_BYTES, ROOT, end_all
 

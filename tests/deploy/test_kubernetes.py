@@ -20,7 +20,7 @@ import yaml
 from raybroker.actors.cluster import OPEN_WAIT_S
 from raybroker.config import Config
 from raybroker.config.brokers import Plan, plan_of
-from raybroker.services.metrics_http import PROBES
+from raybroker.services.metrics.metrics_http import PROBES
 from tests.deploy.commands import DEPLOY, comment_commands, faults, parse
 from tests.deploy.kubernetes import form_faults, reference_faults
 from tests.deploy.test_config import unknown_to_ray

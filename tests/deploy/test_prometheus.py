@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from raybroker.model.settings import lookup
-from raybroker.services.metrics_access import TOKEN_FILE
-from raybroker.services.metrics_http import PARAMETERS
+from raybroker.model.settings.settings import lookup
+from raybroker.services.metrics.metrics_access import TOKEN_FILE
+from raybroker.services.metrics.metrics_http import PARAMETERS
 
 FILE = Path(__file__).parents[2] / "deploy" / "prometheus.yml"
 

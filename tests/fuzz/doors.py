@@ -18,9 +18,9 @@ import httpx
 
 import raybroker as rb
 from raybroker.metrics.snapshot import Snapshot
-from raybroker.model.setting import PortRange
+from raybroker.model.settings.setting import PortRange
 from raybroker.security.user_file import Entry, UserFile
-from raybroker.services.metrics_http import Endpoint
+from raybroker.services.metrics.metrics_http import Endpoint
 from raybroker.wire.native import frames as wire
 from raybroker.wire.native.connection import Native, preface
 from raybroker.wire.native.preamble import preamble

@@ -37,8 +37,8 @@ INSTRUMENTED = (
     "raybroker.security",
     "raybroker.engine",
     "raybroker.content",
-    "raybroker.model.block",
-    "raybroker.model.large_block",
+    "raybroker.model.blocks.block",
+    "raybroker.model.blocks.large_block",
 )
 """Where bytes of a peer are looked at. Instrumenting the rest takes long, and shows nothing of them."""
 NOT_INSTALLED = "atheris is not installed here (pip install atheris)"

@@ -8,9 +8,9 @@ from typing import Any
 from raybroker.config import Config
 from raybroker.core.durable.snapshot import snapshot
 from raybroker.hosting.host_service import HostService
-from raybroker.model.block import encode_block
-from raybroker.model.settings import destination_attributes
-from raybroker.services.native import Connection
+from raybroker.model.blocks.block import encode_block
+from raybroker.model.settings.settings import destination_attributes
+from raybroker.services.native.native import Connection
 from raybroker.store.memory import MemoryStore
 from raybroker.system.clock import SystemClock
 from raybroker.wire.native import frames as wire

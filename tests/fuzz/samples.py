@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from raybroker.model.block import Block, encode_block
+from raybroker.model.blocks.block import Block, encode_block
 from raybroker.wire.native import frames as wire
 
 U32, U64, I32_MIN, I32_MAX = (1 << 32) - 1, (1 << 64) - 1, -(1 << 31), (1 << 31) - 1

@@ -16,7 +16,7 @@ from raybroker.content.bodies import decode_body
 from raybroker.content.death_records import dead_block, dead_wish, revive_block
 from raybroker.content.expiration_log import expiry_record
 from raybroker.content.headers import HEADER_NAMES, content_of, decode_header
-from raybroker.model.block import Block, encode_block
+from raybroker.model.blocks.block import Block, encode_block
 from raybroker.model.errors import MessageFormatError, ProtocolError, SecurityError
 from raybroker.wire.native import frames as wire
 from raybroker.wire.native.connection import GROW_BYTES, PREFACE_BYTES, SCRATCH_BYTES, Native, preface

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.analysis.ticks import INTERVALS, shown, ticks
+from raybroker.analysis.reports.ticks import INTERVALS, shown, ticks
 from raybroker.boards.catalogue import FLOW, OVERVIEW, boards
 from raybroker.boards.drawing import COLOURS, OTHERS, Drawing
 from raybroker.boards.queries import Series

@@ -30,7 +30,7 @@ from typing import Any
 from raybroker.content.death_records import deaths_of
 from raybroker.content.unit_of_work import WORK_END, WORK_NUMBER, WORK_UNIT
 from raybroker.core.invariants import check
-from raybroker.engine.memory_protection import LOOK_MS
+from raybroker.engine.memory.memory_protection import LOOK_MS
 from raybroker.model.errors import BrokerError
 from tests.unit.engine.rig import DMQ, Client, FakeMemory, Rig
 from tests.unit.engine.scheduling import asked

@@ -52,9 +52,9 @@ from raybroker.core.durable.snapshot import snapshot
 from raybroker.core.invariants import check
 from raybroker.core.outcome import DeadLetter
 from raybroker.core.subscription import Subscription
+from raybroker.model.blocks.record import BLOCK, Entry
 from raybroker.model.errors import BrokerError
-from raybroker.model.record import BLOCK, Entry
-from raybroker.model.settings import destination_attributes, updated_attributes
+from raybroker.model.settings.settings import destination_attributes, updated_attributes
 from tests.scenarios.host_story import HostStory
 from tests.scenarios.telling import Telling, labels_of
 from tests.unit.core.homes import Rows

@@ -26,7 +26,7 @@ from raybroker.core.outcome import (
 )
 from raybroker.core.settlement import QUEUE_ALL
 from raybroker.core.subscription import Subscription
-from raybroker.model.record import BLOCK, Entry
+from raybroker.model.blocks.record import BLOCK, Entry
 
 MANY = 12
 """More messages than this are told as the first and the last."""

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from raybroker.client.producer.producer_state import Batch, ProducerState, Shared
 from raybroker.core.outcome import Refused
-from raybroker.model.block import Block
-from raybroker.model.large_block import LargeBlock
+from raybroker.model.blocks.block import Block
+from raybroker.model.blocks.large_block import LargeBlock
 from tests.simulation.history import SENDS, value_of
 from tests.simulation.large import Download, Upload
 from tests.simulation.messages import body_of, header_of, priority_of, unit_of

@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from raybroker.client.consumer.flow_control import CreditFlow, PrefetchFlow
+from raybroker.client.consumer.prefetch.flow_control import CreditFlow, PrefetchFlow
 from raybroker.content.headers import decode_header
-from raybroker.model.block import Block
+from raybroker.model.blocks.block import Block
+from raybroker.model.blocks.large_block import missing
 from raybroker.model.errors import IllegalStateError, InvalidDestinationError
-from raybroker.model.large_block import missing
 from tests.simulation.clients import Machine
 from tests.simulation.credit_pool import CreditPool
 from tests.simulation.messages import SELECTORS, body_of

@@ -12,10 +12,10 @@ from random import Random
 from typing import Any
 
 from raybroker.core.durable import records
-from raybroker.engine.committer import entry_bytes
+from raybroker.engine.path.committer import entry_bytes
+from raybroker.model.blocks.large_block import LargeBlock, LargePayload
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, NOTE_BYTES_MAX, Entry, EntryRun, StoreStats, in_runs
 from raybroker.model.errors import BrokerError, StoreDamagedError, StoreError
-from raybroker.model.large_block import LargeBlock, LargePayload
-from raybroker.model.record import BLOCK, CHECKPOINT, NOTE, NOTE_BYTES_MAX, Entry, EntryRun, StoreStats, in_runs
 from tests.simulation.events import Loop
 from tests.simulation.large import SimBody, StoredBody
 

@@ -7,7 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from raybroker.core.topic import Topic
-from raybroker.engine.browsing import look
+from raybroker.engine.destinations.browsing import look
 from raybroker.engine.host import Host
 from raybroker.model.errors import IllegalStateError, StoreDamagedError, StoreError
 from tests.simulation.plan import DMQ, MS, HomePlan

@@ -16,10 +16,10 @@ from raybroker.client.connection import whole_body
 from raybroker.client.connection.whole_body import WholeBody
 from raybroker.client.producer import producer_state
 from raybroker.client.producer.producer_state import Batch
-from raybroker.model import large_block
-from raybroker.model.block import headers_bytes_of
+from raybroker.model.blocks import large_block
+from raybroker.model.blocks.block import headers_bytes_of
+from raybroker.model.blocks.large_block import LargeBlock, PromisedBody, piece_bytes, pieces_of
 from raybroker.model.errors import BrokerError, StoreError, StoreFullError
-from raybroker.model.large_block import LargeBlock, PromisedBody, piece_bytes, pieces_of
 from tests.simulation.events import Loop
 from tests.simulation.plan import MS
 

@@ -19,7 +19,7 @@ from raybroker.core.outcome import Acked, Deliver, Retire, Sent
 from raybroker.core.queue import Queue
 from raybroker.core.settlement import Settlement
 from raybroker.engine import checkpoint, host
-from raybroker.engine.runner import Runner
+from raybroker.engine.path.runner import Runner
 from tests.simulation.disk import SimCommitter
 from tests.simulation.mutation import TABLE, Mutant, Patch, at_once, mutant, without
 

@@ -21,13 +21,13 @@ from raybroker.core.outcome import Outcome, Sent
 from raybroker.core.policy import Policy
 from raybroker.core.settlement import Settlement
 from raybroker.core.topic import Topic
-from raybroker.engine import transaction_log
-from raybroker.engine.dead_letter_moves import DeadLetterMoves
-from raybroker.engine.dead_letter_policy import DeadLetterPolicy
-from raybroker.engine.executor import Executor, Step
+from raybroker.engine.dead_letters.dead_letter_moves import DeadLetterMoves
+from raybroker.engine.dead_letters.dead_letter_policy import DeadLetterPolicy
 from raybroker.engine.measured_time import MeasuredTime
-from raybroker.engine.transaction_log import TxLog
-from raybroker.engine.transactions import Transactions
+from raybroker.engine.path.executor import Executor, Step
+from raybroker.engine.transactions import transaction_log
+from raybroker.engine.transactions.transaction_log import TxLog
+from raybroker.engine.transactions.transactions import Transactions
 from tests.simulation.mutation import Patch, mutant
 
 # ---- topics, selectors, priorities ---------------------------------------------------------------------------------

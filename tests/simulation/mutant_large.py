@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from raybroker.engine import block_cache, executor, large_bodies
-from raybroker.engine.large_bodies import LargeBodies
+from raybroker.engine.memory import block_cache, large_bodies
+from raybroker.engine.memory.large_bodies import LargeBodies
+from raybroker.engine.path import executor
+from raybroker.model.blocks.large_block import LargeBlock, LargePayload
+from raybroker.model.blocks.record import Payload
 from raybroker.model.errors import StoreError
-from raybroker.model.large_block import LargeBlock, LargePayload
-from raybroker.model.record import Payload
 from tests.simulation.mutation import Patch, mutant
 
 

@@ -19,8 +19,8 @@ from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.delivery.window import UNLIMITED, CreditWindow, PrefetchWindow
 from raybroker.core.destination import Destination
 from raybroker.core.outcome import Deliver, Outcome, Refused, Released, Sent
-from raybroker.engine.client_effects import ClientEffects
-from raybroker.engine.session import Session
+from raybroker.engine.path.client_effects import ClientEffects
+from raybroker.engine.sessions.session import Session
 from tests.simulation.mutation import TABLE, Mutant, Patch, mutant
 
 # ---- windows -------------------------------------------------------------------------------------------------------

@@ -11,10 +11,10 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Protocol
 
 from raybroker.core.outcome import Refused
-from raybroker.model.block import Block
+from raybroker.model.blocks.block import Block
+from raybroker.model.blocks.large_block import LargeBlock
+from raybroker.model.blocks.record import Buffer
 from raybroker.model.errors import ProtocolError
-from raybroker.model.large_block import LargeBlock
-from raybroker.model.record import Buffer
 from tests.simulation.events import Loop
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from raybroker.core.admission.pool_share import Account, PoolShare
-from raybroker.engine.blocked_sends import BlockedSends
-from raybroker.model.quota import quota_of
+from raybroker.engine.path.blocked_sends import BlockedSends
+from raybroker.model.definitions.quota import quota_of
 from tests.simulation.plan import DMQ, MS
 from tests.simulation.world import World
 from tests.sweep import Deadline, until

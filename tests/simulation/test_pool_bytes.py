@@ -12,7 +12,7 @@ import pytest
 
 from raybroker.core.admission import limits
 from raybroker.core.admission.pool_share import Account, PoolShare
-from raybroker.engine.blocked_sends import BlockedSends
+from raybroker.engine.path.blocked_sends import BlockedSends
 from tests.simulation.mutant_features import dead_discarded, nothing_discarded, wrong_one_discarded
 from tests.simulation.mutation import Patch
 from tests.simulation.plan import DMQ, HomePlan

@@ -20,7 +20,7 @@ from raybroker.engine.host import Host
 from raybroker.engine.measured_time import STEP_MS
 from raybroker.engine.ports import Death, Revived
 from raybroker.hosting.block_codec import WireCodec
-from raybroker.model.block import Block
+from raybroker.model.blocks.block import Block
 from tests.simulation.history import PASSING_SHIFT, History, queue_id, value_of
 from tests.simulation.ondisk import INDEX_BITS, Delta, OnDisk, Row
 from tests.simulation.plan import DMQ

@@ -12,10 +12,10 @@ from random import Random
 from raybroker.config import Config
 from raybroker.core.delivery import plain
 from raybroker.engine.host import Host
+from raybroker.model.definitions.quota import quota_of
 from raybroker.model.errors import BrokerError
-from raybroker.model.quota import quota_of
-from raybroker.model.settings import destination_attributes
-from raybroker.model.units import default_unit
+from raybroker.model.naming.units import default_unit
+from raybroker.model.settings.settings import destination_attributes
 from tests.simulation.checkers import Units, all_of, atomic
 from tests.simulation.clients import Machine, SimProducer
 from tests.simulation.consumers import SimConsumer

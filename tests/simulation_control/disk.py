@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
-from raybroker.model.record import Buffer
+from raybroker.model.blocks.record import Buffer
 from raybroker.store.record import RecordIO
 
 SECTOR_BYTES = 512

@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from raybroker.model.record import Buffer
+from raybroker.model.blocks.record import Buffer
 from raybroker.store.journal import FileIO
 from tests.store_faults.script import Host, Model, UnsyncedIO, abandon, open_journal
 from tests.sweep import Deadline, until

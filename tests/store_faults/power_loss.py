@@ -21,8 +21,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from raybroker.model.blocks.record import Buffer
 from raybroker.model.errors import StoreError
-from raybroker.model.record import Buffer
 from raybroker.store.journal import FileIO, Journal, verify
 from tests.store_faults.script import Host, Model, UnsyncedIO, abandon, open_journal
 from tests.sweep import Deadline

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from raybroker.actors.salvage import SalvageReport, salvage_store
+from raybroker.actors.stores.salvage import SalvageReport, salvage_store
 from raybroker.engine.salvage import KIND
-from raybroker.model.record import BLOCK, CHECKPOINT
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT
 from raybroker.store.fileio import FileIO
 from raybroker.store.journal import Journal
 from raybroker.store.journal.anchors import Manifest

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from raybroker.model.record import BLOCK, CHECKPOINT, NOTE, Entry
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Entry
 from raybroker.store.journal import FileIO, Journal
 from raybroker.store.journal.own_files import OwnFileOptions
 from raybroker.system.entropy import token

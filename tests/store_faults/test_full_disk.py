@@ -16,7 +16,7 @@ import pytest
 
 import raybroker as rb
 from raybroker.errors import QuotaExceededError, StoreFullError
-from raybroker.model.record import BLOCK, CHECKPOINT, NOTE, Entry
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Entry
 from raybroker.store.journal import verify
 from raybroker.store.journal.format import SECTOR_BYTES
 from raybroker.store.journal.reserve import RESERVE_FILES, CheckpointEstimate, Use

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Buffer, Entry
 from raybroker.model.errors import StoreDamagedError, StoreError, StoreFullError
-from raybroker.model.record import BLOCK, CHECKPOINT, NOTE, Buffer, Entry
 from raybroker.store.journal import FileIO, Journal, verify
 from tests.store_faults.script import Host, Model, UnsyncedIO, abandon, open_journal, payload_of
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from raybroker.actors.salvage import salvage_store
+from raybroker.actors.stores.salvage import salvage_store
 from raybroker.engine.salvage import KIND
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT
 from raybroker.model.errors import StoreDamagedError, StoreError
-from raybroker.model.record import BLOCK, CHECKPOINT
 from raybroker.store.journal import set_aside, verify
 from raybroker.store.journal.segment import segment_name
 from tests.store_faults import salvage as rig
@@ -237,7 +237,7 @@ def test_the_record_and_the_damaged_files_are_kept(tmp_path: Path, small: Built)
 
 
 def test_a_store_that_is_open_is_not_touched(tmp_path: Path, built: Built, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raybroker.actors.salvage.LOCK_WAIT_S", 0.1)
+    monkeypatch.setattr("raybroker.actors.stores.salvage.LOCK_WAIT_S", 0.1)
     write(built.image, tmp_path / "store")
     journal = open_journal(tmp_path / "store", UnsyncedIO())
     with pytest.raises(StoreError, match="is open in process"):

@@ -29,7 +29,7 @@ BANS = (
     ),
     Ban(
         ("os.environ", "os.environb", "os.getenv", "os.putenv"),
-        ("config/layers.py", "analysis/java.py"),
+        ("config/layers.py", "analysis/spark/java.py"),
         "take a Config: the environment is one of its layers",
     ),
     Ban(
@@ -51,7 +51,7 @@ BANS = (
     Ban(("multiprocessing",), ("bench/",), "let Ray start processes"),
     Ban(
         ("pickle.load", "pickle.loads", "pickle.Unpickler", "cloudpickle.load", "cloudpickle.loads", "marshal"),
-        ("client/producer/body_encoding.py",),
+        ("client/producer/bodies/body_encoding.py",),
         "nothing received is unpickled unless the consumer opted in, and that is decided there",
     ),
 )
@@ -104,7 +104,7 @@ def test_asyncio_outside_the_shells_is_found() -> None:
 def test_unpickling_outside_its_one_file_is_found() -> None:
     assert bitten("import pickle\npickle.loads(b'')\n", "raybroker/client/session/session.py") == ["pickle.loads"]
     assert bitten("import pickle\npickle.dumps(1)\n", "raybroker/client/session/session.py") == []
-    assert bitten("import pickle\npickle.loads(b'')\n", "raybroker/client/producer/body_encoding.py") == []
+    assert bitten("import pickle\npickle.loads(b'')\n", "raybroker/client/producer/bodies/body_encoding.py") == []
 
 
 def test_benchmarks_may_measure_time_and_start_processes() -> None:

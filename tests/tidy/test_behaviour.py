@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from raybroker.model.setting_table import LATER
+from raybroker.model.settings.setting_table import LATER
 from tests.tidy.rows import HYPHENATED, PLAIN
 from tests.tidy.source import ROOT, Sources, read, tree_of
 

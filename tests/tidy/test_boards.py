@@ -104,7 +104,7 @@ def test_the_readme_has_every_metric() -> None:
     assert text == reference.written(text), "run: python -m dashboards.reference"
     assert all(f"| `{key}` |" in text for key in QUANTITIES)
     mentioned = set(re.findall(r"\braybroker\.metrics\.[a-z]+", text))
-    from raybroker.model.settings import settings_of
+    from raybroker.model.settings.settings import settings_of
 
     assert mentioned <= {setting.name for setting in settings_of("broker")}
 

@@ -104,10 +104,10 @@ IMPURE_MODULES = frozenset(
 """Standard modules that act on the world; a pure layer decides and leaves acting to others."""
 
 FILES: dict[str, tuple[Law, str]] = {
-    "raybroker/client/connection/ray_seam.py": (law("actors", "ray"), "the few lines that look an actor up"),
+    "raybroker/client/cluster/ray_seam.py": (law("actors", "ray"), "the few lines that look an actor up"),
     "raybroker/client/listener/deployment.py": (law("actors"), "rb.deploy makes the pool of actors, when it is called"),
     "raybroker/client/loopback.py": (law("engine store services hosting broker"), "a whole broker in one process"),
-    "raybroker/client/producer/body_encoding.py": (law("", "msgpack"), "bodies are msgpack types"),
+    "raybroker/client/producer/bodies/body_encoding.py": (law("", "msgpack"), "bodies are msgpack types"),
     "raybroker/content/arrays.py": (law("", "numpy"), "arrays come back as arrays, where numpy is installed"),
     "raybroker/services/rest/models.py": (law("", "pydantic typing_extensions"), "models check and describe"),
     "raybroker/services/rest/openapi.py": (law("", "pydantic"), "the description is made from the models"),
@@ -118,22 +118,25 @@ FILES: dict[str, tuple[Law, str]] = {
     ),
     "raybroker/services/web/application.py": (law("", "pydantic starlette"), "requests of HTTP"),
     "raybroker/services/web/bodies.py": (law("", "starlette"), "bodies of requests of HTTP"),
-    "raybroker/services/json_form.py": (law("", "orjson"), "bodies for protocols without types of Python"),
+    "raybroker/services/gateways/json_form.py": (law("", "orjson"), "bodies for protocols without types of Python"),
     "raybroker/services/web/json_text.py": (law("", "orjson pydantic typing_extensions"), "JSON in and out"),
     "raybroker/services/web/operations.py": (law("", "pydantic"), "the description is made from the models"),
     "raybroker/services/rest/application.py": (law("", "pydantic starlette"), "requests of HTTP"),
     "raybroker/services/rest/long_poll.py": (law("", "starlette"), "the native protocol by requests of HTTP"),
     "raybroker/services/rest/relay.py": (law("", "starlette"), "WebSockets"),
-    "raybroker/client/connection/http_requests.py": (law("", "h11"), "requests of clients, where no WebSocket passes"),
-    "raybroker/client/connection/web_socket.py": (law("", "websockets"), "WebSockets of clients"),
-    "raybroker/services/bounded_web_socket.py": (law("", "uvicorn"), "WebSockets of HTTP"),
-    "raybroker/services/http_at_once.py": (law("", "uvicorn"), "connections of HTTP"),
-    "raybroker/services/http_bounds.py": (law("", "uvicorn"), "connections of HTTP"),
-    "raybroker/services/http_server.py": (law("", "uvicorn"), "the server of HTTP"),
-    "raybroker/services/metrics_http.py": (law("", "starlette"), "requests of HTTP"),
-    "raybroker/client/producer/xml_validation.py": (law("", "lxml"), "XML is checked by lxml, where it is installed"),
+    "raybroker/client/ways/http_requests.py": (law("", "h11"), "requests of clients, where no WebSocket passes"),
+    "raybroker/client/ways/web_socket.py": (law("", "websockets"), "WebSockets of clients"),
+    "raybroker/services/http/bounded_web_socket.py": (law("", "uvicorn"), "WebSockets of HTTP"),
+    "raybroker/services/http/http_at_once.py": (law("", "uvicorn"), "connections of HTTP"),
+    "raybroker/services/http/http_bounds.py": (law("", "uvicorn"), "connections of HTTP"),
+    "raybroker/services/http/http_server.py": (law("", "uvicorn"), "the server of HTTP"),
+    "raybroker/services/metrics/metrics_http.py": (law("", "starlette"), "requests of HTTP"),
+    "raybroker/client/producer/bodies/xml_validation.py": (
+        law("", "lxml"),
+        "XML is checked by lxml, where it is installed",
+    ),
     "raybroker/services/rest/opening.py": (law("client"), "messages go to the client's producers by a plain call"),
-    "raybroker/services/gateway.py": (law("client"), "a client of a gateway is a client of its own broker"),
+    "raybroker/services/gateways/gateway.py": (law("client"), "a client of a gateway is a client of its own broker"),
     "raybroker/services/stomp/handles.py": (law("client"), "what STOMP needs of the handles of the client"),
     "raybroker/services/stomp/session.py": (law("client"), "STOMP is carried out with the handles of the client"),
     "raybroker/services/stomp/subscription.py": (law("client"), "a subscription is a consumer"),
@@ -143,9 +146,12 @@ FILES: dict[str, tuple[Law, str]] = {
     "raybroker/security/token.py": (law("", "jwt"), "logins by token, where they are wanted"),
     "raybroker/store/sql/address.py": (law("", "sqlalchemy"), "imq.persist.store=sql"),
     "raybroker/store/record_table.py": (law("", "sqlalchemy"), "the record in a table of an SQL database"),
-    "raybroker/engine/recurrence.py": (law("", "cronsim"), "cron expressions are read by cronsim, which is pure"),
+    "raybroker/engine/schedules/recurrence.py": (
+        law("", "cronsim"),
+        "cron expressions are read by cronsim, which is pure",
+    ),
     "raybroker/analysis/names.py": (law("metrics"), "metrics stand once, in the catalogue, which is data"),
-    "raybroker/analysis/plots.py": (law("", "matplotlib"), "plots are drawn in one file"),
+    "raybroker/analysis/reports/plots.py": (law("", "matplotlib"), "plots are drawn in one file"),
     "raybroker/boards/drawing.py": (law("", "matplotlib"), "boards are drawn in one file"),
     "raybroker/core/selector/grammar.py": (law("", "lark"), "the grammar of selectors is read by lark, which is pure"),
 }
@@ -194,17 +200,22 @@ def test_imports_run_the_way_of_the_architecture() -> None:
 
 
 def test_a_core_that_imports_the_engine_is_found() -> None:
-    bad = {"raybroker/core/queue.py": "def f():\n    from raybroker.engine import runner\n"}
-    assert list(violations(bad)) == ["raybroker/core/queue.py:2: core may not import engine (raybroker.engine.runner)"]
+    bad = {"raybroker/core/queue.py": "def f():\n    from raybroker.engine.path import runner\n"}
+    assert list(violations(bad)) == [
+        "raybroker/core/queue.py:2: core may not import engine (raybroker.engine.path.runner)"
+    ]
 
 
 def test_ray_outside_the_actors_and_the_seam_is_found() -> None:
-    bad = {"raybroker/client/session/session.py": "import ray\n", "raybroker/engine/runner.py": "from ray import get\n"}
+    bad = {
+        "raybroker/client/session/session.py": "import ray\n",
+        "raybroker/engine/path/runner.py": "from ray import get\n",
+    }
     assert list(violations(bad)) == [
         "raybroker/client/session/session.py:1: client may not import the library ray",
-        "raybroker/engine/runner.py:1: engine may not import the library ray",
+        "raybroker/engine/path/runner.py:1: engine may not import the library ray",
     ]
-    seam = "raybroker/client/connection/ray_seam.py"
+    seam = "raybroker/client/cluster/ray_seam.py"
     good = {seam: "import ray\n", "raybroker/actors/runtime.py": "import ray.actor\n"}
     assert list(violations(good)) == []
 

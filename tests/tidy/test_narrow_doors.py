@@ -27,7 +27,7 @@ class Reach(NamedTuple):
 
 
 TABLE: dict[str, Reach] = {
-    "raybroker.broker.destination_registry.Registry": Reach(13, 16),
+    "raybroker.broker.destinations.destination_registry.Registry": Reach(13, 16),
     "raybroker.client.connection.connection.ConnectionCore": Reach(5, 14),
     "raybroker.client.session.session.SessionCore": Reach(8, 34),
     "raybroker.cluster.change_record.ChangeRecord": Reach(5, 13),
@@ -35,7 +35,7 @@ TABLE: dict[str, Reach] = {
     "raybroker.core.delivery.consumers.Consumer": Reach(13, 27),
     "raybroker.core.delivery.delivery_queue.DeliveryQueue": Reach(16, 23),
     "raybroker.core.destination.Destination": Reach(32, 22),
-    "raybroker.engine.session.Session": Reach(6, 20),
+    "raybroker.engine.sessions.session.Session": Reach(6, 20),
 }
 """Class → its reach.  No entry is ever added or raised; a class gets a narrower door, or one file that composes it."""
 PUBLIC = ("raybroker/model/", "raybroker/config/", "raybroker/client/admin/")

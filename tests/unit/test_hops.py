@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 import raybroker as rb
-from raybroker.client.connection.io_thread import IoThread
+from raybroker.client.io.io_thread import IoThread
 
 PACKAGE: Final = str(Path(rb.__file__).parent) + "/"
 FUNCTIONS_MAX: Final = {

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from raybroker.analysis.answer import Answer
 from raybroker.analysis.jobs.anomalies import what_is_unusual
 from raybroker.analysis.jobs.backlog import what_piles_up
 from raybroker.analysis.jobs.balance import who_waits_for_whom
@@ -20,6 +19,7 @@ from raybroker.analysis.jobs.paths import are_paths_even
 from raybroker.analysis.jobs.prefetch import which_prefetch
 from raybroker.analysis.jobs.quality import how_good_is_the_input
 from raybroker.analysis.jobs.traffic import where_does_traffic_go
+from raybroker.analysis.reports.answer import Answer
 from raybroker.analysis.tables import Tables
 
 JOBS: Final[tuple[Callable[[Tables], Answer], ...]] = (

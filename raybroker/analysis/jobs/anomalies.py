@@ -12,9 +12,9 @@ import statistics
 from typing import Any, Final
 
 from raybroker.analysis import names
-from raybroker.analysis.answer import Answer, Finding, Lines, Table, lost, number
 from raybroker.analysis.frames import query
-from raybroker.analysis.plan import moment
+from raybroker.analysis.lake.plan import moment
+from raybroker.analysis.reports.answer import Answer, Finding, Lines, Table, lost, number
 from raybroker.analysis.tables import Tables
 
 METRICS: Final = {

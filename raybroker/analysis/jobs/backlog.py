@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raybroker.analysis import names
-from raybroker.analysis.answer import Answer, Finding, Lines, Table, due, duration, number
 from raybroker.analysis.frames import chosen, held_levels, query, with_holes
+from raybroker.analysis.reports.answer import Answer, Finding, Lines, Table, due, duration, number
 from raybroker.analysis.tables import Tables
 
 TREND_STEPS: Final = 24

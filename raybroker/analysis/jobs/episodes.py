@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raybroker.analysis import names
-from raybroker.analysis.answer import Answer, Finding, Lines, Table, duration, held_back, percent
 from raybroker.analysis.frames import chosen, query, spread_rates, with_holes
-from raybroker.analysis.plan import moment
+from raybroker.analysis.lake.plan import moment
+from raybroker.analysis.reports.answer import Answer, Finding, Lines, Table, duration, held_back, percent
 from raybroker.analysis.tables import Tables
 
 LEVELS: Final = (("red", 0.98), ("orange", 0.90), ("yellow", 0.80))

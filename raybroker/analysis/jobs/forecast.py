@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raybroker.analysis import names
-from raybroker.analysis.answer import Answer, Finding, Lines, Table, due, duration, number, percent
 from raybroker.analysis.frames import query, spread_rates, with_holes
 from raybroker.analysis.jobs.episodes import OF_MEMORY, USED
+from raybroker.analysis.reports.answer import Answer, Finding, Lines, Table, due, duration, number, percent
 from raybroker.analysis.tables import Tables
 
 COUNTERS: Final = (names.BROKER_CPU, names.BROKER_IN)

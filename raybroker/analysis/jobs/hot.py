@@ -6,8 +6,8 @@ import statistics
 from typing import Any, Final
 
 from raybroker.analysis import names
-from raybroker.analysis.answer import Answer, Bars, Finding, Lines, Table, number, percent
 from raybroker.analysis.frames import chosen, query, spread_rates, with_holes
+from raybroker.analysis.reports.answer import Answer, Bars, Finding, Lines, Table, number, percent
 from raybroker.analysis.tables import Tables
 
 TOP: Final = 20

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raybroker.analysis import names
-from raybroker.analysis.answer import Answer, Finding, Lines, Table, duration, number
 from raybroker.analysis.frames import merged, with_holes
+from raybroker.analysis.reports.answer import Answer, Finding, Lines, Table, duration, number
 from raybroker.analysis.tables import Tables, quantile, split
 
 STAGES: Final = {

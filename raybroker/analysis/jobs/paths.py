@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raybroker.analysis import names
-from raybroker.analysis.answer import Answer, Bars, Finding, Lines, Table, number
 from raybroker.analysis.frames import query, with_holes
+from raybroker.analysis.reports.answer import Answer, Bars, Finding, Lines, Table, number
 from raybroker.analysis.tables import Tables
 
 SKEW: Final = 2.0

@@ -12,8 +12,8 @@ import math
 from typing import Any, Final
 
 from raybroker.analysis import names
-from raybroker.analysis.answer import Answer, Finding, Table, duration, number, percent
 from raybroker.analysis.frames import merged, query
+from raybroker.analysis.reports.answer import Answer, Finding, Table, duration, number, percent
 from raybroker.analysis.tables import Tables, quantile, split
 
 MARGIN: Final = 2.0

@@ -6,8 +6,8 @@ import statistics
 from typing import Any, Final
 
 from raybroker.analysis import names
-from raybroker.analysis.answer import Answer, Finding, Table, duration, lost, number
 from raybroker.analysis.frames import query
+from raybroker.analysis.reports.answer import Answer, Finding, Table, duration, lost, number
 from raybroker.analysis.tables import Tables
 
 MEANINGS: Final = {
@@ -92,7 +92,7 @@ def _shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _restarts(tables: Tables) -> list[dict[str, Any]]:
-    from raybroker.analysis.plan import moment
+    from raybroker.analysis.lake.plan import moment
 
     rows = tables.rows(restarts(tables.counters(names.BROKER_IN, names.BROKER_CPU, names.IN)))
     return [{**row, "from": moment(row["ts"])} for row in rows]

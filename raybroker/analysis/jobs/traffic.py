@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raybroker.analysis import names
-from raybroker.analysis.answer import Answer, Finding, Matrix, Table, number, percent
 from raybroker.analysis.frames import query
+from raybroker.analysis.reports.answer import Answer, Finding, Matrix, Table, number, percent
 from raybroker.analysis.tables import Tables
 
 REMOTE_PART: Final = 0.5

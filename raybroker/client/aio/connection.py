@@ -26,15 +26,15 @@ from raybroker.client.aio.waiting import (
     settle,
 )
 from raybroker.client.arguments import check_arguments
-from raybroker.client.connection.closing import Deadline, collected, noted_on, raise_first
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.events import ConnectionEvent, ConsumerEvent
-from raybroker.client.connection.unreferenced import Handles
-from raybroker.client.consumer.acknowledgement_window import AcknowledgementWindow
+from raybroker.client.consumer.acknowledging.acknowledgement_window import AcknowledgementWindow
 from raybroker.client.consumer.lost_consumers import ConsumerHandles
 from raybroker.client.consumer.message import Message
 from raybroker.client.consumer.subscriptions import delete_temporary, unsubscribe
 from raybroker.client.destinations import Queue, TemporaryQueue, TemporaryTopic, Topic, destination_of
+from raybroker.client.io.closing import Deadline, collected, noted_on, raise_first
+from raybroker.client.io.unreferenced import Handles
 from raybroker.client.listener.in_call import require_may_end
 from raybroker.client.pickled import PicklableConnection, Unpicklable
 from raybroker.client.session import opening
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from raybroker.client.admin.admin import AsyncAdmin
     from raybroker.client.destinations import Destination
-    from raybroker.client.producer.body_encoding import Serializer
+    from raybroker.client.producer.bodies.body_encoding import Serializer
 
 __all__ = ["Browser", "Connection", "Consumer", "Producer", "Session", "XaConnection"]
 

@@ -13,15 +13,15 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from raybroker.client.connection.callbacks import Callbacks
 from raybroker.client.connection.connection import ConnectionCore
-from raybroker.client.connection.io_thread import IoThread
-from raybroker.client.connection.own_loop import begun
-from raybroker.client.consumer.acknowledgement_answers import Confirmations, check
+from raybroker.client.consumer.acknowledging.acknowledgement_answers import Confirmations, check
+from raybroker.client.io.callbacks import Callbacks
+from raybroker.client.io.io_thread import IoThread
+from raybroker.client.io.own_loop import begun
 from raybroker.client.pickled import PicklableProducer
+from raybroker.client.producer.members.unnamed import AnyProducer
+from raybroker.client.producer.pacing.send_room import no_room
 from raybroker.client.producer.producer_state import Shared
-from raybroker.client.producer.send_room import no_room
-from raybroker.client.producer.unnamed import AnyProducer
 from raybroker.client.session.opening import AnyConsumer, unconfirmed
 
 E = TypeVar("E")

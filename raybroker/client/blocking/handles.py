@@ -18,22 +18,22 @@ from raybroker.client.blocking.waiting import (
     with_room,
 )
 from raybroker.client.arguments import check_arguments, check_timeout
-from raybroker.client.connection.callbacks import Callbacks
-from raybroker.client.connection.closing import AGAIN_S, Deadline, collected, noted_on, raise_first
-from raybroker.client.connection.unreferenced import Handles
-from raybroker.client.consumer.acknowledgement_window import AcknowledgementWindow
+from raybroker.client.consumer.acknowledging.acknowledgement_window import AcknowledgementWindow
 from raybroker.client.consumer.browser import BrowserCore, require_open
 from raybroker.client.consumer.lost_consumers import ConsumerHandles, let_go
 from raybroker.client.consumer.message import Message
 from raybroker.client.destinations import Destination
+from raybroker.client.io.callbacks import Callbacks
+from raybroker.client.io.closing import AGAIN_S, Deadline, collected, noted_on, raise_first
+from raybroker.client.io.unreferenced import Handles
 from raybroker.client.listener.handler import Backoff, Handler, Retries, Types
 from raybroker.client.pickled import Made, PicklableConnection, Unpicklable
-from raybroker.client.producer.header_hints import HeaderHints
+from raybroker.client.producer.bodies.header_hints import HeaderHints
+from raybroker.client.producer.members.unnamed import AnyProducer, OwnProducer, UnnamedProducer
 from raybroker.client.producer.schedule import check_unscheduled, plan_of, scheduled
 from raybroker.client.producer.send_future import SendFuture
 from raybroker.client.producer.send_many import many_options
 from raybroker.client.producer.send_options import CommonOptions
-from raybroker.client.producer.unnamed import AnyProducer, OwnProducer, UnnamedProducer
 from raybroker.client.session.opening import (
     AnyConsumer,
     check_window,

@@ -10,8 +10,8 @@ from typing import Protocol
 from raybroker.client.blocking.handles import Consumer, HandleSession
 from raybroker.client.blocking.serving import Serving
 from raybroker.client.blocking.waiting import result, run
-from raybroker.client.connection.io_thread import fulfil
 from raybroker.client.consumer.message import Message
+from raybroker.client.io.io_thread import fulfil
 from raybroker.client.listener.batching import Batching
 from raybroker.client.listener.handler import Handler, give_up, judge
 from raybroker.client.listener.in_call import in_call, is_in_call

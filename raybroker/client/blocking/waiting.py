@@ -9,13 +9,13 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
-from raybroker.client.connection.callbacks import Callbacks
+from raybroker.client.io.callbacks import Callbacks
 from raybroker.client.connection.connection import ConnectionCore
-from raybroker.client.connection.io_thread import IoThread
-from raybroker.client.consumer.acknowledgement_answers import Confirmations, check
+from raybroker.client.io.io_thread import IoThread
+from raybroker.client.consumer.acknowledging.acknowledgement_answers import Confirmations, check
 from raybroker.client.pickled import PicklableProducer
 from raybroker.client.producer.producer_state import Shared
-from raybroker.client.producer.unnamed import AnyProducer
+from raybroker.client.producer.members.unnamed import AnyProducer
 from raybroker.client.session.opening import AnyConsumer, unconfirmed
 from raybroker.system.clock import SystemClock
 

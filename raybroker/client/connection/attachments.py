@@ -11,16 +11,16 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
+from raybroker.client.cluster.cluster_view import GONE_S, ClusterView
+from raybroker.client.cluster.directory import Directory
 from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.channels import Channels
-from raybroker.client.connection.cluster_view import GONE_S, ClusterView
-from raybroker.client.connection.directory import Directory
 from raybroker.client.connection.endpoint import Endpoint
 from raybroker.client.connection.events import Events, Outage
-from raybroker.client.connection.tasks import Tasks
 from raybroker.client.destinations import Destination
+from raybroker.client.io.tasks import Tasks
 from raybroker.model.errors import BrokerError, BrokerGoneError, ConnectionLostError, IllegalStateError
-from raybroker.model.names import home_of_temporary
+from raybroker.model.naming.names import home_of_temporary
 from raybroker.transport.loops import sleep_waited_for
 
 RECOVER_APART_S: Final = 0.2

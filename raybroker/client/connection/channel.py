@@ -11,10 +11,10 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
+from raybroker.client.cluster.directory import Place
 from raybroker.client.connection.body_room import BodyRoom
-from raybroker.client.connection.directory import Place
-from raybroker.client.connection.io_thread import fulfil, refuse
 from raybroker.client.connection.large_deliveries import LargeDeliveries
+from raybroker.client.io.io_thread import fulfil, refuse
 from raybroker.model.errors import (
     BrokerError,
     ConnectionLostError,

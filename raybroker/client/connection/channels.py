@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from raybroker.client.cluster.directory import Directory, Place
 from raybroker.client.connection.body_room import BodyRoom
 from raybroker.client.connection.channel import Channel, Observer
-from raybroker.client.connection.directory import Directory, Place
 from raybroker.client.connection.ended import Ended
 from raybroker.client.connection.ping import keep_pinging
-from raybroker.client.connection.tasks import Tasks
 from raybroker.client.destinations import Destination
+from raybroker.client.io.tasks import Tasks
 from raybroker.model.errors import ConnectionEndedError, IllegalStateError, RequestTimeoutError
-from raybroker.model.settings import ConfigView
+from raybroker.model.settings.settings import ConfigView
 from raybroker.transport.direct import DirectSockets
 from raybroker.wire.native import frames as wire
 

@@ -19,37 +19,37 @@ import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from raybroker.client.connection.addresses import Attributes
+from raybroker.client.cluster.addresses import Attributes
+from raybroker.client.cluster.choosers import Choosers
+from raybroker.client.cluster.cluster_view import ClusterView
+from raybroker.client.cluster.directory import Directory
 from raybroker.client.connection.attachments import Attachments
 from raybroker.client.connection.body_room import BodyRoom
-from raybroker.client.connection.callbacks import Callbacks
 from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.channels import Channels
-from raybroker.client.connection.choosers import Choosers
-from raybroker.client.connection.cluster_view import ClusterView
 from raybroker.client.connection.connection_flow import ConnectionFlow
 from raybroker.client.connection.consumer_watch import ConsumerWatches, Handler
-from raybroker.client.connection.directory import Directory
 from raybroker.client.connection.ended import Ended
 from raybroker.client.connection.events import CLOSED, CLOSING, UNANSWERED, Events
 from raybroker.client.connection.identity import check_may_choose
-from raybroker.client.connection.io_thread import IoThread
 from raybroker.client.connection.presence import Presence
-from raybroker.client.connection.tasks import Tasks
-from raybroker.client.consumer.duplicate_deliveries import DuplicateDeliveries
+from raybroker.client.consumer.prefetch.duplicate_deliveries import DuplicateDeliveries
 from raybroker.client.destinations import Destination
-from raybroker.client.producer.flow_rate import flow_rates
+from raybroker.client.io.callbacks import Callbacks
+from raybroker.client.io.io_thread import IoThread
+from raybroker.client.io.tasks import Tasks
+from raybroker.client.producer.pacing.flow_rate import flow_rates
 from raybroker.client.session.branch import Branch
 from raybroker.model.bounds import message_bytes_max
 from raybroker.model.errors import BrokerError, IllegalStateError, SecurityError
-from raybroker.model.names import check_client_id
+from raybroker.model.naming.names import check_client_id
 from raybroker.system.clock import SystemClock
 from raybroker.system.entropy import token
 from raybroker.system.interpreter import PLATFORM
 from raybroker.transport.direct import DirectSockets
 
 if TYPE_CHECKING:
-    from raybroker.model.xid import Xid
+    from raybroker.model.naming.xid import Xid
 
 IDENTITY_BYTES: Final = 12
 NOT_STARTED_S: Final = 1.0

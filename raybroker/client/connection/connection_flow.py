@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from raybroker.model.settings import ConfigView
+from raybroker.model.settings.settings import ConfigView
 
 FLOW_COUNT: Final = 100
 """imqConnectionFlowCount where it is off and imqConnectionFlowLimit holds: the limit is looked at so often."""

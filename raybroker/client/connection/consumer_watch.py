@@ -14,9 +14,9 @@ from raybroker.client.connection.attachments import Attachments
 from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.endpoint import Endpoint
 from raybroker.client.connection.events import ConsumerEvent
-from raybroker.client.connection.io_thread import IoThread
-from raybroker.client.connection.tasks import Tasks
 from raybroker.client.destinations import Destination
+from raybroker.client.io.io_thread import IoThread
+from raybroker.client.io.tasks import Tasks
 from raybroker.model.errors import BrokerError, InvalidDestinationError
 from raybroker.wire.native import frames as wire
 

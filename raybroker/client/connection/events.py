@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from raybroker.client.connection.io_thread import IoThread
 from raybroker.client.destinations import Destination
+from raybroker.client.io.io_thread import IoThread
 from raybroker.model.errors import BrokerError
 
 CLOSING: Final = "closing"

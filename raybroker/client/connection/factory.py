@@ -12,25 +12,25 @@ from typing import Any, Final
 
 from raybroker.client.aio import connection
 from raybroker.client.blocking.connection import Connection, XaConnection
-from raybroker.client.connection import ray_seam
-from raybroker.client.connection.addresses import ATTRIBUTE, Addresses, address_list
-from raybroker.client.connection.cluster_directory import ClusterDirectory
+from raybroker.client.cluster import ray_seam
+from raybroker.client.cluster.addresses import ATTRIBUTE, Addresses, address_list
+from raybroker.client.cluster.cluster_directory import ClusterDirectory
+from raybroker.client.cluster.service_calls import Reach, ServiceCalls, way_to
 from raybroker.client.connection.connection import ConnectionCore, identified
-from raybroker.client.connection.from_outside import connected, settings_of_cluster
 from raybroker.client.connection.identity import client_id_of
-from raybroker.client.connection.io_thread import IoThread
-from raybroker.client.connection.logging_in import SENDS, Credentials, Token
-from raybroker.client.connection.own_loop import OwnLoop
-from raybroker.client.connection.proxy import ADDRESS as PROXY
-from raybroker.client.connection.proxy import connecting
-from raybroker.client.connection.service_address import is_service_address, service_addresses
-from raybroker.client.connection.service_calls import Reach, ServiceCalls, way_to
-from raybroker.client.connection.sockets import Connect
-from raybroker.client.connection.tls_way import CERTIFICATE, TRUST, TlsWays
-from raybroker.client.producer.flow_rate import check_rates
+from raybroker.client.io.io_thread import IoThread
+from raybroker.client.io.own_loop import OwnLoop
+from raybroker.client.producer.pacing.flow_rate import check_rates
+from raybroker.client.ways.from_outside import connected, settings_of_cluster
+from raybroker.client.ways.logging_in import SENDS, Credentials, Token
+from raybroker.client.ways.proxy import ADDRESS as PROXY
+from raybroker.client.ways.proxy import connecting
+from raybroker.client.ways.service_address import is_service_address, service_addresses
+from raybroker.client.ways.sockets import Connect
+from raybroker.client.ways.tls_way import CERTIFICATE, TRUST, TlsWays
 from raybroker.config import Config
 from raybroker.model.errors import ConfigError, NoClusterError
-from raybroker.model.settings import ConfigView, lookup
+from raybroker.model.settings.settings import ConfigView, lookup
 from raybroker.system.clock import SystemClock
 from raybroker.transport.loops import sleep_waited_for
 
@@ -195,7 +195,7 @@ def _outside(
 
 def _web_ways(own: Config, connect: Connect, *, secure: bool) -> Reach:
     try:
-        from raybroker.client.connection.web_way import WebWays
+        from raybroker.client.ways.web_way import WebWays
     except ImportError as error:
         raise ConfigError(
             f"{'https' if secure else 'http'}:// needs {error.name}: pip install 'raybroker[http]'"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from raybroker.model.errors import IllegalStateError
-from raybroker.model.names import check_client_id
-from raybroker.model.settings import ConfigView
+from raybroker.model.naming.names import check_client_id
+from raybroker.model.settings.settings import ConfigView
 
 USER_MARK: Final = "${u}"
 DEFAULT_USER: Final = "guest"

@@ -14,8 +14,8 @@ from typing import Any, Final, Protocol
 
 from raybroker.client.connection.body_room import BodyRoom, CountedBody
 from raybroker.client.connection.whole_body import WholeBody
+from raybroker.model.blocks.large_block import PIECES_WAITING_MAX, LargeBlock, pieces_of
 from raybroker.model.errors import BrokerError, ProtocolError
-from raybroker.model.large_block import PIECES_WAITING_MAX, LargeBlock, pieces_of
 from raybroker.wire.native import frames as wire
 
 AHEAD: Final = 4

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from raybroker.client.connection.channel import Channel
-from raybroker.client.connection.tasks import Tasks
+from raybroker.client.io.tasks import Tasks
 from raybroker.model.errors import RequestTimeoutError
-from raybroker.model.settings import ConfigView
+from raybroker.model.settings.settings import ConfigView
 
 LATE_S: Final = 0.5
 """A loop that is later than this was busy, and has not read yet what came meanwhile."""

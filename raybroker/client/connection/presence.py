@@ -10,8 +10,8 @@ import asyncio
 import logging
 from typing import Final
 
+from raybroker.client.cluster.directory import Directory
 from raybroker.client.connection.channels import Channels
-from raybroker.client.connection.directory import Directory
 from raybroker.client.destinations import Queue
 from raybroker.model.errors import (
     BrokerError,
@@ -20,7 +20,7 @@ from raybroker.model.errors import (
     InvalidClientIDError,
     NotOpenError,
 )
-from raybroker.model.names import DEAD_MESSAGE_QUEUE
+from raybroker.model.naming.names import DEAD_MESSAGE_QUEUE
 from raybroker.transport.loops import sleep_waited_for
 
 WHERE: Final = Queue(DEAD_MESSAGE_QUEUE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raybroker.model.large_block import PIECE_BYTES
+from raybroker.model.blocks.large_block import PIECE_BYTES
 
 
 class WholeBody:

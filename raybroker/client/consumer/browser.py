@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from raybroker.client.connection.addresses import Attributes
+from raybroker.client.cluster.addresses import Attributes
 from raybroker.client.connection.attachments import Attachments
 from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.connection_flow import ConnectionFlow
 from raybroker.client.connection.endpoint import Endpoint
-from raybroker.client.connection.io_thread import IoThread
 from raybroker.client.consumer.message import Delivery, Message, MessageSession
 from raybroker.client.destinations import Destination
+from raybroker.client.io.io_thread import IoThread
+from raybroker.model.blocks.large_block import missing
 from raybroker.model.errors import (
     BrokerError,
     ConnectionLostError,
@@ -24,7 +25,6 @@ from raybroker.model.errors import (
     InvalidDestinationError,
     RequestTimeoutError,
 )
-from raybroker.model.large_block import missing
 from raybroker.wire.native import frames as wire
 
 

@@ -10,29 +10,36 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
+from raybroker.client.cluster.cluster_view import ClusterView
+from raybroker.client.cluster.directory import Directory
 from raybroker.client.connection.attachments import Attachments
 from raybroker.client.connection.channel import Channel, ended_by
-from raybroker.client.connection.cluster_view import ClusterView
-from raybroker.client.connection.directory import Directory
 from raybroker.client.connection.endpoint import Endpoint
-from raybroker.client.connection.io_thread import call_or_refuse, refuse
-from raybroker.client.connection.tasks import Tasks
-from raybroker.client.consumer import unacknowledged_ranges
-from raybroker.client.consumer.ack_deadline import AckDeadline
+from raybroker.client.consumer.acknowledging import unacknowledged_ranges
+from raybroker.client.consumer.acknowledging.ack_deadline import AckDeadline
+from raybroker.client.consumer.acknowledging.returned_deliveries import (
+    CLOSED,
+    LOST,
+    OVERDUE,
+    RECOVERED,
+    TIMED_OUT,
+    not_settled,
+)
 from raybroker.client.consumer.consumer_options import ConsumerOptions
-from raybroker.client.consumer.credit_pool import CreditPool, Grant, Share
-from raybroker.client.consumer.duplicate_deliveries import DuplicateDeliveries
-from raybroker.client.consumer.flow_control import CreditFlow, PrefetchFlow
 from raybroker.client.consumer.message import Delivery, Message, MessageSession
 from raybroker.client.consumer.notifier import Notifier
-from raybroker.client.consumer.prefetch_buffer import BufferConnection, BufferSession, PrefetchBuffer, Watched
-from raybroker.client.consumer.returned_deliveries import CLOSED, LOST, OVERDUE, RECOVERED, TIMED_OUT, not_settled
-from raybroker.client.consumer.taken_bytes import TakenBytes
+from raybroker.client.consumer.prefetch.credit_pool import CreditPool, Grant, Share
+from raybroker.client.consumer.prefetch.duplicate_deliveries import DuplicateDeliveries
+from raybroker.client.consumer.prefetch.flow_control import CreditFlow, PrefetchFlow
+from raybroker.client.consumer.prefetch.prefetch_buffer import BufferConnection, BufferSession, PrefetchBuffer, Watched
+from raybroker.client.consumer.prefetch.taken_bytes import TakenBytes
 from raybroker.client.destinations import Destination
+from raybroker.client.io.io_thread import call_or_refuse, refuse
+from raybroker.client.io.tasks import Tasks
 from raybroker.client.session.transaction import SessionTransactions
-from raybroker.model.block import Block
+from raybroker.model.blocks.block import Block
+from raybroker.model.blocks.large_block import missing
 from raybroker.model.errors import BrokerError, IllegalStateError
-from raybroker.model.large_block import missing
 from raybroker.system.entropy import token
 from raybroker.wire.native import frames as wire
 

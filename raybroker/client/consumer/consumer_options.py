@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from raybroker.client.arguments import check_arguments
-from raybroker.client.producer.body_encoding import check_serializer
-from raybroker.model.settings import ConfigView
+from raybroker.client.producer.bodies.body_encoding import check_serializer
+from raybroker.model.settings.settings import ConfigView
 
 LIMIT_DEFAULT: Final = 1000
 """The limit where nobody has set another one, imqConsumerFlowLimit."""

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Generic, TypeVar
 
-from raybroker.client.connection.io_thread import ending
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.multi_broker import MultiBrokerConsumer
+from raybroker.client.io.io_thread import ending
 
 C = TypeVar("C")
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from raybroker.client.connection.addresses import Attributes
-from raybroker.client.connection.choosers import Choosers
-from raybroker.client.connection.directory import Directory
-from raybroker.client.connection.tasks import Tasks
+from raybroker.client.cluster.addresses import Attributes
+from raybroker.client.cluster.choosers import Choosers
+from raybroker.client.cluster.directory import Directory
 from raybroker.client.consumer.consumer_options import ConsumerOptions
 from raybroker.client.destinations import Destination
+from raybroker.client.io.tasks import Tasks
 from raybroker.model.balancing import Candidate, place_consumer
 from raybroker.model.errors import ConnectionLostError
 

@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from raybroker.client.connection.whole_body import WholeBody
 from raybroker.client.consumer import property_conversion
-from raybroker.client.consumer.outcomes import check_delay_ms, reason_text
-from raybroker.client.producer import body_encoding
+from raybroker.client.consumer.acknowledging.outcomes import check_delay_ms, reason_text
+from raybroker.client.producer.bodies import body_encoding
 from raybroker.content.bodies import (
     BODY_TYPES,
     BYTES,
@@ -21,12 +21,12 @@ from raybroker.content.bodies import (
     work_rows,
 )
 from raybroker.content.headers import Header, decode_header, message_id
-from raybroker.model.block import Block
+from raybroker.model.blocks.block import Block
+from raybroker.model.blocks.large_block import LargeBlock
+from raybroker.model.blocks.record import Buffer
 from raybroker.model.bounds import MESSAGE_BYTES_MAX
 from raybroker.model.errors import IllegalStateError, MessageFormatError, UnreadableError
-from raybroker.model.large_block import LargeBlock
-from raybroker.model.record import Buffer
-from raybroker.model.units import GROUP_PROPERTY
+from raybroker.model.naming.units import GROUP_PROPERTY
 
 __all__ = ["Delivery", "Message", "message_id"]
 

@@ -17,13 +17,12 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
-from raybroker.client.connection.addresses import Attributes, reconnect_time
-from raybroker.client.connection.broker_members import BrokerMembers, Key
-from raybroker.client.connection.choosers import Choosers
-from raybroker.client.connection.cluster_view import alive, coordinator
-from raybroker.client.connection.directory import View
+from raybroker.client.cluster.addresses import Attributes, reconnect_time
+from raybroker.client.cluster.broker_members import BrokerMembers, Key
+from raybroker.client.cluster.choosers import Choosers
+from raybroker.client.cluster.cluster_view import alive, coordinator
+from raybroker.client.cluster.directory import View
 from raybroker.client.connection.ended import Ended
-from raybroker.client.connection.tasks import StartProgress
 from raybroker.client.consumer.consumer import (
     IDENTITY_BYTES,
     ConsumerConnection,
@@ -34,9 +33,10 @@ from raybroker.client.consumer.consumer import (
 from raybroker.client.consumer.consumer_options import ConsumerOptions
 from raybroker.client.consumer.member_choice import is_pinned, place
 from raybroker.client.consumer.message import Message
-from raybroker.client.consumer.prefetch_buffers import PrefetchBuffers
+from raybroker.client.consumer.prefetch.prefetch_buffers import PrefetchBuffers
 from raybroker.client.destinations import Destination
-from raybroker.client.producer.unit_routing import ONLY_HERE
+from raybroker.client.io.tasks import StartProgress
+from raybroker.client.producer.members.unit_routing import ONLY_HERE
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError, LocalDestinationError
 from raybroker.system.entropy import token
 

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
 
-from raybroker.client.connection.io_thread import fulfil
+from raybroker.client.io.io_thread import fulfil
 from raybroker.system.clock import SystemClock
 
 _now_ns: Final = SystemClock.monotonic_ns

@@ -11,15 +11,15 @@ import contextlib
 import hashlib
 from typing import Any, Final
 
+from raybroker.client.cluster.directory import Subscription
 from raybroker.client.connection.connection import ConnectionCore
-from raybroker.client.connection.directory import Subscription
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.consumer_options import ConsumerOptions
 from raybroker.client.consumer.multi_broker import MultiBrokerConsumer
 from raybroker.client.destinations import Destination, Queue, Topic
 from raybroker.client.session.session import SessionCore
 from raybroker.model.errors import BrokerError, ConfigError, IllegalStateError, InvalidDestinationError
-from raybroker.model.names import is_temporary_name
+from raybroker.model.naming.names import is_temporary_name
 
 NAME_CHARS_MAX: Final = 255
 SHARING: Final = "SubscriptionSharingPolicy"

@@ -28,12 +28,12 @@ from raybroker.client.blocking.handles import Consumer, Producer
 from raybroker.client.consumer.message import Message
 from raybroker.client.destinations import Queue
 from raybroker.client.forwarding.agent_transactions import AgentTransactions
-from raybroker.client.producer.raw_send import put_messages
+from raybroker.client.producer.bodies.raw_send import put_messages
 from raybroker.client.session.transaction import UNKNOWN
 from raybroker.client.session.xa import Xa
+from raybroker.model.definitions.forwarding import ALWAYS_FORWARD, AT_MOST_ONCE, EXACTLY_ONCE, LOG, REDIRECT, Forwarding
 from raybroker.model.errors import BrokerError, InvalidDestinationError
-from raybroker.model.forwarding import ALWAYS_FORWARD, AT_MOST_ONCE, EXACTLY_ONCE, LOG, REDIRECT, Forwarding
-from raybroker.model.xid import Xid
+from raybroker.model.naming.xid import Xid
 from raybroker.system.clock import SystemClock
 from raybroker.system.entropy import token
 

@@ -11,11 +11,11 @@ from raybroker.client.listener.listener import Listener
 from raybroker.client.listener.pool import Pool, check_scaling
 from raybroker.client.loopback import attach_loopback
 from raybroker.model.errors import ConfigError
-from raybroker.model.names import check_cluster_name, check_pool_name
+from raybroker.model.naming.names import check_cluster_name, check_pool_name
 from raybroker.model.packages import naming_extra
 
 if TYPE_CHECKING:
-    from raybroker.actors.named_pool import NamedPool
+    from raybroker.actors.pools.named_pool import NamedPool
 
 
 @overload
@@ -81,7 +81,7 @@ def deploy(
         check_cluster_name(cluster)
         check_pool_name(name)
         with naming_extra("rb.deploy"):
-            from raybroker.actors.named_pool import PoolPlan, deploy_named  # Brings Ray in.
+            from raybroker.actors.pools.named_pool import PoolPlan, deploy_named  # Brings Ray in.
 
         return deploy_named(PoolPlan(name, cluster, listener, first, scaler, actor_options or {}, backlog_of))
     if loopback is not None:
@@ -91,7 +91,7 @@ def deploy(
     else:
         check_cluster_name(cluster)
         with naming_extra("rb.deploy"):
-            from raybroker.actors.pool import make_pool  # Brings Ray in.
+            from raybroker.actors.pools.pool import make_pool  # Brings Ray in.
 
         pool = make_pool(listener, cluster, actor_options or {}, backlog_of)
     try:

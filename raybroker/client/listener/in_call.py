@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import Final, Protocol
 
 from raybroker.model.errors import IllegalStateError
-from raybroker.model.settings import ConfigView
+from raybroker.model.settings.settings import ConfigView
 
 ALLOWED: Final = "AllowCloseInOnMessage"
 

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
-from raybroker.client.connection.io_thread import ending
+from raybroker.client.io.io_thread import ending
 from raybroker.client.listener.batching import Batching
 from raybroker.client.listener.handler import Verdict, give_up, judge, reason_of, report, require_result
 from raybroker.client.listener.listener import Listener

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol
 
-from raybroker.client.connection.closing import noted_on
+from raybroker.client.io.closing import noted_on
 from raybroker.client.listener.autoscaling import LOOK_S, Autoscaler
 from raybroker.client.listener.instance import COUNTS, STOP_S
 from raybroker.client.listener.listener import Listener

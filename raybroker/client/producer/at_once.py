@@ -11,10 +11,10 @@ from concurrent.futures import Future, InvalidStateError
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
-from raybroker.client.connection.io_thread import log_failure
 from raybroker.client.destinations import Destination, destination_of
+from raybroker.client.io.io_thread import log_failure
+from raybroker.client.producer.members.unnamed import OwnProducer
 from raybroker.client.producer.send_options import CommonOptions
-from raybroker.client.producer.unnamed import OwnProducer
 from raybroker.client.session.opening import check_window, own_or_named
 
 NAMES_KNOWN_MAX: Final = 1024

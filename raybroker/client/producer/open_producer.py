@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from raybroker.client.destinations import Destination
-from raybroker.client.producer.body_encoding import Encode
+from raybroker.client.producer.bodies.body_encoding import Encode
 from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.producer.producer_ports import ProducerConnection, ProducerSession
 from raybroker.client.producer.producer_state import Shared
-from raybroker.model.names import require_no_metrics_topic
+from raybroker.model.naming.names import require_no_metrics_topic
 from raybroker.system.entropy import token
 
 

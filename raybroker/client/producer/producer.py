@@ -19,21 +19,22 @@ from typing import Any
 
 from raybroker.client.connection.channel import Channel, ended_by
 from raybroker.client.connection.endpoint import Endpoint
-from raybroker.client.connection.io_thread import fulfil
 from raybroker.client.destinations import Destination
-from raybroker.client.producer.block_split import pieces
-from raybroker.client.producer.body_encoding import Encode
-from raybroker.client.producer.compression import compressed, too_large
-from raybroker.client.producer.large_sends import LargeSends
-from raybroker.client.producer.linger import LINGERING_BYTES_MAX, Linger
-from raybroker.client.producer.losses import Losses
-from raybroker.client.producer.one_way import one_way_sends
+from raybroker.client.io.io_thread import fulfil
+from raybroker.client.producer.bodies.block_split import pieces
+from raybroker.client.producer.bodies.body_encoding import Encode
+from raybroker.client.producer.bodies.compression import compressed, too_large
+from raybroker.client.producer.bodies.large_sends import LargeSends
+from raybroker.client.producer.bodies.xml_validation import validating
+from raybroker.client.producer.pacing.linger import LINGERING_BYTES_MAX, Linger
+from raybroker.client.producer.pacing.losses import Losses
+from raybroker.client.producer.pacing.one_way import one_way_sends
+from raybroker.client.producer.pacing.send_room import SendRoom
+from raybroker.client.producer.pacing.send_timeout import ATTRIBUTE, SendTimeout
 from raybroker.client.producer.producer_owner import ProducerOwner
 from raybroker.client.producer.producer_ports import ProducerConnection
 from raybroker.client.producer.producer_state import Batch, ProducerState, Shared
 from raybroker.client.producer.send_many import MANY_MESSAGES, Each, Own, encoded
-from raybroker.client.producer.send_room import SendRoom
-from raybroker.client.producer.send_timeout import ATTRIBUTE, SendTimeout
 from raybroker.client.producer.settlement import (
     NOTHING_TO_WAIT_FOR,
     Row,
@@ -43,16 +44,15 @@ from raybroker.client.producer.settlement import (
     unheard,
     unknown_outcome,
 )
-from raybroker.client.producer.xml_validation import validating
 from raybroker.client.session.transaction import SessionTransactions, Transaction
 from raybroker.content.headers import id_prefix
+from raybroker.model.blocks.record import Buffer
 from raybroker.model.errors import (
     BrokerError,
     ConnectionLostError,
     IllegalStateError,
     TransactionRolledBackError,
 )
-from raybroker.model.record import Buffer
 from raybroker.wire.native import frames as wire
 
 log = logging.getLogger("raybroker.client")

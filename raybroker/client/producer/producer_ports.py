@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from raybroker.client.connection.addresses import Attributes
+from raybroker.client.cluster.addresses import Attributes
 from raybroker.client.connection.attachments import Attachments
 from raybroker.client.connection.connection import OpenProducer
 from raybroker.client.connection.events import Events
-from raybroker.client.connection.io_thread import IoThread
-from raybroker.client.connection.tasks import Tasks
-from raybroker.client.producer.flow_rate import FlowRates
+from raybroker.client.io.io_thread import IoThread
+from raybroker.client.io.tasks import Tasks
+from raybroker.client.producer.pacing.flow_rate import FlowRates
 from raybroker.client.session.transaction import SessionTransactions
 from raybroker.system.clock import SystemClock
 

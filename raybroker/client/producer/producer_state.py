@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from raybroker.client.connection.whole_body import WholeBody
 from raybroker.content.possible_duplicates import in_doubt
-from raybroker.model.block import BLOCK_BYTES_TARGET, BLOCK_MESSAGES_MAX, encode_block
-from raybroker.model.large_block import LARGE_BODY_BYTES
+from raybroker.model.blocks.block import BLOCK_BYTES_TARGET, BLOCK_MESSAGES_MAX, encode_block
+from raybroker.model.blocks.large_block import LARGE_BODY_BYTES
 
 MESSAGE_OVERHEAD_BYTES = 64
 """What a waiting message costs beside its body, for the bound on a handle's memory."""

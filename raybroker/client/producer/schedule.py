@@ -7,11 +7,11 @@ from collections.abc import Coroutine
 from typing import Any, Final, NamedTuple
 
 from raybroker.client.arguments import check_arguments
-from raybroker.client.producer.compression import compressed
+from raybroker.client.producer.bodies.compression import compressed
+from raybroker.client.producer.members.unit_routing import RoutedProducer
 from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.producer.producer_state import Shared
-from raybroker.client.producer.unit_routing import RoutedProducer
-from raybroker.model.block import encode_block
+from raybroker.model.blocks.block import encode_block
 from raybroker.model.bounds import SCHEDULED_BYTES_MAX
 from raybroker.model.errors import (
     ConfigError,
@@ -27,7 +27,7 @@ ID_BYTES: Final = 12
 
 
 class Plan(NamedTuple):
-    """When a message is sent: see engine/recurrence.py. ``repeat`` None: for ever."""
+    """When a message is sent: see engine/schedules/recurrence.py. ``repeat`` None: for ever."""
 
     schedule: str
     timezone: str

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
 
-from raybroker.client.connection.callbacks import Callbacks
-from raybroker.client.connection.io_thread import IoThread, fulfil
+from raybroker.client.io.callbacks import Callbacks
+from raybroker.client.io.io_thread import IoThread, fulfil
 
 PENDING: Final = "PENDING"
 FINISHED: Final = "FINISHED"

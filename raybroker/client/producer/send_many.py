@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from raybroker.client.arguments import check_arguments
-from raybroker.client.producer.compression import compressed, compresses, too_large
+from raybroker.client.producer.bodies.compression import compressed, compresses, too_large
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_options import NAMELESS, check_ms, check_priority
 from raybroker.client.producer.unit_of_order import check_unit, unit_header, unit_headers

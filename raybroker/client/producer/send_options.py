@@ -10,12 +10,12 @@ from typing import Any, Final
 
 from raybroker.client.arguments import ARGUMENTS, check_arguments
 from raybroker.client.destinations import reply_text
-from raybroker.client.producer.body_encoding import check_serializer
+from raybroker.client.producer.bodies.body_encoding import check_serializer
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.unit_of_order import check_unit, unit_header, unit_of_producer
 from raybroker.content.headers import encode_header
 from raybroker.model.errors import MessageFormatError
-from raybroker.model.settings import ConfigView
+from raybroker.model.settings.settings import ConfigView
 
 NAMELESS: Final = encode_header(None, None, None, None, no_id=True)
 """The headers of a message that has none but that it shows no id."""

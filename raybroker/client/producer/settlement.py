@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from typing import Final
 
-from raybroker.client.connection.io_thread import fulfil, refuse
+from raybroker.client.io.io_thread import fulfil, refuse
 from raybroker.client.producer.producer_state import Batch
 from raybroker.client.producer.send_future import fulfil_all
 from raybroker.content.headers import id_prefix

@@ -12,7 +12,7 @@ from typing import Final
 
 from raybroker.content.headers import encode_header
 from raybroker.model.errors import MessageFormatError
-from raybroker.model.units import UNIT_CHARS_MAX, is_unit_name
+from raybroker.model.naming.units import UNIT_CHARS_MAX, is_unit_name
 
 NO_UNIT: Final = ("", "None")
 """Values of DefaultUnitOfOrder for none."""

@@ -10,7 +10,7 @@ from raybroker.client.destinations import Destination
 from raybroker.client.session.transaction import Transaction
 
 if TYPE_CHECKING:
-    from raybroker.model.xid import Xid
+    from raybroker.model.naming.xid import Xid
 
 ACTIVE: Final = "ACTIVE"
 SUSPENDED: Final = "SUSPENDED"

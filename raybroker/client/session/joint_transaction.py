@@ -7,7 +7,7 @@ is part of.  Messages stay with the session that received them, unacknowledged, 
 from __future__ import annotations
 
 from raybroker.client.connection.channel import Channel
-from raybroker.client.consumer import unacknowledged_ranges
+from raybroker.client.consumer.acknowledging import unacknowledged_ranges
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.message import Message
 from raybroker.client.session.transaction import Acks, SessionTransactions, Transaction, TransactionSession

@@ -9,8 +9,7 @@ from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
 from raybroker.client.arguments import check_arguments, check_names
-from raybroker.client.connection.addresses import Attributes
-from raybroker.client.connection.closing import AGAIN_S, Deadline
+from raybroker.client.cluster.addresses import Attributes
 from raybroker.client.consumer.browser import BrowserCore, check_browsable
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.consumer_options import consumer_options
@@ -23,18 +22,19 @@ from raybroker.client.consumer.subscriptions import (
     subscription,
 )
 from raybroker.client.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic, destination_of
-from raybroker.client.producer.body_encoding import Encode, check_serializer
-from raybroker.client.producer.compression import body_encoder
+from raybroker.client.io.closing import AGAIN_S, Deadline
+from raybroker.client.producer.bodies.body_encoding import Encode, check_serializer
+from raybroker.client.producer.bodies.compression import body_encoder
+from raybroker.client.producer.members.topic_pattern import PatternProducer
+from raybroker.client.producer.members.unit_routing import RoutedProducer
+from raybroker.client.producer.members.unnamed import AnyProducer, OwnProducer, UnnamedProducer
 from raybroker.client.producer.open_producer import open_producer
 from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_options import producer_shared
-from raybroker.client.producer.topic_pattern import PatternProducer
-from raybroker.client.producer.unit_routing import RoutedProducer
-from raybroker.client.producer.unnamed import AnyProducer, OwnProducer, UnnamedProducer
 from raybroker.client.session.session import SessionCore
 from raybroker.model.errors import BrokerError, IllegalStateError, RequestTimeoutError
-from raybroker.model.names import is_temporary_name
+from raybroker.model.naming.names import is_temporary_name
 from raybroker.system.clock import SystemClock
 
 AnyConsumer = ConsumerCore | MultiBrokerConsumer

@@ -20,14 +20,14 @@ from typing import Any, Final
 
 from raybroker.client.arguments import check_names
 from raybroker.client.connection.connection import ConnectionCore
-from raybroker.client.connection.io_thread import fulfil, refuse
-from raybroker.client.consumer.acknowledgement_answers import Confirmations
+from raybroker.client.consumer.acknowledging.acknowledgement_answers import Confirmations
 from raybroker.client.consumer.consumer import ConsumerCore, MemberOwner
 from raybroker.client.consumer.consumer_options import ConsumerOptions
 from raybroker.client.consumer.message import Message, Reply
 from raybroker.client.consumer.subscriptions import delete_temporary, make_temporary
 from raybroker.client.destinations import Destination, Queue, destination_of
-from raybroker.client.producer.compression import body_encoder
+from raybroker.client.io.io_thread import fulfil, refuse
+from raybroker.client.producer.bodies.compression import body_encoder
 from raybroker.client.producer.open_producer import open_producer
 from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.producer.producer_state import Shared

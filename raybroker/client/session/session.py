@@ -16,18 +16,18 @@ from typing import Any, Final, Literal, Protocol, TypeVar
 
 from raybroker.client.arguments import check_arguments
 from raybroker.client.connection.connection import ConnectionCore
-from raybroker.client.consumer.acknowledgement_answers import Confirmation, Confirmations, Faulty
-from raybroker.client.consumer.acknowledgement_window import AcknowledgementWindow
+from raybroker.client.consumer.acknowledging.acknowledgement_answers import Confirmation, Confirmations, Faulty
+from raybroker.client.consumer.acknowledging.acknowledgement_window import AcknowledgementWindow
+from raybroker.client.consumer.acknowledging.returned_deliveries import not_settled
+from raybroker.client.consumer.acknowledging.unacknowledged_ranges import size
+from raybroker.client.consumer.acknowledging.uncovered import UncoveredDeliveries
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.message import Message, Reply
-from raybroker.client.consumer.returned_deliveries import not_settled
-from raybroker.client.consumer.unacknowledged_ranges import size
-from raybroker.client.consumer.uncovered import UncoveredDeliveries
 from raybroker.client.destinations import Destination
 from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.session.transaction import SessionTransactions
 from raybroker.model.errors import BrokerError, ConfigError, ConnectionLostError, IllegalStateError
-from raybroker.model.setting import INT_MAX
+from raybroker.model.settings.setting import INT_MAX
 from raybroker.system.entropy import token
 
 Ack = Literal["auto", "client", "dups_ok", "none"]

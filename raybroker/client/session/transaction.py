@@ -25,13 +25,13 @@ from collections.abc import Awaitable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
-from raybroker.client.connection.addresses import Attributes
+from raybroker.client.cluster.addresses import Attributes
 from raybroker.client.connection.attachments import Attachments
 from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.channels import Channels
-from raybroker.client.connection.tasks import Tasks
-from raybroker.client.consumer.unacknowledged_ranges import Ranges
+from raybroker.client.consumer.acknowledging.unacknowledged_ranges import Ranges
 from raybroker.client.destinations import Destination
+from raybroker.client.io.tasks import Tasks
 from raybroker.model.errors import (
     BrokerError,
     ConnectionLostError,

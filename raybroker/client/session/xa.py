@@ -34,8 +34,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from raybroker.client.cluster.directory import Directory
 from raybroker.client.connection.channel import Channel
-from raybroker.client.connection.directory import Directory
 from raybroker.client.destinations import Destination
 from raybroker.client.session.branch import ACTIVE, IDLE, PREPARED, SUSPENDED, Branch
 from raybroker.client.session.transaction import (
@@ -61,7 +61,7 @@ from raybroker.model.errors import (
 )
 
 if TYPE_CHECKING:
-    from raybroker.model.xid import Xid
+    from raybroker.model.naming.xid import Xid
 
 T = TypeVar("T")
 TMNOFLAGS: Final = 0
@@ -369,7 +369,7 @@ class XaTransactions(SessionTransactions):
         return [row for row in await self._recoverable() if row["key"] == xid.pack().hex()]
 
     async def recover(self) -> list[Xid]:
-        from raybroker.model.xid import Xid
+        from raybroker.model.naming.xid import Xid
 
         return sorted({Xid.unpack(bytes.fromhex(row["key"])) for row in await self._recoverable()})
 
@@ -426,7 +426,7 @@ def _told_otherwise(xid: Xid, *, commit: bool) -> Iterator[None]:
 
 
 def check_xid(xid: object) -> None:
-    from raybroker.model.xid import Xid
+    from raybroker.model.naming.xid import Xid
 
     if not isinstance(xid, Xid):
         raise XAStateError(f"{xid!r} is no XID; make one with Xid(format_id, gtrid, bqual)", XAER_INVAL)

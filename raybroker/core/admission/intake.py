@@ -25,9 +25,9 @@ from raybroker.core.selector.content import Content
 from raybroker.core.settlement import Settlement
 from raybroker.core.staged_transaction import StagedBlock, StagedTransaction, stage
 from raybroker.core.step import Step
+from raybroker.model.blocks.record import BLOCK, Entry
 from raybroker.model.errors import InvalidDestinationError, TransactionRolledBackError
-from raybroker.model.names import DestinationType
-from raybroker.model.record import BLOCK, Entry
+from raybroker.model.naming.names import DestinationType
 
 
 class Taking(Protocol):

@@ -18,7 +18,7 @@ from raybroker.core.admission.pool_share import PoolShare
 from raybroker.core.blocks.ranges import Ranges
 from raybroker.core.outcome import Refused
 from raybroker.model.errors import MessageTooLargeError
-from raybroker.model.settings import DestinationAttributes
+from raybroker.model.settings.settings import DestinationAttributes
 
 REMOVING: Final = {"REMOVE_OLDEST": "OLDEST", "REMOVE_LOW_PRIORITY": "LOW_PRIORITY"}
 """limitBehavior → why messages are discarded."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from raybroker.model.settings import DestinationAttributes
+from raybroker.model.settings.settings import DestinationAttributes
 
 CREDIT_MAX: Final = 1000
 PRODUCERS: Final = 100

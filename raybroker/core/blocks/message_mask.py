@@ -12,7 +12,7 @@ from itertools import compress
 from itertools import count as numbers
 from typing import Final, TypeVar
 
-from raybroker.model.columns import selectors
+from raybroker.model.blocks.columns import selectors
 
 _BYTES_OF_LENGTH: Final = 2
 _T = TypeVar("_T")

@@ -22,7 +22,7 @@ from typing import Final
 
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.delivery.run import PackedRuns, Run, position
-from raybroker.model.block import BLOCK_MESSAGES_MAX
+from raybroker.model.blocks.block import BLOCK_MESSAGES_MAX
 
 ANY: Final = -1
 """The consumer has no selector."""

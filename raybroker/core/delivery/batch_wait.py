@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from raybroker.core.delivery.consumers import Consumers
-from raybroker.model.settings import DestinationAttributes
+from raybroker.model.settings.settings import DestinationAttributes
 
 WAIT_MS: Final = {50: 5, 75: 20, 100: 100}
 """messagingPerformancePreference → how long a partial batch waits, milliseconds; the others do not wait."""

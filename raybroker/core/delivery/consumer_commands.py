@@ -17,7 +17,7 @@ from raybroker.core.policy import Policy
 from raybroker.core.settlement import Settlement
 from raybroker.core.step import Step
 from raybroker.core.unit_of_order.revocation import void
-from raybroker.model.names import DestinationType
+from raybroker.model.naming.names import DestinationType
 
 
 class Serving(Protocol):

@@ -7,7 +7,7 @@ number does not stop it before.  A restart begins anew: consumers come back one 
 
 from __future__ import annotations
 
-from raybroker.model.settings import DestinationAttributes
+from raybroker.model.settings.settings import DestinationAttributes
 
 
 class DispatchGate:

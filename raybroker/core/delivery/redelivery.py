@@ -7,7 +7,7 @@ from typing import Final
 from raybroker.core.delivery.dead_letters import Dead
 from raybroker.core.delivery.run import Run
 from raybroker.core.durable.records import REJECTED
-from raybroker.model.settings import DestinationAttributes
+from raybroker.model.settings.settings import DestinationAttributes
 
 FAILURES_MAX: Final = 1_000_000
 """Failures are counted up to here."""

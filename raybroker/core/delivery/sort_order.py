@@ -14,7 +14,7 @@ from typing import Any, Final
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.delivery.run import Run
 from raybroker.core.selector.content import Content
-from raybroker.model.property_names import is_header_name
+from raybroker.model.naming.property_names import is_header_name
 from raybroker.model.sort_keys import ARRIVAL, SortKey
 
 Key = tuple[Any, ...]

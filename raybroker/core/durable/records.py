@@ -37,7 +37,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.counters import LASTING
-from raybroker.model.block import BLOCK_MESSAGES_MAX, PRIORITY_MAX
+from raybroker.model.blocks.block import BLOCK_MESSAGES_MAX, PRIORITY_MAX
 
 ACKED: Final = 1
 REFUSED: Final = 2

@@ -30,10 +30,10 @@ from raybroker.core.settlement import QUEUE_ALL
 from raybroker.core.staged_transaction import StagedBlock, stage
 from raybroker.core.subscription import Subscription
 from raybroker.core.topic import Topic
-from raybroker.model.block import PRIORITY_MAX
+from raybroker.model.blocks.block import PRIORITY_MAX
+from raybroker.model.blocks.record import BLOCK, Entry, EntryRun
 from raybroker.model.errors import StoreDamagedError
-from raybroker.model.record import BLOCK, Entry, EntryRun
-from raybroker.model.settings import DestinationAttributes
+from raybroker.model.settings.settings import DestinationAttributes
 
 KINDS: Final[dict[str, type[Destination]]] = {"queue": Queue, "topic": Topic}
 TOGETHER: Final = 1 << 18

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from raybroker.core.selector.faults import Fault
-from raybroker.model.property_names import stranger
-from raybroker.model.units import UNIT_PROPERTY
+from raybroker.model.naming.property_names import stranger
+from raybroker.model.naming.units import UNIT_PROPERTY
 
 HEADERS: Final = (
     "JMSDeliveryMode",

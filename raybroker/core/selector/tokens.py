@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from raybroker.core.selector.faults import Fault
 from raybroker.core.selector.limits import NESTING_MAX
 from raybroker.core.selector.names import check_name
-from raybroker.model.property_names import RESERVED_WORDS
+from raybroker.model.naming.property_names import RESERVED_WORDS
 
 LONG_END: Final = 1 << 63
 """The first integer that is too large for a literal, except as the digits of the smallest one."""

@@ -18,7 +18,7 @@ from raybroker.core.delivery.run import Run
 from raybroker.core.delivery.sorted_backlog import Position, SortedBacklog
 from raybroker.core.unit_of_order.state import UnitState
 from raybroker.core.unit_of_order.unit import Owner, Unit
-from raybroker.model.block import BLOCK_MESSAGES_MAX
+from raybroker.model.blocks.block import BLOCK_MESSAGES_MAX
 
 OPEN_MESSAGES_MAX: Final = 8_192
 """Messages of unopened blocks that are opened in one step for nobody; the rest has to wait for the next."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from raybroker.model.settings import ConfigView
+from raybroker.model.settings.settings import ConfigView
 from raybroker.services.administration.application import Administration
 from raybroker.services.administration.user import Administrator
-from raybroker.services.http_server import HttpServer
+from raybroker.services.http.http_server import HttpServer
 from raybroker.services.web.opening import Gateway, Tls, server_of, terms_of, users_of
 
 

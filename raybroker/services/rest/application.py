@@ -24,7 +24,7 @@ from raybroker.model.errors import (
     MessageFormatError,
     ResourceAllocationError,
 )
-from raybroker.model.names import check_destination_name
+from raybroker.model.naming.names import check_destination_name
 from raybroker.services.rest import models
 from raybroker.services.rest.at_once import SendsAtOnce, Together, alone
 from raybroker.services.rest.long_poll import LongPoll

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from raybroker.model.errors import BrokerError, SecurityError
-from raybroker.services.http_at_once import Answering, Head, Request
+from raybroker.services.http.http_at_once import Answering, Head, Request
 from raybroker.services.rest import models
 from raybroker.services.rest.user_connection import STEP_TIMEOUT_S, UserConnection, no_answer
 from raybroker.services.web.application import answered_with, failed, opened_again

@@ -32,7 +32,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from raybroker.model.errors import BrokerError, ProtocolError, ResourceAllocationError
-from raybroker.services.arrivals import Origin
+from raybroker.services.listening.arrivals import Origin
 from raybroker.services.rest.relay import Arrive, origin_of
 from raybroker.services.web.application import answered_with
 from raybroker.services.web.problems import RefusedError

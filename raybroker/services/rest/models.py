@@ -1,7 +1,7 @@
 """Models of requests and answers: one model checks a request, and describes it.
 
 A body is any value of JSON, or bytes as base64. What JSON does not have (a time, a decimal number, bytes inside of a
-map) comes as :mod:`raybroker.services.json_form` says.
+map) comes as :mod:`raybroker.services.gateways.json_form` says.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing_extensions import TypedDict
 
 from raybroker.content.headers import DEDUP_ID_CHARS_MAX, PROPERTIES_MAX
 from raybroker.model.errors import MessageFormatError
-from raybroker.model.property_names import RESERVED_WORDS
-from raybroker.model.setting import OVERRIDE_MS_MAX, PRIORITY_MAX
-from raybroker.model.units import UNIT_CHARS_MAX
-from raybroker.services.received_message import ReceivedMessage
+from raybroker.model.naming.property_names import RESERVED_WORDS
+from raybroker.model.naming.units import UNIT_CHARS_MAX
+from raybroker.model.settings.setting import OVERRIDE_MS_MAX, PRIORITY_MAX
+from raybroker.services.gateways.received_message import ReceivedMessage
 from raybroker.services.web.json_text import DIGITS, checked, loaded
 
 ARRAY_MAX: Final = 1000

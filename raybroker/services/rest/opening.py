@@ -7,10 +7,10 @@ from typing import Protocol
 
 from raybroker.client.aio.fitting import receive_fitting
 from raybroker.client.producer.at_once import send_at_once
-from raybroker.model.setting_services import pull_property
-from raybroker.model.settings import ConfigView
-from raybroker.services.answers import Answers
-from raybroker.services.http_server import HttpServer
+from raybroker.model.settings.setting_services import pull_property
+from raybroker.model.settings.settings import ConfigView
+from raybroker.services.gateways.answers import Answers
+from raybroker.services.http.http_server import HttpServer
 from raybroker.services.rest.application import Application
 from raybroker.services.rest.relay import Arrive
 from raybroker.services.rest.user_connection import UserConnection

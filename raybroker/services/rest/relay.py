@@ -16,8 +16,8 @@ from typing import Final
 from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from raybroker.services.arrivals import Origin
-from raybroker.services.http_bounds import CERTIFICATE
+from raybroker.services.http.http_bounds import CERTIFICATE
+from raybroker.services.listening.arrivals import Origin
 
 LOG: Final = logging.getLogger("raybroker.services")
 RELAYS_MAX: Final = 2048

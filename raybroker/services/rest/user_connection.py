@@ -16,10 +16,10 @@ from raybroker.model.errors import (
     RequestTimeoutError,
     ResourceAllocationError,
 )
-from raybroker.model.setting_listeners import PREFETCH_BYTES_MAX
-from raybroker.services.answers import Answers
-from raybroker.services.prefetch_room import PrefetchRoom
-from raybroker.services.received_message import ReceivedMessage
+from raybroker.model.settings.setting_listeners import PREFETCH_BYTES_MAX
+from raybroker.services.gateways.answers import Answers
+from raybroker.services.gateways.prefetch_room import PrefetchRoom
+from raybroker.services.gateways.received_message import ReceivedMessage
 from raybroker.services.rest.leases import HELD_MAX, Lease, Leases
 from raybroker.services.rest.models import MessageHeld, MessageIn, MessageOut, Settled, body_of, shown
 from raybroker.system import entropy

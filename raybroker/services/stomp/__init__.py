@@ -1,8 +1,8 @@
 """STOMP 1.0, 1.1 and 1.2: the server of the service ``stomp``, each of whose clients is a client of the broker.
 
-Entry: :class:`raybroker.services.stomp.server.StompServer`, made in ``broker/opening_services.py``; frames are those of
-``wire/stomp``.  It imports the client's parts, since a STOMP connection is an ordinary connection behind
-:mod:`raybroker.services.gateway`; why is said there.
+Entry: :class:`raybroker.services.stomp.server.StompServer`, made in ``broker/services/opening_services.py``; frames are
+those of ``wire/stomp``.  It imports the client's parts, since a STOMP connection is an ordinary connection behind
+:mod:`raybroker.services.gateways.gateway`; why is said there.
 
 What a client may send, beside the commands and headers of the protocol:
 
@@ -31,7 +31,8 @@ Where it differs from ActiveMQ, and why; ``python -m tests.contracts.stomp_parit
   is an ERROR only for a frame that asks for a RECEIPT, and for a COMMIT, which would otherwise say what is not so.
 * A body with a content type that is text (or with a charset that is known) is a text message, whatever
   content-length says; without a content type it is ActiveMQ's rule: with content-length bytes, without it a text.
-* A map, list or other value of a native producer arrives as JSON (``services/json_form.py``); ActiveMQ asks for a
+* A map, list or other value of a native producer arrives as JSON (``services/gateways/json_form.py``); ActiveMQ asks
+  for a
   transformation.
 * MESSAGE always says content-length and content-type, so that a reader never has to look for the end of a body.
   CONNECTED says its version in 1.0, too, as ActiveMQ does.

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 from raybroker.model.errors import BrokerError, ConnectionLostError, ProtocolError, SecurityError
-from raybroker.services.answers import Answers
+from raybroker.services.gateways.answers import Answers
+from raybroker.services.gateways.unfinished import Unfinished
 from raybroker.services.stomp.handles import BrokerConnection
 from raybroker.services.stomp.limits import READ_BYTES_HIGH, Limits
 from raybroker.services.stomp.session import MakeSession, StompSession
-from raybroker.services.unfinished import Unfinished
 from raybroker.transport.unread import UnreadWatch
 from raybroker.wire.stomp.frame import EOL, VERSIONS, Frame, Version, encode, receipt
 from raybroker.wire.stomp.parser import Parser

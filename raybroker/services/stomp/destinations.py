@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from raybroker.model.errors import InvalidDestinationError
-from raybroker.model.names import is_temporary_name
+from raybroker.model.naming.names import is_temporary_name
 
 FORMS: Final = {
     "/queue/": ("queue", ""),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from raybroker.client.consumer.acknowledgement_answers import Confirmations
+from raybroker.client.consumer.acknowledging.acknowledgement_answers import Confirmations
 from raybroker.system.clock import SystemClock
 
 

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from raybroker.model.errors import MessageFormatError, NotSupportedError, ProtocolError
-from raybroker.model.property_names import RESERVED_WORDS, is_header_name, stranger
-from raybroker.services.json_form import json_bytes
+from raybroker.model.naming.property_names import RESERVED_WORDS, is_header_name, stranger
+from raybroker.services.gateways.json_form import json_bytes
 from raybroker.wire.stomp.frame import CONTENT_LENGTH
 
 GROUP: Final = "JMSXGroupID"

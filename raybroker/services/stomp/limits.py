@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from raybroker.model.setting_listeners import PREFETCH_BYTES_MAX
-from raybroker.services.bounds import Bounds
+from raybroker.model.settings.setting_listeners import PREFETCH_BYTES_MAX
+from raybroker.services.listening.bounds import Bounds
 from raybroker.wire.stomp.parser import HEAD_BYTES_MAX
 
 HEAD_BYTES_UNKNOWN: Final = 8192

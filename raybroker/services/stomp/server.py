@@ -12,19 +12,19 @@ from typing import Final
 
 from raybroker.model.bounds import message_bytes_max
 from raybroker.model.errors import BrokerError, ConnectionLostError, ResourceAllocationError
-from raybroker.model.settings import ConfigView
+from raybroker.model.settings.settings import ConfigView
 from raybroker.security.mechanism import require_private
-from raybroker.services.accepting import accepting, ended, take_over
-from raybroker.services.answers import Answers
-from raybroker.services.arrivals import MAKES_ROOM
-from raybroker.services.bounds import Bounds
-from raybroker.services.gateway import Gateway
-from raybroker.services.native import RefusalLog
+from raybroker.services.gateways.answers import Answers
+from raybroker.services.gateways.gateway import Gateway
+from raybroker.services.gateways.unfinished import Unfinished
+from raybroker.services.listening.accepting import accepting, ended, take_over
+from raybroker.services.listening.arrivals import MAKES_ROOM
+from raybroker.services.listening.bounds import Bounds
+from raybroker.services.native.native import RefusalLog
 from raybroker.services.stomp.connection import StompConnection
 from raybroker.services.stomp.handles import BrokerConnection
 from raybroker.services.stomp.limits import Limits
 from raybroker.services.stomp.session import MakeSession, session_maker
-from raybroker.services.unfinished import Unfinished
 from raybroker.system.supervision import Supervisor
 from raybroker.wire.stomp.frame import Version
 

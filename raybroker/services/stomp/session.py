@@ -17,12 +17,12 @@ from functools import lru_cache, partial
 from typing import Any, Final, Protocol
 
 from raybroker.client.connection.connection import ConnectionCore
-from raybroker.client.consumer.acknowledgement_answers import Confirmations
+from raybroker.client.consumer.acknowledging.acknowledgement_answers import Confirmations
 from raybroker.client.consumer.subscriptions import make_temporary, unsubscribe
 from raybroker.client.destinations import Destination, Queue, Topic
 from raybroker.client.producer.at_once import Waiter
+from raybroker.client.producer.members.unnamed import AnyProducer, UnnamedProducer
 from raybroker.client.producer.send_options import CommonOptions
-from raybroker.client.producer.unnamed import AnyProducer, UnnamedProducer
 from raybroker.client.session import opening
 from raybroker.client.session.joint_transaction import JointTransactions
 from raybroker.client.session.session import TRANSACTED, SessionCore
@@ -33,9 +33,9 @@ from raybroker.model.errors import (
     ProtocolError,
     ResourceAllocationError,
 )
-from raybroker.model.names import is_temporary_name
-from raybroker.model.setting_listeners import PREFETCH_BYTES_MAX
-from raybroker.services.prefetch_room import PrefetchRoom
+from raybroker.model.naming.names import is_temporary_name
+from raybroker.model.settings.setting_listeners import PREFETCH_BYTES_MAX
+from raybroker.services.gateways.prefetch_room import PrefetchRoom
 from raybroker.services.stomp.destinations import Target, Temporaries, target
 from raybroker.services.stomp.handles import BrokerConnection
 from raybroker.services.stomp.headers import body_of, number, send_options, truth

@@ -13,12 +13,12 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
-from raybroker.client.consumer.acknowledgement_answers import Confirmations
+from raybroker.client.consumer.acknowledging.acknowledgement_answers import Confirmations
 from raybroker.client.session.opening import AnyConsumer
 from raybroker.model.bounds import MESSAGE_BYTES_MAX
 from raybroker.model.errors import ConnectionLostError, MessageFormatError, ProtocolError
-from raybroker.services.answers import SMALL_BYTES, Answers
-from raybroker.services.received_message import ReceivedMessage
+from raybroker.services.gateways.answers import SMALL_BYTES, Answers
+from raybroker.services.gateways.received_message import ReceivedMessage
 from raybroker.services.stomp.handles import ReceivingSession
 from raybroker.services.stomp.headers import CONTENT_TYPE, MessageFacts, body_bytes, message_headers, property_name
 from raybroker.services.stomp.limits import BATCH_BYTES

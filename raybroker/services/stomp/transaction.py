@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from raybroker.client.consumer.acknowledgement_answers import Confirmations
-from raybroker.client.producer.unnamed import UnnamedProducer
+from raybroker.client.consumer.acknowledging.acknowledgement_answers import Confirmations
+from raybroker.client.producer.members.unnamed import UnnamedProducer
 from raybroker.model.errors import ResourceAllocationError
-from raybroker.services.received_message import ReceivedMessage
+from raybroker.services.gateways.received_message import ReceivedMessage
 from raybroker.services.stomp.handles import Transactions
 from raybroker.services.stomp.limits import TRANSACTION_FRAMES_MAX
 from raybroker.services.stomp.subscription import Settling, Subscription

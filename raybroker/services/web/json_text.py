@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict
 
 from raybroker.model.errors import MessageFormatError
-from raybroker.services.json_form import json_bytes
+from raybroker.services.gateways.json_form import json_bytes
 
 
 class Problem(TypedDict):
@@ -90,8 +90,8 @@ def checked(adapter: TypeAdapter[Any], value: Any, what: str) -> Any:
 
 
 def written(value: Any) -> bytes:
-    """An answer as JSON, see :mod:`raybroker.services.json_form`; raises MessageFormatError for what JSON cannot
-    have."""
+    """An answer as JSON, see :mod:`raybroker.services.gateways.json_form`; raises MessageFormatError for what JSON
+    cannot have."""
     try:
         return json_bytes(value)
     except MessageFormatError as error:

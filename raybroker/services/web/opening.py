@@ -7,14 +7,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol, TypeVar
 
-from raybroker.model.settings import ConfigView
+from raybroker.model.settings.settings import ConfigView
 from raybroker.security.authentication import offered_by
 from raybroker.security.mechanism import TOKEN, UNENCRYPTED
-from raybroker.services.bounds import Bounds
-from raybroker.services.http_at_once import TakeAtOnce
-from raybroker.services.http_bounds import Guard
-from raybroker.services.http_server import HttpServer
-from raybroker.services.native import RefusalLog
+from raybroker.services.http.http_at_once import TakeAtOnce
+from raybroker.services.http.http_bounds import Guard
+from raybroker.services.http.http_server import HttpServer
+from raybroker.services.listening.bounds import Bounds
+from raybroker.services.native.native import RefusalLog
 from raybroker.services.web.application import Terms, WebApplication
 from raybroker.services.web.credentials import Offer
 from raybroker.services.web.origins import PROPERTY, Origins

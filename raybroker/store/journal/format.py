@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from raybroker.model.record import BLOCK, CHECKPOINT, NOTE, NOTE_BYTES_MAX, Buffer, Entry, PackedPayload
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, NOTE_BYTES_MAX, Buffer, Entry, PackedPayload
 
 SECTOR_BYTES: Final = 512
 ZEROS: Final = bytes(SECTOR_BYTES)

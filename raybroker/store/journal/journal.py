@@ -21,10 +21,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from raybroker.model.block import BLOCK_BYTES_MAX
+from raybroker.model.blocks.block import BLOCK_BYTES_MAX
+from raybroker.model.blocks.large_block import LargeBlock
+from raybroker.model.blocks.record import CHECKPOINT, Entry, EntryRun, StoreStats
 from raybroker.model.errors import StoreDamagedError, StoreError, StoreFullError
-from raybroker.model.large_block import LargeBlock
-from raybroker.model.record import CHECKPOINT, Entry, EntryRun, StoreStats
 from raybroker.store.fileio import FileIO, read_exact
 from raybroker.store.journal.anchors import MANIFEST_NAMES, MARK_NAME, Manifest, ManifestFiles, Mark, MarkFile
 from raybroker.store.journal.format import SECTOR_BYTES, SEGMENT_BYTES_MAX, Packed, pack_entries, padded

@@ -13,9 +13,9 @@ from contextlib import suppress
 from typing import Final
 from zlib import crc32
 
+from raybroker.model.blocks.large_block import PIECE_BYTES, LargePayload, piece_bytes, pieces_of
+from raybroker.model.blocks.record import BLOCK, Entry
 from raybroker.model.errors import StoreError, StoreFullError
-from raybroker.model.large_block import PIECE_BYTES, LargePayload, piece_bytes, pieces_of
-from raybroker.model.record import BLOCK, Entry
 from raybroker.store.fileio import FileIO, write_all
 from raybroker.store.journal.format import OWN_FILE, Packed, pack_entries, with_flag
 from raybroker.store.journal.own_files import OwnFiles, Reference

@@ -18,8 +18,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, LOST
 from raybroker.model.errors import StoreDamagedError, StoreError
-from raybroker.model.record import BLOCK, CHECKPOINT, LOST
 from raybroker.store.fileio import FileIO, read_exact, read_whole
 from raybroker.store.journal.anchors import COMPRESSED, MANIFEST_NAMES, MARK_NAME, Manifest, Mark
 from raybroker.store.journal.format import (

@@ -21,8 +21,8 @@ from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
 
+from raybroker.model.blocks.record import Buffer
 from raybroker.model.errors import StoreError
-from raybroker.model.record import Buffer
 from raybroker.store.fileio import FileIO, write_all
 from raybroker.store.journal.anchors import COMPRESSED, OWN_FILES, PLAIN, Manifest, ManifestFiles, Mark, MarkFile
 from raybroker.store.journal.format import (

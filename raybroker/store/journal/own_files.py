@@ -29,10 +29,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from zlib import crc32
 
+from raybroker.model.blocks.large_block import PIECE_BYTES, piece_bytes, pieces_of
+from raybroker.model.blocks.record import Buffer
 from raybroker.model.errors import StoreDamagedError, StoreError, StoreFullError
-from raybroker.model.large_block import PIECE_BYTES, piece_bytes, pieces_of
-from raybroker.model.record import Buffer
-from raybroker.model.settings import ConfigView
+from raybroker.model.settings.settings import ConfigView
 from raybroker.model.sizes import MIB
 from raybroker.store.fileio import FileIO, read_exact, write_all
 from raybroker.store.journal.reserve import FULL_ERRNOS

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from raybroker.model.blocks.record import BLOCK, Entry
 from raybroker.model.errors import StoreDamagedError, StoreFullError
-from raybroker.model.record import BLOCK, Entry
 from raybroker.store.journal.format import OWN_FILE, RELOCATED, pack_entries, with_flag
 from raybroker.store.journal.log import LogWriter
 from raybroker.store.journal.recovery import Index, Recovery

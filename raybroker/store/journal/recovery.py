@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, Entry, EntryRun
 from raybroker.model.errors import StoreDamagedError
-from raybroker.model.record import BLOCK, CHECKPOINT, Entry, EntryRun
 from raybroker.store.fileio import FileIO, read_exact
 from raybroker.store.journal.anchors import MANIFEST_NAMES, Manifest, ManifestFiles, Mark
 from raybroker.store.journal.format import (

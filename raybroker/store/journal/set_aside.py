@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
+from raybroker.model.blocks.record import Entry
 from raybroker.model.errors import StoreDamagedError, StoreError
-from raybroker.model.record import Entry
 from raybroker.store.fileio import FileIO, read_exact, read_whole, write_all
 from raybroker.store.journal.anchors import COMPRESSED, MANIFEST_NAMES, MARK_NAME, Manifest, Mark, SegmentRecord
 from raybroker.store.journal.format import (

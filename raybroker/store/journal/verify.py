@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from zlib import crc32
 
+from raybroker.model.blocks.record import BLOCK
 from raybroker.model.errors import StoreDamagedError, StoreError
-from raybroker.model.record import BLOCK
 from raybroker.store.fileio import FileIO, read_exact
 from raybroker.store.journal.anchors import (
     MANIFEST_NAMES,

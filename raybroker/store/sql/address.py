@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from raybroker.model.errors import ConfigError
-from raybroker.model.settings import ConfigView
+from raybroker.model.settings.settings import ConfigView
 
 VENDOR: Final = "imq.persist.jdbc.dbVendor"
 BROKER_ID: Final = "imq.brokerid"

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from raybroker.model.setting_store import SQL_STORES
-from raybroker.model.settings import ConfigView
+from raybroker.model.settings.setting_store import SQL_STORES
+from raybroker.model.settings.settings import ConfigView
 from raybroker.store.sql.address import address_of, store_id
 from raybroker.store.sql.database import Database, UnreachableError
 from raybroker.store.sql.registration import Owner

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any, Final
 
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, Entry
 from raybroker.model.errors import StoreDamagedError
-from raybroker.model.record import BLOCK, CHECKPOINT, Entry
 from raybroker.store.locations import Locations, location, location_parts
 from raybroker.store.sql.database import Database
 from raybroker.store.sql.packing import ENTRY_BYTES, Item, chained, row_crc, unpack, unsigned

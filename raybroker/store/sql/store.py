@@ -19,8 +19,8 @@ from enum import Enum
 from typing import Any, Final
 from zlib import crc32
 
+from raybroker.model.blocks.record import Entry, EntryRun, PackedPayload, StoreStats, in_runs
 from raybroker.model.errors import StoreDamagedError, StoreError, StoreFullError
-from raybroker.model.record import Entry, EntryRun, PackedPayload, StoreStats, in_runs
 from raybroker.store.locations import Locations
 from raybroker.store.sql.compressed import CompressedBlocks
 from raybroker.store.sql.database import Database, UnreachableError

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import msgpack
 
-from raybroker.model.block import Block
+from raybroker.model.blocks.block import Block
+from raybroker.model.blocks.large_block import LargeBlock
 from raybroker.model.bounds import MESSAGE_HEADERS_BYTES_MAX
 from raybroker.model.errors import ProtocolError
-from raybroker.model.large_block import LargeBlock
 from raybroker.wire.native import frames as wire
 from raybroker.wire.native.frames import Frame
 

@@ -18,10 +18,10 @@ from typing import Any, Final, NamedTuple
 import msgpack
 
 from raybroker.model import failure
-from raybroker.model.block import BLOCK_BYTES_MAX, Block
+from raybroker.model.blocks.block import BLOCK_BYTES_MAX, Block
+from raybroker.model.blocks.large_block import LargeBlock
+from raybroker.model.blocks.record import Buffer
 from raybroker.model.errors import ConfigError, ProtocolError
-from raybroker.model.large_block import LargeBlock
-from raybroker.model.record import Buffer
 
 FRAME_BYTES_MAX: Final = BLOCK_BYTES_MAX + 64
 """Largest frame: the largest block and what stands before it."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from raybroker.actors.join import opened
-from raybroker.actors.restore import restore
+from raybroker.actors.stores.restore import restore
 from raybroker.cluster.backup import dump
 from raybroker.cluster.change_record import Change, ChangeRecord
 from raybroker.config import Config, store_directory

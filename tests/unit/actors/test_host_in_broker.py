@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from raybroker.actors import runtime
-from raybroker.actors.host import HostSpec
-from raybroker.actors.host_in_broker import HostInBroker, HostsInBroker
+from raybroker.actors.hosts.host import HostSpec
+from raybroker.actors.hosts.host_in_broker import HostInBroker, HostsInBroker
 from raybroker.config import Config
 from raybroker.config.live import LiveConfig
 from raybroker.errors import BrokerError, InvalidDestinationError, StoreError
 from raybroker.hosting.host_port import HOST_METHODS
 from raybroker.logs.messages import MessagesLog
-from raybroker.model.settings import DestinationAttributes
+from raybroker.model.settings.settings import DestinationAttributes
 from raybroker.transport.link import Link
 from raybroker.wire.native.connection import TOKEN_BYTES, Native, preface
 from raybroker.wire.native.receive_buffers import FrameBuffers

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from raybroker.actors import heartbeat_replies, host_watch, runtime
-from raybroker.actors.heartbeat_replies import PING, PONG, HeartbeatReplies
-from raybroker.actors.host_watch import ASK_EVERY_S, HostWatch
-from raybroker.actors.remote import RemoteHost
+from raybroker.actors import runtime
+from raybroker.actors.hosts import heartbeat_replies, host_watch
+from raybroker.actors.hosts.heartbeat_replies import PING, PONG, HeartbeatReplies
+from raybroker.actors.hosts.host_watch import ASK_EVERY_S, HostWatch
+from raybroker.actors.hosts.remote import RemoteHost
 from raybroker.model.errors import ConnectionLostError
 from raybroker.transport.datagrams import Address, Datagrams, Number
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from raybroker.actors import runtime
-from raybroker.actors.remote import RemoteHost
+from raybroker.actors.hosts.remote import RemoteHost
 from raybroker.hosting.host_port import HOST_METHODS
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from raybroker.actors import spare_host
-from raybroker.actors.spare_host import SpareHost
+from raybroker.actors.hosts import spare_host
+from raybroker.actors.hosts.spare_host import SpareHost
 from raybroker.model.errors import BrokerError, ConnectionLostError
 
 

@@ -14,28 +14,28 @@ from raybroker.admin.verb import Asynchronous, Blocking, By, Verb, declared_in, 
 from raybroker.admin.verb_types import Name, PageMax, Start
 from raybroker.admin.verbs import VERBS, AdminVerbs, ManagerVerbs
 from raybroker.broker.broker import Broker
-from raybroker.broker.broker_metrics import Measuring
 from raybroker.broker.broker_properties import ClusterProperties, Properties
-from raybroker.broker.cluster_admin import ClusterAdmin
-from raybroker.broker.cluster_management import ClusterItself
-from raybroker.broker.cluster_pauses import Pausing
-from raybroker.broker.connection_verbs import ConnectionVerbs
-from raybroker.broker.definition_transfer import Transfer
-from raybroker.broker.definitions import Definitions
-from raybroker.broker.definitions_on_demand import DefinitionsOnDemand
-from raybroker.broker.destinations import Destinations
+from raybroker.broker.clients.connection_verbs import ConnectionVerbs
+from raybroker.broker.cluster.cluster_admin import ClusterAdmin
+from raybroker.broker.cluster.cluster_management import ClusterItself
+from raybroker.broker.cluster.cluster_pauses import Pausing
+from raybroker.broker.cluster.forwarding_agents import Agents
+from raybroker.broker.definitions.definition_transfer import Transfer
+from raybroker.broker.definitions.definitions import Definitions
+from raybroker.broker.definitions.definitions_on_demand import DefinitionsOnDemand
+from raybroker.broker.definitions.policies import Policies
+from raybroker.broker.definitions.quotas import Quotas
+from raybroker.broker.definitions.templates import Templates
+from raybroker.broker.destinations.destinations import Destinations
+from raybroker.broker.destinations.message_administration import Messages
+from raybroker.broker.destinations.schedules import Schedules
+from raybroker.broker.destinations.subscriptions import Subscriptions
+from raybroker.broker.destinations.transactions import Transactions
 from raybroker.broker.ending import ClusterEnding, Ending
-from raybroker.broker.forwarding_agents import Agents
-from raybroker.broker.health import ClusterHealth, Health
-from raybroker.broker.message_administration import Messages
-from raybroker.broker.policies import Policies
-from raybroker.broker.quotas import Quotas
-from raybroker.broker.schedules import Schedules
-from raybroker.broker.service_administration import ServiceAdministration
-from raybroker.broker.subscriptions import Subscriptions
-from raybroker.broker.templates import Templates
-from raybroker.broker.transactions import Transactions
-from raybroker.broker.user_administration import ClusterUsers, Users
+from raybroker.broker.observing.broker_metrics import Measuring
+from raybroker.broker.observing.health import ClusterHealth, Health
+from raybroker.broker.services.service_administration import ServiceAdministration
+from raybroker.broker.services.user_administration import ClusterUsers, Users
 from raybroker.client.admin.admin import Admin, AsyncAdmin
 from raybroker.errors import BrokerError, ConfigError, InvalidDestinationError
 from raybroker.hosting.host_port import HostPort

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.broker.auditing import INSIDE, audit_of, audited, security_directory
+from raybroker.broker.services.auditing import INSIDE, audit_of, audited, security_directory
 from raybroker.config import Config
 from raybroker.errors import ConfigError, InvalidDestinationError
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from raybroker.broker import broker_metrics
-from raybroker.broker.broker_metrics import Measuring
-from raybroker.broker.destination_registry import Registry
+from raybroker.broker.destinations.destination_registry import Registry
+from raybroker.broker.observing import broker_metrics
+from raybroker.broker.observing.broker_metrics import Measuring
 from raybroker.config import Config
-from raybroker.engine.metrics import Sum
+from raybroker.engine.measuring.metrics import Sum
 from raybroker.errors import ConnectionLostError
 from raybroker.metrics.exposition import page
 from raybroker.metrics.messages import broker_body

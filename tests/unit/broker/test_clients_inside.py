@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.broker.clients_inside import ClientsInside
+from raybroker.broker.clients.clients_inside import ClientsInside
 from raybroker.errors import ConnectionLostError
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from raybroker.broker.cluster_connections import ClusterConnections
-from raybroker.broker.connection_verbs import ConnectionVerbs
+from raybroker.broker.clients.connection_verbs import ConnectionVerbs
+from raybroker.broker.cluster.cluster_connections import ClusterConnections
 from raybroker.errors import BrokerGoneError, ConfigError, ConnectionLostError, InvalidDestinationError
 from raybroker.model.listing import Listing
-from raybroker.services.client_rows import inside_rows
+from raybroker.services.clients.client_rows import inside_rows
 
 
 def connection(id: str, broker: str, destination: str) -> dict[str, Any]:

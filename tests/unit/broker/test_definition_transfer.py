@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from raybroker.broker.definition_transfer import TURN_S, Brokers, OwnDefinitions, Transfer
+from raybroker.broker.definitions.definition_transfer import TURN_S, Brokers, OwnDefinitions, Transfer
 from raybroker.cluster.change_record import RecordState
 from raybroker.errors import ConfigError, ConnectionLostError, IllegalStateError, RequestTimeoutError
-from raybroker.model.definitions import Definitions
+from raybroker.model.definitions.definitions import Definitions
 from tests.unit.broker.worlds import DMQ, FakeHost, World, served, subscription
 
 HEAD = {"raybroker": {"definitions": 1}}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from raybroker.broker.ending import ClusterEnding, Ending
-from raybroker.broker.service_administration import ServiceAdministration
+from raybroker.broker.services.service_administration import ServiceAdministration
 from raybroker.errors import BrokerGoneError, ConnectionLostError, NotSupportedError
 
 STARTED_MS = 1_700_000_000_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from raybroker.broker.destination_registry import Key, Registry
-from raybroker.broker.forwarding import Forwarding
+from raybroker.broker.destinations.destination_registry import Key, Registry
+from raybroker.broker.destinations.forwarding import Forwarding
 
 
 class Host:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from raybroker.admin.checks import worst
-from raybroker.broker import health
-from raybroker.broker.health import ClusterHealth, Health
+from raybroker.broker.observing import health
+from raybroker.broker.observing.health import ClusterHealth, Health
 from raybroker.errors import ConfigError, ConnectionLostError
 from raybroker.model.errors import NotOpenError
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.broker.heartbeats import LEARN_APART_MS, UNANSWERED_MS, Beats, Place, decoded, encoded
+from raybroker.broker.cluster.heartbeats import LEARN_APART_MS, UNANSWERED_MS, Beats, Place, decoded, encoded
 from raybroker.cluster.member_messages import Beat, Envelope, Position
 from raybroker.cluster.membership import DOWN_MS, HEARTBEAT_MS
 from raybroker.cluster.term import Leadership

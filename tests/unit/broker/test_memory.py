@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.broker.memory import BrokerMemory
+from raybroker.broker.observing.memory import BrokerMemory
 from raybroker.core.memory_level import Level
 from raybroker.model.errors import ConnectionLostError, MemoryLowError
 from tests.unit.broker.worlds import World

@@ -17,7 +17,7 @@ from raybroker.errors import (
     InvalidDestinationError,
     ResourceAllocationError,
 )
-from raybroker.model.block import Block, encode_block
+from raybroker.model.blocks.block import Block, encode_block
 from tests.unit.broker.worlds import DMQ, FakeHost, World, block_of, message, served
 
 A, B = ("queue", "a"), ("queue", "b")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from raybroker.broker.destination_registry import Registry
-from raybroker.broker.metrics_topics import Publishing
+from raybroker.broker.destinations.destination_registry import Registry
+from raybroker.broker.observing.metrics_topics import Publishing
 from raybroker.config import Config
 from raybroker.errors import InvalidDestinationError
 from raybroker.metrics.snapshot import Snapshot
@@ -64,7 +64,9 @@ class Measuring:
 def test_a_topic_that_is_reaped_meanwhile_keeps_no_other_from_its_message(
     reaps: str, topic: str, published: list[str], told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("raybroker.broker.metrics_topics.messages.body", lambda name, snapshot: {"name": name})
+    monkeypatch.setattr(
+        "raybroker.broker.observing.metrics_topics.messages.body", lambda name, snapshot: {"name": name}
+    )
     registry = Registry("b1")
     host = Host(registry, reaps, topic, told=told)
     clock = SimpleNamespace(now_ms=lambda: 1_000, monotonic_ns=lambda: 0)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from raybroker.broker import opening_services
-from raybroker.broker.opening_services import CHANGED_WAIT_S_MAX, Alone
+from raybroker.broker.services import opening_services
+from raybroker.broker.services.opening_services import CHANGED_WAIT_S_MAX, Alone
 from raybroker.model.errors import ConfigError
 
 

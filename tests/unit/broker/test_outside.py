@@ -8,8 +8,8 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from raybroker.broker.outside import Hands
-from raybroker.services.socket_handing import SocketReceiver
+from raybroker.broker.services.outside import Hands
+from raybroker.services.listening.socket_handing import SocketReceiver
 
 
 class Host:

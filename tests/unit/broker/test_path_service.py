@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from raybroker.broker import path_service
-from raybroker.broker.path_service import PathService
+from raybroker.broker.cluster import path_service
+from raybroker.broker.cluster.path_service import PathService
 from tests.unit.engine.rig import Clock
 
 LEASE_MS = 60_000

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from raybroker.broker.policies import Policies, Saved, keep_nothing
+from raybroker.broker.definitions.policies import Policies, Saved, keep_nothing
 from raybroker.errors import ConfigError, ConnectionLostError, StoreError
-from raybroker.model.policy import POLICIES_MAX
-from raybroker.model.settings import destination_attributes
+from raybroker.model.definitions.policy import POLICIES_MAX
+from raybroker.model.settings.settings import destination_attributes
 from tests.unit.broker.worlds import FakeHost
 
 

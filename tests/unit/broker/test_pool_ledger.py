@@ -8,9 +8,9 @@ from collections.abc import Callable
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from raybroker.broker.pool_ledger import WAITS_MS, PoolLedger
+from raybroker.broker.destinations.pool_ledger import WAITS_MS, PoolLedger
 from raybroker.core.admission.pool_share import PoolLimits, PoolShare, Room, Waiter
-from raybroker.engine.pools import VERSION_BITS
+from raybroker.engine.destinations.pools import VERSION_BITS
 
 MOST = 6
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from raybroker.broker.pools import BrokerPools
+from raybroker.broker.destinations.pools import BrokerPools
 from raybroker.core.admission.pool_share import PoolLimits, PoolShare, Room, Waiter
 from raybroker.model.errors import ConnectionLostError
 

@@ -9,7 +9,7 @@ import pytest
 
 from raybroker.cluster.change_record import Change, RecordState
 from raybroker.errors import ConnectionLostError
-from raybroker.model.settings import DestinationAttributes
+from raybroker.model.settings.settings import DestinationAttributes
 from tests.unit.broker.worlds import DMQ, FakeHost, World, served, subscription
 
 WHY = "host h2 does not start: store damaged in segment 1"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from raybroker.broker.shared_table import SharedTable
+from raybroker.broker.cluster.shared_table import SharedTable
 from raybroker.cluster import events as ev
 from raybroker.model.errors import ConfigError, RequestTimeoutError, StoreError
 from raybroker.model.shared_record import Found, Head, Row

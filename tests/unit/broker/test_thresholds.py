@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.broker.thresholds import BrokerThresholds
+from raybroker.broker.observing.thresholds import BrokerThresholds
 from raybroker.config import Config
 from raybroker.config.live import LiveConfig
 from raybroker.model.errors import ConfigError, ConnectionLostError

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.broker.transactions import PATIENCE_SWEEPS
+from raybroker.broker.destinations.transactions import PATIENCE_SWEEPS
 from raybroker.errors import IllegalStateError, InvalidDestinationError
 from tests.unit.broker.worlds import FakeHost, World, served
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from raybroker.broker.service_administration import ServiceAdministration
-from raybroker.broker.user_administration import ClusterUsers, Users
+from raybroker.broker.services.service_administration import ServiceAdministration
+from raybroker.broker.services.user_administration import ClusterUsers, Users
 from raybroker.config import Config
 from raybroker.errors import ConfigError
 from raybroker.security.user_file import UserFile

@@ -18,7 +18,7 @@ from raybroker.errors import (
     ResourceAllocationError,
     StoreError,
 )
-from raybroker.model.block import Block, encode_block
+from raybroker.model.blocks.block import Block, encode_block
 
 Row = dict[str, Any]
 DMQ = ("queue", "mq.sys.dmq")

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raybroker.cli import archive
 from raybroker.cli.exits import UsageError
+from raybroker.cli.objects import archive
 
 KEPT = [b"first", b"x" * 1000]
 

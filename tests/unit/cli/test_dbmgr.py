@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from raybroker.actors.join import check_table
-from raybroker.actors.record_tables import TableManager
+from raybroker.actors.stores.record_tables import TableManager
 from raybroker.cli import connecting
 from raybroker.cluster.backup import dump, load
 from raybroker.cluster.change_record import Change, ChangeRecord

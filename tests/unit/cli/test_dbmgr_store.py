@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from raybroker.actors.store_tables import StoreManager, check_tables, hosts_of, remove_host
+from raybroker.actors.stores.store_tables import StoreManager, check_tables, hosts_of, remove_host
 from raybroker.cli import connecting
 from raybroker.config import Config
 from raybroker.config.brokers import plan_of
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Entry
 from raybroker.model.errors import ConfigError, IllegalStateError, StoreDamagedError, StoreError
-from raybroker.model.record import BLOCK, CHECKPOINT, NOTE, Entry
 from raybroker.store.sql.opening import holder_of, open_store
 from raybroker.store.sql.store import SqlStore
 from raybroker.system.clock import SystemClock

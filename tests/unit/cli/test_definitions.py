@@ -12,7 +12,7 @@ import pytest
 
 import raybroker as rb
 from raybroker.cli import connecting
-from raybroker.cli.definition_file import to_toml
+from raybroker.cli.objects.definition_file import to_toml
 from raybroker.client.admin.admin import Admin
 from raybroker.security.user_file import Entry, UserFile
 from tests.unit.cli.conftest import Kept

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from raybroker.cli import connecting
-from raybroker.cli.objects import OBJECTS, VERBS
-from raybroker.model.settings import lookup, settings_of
+from raybroker.cli.grid_words import OBJECTS, VERBS
+from raybroker.model.settings.settings import lookup, settings_of
 
 PRESENT = {
     "create": {"dst", "dur"},

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.model.settings import settings_of
+from raybroker.model.settings.settings import settings_of
 
 
 def test_without_a_terminal_nothing_is_destroyed_unless_told_to(raybroker: Any, broker: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from raybroker.cli.keytool import app
+from raybroker.cli.tools.keytool import app
 
 
 def keytool(*arguments: Any, expect: int = 0) -> str:

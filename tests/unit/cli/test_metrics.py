@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from raybroker.cli import connecting
-from raybroker.cli.metrics import BROKER_KINDS, DESTINATION_KINDS
+from raybroker.cli.objects.metrics import BROKER_KINDS, DESTINATION_KINDS
 from tests.unit.cli.conftest import Program
 
 ONCE = ("-msp", "1", "-int", "0.05")
@@ -52,7 +52,7 @@ def test_it_looks_as_often_as_it_is_told(filled: Any, raybroker: Program) -> Non
 
 
 def test_rates_are_what_changed(filled: Any, raybroker: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    from raybroker.cli.metrics import _rates
+    from raybroker.cli.objects.metrics import _rates
 
     columns = DESTINATION_KINDS["rts"]
     row = {"broker": "b1", "numMsgsIn": 30, "numMsgsOut": 5, "msgBytesIn": 8, "msgBytesOut": 1}

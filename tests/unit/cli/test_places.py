@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from raybroker.cli import connecting, ray_process
+from raybroker.cli import connecting
+from raybroker.cli.tools import ray_process
 from raybroker.config import places
 from raybroker.config.places import Place
 from raybroker.model.errors import ConfigError, NoClusterError

@@ -12,7 +12,7 @@ import pytest
 
 from raybroker.bench import LoadPlan, LoadReport
 from raybroker.cli import connecting
-from raybroker.cli.top import Looks, alarms
+from raybroker.cli.objects.top import Looks, alarms
 from raybroker.demo.run import DemoPlan
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from raybroker.cli import archive, stored
-from raybroker.model.block import Block, encode_block
+from raybroker.cli.objects import archive, stored
+from raybroker.model.blocks.block import Block, encode_block
 
 
 @pytest.fixture

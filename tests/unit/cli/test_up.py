@@ -13,7 +13,8 @@ import pytest
 
 from raybroker.actors import cluster as clusters
 from raybroker.actors import runtime
-from raybroker.cli import connecting, up
+from raybroker.cli import connecting
+from raybroker.cli.tools import up
 from raybroker.cluster.compatibility import Difference, refusal
 from raybroker.config import places
 from raybroker.model.errors import ConnectionLostError

@@ -132,7 +132,7 @@ def test_a_list_of_messages_shows_body_and_cause_in_a_narrow_terminal(width: int
 
     from rich.console import Console
 
-    from raybroker.cli.stored import COLUMNS, LESS
+    from raybroker.cli.objects.stored import COLUMNS, LESS
 
     row = {
         "id": "8c2d41f09ab3-1794013-42",

@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any
 
+from raybroker.client.cluster.directory import Place
 from raybroker.client.connection.connection import ConnectionCore
-from raybroker.client.connection.directory import Place
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.consumer_options import ConsumerOptions
 from raybroker.client.destinations import Destination, Queue
@@ -18,7 +18,7 @@ from raybroker.client.producer.producer_state import Shared
 from raybroker.client.session.session import SessionCore
 from raybroker.config import Config
 from raybroker.content.bodies import encode_body
-from raybroker.model.block import Block, encode_block
+from raybroker.model.blocks.block import Block, encode_block
 from raybroker.model.errors import BrokerError
 from raybroker.transport.link import Link, memory_pair
 from raybroker.wire.native import frames as wire

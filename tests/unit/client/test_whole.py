@@ -13,7 +13,7 @@ import raybroker as rb
 from raybroker import errors
 from raybroker.client.blocking.connection import Connection, XaConnection
 from raybroker.client.connection.connection import ConnectionCore
-from raybroker.client.connection.io_thread import IoThread
+from raybroker.client.io.io_thread import IoThread
 from raybroker.client.loopback import make_core
 from raybroker.client.session import xa
 from raybroker.config import Config

@@ -10,7 +10,7 @@ import pytest
 
 import raybroker as rb
 from raybroker import aio, errors
-from raybroker.client.connection.io_thread import IoThread
+from raybroker.client.io.io_thread import IoThread
 from raybroker.client.loopback import make_core
 from raybroker.client.session import xa
 from tests.unit.client.fakes import run

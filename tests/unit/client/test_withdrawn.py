@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.consumer import unacknowledged_ranges
+from raybroker.client.consumer.acknowledging import unacknowledged_ranges
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.message import Message
 from raybroker.client.session.session import SessionCore

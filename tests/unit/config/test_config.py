@@ -10,7 +10,7 @@ import pytest
 from raybroker.config import Config, instance_of, store_directory
 from raybroker.config.layers import state_home, variable_names
 from raybroker.model.errors import ConfigError
-from raybroker.model.setting_table import ALL
+from raybroker.model.settings.setting_table import ALL
 
 NAME = "raybroker.connections_max"
 

@@ -10,7 +10,7 @@ import pytest
 from raybroker.config import Config
 from raybroker.config.live import LIVE, LiveConfig, live
 from raybroker.errors import ConfigError
-from raybroker.model.settings import SETTINGS
+from raybroker.model.settings.settings import SETTINGS
 
 LEVEL, BYTES = "imq.log.level", "imq.log.file.rolloverbytes"
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from raybroker.client.consumer.message import message_id as of_client
 from raybroker.content.headers import HEADER_NAMES, content_of, dedup_ids, encode_header, message_id
-from raybroker.model.block import Block, encode_block
+from raybroker.model.blocks.block import Block, encode_block
 from tests.unit.content.test_headers import names, optional, property_values
 
 ids = st.none() | st.text("ab", min_size=1, max_size=4)

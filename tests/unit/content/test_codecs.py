@@ -13,8 +13,8 @@ import pytest
 from raybroker.content import codecs
 from raybroker.content.bodies import BYTES, DEFLATED, TEXT, WORK, ZSTD, decode_body, size_of
 from raybroker.content.codecs import STEP_BYTES, inflate, unzstd, zstd
+from raybroker.model.blocks.record import Buffer
 from raybroker.model.errors import ConfigError, MessageFormatError
-from raybroker.model.record import Buffer
 
 PLAIN = b"what is said twice can be said once; " * 50
 

@@ -14,10 +14,10 @@ from raybroker.content import death_records
 from raybroker.content.bodies import COMPRESS, DEFLATED, PICKLE, decode_body, deflated, encode_body
 from raybroker.content.death_records import dead_block, dead_wish, deaths_in, deaths_of, revive_block
 from raybroker.content.headers import Header, decode_header, encode_header, message_id, pack_fields
-from raybroker.model.block import BLOCK_BYTES_MAX, Block, encode_block
+from raybroker.model.blocks.block import BLOCK_BYTES_MAX, Block, encode_block
 from raybroker.model.bounds import MESSAGE_HEADERS_BYTES_MAX
 from raybroker.model.failure import describe
-from raybroker.model.units import default_unit
+from raybroker.model.naming.units import default_unit
 
 NOW = 5_000
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from raybroker.content.expiration_log import VALUE_CHARS_MAX, Policy, expiry_record, parse_policy
 from raybroker.content.headers import pack_fields
-from raybroker.model.block import Block, encode_block
+from raybroker.model.blocks.block import Block, encode_block
 
 ID = "ID:0000000000000007-3"
 ALONE = f"<ExpiredJMSMessage JMSMessageID='{ID}' />"

@@ -26,9 +26,9 @@ from raybroker.content.bodies import (
     encode_body,
 )
 from raybroker.content.headers import decode_header, encode_header
-from raybroker.model.block import Block, encode_block
+from raybroker.model.blocks.block import Block, encode_block
 from raybroker.model.errors import MessageFormatError, MessageTooLargeError, ProtocolError
-from raybroker.model.property_names import RESERVED_WORDS, is_header_name
+from raybroker.model.naming.property_names import RESERVED_WORDS, is_header_name
 
 scalars = st.one_of(
     st.none(),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from raybroker.content.bodies import DEFLATED, TEXT, ZSTD
 from raybroker.content.packed_block import BODIES_BYTES_MIN, PACKED, legible, packed, unpacked
-from raybroker.model.block import Block, count_of, encode_block
+from raybroker.model.blocks.block import Block, count_of, encode_block
 from raybroker.model.errors import StoreDamagedError
 
 

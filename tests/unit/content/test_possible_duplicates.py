@@ -6,7 +6,7 @@ import pytest
 
 from raybroker.content.headers import decode_header, encode_header
 from raybroker.content.possible_duplicates import in_doubt
-from raybroker.model.block import Block, encode_block
+from raybroker.model.blocks.block import Block, encode_block
 
 BODIES = [b"one", b"two", b"three"]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from raybroker.content.headers import content_of, decode_header, encode_header
 from raybroker.content.schedule_occurrence import occurrence_block
-from raybroker.model.block import Block, encode_block
+from raybroker.model.blocks.block import Block, encode_block
 from raybroker.model.bounds import MESSAGE_HEADERS_BYTES_MAX
 from raybroker.model.errors import MessageTooLargeError
 

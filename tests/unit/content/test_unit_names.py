@@ -10,9 +10,9 @@ from raybroker.content import unit_names
 from raybroker.content.death_records import dead_block, revive_block
 from raybroker.content.headers import BlockContent, decode_header, encode_header, pack_fields
 from raybroker.content.unit_names import HEADERS_KNOWN_MAX, in_unit, units_of
-from raybroker.model.block import Block, encode_block
+from raybroker.model.blocks.block import Block, encode_block
 from raybroker.model.errors import MessageFormatError
-from raybroker.model.units import UNIT_CHARS_MAX, default_unit
+from raybroker.model.naming.units import UNIT_CHARS_MAX, default_unit
 from tests.unit.content.test_death_records import Killed
 
 

@@ -16,8 +16,8 @@ from raybroker.core.durable.snapshot import snapshot
 from raybroker.core.invariants import check
 from raybroker.core.outcome import Acked, DeadLetter, Deliver, Gate, Outcome, Refused, Sent
 from raybroker.core.subscription import Subscription
-from raybroker.model.record import BLOCK, Entry
-from raybroker.model.settings import DestinationAttributes
+from raybroker.model.blocks.record import BLOCK, Entry
+from raybroker.model.settings.settings import DestinationAttributes
 
 NOW = 1_000_000
 """When a home begins, milliseconds."""

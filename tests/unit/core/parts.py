@@ -10,7 +10,7 @@ from raybroker.core.policy import Policy
 from raybroker.core.step import Step
 from raybroker.core.subscription import Subscription
 from raybroker.core.unit_of_work import UnitsOfWork
-from raybroker.model.settings import DestinationAttributes
+from raybroker.model.settings.settings import DestinationAttributes
 
 NOW = 1_000
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raybroker.core.policy import Policy
-from raybroker.model.settings import DestinationAttributes
+from raybroker.model.settings.settings import DestinationAttributes
 
 
 def test_insertion_is_paused_while_it_is_named() -> None:

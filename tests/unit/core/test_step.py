@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raybroker.core.durable import records
 from raybroker.core.step import Step
-from raybroker.model.record import NOTE
+from raybroker.model.blocks.record import NOTE
 
 
 def test_every_step_begins_with_an_outcome_of_its_own() -> None:

@@ -13,8 +13,8 @@ from raybroker.core.durable import records
 from raybroker.core.outcome import Idle, Retire, Sent
 from raybroker.core.subscription import Subscription
 from raybroker.core.topic import Topic
+from raybroker.model.blocks.record import BLOCK
 from raybroker.model.errors import IllegalStateError, InvalidDestinationError, InvalidSelectorError
-from raybroker.model.record import BLOCK
 from tests.unit.core.homes import Home, acked, burials, columns, first_indexes, handed, of, refusals
 
 DURABLE = {"client_id": "c", "name": "d", "durable": True}

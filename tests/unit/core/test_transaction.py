@@ -8,8 +8,8 @@ from raybroker.core import command as cmd
 from raybroker.core.durable import records
 from raybroker.core.outcome import Retire, Sent
 from raybroker.core.subscription import Subscription
+from raybroker.model.blocks.record import BLOCK
 from raybroker.model.errors import TransactionRolledBackError
-from raybroker.model.record import BLOCK
 from tests.unit.core.homes import Home, acked, burials, columns, first_indexes, handed, of, refusals
 
 TXN = 5

@@ -13,7 +13,7 @@ from raybroker.core.blocks.block_index import BlockIndex
 from raybroker.core.delivery.run import Run
 from raybroker.core.durable.records import PartColumn, PartKey, Sizes
 from raybroker.core.unit_of_work import PART_BYTES, PARTS_MAX, UnitOfWork, UnitsOfWork
-from raybroker.model.settings import DestinationAttributes
+from raybroker.model.settings.settings import DestinationAttributes
 
 QUEUE = 3
 AT_MS = 500

@@ -10,14 +10,14 @@ from raybroker.core.destination import Destination
 from raybroker.core.durable.recovery import KINDS
 from raybroker.core.outcome import Effect, Outcome
 from raybroker.engine.checkpoint import Definition
-from raybroker.engine.destination_registry import DestinationRegistry
-from raybroker.engine.executor import Step
+from raybroker.engine.destinations.destination_registry import DestinationRegistry
 from raybroker.engine.measured_time import MeasuredTime
-from raybroker.engine.own_sends import OwnSends
+from raybroker.engine.path.executor import Step
+from raybroker.engine.path.own_sends import OwnSends
 from raybroker.hosting.block_codec import WireCodec
-from raybroker.model.block import Block
-from raybroker.model.record import NOTE, Entry
-from raybroker.model.settings import destination_attributes
+from raybroker.model.blocks.block import Block
+from raybroker.model.blocks.record import NOTE, Entry
+from raybroker.model.settings.settings import destination_attributes
 from tests.unit.engine.rig import Clock, made, text_of
 
 

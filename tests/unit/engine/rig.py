@@ -12,10 +12,10 @@ from raybroker.content.headers import content_of, encode_header
 from raybroker.core.destination import Destination
 from raybroker.engine.host import Host
 from raybroker.hosting.block_codec import WireCodec
-from raybroker.model.block import Block, encode_block
-from raybroker.model.quota import quota_of
-from raybroker.model.record import Entry
-from raybroker.model.settings import dead_message_queue, destination_attributes
+from raybroker.model.blocks.block import Block, encode_block
+from raybroker.model.blocks.record import Entry
+from raybroker.model.definitions.quota import quota_of
+from raybroker.model.settings.settings import dead_message_queue, destination_attributes
 from raybroker.store.memory import MemoryStore
 
 DMQ = "mq.sys.dmq"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from raybroker.content.headers import encode_header
-from raybroker.model.block import encode_block
-from raybroker.model.record import BLOCK
+from raybroker.model.blocks.block import encode_block
+from raybroker.model.blocks.record import BLOCK
 from raybroker.store.memory import MemoryStore
 from tests.unit.engine.rig import Client, Rig
 

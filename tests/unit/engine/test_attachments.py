@@ -6,7 +6,7 @@ from typing import Any
 
 from raybroker.core import command as cmd
 from raybroker.core.outcome import Deliver
-from raybroker.engine.attachments import ATTACHMENT_BITS, Attachments, Outbox
+from raybroker.engine.sessions.attachments import ATTACHMENT_BITS, Attachments, Outbox
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import RecordingPeer
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from raybroker.engine.block_cache import OPENED_BYTES_MAX, OPENED_MAX, BlockCache
 from raybroker.engine.measured_time import MeasuredTime
-from raybroker.engine.pager import Pager
-from raybroker.model.block import Block, encode_block
-from raybroker.model.record import BLOCK, Entry
+from raybroker.engine.memory.block_cache import OPENED_BYTES_MAX, OPENED_MAX, BlockCache
+from raybroker.engine.memory.pager import Pager
+from raybroker.model.blocks.block import Block, encode_block
+from raybroker.model.blocks.record import BLOCK, Entry
 from raybroker.store.memory import MemoryStore
 from tests.unit.engine.rig import Clock
 from tests.unit.engine.test_pager import Files

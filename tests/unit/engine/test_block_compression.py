@@ -6,10 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from raybroker.content.packed_block import packed, unpacked
-from raybroker.engine.block_compression import PAGING, STORE, BlockCompression
-from raybroker.model.block import Block, encode_block
-from raybroker.model.large_block import LargeBlock, LargePayload, payload_of
-from raybroker.model.record import PackedPayload
+from raybroker.engine.memory.block_compression import PAGING, STORE, BlockCompression
+from raybroker.model.blocks.block import Block, encode_block
+from raybroker.model.blocks.large_block import LargeBlock, LargePayload, payload_of
+from raybroker.model.blocks.record import PackedPayload
 
 DATA = encode_block([b"text " * 500], producer=1, first_seq=1, timestamp_ms=0, persistent=True, kinds=1)
 

@@ -9,8 +9,8 @@ import pytest
 
 from raybroker.core import command as cmd
 from raybroker.core.destination import Destination
-from raybroker.engine.block_intake import BlockIntake
-from raybroker.model.block import Block
+from raybroker.engine.path.block_intake import BlockIntake
+from raybroker.model.blocks.block import Block
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import made
 

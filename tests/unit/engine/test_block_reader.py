@@ -6,11 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from raybroker.core import command as cmd
-from raybroker.engine.attachments import Attachments, Outbox
-from raybroker.engine.block_reader import BlockReader
-from raybroker.model.block import encode_block
+from raybroker.engine.memory.block_reader import BlockReader
+from raybroker.engine.sessions.attachments import Attachments, Outbox
+from raybroker.model.blocks.block import encode_block
+from raybroker.model.blocks.large_block import LargeBlock
 from raybroker.model.errors import BrokerError, StoreDamagedError, StoreError
-from raybroker.model.large_block import LargeBlock
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import RecordingPeer, made, text_of
 

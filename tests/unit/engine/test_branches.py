@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from raybroker.engine import transaction_log
-from raybroker.engine.transaction_log import TxLog
+from raybroker.engine.transactions import transaction_log
+from raybroker.engine.transactions.transaction_log import TxLog
 from raybroker.model.errors import (
     IllegalStateError,
     ResourceAllocationError,

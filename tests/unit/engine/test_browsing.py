@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raybroker.core import command as cmd
-from raybroker.engine.browsing import Browser, look
+from raybroker.engine.destinations.browsing import Browser, look
 from raybroker.model.errors import InvalidDestinationError
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import text_of

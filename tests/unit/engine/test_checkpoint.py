@@ -6,12 +6,12 @@ import pytest
 
 from raybroker.core.durable import records
 from raybroker.engine.checkpoint import Definition, Recovered, encode_checkpoint, read_back
-from raybroker.engine.schedule_log import ScheduleLog
-from raybroker.engine.transaction_log import TxLog
-from raybroker.engine.transaction_log import decided as transaction_decided
+from raybroker.engine.schedules.schedule_log import ScheduleLog
+from raybroker.engine.transactions.transaction_log import TxLog
+from raybroker.engine.transactions.transaction_log import decided as transaction_decided
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Entry
 from raybroker.model.errors import StoreDamagedError
-from raybroker.model.record import BLOCK, CHECKPOINT, NOTE, Entry
-from raybroker.model.settings import destination_attributes
+from raybroker.model.settings.settings import destination_attributes
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import made
 

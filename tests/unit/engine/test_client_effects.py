@@ -22,8 +22,8 @@ from raybroker.core.outcome import (
     Sent,
     Withdrawn,
 )
-from raybroker.engine.attachments import Attachment, Attachments, Outbox
-from raybroker.engine.client_effects import ClientEffects
+from raybroker.engine.path.client_effects import ClientEffects
+from raybroker.engine.sessions.attachments import Attachment, Attachments, Outbox
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import RecordingPeer, text_of
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from raybroker.engine import committer as cm
-from raybroker.engine.committer import ThreadCommitter, entry_bytes
+from raybroker.engine.path import committer as cm
+from raybroker.engine.path.committer import ThreadCommitter, entry_bytes
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Entry
 from raybroker.model.errors import BrokerError, StoreError, StoreFullError
-from raybroker.model.record import BLOCK, CHECKPOINT, NOTE, Entry
 
 PATIENCE_S = 20.0
 SMALL, MIDDLE, LARGE = 1 << 10, 100 << 10, 600 << 10

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from raybroker.core import command as cmd
-from raybroker.engine.attachments import Attachments
-from raybroker.engine.connection_requests import SKEW_MS_MAX, ConnectionRequests, checks_of
-from raybroker.engine.sessions import Sessions
+from raybroker.engine.sessions.attachments import Attachments
+from raybroker.engine.sessions.connection_requests import SKEW_MS_MAX, ConnectionRequests, checks_of
+from raybroker.engine.sessions.sessions import Sessions
 from raybroker.model.errors import (
     IllegalStateError,
     InvalidClientIDError,
@@ -18,7 +18,7 @@ from raybroker.model.errors import (
     ProtocolError,
     SecurityError,
 )
-from raybroker.model.settings import destination_attributes
+from raybroker.model.settings.settings import destination_attributes
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import RecordingPeer
 

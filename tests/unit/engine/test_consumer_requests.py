@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from raybroker.core import command as cmd
-from raybroker.engine.attachments import Attachments, Outbox
-from raybroker.engine.consumer_requests import NAME_CHARS_MAX, ConsumerRequests
+from raybroker.engine.sessions.attachments import Attachments, Outbox
+from raybroker.engine.sessions.consumer_requests import NAME_CHARS_MAX, ConsumerRequests
 from raybroker.model.errors import IllegalStateError, InvalidDestinationError, ProtocolError
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import RecordingPeer, text_of

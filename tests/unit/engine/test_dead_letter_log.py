@@ -9,8 +9,8 @@ import pytest
 
 from raybroker.core.outcome import DeadLetter
 from raybroker.engine.counted_lines import CountedLines
-from raybroker.engine.dead_letter_log import DeadLetterLog
-from raybroker.model.settings import destination_attributes
+from raybroker.engine.dead_letters.dead_letter_log import DeadLetterLog
+from raybroker.model.settings.settings import destination_attributes
 
 
 class Log:

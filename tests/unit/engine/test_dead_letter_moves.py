@@ -10,8 +10,8 @@ import pytest
 from raybroker.core import command as cmd
 from raybroker.core.destination import Destination
 from raybroker.core.outcome import DeadLetter
-from raybroker.engine.dead_letter_moves import DeadLetterMoves
-from raybroker.engine.death_records import DeathRecords
+from raybroker.engine.dead_letters.dead_letter_moves import DeadLetterMoves
+from raybroker.engine.dead_letters.death_records import DeathRecords
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import DMQ
 

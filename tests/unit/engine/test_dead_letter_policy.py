@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from raybroker.core.outcome import DeadLetter
-from raybroker.engine.dead_letter_policy import ROUNDS_MAX, DeadLetterPolicy
-from raybroker.model.settings import destination_attributes
+from raybroker.engine.dead_letters.dead_letter_policy import ROUNDS_MAX, DeadLetterPolicy
+from raybroker.model.settings.settings import destination_attributes
 from tests.unit.engine.rig import DMQ
 
 Wish = tuple[bool | None, bool | None, bool | None]

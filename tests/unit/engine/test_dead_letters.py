@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from raybroker.core import command as cmd
-from raybroker.model.record import BLOCK
+from raybroker.model.blocks.record import BLOCK
 from tests.unit.engine.rig import DMQ, Client, Rig
 
 REASON = "JMS_SUN_DMQ_UNDELIVERED_REASON"

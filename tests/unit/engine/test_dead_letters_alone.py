@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from raybroker.core.outcome import DeadLetter
-from raybroker.engine.dead_letters import DeadLetters
-from raybroker.engine.wakeups import AGAIN_MS, Durations, Retries, Wakeups
+from raybroker.engine.dead_letters.dead_letters import DeadLetters
+from raybroker.engine.path.wakeups import AGAIN_MS, Durations, Retries, Wakeups
 from tests.unit.engine.parts import Desk
 
 

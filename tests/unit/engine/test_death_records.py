@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from raybroker.content.headers import content_of
 from raybroker.core.outcome import DeadLetter
-from raybroker.engine.death_records import DeathRecords
-from raybroker.model.block import Block
+from raybroker.engine.dead_letters.death_records import DeathRecords
+from raybroker.model.blocks.block import Block
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import made, text_of
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from raybroker.engine.checkpoint import Definition
-from raybroker.engine.temporary_destinations import ORPHAN_MS
+from raybroker.engine.destinations.temporary_destinations import ORPHAN_MS
 from raybroker.model.errors import ConfigError, IllegalStateError, InvalidDestinationError, StoreDamagedError
 from tests.unit.engine.rig import DMQ, Client, Rig
 

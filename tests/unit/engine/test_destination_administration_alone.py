@@ -9,12 +9,12 @@ import pytest
 
 from raybroker.core import command as cmd
 from raybroker.core.durable import records
-from raybroker.engine.attachments import Attachments, Outbox
 from raybroker.engine.checkpoint import Definition
-from raybroker.engine.destination_administration import DestinationAdministration
+from raybroker.engine.destinations.destination_administration import DestinationAdministration
+from raybroker.engine.sessions.attachments import Attachments, Outbox
+from raybroker.model.blocks.record import Entry
 from raybroker.model.errors import ConfigError, IllegalStateError
-from raybroker.model.record import Entry
-from raybroker.model.settings import destination_attributes
+from raybroker.model.settings.settings import destination_attributes
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import DMQ, RecordingPeer
 

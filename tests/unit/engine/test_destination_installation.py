@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from raybroker.engine.checkpoint import Definition
-from raybroker.engine.destination_installation import DestinationInstallation
-from raybroker.engine.wakeups import Wakeups
-from raybroker.model.settings import destination_attributes
+from raybroker.engine.destinations.destination_installation import DestinationInstallation
+from raybroker.engine.path.wakeups import Wakeups
+from raybroker.model.settings.settings import destination_attributes
 from tests.unit.engine.parts import Desk
 
 

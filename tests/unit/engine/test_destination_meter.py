@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from raybroker.core.delivery.consumers import Consumer
-from raybroker.engine.destination_meter import HISTOGRAMS, ConsumerMeter, DestinationMeter, ProducerMeter
-from raybroker.engine.samplers import SAMPLE_FREE, Sampling
+from raybroker.engine.measuring.destination_meter import HISTOGRAMS, ConsumerMeter, DestinationMeter, ProducerMeter
+from raybroker.engine.measuring.samplers import SAMPLE_FREE, Sampling
 from raybroker.model.histogram import Histogram
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from raybroker.core.durable import records
-from raybroker.engine.attachments import Attachments, Outbox
-from raybroker.engine.destination_removal import DestinationRemoval
-from raybroker.engine.wakeups import Wakeups
+from raybroker.engine.destinations.destination_removal import DestinationRemoval
+from raybroker.engine.path.wakeups import Wakeups
+from raybroker.engine.sessions.attachments import Attachments, Outbox
+from raybroker.model.blocks.record import NOTE, Entry
 from raybroker.model.errors import IllegalStateError
-from raybroker.model.record import NOTE, Entry
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import RecordingPeer
 

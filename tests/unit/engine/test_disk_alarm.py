@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybroker.engine.disk_alarm import BYTES, LOOK_TICKS, PERCENT, DiskAlarm, is_low
+from raybroker.engine.measuring.disk_alarm import BYTES, LOOK_TICKS, PERCENT, DiskAlarm, is_low
 from raybroker.engine.ports import Notice
 
 MIB = 1 << 20

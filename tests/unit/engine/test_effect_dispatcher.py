@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from raybroker.core.outcome import DeadLetter, Idle, Retire
-from raybroker.engine.effect_dispatcher import EffectDispatcher
+from raybroker.engine.path.effect_dispatcher import EffectDispatcher
 
 
 def handler(home: Any, effect: Any) -> None:

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from raybroker.core.outcome import Effect, Idle, Outcome, Retire
-from raybroker.engine.block_cache import BlockCache
-from raybroker.engine.effect_dispatcher import EffectDispatcher
-from raybroker.engine.executor import Executor, Step, unawaited
 from raybroker.engine.measured_time import MeasuredTime
-from raybroker.engine.observers import Observers
-from raybroker.engine.wakeups import Wakeups
+from raybroker.engine.memory.block_cache import BlockCache
+from raybroker.engine.path.effect_dispatcher import EffectDispatcher
+from raybroker.engine.path.executor import Executor, Step, unawaited
+from raybroker.engine.path.observers import Observers
+from raybroker.engine.path.wakeups import Wakeups
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Entry
 from raybroker.model.errors import StoreError, StoreFullError
-from raybroker.model.record import BLOCK, CHECKPOINT, NOTE, Entry
 from tests.unit.engine.rig import Clock, SlowCommitter, made
 
 NUMBER = 4

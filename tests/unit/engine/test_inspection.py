@@ -9,8 +9,8 @@ import pytest
 
 from raybroker.core import command as cmd
 from raybroker.core.subscription import Subscription
-from raybroker.engine.attachments import Attachments, Outbox
-from raybroker.engine.inspection import Inspection
+from raybroker.engine.destinations.inspection import Inspection
+from raybroker.engine.sessions.attachments import Attachments, Outbox
 from raybroker.model.errors import InvalidDestinationError, StoreDamagedError
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import RecordingPeer

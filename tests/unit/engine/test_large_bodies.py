@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from raybroker.core.policy import limits_of
-from raybroker.engine.large_bodies import BODIES_MAX, LargeBodies
-from raybroker.model.block import encode_block
+from raybroker.engine.memory.large_bodies import BODIES_MAX, LargeBodies
+from raybroker.model.blocks.block import encode_block
+from raybroker.model.blocks.large_block import PIECE_BYTES, PIECES_WAITING_MAX, LargeBlock
 from raybroker.model.errors import (
     BrokerError,
     IllegalStateError,
@@ -20,8 +21,7 @@ from raybroker.model.errors import (
     StoreDamagedError,
     StoreFullError,
 )
-from raybroker.model.large_block import PIECE_BYTES, PIECES_WAITING_MAX, LargeBlock
-from raybroker.model.settings import DestinationAttributes
+from raybroker.model.settings.settings import DestinationAttributes
 
 DATA = b"0" * PIECE_BYTES + b"1" * PIECE_BYTES + b"end"
 PIECES = [DATA[:PIECE_BYTES], DATA[PIECE_BYTES : 2 * PIECE_BYTES], b"end"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybroker.engine.limit_log import TOLD_EVERY_MS
+from raybroker.engine.measuring.limit_log import TOLD_EVERY_MS
 from tests.unit.engine.rig import Client, Rig
 
 

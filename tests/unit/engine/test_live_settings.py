@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from raybroker.engine.live_settings import LiveSettings
-from raybroker.engine.wakeups import Wakeups
+from raybroker.engine.path.wakeups import Wakeups
 from tests.unit.engine.parts import Desk
 
 CONFIG = {

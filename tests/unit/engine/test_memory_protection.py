@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from raybroker.core.memory_level import Level
-from raybroker.engine.attachments import Attachments, Outbox
-from raybroker.engine.block_cache import BlockCache
-from raybroker.engine.memory_protection import (
+from raybroker.engine.memory.block_cache import BlockCache
+from raybroker.engine.memory.memory_protection import (
     ENDING,
     LOOK_MS,
     LOW_MEMORY,
@@ -18,10 +17,11 @@ from raybroker.engine.memory_protection import (
     UNBOUNDED,
     MemoryProtection,
 )
+from raybroker.engine.path.wakeups import Wakeups
 from raybroker.engine.ports import Notice
-from raybroker.engine.wakeups import Wakeups
+from raybroker.engine.sessions.attachments import Attachments, Outbox
 from raybroker.model.errors import MemoryLowError
-from raybroker.model.settings import lookup
+from raybroker.model.settings.settings import lookup
 from raybroker.store.memory import MemoryStore
 from tests.unit.engine.rig import Client, FakeMemory, RecordingPeer, Rig
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from raybroker.core.outcome import Compose, DeadLetter
-from raybroker.engine.message_composition import MessageComposition
-from raybroker.engine.overrides import columns_of, parts_in
-from raybroker.engine.wakeups import AGAIN_MS, Durations, Retries, Wakeups
+from raybroker.engine.destinations.message_composition import MessageComposition
+from raybroker.engine.path.overrides import columns_of, parts_in
+from raybroker.engine.path.wakeups import AGAIN_MS, Durations, Retries, Wakeups
 from raybroker.model.errors import MessageTooLargeError
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import text_of

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from raybroker.core import command as cmd
-from raybroker.engine.executor import DISK_FULL
-from raybroker.engine.message_moves import MessageMoves, Moved
+from raybroker.engine.destinations.message_moves import MessageMoves, Moved
+from raybroker.engine.path.executor import DISK_FULL
 from raybroker.engine.ports import Death
-from raybroker.model.block import Block
+from raybroker.model.blocks.block import Block
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import made
 

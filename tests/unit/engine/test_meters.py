@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybroker.engine import metrics
-from raybroker.engine.meters import ProducerMeter
-from raybroker.engine.samplers import (
+from raybroker.engine.measuring import metrics
+from raybroker.engine.measuring.meters import ProducerMeter
+from raybroker.engine.measuring.samplers import (
     BUSIEST_MAX,
     BUSIEST_SHOWN,
     BUSIEST_SMALL,

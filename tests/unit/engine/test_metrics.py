@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from raybroker.core import command as cmd
-from raybroker.engine.attachments import Attachments, Outbox
-from raybroker.engine.counter_baselines import CounterBaselines
-from raybroker.engine.meters import Meters
-from raybroker.engine.metrics import COUNTERS, GAUGES, MetricRows, Sum, quota_used
-from raybroker.engine.observers import Observers
+from raybroker.engine.measuring.counter_baselines import CounterBaselines
+from raybroker.engine.measuring.meters import Meters
+from raybroker.engine.measuring.metrics import COUNTERS, GAUGES, MetricRows, Sum, quota_used
+from raybroker.engine.path.observers import Observers
+from raybroker.engine.sessions.attachments import Attachments, Outbox
+from raybroker.model.blocks.record import StoreStats
 from raybroker.model.histogram import PARTS
-from raybroker.model.record import StoreStats
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import RecordingPeer
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from raybroker.core.destination import Destination
 from raybroker.core.queue import Queue
-from raybroker.engine.observers import Observers
-from raybroker.model.settings import DestinationAttributes
+from raybroker.engine.path.observers import Observers
+from raybroker.model.settings.settings import DestinationAttributes
 
 
 def test_those_of_a_destination_are_called_in_the_order_in_which_they_came() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from raybroker.core.blocks.block_entry import PLAIN
-from raybroker.engine.overrides import columns_of, effective_limit, overridden, parts_in
+from raybroker.engine.path.overrides import columns_of, effective_limit, overridden, parts_in
 from raybroker.hosting.block_codec import WireCodec
-from raybroker.model.settings import destination_attributes
+from raybroker.model.settings.settings import destination_attributes
 from tests.unit.engine.rig import made
 
 NOW = 1_000_000

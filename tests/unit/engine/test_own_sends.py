@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raybroker.model.units import default_unit
+from raybroker.model.naming.units import default_unit
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import made
 

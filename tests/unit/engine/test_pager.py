@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from raybroker.engine import pager
 from raybroker.engine.measured_time import MeasuredTime
-from raybroker.engine.pager import BLOCK_OVERHEAD_BYTES, RETRY_MS, Pager
-from raybroker.model.block import encode_block
-from raybroker.model.record import Buffer
+from raybroker.engine.memory import pager
+from raybroker.engine.memory.pager import BLOCK_OVERHEAD_BYTES, RETRY_MS, Pager
+from raybroker.model.blocks.block import encode_block
+from raybroker.model.blocks.record import Buffer
 from tests.unit.engine.rig import Clock
 
 BATCH_BYTES = 64 << 10

@@ -8,10 +8,10 @@ import pytest
 
 from raybroker.config import Config
 from raybroker.engine.checkpoint import Definition
-from raybroker.engine.policies import Policies, own_attributes
+from raybroker.engine.destinations.policies import Policies, own_attributes
 from raybroker.errors import ConfigError
-from raybroker.model.policy import policy_of
-from raybroker.model.settings import auto_created, dead_message_queue, destination_attributes
+from raybroker.model.definitions.policy import policy_of
+from raybroker.model.settings.settings import auto_created, dead_message_queue, destination_attributes
 
 CONFIG = Config.of({"imq.autocreate.destination.maxNumMsgs": 77})
 

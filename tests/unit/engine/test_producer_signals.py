@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from raybroker.engine.attachments import Attachments
-from raybroker.engine.producer_signals import ProducerSignals
+from raybroker.engine.path.producer_signals import ProducerSignals
+from raybroker.engine.sessions.attachments import Attachments
 from tests.unit.engine.rig import RecordingPeer
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from raybroker.core.destination import Destination
-from raybroker.engine.death_records import DeathRecords
-from raybroker.engine.quarantine import Damaged, Quarantine
+from raybroker.engine.dead_letters.death_records import DeathRecords
+from raybroker.engine.memory.quarantine import Damaged, Quarantine
 from raybroker.model.errors import ResourceAllocationError, StoreDamagedError, StoreError
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import DMQ

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from raybroker.core.admission.pool_share import WAITING_MAX
+from raybroker.model.definitions.quota import quota_of
 from raybroker.model.errors import StoreDamagedError
-from raybroker.model.quota import quota_of
 from tests.unit.engine.rig import DMQ, Client, Rig
 
 TIMEOUT_MS = 10

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raybroker.engine.recurrence import Recurrence, recurrence
+from raybroker.engine.schedules.recurrence import Recurrence, recurrence
 from raybroker.model.errors import ConfigError
 
 BERLIN = "Europe/Berlin"

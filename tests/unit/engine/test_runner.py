@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from raybroker.engine.runner import Runner
-from raybroker.model.record import NOTE, Entry
+from raybroker.engine.path.runner import Runner
+from raybroker.model.blocks.record import NOTE, Entry
 
 ENTRY = Entry(NOTE, 1, 0, b"x")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raybroker.engine.samplers import (
+from raybroker.engine.measuring.samplers import (
     BUSIEST_MAX,
     BUSIEST_SHOWN,
     SAMPLE_EVERY,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from raybroker.engine import schedule_log as log
-from raybroker.engine.schedule_log import ENDED_MAX, Row, ScheduleLog
+from raybroker.engine.schedules import schedule_log as log
+from raybroker.engine.schedules.schedule_log import ENDED_MAX, Row, ScheduleLog
+from raybroker.model.blocks.record import BLOCK, NOTE, Entry
 from raybroker.model.errors import StoreDamagedError
-from raybroker.model.record import BLOCK, NOTE, Entry
 
 
 def row(number: int = 1, fired: int = 0, last_ms: int = 0) -> Row:

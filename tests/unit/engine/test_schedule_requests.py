@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from raybroker.engine.attachments import Attachments, Outbox
-from raybroker.engine.schedule_log import Row
-from raybroker.engine.schedule_requests import ID_CHARS_MAX, REPEAT_MAX, ScheduleRequests
+from raybroker.engine.schedules.schedule_log import Row
+from raybroker.engine.sessions.attachments import Attachments, Outbox
+from raybroker.engine.sessions.schedule_requests import ID_CHARS_MAX, REPEAT_MAX, ScheduleRequests
 from raybroker.model.errors import InvalidDestinationError, ProtocolError
-from raybroker.model.setting import OVERRIDE_MS_MAX
+from raybroker.model.settings.setting import OVERRIDE_MS_MAX
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import RecordingPeer, made, text_of
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from raybroker.engine import recurrence, schedule_log, schedules
-from raybroker.engine.schedule_log import ScheduleLog
+from raybroker.engine.schedules import recurrence, schedule_log, schedules
+from raybroker.engine.schedules.schedule_log import ScheduleLog
+from raybroker.model.blocks.record import BLOCK, NOTE, Entry
 from raybroker.model.bounds import SCHEDULED_BYTES_MAX
 from raybroker.model.errors import InvalidDestinationError, StoreDamagedError
-from raybroker.model.record import BLOCK, NOTE, Entry
 from tests.unit.engine.rig import Client, Rig
 from tests.unit.engine.scheduling import (
     ID,

@@ -9,9 +9,9 @@ import pytest
 
 from raybroker.core import command as cmd
 from raybroker.core.destination import Destination
-from raybroker.engine.schedule_log import Row
-from raybroker.engine.schedules import Schedules
-from raybroker.engine.wakeups import AGAIN_MS, Wakeups
+from raybroker.engine.path.wakeups import AGAIN_MS, Wakeups
+from raybroker.engine.schedules.schedule_log import Row
+from raybroker.engine.schedules.schedules import Schedules
 from raybroker.model.errors import ConfigError, InvalidDestinationError, ResourceAllocationError, StoreDamagedError
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import made

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raybroker.engine import schedules
-from raybroker.engine.recurrence import recurrence
+from raybroker.engine.schedules import schedules
+from raybroker.engine.schedules.recurrence import recurrence
 from tests.unit.engine.rig import Client, Rig
 from tests.unit.engine.scheduling import reclaim, schedule, sent
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from raybroker.engine.sessions import Sessions
+from raybroker.engine.sessions.sessions import Sessions
 
 
 def session(client_id: str | None, connection: str) -> Any:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from raybroker.engine.committer import SLOW_S, CommitMeter
+from raybroker.engine.measuring.slow_store import TOLD_EVERY_S, WINDOW_COMMITS_MIN, WINDOW_S, SlowStoreLog
+from raybroker.engine.path.committer import SLOW_S, CommitMeter
 from raybroker.engine.ports import Notice
-from raybroker.engine.slow_store import TOLD_EVERY_S, WINDOW_COMMITS_MIN, WINDOW_S, SlowStoreLog
 
 
 class Disk:

@@ -6,7 +6,7 @@ import pytest
 
 from raybroker.core.subscription import Subscription
 from raybroker.core.topic import Topic
-from raybroker.engine.subscription_administration import SubscriptionAdministration
+from raybroker.engine.destinations.subscription_administration import SubscriptionAdministration
 from raybroker.model.errors import InvalidDestinationError
 from tests.unit.engine.parts import Desk
 

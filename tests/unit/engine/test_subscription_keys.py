@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raybroker.core.subscription import Subscription
 from raybroker.core.topic import Topic
-from raybroker.engine.subscription_keys import queue_with, subscription_key
+from raybroker.engine.destinations.subscription_keys import queue_with, subscription_key
 from tests.unit.engine.parts import Desk
 
 

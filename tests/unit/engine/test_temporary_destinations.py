@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from raybroker.core.destination import Destination
-from raybroker.engine.temporary_destinations import ORPHAN_MS, TemporaryDestinations
-from raybroker.engine.wakeups import Durations, Wakeups
+from raybroker.engine.destinations.temporary_destinations import ORPHAN_MS, TemporaryDestinations
+from raybroker.engine.path.wakeups import Durations, Wakeups
 from tests.unit.engine.parts import Desk
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raybroker.engine.measuring.thresholds import held_of
 from raybroker.engine.ports import Notice
-from raybroker.engine.thresholds import held_of
 from raybroker.model.histogram import PARTS
 from tests.unit.engine.rig import Client, Rig
 

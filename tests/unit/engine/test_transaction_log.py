@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from raybroker.engine import transaction_log as log
-from raybroker.engine.transaction_log import HEURISTIC, PREPARED, TxLog
+from raybroker.engine.transactions import transaction_log as log
+from raybroker.engine.transactions.transaction_log import HEURISTIC, PREPARED, TxLog
 from raybroker.model.errors import StoreDamagedError
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from raybroker.engine.transaction_log import HeuristicRow, TxLog
-from raybroker.engine.transaction_requests import KEY_BYTES_MAX, TransactionRequests
-from raybroker.engine.transactions import Transaction
+from raybroker.engine.sessions.transaction_requests import KEY_BYTES_MAX, TransactionRequests
+from raybroker.engine.transactions.transaction_log import HeuristicRow, TxLog
+from raybroker.engine.transactions.transactions import Transaction
 from raybroker.model.errors import ProtocolError, TransactionRolledBackError
-from raybroker.model.setting import INT_MAX
+from raybroker.model.settings.setting import INT_MAX
 from tests.unit.engine.rig import RecordingPeer
 
 KEY = b"k"

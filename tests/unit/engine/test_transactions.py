@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybroker.model.record import BLOCK
+from raybroker.model.blocks.record import BLOCK
 from tests.unit.engine.pairs import KEY, OTHER, Pair, counts, feed, rig_of
 from tests.unit.engine.rig import DMQ, Client
 

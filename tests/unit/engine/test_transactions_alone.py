@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from raybroker.engine.attachments import Attachments
-from raybroker.engine.transactions import Transaction, Transactions
-from raybroker.engine.wakeups import Durations, Wakeups
+from raybroker.engine.path.wakeups import Durations, Wakeups
+from raybroker.engine.sessions.attachments import Attachments
+from raybroker.engine.transactions.transactions import Transaction, Transactions
 from raybroker.model.errors import IllegalStateError
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import made

@@ -7,7 +7,7 @@ import pytest
 from raybroker.content.headers import encode_header
 from raybroker.core import command as cmd
 from raybroker.errors import IllegalStateError, ResourceAllocationError
-from raybroker.model.block import Block, encode_block
+from raybroker.model.blocks.block import Block, encode_block
 from tests.unit.engine.rig import Client, Rig
 
 KEY = b"k" * 20

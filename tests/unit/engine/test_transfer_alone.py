@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from raybroker.core import command as cmd
-from raybroker.engine.transaction_log import TxLog
-from raybroker.engine.transfer import PATIENCE_MS, Transfer
-from raybroker.engine.wakeups import Durations, Wakeups
-from raybroker.model.block import Block
+from raybroker.engine.destinations.transfer import PATIENCE_MS, Transfer
+from raybroker.engine.path.wakeups import Durations, Wakeups
+from raybroker.engine.transactions.transaction_log import TxLog
+from raybroker.model.blocks.block import Block
 from raybroker.model.errors import IllegalStateError, ResourceAllocationError
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import made, text_of

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from raybroker.core import command as cmd
-from raybroker.engine.unit_figures import live_units, unit_figures
-from raybroker.model.block import Block
+from raybroker.engine.measuring.unit_figures import live_units, unit_figures
+from raybroker.model.blocks.block import Block
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import made
 

@@ -8,9 +8,9 @@ import pytest
 
 from raybroker.content.headers import decode_header, encode_header
 from raybroker.core.invariants import check
-from raybroker.engine.unit_figures import live_units
-from raybroker.model.block import Block
-from raybroker.model.units import default_unit
+from raybroker.engine.measuring.unit_figures import live_units
+from raybroker.model.blocks.block import Block
+from raybroker.model.naming.units import default_unit
 from tests.unit.engine.rig import DMQ, Client, Rig, made
 
 

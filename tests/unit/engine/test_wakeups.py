@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raybroker.engine.measured_time import MeasuredTime
-from raybroker.engine.wakeups import AGAIN_MS, Durations, Retries, Wakeups
+from raybroker.engine.path.wakeups import AGAIN_MS, Durations, Retries, Wakeups
 from tests.unit.engine.rig import Clock
 
 

@@ -16,7 +16,7 @@ from raybroker.content.unit_of_work import WORK_END, WORK_NUMBER, WORK_UNIT, wor
 from raybroker.core import command as cmd
 from raybroker.core import unit_of_work
 from raybroker.core.invariants import check
-from raybroker.model.block import Block, encode_block
+from raybroker.model.blocks.block import Block, encode_block
 from tests.unit.engine.rig import DMQ, Client, Rig
 
 SINGLE = {"unitOfWorkHandlingPolicy": "SingleMessageDelivery"}

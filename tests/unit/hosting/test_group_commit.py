@@ -9,8 +9,8 @@ import pytest
 
 from raybroker.config import Config
 from raybroker.hosting.host_service import HostService
-from raybroker.model.settings import destination_attributes
-from raybroker.services.native import Connection
+from raybroker.model.settings.settings import destination_attributes
+from raybroker.services.native.native import Connection
 from raybroker.store.memory import MemoryStore
 from raybroker.system.clock import SystemClock
 from raybroker.wire.native import frames as wire
@@ -26,8 +26,8 @@ TURNS_MAX: Final = 1_000
 @pytest.fixture(autouse=True)
 def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long this machine takes for a commit: what decides here is who else has sent."""
-    monkeypatch.setattr("raybroker.engine.committer.INLINE_NS_MAX", 1 << 62)
-    monkeypatch.setattr("raybroker.engine.committer.INLINE_RUN_MAX", 1 << 62)
+    monkeypatch.setattr("raybroker.engine.path.committer.INLINE_NS_MAX", 1 << 62)
+    monkeypatch.setattr("raybroker.engine.path.committer.INLINE_RUN_MAX", 1 << 62)
 
 
 class Commits:

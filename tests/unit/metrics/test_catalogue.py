@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import raybroker as rb
-from raybroker.engine import metrics as engine_metrics
+from raybroker.engine.measuring import metrics as engine_metrics
 from raybroker.metrics.catalogue import BROKERS, DESTINATIONS, METRICS, QUANTITIES, Metric
 
 LABELS = {"cluster", "broker", "type", "destination"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybroker.model.addresses import is_loopback
+from raybroker.model.naming.addresses import is_loopback
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "::ffff:127.0.0.1"])

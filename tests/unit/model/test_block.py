@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from raybroker.model import columns
-from raybroker.model.block import (
+from raybroker.model.blocks import columns
+from raybroker.model.blocks.block import (
     BLOCK_MESSAGES_MAX,
     HEAD_BYTES,
     Block,

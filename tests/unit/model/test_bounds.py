@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from raybroker.model.block import BLOCK_BYTES_MAX
+from raybroker.model.blocks.block import BLOCK_BYTES_MAX
 from raybroker.model.bounds import (
     MESSAGE_BYTES_MAX,
     MESSAGE_HEADERS_BYTES_MAX,
     SCHEDULED_BYTES_MAX,
     message_bytes_max,
 )
-from raybroker.model.settings import lookup
+from raybroker.model.settings.settings import lookup
 from raybroker.wire.native.frames import CONTROL_BYTES_MAX, FRAME_BYTES_MAX
 
 BLOCK_HEAD_BYTES_GENEROUS = 4096

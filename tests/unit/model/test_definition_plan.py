@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from raybroker.model.definition_plan import NO_PRUNE, Place, Step, plan
-from raybroker.model.definitions import Defaults, Definitions, definitions_of, shared_properties
+from raybroker.model.definitions.definition_plan import NO_PRUNE, Place, Step, plan
+from raybroker.model.definitions.definitions import Defaults, Definitions, definitions_of, shared_properties
 from raybroker.model.errors import ConfigError
 
 DEFAULTS = Defaults.of()

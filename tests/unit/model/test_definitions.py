@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from raybroker.model.definitions import ENTRIES_MAX, Defaults, Definitions, definitions_of, shared_properties
+from raybroker.model.definitions.definitions import (
+    ENTRIES_MAX,
+    Defaults,
+    Definitions,
+    definitions_of,
+    shared_properties,
+)
 from raybroker.model.errors import ConfigError
 
 HEAD = {"raybroker": {"definitions": 1}}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from raybroker.errors import ConfigError
-from raybroker.model.forwarding import Forwarding, forwarding
+from raybroker.model.definitions.forwarding import Forwarding, forwarding
 
 PLACES = {"queue": "out", "to": "far/in"}
 

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybroker.model.block import Block, encode_block
-from raybroker.model.errors import ProtocolError, StoreError
-from raybroker.model.large_block import (
+from raybroker.model.blocks.block import Block, encode_block
+from raybroker.model.blocks.large_block import (
     PIECE_BYTES,
     LargeBlock,
     LargePayload,
@@ -17,6 +16,7 @@ from raybroker.model.large_block import (
     piece_bytes,
     pieces_of,
 )
+from raybroker.model.errors import ProtocolError, StoreError
 
 
 class Body:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raybroker.model.errors import ConfigError, InvalidClientIDError, InvalidDestinationError
-from raybroker.model.names import (
+from raybroker.model.naming.names import (
     DESTINATION_NAME_BYTES_MAX,
     check_broker_name,
     check_client_id,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raybroker.model.nearest import nearest
+from raybroker.model.naming.nearest import nearest
 
 
 def test_the_most_similar_name_is_found_and_a_strange_one_is_not() -> None:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raybroker.model.definitions.policy import LIMITS, Effective, Policy, PolicyBook, conflicts, effective, policy_of
 from raybroker.model.errors import ConfigError
-from raybroker.model.policy import LIMITS, Effective, Policy, PolicyBook, conflicts, effective, policy_of
-from raybroker.model.setting import Value
-from raybroker.model.settings import destination_attributes
-from raybroker.model.wildcard import common_name, matches
+from raybroker.model.naming.wildcard import common_name, matches
+from raybroker.model.settings.setting import Value
+from raybroker.model.settings.settings import destination_attributes
 
 DEFAULTS = destination_attributes({}).as_dict("queue")
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from raybroker.model.definitions.quota import LMAX, quota_of, refuse_contradiction
 from raybroker.model.errors import ConfigError
-from raybroker.model.quota import LMAX, quota_of, refuse_contradiction
 
 DEFAULTS = {"BytesMaximum": -1, "MessagesMaximum": -1, "Policy": "FIFO", "Shared": True}
 

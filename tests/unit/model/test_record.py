@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybroker.model import record
-from raybroker.model.record import BLOCK, NOTE, Entry, EntryRun, in_runs
+from raybroker.model.blocks import record
+from raybroker.model.blocks.record import BLOCK, NOTE, Entry, EntryRun, in_runs
 
 ENTRIES = st.lists(
     st.builds(

@@ -10,8 +10,8 @@ import pytest
 
 from raybroker.config import Config
 from raybroker.model.errors import ConfigError
-from raybroker.model.setting_table import ALL, INSTEAD, LATER
-from raybroker.model.settings import (
+from raybroker.model.settings.setting_table import ALL, INSTEAD, LATER
+from raybroker.model.settings.settings import (
     DestinationAttributes,
     PortRange,
     Scope,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raybroker.model.errors import ConfigError
-from raybroker.model.settings import destination_attributes, updated_attributes
+from raybroker.model.settings.settings import destination_attributes, updated_attributes
 from raybroker.model.sort_keys import KEYS_MAX, SortKey, parse_sort_keys
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raybroker.model.template import applied, follows, of_type
+from raybroker.model.definitions.template import applied, follows, of_type
 
 
 def test_a_destination_takes_what_it_is_not_given_itself() -> None:

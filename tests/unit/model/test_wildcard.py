@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raybroker.model.errors import InvalidDestinationError
-from raybroker.model.wildcard import check_pattern, is_pattern, matches, matching
+from raybroker.model.naming.wildcard import check_pattern, is_pattern, matches, matching
 
 EXAMPLES = [
     ("large.*.circle", "large.red.circle", True),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raybroker.model.errors import ConfigError
-from raybroker.model.xid import Xid
+from raybroker.model.naming.xid import Xid
 
 XIDS = st.builds(Xid, st.integers(0, 2**31 - 1), st.binary(min_size=1, max_size=64), st.binary(min_size=0, max_size=64))
 

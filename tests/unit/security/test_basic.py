@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from raybroker.errors import ProtocolError, SecurityError
-from raybroker.model.user import NAME_CHARS_MAX
+from raybroker.model.definitions.user import NAME_CHARS_MAX
 from raybroker.security.access_rules import User
 from raybroker.security.basic import Basic, BasicExchange
 from raybroker.security.checks import Checks

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from raybroker.model.errors import ResourceAllocationError
-from raybroker.services.answers import COPIES, SMALL_BYTES, Answers
+from raybroker.services.gateways.answers import COPIES, SMALL_BYTES, Answers
 
 PART = 1 << 20
 """One of ten that there is room for."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from raybroker.services.accepting import first_byte
-from raybroker.services.arrivals import ARRIVING_MAX, ARRIVING_OF_ADDRESS_MAX, Arrivals
+from raybroker.services.listening.accepting import first_byte
+from raybroker.services.listening.arrivals import ARRIVING_MAX, ARRIVING_OF_ADDRESS_MAX, Arrivals
 
 
 def test_bounds_hold_until_somebody_leaves() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from raybroker.errors import InvalidClientIDError
-from raybroker.services import client_ids
-from raybroker.services.client_ids import ClientIds
+from raybroker.services.clients import client_ids
+from raybroker.services.clients.client_ids import ClientIds
 
 
 def on_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:

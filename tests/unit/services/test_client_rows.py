@@ -8,7 +8,7 @@ import pytest
 
 from raybroker.errors import ConfigError, ConnectionLostError, InvalidDestinationError
 from raybroker.security.access_rules import User
-from raybroker.services.client_rows import (
+from raybroker.services.clients.client_rows import (
     Wanted,
     client_row,
     counted,
@@ -19,7 +19,7 @@ from raybroker.services.client_rows import (
     require_ended,
     shown,
 )
-from raybroker.services.native import TRAFFIC
+from raybroker.services.native.native import TRAFFIC
 
 
 class Client:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from raybroker.services.clients_inside import ClientsInside
+from raybroker.services.clients.clients_inside import ClientsInside
 from raybroker.wire.native import frames as wire
 from tests.fuzz.rig import Rig
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raybroker.services.ended_clients import ID_CHARS_MAX, EndedClients
+from raybroker.services.clients.ended_clients import ID_CHARS_MAX, EndedClients
 
 
 def test_the_first_reason_stays_and_the_first_client_is_forgotten_first() -> None:

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import raybroker as rb
-from raybroker.client.connection.io_thread import IoThread, end_thread
+from raybroker.client.io.io_thread import IoThread, end_thread
 from raybroker.errors import IllegalStateError, SecurityError
 from raybroker.security.user_file import Entry, UserFile
-from raybroker.services.arrivals import Origin
-from raybroker.services.gateway import Gateway, Gateways
+from raybroker.services.gateways.gateway import Gateway, Gateways
+from raybroker.services.listening.arrivals import Origin
 from raybroker.wire.scram import Verifier
 
 PEER = "192.0.2.7:1234"

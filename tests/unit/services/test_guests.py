@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 from raybroker.config import Config
-from raybroker.services import guests
-from raybroker.services.guests import EXPECTED_S, Guests
-from raybroker.services.native import NativeService
+from raybroker.services.native import guests
+from raybroker.services.native.guests import EXPECTED_S, Guests
+from raybroker.services.native.native import NativeService
 from raybroker.system.clock import SystemClock
 from tests.unit.services.test_native_service import TOKEN
 

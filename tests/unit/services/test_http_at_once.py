@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from raybroker.services import http_at_once
-from raybroker.services.http_at_once import (
+from raybroker.services.http import http_at_once
+from raybroker.services.http.http_at_once import (
     BODY_BYTES_MAX,
     HEAD_BYTES_KNOWN_MAX,
     HEADERS_KNOWN_MAX,
@@ -20,8 +20,8 @@ from raybroker.services.http_at_once import (
     Request,
     head_in,
 )
-from raybroker.services.http_bounds import Guard
-from raybroker.services.http_server import IDLE_TIMEOUT_S, HttpServer
+from raybroker.services.http.http_bounds import Guard
+from raybroker.services.http.http_server import IDLE_TIMEOUT_S, HttpServer
 from tests.unit.services.web.rig import until
 
 HEADERS = b"cache-control: no-store\r\ncontent-length: 2\r\n"

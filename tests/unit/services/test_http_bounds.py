@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from raybroker.services import http_bounds as bounded
-from raybroker.services.http_bounds import HEADERS_BYTES_MAX, HEADERS_MAX, PIPELINED_MAX, Guard, JoinedWrites
-from raybroker.services.http_server import HttpServer
+from raybroker.services.http import http_bounds as bounded
+from raybroker.services.http.http_bounds import HEADERS_BYTES_MAX, HEADERS_MAX, PIPELINED_MAX, Guard, JoinedWrites
+from raybroker.services.http.http_server import HttpServer
 from tests.unit.services.web.rig import until
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raybroker.errors import MessageFormatError
-from raybroker.services.json_form import json_bytes
+from raybroker.services.gateways.json_form import json_bytes
 from raybroker.services.stomp.headers import body_bytes, text_of
 from raybroker.services.web.json_text import written
 

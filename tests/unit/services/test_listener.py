@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from raybroker.security.mechanism import Peer
-from raybroker.services.arrivals import ITSELF, Origin
-from raybroker.services.bounds import Bounds
-from raybroker.services.control import Control
-from raybroker.services.listener import Listener
+from raybroker.services.listening.arrivals import ITSELF, Origin
+from raybroker.services.listening.bounds import Bounds
+from raybroker.services.listening.listener import Listener
+from raybroker.services.native.control import Control
 
 
 class Services:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from raybroker.errors import LoginLimitError
-from raybroker.services.login_turns import MOST, OF_ADDRESS, SPARE, WAITING_OF_ADDRESS, LoginTurns
+from raybroker.services.listening.login_turns import MOST, OF_ADDRESS, SPARE, WAITING_OF_ADDRESS, LoginTurns
 
 
 class Logins:

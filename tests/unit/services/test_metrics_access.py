@@ -13,7 +13,7 @@ import pytest
 from raybroker.errors import ConfigError, SecurityError
 from raybroker.security.private_files import write_private
 from raybroker.security.user_file import Entry, UserFile
-from raybroker.services.metrics_access import TOKEN_FILE, MetricsAccess, metrics_access
+from raybroker.services.metrics.metrics_access import TOKEN_FILE, MetricsAccess, metrics_access
 from raybroker.wire.scram import Verifier
 
 TOKEN = "0123456789abcdef0123456789abcdef"

@@ -20,9 +20,9 @@ import pytest
 
 from raybroker.errors import ConfigError, ConnectionLostError, SecurityError
 from raybroker.metrics.snapshot import Snapshot
-from raybroker.model.setting import PortRange
-from raybroker.services import metrics_http
-from raybroker.services.metrics_http import WORKERS_MAX, Endpoint
+from raybroker.model.settings.setting import PortRange
+from raybroker.services.metrics import metrics_http
+from raybroker.services.metrics.metrics_http import WORKERS_MAX, Endpoint
 
 
 def until(condition: Callable[[], bool]) -> None:

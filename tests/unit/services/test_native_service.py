@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from raybroker.model.block import encode_block
-from raybroker.model.setting import PortRange
-from raybroker.services.native import RefusalLog
+from raybroker.model.blocks.block import encode_block
+from raybroker.model.settings.setting import PortRange
+from raybroker.services.native.native import RefusalLog
 from raybroker.transport.loops import new_event_loop
 from raybroker.wire.native import frames as wire
 from raybroker.wire.native.connection import PREFACE_BYTES, Native, preface

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from raybroker.services.port_mapper import PortMapper
+from raybroker.services.listening.port_mapper import PortMapper
 from raybroker.wire.port_map import Door, read_map
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raybroker.services.prefetch_room import SHARE_BYTES_MIN, PrefetchRoom
+from raybroker.services.gateways.prefetch_room import SHARE_BYTES_MIN, PrefetchRoom
 
 MOST = 64 * SHARE_BYTES_MIN
 

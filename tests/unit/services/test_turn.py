@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from raybroker.services.turn import ALONE_BYTES_MAX, Turn
+from raybroker.services.native.turn import ALONE_BYTES_MAX, Turn
 
 
 class Connection:

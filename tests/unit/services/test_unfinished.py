@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raybroker.services.unfinished import Unfinished
+from raybroker.services.gateways.unfinished import Unfinished
 
 
 def test_who_began_first_makes_room() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from raybroker.config import Config
 from raybroker.errors import ResourceAllocationError, StoreError
-from raybroker.services import user_limits
-from raybroker.services.user_limits import DESTINATIONS, TEMPORARY, UserLimits
+from raybroker.services.clients import user_limits
+from raybroker.services.clients.user_limits import DESTINATIONS, TEMPORARY, UserLimits
 from raybroker.store.record import RecordFile
 
 MOST = 3

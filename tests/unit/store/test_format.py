@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybroker.model.record import BLOCK, CHECKPOINT, NOTE, Entry
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Entry
 from raybroker.store.journal.format import (
     BATCH_HEADER_BYTES,
     SECTOR_BYTES,

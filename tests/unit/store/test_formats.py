@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from raybroker.content.packed_block import PACKED
+from raybroker.model.blocks.record import BLOCK, Entry, PackedPayload
 from raybroker.model.errors import StoreDamagedError
-from raybroker.model.record import BLOCK, Entry, PackedPayload
 from raybroker.store.journal import Journal, anchors, verify
 from raybroker.store.journal.own_files import OwnFileOptions
 

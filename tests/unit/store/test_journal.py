@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Entry
 from raybroker.model.errors import StoreDamagedError, StoreError
-from raybroker.model.record import BLOCK, CHECKPOINT, NOTE, Entry
 from raybroker.store.fileio import write_all
 from raybroker.store.journal import FileIO, Journal, verify
 from raybroker.store.journal.reclaim import LastCheckpoint, dead_segments, sparsest_segment

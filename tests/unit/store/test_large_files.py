@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from raybroker.model.block import encode_block
+from raybroker.model.blocks.block import encode_block
+from raybroker.model.blocks.large_block import PIECE_BYTES, LargeBlock, payload_of, pieces_of
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, Entry
 from raybroker.model.errors import StoreDamagedError, StoreError, StoreFullError
-from raybroker.model.large_block import PIECE_BYTES, LargeBlock, payload_of, pieces_of
-from raybroker.model.record import BLOCK, CHECKPOINT, Entry
 from raybroker.store.journal import FileIO, Journal, verify
 from raybroker.store.journal.large_files import NewBody
 

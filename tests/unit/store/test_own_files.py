@@ -11,8 +11,8 @@ from zlib import crc32
 import pytest
 
 from raybroker.config import Config
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Entry
 from raybroker.model.errors import StoreDamagedError, StoreError, StoreFullError
-from raybroker.model.record import BLOCK, CHECKPOINT, NOTE, Entry
 from raybroker.store.journal import FileIO, Journal, verify
 from raybroker.store.journal.own_files import OwnFileOptions, OwnFiles, Reference
 

@@ -13,8 +13,8 @@ from queue import SimpleQueue
 
 import pytest
 
+from raybroker.model.blocks.record import Buffer
 from raybroker.model.errors import StoreDamagedError, StoreError
-from raybroker.model.record import Buffer
 from raybroker.store.fileio import FileIO
 from raybroker.store.paging import OPEN_MAX, PagingFiles
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from raybroker.model.record import BLOCK, CHECKPOINT, Entry
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, Entry
 from raybroker.store.journal import FileIO, Journal
 from raybroker.store.journal.read_ahead import AHEAD_BYTES, GAP_BYTES, READERS_MAX, ReadAhead
 

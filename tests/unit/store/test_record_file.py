@@ -14,8 +14,8 @@ import pytest
 
 from raybroker.cluster.change_record import Change, ChangeRecord
 from raybroker.cluster.saved_record import Saved, entry_frame, load_frames
+from raybroker.model.blocks.record import Buffer
 from raybroker.model.errors import IllegalStateError, StoreDamagedError, StoreError
-from raybroker.model.record import Buffer
 from raybroker.store.record import BATCH_BYTES_MAX, PORTION_BYTES, RecordFile, RecordIO, encode, scan
 from tests.simulation_control.disk import SimDisk, SimIO
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raybroker.model.record import BLOCK, CHECKPOINT, NOTE, Entry, EntryRun
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Entry, EntryRun
 from raybroker.store.journal import Journal
 from raybroker.store.journal.segment import Segment
 from tests.store_faults.script import UnsyncedIO, abandon, open_journal

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from raybroker.model.record import BLOCK, CHECKPOINT, Buffer, Entry
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, Buffer, Entry
 from raybroker.store.journal import FileIO, Journal, verify
 from raybroker.store.journal.reserve import RESERVE_FILES, Use
 from raybroker.store.journal.segment import SegmentFiles

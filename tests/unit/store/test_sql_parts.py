@@ -10,8 +10,8 @@ import pytest
 import sqlalchemy
 
 from raybroker.config import Config
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Entry
 from raybroker.model.errors import StoreDamagedError, StoreError, StoreFullError
-from raybroker.model.record import BLOCK, CHECKPOINT, NOTE, Entry
 from raybroker.store.sql import backup
 from raybroker.store.sql.address import Address, address_of, store_id
 from raybroker.store.sql.administration import StoreTables

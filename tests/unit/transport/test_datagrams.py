@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from raybroker.model.errors import ConfigError
-from raybroker.model.setting import PortRange
+from raybroker.model.settings.setting import PortRange
 from raybroker.transport import datagrams
 from raybroker.transport.datagrams import Address, Datagrams, Number
 from raybroker.transport.loops import new_event_loop

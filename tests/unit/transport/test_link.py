@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from raybroker.errors import BrokerError, ProtocolError, SecurityError
-from raybroker.model.block import encode_block
+from raybroker.model.blocks.block import encode_block
 from raybroker.transport.link import SOON_BYTES_MAX, Link, memory_pair
 from raybroker.transport.loops import new_event_loop
 from raybroker.wire.native import frames as wire

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from raybroker.errors import ConfigError
-from raybroker.model.setting import PortRange
+from raybroker.model.settings.setting import PortRange
 from raybroker.transport.ports import bound_socket
 
 HERE = "127.0.0.1"

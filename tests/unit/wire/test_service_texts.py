@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybroker.client.connection.service_address import ServiceAddress, service_address, service_addresses
+from raybroker.client.ways.service_address import ServiceAddress, service_address, service_addresses
 from raybroker.errors import ConfigError, ProtocolError
 from raybroker.wire.native.preamble import HEAD_BYTES, key_length, key_of, preamble
 from raybroker.wire.port_map import Door, port_map, read_map

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from raybroker.client.aio import waiting
-from raybroker.client.connection.io_thread import IoThread
+from raybroker.client.io.io_thread import IoThread
 from tests.contracts.handles import WAIT_S, until
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from raybroker.client.blocking.waiting import all_done, answered, arrival, done_within, opened, stored
-from raybroker.client.connection.io_thread import IoThread
+from raybroker.client.io.io_thread import IoThread
 from raybroker.client.producer.producer_state import Shared
 from raybroker.errors import QuotaExceededError, RequestTimeoutError
 from tests.contracts.handles import until

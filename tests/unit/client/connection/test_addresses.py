@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.connection import factory
-from raybroker.client.connection.addresses import (
+from raybroker.client.cluster.addresses import (
     Addresses,
     ReconnectTime,
     address_list,
     reconnect_attempts,
     reconnect_time,
 )
-from raybroker.client.connection.io_thread import IoThread
+from raybroker.client.connection import factory
+from raybroker.client.io.io_thread import IoThread
 from raybroker.config import Config
 from raybroker.errors import ConfigError, NoClusterError
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from raybroker.client.cluster.directory import Place
 from raybroker.client.connection.attachments import Attachments
-from raybroker.client.connection.directory import Place
 from raybroker.client.connection.ended import Ended
-from raybroker.client.connection.tasks import Tasks
 from raybroker.client.destinations import Destination, Queue
+from raybroker.client.io.tasks import Tasks
 from raybroker.config import Config
 from raybroker.errors import (
     BrokerError,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.connection.broker_members import BrokerMembers, Key
-from raybroker.client.connection.tasks import Tasks
+from raybroker.client.cluster.broker_members import BrokerMembers, Key
 from raybroker.client.destinations import Destination, Queue, Topic
+from raybroker.client.io.tasks import Tasks
 from raybroker.config import Config
 from raybroker.model.errors import ConnectionLostError, InvalidDestinationError
 from tests.unit.client.fakes import run, turns

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.connection import callbacks as module
-from raybroker.client.connection.callbacks import Callbacks
+from raybroker.client.io import callbacks as module
+from raybroker.client.io.callbacks import Callbacks
 from raybroker.client.producer.send_future import SendFuture
 from raybroker.model.errors import IllegalStateError
 

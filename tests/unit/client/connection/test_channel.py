@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from raybroker.client.cluster.directory import Place
 from raybroker.client.connection.channel import Channel
-from raybroker.client.connection.directory import Place
 from raybroker.errors import BrokerError, ConnectionLostError, IllegalStateError, SecurityError, StoreError
 from raybroker.transport.link import Link, memory_pair
 from raybroker.wire.native import frames as wire

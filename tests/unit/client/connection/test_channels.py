@@ -10,8 +10,8 @@ import pytest
 from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.channels import Channels
 from raybroker.client.connection.ended import Ended
-from raybroker.client.connection.tasks import Tasks
 from raybroker.client.destinations import Queue
+from raybroker.client.io.tasks import Tasks
 from raybroker.config import Config
 from raybroker.errors import BrokerError, ConnectionEndedError, ConnectionLostError, IllegalStateError
 from raybroker.wire.native import frames as wire

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from raybroker.client.connection.closing import collected, noted_on, raise_first
+from raybroker.client.io.closing import collected, noted_on, raise_first
 from raybroker.client.producer.settlement import unknown_outcome
 from raybroker.model.errors import (
     BrokerError,

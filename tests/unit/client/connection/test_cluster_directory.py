@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.connection.cluster_directory import MOVE_TIMEOUT_S, ClusterDirectory
-from raybroker.client.connection.directory import Place
+from raybroker.client.cluster.cluster_directory import MOVE_TIMEOUT_S, ClusterDirectory
+from raybroker.client.cluster.directory import Place
 from raybroker.model.errors import BrokerGoneError
 
 SOON_S = 0.01

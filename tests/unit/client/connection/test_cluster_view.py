@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from raybroker.client.connection.directory import BrokerRow, Place, View
+from raybroker.client.cluster.directory import BrokerRow, Place, View
 from raybroker.errors import ConnectionLostError
 from raybroker.wire.native import frames as wire
 from tests.unit.client.fakes import TOKEN, Scripted, ScriptedHost, run, turns

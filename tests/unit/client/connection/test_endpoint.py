@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from raybroker.client.cluster.directory import Place
 from raybroker.client.connection.channel import Channel
-from raybroker.client.connection.directory import Place
 from raybroker.client.connection.endpoint import Endpoint
 from raybroker.client.destinations import Queue
 from raybroker.errors import BrokerError, QuotaExceededError

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.connection.held_signals import HeldSignals
+from raybroker.client.io.held_signals import HeldSignals
 
 pytestmark = pytest.mark.skipif(
     threading.current_thread() is not threading.main_thread(), reason="handlers of signals are set in the main thread"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from raybroker.client.connection.io_thread import IoThread, end_thread
+from raybroker.client.io.io_thread import IoThread, end_thread
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from typing import Any
 
 from raybroker.client.connection.large_deliveries import AHEAD, LargeDeliveries
 from raybroker.client.connection.whole_body import WholeBody
-from raybroker.model.block import Block, encode_block
+from raybroker.model.blocks.block import Block, encode_block
+from raybroker.model.blocks.large_block import PIECE_BYTES, PIECES_WAITING_MAX, LargeBlock, missing
 from raybroker.model.errors import IllegalStateError
-from raybroker.model.large_block import PIECE_BYTES, PIECES_WAITING_MAX, LargeBlock, missing
 from raybroker.wire.native import frames as wire
 
 

@@ -9,8 +9,8 @@ from concurrent.futures import Future
 
 import pytest
 
-from raybroker.client.connection import own_loop
-from raybroker.client.connection.own_loop import OwnLoop
+from raybroker.client.io import own_loop
+from raybroker.client.io.own_loop import OwnLoop
 from raybroker.model.errors import IllegalStateError
 
 

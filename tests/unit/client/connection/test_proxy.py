@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
-from raybroker.client.connection.proxy import ADDRESS, Proxy, connecting, proxy_at
-from raybroker.client.connection.sockets import direct
+from raybroker.client.ways.proxy import ADDRESS, Proxy, connecting, proxy_at
+from raybroker.client.ways.sockets import direct
 from raybroker.config import Config
 from raybroker.model.errors import ConfigError, SecurityError
 

@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from raybroker.client.connection.service_address import ServiceAddress
-from raybroker.client.connection.target import Target
+from raybroker.client.ways.service_address import ServiceAddress
+from raybroker.client.ways.target import Target
 from raybroker.wire.port_map import Door, port_map
 
 

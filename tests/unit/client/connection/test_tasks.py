@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.connection.tasks import Tasks
+from raybroker.client.io.tasks import Tasks
 from raybroker.config import Config
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError, NotOpenError, StartingError
 from tests.unit.client.fakes import run

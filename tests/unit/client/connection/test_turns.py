@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from raybroker.client.connection.turns import LOOP_NS, Owner, Turns
+from raybroker.client.io.turns import LOOP_NS, Owner, Turns
 
 ME, OTHER = 1, 2
 

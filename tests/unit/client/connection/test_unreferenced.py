@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any
 
-from raybroker.client.connection.unreferenced import Handles
+from raybroker.client.io.unreferenced import Handles
 from raybroker.model.errors import IllegalStateError
 
 

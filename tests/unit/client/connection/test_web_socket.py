@@ -6,10 +6,10 @@ import asyncio
 
 from websockets.asyncio.server import ServerConnection, serve
 
-from raybroker.client.connection.service_address import SERVICE, ServiceAddress
-from raybroker.client.connection.sockets import direct
-from raybroker.client.connection.target import Target
-from raybroker.client.connection.web_socket import dial
+from raybroker.client.ways.service_address import SERVICE, ServiceAddress
+from raybroker.client.ways.sockets import direct
+from raybroker.client.ways.target import Target
+from raybroker.client.ways.web_socket import dial
 from raybroker.model.errors import BrokerError
 from raybroker.transport.link import Link
 from raybroker.transport.loops import new_event_loop

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from raybroker.client.consumer.ack_deadline import PARTS, AckDeadline
+from raybroker.client.consumer.acknowledging.ack_deadline import PARTS, AckDeadline
 from tests.unit.client.fakes import run
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.consumer.acknowledgement_answers import OVERDUE, Confirmation, check
-from raybroker.client.consumer.returned_deliveries import UNCONFIRMED
+from raybroker.client.consumer.acknowledging.acknowledgement_answers import OVERDUE, Confirmation, check
+from raybroker.client.consumer.acknowledging.returned_deliveries import UNCONFIRMED
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError, StoreDamagedError
 
 

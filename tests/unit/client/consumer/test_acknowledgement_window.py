@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from raybroker.client.connection.io_thread import fulfil, refuse
-from raybroker.client.consumer.acknowledgement_window import FAULTS_MAX, AcknowledgementWindow
+from raybroker.client.consumer.acknowledging.acknowledgement_window import FAULTS_MAX, AcknowledgementWindow
+from raybroker.client.io.io_thread import fulfil, refuse
 from raybroker.errors import BrokerError, ConnectionLostError, IllegalStateError
 
 

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from raybroker.client.consumer.credit_pool import STANDS_AFTER, CreditPool, Share
+from raybroker.client.consumer.prefetch.credit_pool import STANDS_AFTER, CreditPool, Share
 
 BACKLOG = 1 << 40
 """A host with so many messages never runs out."""

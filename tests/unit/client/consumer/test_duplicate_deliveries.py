@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from raybroker.client.consumer import duplicate_deliveries
-from raybroker.client.consumer.duplicate_deliveries import DuplicateDeliveries
+from raybroker.client.consumer.prefetch import duplicate_deliveries
+from raybroker.client.consumer.prefetch.duplicate_deliveries import DuplicateDeliveries
 from raybroker.content.possible_duplicates import in_doubt
-from raybroker.model.block import Block, encode_block
+from raybroker.model.blocks.block import Block, encode_block
 
 
 def block(first_seq: int, count: int, producer: int = 7) -> bytes:

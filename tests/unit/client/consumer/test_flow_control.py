@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybroker.client.consumer.flow_control import CreditFlow, PrefetchFlow, memory_bytes_needed, threshold_messages
+from raybroker.client.consumer.prefetch.flow_control import (
+    CreditFlow,
+    PrefetchFlow,
+    memory_bytes_needed,
+    threshold_messages,
+)
 
 
 def running(limit: int, percent: int) -> CreditFlow:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.connection.choosers import Choosers
+from raybroker.client.cluster.choosers import Choosers
 from raybroker.client.consumer.consumer_options import ConsumerOptions
 from raybroker.client.consumer.member_choice import is_pinned, place
 from raybroker.client.destinations import Queue, Topic

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raybroker.client.consumer.message import Delivery, Message, message_id
-from raybroker.client.producer.body_encoding import encode_any
+from raybroker.client.producer.bodies.body_encoding import encode_any
 from raybroker.content.bodies import deflated, encode_body
 from raybroker.content.headers import encode_header, pack_fields
-from raybroker.model.block import Block, encode_block
+from raybroker.model.blocks.block import Block, encode_block
 from raybroker.model.errors import MessageFormatError
 
 

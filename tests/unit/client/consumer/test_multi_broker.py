@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 import pytest
 
-from raybroker.client.connection.choosers import Choosers
+from raybroker.client.cluster.choosers import Choosers
 from raybroker.client.connection.ended import Ended
-from raybroker.client.connection.tasks import Tasks
 from raybroker.client.consumer import multi_broker
 from raybroker.client.consumer.consumer_options import ConsumerOptions
 from raybroker.client.consumer.multi_broker import MultiBrokerConsumer
 from raybroker.client.destinations import Destination, Queue, Topic
+from raybroker.client.io.tasks import Tasks
 from raybroker.config import Config
 from raybroker.model.errors import (
     BrokerError,

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from raybroker.client.consumer import returned_deliveries
-from raybroker.client.consumer.returned_deliveries import CLOSED, LOST, RECOVERED, ReturnedDeliveries, not_settled
+from raybroker.client.consumer.acknowledging import returned_deliveries
+from raybroker.client.consumer.acknowledging.returned_deliveries import (
+    CLOSED,
+    LOST,
+    RECOVERED,
+    ReturnedDeliveries,
+    not_settled,
+)
 from raybroker.model.errors import ConnectionLostError, IllegalStateError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybroker.client.consumer import unacknowledged_ranges
+from raybroker.client.consumer.acknowledging import unacknowledged_ranges
 
 
 def as_dict(rows: unacknowledged_ranges.Rows) -> dict[int, int]:

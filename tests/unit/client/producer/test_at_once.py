@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from raybroker import aio
-from raybroker.client.connection.io_thread import IoThread, fulfil, refuse
+from raybroker.client.io.io_thread import IoThread, fulfil, refuse
 from raybroker.client.producer.at_once import Waiter, send_at_once
 from raybroker.errors import BrokerError, MessageFormatError, MessageTooLargeError
 

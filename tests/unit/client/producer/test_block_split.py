@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from raybroker.client.producer import block_split
-from raybroker.client.producer.block_split import by_bytes, pieces
+from raybroker.client.producer.bodies import block_split
+from raybroker.client.producer.bodies.block_split import by_bytes, pieces
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,17 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.producer.body_encoding import encode_any
-from raybroker.client.producer.compression import CODECS, Compressor, body_encoder, compressed, compresses, squeezed
+from raybroker.client.producer.bodies.body_encoding import encode_any
+from raybroker.client.producer.bodies.compression import (
+    CODECS,
+    Compressor,
+    body_encoder,
+    compressed,
+    compresses,
+    squeezed,
+)
+from raybroker.client.producer.bodies.xml_validation import Validator
 from raybroker.client.producer.send_many import encoded
-from raybroker.client.producer.xml_validation import Validator
 from raybroker.content.bodies import (
     COMPRESS,
     COMPRESSED_SIZE,
@@ -25,7 +32,7 @@ from raybroker.content.bodies import (
 )
 from raybroker.content.headers import decode_header, encode_header
 from raybroker.model.errors import MessageTooLargeError
-from raybroker.model.setting import INT_MAX
+from raybroker.model.settings.setting import INT_MAX
 
 BODY = b"a" * 1000
 GZIP = CODECS["GZIP_DEFAULT_COMPRESSION"]

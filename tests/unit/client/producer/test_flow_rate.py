@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybroker.client.producer.flow_rate import SECOND_NS, FlowRate, FlowRates, flow_rates
+from raybroker.client.producer.pacing.flow_rate import SECOND_NS, FlowRate, FlowRates, flow_rates
 from raybroker.config import Config
 from raybroker.errors import ConfigError
 

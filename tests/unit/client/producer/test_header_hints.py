@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.producer.header_hints import HeaderHints
+from raybroker.client.producer.bodies.header_hints import HeaderHints
 from raybroker.client.producer.producer_state import Shared
 from raybroker.model.errors import ConfigError
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from raybroker.client.producer.linger import Linger
+from raybroker.client.producer.pacing.linger import Linger
 from raybroker.client.producer.producer_state import ProducerState
 from tests.unit.client.fakes import PERSISTENT
 

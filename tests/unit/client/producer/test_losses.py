@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from raybroker.client.producer.losses import Losses
+from raybroker.client.producer.pacing.losses import Losses
 from raybroker.client.producer.producer_state import Batch, ProducerState, Shared
 from raybroker.errors import ConnectionLostError, QuotaExceededError
 

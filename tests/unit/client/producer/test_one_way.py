@@ -6,8 +6,8 @@ from concurrent.futures import Future
 
 import pytest
 
-from raybroker.client.producer.flow_rate import flow_rates
-from raybroker.client.producer.one_way import OneWay, one_way_sends
+from raybroker.client.producer.pacing.flow_rate import flow_rates
+from raybroker.client.producer.pacing.one_way import OneWay, one_way_sends
 from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.producer.producer_state import Shared
 from raybroker.config import Config

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from raybroker.client.producer.producer_state import MESSAGE_OVERHEAD_BYTES, Batch, ProducerState, Shared
 from raybroker.content.headers import decode_header
-from raybroker.model.block import BLOCK_BYTES_TARGET, BLOCK_MESSAGES_MAX, Block
+from raybroker.model.blocks.block import BLOCK_BYTES_TARGET, BLOCK_MESSAGES_MAX, Block
 
 PERSISTENT, LOST = Shared(True, 4), Shared(False, 4)
 

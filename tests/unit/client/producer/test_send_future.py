@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybroker.client.connection.callbacks import Callbacks
-from raybroker.client.connection.io_thread import fulfil, refuse
+from raybroker.client.io.callbacks import Callbacks
+from raybroker.client.io.io_thread import fulfil, refuse
 from raybroker.client.producer.send_future import SendFuture, fulfil_all
 from raybroker.errors import ConnectionLostError, IllegalStateError
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.producer.flow_rate import FlowRates
-from raybroker.client.producer.send_room import SendRoom
+from raybroker.client.producer.pacing.flow_rate import FlowRates
+from raybroker.client.producer.pacing.send_room import SendRoom
 from raybroker.errors import DestinationPausedError, IllegalStateError, RequestTimeoutError
 
 CLOSED = IllegalStateError("the producer is closed")

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from raybroker.client.destinations import Destination, Topic
-from raybroker.client.producer import topic_pattern
+from raybroker.client.producer.members import topic_pattern
+from raybroker.client.producer.members.topic_pattern import PatternProducer
 from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.producer.producer_state import Shared
-from raybroker.client.producer.topic_pattern import PatternProducer
 from raybroker.config import Config
 from raybroker.content.bodies import encode_body
 from raybroker.model.errors import IllegalStateError, InvalidDestinationError, ResourceAllocationError

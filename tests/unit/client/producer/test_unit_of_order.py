@@ -10,7 +10,7 @@ from raybroker.client.producer import unit_of_order
 from raybroker.client.producer.unit_of_order import OF_SESSION, check_unit, unit_header, unit_headers, unit_of_producer
 from raybroker.content.headers import decode_header
 from raybroker.model.errors import MessageFormatError
-from raybroker.model.units import UNIT_CHARS_MAX
+from raybroker.model.naming.units import UNIT_CHARS_MAX
 
 
 @pytest.mark.parametrize(

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 
 from raybroker.client.destinations import Queue
-from raybroker.client.producer import unit_routing
-from raybroker.client.producer.one_way import OneWay
+from raybroker.client.producer.members import unit_routing
+from raybroker.client.producer.members.unit_routing import ASKED_MAX, RoutedProducer, id_of, work_in, work_of
+from raybroker.client.producer.pacing.one_way import OneWay
 from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_many import Each
-from raybroker.client.producer.unit_routing import ASKED_MAX, RoutedProducer, id_of, work_in, work_of
 from raybroker.content.bodies import encode_body
 from raybroker.content.headers import encode_header
 from raybroker.content.unit_of_work import WORK_UNIT
 from raybroker.model.errors import ConnectionLostError, IllegalStateError, OrderError
 from raybroker.model.hashing import rendezvous
-from raybroker.model.units import default_unit
+from raybroker.model.naming.units import default_unit
 
 PLAIN = Shared(True, 4)
 BROKERS = ["b1", "b2", "b3"]

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from raybroker.client.destinations import Destination, Queue
-from raybroker.client.producer import unnamed
+from raybroker.client.producer.members import unnamed
+from raybroker.client.producer.members.unnamed import UnnamedProducer
 from raybroker.client.producer.producer_state import Shared
-from raybroker.client.producer.unnamed import UnnamedProducer
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError
 
 

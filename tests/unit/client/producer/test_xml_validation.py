@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from raybroker.client.producer import xml_validation
-from raybroker.client.producer.xml_validation import Validator, validating
+from raybroker.client.producer.bodies import xml_validation
+from raybroker.client.producer.bodies.xml_validation import Validator, validating
 from raybroker.content.bodies import encode_body
 from raybroker.errors import ConfigError, MessageFormatError
 

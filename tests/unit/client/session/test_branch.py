@@ -8,7 +8,7 @@ from typing import Any
 from raybroker.client.destinations import Queue
 from raybroker.client.session.branch import ACTIVE, PREPARED, Branch
 from raybroker.model.errors import ResourceAllocationError
-from raybroker.model.xid import Xid
+from raybroker.model.naming.xid import Xid
 from tests.unit.client.fakes import run
 
 XID = Xid(1, b"global", b"branch")

@@ -20,7 +20,7 @@ from raybroker.errors import (
     XAStateError,
 )
 from raybroker.model.listing import Listing
-from raybroker.model.xid import Xid
+from raybroker.model.naming.xid import Xid
 from raybroker.wire.native import frames as wire
 from tests.unit.client.fakes import Scripted, ScriptedHost, run, send, turns
 

@@ -19,9 +19,9 @@ from raybroker.core.selector.content import Content
 from raybroker.core.settlement import Settlement
 from raybroker.core.staged_transaction import StagedTransaction
 from raybroker.core.subscription import Subscription
+from raybroker.model.blocks.record import BLOCK
 from raybroker.model.errors import InvalidDestinationError
-from raybroker.model.names import DestinationType
-from raybroker.model.record import BLOCK
+from raybroker.model.naming.names import DestinationType
 from tests.unit.core.parts import Parts
 
 PRODUCER, ATTACHMENT = 70, 7

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from raybroker.core.admission.limits import Limits, admit, largest_exceeded, limits_of, oversized
 from raybroker.core.blocks.ranges import Ranges
-from raybroker.model.settings import DestinationAttributes
+from raybroker.model.settings.settings import DestinationAttributes
 
 NONE = Limits(-1, -1, -1)
 

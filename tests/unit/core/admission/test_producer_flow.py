@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raybroker.core.admission.producer_flow import producer_credit
-from raybroker.model.settings import DestinationAttributes
+from raybroker.model.settings.settings import DestinationAttributes
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from raybroker.core.admission import producer_sequences as module
 from raybroker.core.admission.producer_sequences import ProducerSequences
 from raybroker.core.queue import Queue
 from raybroker.model.errors import IllegalStateError
-from raybroker.model.settings import DestinationAttributes
+from raybroker.model.settings.settings import DestinationAttributes
 
 
 @given(

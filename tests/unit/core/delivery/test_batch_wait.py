@@ -9,7 +9,7 @@ import pytest
 
 from raybroker.core.delivery.batch_wait import BATCH_MAX, BatchWait, batch_wait_ms
 from raybroker.errors import ConfigError
-from raybroker.model.settings import destination_attributes
+from raybroker.model.settings.settings import destination_attributes
 
 
 def consumers(room: int = 100, limit: int = 100, *, draining: bool = False) -> Any:

@@ -17,7 +17,7 @@ from raybroker.core.outcome import Acked, Drained, Outcome, Promoted, Released, 
 from raybroker.core.settlement import Settlement
 from raybroker.core.subscription import Subscription
 from raybroker.model.errors import InvalidSelectorError, ResourceAllocationError
-from raybroker.model.names import DestinationType
+from raybroker.model.naming.names import DestinationType
 from tests.unit.core.parts import NOW, Parts
 
 ONE, TWO = 7, 8

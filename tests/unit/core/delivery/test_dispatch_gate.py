@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raybroker.core.delivery.dispatch_gate import DispatchGate
-from raybroker.model.settings import DestinationAttributes
+from raybroker.model.settings.settings import DestinationAttributes
 
 
 def wants(consumers: int, delay_ms: int = -1) -> DestinationAttributes:

@@ -7,7 +7,7 @@ import pytest
 from raybroker.core.delivery.redelivery import FAILURES_MAX, dead_of, delay_ms, is_over, with_failure
 from raybroker.core.delivery.run import Run
 from raybroker.core.durable.records import REJECTED
-from raybroker.model.settings import DestinationAttributes
+from raybroker.model.settings.settings import DestinationAttributes
 
 
 def run(failures: int) -> Run:

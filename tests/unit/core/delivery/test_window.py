@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybroker.client.consumer.flow_control import CreditFlow
+from raybroker.client.consumer.prefetch.flow_control import CreditFlow
 from raybroker.core.delivery.window import CREDIT_MAX, UNLIMITED, CreditWindow, PrefetchWindow, make_window
 from tests.simulation.windows import make_twin_window
 

@@ -16,8 +16,8 @@ from raybroker.core.durable import records
 from raybroker.core.durable.recovery import Recovery
 from raybroker.core.durable.snapshot import counted, snapshot
 from raybroker.core.outcome import Outcome
-from raybroker.model.record import BLOCK, NOTE, Entry, EntryRun
-from raybroker.model.record import in_runs as runs_of
+from raybroker.model.blocks.record import BLOCK, NOTE, Entry, EntryRun
+from raybroker.model.blocks.record import in_runs as runs_of
 from tests.unit.core.driver import Driver, limits, seeds
 from tests.unit.core.homes import Home, rebuilt
 

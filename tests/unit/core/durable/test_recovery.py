@@ -14,8 +14,8 @@ from raybroker.core.durable import records
 from raybroker.core.durable.recovery import Recovery
 from raybroker.core.durable.snapshot import snapshot
 from raybroker.core.invariants import check
+from raybroker.model.blocks.record import BLOCK, NOTE_BYTES_MAX, Entry
 from raybroker.model.errors import StoreDamagedError
-from raybroker.model.record import BLOCK, NOTE_BYTES_MAX, Entry
 from tests.unit.core.driver import Driver, durable, seeds
 from tests.unit.core.homes import Home, columns, handed, rebuilt
 

@@ -20,9 +20,9 @@ from raybroker.core.durable.records import BlockMeta, PartColumn, PartKey, Row, 
 from raybroker.core.durable.recovery import Recovery
 from raybroker.core.durable.snapshot import HEAD, TAKEN, section, snapshot
 from raybroker.core.invariants import check
+from raybroker.model.blocks.record import BLOCK, NOTE, Entry, EntryRun
 from raybroker.model.errors import StoreDamagedError
-from raybroker.model.record import BLOCK, NOTE, Entry, EntryRun
-from raybroker.model.settings import DestinationAttributes
+from raybroker.model.settings.settings import DestinationAttributes
 from tests.unit.core.driver import Driver, durable, seeds
 
 NOW = 1_000

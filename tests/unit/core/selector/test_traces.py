@@ -12,7 +12,7 @@ from raybroker.content.headers import BlockContent, content_of, pack_fields
 from raybroker.core.selector import compile_selector
 from raybroker.core.selector.grammar import parse
 from raybroker.core.selector.traces import traces
-from raybroker.model.block import Block, encode_block
+from raybroker.model.blocks.block import Block, encode_block
 from tests.unit.core.selector.test_against_reference import MESSAGES, SELECTORS
 
 

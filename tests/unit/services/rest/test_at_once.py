@@ -12,7 +12,7 @@ import pytest
 
 from raybroker.client.aio.fitting import receive_fitting
 from raybroker.errors import BrokerError, DestinationPausedError, SecurityError
-from raybroker.services.http_at_once import Head, Request
+from raybroker.services.http.http_at_once import Head, Request
 from raybroker.services.rest.application import Application, Terms
 from raybroker.services.rest.at_once import SendsAtOnce
 from raybroker.services.rest.user_connection import UserConnection

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from raybroker.services.arrivals import Origin
-from raybroker.services.http_bounds import CERTIFICATE
+from raybroker.services.http.http_bounds import CERTIFICATE
+from raybroker.services.listening.arrivals import Origin
 from raybroker.services.rest.long_poll import NUMBER, PATH, SESSION, LongPoll
 
 

@@ -6,8 +6,8 @@ import asyncio
 import socket
 from typing import Any
 
-from raybroker.services.arrivals import Origin
-from raybroker.services.http_bounds import CERTIFICATE
+from raybroker.services.http.http_bounds import CERTIFICATE
+from raybroker.services.listening.arrivals import Origin
 from raybroker.services.rest.relay import TRY_AGAIN, Relay, origin_of
 
 

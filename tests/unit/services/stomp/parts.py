@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from raybroker.model.errors import BrokerError
-from raybroker.services.answers import Answers
+from raybroker.services.gateways.answers import Answers
 from raybroker.services.stomp.subscription import Subscription
 from raybroker.wire.stomp.frame import Frame, Version
 from raybroker.wire.stomp.parser import Parser

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from raybroker.model.errors import ProtocolError, SecurityError
+from raybroker.services.gateways.unfinished import Unfinished
 from raybroker.services.stomp.connection import StompConnection, chosen_version, heart_beat
 from raybroker.services.stomp.limits import Limits
-from raybroker.services.unfinished import Unfinished
 from raybroker.wire.stomp.frame import Frame
 from tests.unit.services.stomp.parts import until
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raybroker.model.errors import MessageFormatError, NotSupportedError, ProtocolError
-from raybroker.model.property_names import check_property_name
+from raybroker.model.naming.property_names import check_property_name
 from raybroker.services.stomp.headers import (
     MessageFacts,
     body_bytes,

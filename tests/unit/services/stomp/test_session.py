@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from raybroker.client.producer.members.unnamed import UnnamedProducer
 from raybroker.client.producer.producer_state import Shared
-from raybroker.client.producer.unnamed import UnnamedProducer
 from raybroker.client.session.joint_transaction import JointTransactions
 from raybroker.model.errors import BrokerError, NotSupportedError, ProtocolError, ResourceAllocationError
 from raybroker.services.stomp import session as module

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raybroker.model.block import BLOCK_BYTES_MAX, Block, encode_block
+from raybroker.model.blocks.block import BLOCK_BYTES_MAX, Block, encode_block
 from raybroker.model.errors import ProtocolError, SecurityError
 from raybroker.wire.native import connection, decoding
 from raybroker.wire.native import frames as wire

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raybroker.model.block import Block, encode_block
+from raybroker.model.blocks.block import Block, encode_block
 from raybroker.wire.native import frames
 from raybroker.wire.native.connection import Native
 from raybroker.wire.native.receive_buffers import BUFFERS_KEPT_MAX, ROUND_BYTES, FrameBuffers

@@ -1,0 +1,407 @@
+"""The destination host actor: a shell around hosting.host_service.
+
+Survives a crash: everything acknowledged, from its store; the actor restarts, recovers and listens on a new port, which
+clients learn from the broker.  A failed call means that the change may or may not have been made; all calls may be
+repeated.  Messages do not come through actor calls but over the data socket, which has an event loop of its own in a
+thread beside the actor's, so that a slow control call costs messages nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from raybroker.actors import runtime
+from raybroker.actors.failpoints import arm_failpoints, with_steps
+from raybroker.actors.hosts.heartbeat_replies import HeartbeatReplies
+from raybroker.broker.cluster.database_passwords import store_password
+from raybroker.broker.services.link_security import cluster_tls
+from raybroker.config import Config
+from raybroker.config.live import LiveConfig
+from raybroker.engine.ports import Store
+from raybroker.hosting.host_port import HOST_METHODS
+from raybroker.hosting.host_service import HostService, Post
+from raybroker.hosting.paging import directory_of
+from raybroker.logs import channels
+from raybroker.logs.channels import Log
+from raybroker.logs.messages import MessagesLog
+from raybroker.model.definitions.quota import Quota
+from raybroker.model.errors import BrokerError, ConnectionLostError, StoreError
+from raybroker.security.tls import ServerTls
+from raybroker.store import ownership
+from raybroker.store.advice import advised
+from raybroker.store.catalogue import Catalogue
+from raybroker.store.journal import Journal
+from raybroker.store.journal.own_files import OwnFileOptions
+from raybroker.store.memory import MemoryStore
+from raybroker.store.paging import PagingFiles
+from raybroker.store.sql.database import UnreachableError
+from raybroker.store.sql.opening import holder_of, is_sql, open_store
+from raybroker.store.sql.store import SqlStore
+from raybroker.system import entropy
+from raybroker.system.clock import SystemClock
+from raybroker.system.failpoint import failpoint
+from raybroker.system.memory import collect_seldom, keep_freed_memory
+from raybroker.system.priority import normal_priority, normal_priority_throughout
+from raybroker.transport.daemon_calls import in_daemon_thread
+from raybroker.transport.datagrams import Address
+from raybroker.transport.loops import new_event_loop
+
+LOCK_WAIT_S: Final = 5.0
+"""How long a restarted host waits for its predecessor to let go of the store."""
+SWITCH_S: Final = 0.0005
+"""How long one thread of a host may keep another from running: by default 5 ms, in which a disk could have synced
+twenty times. The commit thread was waiting for its turn rather than for the disk."""
+FIRST_RETRY_S: Final = 1.0
+LAST_RETRY_S: Final = 30.0
+"""How long a host waits that could not start before it tries again; twice as long each time in between."""
+EXIT_FAILED: Final = 3
+"""Exit status after a store error (fail stop)."""
+
+log = logging.getLogger("raybroker.host")
+
+
+class DatabaseAwaitedError(ConnectionLostError):
+    """The host cannot reach its database, and tries again: so does whoever wants something of it."""
+
+    code = ConnectionLostError.code
+
+
+@dataclass(frozen=True)
+class HostSpec:
+    """Everything a host needs to start again from nothing but its store."""
+
+    cluster: str
+    broker: str
+    host: str
+    hosting: str
+    directory: str
+    token: bytes
+    config: Config
+
+    @property
+    def key(self) -> str:
+        return f"{self.broker}/{self.host}"
+
+
+class DataPlane(threading.Thread):
+    """The thread with the data socket's loop. ``failure`` is set when the host could not start; ``loop``: one that
+    another thread runs, None: a new one, which :meth:`run` runs; ``life``: where the lives of messages are logged."""
+
+    process_of_its_own = True
+    """The process is the host's alone, and so are its figures."""
+
+    def __init__(
+        self,
+        spec: HostSpec,
+        config: LiveConfig,
+        quotas: Mapping[str, Quota],
+        policies: Mapping[str, Any],
+        ip: str,
+        forgotten: Any,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(name="raybroker-data", daemon=True)
+        self.spec = spec
+        self.config = config
+        self.quotas = quotas
+        self.policies = policies
+        self.ip = ip
+        self.loop = loop or new_event_loop()
+        self.life: MessagesLog | None = None
+        self.service: HostService | None = None
+        self.address: tuple[str, int] | None = None
+        self.tls: ServerTls | None = None
+        """Of the data socket, where the cluster has its connections encrypted."""
+        self.failure: BrokerError | None = None
+        self.ready = threading.Event()
+        self.more_metrics: list[Callable[[], dict[str, Any]]] = []
+        """Rows of whoever runs the host."""
+        self._forgotten = forgotten
+        self._broker: Any = None
+        """The actor of the broker, once it was asked for something."""
+
+    def run(self) -> None:
+        normal_priority()
+        keep_freed_memory()
+        sys.setswitchinterval(SWITCH_S)
+        asyncio.set_event_loop(self.loop)
+        self.loop.create_task(self._start())
+        self.loop.run_forever()
+
+    async def _start(self) -> None:
+        """Serve; what fails is said to whoever asks, and tried again, more seldom each time."""
+        pause_s = FIRST_RETRY_S
+        while not await self._serves():
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LAST_RETRY_S)
+
+    async def _serves(self) -> bool:
+        """One attempt; False: it failed, and may be tried again."""
+        before, store = self.failure, None
+        try:
+            tls = self.tls = await asyncio.to_thread(self._keystore)
+            store, incarnation = await self._open_store()
+            failpoint("host.open")
+            self.service = HostService(
+                with_steps(store),
+                SystemClock(),
+                self.config,
+                token=self.spec.token,
+                incarnation=incarnation,
+                broker=self.spec.broker,
+                failed=self._failed,
+                forgotten=self._forgotten,
+                forwarder=self._forward,
+                paging=self._paging(),
+                hosts=self._hosts,
+                lease=self._lease,
+                quotas=self.quotas,
+                policies=self.policies,
+                disk=Path(self.spec.directory) if isinstance(store, Journal) else None,
+                bodies=store.bodies if isinstance(store, Journal) else None,
+                process_of_its_own=self.process_of_its_own,
+            )
+            self.service.more_metrics += self.more_metrics
+            if self.life is not None:
+                self.service.host.meters.life.sink = self.life
+            with advised(self._damaged_files):
+                await self.service.start(threaded=not isinstance(store, MemoryStore), inline=isinstance(store, Journal))
+            for line in store.notices() if isinstance(store, Journal) else ():
+                log.warning("host %s: %s", self.spec.key, line)
+            self.address = await self.service.listen(
+                self.ip, self.spec.config["raybroker.data.ports"], None if tls is None else tls.context
+            )
+            if self.process_of_its_own:
+                collect_seldom()
+            self.failure = None
+            failpoint("host.serving")
+            if before is not None:
+                log.warning("host %s has started at last", self.spec.key)
+            return True
+        except UnreachableError as error:
+            self._failed(error)  # The next process of this host tries again.
+            return True
+        except BrokerError as error:
+            self.failure = error
+        except Exception as error:  # noqa: BLE001 - a host that cannot start says why to whoever asks
+            self.failure = StoreError(f"host {self.spec.key} could not start: {error!r}")
+        finally:
+            self.ready.set()
+        if str(before) != str(self.failure):
+            log.critical("[B3181] host %s does not start and tries again: %s", self.spec.key, self.failure)
+        await self._give_up(store)
+        return False
+
+    async def _give_up(self, store: Store | None) -> None:
+        """Let go of what an attempt has opened."""
+        service, self.service = self.service, None
+        try:
+            if service is not None:
+                await service.close()
+            elif store is not None:
+                store.close()
+        except Exception:
+            log.exception("host %s could not let go of its store", self.spec.key)
+
+    def _awaits_database(self, line: str) -> None:
+        """The database cannot be reached. Whoever asks is told so, and to ask again: so it is between two lives of a
+        host. Called in another thread."""
+        log.warning("host %s: %s", self.spec.key, line)
+        self.failure = DatabaseAwaitedError(f"host {self.spec.key} waits for its database: {line}")
+        self.ready.set()
+
+    def _keystore(self) -> ServerTls | None:
+        return cluster_tls(self.spec.config, Path(self.spec.directory).parent.parent.parent)
+
+    def _paging(self) -> Callable[[Post], PagingFiles] | None:
+        spec = self.spec
+        directory = directory_of(spec.config, Path(spec.directory), spec.cluster, spec.broker, spec.host)
+        if directory is None:
+            return None
+        return partial(PagingFiles, directory, spec.config["raybroker.paging.file_bytes"])
+
+    def _hosts(self) -> int:
+        """How many hosts the broker has, by the directories of their stores."""
+        try:
+            return len(os.listdir(Path(self.spec.directory).parent))
+        except OSError:
+            return 1
+
+    async def _open_store(self) -> tuple[Store, int]:
+        config = self.spec.config
+        if config["imq.persist.store"] == "memory":
+            return MemoryStore(), int.from_bytes(entropy.token(2), "little") + 1
+        sql = is_sql(config)
+        deadline = self.loop.time() + LOCK_WAIT_S
+        while True:
+            try:
+                store = await asyncio.to_thread(self._open_sql) if sql else self._open_journal()
+            except StoreError as error:
+                if "is open in process" not in str(error) or self.loop.time() > deadline:
+                    raise
+                await asyncio.sleep(0.05)
+                continue
+            return store, store.incarnation
+
+    @property
+    def _damaged_files(self) -> Path | None:
+        """The directory of the store whose damage an administrator can set aside; None: it is not in files."""
+        config = self.spec.config
+        in_files = config["imq.persist.store"] != "memory" and not is_sql(config)
+        return Path(self.spec.directory) if in_files else None
+
+    def _open_journal(self) -> Journal:
+        config, directory, owner = self.spec.config, Path(self.spec.directory), f"{self.spec.cluster}/{self.spec.key}"
+        ownership.check(directory, owner)
+        with advised(directory):
+            journal = Journal(
+                directory,
+                sync=config["imq.persist.file.sync.enabled"],
+                segment_bytes=config["raybroker.store.segment_bytes"],
+                own_files=OwnFileOptions.of(config),
+                monotonic_ns=SystemClock().monotonic_ns,
+                entropy=entropy.token,
+            )
+        try:
+            ownership.claim(directory, owner)
+        except StoreError:
+            journal.close()
+            raise
+        return journal
+
+    def _open_sql(self) -> SqlStore:
+        spec, clock = self.spec, SystemClock()
+        return open_store(
+            spec.config,
+            Path(spec.directory).parent.parent,
+            cluster=spec.cluster,
+            broker=spec.broker,
+            host=spec.host,
+            hosting=spec.hosting,
+            holder=holder_of(spec.token),
+            monotonic_ns=clock.monotonic_ns,
+            sleep=clock.sleep,
+            report=self._awaits_database,
+            password=store_password(spec.config, Path(spec.directory).parent.parent.parent),
+        )
+
+    async def _forward(self, type: str, name: str, block: bytes) -> None:
+        """Hand messages for a destination of another host to the broker; raises unless they are stored there."""
+        broker_name = runtime.broker_name(self.spec.cluster, self.spec.broker)
+        broker = await in_daemon_thread(runtime.find_actor, broker_name)
+        if broker is None:
+            raise ConnectionLostError(f"broker {self.spec.broker} is not running")
+        await runtime.call(broker.forward, type, name, block)
+
+    async def _lease(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Ask the broker for more of a pool; raises when it cannot be asked."""
+        broker = self._broker
+        if broker is None:
+            name = runtime.broker_name(self.spec.cluster, self.spec.broker)
+            broker = self._broker = await in_daemon_thread(runtime.find_actor, name)
+        if broker is None:
+            raise ConnectionLostError(f"broker {self.spec.broker} is not running")
+        try:
+            answer: dict[str, Any] = await runtime.call(broker.lease, self.spec.key, row)
+        except BrokerError:
+            self._broker = None  # Another actor may have its name by now.
+            raise
+        return answer
+
+    def _failed(self, error: BrokerError) -> None:
+        """Fail stop: the process ends at once, and the restarted one trusts nothing but the files. Until it has ended
+        clients are told to come again, and not why: they would take that for the end of their handles."""
+        log.critical("host %s stops: %s", self.spec.key, error)
+        self.failure = ConnectionLostError(f"host {self.spec.key} has stopped, and starts again: {error}")
+        if self.service is not None:
+            self.service.service.stop_listening()
+        self.loop.call_later(0.2, os._exit, EXIT_FAILED)
+
+    async def on_loop(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine on the data loop, from the actor's loop."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
+
+
+def _kept(spec: HostSpec) -> tuple[LiveConfig, dict[str, Quota], dict[str, Any]]:
+    """The configuration with what was changed since, the quotas and the policies; the broker tells them too, as soon as
+    it knows of this process."""
+    try:
+        kept = Catalogue.load(Path(spec.directory).parent.parent)
+    except StoreError:
+        kept = None  # The broker says what is wrong with its file.
+    if kept is None:
+        return LiveConfig(spec.config, {}), {}, {}
+    return LiveConfig(spec.config, kept.properties), kept.quotas, kept.policies
+
+
+def _log(spec: HostSpec, config: LiveConfig) -> Log:
+    """The host's log, beside that of its broker."""
+    where = channels.directory_of(config.__getitem__, Path(spec.directory).parent.parent, spec.broker, spec.host)
+    return Log(config.__getitem__, where, {"cluster": spec.cluster, "broker": spec.broker, "host": spec.host})
+
+
+class DestinationHost:
+    """See the module."""
+
+    def __init__(self, spec: HostSpec) -> None:
+        self._spec = spec
+        arm_failpoints(spec.key)
+        normal_priority_throughout()
+        config, quotas, policies = _kept(spec)
+        self._log = _log(spec, config)
+        self._log.start()
+        self._heartbeat_replies = HeartbeatReplies(spec.key, spec.token, os.getpid())
+        self._plane = DataPlane(spec, config, quotas, policies, runtime.node_ip(), self._forgotten)
+        self._plane.life = MessagesLog(self._log.directory, config.__getitem__)
+        self._plane.more_metrics.append(lambda: {"log_records_total": dict(self._log.counts)})
+        self._plane.start()
+        self._plane.ready.wait()
+
+    def _forgotten(self, type: str, name: str) -> None:
+        broker = runtime.find_actor(runtime.broker_name(self._spec.cluster, self._spec.broker))
+        if broker is not None:
+            runtime.tell(broker.forget, type, name)
+
+    def _service(self) -> HostService:
+        if self._plane.failure is not None:
+            raise self._plane.failure
+        assert self._plane.service is not None
+        return self._plane.service
+
+    async def where(self) -> tuple[str, int, int, bytes]:
+        """(ip, port, process id, the certificate that it shows or b""); raises what kept the host from starting."""
+        self._service()
+        assert self._plane.address is not None
+        tls = self._plane.tls
+        return (*self._plane.address, os.getpid(), b"" if tls is None else tls.certificate())
+
+    async def alive(self) -> tuple[int, Address | None]:
+        """The process id and where pings go, at once, whatever the data socket has to do."""
+        return os.getpid(), await self._heartbeat_replies.address(self._spec.config["raybroker.data.ports"])
+
+    async def ask(self, method: str, *args: Any) -> Any:
+        """Call one of the methods of hosting.host_port.HostPort by name."""
+        if method not in HOST_METHODS:
+            raise BrokerError(f"a host has no method {method!r}")
+        failpoint(f"ask.{method}")
+        answer = await self._plane.on_loop(getattr(self._service(), method)(*args))
+        failpoint(f"asked.{method}")
+        return answer
+
+    async def state(self) -> Any:
+        found = await self._plane.on_loop(self._service().state())
+        return {**found, "pid": os.getpid(), "address": self._plane.address}
+
+    async def stop(self) -> None:
+        """Close the store cleanly; the actor is ended by its broker after that."""
+        if self._plane.service is not None and self._plane.failure is None:
+            await self._plane.on_loop(self._plane.service.close())

@@ -1,0 +1,178 @@
+"""Hosts in the broker's own process: of destinations with ``hosting=broker``.
+
+Such a host works on the loop of the broker's gateways.  A message that comes in over STOMP or HTTP is stored where it
+arrives, and two changes of process fewer lie between a send and its confirmation.  What is lost by it: the host, the
+gateways and the broker share one processor core, and end together.  A store that fails ends the broker's process, which
+Ray starts again, and its other hosts stay.  What was confirmed is in the journal, as with every host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Final, Protocol
+
+from raybroker.actors import runtime
+from raybroker.actors.hosts.host import SWITCH_S, DataPlane, HostSpec
+from raybroker.actors.hosts.remote import HostHandle
+from raybroker.client.io.io_thread import IoThread
+from raybroker.config.live import LiveConfig
+from raybroker.hosting.host_port import Row
+from raybroker.hosting.host_service import HostService
+from raybroker.logs.messages import MessagesLog
+from raybroker.model.definitions.quota import Quota
+from raybroker.model.errors import ConnectionLostError
+from raybroker.services.native.guests import Guests
+from raybroker.system.memory import keep_freed_memory
+from raybroker.system.priority import normal_priority
+
+THREAD: Final = "raybroker-gateways"
+
+
+class OwnBroker(Protocol):
+    """The broker, as its host asks it, on the broker's loop."""
+
+    async def forget(self, type: str, name: str) -> None: ...
+
+    async def forward(self, type: str, name: str, block: bytes) -> None: ...
+
+    async def lease(self, host: str, row: Row) -> Row: ...
+
+
+class _Plane(DataPlane):
+    """The data plane on a loop that runs already; the broker is asked without an actor call."""
+
+    process_of_its_own = False
+
+    def __init__(
+        self,
+        spec: HostSpec,
+        config: LiveConfig,
+        quotas: Mapping[str, Quota],
+        policies: Mapping[str, Any],
+        broker: OwnBroker,
+        io: IoThread,
+    ) -> None:
+        self._asked = broker
+        self._loop_of_broker = asyncio.get_running_loop()
+        super().__init__(spec, config, quotas, policies, runtime.node_ip(), self._forget, io.loop)
+        self._starting: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Have the loop open the store and serve."""
+        self.loop.call_soon_threadsafe(self._begin)
+
+    def _begin(self) -> None:
+        normal_priority()
+        keep_freed_memory()
+        sys.setswitchinterval(SWITCH_S)
+        self._starting = self.loop.create_task(self._start())
+
+    def _forget(self, type: str, name: str) -> None:
+        asyncio.run_coroutine_threadsafe(self._asked.forget(type, name), self._loop_of_broker)
+
+    async def _forward(self, type: str, name: str, block: bytes) -> None:
+        await self._ask(self._asked.forward(type, name, block))
+
+    async def _lease(self, row: Row) -> Row:
+        answer: Row = await self._ask(self._asked.lease(self.spec.key, row))
+        return answer
+
+    async def _ask(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """On the broker's loop, for as long as an actor call may take."""
+        return await _in_time(asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop_of_broker)))
+
+
+async def _in_time(work: Awaitable[Any]) -> Any:
+    """As long as an actor call may take; raises ConnectionLostError then."""
+    try:
+        return await asyncio.wait_for(work, runtime.CALL_TIMEOUT_S)
+    except TimeoutError:
+        raise ConnectionLostError(f"no answer within {runtime.CALL_TIMEOUT_S:g} s") from None
+
+
+class HostInBroker(HostHandle):
+    """On the broker's loop, but for :attr:`guests_in`."""
+
+    def __init__(self, spec: HostSpec, plane: _Plane) -> None:
+        super().__init__(spec)
+        self._plane = plane
+
+    @property
+    def guests_in(self) -> Guests | None:
+        """None until it serves."""
+        service = self._plane.service
+        return None if service is None or self._plane.address is None else service.guests_in
+
+    async def _service(self) -> HostService:
+        """Raises what keeps it from starting."""
+        ready = self._plane.ready
+        if not ready.is_set() and not await asyncio.to_thread(ready.wait, runtime.CALL_TIMEOUT_S):
+            raise ConnectionLostError(f"host {self.key} has not started within {runtime.CALL_TIMEOUT_S:g} s")
+        if self._plane.failure is not None:
+            raise self._plane.failure
+        assert self._plane.service is not None
+        return self._plane.service
+
+    async def where(self, timeout_s: float = runtime.CALL_TIMEOUT_S) -> tuple[str, int, int, bytes]:
+        """(ip, port, process id, the certificate that it shows, b"" without TLS)."""
+        await self._service()
+        assert self._plane.address is not None
+        tls = self._plane.tls
+        return (*self._plane.address, os.getpid(), b"" if tls is None else tls.certificate())
+
+    async def state(self) -> Row:
+        service = await self._service()
+        found: Row = await _in_time(self._plane.on_loop(service.state()))
+        return {**found, "pid": os.getpid(), "address": self._plane.address}
+
+    async def stop(self) -> None:
+        """Close the store cleanly."""
+        if self._plane.ready.is_set() and self._plane.failure is None:
+            await _in_time(self._plane.on_loop((await self._service()).close()))
+
+    async def ask(self, method: str, *args: Any) -> Any:
+        service = await self._service()
+        return await _in_time(self._plane.on_loop(getattr(service, method)(*args)))
+
+
+class HostsInBroker:
+    """Those of one broker: services.gateways.gateway.Near. ``known()``: configuration, quotas and policies as they are
+    now."""
+
+    def __init__(
+        self,
+        broker: OwnBroker,
+        known: Callable[[], tuple[LiveConfig, Mapping[str, Quota], Mapping[str, Any]]],
+        messages_log: Callable[[HostSpec, LiveConfig], MessagesLog],
+    ) -> None:
+        self._broker = broker
+        self._known = known
+        self._messages_log = messages_log
+        self._hosts: dict[str, HostInBroker] = {}
+        self._io: IoThread | None = None
+
+    @property
+    def hosts(self) -> list[HostInBroker]:
+        return list(self._hosts.values())
+
+    def io(self) -> IoThread:
+        self._io = self._io or IoThread(THREAD)
+        return self._io
+
+    def host(self, spec: HostSpec) -> HostInBroker:
+        """The host of that name; it is started when it is first asked for."""
+        found = self._hosts.get(spec.key)
+        if found is None:
+            config, quotas, policies = self._known()
+            plane = _Plane(spec, config, quotas, policies, self._broker, self.io())
+            plane.life = self._messages_log(spec, config)
+            plane.begin()
+            found = self._hosts[spec.key] = HostInBroker(spec, plane)
+        return found
+
+    def guests_of(self, key: str) -> Guests | None:
+        found = self._hosts.get(key)
+        return None if found is None else found.guests_in

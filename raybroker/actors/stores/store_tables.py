@@ -1,0 +1,225 @@
+"""Administration of the tables that have the messages of brokers (``imq.persist.store = sql``): ``raybroker dbmgr``.
+
+Also what brokers themselves ask of the tables: whether they are there before a broker is started, which hosts are in
+them, and that a host which is over is removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from raybroker.broker.cluster.database_passwords import store_password
+from raybroker.config import Config, store_directory
+from raybroker.config.brokers import LIST, Plan, plan_of
+from raybroker.model.errors import BrokerError, ConfigError, IllegalStateError, StoreError
+from raybroker.model.naming.names import check_broker_name
+from raybroker.model.settings.settings import ConfigView
+from raybroker.store.sql import backup
+from raybroker.store.sql.address import address_of, store_id
+from raybroker.store.sql.administration import StoreTables
+from raybroker.store.sql.database import Database
+from raybroker.store.sql.opening import holder_of, is_sql
+from raybroker.store.sql.schema import NEWEST, VERSION
+
+ADMIN_TIMEOUT_MS = 600_000
+"""Longest time of a statement that an administrator waits for: all rows are counted, copied or removed in one."""
+
+
+class StoreManager:
+    """The tables of the brokers of a cluster, or of ``broker`` alone.
+
+    Every method raises ConfigError for tables that are another broker's or of another version, IllegalStateError while
+    a process has them open, unless ``force``; StoreError when the database cannot be used.  The tables of one broker
+    are changed whole or not at all.
+    """
+
+    def __init__(self, config: Config, cluster: str, broker: str | None = None) -> None:
+        if not is_sql(config):
+            raise ConfigError(
+                f"imq.persist.store is {config['imq.persist.store']} ({config.origin('imq.persist.store')}): messages"
+                " are not in a database; set it to sql"
+            )
+        self.instance = cluster
+        plan = plan_of(config)
+        names = plan.names
+        if broker is not None:
+            if config[LIST].strip() and broker not in names:
+                raise ConfigError(f"broker {broker!r} is none of the brokers {', '.join(names)}")
+            names = (check_broker_name(broker),)
+        self._all = [_tables(config, cluster, name, ADMIN_TIMEOUT_MS) for name in names]
+
+    @property
+    def shown(self) -> list[str]:
+        """The tables of each broker for people, without a password."""
+        return [tables.shown for tables in self._all]
+
+    def create(self, *, database: bool) -> list[str]:
+        """Make the tables, and with ``database`` first that; the tables that were made.
+
+        Raises IllegalStateError when those of the first broker are there.
+        """
+        made = []
+        for tables in self._all:
+            with _named(tables):
+                if database:
+                    tables.database.create()
+                try:
+                    tables.create()
+                except IllegalStateError:
+                    if len(self._all) == 1:
+                        raise
+                    continue
+            made.append(tables.shown)
+        if not made:
+            raise IllegalStateError("all of the tables are there already; recreate them, or restore backups")
+        return made
+
+    def delete(self, *, force: bool = False) -> None:
+        """Remove the tables with all messages in them."""
+        self._check_closed(force)
+        for tables in self._all:
+            with _named(tables):
+                tables.drop()
+
+    def delete_older(self) -> list[str]:
+        """Remove tables of older versions; which there were."""
+        return [f"version {version} of {tables.shown}" for tables in self._all for version in tables.drop_older()]
+
+    def recreate(self, *, force: bool = False) -> None:
+        """Empty tables in place of those that there are."""
+        self._check_closed(force)
+        for tables in self._all:
+            with _named(tables):
+                tables.recreate()
+
+    def upgrade(self) -> list[str]:
+        """Bring the tables to the newest version; those that were not."""
+        return [f"{tables.shown} to version {NEWEST}" for tables in self._all if tables.upgrade()]
+
+    def query(self) -> list[dict[str, Any]]:
+        """A row a broker: version, id, where, user, whether the tables are there and what is in them."""
+        return [_described(tables) for tables in self._all]
+
+    def backup(self, file: Path) -> tuple[int, int]:
+        """Write the tables of one broker to a file; (hosts, blocks).  Brokers may run meanwhile."""
+        tables = self._only("backup")
+        part = file.with_name(file.name + ".part")
+        try:
+            with part.open("wb") as out:
+                counts = backup.save(tables, out)
+            part.replace(file)
+        except OSError as error:
+            raise StoreError(f"{file} cannot be written: {error}") from None
+        finally:
+            part.unlink(missing_ok=True)
+        return counts
+
+    def restore(self, file: Path, *, force: bool = False) -> tuple[int, int]:
+        """Put a backup in place of the tables of one broker; (hosts, blocks)."""
+        tables = self._only("restore")
+        if tables.versions():
+            self._check_closed(force)
+        return backup.load(tables, file)
+
+    def reset_lock(self) -> list[str]:
+        """Have the tables belong to nobody; the hosts that had them open and cannot write any more."""
+        return [host for tables in self._all for host in tables.reset_lock()]
+
+    def _check_closed(self, force: bool) -> None:
+        for tables in self._all:
+            tables.require()
+            if not force:
+                tables.check_closed()
+
+    def _only(self, verb: str) -> StoreTables:
+        if len(self._all) > 1:
+            names = ", ".join(tables.broker for tables in self._all)
+            raise ConfigError(f"{verb}: one file has the tables of one broker; say which of {names} by -b")
+        return self._all[0]
+
+
+def check_tables(plan: Plan, config: Config, cluster: str) -> None:
+    """Raises ConfigError when brokers are to keep messages in tables that are not there, or are another broker's: they
+    would not start.  A database that cannot be reached now is waited for; a file of a broker's own is made there."""
+    if not is_sql(config):
+        return
+    for broker in plan.names:
+        tables = _tables(config, cluster, broker)
+        if tables.database.address.embedded:
+            continue
+        with suppress(StoreError):
+            tables.require()
+
+
+def hosts_of(config: ConfigView, directory: Path, cluster: str, broker: str, token: bytes) -> dict[str, str]:
+    """Host → its hosting, of those that the tables of a broker without a catalogue have; none where they belong to
+    another installation, or there is nothing."""
+    if not is_sql(config):
+        return {}
+    tables = StoreTables(_database(config, directory), store_id(config, cluster, broker), cluster, broker)
+    if VERSION not in tables.versions() or tables.require() not in ("", holder_of(token)):
+        return {}
+    return tables.names()
+
+
+def remove_host(config: ConfigView, directory: Path, cluster: str, broker: str, host: str) -> None:
+    """Remove what a host of a broker has stored in a database.  Raises StoreError."""
+    if is_sql(config):
+        database = _database(config, directory)
+        StoreTables(database, store_id(config, cluster, broker), cluster, broker).remove_host(host)
+
+
+def _database(config: ConfigView, directory: Path) -> Database:
+    return Database(address_of(config, directory, store_password(config, directory.parent)))
+
+
+def _tables(config: Config, cluster: str, broker: str, timeout_ms: int = 0) -> StoreTables:
+    directory = store_directory(config, cluster, broker)
+    found = address_of(config, directory, store_password(config, directory.parent))
+    address = replace(found, timeout_ms=timeout_ms or found.timeout_ms)
+    return StoreTables(Database(address), store_id(config, cluster, broker), cluster, broker)
+
+
+def _described(tables: StoreTables) -> dict[str, Any]:
+    address = tables.database.address
+    row: dict[str, Any] = {
+        "broker": tables.broker,
+        "cluster": tables.cluster,
+        "id": tables.tables.id,
+        "vendor": address.vendor,
+        "url": address.shown,
+        "user": tables.database.user,
+        "version": VERSION,
+        "tables": "missing",
+    }
+    found = tables.versions()
+    known = {version for version in found if VERSION <= version <= NEWEST}
+    others = sorted(found - known)
+    if others:
+        row["other_versions"] = ", ".join(map(str, others))
+    if VERSION not in found or others[-1:] > [NEWEST]:
+        return row
+    row["version"] = max(known)
+    hosts = tables.hosts()
+    return {
+        **row,
+        "tables": "there",
+        "bytes": tables.size_bytes(),
+        "blocks": sum(host.blocks for host in hosts),
+        "hosts": [host._asdict() for host in hosts],
+    }
+
+
+@contextmanager
+def _named(tables: StoreTables) -> Iterator[None]:
+    """Errors name the tables."""
+    try:
+        yield
+    except BrokerError as error:
+        if tables.shown in str(error):
+            raise
+        raise type(error)(f"{tables.shown}: {error}") from None

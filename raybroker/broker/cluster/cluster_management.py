@@ -1,0 +1,153 @@
+"""Management of the cluster itself: its brokers, its master, its record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from raybroker.admin.verb_types import MasterChange
+from raybroker.broker.cluster.cluster_shell import Clustering
+from raybroker.cluster.backup import dump
+from raybroker.cluster.change_record import Change
+from raybroker.cluster.events import Brokers
+from raybroker.cluster.membership import BrokerState
+from raybroker.hosting.host_port import Row
+from raybroker.model.errors import ConfigError
+from raybroker.model.naming.names import check_broker_name
+
+WHY_TIMEOUT_S: Final = 2.0
+"""How long a broker that is not up may take to say why."""
+_ABSENT: Final = {
+    BrokerState.LEFT: "it was stopped",
+    BrokerState.JOINING: "it has started and takes no clients yet",
+}
+
+
+class ClusterItself:
+    """``propose`` makes a change on all brokers; ``forget`` tells that a broker was removed for good; ``nodes``:
+    broker → node id, as far as it is known; ``ask(broker, method, arguments)`` asks another broker."""
+
+    def __init__(
+        self,
+        clustering: Clustering,
+        propose: Callable[[Change], Awaitable[None]],
+        forget: Callable[[str], Awaitable[None]],
+        nodes: Callable[[], dict[str, str]],
+        ask: Callable[[str, str, Row], Awaitable[Any]],
+    ) -> None:
+        self._clustering = clustering
+        self._propose = propose
+        self._forget = forget
+        self._nodes = nodes
+        self._ask = ask
+
+    def live(self) -> list[str]:
+        """The brokers that are up, this one first."""
+        name = self._clustering.member.name
+        return [name, *(other for other in self._clustering.member.membership.live() if other != name)]
+
+    def absent(self) -> dict[str, str]:
+        """Brokers of the cluster that cannot be asked → why.  One that was stopped has what it stores, and is one of
+        them until the list of brokers goes without it."""
+        rows, up = self._clustering.member.membership.rows(), self.live()
+        return {row.name: _ABSENT.get(row.state, "it is down") for row in rows if row.name not in up}
+
+    async def list_brokers(self) -> list[Row]:
+        """One row a broker: broker, state, coordinator, master, node, how far its copy of the record goes, and
+        ``reason``: why it is not up, "" for one that is."""
+        member, nodes = self._clustering.member, self._nodes()
+        coordinator = member.membership.coordinator()
+        reasons = await self._reasons()
+        return [
+            {
+                "broker": row.name,
+                "state": str(row.state),
+                "seat": row.name == coordinator,
+                "master": row.name == member.claim.master,
+                "node": nodes.get(row.name, ""),
+                "record": row.number,
+                "reason": reasons.get(row.name, ""),
+            }
+            for row in member.membership.rows()
+        ]
+
+    async def _reasons(self) -> dict[str, str]:
+        """Why brokers are not up, in the words of those that answer."""
+        absent = self.absent()
+        asked = [name for name in absent if name != self._clustering.member.name]
+        answers = await asyncio.gather(*(self._why(name) for name in asked), return_exceptions=True)
+        told = {name: str(answer) for name, answer in zip(asked, answers, strict=True) if isinstance(answer, str)}
+        return {name: told.get(name) or why for name, why in absent.items()}
+
+    async def _why(self, broker: str) -> Any:
+        return await asyncio.wait_for(self._ask(broker, "why", {}), WHY_TIMEOUT_S)
+
+    async def query_cluster(self) -> Row:
+        """The cluster as this broker sees it: state, master, term, and the configuration change record."""
+        member = self._clustering.member
+        record = member.record
+        return {
+            "broker": member.name,
+            **self._clustering.row(),
+            "seat": member.membership.coordinator(),
+            "brokers": await self.list_brokers(),
+            "record": {
+                "id": record.id,
+                "number": record.number,
+                "digest": record.digest,
+                "destinations": len(record.state.destinations),
+                "subscriptions": len(record.state.subscriptions),
+            },
+        }
+
+    async def reload_cluster(self, brokers: list[str]) -> list[str]:
+        """Make these the brokers of the cluster, for those that are up, which are returned, and those to come.
+
+        Raises ConfigError when a broker that is up is not among them: stop it first.
+        """
+        for name in brokers:
+            check_broker_name(name)
+        gone = [name for name in self.live() if name not in brokers]
+        if gone:
+            raise ConfigError(f"brokers {', '.join(gone)} are up and not in the list; stop them first")
+        for name in brokers:
+            await self.list_broker(name)
+        for name in self._clustering.member.agreed.brokers:
+            if name not in brokers:
+                await self._propose(Change("remove_broker", (name,)))
+                await self._forget(name)
+        return self.live()
+
+    async def list_broker(self, name: str) -> None:
+        """Have the record name a broker; another broker may be doing the same."""
+        try:
+            if name not in self._clustering.member.agreed.brokers:
+                await self._propose(Change("add_broker", (name,)))
+        except ConfigError:
+            if name not in self._clustering.member.record.state.brokers:
+                raise
+
+    def take_brokers(self) -> None:
+        """The record names the brokers of the cluster: those are expected from now on."""
+        names = self._clustering.member.agreed.brokers
+        if names:
+            self._clustering.feed(Brokers(tuple(names)))
+
+    async def change_master(self, target: str, passed_on: bool = False) -> MasterChange:
+        """Move the configuration change record to another broker while brokers run; result and text.
+
+        A broker that is not the master passes it on to the master; raises BrokerGoneError when that cannot be asked.
+        """
+        member = self._clustering.member
+        master = member.claim.master
+        if not passed_on and not member.is_master and master != member.name and master in self.live():
+            answer: MasterChange = await self._ask(master, "change_master", {"target": target, "passed_on": True})
+            return answer
+        result, text = await self._clustering.change_master(target)
+        return {"result": result, "text": text}
+
+    async def backup_record(self) -> bytes:
+        """The configuration change record as a file."""
+        member = self._clustering.member
+        return dump(member.record, number=member.durable.number)

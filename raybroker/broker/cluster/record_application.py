@@ -1,0 +1,307 @@
+"""Application of the configuration change record: its entries are carried out on one broker.
+
+Carrying a change out twice does no harm.  A destination that was auto-created here and is now created for the whole
+cluster keeps its messages and takes the attributes.
+
+While a host does not start, what is not known may be there: it is neither made elsewhere nor taken for gone.
+Everything else is carried out, and all of the record once more when the host is back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from raybroker.broker.definitions.policies import Policies
+from raybroker.broker.definitions.quotas import Quotas
+from raybroker.broker.definitions.templates import Templates
+from raybroker.broker.destinations.destination_registry import Key, Registry
+from raybroker.broker.destinations.placement import Placement
+from raybroker.broker.destinations.subscriptions import Subscriptions
+from raybroker.broker.host_listing import require_asked
+from raybroker.cluster.change_record import Change, RecordState, differences, of_subscription
+from raybroker.engine.destinations.destination_administration import PAUSES
+from raybroker.hosting.host_port import Row
+from raybroker.model.definitions.quota import quota_of
+from raybroker.model.errors import BrokerError, InvalidDestinationError
+from raybroker.model.naming.names import check_destination_type
+from raybroker.model.settings.settings import SETTINGS, destination_attributes, updated_attributes
+
+MANY: Final = 500
+"""Destinations that are created with one wait for the disk."""
+
+ONLY_HERE: Final = "isLocalOnly"
+PARTS: Final = {which: parts for which, parts in PAUSES.items() if len(parts) == 1}
+"""What an administrator pauses → what the core does."""
+
+log = logging.getLogger("raybroker.cluster")
+
+
+class Applying:
+    """Of one broker. ``locate`` creates a topic that is missing; ``brokers_changed`` is called after a change of the
+    list of brokers."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        placement: Placement,
+        subscriptions: Subscriptions,
+        templates: Templates,
+        quotas: Quotas,
+        policies: Policies,
+        locate: Callable[[str, str, bool], Awaitable[object]],
+        brokers_changed: Callable[[], None],
+    ) -> None:
+        self._registry = registry
+        self._placement = placement
+        self._subscriptions = subscriptions
+        self._templates = templates
+        self._quotas = quotas
+        self._policies = policies
+        self._locate = locate
+        self._brokers_changed = brokers_changed
+
+    async def apply(self, changes: Sequence[Change]) -> bool:
+        """Carry out changes in order; raises the first error after having tried all.
+
+        Whether hosts were away, for which a part of it may have to wait.
+        """
+        failed: BrokerError | None = None
+        partly = bool(self._registry.unasked)
+        if any(change.kind in ("add_broker", "remove_broker") for change in changes):
+            self._brokers_changed()
+        for kind, some in groupby(changes, lambda change: change.kind):
+            try:
+                await self._all(kind, list(some))
+            except BrokerError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+        return partly
+
+    async def apply_whole(self, wanted: RecordState) -> bool:
+        """Make ``wanted``, which the record leads to, true, whatever is here.
+
+        What the record once had is destroyed: that is what happened to it meanwhile. Anything else that the
+        record does not have is orphaned: after a restore only an administrator can know whether it is still
+        wanted, with its messages. It is named in the log. The answer is that of :meth:`apply`.
+        """
+        have = await self._present(wanted)
+        registry = self._registry
+        registry.orphans.clear()
+        registry.away.awaited.clear()
+        for key in [key for key in have.destinations if key not in wanted.destinations]:
+            if key not in wanted.past:
+                log.warning("%s %s is not in the configuration change record, and orphaned: adopt or destroy it", *key)
+                registry.orphans.add((check_destination_type(key[0]), key[1]))
+                del have.destinations[key]
+        for key, fields in list(have.subscriptions.items()):
+            if key not in wanted.subscriptions and of_subscription(key) not in wanted.past:
+                log.warning(
+                    "durable subscription %r of topic %s is not in the configuration change record, and"
+                    " orphaned: open or destroy it",
+                    key[1],
+                    fields["topic"],
+                )
+                del have.subscriptions[key]
+        partly = await self.apply(differences(have, wanted))
+        self._brokers_changed()
+        return partly
+
+    async def _present(self, wanted: RecordState) -> RecordState:
+        """What is here, as a record would have it."""
+        have, registry = RecordState(), self._registry
+        subscriptions = await self._subscriptions.list_subscriptions()
+        require_asked(registry, subscriptions, "what the record changes")
+        for row in subscriptions:
+            if row["durable"]:
+                fields = {key: row[key] for key in ("topic", "shared", "selector", "no_local")}
+                have.subscriptions[row["client_id"] or "", row["name"]] = fields
+        for template in await self._templates.list_templates():
+            have.templates[(template["name"],)] = dict(template["attributes"])
+        for quota in await self._quotas.list_quotas():
+            have.quotas[(quota["name"],)] = dict(quota["attributes"])
+        have.policies.update({(name,): dict(fields) for name, fields in self._policies.saved().items()})
+        for host in list(registry.hosts):
+            for row in await host.destinations():
+                key = (check_destination_type(row["type"]), row["name"])
+                named = (str(row["traits"].get("quota", "")),)
+                if key not in wanted.destinations and key not in wanted.past and named not in wanted.quotas:
+                    have.quotas.pop(named, None)  # What the record does not know goes on having it.
+                if registry.where.get(key) is host and not row["temporary"] and not key[1].startswith("mq."):
+                    self._add(have, wanted, key, row)
+        have.added.update(wanted.added)
+        have.services.update(wanted.services)
+        have.forwardings.update(wanted.forwardings)
+        return have
+
+    def _add(self, have: RecordState, wanted: RecordState, key: Key, row: Row) -> None:
+        """One destination; ``row`` as a host shows what it serves."""
+        there: Row = row["traits"]
+        paused = _paused_by_hand(row["paused"], there, wanted.pauses.get(key, {}))
+        if paused:
+            have.pauses[key] = paused
+        if key in self._registry.auto or there.get(ONLY_HERE):
+            return
+        attributes = wanted.destinations.get(key, {})
+        have.destinations[key] = {name: there.get(name, value) for name, value in attributes.items()}
+
+    def _may_be_away(self, key: Key) -> bool:
+        """Whether a destination is not here, and may be on a host that cannot be asked."""
+        return bool(self._registry.unasked) and not self._placement.maybe_there(key)
+
+    def _is_local(self, key: Key) -> bool:
+        return bool(self._registry.traits.get(key, {}).get(ONLY_HERE))
+
+    async def _all(self, kind: str, changes: list[Change]) -> None:
+        if kind == "create_destination":
+            await self._create(changes)
+            return
+        work = {
+            "update_destination": self._update,
+            "destroy_destination": self._destroy,
+            "create_subscription": self._subscribe,
+            "destroy_subscription": self._unsubscribe,
+            "create_quota": self._set_quota,
+            "update_quota": self._set_quota,
+            "destroy_quota": self._drop_quota,
+            "create_policy": self._set_policy,
+            "update_policy": self._set_policy,
+            "destroy_policy": self._drop_policy,
+            "set_template": self._set_template,
+            "drop_template": self._drop_template,
+            "pause_destination": self._pause,
+            "resume_destination": self._resume,
+        }.get(kind)
+        for change in changes if work is not None else ():
+            assert work is not None
+            await work(change)
+
+    async def _create(self, changes: Iterable[Change]) -> None:
+        """New ones in shared hosts come together; whatever else one after the other."""
+        many: list[Row] = []
+        for change in changes:
+            key, attributes = _key(change), dict(change.attributes)
+            if self._may_be_away(key):
+                self._registry.away.awaited.add(key)
+            elif self._is_local(key):
+                log.error(
+                    "%s %s of the configuration change record is not made here: this broker has one for its own"
+                    " clients alone (isLocalOnly); destroy that one, and restart the broker",
+                    *key,
+                )
+            elif not self._placement.maybe_there(key) and attributes.get("hosting") == "shared":
+                many.append({"type": key[0], "name": key[1], "attributes": attributes})
+            else:
+                host = await self._placement.create(key, attributes)
+                if key in self._registry.orphans:
+                    await self._placement.update(key, host, {n: v for n, v in attributes.items() if _changeable(n)})
+                    self._registry.orphans.discard(key)
+        for start in range(0, len(many), MANY):
+            await self._placement.create_many(many[start : start + MANY])
+
+    async def _update(self, change: Change) -> None:
+        key = _key(change)
+        host = self._registry.find(*key)
+        if self._may_be_away(key):
+            return
+        if host is None:
+            raise InvalidDestinationError(f"{key[0]} {key[1]!r} is to be updated and is not here")
+        changes = {name: value for name, value in change.attributes.items() if _changeable(name)}
+        await self._placement.update(key, host, changes)
+
+    async def _destroy(self, change: Change) -> None:
+        key = _key(change)
+        host = self._registry.find(*key)
+        self._registry.away.awaited.discard(key)
+        if host is not None:
+            await self._placement.destroy(key, host)
+
+    async def _pause(self, change: Change) -> None:
+        """Where there is no such destination now, it is paused when it comes: see Placement.create."""
+        key = _key(change)
+        host = self._registry.find(*key)
+        if host is None:
+            return
+        for which, until_ms in change.attributes.items():
+            await host.pause(*key, which, int(str(until_ms)))
+
+    async def _resume(self, change: Change) -> None:
+        key = _key(change)
+        host = self._registry.find(*key)
+        if host is None:
+            return
+        for which in change.attributes:
+            await host.resume(*key, which)
+
+    async def _subscribe(self, change: Change) -> None:
+        client_id, name = change.key
+        fields: dict[str, Any] = dict(change.attributes)
+        if self._is_local(("topic", str(fields["topic"]))):
+            return  # Its messages are for clients of this broker alone, and their subscriptions are in no record.
+        if self._may_be_away(("topic", str(fields["topic"]))):
+            return
+        await self._locate("topic", fields["topic"], True)
+        await self._subscriptions.install(
+            fields["topic"], client_id, name, bool(fields["shared"]), fields["selector"], bool(fields["no_local"])
+        )
+
+    async def _unsubscribe(self, change: Change) -> None:
+        client_id, name = change.key
+        if self._registry.unasked and not self._subscriptions.is_known(client_id, name):
+            return
+        try:
+            await self._subscriptions.destroy_subscription(name, client_id)
+        except InvalidDestinationError:
+            return  # It is gone, which is what was wanted.
+
+    async def _set_template(self, change: Change) -> None:
+        await self._templates.put(change.key[0], dict(change.attributes))
+
+    async def _drop_template(self, change: Change) -> None:
+        await self._templates.drop(change.key[0])
+
+    async def _set_quota(self, change: Change) -> None:
+        name = change.key[0]
+        before = {row["name"]: row["attributes"] for row in await self._quotas.list_quotas()}.get(name)
+        kept = before if change.kind == "update_quota" else None
+        await self._quotas.put(name, quota_of({**(kept or {}), **change.attributes}))
+
+    async def _drop_quota(self, change: Change) -> None:
+        if self._registry.unasked:
+            return  # What is there may refer to it.
+        await self._quotas.drop(change.key[0])
+
+    async def _set_policy(self, change: Change) -> None:
+        """Both kinds have all fields: what an update leaves as it was is the same on all brokers."""
+        await self._policies.put(change.key[0], dict(change.attributes))
+
+    async def _drop_policy(self, change: Change) -> None:
+        await self._policies.drop(change.key[0])
+
+
+def _key(change: Change) -> Key:
+    return (check_destination_type(change.key[0]), change.key[1])
+
+
+def _paused_by_hand(paused: Row, attributes: Row, wanted: Mapping[str, object]) -> dict[str, object]:
+    """What of a destination is paused, in the record's words; not what its attributes pause at each start."""
+    found: dict[str, object] = {}
+    for which, (part, *_) in PARTS.items():
+        if part in paused and (which in wanted or not attributes.get(f"{part}PausedAtStartup")):
+            found[which] = paused[part]
+    return found
+
+
+def _changeable(name: str) -> bool:
+    setting = SETTINGS.get(("destination", name))
+    return setting is not None and setting.reload != "fixed"
+
+
+def merged(attributes: Row, changes: Row, kind: str, name: str) -> Row:
+    """The attributes of a destination after an update, checked; raises ConfigError."""
+    checked = check_destination_type(kind)
+    before = destination_attributes(attributes, type=checked, name=name)
+    return updated_attributes(before, changes, checked, name=name).as_dict(checked)

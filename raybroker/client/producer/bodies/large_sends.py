@@ -1,0 +1,157 @@
+"""Large sends: a producer's messages whose bodies go to the host in pieces, ahead of the message itself.
+
+Nothing else of the producer leaves meanwhile, so that the order stays; other producers of the connection do not wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from raybroker.client.destinations import Destination
+from raybroker.client.io.tasks import Tasks
+from raybroker.client.producer.bodies.body_upload import UploadChannel, upload
+from raybroker.client.producer.producer_state import Batch, ProducerState
+from raybroker.client.producer.settlement import complete, refuse_all, unknown_outcome
+from raybroker.model.blocks.block import headers_bytes_of
+from raybroker.model.blocks.record import Buffer
+from raybroker.model.errors import BrokerError, ConnectionLostError
+from raybroker.wire.native import frames as wire
+
+
+class Writer(Protocol):
+    """A connection's end."""
+
+    def write(self, *buffers: Buffer) -> None: ...
+
+
+class LargeChannel(UploadChannel, Protocol):
+    """What a large send needs of a connection to a host. ``pieces``: it takes bodies in pieces."""
+
+    pieces: bool
+
+    @property
+    def link(self) -> Writer: ...
+
+
+class Room(Protocol):
+    """The room for what is sent, see ``send_room``; used with the lock held."""
+
+    def changed(self) -> None: ...
+
+    def stop(self, error: BrokerError, /) -> None: ...
+
+
+class Refusing(Protocol):
+    """The transactions of the session."""
+
+    def refused(self, error: BrokerError, /) -> None: ...
+
+
+class LargeSends:
+    """On the IO loop. ``state`` and ``room`` are the producer's, and ``lock`` guards them.
+
+    flush         writes what waited behind a body
+    given_up      counts messages that are not sent any more, because of an error
+    transactions  of its session, if that is transacted
+    """
+
+    def __init__(
+        self,
+        destination: Destination,
+        state: ProducerState,
+        lock: threading.Lock,
+        room: Room,
+        tasks: Tasks,
+        flush: Callable[[], None],
+        given_up: Callable[[Sequence[Batch], BrokerError], None],
+        *,
+        transactions: Refusing | None = None,
+    ) -> None:
+        self._destination = destination
+        self._state = state
+        self._lock = lock
+        self._room = room
+        self._tasks = tasks
+        self._flush = flush
+        self._given_up = given_up
+        self._transactions = transactions
+        self._channel: LargeChannel | None = None
+        """Where a body is going."""
+
+    def under_way(self, channel: LargeChannel) -> bool:
+        """Whether the producer has to wait for a body on this connection."""
+        return self._channel is channel
+
+    def begin(self, channel: LargeChannel, handle: int, batch: Batch, txn: int = 0) -> bool:
+        """Send a block that has just become unsettled, if its body goes in pieces; False: it goes as it is.
+
+        ``txn``: number of its transaction on the connection, 0 for none.
+        """
+        if batch.large is None or not channel.pieces:
+            return False
+        self._channel = channel
+        self._tasks.spawn(self._send(channel, handle, batch, txn))
+        return True
+
+    async def _send(self, channel: LargeChannel, handle: int, batch: Batch, txn: int) -> None:
+        assert batch.large is not None
+        failure: BrokerError | None = None
+        try:
+            to, headers_bytes = self._destination, headers_bytes_of(batch.data)
+            body = await upload(channel, to.kind, to.name, batch.large, headers_bytes)
+            with self._lock:
+                wanted = batch in self._state.unsettled
+                if channel.lost:
+                    raise ConnectionLostError(f"the connection of the producer for {self._destination.name} was lost")
+                if wanted:
+                    batch.large.sent = True
+                    channel.link.write(*wire.send_large(handle, batch.floor, txn, body, batch.data))
+            if not wanted:  # Its producer has given it up.
+                channel.tell("drop_body", {"body": body})
+        except BrokerError as error:
+            wanted, failure = True, error
+        except asyncio.CancelledError:
+            wanted = False
+            raise
+        finally:
+            if self._channel is channel:
+                self._channel = None
+        if failure is not None:
+            self._failed(batch, failure)
+        elif wanted:
+            self._sent(batch)
+        self._flush()
+
+    def _sent(self, batch: Batch) -> None:
+        """The message has left, as any other would have."""
+        state, transacted = self._state, self._transactions is not None
+        with self._lock:
+            told = transacted or not (batch.shared.persistent or state.answered)
+            if transacted or not state.awaits(batch):
+                state.settle(batch.first_seq)
+            if transacted:
+                batch.forget()
+            self._room.changed()
+        if told:
+            complete(batch, state.producer, ())
+            batch.leave()
+
+    def _failed(self, batch: Batch, error: BrokerError) -> None:
+        """The host did not take the body, or the connection was lost before the message left."""
+        lost = isinstance(error, ConnectionLostError)
+        if lost and self._transactions is None and batch.shared.persistent:
+            return  # It is sent again on the next connection.
+        if batch.large is not None and batch.large.sent:
+            error = unknown_outcome(error)
+        with self._lock:
+            known = self._state.settle(batch.first_seq)
+            if not lost and self._transactions is not None:
+                self._transactions.refused(error)
+                self._room.stop(error)
+            self._room.changed()
+        if known is not None:
+            refuse_all((batch,), error)
+            self._given_up((batch,), error)

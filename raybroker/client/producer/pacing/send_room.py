@@ -1,0 +1,340 @@
+"""Room in a producer's buffer: which messages are taken at once, which wait, and which are refused.
+
+There is room while the producer holds less than ``raybroker.producer.buffer_bytes`` and while its credit is not used up
+at a destination that slows its producers.  A transaction waits at a full destination before it begins: once it holds
+something it waits for nobody, since others may wait for what it holds, and its commit may be what makes room.  While
+the destination is over a threshold, messages are taken at a limited rate as well (``flow_rate``), those of transactions
+too: time alone ends that waiting.
+Nothing is taken while the destination is paused, and nothing after the producer has ended.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Final, Protocol
+
+from raybroker.client.cluster.addresses import Attributes
+from raybroker.client.io.io_thread import fulfil
+from raybroker.client.producer.pacing.flow_rate import SECOND_NS, FlowRate, FlowRates
+from raybroker.model.errors import BrokerError, DestinationPausedError, RequestTimeoutError
+
+_WAITS: Final = {"low_memory": "the memory of its broker is out", "ending": "its broker is being shut down"}
+"""State in which the broker has a producer wait → why, for who waits too long."""
+
+
+class Held(Protocol):
+    """What a producer holds. ``credit``: messages that may be under way, 0 for no limit."""
+
+    held_bytes: int
+    credit: int
+
+    @property
+    def crowded(self) -> bool:
+        """As many messages are here as the credit allows to be under way."""
+        ...
+
+
+class SendRoom:
+    """The room of one producer of destination ``name``; ``lock`` guards it and ``held``.
+
+    Every method is called with the lock held, in any thread; :meth:`enter` gives it up while it waits.
+
+    under_way  messages belong to transactions: whether the open one has begun; None: they belong to none
+    rates      what the producer obeys while its destination is over a threshold; None: it obeys nothing
+    later      has :meth:`due` called, with the lock held, after so many seconds
+    """
+
+    __slots__ = (
+        "_changed",
+        "_empty_futures",
+        "_final",
+        "_futures",
+        "_held",
+        "_in_line",
+        "_later",
+        "_monotonic_ns",
+        "_name",
+        "_rate",
+        "_rates",
+        "_state",
+        "_timed",
+        "_timeout_ms",
+        "_turns",
+        "_under_way",
+        "_waiting",
+        "bytes_max",
+        "easy_bytes",
+        "ending",
+        "has_waiters",
+        "slow",
+        "stopped",
+    )
+
+    def __init__(
+        self,
+        held: Held,
+        lock: threading.Lock,
+        name: str,
+        attributes: Attributes,
+        monotonic_ns: Callable[[], int],
+        *,
+        under_way: Callable[[], bool] | None = None,
+        rates: FlowRates | None = None,
+        later: Callable[[float], None] | None = None,
+    ) -> None:
+        self.bytes_max: int = attributes["raybroker.producer.buffer_bytes"]
+        self.easy_bytes = self.bytes_max
+        """While less is held, and there is no credit and nothing stops it, a message needs no :meth:`enter`; 0 while
+        there is a rate."""
+        self.stopped: BrokerError | None = None
+        """Why nothing may be sent: it failed, was closed, its destination is paused, or no transaction is open."""
+        self.ending: BrokerError | None = None
+        """Why nobody waits for a slow destination any more: the session is being closed."""
+        self.slow = False
+        """Nothing may leave: the destination slows its producers, or its broker does."""
+        self._state = "open"
+        self.has_waiters = False
+        """Somebody may wait for :meth:`changed`."""
+        self._held = held
+        self._changed = threading.Condition(lock)
+        self._name = name
+        self._timeout_ms: int = attributes["imqAckTimeout"]
+        self._monotonic_ns = monotonic_ns
+        self._under_way = under_way
+        self._final = False
+        self._waiting = 0
+        """Threads that wait for room."""
+        self._futures: list[Future[None]] = []
+        self._empty_futures: list[Future[None]] = []
+        self._rates = rates
+        self._later = later
+        self._rate: FlowRate | None = None
+        self._turns = threading.Condition(lock)
+        self._in_line = 0
+        """Threads that wait for a turn by the rate."""
+        self._timed = False
+        """:meth:`due` will be called."""
+
+    @property
+    def takes_more(self) -> bool:
+        """A message would be taken, or refused, without waiting."""
+        return self.ending is not None or (self._is_free and not self.waits_for_rate)
+
+    @property
+    def waits_for_rate(self) -> bool:
+        """The rate holds the next message back, and nothing else does."""
+        if self._rate is None or self.stopped is not None or self.ending is not None or not self._is_free:
+            return False
+        self._rate.look(self._monotonic_ns())
+        return self._rate.limit is not None and not self._rate.turns
+
+    @property
+    def low(self) -> str:
+        """Why its broker takes nothing from any producer at present; "" when it does."""
+        return _WAITS.get(self._state, "")
+
+    @property
+    def _is_free(self) -> bool:
+        if self.stopped is not None:
+            return True
+        return self._held.held_bytes < self.bytes_max and not self._is_crowded
+
+    @property
+    def _is_crowded(self) -> bool:
+        """The destination slows its producers, or this one has used up its credit."""
+        if self._held.credit <= 0:
+            return False
+        if self._under_way is None:
+            return self._state == "slow" or self._held.crowded
+        return self._state == "slow" and not self._under_way()
+
+    def enter(self, *, settled: bool = True, block: bool = True) -> bool:
+        """Wait for room for a message, or for a block of them; False when there is none and ``block`` is False.
+
+        settled  somebody waits for its settlement: the buffer alone bounds it outside of transactions, and not the
+                 credit
+
+        Raises why nothing may be sent, or RequestTimeoutError when there was no room within imqAckTimeout.
+        """
+        crowded = self._is_crowded
+        if crowded and self.ending is not None:
+            raise self.ending
+        passes = not crowded or (settled and self._under_way is None)
+        if passes and self.stopped is None and self._held.held_bytes < self.bytes_max:
+            return self._rate is None or self._turn(self._rate, 1, block=block)
+        return self.wait(block=block)
+
+    def wait(self, count: int = 1, *, block: bool = True) -> bool:
+        """Wait until the buffer and the credit have room, and by the rate for ``count`` messages; as :meth:`enter`.
+
+        Time that is spent waiting for the rate is none of imqAckTimeout: a rate slows, and refuses nothing.
+        """
+        if self._rate is not None and block:
+            self._turn(self._rate, count)
+        timeout_s, since_ns = (self._timeout_ms / 1000) or None, self._monotonic_ns()
+        while not self._is_free:
+            if self.ending is not None:
+                raise self.ending
+            if not block:
+                return False
+            left_s = timeout_s and timeout_s - (self._monotonic_ns() - since_ns) / 1e9
+            if left_s is not None and left_s <= 0:
+                raise no_room(self._name, timeout_s, self.low)
+            self.has_waiters = True
+            self._waiting += 1
+            try:
+                self._changed.wait(left_s)
+            finally:
+                self._waiting -= 1
+        if self.stopped is not None:
+            raise self.stopped
+        return block or self._rate is None or self._turn(self._rate, count, block=False)
+
+    def _turn(self, rate: FlowRate, count: int, *, block: bool = True) -> bool:
+        """A turn by the rate, for threads in the order in which they came; False when none is there and ``block`` is
+        False."""
+        self._look(rate)
+        if rate.limit is None:
+            return True
+        if not block:
+            taken = rate.take(count)
+            if not taken and self.ending is not None:
+                raise self.ending
+            return taken
+        now_ns = self._monotonic_ns()
+        until_ns = now_ns + rate.reserve(count)
+        while now_ns < until_ns and self._rate is rate:
+            if self.ending is not None or self.stopped is not None:
+                rate.give_back(count)
+                break
+            self.has_waiters = True
+            self._in_line += 1
+            try:
+                self._turns.wait((until_ns - now_ns) / SECOND_NS)
+            finally:
+                self._in_line -= 1
+            now_ns = self._monotonic_ns()
+        if (error := self.stopped or self.ending) is not None:
+            raise error
+        return True
+
+    def _look(self, rate: FlowRate) -> None:
+        """Bring the rate up to date; one that is over is forgotten."""
+        rate.look(self._monotonic_ns())
+        if rate.limit is None and self._rate is rate:
+            self._rate = None
+            self.easy_bytes = self.bytes_max
+            self.changed()
+
+    @property
+    def limit(self) -> float | None:
+        """Messages a second that may be sent now; None: as many as come."""
+        if self._rate is not None:
+            self._look(self._rate)
+        return self._rate.limit if self._rate is not None else None
+
+    @property
+    def run(self) -> int:
+        """Messages that a block may have by the rate; 0: any number."""
+        return self._rate.run if self._rate is not None else 0
+
+    def signal(self, *, armed: bool) -> None:
+        """The destination is over a threshold, or is not."""
+        if self._rate is not None:
+            self._rate.signal(self._monotonic_ns(), armed=armed)
+            self._look(self._rate)
+        elif armed and self._rates is not None:
+            self._rate = FlowRate(self._rates, self._monotonic_ns())
+            self.easy_bytes = 0
+
+    def due(self) -> None:
+        """The rate may have turns for those who wait with a future."""
+        self._timed = False
+        if self._rate is not None:
+            self._look(self._rate)
+        _fulfil_first(self._futures, len(self._futures) if self._rate is None else self._rate.turns)
+        self._call_later()
+
+    def _call_later(self) -> None:
+        """Whoever waits with a future, for the rate alone, is told in time."""
+        if self._futures and self._rate is not None and not self._timed and self._later is not None and self._is_free:
+            self._timed = True
+            self._later(self._rate.wait_ns / SECOND_NS)
+
+    def future(self) -> Future[None]:
+        """Done when there may be room again."""
+        future = self._listed(self._futures, done=self.takes_more)
+        self._call_later()
+        return future
+
+    def empty_future(self) -> Future[None]:
+        """Done when the producer holds nothing."""
+        return self._listed(self._empty_futures, done=not self._held.held_bytes)
+
+    def _listed(self, waiting: list[Future[None]], *, done: bool) -> Future[None]:
+        future: Future[None] = Future()
+        if done:
+            future.set_result(None)
+        else:
+            self.has_waiters = True
+            waiting.append(future)
+        return future
+
+    def changed(self) -> None:
+        """There may be room, or nothing is held any more: tell those who wait for it."""
+        if not self.has_waiters:
+            return
+        ended = self.stopped is not None or self.ending is not None
+        if self._in_line and (ended or self._rate is None):
+            self._turns.notify_all()
+        if (self._waiting or self._futures) and (ended or self._is_free):
+            self._changed.notify_all()
+            _fulfil_first(self._futures, len(self._futures) if ended or self._rate is None else self._rate.turns)
+        if not self._held.held_bytes:
+            _fulfil_first(self._empty_futures, len(self._empty_futures))
+        self.has_waiters = bool(self._waiting or self._in_line or self._futures or self._empty_futures)
+        self._call_later()
+
+    def stop(self, error: BrokerError | None) -> None:
+        """Nothing may be sent because of ``error``; None: it may be again. What is final stays."""
+        if not self._final:
+            self.stopped = error
+            self.changed()
+
+    def finish(self, error: BrokerError) -> None:
+        """Nothing is sent any more."""
+        self._final = True
+        self.stopped = error
+        self.changed()
+
+    def end_waiting(self, error: BrokerError) -> None:
+        """Whoever waits for a slow destination gets ``error``."""
+        self.ending = error
+        self.changed()
+
+    def gate(self, state: str) -> None:
+        """The destination takes messages ("open"), takes them slowly ("slow", "low_memory" when its broker has no
+        memory for more, "ending" when that is about to end), or not at all ("paused")."""
+        self.slow = state == "slow" or state in _WAITS
+        self._state = state
+        if state == "paused":
+            self.stop(DestinationPausedError(f"{self._name} takes no messages now: its producers are paused"))
+        elif isinstance(self.stopped, DestinationPausedError):
+            self.stop(None)
+
+
+def no_room(name: str, timeout_s: float | None, low: str) -> RequestTimeoutError:
+    """What a send raises that found no room in time; ``low``: see SendRoom."""
+    why = low and f": {low}"
+    return RequestTimeoutError(
+        f"{name} made no room within imqAckTimeout={timeout_s or 0:g} s{why}; the message was not sent"
+    )
+
+
+def _fulfil_first(futures: list[Future[None]], count: int) -> None:
+    """Tell the first ``count`` of those who wait."""
+    for future in futures[:count]:
+        fulfil(future, None)
+    del futures[:count]

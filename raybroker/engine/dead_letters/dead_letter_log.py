@@ -1,0 +1,67 @@
+"""The lines and events that the logs get of dead messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from raybroker.core.blocks import message_mask as pk
+from raybroker.core.destination import Destination
+from raybroker.core.outcome import DeadLetter
+from raybroker.engine.counted_lines import CountedLines
+from raybroker.engine.measuring.life_cycle import LifeCycle
+from raybroker.engine.ports import Codec, Governed, Named
+from raybroker.model.blocks.block import Block
+from raybroker.model.failure import parted
+from raybroker.model.settings.settings import ConfigView
+
+
+class DeadLetterLog:
+    """``life``: the log of messages' lives; ``report``: takes a line for the log of the host.
+
+    ``lines``: takes those that many messages have in common.
+    """
+
+    def __init__(
+        self, codec: Codec, config: ConfigView, life: LifeCycle, report: Callable[[str], None], lines: CountedLines
+    ) -> None:
+        self._codec = codec
+        self._config = config
+        self._life = life
+        self._report = report
+        self._lines = lines
+
+    def died(self, home: Destination, effect: DeadLetter, block: Block) -> None:
+        """Messages of a block have died: told once, also when no target takes them yet."""
+        self._tell(home, effect, block)
+        if self._life.wanted(home):
+            self._life.died(home, effect, block)
+
+    def refused(self, home: Named, count: int, why: str, *, kept: bool) -> None:
+        """So many dead messages of a destination cannot be moved: they stay there for now, or are dropped."""
+        where, end = f"{home.kind} {home.name}", "kept, and offered again" if kept else "dropped"
+
+        def text(count: int) -> str:
+            what = "1 dead message" if count == 1 else f"{count} dead messages"
+            return f"[B2175] {what} of {where} cannot be moved: {why}; {end}"
+
+        self._lines.note((home.kind, home.name, why, kept), count, text)
+
+    def _tell(self, home: Governed, effect: DeadLetter, block: Block) -> None:
+        logging = effect.reason == "EXPIRED" and home.attributes.expirationPolicy == "Log"
+        always = bool(self._config["imq.destination.logDeadMsgs"])
+        for index in pk.indexes(effect.mask):
+            if logging:
+                policy = home.attributes.expirationLoggingPolicy
+                self._report(self._codec.expiry_record(block, index, policy, home.name))
+            wish = self._codec.wish(block, index)[1]
+            if always if wish is None else wish:
+                id_ = self._codec.content(block).header(index, "JMSMessageID")
+                named = id_ or f"without an id, {index} of block {effect.ordinal},"
+                text = f"[B2148] message {named} of {home.kind} {home.name} is dead: {effect.reason} {_why(effect)}"
+                self._report(text.rstrip())
+
+
+def _why(effect: DeadLetter) -> str:
+    """In one line: what the destination says, and what the consumer said of the last attempt."""
+    summary = parted(effect.failure)[0]
+    return effect.comment if summary in ("", effect.comment) else f"{effect.comment}: {summary}"

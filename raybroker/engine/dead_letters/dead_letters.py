@@ -1,0 +1,85 @@
+"""Dead letters: messages that died are moved to the error destination or the dead message queue, or are dropped.
+
+A dead message stays held where it died until it is stored where it goes.  What the target does not take is tried again.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from raybroker.core.destination import Destination
+from raybroker.core.outcome import DeadLetter
+from raybroker.engine.dead_letters.dead_letter_log import DeadLetterLog
+from raybroker.engine.dead_letters.dead_letter_moves import DeadLetterMoves
+from raybroker.engine.dead_letters.dead_letter_policy import DeadLetterPolicy
+from raybroker.engine.destinations.destination_registry import DestinationRegistry
+from raybroker.engine.memory.block_reader import BlockReader
+from raybroker.engine.path.executor import Executor
+from raybroker.engine.path.wakeups import Retries
+
+
+class DeadLetters:
+    """Takes dead messages out of their destinations; ``waiting``: what no target has taken yet."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        registry: DestinationRegistry,
+        blocks: BlockReader,
+        policy: DeadLetterPolicy,
+        moves: DeadLetterMoves,
+        log: DeadLetterLog,
+        waiting: Retries[tuple[Destination, DeadLetter]],
+    ) -> None:
+        self._executor = executor
+        self._registry = registry
+        self._blocks = blocks
+        self._policy = policy
+        self._moves = moves
+        self._log = log
+        self._not_taken = waiting
+
+    def died(self, home: Destination, effect: DeadLetter) -> None:
+        """The effect: messages of ``home`` have died."""
+        self._executor.later(partial(self.move, home, effect))
+
+    def move(self, home: Destination, effect: DeadLetter, *, again: bool = False) -> None:
+        """Move dead messages; ``again``: they were told before, and no target took them yet."""
+        queue = home.queues.get(effect.queue)
+        if queue is None or not self._registry.has(home):
+            return
+        if not queue.dead_letters.masks.get(effect.ordinal, 0) & effect.mask:
+            return
+        block = self._blocks.whole(home, effect.ordinal)
+        if block is None:
+            return
+        if not again:
+            home.counters.expired += effect.mask.bit_count() if effect.reason == "EXPIRED" else 0
+            self._log.died(home, effect, block)
+        for target, mask, truncate in self._policy.sort(home, effect, block):
+            part = effect._replace(mask=mask)
+            if target is None:
+                self._moves.settle(home, part)
+            else:
+                refused = partial(self._refused, home, again=again)
+                self._moves.send(home, part, block, target, refused, truncate=truncate)
+
+    def _refused(self, home: Destination, effect: DeadLetter, why: str, *, again: bool) -> None:
+        """The error destination is full or missing: what is persistent stays, and is offered again.
+
+        ``again``: it was refused before, and the log has heard of it.
+        """
+        block = home.block_index.held.get(effect.ordinal)
+        if block is None:
+            return
+        if not again:
+            self._log.refused(home, effect.mask.bit_count(), why, kept=block.persistent)
+        if block.persistent:
+            self._not_taken.add((home, effect))
+        else:
+            self._moves.settle(home, effect)
+
+    def tick(self) -> None:
+        """Offer again what was not taken."""
+        for home, effect in self._not_taken.due():
+            self.move(home, effect, again=True)

@@ -1,0 +1,186 @@
+"""Administration of a host's destinations: each is created, changed, purged, paused and resumed here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from raybroker.core import command as cmd
+from raybroker.core.admission.producer_flow import producer_credit
+from raybroker.core.destination import Destination
+from raybroker.core.durable import records
+from raybroker.core.durable.snapshot import counted
+from raybroker.engine.checkpoint import Definition
+from raybroker.engine.destinations.destination_installation import DestinationInstallation
+from raybroker.engine.destinations.destination_registry import DMQ, DestinationRegistry
+from raybroker.engine.destinations.policies import Hold, own_attributes
+from raybroker.engine.measuring.meters import Meters
+from raybroker.engine.memory.quarantine import Quarantine
+from raybroker.engine.path.executor import Done, Executor, unawaited
+from raybroker.engine.sessions.attachments import Attachments
+from raybroker.model.blocks.record import NOTE, Entry
+from raybroker.model.errors import IllegalStateError
+from raybroker.model.settings.settings import DestinationAttributes, updated_attributes
+
+PAUSES: Final = {
+    "producers": ("production",),
+    "consumers": ("consumption",),
+    "all": ("production", "consumption"),
+    "insertion": ("insertion",),
+}
+"""What an administrator may pause, as what the core pauses."""
+
+
+class DestinationAdministration:
+    """Creates, changes, purges and pauses the destinations of a registry; ``report`` takes a line for the log,
+    ``hold`` says which attributes hold for a destination."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        registry: DestinationRegistry,
+        installation: DestinationInstallation,
+        attachments: Attachments,
+        quarantine: Quarantine,
+        meters: Meters,
+        report: Callable[[str], None],
+        charge: Callable[[Destination], None],
+        hold: Hold = own_attributes,
+    ) -> None:
+        self._executor = executor
+        self._registry = registry
+        self._installation = installation
+        self._attachments = attachments
+        self._quarantine = quarantine
+        self._meters = meters
+        self._report = report
+        self._charge = charge
+        self._hold = hold
+
+    def create(
+        self,
+        name: str,
+        attributes: DestinationAttributes,
+        *,
+        auto_created: bool,
+        done: Done,
+        kind: str = "queue",
+        owner: str | None = None,
+    ) -> None:
+        """Create a destination unless it is there; ``done`` when it is durable."""
+        self._executor.require_running()
+        definition = Definition(name, auto_created, attributes, kind, owner)
+        if definition.key in self._registry.destinations:
+            self._keep(self._registry.destinations[definition.key], definition, done)
+            return
+        home = self._installation.make(definition)
+        self._write(home, definition, done, counted(home))
+
+    def _keep(self, home: Destination, wanted: Definition, done: Done) -> None:
+        """It is there already; one that was auto-created becomes the administrator's with what it holds."""
+        known = self._registry.definitions[home.number]
+        if wanted.auto_created or wanted.owner is not None or not known.auto_created:
+            self._executor.append([], done)
+            return
+        wanted = replace(wanted, paused=known.paused)
+        self._registry.definitions[home.number] = wanted
+        home.reap_ms = None
+        self._take(home, wanted)
+        self._write(home, wanted, done)
+
+    def update(self, name: str, changes: dict[str, object], done: Done, kind: str = "queue") -> None:
+        """Change attributes, all or none; raises ConfigError."""
+        self._executor.require_running()
+        home = self._registry.named(kind, name)
+        old = self._registry.definitions[home.number]
+        attributes = updated_attributes(old.attributes, changes, home.kind, name=name)
+        new = replace(old, attributes=attributes)
+        self._registry.definitions[home.number] = new
+        self._take(home, new)
+        self._write(home, new, done)
+
+    def follow_policies(self, kind: str, name: str) -> None:
+        """The policies have changed: what holds for a destination now holds at once; nothing happens for one that is
+        gone."""
+        self._executor.require_running()
+        home = self._registry.destinations.get((kind, name))
+        if home is not None:
+            definition = self._registry.definitions[home.number]
+            if self._hold(definition) != home.attributes:
+                self._take(home, definition)
+
+    def _take(self, home: Destination, definition: Definition) -> None:
+        """Have what holds for a definition hold for its destination and its clients."""
+        before, after = producer_credit(home.attributes), self._hold(definition)
+        self._executor.perform(home, cmd.Update(after))
+        credit = producer_credit(after)
+        if credit != before:
+            for number in home.producers.attached:
+                if attachment := self._attachments.by_number.get(number):
+                    attachment.peer.event("credit", {"handle": attachment.handle, "credit": credit})
+        self._meters.thresholds.take(home)
+        self._charge(home)
+
+    def forget_dormant(self, number: int) -> None:
+        """The reap time of a dormant destination is over."""
+        if self._installation.forget_dormant(number):
+            self._executor.note(number, records.encode(records.GONE, 0), unawaited)
+
+    def purge(self, name: str, done: Done, kind: str = "queue") -> None:
+        """Discard the messages that wait; those with consumers stay theirs."""
+        from raybroker.engine.destinations.browsing import look
+
+        self._executor.require_running()
+        home = self._registry.named(kind, name)
+        if self._meters.life.wanted(home):
+            for seen in look(home, ("waiting", "delayed")):
+                self._meters.life.removed(home, seen.ordinal, seen.mask)
+        self._executor.perform(home, cmd.Purge())
+        self._quarantine.forget(home)
+        self._executor.append([], done)
+
+    def pause(self, name: str, which: str, until_ms: int, kind: str = "queue", done: Done = unawaited) -> None:
+        """Stop producers, consumers, all or insertion; it stays so over a restart.
+
+        Raises IllegalStateError for the dead message queue. A pause whose end has passed ends at once.
+        """
+        if name == DMQ:
+            raise IllegalStateError(f"{DMQ} cannot be paused")
+        self._each(name, PAUSES.get(which), which, kind, lambda home, part: cmd.Pause(part, until_ms), done)
+        self._report(f"{kind} {name} paused: {which}")
+
+    def resume(self, name: str, which: str, kind: str = "queue", done: Done = unawaited) -> None:
+        parts = ("production", "consumption", "insertion") if which == "all" else PAUSES.get(which)
+        self._each(name, parts, which, kind, lambda home, part: cmd.Resume(part), done)
+        self._report(f"{kind} {name} resumed: {which}")
+
+    def _each(
+        self,
+        name: str,
+        parts: Sequence[str] | None,
+        which: str,
+        kind: str,
+        make: Callable[[Destination, str], cmd.Pause | cmd.Resume],
+        done: Done,
+    ) -> None:
+        self._executor.require_running()
+        if parts is None:
+            raise IllegalStateError(f"{which!r} cannot be paused; choose one of {', '.join(PAUSES)}")
+        home = self._registry.named(kind, name)
+        for part in parts:
+            self._executor.perform(home, make(home, part))
+        old = self._registry.definitions[home.number]
+        new = self._registry.definitions[home.number] = replace(old, paused=dict(home.paused))
+        if new.paused == old.paused:
+            self._executor.append([], done)
+        else:
+            self._write(home, new, done)
+
+    def _write(self, home: Destination, definition: Definition, done: Done, *more: bytes) -> None:
+        """A temporary destination ends with its connection, so nothing of it is written. ``more``: records."""
+        if definition.owner is not None:
+            self._executor.append([], done)
+            return
+        attributes = records.encode(records.ATTRIBUTES, 0, rest=definition.encode())
+        self._executor.append([Entry(NOTE, home.number, 0, meta) for meta in (attributes, *more)], done)

@@ -1,0 +1,65 @@
+"""Destroying a destination: its messages, its schedules and whatever parts of the host keep of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from raybroker.core.destination import Destination
+from raybroker.core.durable import records
+from raybroker.engine.destinations.destination_registry import DestinationRegistry
+from raybroker.engine.memory.block_cache import BlockCache
+from raybroker.engine.path.executor import Done, Executor
+from raybroker.engine.path.wakeups import Wakeups
+from raybroker.engine.schedules.schedules import Schedules
+from raybroker.engine.sessions.attachments import Attachments
+from raybroker.model.blocks.record import NOTE, Entry
+
+
+class DestinationRemoval:
+    """``leaving``: called in order with a destination that is about to go, by the parts that keep something of it."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        registry: DestinationRegistry,
+        attachments: Attachments,
+        cache: BlockCache,
+        wakeups: Wakeups,
+        schedules: Schedules,
+        leaving: Sequence[Callable[[Destination], None]],
+    ) -> None:
+        self._executor = executor
+        self._registry = registry
+        self._attachments = attachments
+        self._cache = cache
+        self._wakeups = wakeups
+        self._schedules = schedules
+        self._leaving = leaving
+
+    def destroy(self, name: str, done: Done, kind: str = "queue") -> None:
+        """Remove a destination and its messages; its producers and consumers are told.
+
+        ``done`` is called when that is durable. Raises InvalidDestinationError.
+        """
+        self._executor.require_running()
+        home = self._registry.named(kind, name)
+        for leave in self._leaving:
+            leave(home)
+        self._wakeups.forget(home.number)
+        del self._registry.destinations[kind, name]
+        definition = self._registry.definitions.pop(home.number)
+        for attachment in self._attachments.end(home):
+            attachment.peer.event("destroyed", {"handle": attachment.handle, "name": name})
+        stored = [ordinal for ordinal, block in home.block_index.held.items() if block.stored]
+        ordinals, (ended, schedules) = list(home.block_index.held), self._schedules.without(home)
+
+        def gone() -> None:
+            self._cache.retire(home.number, stored, stored=True)
+            self._cache.retire(home.number, ordinals, stored=False)
+            self._schedules.freed(schedules)
+            done()
+
+        if definition.owner is not None:
+            self._executor.append([], gone)
+        else:
+            self._executor.append([Entry(NOTE, home.number, 0, records.encode(records.GONE, 0)), *ended], gone)

@@ -1,0 +1,171 @@
+"""Inspection of a host by administrators: plain values, taken in one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from raybroker.core.delivery.consumers import Consumer
+from raybroker.core.delivery.delivery_queue import DeliveryQueue
+from raybroker.core.delivery.window import CreditWindow
+from raybroker.core.destination import Destination
+from raybroker.core.queue import Queue
+from raybroker.core.topic import Topic
+from raybroker.core.unit_of_work import PARTS
+from raybroker.engine.destinations.destination_registry import DestinationRegistry
+from raybroker.engine.measuring.counter_baselines import CounterBaselines
+from raybroker.engine.measuring.unit_figures import unit_figures
+from raybroker.engine.schedules.schedules import Schedules
+from raybroker.engine.sessions.attachments import Attachments
+from raybroker.model.errors import InvalidDestinationError
+
+
+class Inspection:
+    """Rows of plain values, as the administrators' interface names them."""
+
+    def __init__(
+        self,
+        registry: DestinationRegistry,
+        attachments: Attachments,
+        schedules: Schedules,
+        baselines: CounterBaselines,
+        *,
+        broker: str,
+        paged_bytes: Callable[[int], int] = lambda destination: 0,
+    ) -> None:
+        self._registry = registry
+        self._attachments = attachments
+        self._schedules = schedules
+        self._baselines = baselines
+        self._broker = broker
+        self._paged_bytes = paged_bytes
+
+    def state_of(self, home: Destination) -> str:
+        """RUNNING, PRODUCERS_PAUSED, CONSUMERS_PAUSED, PAUSED, or HALTED for a damaged message."""
+        if home.number in self._registry.halted:
+            return "HALTED"
+        producing = "production" in home.paused or "insertion" in home.paused
+        consuming = "consumption" in home.paused
+        if producing and consuming:
+            return "PAUSED"
+        return "PRODUCERS_PAUSED" if producing else "CONSUMERS_PAUSED" if consuming else "RUNNING"
+
+    def describe(self, kind: str, name: str) -> dict[str, Any]:
+        """Attributes, state and counts of one destination (api: ``query_destination``); sizes in bytes."""
+        home = self._registry.named(kind, name)
+        definition = self._registry.definition(home)
+        block_index = home.block_index
+        queues = list(home.queues.values())
+        consumers = [c for queue in queues for c in queue.consumers.by_attachment.values()]
+        return {
+            "name": name,
+            "type": kind,
+            "state": self.state_of(home),
+            "paused": dict(home.paused),
+            "auto_created": definition.auto_created,
+            "temporary": definition.owner is not None,
+            "attributes": definition.attributes.as_dict(home.kind),
+            "messages": block_index.messages,
+            "bytes": block_index.bytes_held,
+            "paged_bytes": self._paged_bytes(home.number),
+            "waiting": sum(queue.pending.count + sum(run.count for run, _ in queue.hidden) for queue in queues),
+            "unacknowledged": sum(_unsettled(c) for c in consumers),
+            "delayed": sum(queue.delayed.count for queue in queues),
+            "incomplete": home.works.count,
+            "in_transaction": sum(staged.messages for staged in home.staged.values()),
+            **_current(home, consumers),
+            "dying": home.block_index.dead,
+            "producers": len(home.producers.attached),
+            "active_consumers": sum(c.active for c in consumers),
+            "backup_consumers": sum(not c.active for c in consumers),
+            "subscriptions": sum(queue.subscription != PARTS for queue in queues) if isinstance(home, Topic) else 0,
+            **self._baselines.row(home),
+            "throttled": home.admission.slow,
+            **unit_figures(home),
+            "gathering": any(queue.consumers.by_attachment and not queue.dispatch_gate.dispatching for queue in queues),
+            "schedules": self._schedules.count(home),
+        }
+
+    def consumers(self, kind: str | None = None, name: str | None = None) -> list[dict[str, Any]]:
+        """The consumers of one destination, or of all (api: ``list_consumers``)."""
+        return [
+            {
+                **_consumer(home, queue, consumer),
+                "consumer": attachment.consumer,
+                "broker": attachment.broker or self._broker,
+            }
+            for home in self._registry.matching(kind, name)
+            for queue in home.queues.values()
+            for consumer in queue.consumers.by_attachment.values()
+            for attachment in (self._attachments.by_number[consumer.attachment],)
+        ]
+
+    def consumer(self, number: int) -> dict[str, Any]:
+        """One consumer by its id; raises InvalidDestinationError when there is none."""
+        for row in self.consumers():
+            if row["id"] == number:
+                return row
+        raise InvalidDestinationError(f"there is no consumer {number}; list_consumers shows those there are")
+
+    def subscriptions(self, topic: str | None = None) -> list[dict[str, Any]]:
+        """Named subscriptions of one topic, or of all."""
+        return list(self._subscriptions(topic))
+
+    def _subscriptions(self, topic: str | None) -> Iterator[dict[str, Any]]:
+        for home in self._registry.matching("topic", topic):
+            for queue in home.queues.values():
+                own = queue.subscription
+                if own is None or not own.name or own == PARTS:
+                    continue
+                assert queue.owes is not None
+                yield {
+                    "topic": home.name,
+                    "client_id": own.client_id,
+                    "name": own.name,
+                    "durable": own.durable,
+                    "shared": own.shared,
+                    "selector": own.selector,
+                    "no_local": own.no_local,
+                    "active": bool(queue.consumers.by_attachment),
+                    "messages": sum(mask.bit_count() for mask in queue.owes.values()),
+                    "consumers": len(queue.consumers.by_attachment),
+                }
+
+
+def _current(home: Destination, consumers: list[Consumer]) -> dict[str, int]:
+    """``pending``: sent in transactions that have not ended, or, in a queue, with consumers that have not acknowledged
+    them; ``current``: the other messages that are held."""
+    pending = sum(staged.messages for staged in home.staged.values())
+    if home.kind == "queue":
+        pending += sum(_unsettled(c) for c in consumers)
+        pending += sum(staged.acknowledged for staged in home.staged.values())
+    return {"current": max(home.block_index.messages - pending, 0), "pending": pending}
+
+
+def _unsettled(consumer: Consumer) -> int:
+    return sum(item.count for item in consumer.unsettled)
+
+
+def _consumer(home: Destination, queue: DeliveryQueue, consumer: Consumer) -> dict[str, Any]:
+    window = consumer.window
+    room = window.room()
+    granted = -1 if room >= 1 << 40 else room
+    own = queue.subscription
+    selector = queue.plain.selector_index.selectors.get(consumer.selector) if isinstance(home, Queue) else None
+    return {
+        "id": consumer.attachment,
+        "destination": home.name,
+        "type": home.kind,
+        "subscription": own.name if own is not None else None,
+        "selector": selector.text if selector is not None else own.selector if own is not None else None,
+        "active": consumer.active,
+        "held": consumer.held,
+        "flow": "credit" if isinstance(window, CreditWindow) else "prefetch",
+        "limit": consumer.limit,
+        "granted": granted,
+        "unacknowledged": _unsettled(consumer),
+        "sent": consumer.sent,
+        "drains": consumer.attachment in queue.consumers.draining,
+        "remote": consumer.remote,
+        "owner": consumer.owner,
+    }

@@ -1,0 +1,147 @@
+"""The log of messages' lives: what happens to each message of the destinations that want it.
+
+It costs a line a message and an event, so it is off unless a destination has messageLoggingEnabled; then an event is
+told as a row of plain values to ``sink``, in the order of what happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from raybroker.core.blocks import message_mask as pk
+from raybroker.core.destination import Destination
+from raybroker.core.outcome import DeadLetter, Outcome, Sent
+from raybroker.engine.memory.block_cache import BlockCache
+from raybroker.engine.ports import Clock, Codec
+from raybroker.engine.sessions.attachments import Attachment
+from raybroker.engine.sessions.sessions import Sessions
+from raybroker.model.blocks.block import Block
+from raybroker.model.errors import StoreError
+
+PRODUCED: Final = "Produced"
+CONSUMED: Final = "Consumed"
+REMOVED: Final = "Removed"
+EXPIRED: Final = "Expired"
+RETRY_EXCEEDED: Final = "Retry exceeded"
+CONSUMER_CREATED: Final = "Consumer created"
+CONSUMER_DESTROYED: Final = "Consumer destroyed"
+_DEATHS: Final = {"EXPIRED": EXPIRED, "UNDELIVERABLE": RETRY_EXCEEDED, "ERROR": RETRY_EXCEEDED}
+
+ROLLED_BACK: Final = "ROLLED_BACK"
+
+Event = dict[str, Any]
+
+
+class LifeCycle:
+    """``sink``: takes a row for each event; without one nothing is told."""
+
+    def __init__(self, cache: BlockCache, codec: Codec, clock: Clock, sessions: Sessions) -> None:
+        self._cache = cache
+        self._codec = codec
+        self._clock = clock
+        self._sessions = sessions
+        self.sink: Callable[[Event], None] | None = None
+
+    def wanted(self, home: Destination) -> bool:
+        return self.sink is not None and home.attributes.messageLoggingEnabled
+
+    def produced(self, home: Destination, outcome: Outcome, block: Block) -> None:
+        """All that was not refused; consumers may have had it already."""
+        mask = (1 << block.count) - 1
+        for effect in (*outcome.immediate, *outcome.after_durable):
+            for row in effect.refused if isinstance(effect, Sent) else ():
+                mask &= ~((1 << row.end) - (1 << row.start))
+        self._tell(home, PRODUCED, block, mask, {"transaction": _transaction_of(home, outcome.accepted)})
+
+    def consumed(self, attachment: Attachment, ranges: Sequence[tuple[int, int]], txn: int = 0) -> None:
+        """It is about to acknowledge deliveries."""
+        home = attachment.home
+        consumer = attachment.state()
+        if consumer is None:
+            return
+        who = {**self._who(attachment), "transaction": txn or None}
+        for delivery in list(consumer.unsettled):
+            last = delivery.tag + delivery.count - 1
+            tags = [t for first, end in ranges for t in range(max(first, delivery.tag), min(end, last) + 1)]
+            if tags:
+                places = list(pk.indexes(delivery.run.mask))
+                mask = pk.of_indexes(places[tag - delivery.tag] for tag in tags)
+                self.of(home, CONSUMED, delivery.run.ordinal, mask, who)
+
+    def handed(self, attachment: Attachment, ordinal: int, mask: int) -> None:
+        """A consumer without acknowledgements has consumed what it gets."""
+        self.of(attachment.home, CONSUMED, ordinal, mask, self._who(attachment))
+
+    def died(self, home: Destination, effect: DeadLetter, block: Block) -> None:
+        event = _DEATHS.get(effect.reason, REMOVED)
+        self._tell(home, event, block, effect.mask, {"reason": effect.reason})
+
+    def rolled_back(self, home: Destination, number: int) -> None:
+        """A transaction is about to be rolled back: what was produced in it is not there after all."""
+        staged = home.staged.get(number)
+        for block in staged.blocks if staged is not None and self.wanted(home) else ():
+            self.of(home, REMOVED, block.ordinal, block.mask, {"reason": ROLLED_BACK, "transaction": number})
+
+    def removed(self, home: Destination, ordinal: int, mask: int) -> None:
+        """By an administrator."""
+        self.of(home, REMOVED, ordinal, mask, {})
+
+    def consumer(self, attachment: Attachment, event: str) -> None:
+        """CONSUMER_CREATED or CONSUMER_DESTROYED."""
+        if self.wanted(attachment.home):
+            self._put(attachment.home, event, self._who(attachment))
+
+    # ---- internals
+
+    def of(self, home: Destination, event: str, ordinal: int, mask: int, more: Event) -> None:
+        """Of messages of a held block; one that the store cannot give back has nothing to tell."""
+        try:
+            block = self._cache.get(home.number, ordinal)
+        except StoreError:
+            return
+        self._tell(home, event, block, mask, more)
+
+    def _tell(self, home: Destination, event: str, block: Block, mask: int, more: Event) -> None:
+        for index in pk.indexes(mask):
+            fields = self._codec.life(block, index, home.attributes.messageLoggingFormat)
+            self._put(home, event, {**fields, **more})
+
+    def _put(self, home: Destination, event: str, fields: Event) -> None:
+        assert self.sink is not None
+        self.sink(
+            {
+                "event": event,
+                "type": home.kind,
+                "destination": home.name,
+                "ms": self._clock.now_ms(),
+                "ns": self._clock.monotonic_ns(),
+                **fields,
+            }
+        )
+
+    def _who(self, attachment: Attachment) -> Event:
+        """The consumer, and the connection that it is on."""
+        home = attachment.home
+        queue, consumer = home.queue_of.get(attachment.number), attachment.state()
+        session = self._sessions.of(attachment.peer)
+        own = queue.subscription if queue is not None else None
+        selector = own.selector if own is not None else None
+        if selector is None and queue is not None and consumer is not None:
+            chosen = queue.plain.selector_index.selectors.get(consumer.selector)
+            selector = chosen.text if chosen is not None else None
+        return {
+            "consumer": attachment.consumer or str(attachment.number),
+            "subscription": own.name if own else None,
+            "selector": selector,
+            "client_id": session.client_id if session is not None else None,
+            "connection": session.connection if session is not None else None,
+        }
+
+
+def _transaction_of(home: Destination, ordinal: int | None) -> int | None:
+    """The number of the open transaction in which a block was just sent; list txn shows it as ``id``."""
+    for number, staged in home.staged.items():
+        if ordinal is not None and staged.blocks and staged.blocks[-1].ordinal == ordinal:
+            return number
+    return None

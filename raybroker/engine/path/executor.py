@@ -1,0 +1,335 @@
+"""The path of every command: step the destination, append what it recorded, release what that allows.
+
+An executor is not thread safe: one thread (an event loop) calls it, and the committer posts back into that thread.
+What follows from an effect is deferred until no command is under way, so that it never comes between an effect and the
+record of that effect.
+
+After a store error the executor is stopped for good: it performs, appends and releases nothing more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from raybroker.core import command as cmd
+from raybroker.core.destination import Destination
+from raybroker.core.outcome import Effect, Outcome
+from raybroker.engine.measured_time import MeasuredTime
+from raybroker.engine.memory.block_cache import BlockCache
+from raybroker.engine.path.effect_dispatcher import EffectDispatcher
+from raybroker.engine.path.observers import Observers
+from raybroker.engine.path.runner import Runner
+from raybroker.engine.path.wakeups import Wakeups
+from raybroker.engine.ports import Committer, Store
+from raybroker.model.blocks.block import Block
+from raybroker.model.blocks.large_block import payload_of
+from raybroker.model.blocks.record import BLOCK, NOTE, Entry, Payload
+from raybroker.model.errors import BrokerError, StoreError, StoreFullError
+
+Done = Callable[[], None]
+DISK_FULL: Final = "the store's disk is full; consume messages or free space"
+
+
+class Step(NamedTuple):
+    """One command for one destination, with the block that a Send brings."""
+
+    home: Destination
+    command: cmd.Command
+    block: Block | None = None
+
+
+class Executor:
+    """``failure``: why it has stopped; ``payload``: what the store gets of a new block.
+
+    effects    who carries out the effects of outcomes
+    observers  called after each command, before what the command has caused
+    kept       called with a block that a destination took
+    damaged    called with a block whose headers a destination needed and could not read
+    checkpoint the entry with the state of all destinations, made when the store asks for one
+    failed     called once, with the error that stopped the executor
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        time: MeasuredTime,
+        cache: BlockCache,
+        wakeups: Wakeups,
+        effects: EffectDispatcher,
+        *,
+        observers: Observers,
+        kept: Callable[[Destination, Outcome, Block], None],
+        damaged: Callable[[Destination, int], None],
+        checkpoint: Callable[[], Entry],
+        failed: Callable[[BrokerError], None],
+        report: Callable[[str], None],
+    ) -> None:
+        self.failure: BrokerError | None = None
+        self.payload: Callable[[Block], Payload] = payload_of
+        self._store = store
+        self._time = time
+        self._cache = cache
+        self._wake = wakeups.wake
+        self._handlers = effects.handlers
+        self._observers = observers.by_destination
+        self._kept = kept
+        self._damaged = damaged
+        self._checkpoint_entry = checkpoint
+        self._failed = failed
+        self._report = report
+        self._checkpointing = False
+        self._performing = 0
+        self._settling = False
+        self._deferred: deque[Callable[[], object]] = deque()
+        self._committer: Committer
+        self._runner: Runner
+
+    def start(self, committer: Committer) -> None:
+        self._committer = committer
+        self._runner = Runner(committer)
+
+    def fail(self, error: BrokerError) -> None:
+        """Stop for good, and release nothing more."""
+        if self.failure is None:
+            self.failure = error
+            self._failed(error)
+
+    def require_running(self) -> None:
+        if self.failure is not None:
+            raise StoreError(f"the host has stopped: {self.failure}")
+
+    # ---- commands --------------------------------------------------------------------------------------------------
+
+    def perform(self, home: Destination, command: cmd.Command, block: Block | None = None) -> Outcome | None:
+        """Step, append, release. Raises what the core raises; then nothing has changed."""
+        if self.failure is not None:
+            return None
+        self._performing += 1
+        try:
+            time = self._time
+            outcome = home.step(command, now_ms=time.look(), ahead_ms=time.ahead_ms)
+            records: Sequence[Entry] = outcome.records
+            effects, ordinal = outcome.after_durable, outcome.accepted
+            durable = partial(self._release, home, effects) if effects else None
+            if ordinal is not None:
+                assert block is not None
+                records, crowded = self._keep(home, outcome, block)
+                if crowded:
+                    durable = partial(self._release_and_demote, home, effects, ordinal)
+            if outcome.immediate:
+                self._release(home, outcome.immediate)
+            self._runner.append(records, durable)
+            if home.number in self._observers or outcome.wake_at is not None or outcome.unfinished or outcome.damaged:
+                self._after(home, outcome)
+            if not self._checkpointing and self._store.checkpoint_due():
+                self.checkpoint()
+        finally:
+            self._performing -= 1
+        if self._deferred:
+            self._settle_down()
+        return outcome
+
+    def perform_all(self, steps: Sequence[Step], extra: Sequence[Entry], done: Done) -> list[Outcome]:
+        """Several commands whose records become durable together or not at all; then ``done``. None of them raises.
+
+        All effects wait for that: nothing is seen of what may not have been.
+        """
+        outcomes: list[Outcome] = []
+        if self.failure is not None:
+            return outcomes
+        self._performing += 1
+        try:
+            records: list[Entry] = []
+            now_ms, ahead_ms = self._time.look(), self._time.ahead_ms
+            waited = [(home.number, block) for home, command, _ in steps for block in _waiting(home, command)]
+            for home, command, block in steps:
+                outcome = home.step(command, now_ms=now_ms, ahead_ms=ahead_ms)
+                outcomes.append(outcome)
+                if block is not None:
+                    records += self._keep(home, outcome, block)[0]
+                else:
+                    records += self._with_bytes(home, outcome.records)
+            self._runner.append((*records, *extra), partial(self._release_all, steps, outcomes, waited, done))
+            for (home, _, _), outcome in zip(steps, outcomes, strict=True):
+                self._after(home, outcome)
+                if not self._checkpointing and self._store.checkpoint_due():
+                    self.checkpoint()
+        finally:
+            self._performing -= 1
+        self._settle_down()
+        return outcomes
+
+    def append(self, entries: Sequence[Entry], done: Done) -> None:
+        """Write entries; ``done`` once they, and everything before them, are durable."""
+        self._runner.append(entries, lambda: done() if self.failure is None else None)
+
+    def note(self, number: int, meta: bytes, done: Done) -> None:
+        """Write one journal record of a destination."""
+        self.append([Entry(NOTE, number, 0, meta)], done)
+
+    def has_room(self, nbytes: int) -> bool:
+        """Whether the store would take so much more; refusing early keeps room for acknowledgements."""
+        return self._store.has_room(self._committer.pending_bytes + nbytes)
+
+    # ---- deferral --------------------------------------------------------------------------------------------------
+
+    def later(self, action: Callable[[], object]) -> None:
+        """Call ``action`` when no command is under way, after what was deferred before."""
+        self._deferred.append(action)
+        self._settle_down()
+
+    def undisturbed(self, action: Done) -> None:
+        """Call ``action`` at once; actions that it defers run after it."""
+        self._performing += 1
+        try:
+            action()
+        finally:
+            self._performing -= 1
+        self._settle_down()
+
+    def _settle_down(self) -> None:
+        if self._settling or not self._deferred:
+            return
+        self._settling = True
+        try:
+            while self._deferred and not self._performing and self.failure is None:
+                self._deferred.popleft()()
+        finally:
+            self._settling = False
+
+    # ---- checkpoints -----------------------------------------------------------------------------------------------
+
+    def checkpoint(self, done: Done | None = None) -> None:
+        """Write the state of all destinations, so that the store can forget what came before; then ``done``."""
+        self._checkpointing = True
+        self.append([self._checkpoint_entry()], partial(self._checkpoint_done, done))
+
+    def checkpoint_now(self) -> bool:
+        """:meth:`checkpoint`; False when one is under way, which may say what was true before."""
+        if self._checkpointing or self.failure is not None:
+            return False
+        self.checkpoint()
+        return True
+
+    def _checkpoint_done(self, done: Done | None) -> None:
+        self._checkpointing = False
+        if done is not None:
+            done()
+
+    def give_back(self, *, idle: bool) -> None:
+        """Let the store give back space that it does not need now; if there is nothing to do, also by a checkpoint."""
+        if self._checkpointing or self.failure is not None:
+            return
+        if idle and self._store.checkpoint_helps():
+            self.checkpoint(self.tidy)
+        elif self._store.tidy_helps():
+            self.tidy()
+
+    def tidy(self) -> None:
+        """Let the store reclaim space though nothing is written; see Committer."""
+        if self.failure is None:
+            self._committer.tidy()
+
+    def disk_full(self, error: StoreFullError) -> None:
+        """What was decided cannot be written now; a checkpoint takes the place of the records before it."""
+        if not self._checkpointing and self.failure is None:
+            self._report(f"[B2158] {error}; what is decided waits until there is room")
+            self.checkpoint()
+
+    # ---- internals -------------------------------------------------------------------------------------------------
+
+    def _after(self, home: Destination, outcome: Outcome) -> None:
+        for look in self._observers.get(home.number, ()):
+            look(home)
+        if outcome.wake_at is not None:
+            self._wake(home.number, outcome.wake_at)
+        if outcome.unfinished:
+            self._wake(home.number, self._time.now_ms())
+        for ordinal in outcome.damaged:
+            self.later(partial(self._damaged, home, ordinal))
+
+    def _keep(self, home: Destination, outcome: Outcome, block: Block) -> tuple[Sequence[Entry], bool]:
+        """The records with the block's bytes, and whether the bytes are to leave the memory once they are durable."""
+        ordinal = outcome.accepted
+        if ordinal is None:
+            return outcome.records, False
+        held = home.block_index.held.fresh(ordinal)
+        if held is not None and held.stored:
+            crowded = self._cache.put(home.number, ordinal, block, stored=True)
+        else:
+            staged = held is not None and held.transacted and held.persistent
+            crowded = self._cache.put(
+                home.number, ordinal, block, stored=False, staged=staged, topic=home.kind == "topic"
+            )
+        self._kept(home, outcome, block)
+        if len(outcome.records) == 1:
+            kind, destination, _, meta, _ = outcome.records[0]
+            if kind == BLOCK:
+                return (Entry(BLOCK, destination, ordinal, meta, self.payload(block)),), crowded
+        return [
+            Entry(BLOCK, e.destination, e.ordinal, e.meta, self.payload(block)) if e.kind == BLOCK else e
+            for e in outcome.records
+        ], crowded
+
+    def _with_bytes(self, home: Destination, records: Sequence[Entry]) -> list[Entry]:
+        """Records of blocks that came before and waited for their transaction."""
+        return [
+            Entry(BLOCK, e.destination, e.ordinal, e.meta, self.payload(self._cache.get(home.number, e.ordinal)))
+            if e.kind == BLOCK
+            else e
+            for e in records
+        ]
+
+    def _release(self, home: Destination, effects: Sequence[Effect]) -> None:
+        """All of them, before anything that follows from one of them."""
+        if self.failure is not None:
+            return
+        handlers = self._handlers
+        self._performing += 1
+        try:
+            for effect in effects:
+                handlers[type(effect)](home, effect)
+        finally:
+            self._performing -= 1
+        if self._deferred:
+            self._settle_down()
+
+    def _release_and_demote(self, home: Destination, effects: Sequence[Effect], ordinal: int) -> None:
+        self._release(home, effects)
+        self._cache.demote(home.number, ordinal)
+
+    def _release_all(
+        self, steps: Sequence[Step], outcomes: Sequence[Outcome], waited: Sequence[tuple[int, int]], done: Done
+    ) -> None:
+        """Those of all destinations, before anything that follows from one of them; ``waited``: destination and ordinal
+        of blocks that waited for their transaction, and that the store may not have got."""
+        self._performing += 1
+        try:
+            for (home, _, _), outcome in zip(steps, outcomes, strict=True):
+                self._release(home, [*outcome.immediate, *outcome.after_durable])
+                for entry in outcome.records:
+                    if entry.kind == BLOCK:
+                        self._cache.demote(entry.destination, entry.ordinal)
+            if self._cache.pager is not None:
+                for key in waited:
+                    self._cache.pager.loosen(key)
+            if self.failure is None:
+                done()
+        finally:
+            self._performing -= 1
+        if self._deferred:
+            self._settle_down()
+
+
+def _waiting(home: Destination, command: cmd.Command) -> list[int]:
+    """Blocks of a topic that wait for a transaction which is being decided: no durable subscription may want them."""
+    if not isinstance(command, cmd.Decide) or home.kind != "topic" or command.txn not in home.staged:
+        return []
+    return [block.ordinal for block in home.staged[command.txn].blocks if block.persistent]
+
+
+def unawaited() -> None:
+    """A ``done`` callback for callers that do not wait."""

@@ -1,0 +1,81 @@
+"""Watches of destinations, which report whether a destination has consumers.
+
+A watch is an attachment that sends and takes nothing, so that it ends with its destination as all others do.  What is
+told is only whether there is a consumer at all, each time that this changes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from raybroker.core.destination import Destination
+from raybroker.engine.path.observers import Observers
+from raybroker.engine.sessions.attachments import Attachment, Attachments, Outbox
+from raybroker.engine.sessions.sessions import ClientSession
+from raybroker.model.errors import ProtocolError
+
+WATCHES_MAX: Final = 4_096
+"""Destinations that one connection watches on one host."""
+
+
+class _Watched:
+    """One destination and those who watch it. ``ready``: it had consumers when they were told last."""
+
+    __slots__ = ("attachments", "ready")
+
+    def __init__(self, *, ready: bool) -> None:
+        self.ready = ready
+        self.attachments: dict[int, Attachment] = {}
+
+
+class ConsumerWatch:
+    """All watches of a host."""
+
+    def __init__(self, attachments: Attachments, observers: Observers) -> None:
+        self._attachments = attachments
+        self._observers = observers
+        self._watched: dict[Destination, _Watched] = {}
+        self._by_session: dict[ClientSession, dict[int, Attachment]] = {}
+
+    def look(self, home: Destination) -> None:
+        """A command of the destination was carried out: tell those who watch when the first consumer came, or the last
+        one went."""
+        watched = self._watched.get(home)
+        if watched is None or watched.ready == bool(home.queue_of):
+            return
+        watched.ready = not watched.ready
+        for attachment in watched.attachments.values():
+            if attachment.number in self._attachments.by_number:
+                attachment.peer.event("consumers", {"handle": attachment.handle, "ready": watched.ready})
+
+    def add(self, session: ClientSession, outbox: Outbox, handle: int, home: Destination) -> bool:
+        """Watch for a session; whether there is a consumer now."""
+        own = self._by_session.setdefault(session, {})
+        if handle in own or len(own) >= WATCHES_MAX:
+            raise ProtocolError(f"handle {handle} is not free, or {WATCHES_MAX} destinations are watched already")
+        attachment = own[handle] = self._attachments.attach(home, session.peer, handle, outbox)
+        watched = self._watched.get(home)
+        if watched is None:
+            watched = self._watched[home] = _Watched(ready=bool(home.queue_of))
+            self._observers.add(home.number, self.look)
+        watched.attachments[attachment.number] = attachment
+        return watched.ready
+
+    def remove(self, session: ClientSession, handle: int) -> None:
+        """End one watch; one that has ended already is no error."""
+        attachment = self._by_session.get(session, {}).pop(handle, None)
+        if attachment is not None:
+            self._end(attachment)
+
+    def left(self, session: ClientSession) -> None:
+        """The session is over."""
+        for attachment in self._by_session.pop(session, {}).values():
+            self._end(attachment)
+
+    def _end(self, attachment: Attachment) -> None:
+        self._attachments.by_number.pop(attachment.number, None)
+        watched = self._watched[attachment.home]
+        del watched.attachments[attachment.number]
+        if not watched.attachments:
+            del self._watched[attachment.home]
+            self._observers.remove(attachment.home.number, self.look)
