@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.prefetch.prefetch_buffer import PrefetchBuffer
+from raybroker.client.io.own_loop import OwnLoop
 from raybroker.client.session import session as session_module
 from raybroker.errors import IllegalStateError, InvalidDestinationError
+from tests.contracts.conftest import ONE_FACE
 from tests.contracts.handle_basics import held
 from tests.contracts.handles import (
     WAIT_S,
@@ -174,6 +178,100 @@ def test_what_a_lost_consumer_has_buffered_goes_to_others_and_what_it_gave_out_c
     session.producer(name).send("more")
     second.acknowledge_this()
     until(lambda: state_of(connection, name)["active_consumers"] == 1)
+
+
+async def turns() -> None:
+    """The loop goes on with what it has to do."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that has settled something is interrupted, while the loop goes on, before it tells the broker."""
+
+    def late(tell: Callable[..., None]) -> Callable[..., None]:
+        def told(consumer: ConsumerCore, *args: Any) -> None:
+            if not isinstance(consumer._connection.io, OwnLoop):  # There the loop is the thread's own.
+                consumer._connection.io.run(turns())
+            tell(consumer, *args)
+
+        return told
+
+    for name in ("acknowledge", "conclude"):
+        monkeypatch.setattr(ConsumerCore, name, late(getattr(ConsumerCore, name)))
+
+
+WAYS: dict[str, tuple[Callable[[Any], object], int]] = {
+    "acknowledge": (lambda message: message.acknowledge(), 0),
+    "acknowledge_this": (lambda message: message.acknowledge_this(), 0),
+    "acknowledge_up_to": (lambda message: message.acknowledge_up_to(), 0),
+    "reject": (lambda message: message.reject("no"), 0),
+    "release": (lambda message: message.release(), 1),
+    "fail": (lambda message: message.fail(0), 1),
+}
+"""How a message is settled, and how many come again after that."""
+
+
+@pytest.mark.usefixtures("interrupted")
+@pytest.mark.parametrize("way", WAYS)
+def test_a_lost_consumer_is_not_closed_while_what_it_gave_out_is_settled(way: str, broker: LoopbackBroker) -> None:
+    settle, again = WAYS[way]
+    connection, name = broker.connect(), broker.name()
+    session = connection.session(ack="client")
+    session.producer(name).send("x")
+    message = session.consumer(name).receive(timeout=WAIT_S)
+    gc.collect()
+    settle(message)
+    until(lambda: consumers_of(connection, name) == [])
+    assert held(connection, name) == again
+
+
+@pytest.mark.usefixtures("interrupted")
+def test_what_a_lost_consumer_gave_out_is_acknowledged_by_coming_back_for_more(broker: LoopbackBroker) -> None:
+    connection, name = broker.connect(), broker.name()
+    session = connection.session()
+    session.producer(name).send_many(range(2))
+    for number in range(2):
+        message = session.consumer(name).receive(timeout=WAIT_S)
+        assert (message.body, message.redelivered) == (number, False)
+        gc.collect()
+    session.close()
+    assert held(connection, name) == 0
+
+
+@ONE_FACE
+@pytest.mark.usefixtures("interrupted")
+def test_an_acknowledgement_beside_the_closing_of_its_consumer_says_that_it_is_closed(
+    broker: LoopbackBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection, name = broker.connect(), broker.name()
+    session = connection.session(ack="client")
+    session.producer(name).send("x")
+    consumer = session.consumer(name)
+    message = consumer.receive(timeout=WAIT_S)
+    settle = ConsumerCore.settle
+
+    def close_meanwhile(core: ConsumerCore, up_to: int | None) -> Any:
+        found = settle(core, up_to)
+        core._connection.io.post(core._connection.tasks.spawn, core.close())
+        return found
+
+    monkeypatch.setattr(ConsumerCore, "settle", close_meanwhile)
+    with pytest.raises(IllegalStateError, match="its consumer was closed before"):
+        message.acknowledge()
+
+
+def test_a_lost_consumer_is_closed_once_its_ack_deadline_has_taken_back_what_it_gave_out(
+    broker: LoopbackBroker,
+) -> None:
+    connection, name = broker.connect(), broker.name()
+    session = connection.session(ack="client")
+    session.producer(name).send("x")
+    message = session.consumer(name, ack_timeout_ms=50).receive(timeout=WAIT_S)
+    gc.collect()
+    until(lambda: consumers_of(connection, name) == [])
+    assert session.receive(name, timeout=WAIT_S).body == message.body == "x"
 
 
 def test_a_lost_consumer_is_not_brought_back(broker: LoopbackBroker) -> None:

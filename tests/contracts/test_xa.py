@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import raybroker as rb
+from raybroker.client.session.branch import Branch
 from raybroker.client.session.xa import (
     TMFAIL,
     TMJOIN,
@@ -21,6 +24,7 @@ from raybroker.client.session.xa import (
     XAER_DUPID,
     XAER_NOTA,
     XAER_PROTO,
+    XaTransactions,
 )
 from raybroker.errors import (
     ConfigError,
@@ -32,7 +36,18 @@ from raybroker.errors import (
 )
 from tests.contracts.conftest import OneStore
 from tests.contracts.handle_basics import held
-from tests.contracts.handles import LoopbackBroker, bodies, create, cut, names_of, nothing, state_of, take, until
+from tests.contracts.handles import (
+    LoopbackBroker,
+    bodies,
+    consumers_of,
+    create,
+    cut,
+    names_of,
+    nothing,
+    state_of,
+    take,
+    until,
+)
 
 XID = rb.Xid(1, b"global", b"branch")
 OTHER = rb.Xid(1, b"global", b"other")
@@ -86,6 +101,32 @@ def test_what_a_lost_session_left_open_comes_again_at_once(broker: LoopbackBroke
     worked(session, broker.name(), source)
     client.close()
     assert bodies(take(connection.session().consumer(source), 1)) == ["in"]
+
+
+def test_a_consumer_that_is_lost_while_its_branch_ends_is_closed_after_that(
+    broker: LoopbackBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closed before, it would give back what the branch is about to acknowledge."""
+    connection, client, source = broker.connect(), broker.connect(xa=True), broker.name()
+    connection.session().producer(source).send("in")
+    session = client.session()
+    session.xa.start(XID)
+    held_here = [session.consumer(source)]
+    take(held_here[0], 1)
+    begun = XaTransactions._begun
+
+    async def losing(transactions: XaTransactions, branch: Branch) -> None:
+        held_here.clear()
+        gc.collect()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        await begun(transactions, branch)
+
+    monkeypatch.setattr(XaTransactions, "_begun", losing)
+    session.xa.end(XID)
+    session.xa.commit(XID, one_phase=True)
+    until(lambda: consumers_of(connection, source) == [])
+    assert held(connection, source) == 0
 
 
 # ---- the two phases (T-07) -------------------------------------------------------------------------------------------

@@ -149,6 +149,8 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         """No duplicate can come: there is one broker, and there will never be another."""
         self._let_go = False
         """The application has no reference to it any more."""
+        self._why_gone = LOST
+        """Why nothing can be settled any more once there is no attachment."""
 
     async def open(self, *, create: bool) -> ConsumerCore:
         """Join the session, and be attached; raises what the broker answers, or the last retryable error."""
@@ -230,13 +232,11 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
 
     def _send_ack(self, epoch: int, ranges: unacknowledged_ranges.Ranges, confirmed: Future[int] | None) -> None:
         channel = self._channel
-        if channel is None or epoch != self.epoch:
-            if confirmed is not None:
-                refuse(confirmed, not_settled("the acknowledgement", LOST))
-            return
-        channel.acknowledge(self._handle, epoch, ranges, confirmed)
-        if self._let_go:
-            self.close_if_settled()
+        if channel is not None and epoch == self.epoch:
+            channel.acknowledge(self._handle, epoch, ranges, confirmed)
+        elif confirmed is not None:
+            refuse(confirmed, not_settled("the acknowledgement", self._why_gone))
+        self.told()
 
     def _send_outcome(
         self,
@@ -248,13 +248,12 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         confirmed: Future[int] | None,
     ) -> None:
         channel = self._channel
-        if channel is None or epoch != self.epoch:
-            if confirmed is not None:
-                refuse(confirmed, not_settled(f"{outcome}()", LOST))
-            return
-        channel.settle(self._handle, epoch, outcome, delay_ms, reason, ranges, confirmed)
-        if self._let_go and confirmed is not None:
-            self.close_if_settled()
+        if channel is not None and epoch == self.epoch:
+            channel.settle(self._handle, epoch, outcome, delay_ms, reason, ranges, confirmed)
+        elif confirmed is not None:
+            refuse(confirmed, not_settled(f"{outcome}()", self._why_gone))
+        if confirmed is not None:
+            self.told()
 
     def _extend_held(self) -> None:
         """Extend what is in the buffer and what a running listener has in hand."""
@@ -325,6 +324,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         if not self.options.lease_ms and transactions is None:
             if ask := self.withdraw(ranges):
                 self._send_credit(ask, self.epoch)
+            self.close_if_settled()
             return
         before = unacknowledged_ranges.count(self.consumed)
         ask = self.withdraw(ranges, TIMED_OUT if transactions is not None else OVERDUE)
@@ -336,6 +336,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
                 self.answer_deadline()
         if self.listener is not None:
             self.session.wake_listeners()
+        self.close_if_settled()
 
     def received(self) -> tuple[int, int] | None:
         """(last tag, how many) of what was handed out and not acknowledged; None when there is nothing."""
@@ -503,9 +504,20 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         if ranges and self.session.keeps_track:
             self._send_outcome(self.epoch, ranges, "unseen", -1, "", None)
 
+    def told(self) -> None:
+        """The host has been told of something that was settled, or cannot be."""
+        self._told += 1
+        if self._let_go:
+            self.close_if_settled()
+
     def close_if_settled(self) -> None:
-        """Close it when nobody refers to it and nothing that it gave out is left to be acknowledged."""
-        if self._let_go and not self.closed and not self.consumed:
+        """Close it when nobody refers to it, nothing that it gave out is left to be acknowledged, and the host has been
+        told of all that was: a thread that settles something tells it after that, and the host would refuse it then."""
+        if not self._let_go or self.closed:
+            return
+        with self._lock:
+            settled = not self.consumed and self._told == self._settlements
+        if settled:
             self.shut()
             self._connection.tasks.spawn(self.close())
 
@@ -570,6 +582,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         if self.session.transactions is not None:
             await self.session.transactions.stage(self)
         channel, self._channel = self._channel, None
+        self._why_gone = CLOSED
         if self._ack_deadline is not None:
             self._ack_deadline.stop()
         self._connection.flow.handed_out(self._flow.buffered)

@@ -43,6 +43,7 @@ class JointTransactions(SessionTransactions):
                 raise TransactionRolledBackError(
                     f"the transaction was rolled back: message {message.id} that it acknowledges had gone back"
                 )
+            self.settling.append(consumer)
             tags.setdefault((consumer, message._delivery.epoch), []).append(message.tag)
         for (consumer, epoch), of_consumer in tags.items():
             place = consumer.place

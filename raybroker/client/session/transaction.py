@@ -62,6 +62,8 @@ class TransactionConsumer(Protocol):
 
     def received(self) -> tuple[int, int] | None: ...
 
+    def told(self) -> None: ...
+
     def close_if_settled(self) -> None: ...
 
 
@@ -172,6 +174,8 @@ class SessionTransactions:
         self._ending = asyncio.Lock()
         self._reported: dict[Channel, list[list[int]]] = {}
         """The last report to each host of what the open transaction has received."""
+        self.settling: list[TransactionConsumer] = []
+        """What these gave out the open transaction acknowledges, and the hosts may not know it yet."""
         self._prefix = token(PREFIX_BYTES)
         self._count = 0
         self.current: Transaction | None = self._new()
@@ -269,6 +273,8 @@ class SessionTransactions:
         for consumer in list(self._session.owing):
             place = consumer.place
             epoch, ranges = consumer.settle(None)
+            if ranges:
+                self.settling.append(consumer)
             if ranges and place is not None:
                 channel, handle = place
                 transaction.number_on(channel, consumer.destination)
@@ -384,6 +390,9 @@ class SessionTransactions:
         """Producers that were closed meanwhile have told those who waited for their messages, and consumers that nobody
         refers to have nothing left to be acknowledged."""
         self._session.forget_closed_producers()
+        settled, self.settling = self.settling, []
+        for consumer in settled:
+            consumer.told()
         for consumer in list(self._session.leaving):
             consumer.close_if_settled()
 

@@ -125,6 +125,10 @@ class PrefetchBuffer(ABC):
         self._taken: TakenBytes | None = None
         """Its host is told of what has left the buffer; None: there is no bound in bytes."""
         session.connection.buffers.add(self)
+        self._settlements = 0
+        """How often something was taken out of what is unacknowledged to be settled; with the lock held."""
+        self._told = 0
+        """Of how many of these the host has been told, or cannot be; on the IO loop."""
         self._settled_up_to = 0
         """Last tag that was settled here; what a commit that failed gives back had been handed out."""
 
@@ -360,6 +364,7 @@ class PrefetchBuffer(ABC):
             if not self.consumed:
                 self.session.owing.pop(self, None)
             if ranges:
+                self._settlements += 1
                 self._settled_up_to = max(last for _, last in ranges)
                 if self._share is not None:
                     self._share.settled(unacknowledged_ranges.size(ranges))
@@ -369,6 +374,7 @@ class PrefetchBuffer(ABC):
         """Take one message out of what is unacknowledged; empty when it was not there."""
         with self._lock:
             if message._delivery.epoch == self.epoch and unacknowledged_ranges.cut_one(self.consumed, message.tag):
+                self._settlements += 1
                 if self._share is not None:
                     self._share.settled(1)
                 return [(message.tag, message.tag)]
