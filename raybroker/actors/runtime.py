@@ -204,7 +204,7 @@ def address() -> str:
 
 
 def node_ip() -> str:
-    return str(ray.util.get_node_ip_address())
+    return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]  # Ray
 
 
 def node_id() -> str:
@@ -224,7 +224,7 @@ class Node:
 
 def nodes() -> list[Node]:
     """The live nodes, the head first."""
-    rows = [row for row in ray.nodes() if row["Alive"]]
+    rows = [row for row in ray.nodes() if row["Alive"]]  # type: ignore[no-untyped-call]  # Ray
     rows.sort(key=lambda row: ("node:__internal_head__" not in row["Resources"], row["NodeID"]))
     return [
         Node(r["NodeID"], r["NodeManagerAddress"], r.get("NodeName", ""), float(r["Resources"].get(RESOURCE, 0)))

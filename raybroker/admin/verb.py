@@ -85,7 +85,7 @@ class Verb(Generic[P, R]):
         def method(*args: Any, **kwargs: Any) -> Any:
             return face._call(self.name, self.bound(args, kwargs))
 
-        method.__signature__ = self.signature  # type: ignore[attr-defined]
+        method.__signature__ = self.signature  # type: ignore[attr-defined]  # inspect reads it
         return method
 
     def bound(self, args: Iterable[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -218,8 +218,9 @@ class Drawing:
 
         span_s = self._end_s - self._start_s
         shape = "%H:%M:%S" if span_s < 1800 else "%H:%M" if span_s < 2 * 86400 else "%m-%d"
-        axes.xaxis.set_major_locator(AutoDateLocator(maxticks=6))
-        axes.xaxis.set_major_formatter(DateFormatter(shape, tz=datetime.now().astimezone().tzinfo))
+        axes.xaxis.set_major_locator(AutoDateLocator(maxticks=6))  # type: ignore[no-untyped-call]  # matplotlib
+        zone = datetime.now().astimezone().tzinfo
+        axes.xaxis.set_major_formatter(DateFormatter(shape, tz=zone))  # type: ignore[no-untyped-call]  # matplotlib
         axes.tick_params(labelsize=6)
 
     @staticmethod

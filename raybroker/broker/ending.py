@@ -113,7 +113,7 @@ class Ending:
             answers = await asyncio.gather(*(_answer(host.consumers(None, None)) for host in self._hosts()))
             rows = [row for answer in answers for row in answer or ()]
             before, handed = handed, sum(row["sent"] for row in rows)
-            left = sum(row["unacknowledged"] for row in rows)
+            left: int = sum(row["unacknowledged"] for row in rows)
             if (not left and handed == before) or loop.time() >= until_s:
                 return left
             await asyncio.sleep(LOOK_S)

@@ -52,7 +52,7 @@ def command(verb: str, name: str, epilog: str | None = None) -> Callable[[Callab
                 admin = quiet.enter_context(connecting.administering(options["cluster"], options.get("broker")))
                 function(admin, **{name: options[name] for name in names})
 
-        run.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
+        run.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]  # typer reads it
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in own}
         groups[verb].command(name, epilog=epilog)(run)
         return function

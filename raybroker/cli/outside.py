@@ -152,7 +152,7 @@ def reachable(function: Callable[..., Any]) -> Callable[..., Any]:
             way.reset(token)
             patience.reset(waiting)
 
-    run.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]  # typer reads it
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in own}
     return run
 

@@ -138,7 +138,7 @@ class PicklableProducer:
         destination, options = made
         session = connection._new_session()
         core = connection._core.io.run(opening.producer(session._core, destination, **options))
-        self.__init__(session, core, made)  # type: ignore[misc]
+        self.__init__(session, core, made)  # type: ignore[misc]  # a handle is made anew in its own place
         session._producers.add(self, partial(opening.let_go, core))
 
     def _travelled(self) -> None:

@@ -56,7 +56,7 @@ def _class(module: str, name: str) -> type | None:
         found = vars(found).get(part)
         if not issubclass(type(found), type):
             return None
-    return found  # type: ignore[no-any-return]
+    return found  # type: ignore[no-any-return]  # a class that was looked up
 
 
 @lru_cache(_CLASSES_MAX)

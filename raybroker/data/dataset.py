@@ -101,7 +101,7 @@ class QueueSource(Datasource):
         """One read task a reader, whatever ``parallelism`` Ray Data proposes."""
         metadata = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
         return [
-            ReadTask(lambda reader=reader: passed_on(reader), metadata)  # type: ignore[misc]
+            ReadTask(lambda reader=reader: passed_on(reader), metadata)  # type: ignore[misc]  # mypy infers no type of a lambda with a default
             for reader in self._readers
         ]
 
@@ -238,7 +238,7 @@ class QueueDataset:
 
     def columns(self) -> list[str] | None:
         """The names of the columns of the first rows; nothing is taken."""
-        return self._look(lambda dataset: dataset.columns(), self._first(self._options.batch))  # type: ignore[no-any-return]
+        return self._look(lambda dataset: dataset.columns(), self._first(self._options.batch))  # type: ignore[no-any-return]  # Ray Data
 
     def iter_rows(self) -> Iterator[dict[str, Any]]:
         """The rows, one by one."""

@@ -52,13 +52,15 @@ class _Known(NamedTuple):
     """Totals that are stored, as the host gave them last."""
 
     def total(self) -> Row:
-        return plus(self.counted, self.offset)
+        total: Row = plus(self.counted, self.offset)
+        return total
 
     def offset_in(self, incarnation: int, recovered: Row) -> Row:
         """The offset of the next counters, which are of this incarnation, and begin behind what was recovered."""
         if incarnation == self.incarnation:
             return self.offset
-        return plus(self.total(), _beyond(recovered, self.lasting))
+        offset: Row = plus(self.total(), _beyond(recovered, self.lasting))
+        return offset
 
 
 def _beyond(recovered: Row, lasting: Row) -> Row:

@@ -187,7 +187,7 @@ class Link(asyncio.BufferedProtocol):
         if len(buffers) == 1:
             transport.write(buffers[0])
         else:
-            transport.writelines(buffers)  # type: ignore[arg-type]
+            transport.writelines(buffers)
 
     def write_soon(self, *buffers: Buffer) -> None:
         """Send these buffers together with the next write, at the latest at the end of this turn of the loop.

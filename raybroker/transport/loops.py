@@ -111,7 +111,7 @@ class PausableLoop(uvloop.Loop):
         self._foreign()
         return handle
 
-    def call_later(  # type: ignore[override]
+    def call_later(  # type: ignore[override]  # without a context
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         if delay <= SHORT_S:

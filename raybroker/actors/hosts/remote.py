@@ -49,7 +49,8 @@ class RemoteHost(HostHandle):
         return found
 
     async def state(self) -> Row:
-        return await runtime.call(self.actor.state)
+        state: dict[str, Any] = await runtime.call(self.actor.state)
+        return state
 
     async def ask(self, method: str, *args: Any) -> Any:
         return await runtime.call(self.actor.ask, method, *args)

@@ -89,7 +89,7 @@ def memory_bytes(consumers: float, limit: float, message_bytes: float) -> float:
 
 
 def _nice(value: float) -> int:
-    scale = 10 ** math.floor(math.log10(value))
+    scale = 10.0 ** math.floor(math.log10(value))
     return next((round(step * scale) for step in NICE if step * scale >= value * 0.999), 10 * round(scale))
 
 

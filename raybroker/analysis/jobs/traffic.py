@@ -81,7 +81,7 @@ def by_way(counters: Any) -> Any:
 
 
 def _remote(row: dict[str, Any]) -> float:
-    return row["remote"] / (row["local"] + row["remote"])
+    return float(row["remote"] / (row["local"] + row["remote"]))
 
 
 def _matrix(pairs: list[dict[str, Any]]) -> list[Matrix]:

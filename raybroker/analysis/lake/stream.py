@@ -111,10 +111,10 @@ class LakeStream(DataSourceStreamReader):
         given = self._options.get("now_ms")
         return SystemClock().now_ms() if given is None else int(given)
 
-    def initialOffset(self) -> dict:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         return {"since": self._since, "keys": {}, "late": [0, []], "clock": 0}
 
-    def latestOffset(self, start: Any = None, limit: Any = None) -> dict:  # noqa: N802
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
         before = start or self.initialOffset()
         now_ms = self._now_ms()
         keys: dict[str, dict[str, int]] = {broker: dict(days) for broker, days in before["keys"].items()}
@@ -166,7 +166,7 @@ class LakeStream(DataSourceStreamReader):
             last = _moment(one)
             yield one
 
-    def partitions(self, start: dict, end: dict) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         lanes: list[Lane] = []
         for broker, days in end["keys"].items():
             for day, upto in days.items():

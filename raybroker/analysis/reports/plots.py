@@ -112,10 +112,11 @@ def _lines(axes: Any, plot: Lines) -> None:
         middle = (low + high) / 2
         axes.set_xlim(middle - SPAN_DAYS / 2, middle + SPAN_DAYS / 2)
     elif len(plotted) == 1:
-        axes.set_xlim(date2num(*plotted) - SPAN_DAYS / 2, date2num(*plotted) + SPAN_DAYS / 2)
-    locator = AutoDateLocator()
+        at = date2num(*plotted)  # type: ignore[no-untyped-call]  # matplotlib
+        axes.set_xlim(at - SPAN_DAYS / 2, at + SPAN_DAYS / 2)
+    locator = AutoDateLocator()  # type: ignore[no-untyped-call]  # matplotlib
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]  # matplotlib
     low, high = axes.get_ylim()
     low, high = min(0.0, low), high + 0.05 * (high - min(0.0, low))
     axes.set_ylim(bottom=low, top=high)

@@ -79,7 +79,8 @@ def to_json(facts: Facts, answers: Sequence[Answer]) -> dict[str, Any]:
         }
         for one in answers
     ]
-    return _finite({"format": FORMAT, **asdict(facts), "jobs": jobs})
+    written: dict[str, Any] = _finite({"format": FORMAT, **asdict(facts), "jobs": jobs})
+    return written
 
 
 def write(out: Path, facts: Facts, answers: Sequence[Answer]) -> list[Path]:

@@ -211,7 +211,7 @@ class Definitions:
         """One of a topic that only this broker has is made here alone."""
         if selector:
             compile_selector(selector)
-        identity = new_identity(self._agreed().subscriptions.keys(), name, client_id)  # type: ignore[arg-type]
+        identity = new_identity(self._agreed().subscriptions.keys(), name, client_id)  # type: ignore[arg-type]  # keys are identities, whatever the record calls them
         if self.is_local("topic", topic):
             await self._local.create_subscription(name, topic, client_id, shared, selector, no_local)
             return

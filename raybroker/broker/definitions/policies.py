@@ -237,7 +237,7 @@ class Policies:
         told = self._saved
         try:
             for policy in self._book.all() if self._quotas is not None else ():
-                await self._quotas.known_at(host, dict(policy.attributes))  # type: ignore[union-attr]
+                await self._quotas.known_at(host, dict(policy.attributes))  # type: ignore[union-attr]  # there is a policy only with quotas
             await asyncio.wait_for(host.define_policies(dict(told)), TELL_TIMEOUT_S)
         except (BrokerError, TimeoutError) as error:
             log.warning("host %s was not told of the policies: %s; it will be", host.key, error)

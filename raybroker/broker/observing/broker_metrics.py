@@ -100,7 +100,7 @@ class Measuring:
             kind: totals.without_gauges(rows.get(kind, {})) if kind in unknown else rows.get(kind, {})
             for kind in ("queue", "topic")
         }
-        self._destination_totals.keep(self._registry.where.__contains__)  # type: ignore[arg-type]
+        self._destination_totals.keep(self._registry.where.__contains__)
         destinations = [
             self._destination_totals.take(host.key, answer["incarnation"], row)
             for host, answer in zip(hosts, answers, strict=True)
@@ -142,7 +142,7 @@ class Measuring:
             "info": {(self.facts.get("version", ""), PYTHON, self.facts.get("ray", "")): 1},
             "start_time_seconds": self._start_ms / 1000,
             "clock_seconds": self._clock.now_ms() / 1000,
-            "destinations": {kind: kinds.count(kind) for kind in ("queue", "topic")},  # type: ignore[arg-type]
+            "destinations": {kind: kinds.count(kind) for kind in ("queue", "topic")},
             "hosts": {kind: sum(host.hosting == kind for host in self._registry.hosts) for kind in HOSTINGS}
             | ({"spare": len(spares)} if spares else {}),
             "unreachable_hosts": silent,

@@ -105,7 +105,7 @@ def check_svc(
 def _thresholds(
     warn: list[str] | None, critical: list[str] | None
 ) -> tuple[dict[str, str] | None, dict[str, str] | None]:
-    return tuple(_figures(option, texts) for option, texts in (("-w", warn), ("-c", critical)))  # type: ignore[return-value]
+    return tuple(_figures(option, texts) for option, texts in (("-w", warn), ("-c", critical)))  # type: ignore[return-value]  # one for each option
 
 
 def _figures(option: str, texts: list[str] | None) -> dict[str, str] | None:

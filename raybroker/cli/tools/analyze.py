@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -174,7 +174,7 @@ def collect(
         output.say(f"{lake}: {written} scrapes from {prometheus}")
         return
     given = _endpoints(url or [])
-    targets = (lambda: given) if given else (lambda: _cluster_endpoints(cluster))
+    targets: Callable[[], dict[str, str]] = (lambda: given) if given else (lambda: _cluster_endpoints(cluster))
     asking = asking_of(token_file, trust, server_name)
     collector = export.Collector(lake, targets, clock.now_ms, rotate_ms=duration_ms("--rotate", rotate), asking=asking)
     output.say(f"collecting from {', '.join(sorted(targets()))} every {interval:g} s; end with Ctrl-C")

@@ -148,7 +148,8 @@ class Producer(ProducerBase, HeaderHints):
         if schedule is not None:
             plan = plan_of(schedule, timezone, repeat, catch_up, dedup_id)
             work = scheduled(target, body, header, shared, plan, self._timeout_s)
-            return await self.session._run(work)
+            made: str = await self.session._run(work)
+            return made
         if repeat is not None or catch_up or timezone != "UTC":
             check_unscheduled(timezone, repeat, catch_up)
         if (not shared.persistent or self._core.transacted) and (
@@ -303,7 +304,7 @@ class Producer(ProducerBase, HeaderHints):
         found = own_or_named(own, destination)
         if not isinstance(found, Destination):
             return found
-        opened: AnyProducer = await self.session._run(own.find(found))  # type: ignore[union-attr]
+        opened: AnyProducer = await self.session._run(own.find(found))  # type: ignore[union-attr]  # one without a destination has its own way to find one
         return opened
 
     @property

@@ -148,7 +148,7 @@ def called_back(core: ConnectionCore, handler: Callable[[E], object] | None) -> 
 
     def call(event: E) -> None:
         with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(handler, event)  # type: ignore[arg-type]
+            loop.call_soon_threadsafe(handler, event)  # type: ignore[arg-type]  # it takes one event
 
     return call if handler is not None else None
 

@@ -149,7 +149,8 @@ class Producer(ProducerBase, HeaderHints):
         if schedule is not None:
             plan = plan_of(schedule, timezone, repeat, catch_up, dedup_id)
             work = scheduled(target, body, header, shared, plan, self._timeout_s)
-            return self.session._run(work)
+            made: str = self.session._run(work)
+            return made
         if repeat is not None or catch_up or timezone != "UTC":
             check_unscheduled(timezone, repeat, catch_up)
         if (not shared.persistent or self._core.transacted) and (
@@ -304,7 +305,7 @@ class Producer(ProducerBase, HeaderHints):
         found = own_or_named(own, destination)
         if not isinstance(found, Destination):
             return found
-        opened: AnyProducer = self.session._run(own.find(found))  # type: ignore[union-attr]
+        opened: AnyProducer = self.session._run(own.find(found))  # type: ignore[union-attr]  # one without a destination has its own way to find one
         return opened
 
     @property

@@ -59,7 +59,7 @@ class Addresses:
         self.names = names
         passes, attempts = attributes["imqAddressListIterations"], attributes[ATTEMPTS]
         self._passes = _ENDLESS if passes == UNLIMITED else passes
-        self._attempts = max(attempts, 1)
+        self._attempts: int = max(attempts, 1)
 
     def passes(self, tried: int) -> int:
         """How often the list was gone through with so many tries, the last time perhaps not to its end."""

@@ -228,7 +228,7 @@ class ForwardingAgent:
         good = []
         for message in batch:
             try:
-                self._with_retry(lambda one=message: self._try([one]), again=self._reach)  # type: ignore[misc]
+                self._with_retry(lambda one=message: self._try([one]), again=self._reach)  # type: ignore[misc]  # mypy infers no type of a lambda with a default
                 good.append(message)
             except _Refused as refused:
                 self._give_up(message, str(refused))

@@ -68,15 +68,15 @@ class SendFuture(Future[str]):
         return found
 
     @property
-    def _condition(self) -> threading.Condition:  # type: ignore[override]
+    def _condition(self) -> threading.Condition:  # type: ignore[override]  # made when somebody asks
         return self._look()[0]
 
     @property
-    def _waiters(self) -> list[Any]:  # type: ignore[override]
+    def _waiters(self) -> list[Any]:  # type: ignore[override]  # made when somebody asks
         return self._look()[1]
 
     @property
-    def _done_callbacks(self) -> list[Callable[[Any], object]]:  # type: ignore[override]
+    def _done_callbacks(self) -> list[Callable[[Any], object]]:
         return self._look()[2]
 
     def cancel(self) -> bool:

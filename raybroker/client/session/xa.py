@@ -437,7 +437,7 @@ class Xa:
 
     def __init__(self, transactions: XaTransactions, run: Callable[[Any], Any]) -> None:
         self._transactions = transactions
-        self._run = lambda call: run(transactions.to_the_end(call))
+        self._run: Callable[[Coroutine[Any, Any, Any]], Any] = lambda call: run(transactions.to_the_end(call))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"

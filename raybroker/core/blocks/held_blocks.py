@@ -267,13 +267,13 @@ class HeldBlocks(dict[int, BlockEntry]):
             found += [(number << PAGE_BITS) + at for at in pk.indexes(page.live)]
         return sorted(found)
 
-    def keys(self) -> KeysView[int]:  # type: ignore[override]
+    def keys(self) -> KeysView[int]:  # type: ignore[override]  # ours are of the base class
         return KeysView(self)
 
-    def items(self) -> ItemsView[int, BlockEntry]:  # type: ignore[override]
+    def items(self) -> ItemsView[int, BlockEntry]:  # type: ignore[override]  # ours are of the base class
         return _Items(self)
 
-    def values(self) -> ValuesView[BlockEntry]:  # type: ignore[override]
+    def values(self) -> ValuesView[BlockEntry]:  # type: ignore[override]  # ours are of the base class
         return _Values(self)
 
 

@@ -34,7 +34,7 @@ class Delivery(NamedTuple):
     """
 
     tag: int
-    count: int  # type: ignore[assignment]
+    count: int  # type: ignore[assignment]  # a tuple has a method of this name
     run: Run
     until_ms: int
 

@@ -22,7 +22,7 @@ class Run(NamedTuple):
     priority: int
 
     @property
-    def count(self) -> int:  # type: ignore[override]
+    def count(self) -> int:  # type: ignore[override]  # a tuple has a method of this name
         return self.mask.bit_count()
 
 

@@ -114,7 +114,7 @@ class PartColumn(NamedTuple):
         return self._replace(at_ms=self.at_ms + by_ms)
 
 
-Sizes = int | array  # type: ignore[type-arg]
+Sizes = int | array  # type: ignore[type-arg]  # array has no argument at run time
 """Body sizes of a block: one for all, or one for each message."""
 
 

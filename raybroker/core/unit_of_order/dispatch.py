@@ -181,7 +181,7 @@ def _together(
     heads, stops = 0, []
     if head is not None and head[:2] == first[:2] and head.priority == first.priority:
         if head[3:] == first[3:]:
-            heads = order.plain.backlog.take(room, selector).mask  # type: ignore[union-attr]
+            heads = order.plain.backlog.take(room, selector).mask  # type: ignore[union-attr]  # the head is of its plain backlog
         else:
             stops.append(head.mask & -head.mask)
     packed = 0

@@ -243,7 +243,7 @@ class UnitState:
             block = self.held[run.ordinal]
             names = block.columns.units or ()
             for name in pk.chosen(names, run.mask & block.ordered) if names else ():
-                unit = units[name]  # type: ignore[index]
+                unit = units[name]  # type: ignore[index]  # a name was found above
                 unit.held -= 1
                 if not unit.held:
                     dirty[unit] = None

@@ -86,7 +86,7 @@ class Shape:
             self.needed = self.needed or not optional
             kind = _field(argument, self._hints[argument], verb.arguments[argument], parameter, query=query)
             fields[argument] = NotRequired[kind] if optional else Required[kind]
-        model: Any = TypedDict(name, fields)  # type: ignore[misc, operator]
+        model: Any = TypedDict(name, fields)  # type: ignore[misc]  # the name is made here, too
         model.__doc__ = f"Arguments of {verb.name}."
         self.others: TypeAdapter[Any] = TypeAdapter(with_config(extra="forbid", strict=not query)(model))
         self.answer = _answer(hints["return"])
@@ -172,7 +172,7 @@ def _field(name: str, hint: Any, argument: Argument | None, parameter: inspect.P
         made = Annotated[list[str], Field(max_length=LIST_MAX, description=words)]
     elif kind is int:
         bounds = {"ge": extra.pop("minimum", None), "le": extra.pop("maximum", None)}
-        made = Annotated[int, Field(description=words, **bounds), *([DIGITS] if query else [])]  # type: ignore[valid-type]
+        made = Annotated[int, Field(description=words, **bounds), *([DIGITS] if query else [])]
     elif kind is bool:
         made = Annotated[bool, Field(description=words)]
     else:

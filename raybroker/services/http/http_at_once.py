@@ -216,7 +216,7 @@ class AtOnceProtocol(BoundedProtocol):
 
     def _take(self, request: Request) -> bool:
         before, answer = self.cycle, Answer(self)
-        self.cycle = answer  # type: ignore[assignment]
+        self.cycle = answer  # type: ignore[assignment]  # what answers at once is no cycle of uvicorn's
         self.answers.add(answer)
         if self.take_at_once(request, answer):
             return True

@@ -181,7 +181,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     # ---- the transport ---------------------------------------------------------------------------------------------
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as httptools_impl has it
         name = transport.get_extra_info("peername")
         address = str(name[0]) if name else ""
         if not self.guard.arrived(address):
@@ -273,7 +273,7 @@ class BoundedProtocol(HttpToolsProtocol):
         before = self.cycle
         super().on_headers_complete()
         if self.cycle is not before and self.scope["method"] != "HEAD":  # That has no body to wait for.
-            self.cycle.transport = JoinedWrites(self.transport)  # type: ignore[assignment]
+            self.cycle.transport = JoinedWrites(self.transport)  # type: ignore[assignment]  # it joins writes
         if len(self.pipeline) > PIPELINED_MAX:
             self._stop(f"it has sent more than {PIPELINED_MAX} requests before the answer to the first", 400)
 

@@ -145,7 +145,7 @@ class LogWriter:
             head, chain = batch_head(
                 packed,
                 segment.number,
-                self._manifests.current.incarnation,  # type: ignore[union-attr]
+                self._manifests.current.incarnation,  # type: ignore[union-attr]  # an open log has a manifest
                 segment.next_seq,
                 segment.chain,
             )

@@ -158,7 +158,7 @@ def _read_all(etree: Any, uris: Sequence[str]) -> Any:
     made: dict[str, bytes] = {}
     failures: list[Exception] = []
 
-    class Reading(etree.Resolver):  # type: ignore[misc]
+    class Reading(etree.Resolver):  # type: ignore[misc]  # lxml
         """Reads what schemas include and import as they themselves are read."""
 
         def resolve(self, url: str, public_id: str | None, context: Any) -> Any:
