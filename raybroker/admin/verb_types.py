@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypedDict
 
 from raybroker.model.argument import TRUTH, Argument, each, named, text, truth, whole
+from raybroker.model.definitions.pauses import WORDS as PAUSABLE
 from raybroker.model.definitions.policy import APPLY_TO
 from raybroker.model.errors import InvalidDestinationError, InvalidSelectorError
 from raybroker.model.listing import Row
@@ -65,7 +66,7 @@ IfExists = Annotated[
     _IfExists,
     Argument(lambda value: value in IF_EXISTS, " or ".join(map(repr, IF_EXISTS)), schema=(("enum", IF_EXISTS),)),
 ]
-Which = Annotated[str, Argument(_text, "'producers', 'consumers', 'all' or 'insertion'")]
+Which = Annotated[str, Argument(_text, " or ".join(map(repr, PAUSABLE)))]
 UntilMs = Annotated[int, _number(0, 1 << 53, "milliseconds since 1970, or 0 for none")]
 PageMax = Annotated[int, _number(1, BROWSE_MAX, f"a whole number from 1 to {BROWSE_MAX}")]
 BodyMax = Annotated[

@@ -295,7 +295,7 @@ class ReturnDeadLetters(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """Stop "production", "consumption" or "insertion"; ``until_ms`` 0: until Resume."""
+    """Stop work, of model.definitions.pauses; ``until_ms`` 0: until Resume."""
 
     which: str
     until_ms: int = 0

@@ -34,11 +34,10 @@ from raybroker.core.staged_transaction import StagedTransaction
 from raybroker.core.step import Step
 from raybroker.core.subscription import Subscription
 from raybroker.core.unit_of_work import UnitsOfWork
+from raybroker.model.definitions import pauses
 from raybroker.model.errors import IllegalStateError
 from raybroker.model.naming.names import DestinationType
 from raybroker.model.settings.settings import DestinationAttributes
-
-PAUSES: Final = ("production", "consumption", "insertion")
 
 
 class Destination(ABC):
@@ -91,7 +90,7 @@ class Destination(ABC):
         if current.touched:
             if self.policy.removing is not None and type(command) in _GIVING_BACK:
                 intake.discard_excess(self)
-            paused = "consumption" in self.policy.paused
+            paused = pauses.CONSUMPTION in self.policy.paused
             for number in current.touched:
                 self._settle_queue(self.queues[number], paused=paused)
         if self.works.enabled:
@@ -299,11 +298,11 @@ class Destination(ABC):
             self.current.touch(queue.number)
 
     def _pause(self, command: cmd.Pause, out: Outcome) -> None:
-        if command.which not in PAUSES:
-            raise IllegalStateError(f"{command.which!r} cannot be paused; {', '.join(PAUSES)} can")
+        if command.which not in pauses.WORK.values():
+            raise IllegalStateError(f"{command.which!r} cannot be paused; {', '.join(pauses.WORK.values())} can")
         self.policy.paused[command.which] = command.until_ms
         self.current.wake(command.until_ms - self.current.ahead_ms if command.until_ms else None)
-        if command.which != "consumption":
+        if command.which != pauses.CONSUMPTION:
             self.admission.tell_producers()
 
     def _resume(self, which: str) -> None:
@@ -311,10 +310,10 @@ class Destination(ABC):
         if self.policy.paused.pop(which, None) is None:
             return
         for queue in self.queues.values():
-            if which == "insertion":
+            if which == pauses.INSERTION:
                 queue.show_hidden()
             self.current.touch(queue.number)
-        if which != "consumption":
+        if which != pauses.CONSUMPTION:
             self.admission.tell_producers()
 
     def _subscribe(self, command: cmd.Subscribe, out: Outcome) -> None:

@@ -20,6 +20,7 @@ from raybroker.core.delivery.sorted_backlog import SortedBacklog
 from raybroker.core.delivery.window import CreditWindow, DrainWindow, PrefetchWindow
 from raybroker.core.destination import Destination
 from raybroker.core.unit_of_order.invariants import check_units
+from raybroker.model.definitions.pauses import CONSUMPTION
 
 
 def check(home: Destination) -> None:
@@ -152,7 +153,7 @@ def _check_turns(home: Destination, queue: DeliveryQueue) -> None:
     for consumer in queue.consumers.by_attachment.values():
         if consumer.room() > 0:
             assert consumer.queued, f"consumer {consumer.attachment} has room and no turn"
-            if "consumption" in home.paused or home.policy.batch_wait_ms:
+            if CONSUMPTION in home.paused or home.policy.batch_wait_ms:
                 continue
             for_him = queue.plain.backlog.has_for(consumer.selector)
             assert not for_him, f"messages wait and consumer {consumer.attachment} has room"
@@ -171,6 +172,6 @@ def _check_draining(home: Destination, queue: DeliveryQueue) -> None:
             continue
         assert not consumer.window.left(), f"consumer {attachment} keeps {consumer.window.left()} of its credit"
         passed_over = queue.consumers.is_passed_over(consumer, home.current.now_ms)
-        if consumer.armed and consumer.listening() and "consumption" not in home.paused and not passed_over:
+        if consumer.armed and consumer.listening() and CONSUMPTION not in home.paused and not passed_over:
             waits = queue.plain.backlog.has_for(consumer.selector)
             assert not waits, f"consumer {attachment} is not told what waits for it"

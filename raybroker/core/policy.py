@@ -5,6 +5,7 @@ from __future__ import annotations
 from raybroker.core.admission.limits import REMOVING, Limits, limits_of
 from raybroker.core.admission.pool_share import Account
 from raybroker.core.delivery.batch_wait import batch_wait_ms
+from raybroker.model.definitions.pauses import INSERTION
 from raybroker.model.settings.settings import DestinationAttributes
 
 
@@ -20,7 +21,7 @@ class Policy:
                        counts
     batch_wait_ms      how long a partial batch waits before it is handed out; 0: it does not
     account            what the pool is charged for the destination; None: it is in no pool
-    paused             "production", "consumption" or "insertion" → until when, milliseconds; 0 until told otherwise
+    paused             work, of model.definitions.pauses → until when, milliseconds; 0 until told otherwise
     """
 
     __slots__ = (
@@ -65,7 +66,7 @@ class Policy:
 
     @property
     def insertion_paused(self) -> bool:
-        return "insertion" in self.paused
+        return INSERTION in self.paused
 
     @property
     def failures_max(self) -> int:

@@ -21,6 +21,7 @@ from raybroker.engine.path.executor import DISK_FULL
 from raybroker.hosting.durable import Durable
 from raybroker.model.argument import Argument, or_none, whole
 from raybroker.model.blocks.block import Block
+from raybroker.model.definitions.pauses import CONSUMPTION
 from raybroker.model.errors import (
     IllegalStateError,
     InvalidDestinationError,
@@ -351,7 +352,7 @@ def _exported(index: int, data: bytes) -> Block:
 
 
 def _require_movable(home: Destination) -> None:
-    if home.name != DMQ and "consumption" not in home.paused:
+    if home.name != DMQ and CONSUMPTION not in home.paused:
         raise IllegalStateError(
             f"messages of {home.kind} {home.name} may be moved or deleted while its consumers are paused;"
             " pause it first"

@@ -18,6 +18,7 @@ from raybroker.engine.ports import Store
 from raybroker.hosting.durable import Durable
 from raybroker.hosting.host_port import Row
 from raybroker.model.blocks.record import StoreStats
+from raybroker.model.definitions.pauses import CONSUMPTION, PRODUCTION
 from raybroker.model.errors import IllegalStateError
 
 COMPACT_WAIT_S: Final = 10.0
@@ -68,7 +69,7 @@ class StoreAdministration:
         """
         for type_, name in keys:
             home = self._registry.named(type_, name)
-            if not {"production", "consumption"} <= set(home.paused):
+            if not {PRODUCTION, CONSUMPTION} <= set(home.paused):
                 raise IllegalStateError(
                     f"{type_} {name} is not paused; pause it first: raybroker pause dst -t {type_[0]} -n {name}"
                 )

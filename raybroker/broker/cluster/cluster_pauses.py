@@ -7,17 +7,15 @@ destinations, which are in no record, are paused where they are.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from raybroker.broker.destinations.destination_registry import DMQ, Key
-from raybroker.broker.destinations.destinations import check_pause, named
+from raybroker.broker.destinations.destinations import named
 from raybroker.cluster.change_record import Change
 from raybroker.hosting.host_port import Row
+from raybroker.model.definitions.pauses import check_pause, paused_by, resumed_by
 from raybroker.model.errors import IllegalStateError, InvalidDestinationError
 from raybroker.model.naming.names import check_destination_type, is_temporary_name
-
-WHOLE: Final = {"pause": ("producers", "consumers"), "resume": ("producers", "consumers", "insertion")}
-"""What "all" stands for."""
 
 Everywhere = Callable[[str, Row], Awaitable[list[tuple[str, Any]]]]
 
@@ -48,7 +46,7 @@ class Pausing:
         """
         check_pause(which, until_ms, "paused")
         keys = await self._chosen(type, name, "paused")
-        fields = dict.fromkeys(WHOLE["pause"] if which == "all" else (which,), until_ms)
+        fields = dict.fromkeys(paused_by(which), until_ms)
         lasting = [key for key in keys if not is_temporary_name(key[1])]
         await self._propose([Change("pause_destination", key, fields) for key in lasting])
         for key in keys:
@@ -62,8 +60,7 @@ class Pausing:
         check_pause(which, 0, "resumed")
         kept = name is not None and type is not None and bool(self.of((check_destination_type(type), name)))
         keys = await self._chosen(type, name, "resumed", kept=kept)
-        words = WHOLE["resume"] if which == "all" else (which,)
-        ended = {key: {word: 0 for word in words if word in self.of(key)} for key in keys}
+        ended = {key: {word: 0 for word in resumed_by(which) if word in self.of(key)} for key in keys}
         await self._propose([Change("resume_destination", key, fields) for key, fields in ended.items() if fields])
         # What attributes pause at each start is in no record.
         try:

@@ -22,8 +22,8 @@ from raybroker.broker.destinations.placement import Placement
 from raybroker.broker.destinations.subscriptions import Subscriptions
 from raybroker.broker.host_listing import require_asked
 from raybroker.cluster.change_record import Change, RecordState, differences, of_subscription
-from raybroker.engine.destinations.destination_administration import PAUSES
 from raybroker.hosting.host_port import Row
+from raybroker.model.definitions.pauses import WORK, at_startup
 from raybroker.model.definitions.quota import quota_of
 from raybroker.model.errors import BrokerError, InvalidDestinationError
 from raybroker.model.naming.names import check_destination_type
@@ -33,8 +33,6 @@ MANY: Final = 500
 """Destinations that are created with one wait for the disk."""
 
 ONLY_HERE: Final = "isLocalOnly"
-PARTS: Final = {which: parts for which, parts in PAUSES.items() if len(parts) == 1}
-"""What an administrator pauses → what the core does."""
 
 log = logging.getLogger("raybroker.cluster")
 
@@ -289,9 +287,9 @@ def _key(change: Change) -> Key:
 def _paused_by_hand(paused: Row, attributes: Row, wanted: Mapping[str, object]) -> dict[str, object]:
     """What of a destination is paused, in the record's words; not what its attributes pause at each start."""
     found: dict[str, object] = {}
-    for which, (part, *_) in PARTS.items():
-        if part in paused and (which in wanted or not attributes.get(f"{part}PausedAtStartup")):
-            found[which] = paused[part]
+    for which, work in WORK.items():
+        if work in paused and (which in wanted or not attributes.get(at_startup(work))):
+            found[which] = paused[work]
     return found
 
 

@@ -15,6 +15,7 @@ from raybroker.broker.destinations.if_exists import create_or
 from raybroker.broker.destinations.placement import Placement
 from raybroker.broker.observing.memory import Guarded
 from raybroker.hosting.host_port import HostPort, Row
+from raybroker.model.definitions.pauses import WORK, check_pause
 from raybroker.model.errors import (
     BrokerError,
     ConfigError,
@@ -35,8 +36,6 @@ from raybroker.model.settings.settings import ConfigView, check_attribute_names,
 if TYPE_CHECKING:
     from raybroker.model.definitions.definitions import Pause
 
-PAUSABLE: Final = ("producers", "consumers", "all", "insertion")
-"""What of a destination can be paused."""
 ORPHANED: Final = "ORPHANED"
 """State of a destination that the configuration change record does not know since an older one was restored."""
 _BOUNDING: Final = frozenset({"quota", "messagesHigh", "bytesHigh"})
@@ -159,15 +158,13 @@ class Destinations:
 
     async def paused(self) -> list[Pause]:
         """What of destinations is paused until it is resumed. Raises as :meth:`made`."""
-        from raybroker.broker.cluster.record_application import PARTS
-
         registry, found = self._registry, []
         registry.require_all_asked("what is paused")
         for host in list(registry.hosts):
             for row in await host.destinations():
                 key: Key = (check_destination_type(row["type"]), row["name"])
                 if registry.where.get(key) is host and not row["temporary"]:
-                    found += [(*key, which) for which, (part,) in PARTS.items() if row["paused"].get(part) == 0]
+                    found += [(*key, which) for which, work in WORK.items() if row["paused"].get(work) == 0]
         return found
 
     def _shown(self, key: Key, host: HostPort, row: Row) -> Row:
@@ -311,14 +308,6 @@ class Destinations:
     def _refuse_dmq(key: Key, done: str) -> None:
         if key == DMQ:
             raise IllegalStateError(f"{DEAD_MESSAGE_QUEUE} cannot be {done}: dead messages always have a place")
-
-
-def check_pause(which: str, until_ms: int, done: str) -> None:
-    """Raises ConfigError for what cannot be paused, and for a time that is none."""
-    if which not in PAUSABLE:
-        raise ConfigError(f"which = {which!r} cannot be {done}; allowed: {', '.join(PAUSABLE)}")
-    if until_ms < 0:
-        raise ConfigError(f"until_ms = {until_ms}; it is a time in milliseconds since 1970, or 0")
 
 
 def named(type_: str | None, name: str) -> str:

@@ -19,6 +19,7 @@ from raybroker.broker.destinations.destination_registry import Key, Registry
 from raybroker.broker.remote_broker import Peers
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.balancing import Chooser
+from raybroker.model.definitions.pauses import INSERTION
 from raybroker.model.errors import BrokerError, ResourceAllocationError
 from raybroker.model.naming.names import check_destination_type
 from raybroker.system import entropy
@@ -64,7 +65,7 @@ class Forwarding:
     async def consumers(self, type: str, name: str) -> Row:
         """Of this broker's member: how many there are, and whether it takes messages."""
         row = await self._registry.host_of(type, name).query(type, name)
-        takes = row["state"] in TAKING and "insertion" not in row["paused"]
+        takes = row["state"] in TAKING and INSERTION not in row["paused"]
         return {"consumers": row["active_consumers"] + row["backup_consumers"], "takes": takes}
 
     async def members(self, key: Key, brokers: Sequence[str]) -> dict[str, int]:

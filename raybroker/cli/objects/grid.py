@@ -32,6 +32,7 @@ from raybroker.cli.grid_words import (
 )
 from raybroker.cli.groups import groups
 from raybroker.client.admin.admin import Admin
+from raybroker.model.definitions.pauses import WORDS
 from raybroker.model.naming.names import DestinationType
 from raybroker.model.settings.settings import lookup
 
@@ -90,7 +91,7 @@ class IfExists(StrEnum):
     update = "update"
 
 
-PAUSES: Final = ("PRODUCERS", "CONSUMERS", "ALL", "INSERTION")
+PAUSES: Final = tuple(map(str.upper, WORDS))
 PausedName = Annotated[str | None, typer.Option("-n", "--name", metavar="NAME", help="This one; without it: all.")]
 Broker = Annotated[str | None, typer.Option("-b", "--broker", metavar="NAME", help="This broker alone.")]
 Properties = Annotated[

@@ -26,6 +26,7 @@ from raybroker.core.outcome import Gate, Refused
 from raybroker.core.policy import Policy
 from raybroker.core.step import Step
 from raybroker.core.unit_of_work import UnitsOfWork
+from raybroker.model.definitions.pauses import PRODUCING
 from raybroker.model.errors import (
     DestinationPausedError,
     IllegalStateError,
@@ -237,7 +238,7 @@ class Admission:
         )
 
     def _paused(self) -> str | None:
-        for which in ("insertion", "production"):
+        for which in PRODUCING:
             if which in self._policy.paused:
                 return f"destination {self._name} is paused for producers; resume it, or wait until it is"
         return None
@@ -269,7 +270,7 @@ class Admission:
 
     def gate_state(self) -> tuple[str, int]:
         """What producers are told: "paused", "slow" or "open", and until when, milliseconds or 0."""
-        for which in ("insertion", "production"):
+        for which in PRODUCING:
             if which in self._policy.paused:
                 return "paused", self._policy.paused[which]
         return ("slow" if self.slow else "open"), 0

@@ -12,6 +12,7 @@ from raybroker.core.delivery.consumers import Consumer
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.destination import Destination
 from raybroker.core.unit_of_order.dispatch import UnitPending
+from raybroker.model.definitions.pauses import CONSUMPTION
 
 Place = tuple[int, int]
 """Block and index of a message."""
@@ -128,7 +129,7 @@ def _check_unit(
         assert not blocked or head[0] < blocked[0], f"{head} of unit {name} is before {blocked[0]}"
     elif not held:
         assert not waiting or (blocked and blocked[0] < waiting[0]), f"unit {name} is free and nobody can have it"
-    if waiting and not queue.plain.unfinished and "consumption" not in home.paused:
+    if waiting and not queue.plain.unfinished and CONSUMPTION not in home.paused:
         _check_served(queue, order, name, rest[0], found, owners, staged)
 
 

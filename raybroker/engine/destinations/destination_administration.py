@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
 
 from raybroker.core import command as cmd
 from raybroker.core.admission.producer_flow import producer_credit
@@ -20,16 +19,9 @@ from raybroker.engine.memory.quarantine import Quarantine
 from raybroker.engine.path.executor import Done, Executor, unawaited
 from raybroker.engine.sessions.attachments import Attachments
 from raybroker.model.blocks.record import NOTE, Entry
+from raybroker.model.definitions import pauses
 from raybroker.model.errors import IllegalStateError
 from raybroker.model.settings.settings import DestinationAttributes, updated_attributes
-
-PAUSES: Final = {
-    "producers": ("production",),
-    "consumers": ("consumption",),
-    "all": ("production", "consumption"),
-    "insertion": ("insertion",),
-}
-"""What an administrator may pause, as what the core pauses."""
 
 
 class DestinationAdministration:
@@ -147,29 +139,28 @@ class DestinationAdministration:
         """
         if name == DMQ:
             raise IllegalStateError(f"{DMQ} cannot be paused")
-        self._each(name, PAUSES.get(which), which, kind, lambda home, part: cmd.Pause(part, until_ms), done)
+        self._each(name, pauses.paused_by(which), which, kind, lambda work: cmd.Pause(work, until_ms), done)
         self._report(f"{kind} {name} paused: {which}")
 
     def resume(self, name: str, which: str, kind: str = "queue", done: Done = unawaited) -> None:
-        parts = ("production", "consumption", "insertion") if which == "all" else PAUSES.get(which)
-        self._each(name, parts, which, kind, lambda home, part: cmd.Resume(part), done)
+        self._each(name, pauses.resumed_by(which), which, kind, cmd.Resume, done)
         self._report(f"{kind} {name} resumed: {which}")
 
     def _each(
         self,
         name: str,
-        parts: Sequence[str] | None,
+        words: Sequence[str],
         which: str,
         kind: str,
-        make: Callable[[Destination, str], cmd.Pause | cmd.Resume],
+        make: Callable[[str], cmd.Pause | cmd.Resume],
         done: Done,
     ) -> None:
         self._executor.require_running()
-        if parts is None:
-            raise IllegalStateError(f"{which!r} cannot be paused; choose one of {', '.join(PAUSES)}")
+        if which not in pauses.WORDS:
+            raise IllegalStateError(f"{which!r} cannot be paused; choose one of {', '.join(pauses.WORDS)}")
         home = self._registry.named(kind, name)
-        for part in parts:
-            self._executor.perform(home, make(home, part))
+        for word in words:
+            self._executor.perform(home, make(pauses.WORK[word]))
         old = self._registry.definitions[home.number]
         new = self._registry.definitions[home.number] = replace(old, paused=dict(home.paused))
         if new.paused == old.paused:

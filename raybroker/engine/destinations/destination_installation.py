@@ -14,6 +14,7 @@ from raybroker.engine.measured_time import MeasuredTime
 from raybroker.engine.memory.block_cache import BlockCache
 from raybroker.engine.memory.block_reader import BlockReader
 from raybroker.engine.path.wakeups import Wakeups
+from raybroker.model.definitions import pauses
 from raybroker.model.settings.settings import ConfigView
 
 
@@ -114,14 +115,14 @@ class DestinationInstallation:
     def _pause_again(self, home: Destination, definition: Definition) -> None:
         """Pauses of an administrator outlast a restart, and attributes may ask for a pause at every start."""
         wall_ms = self._time.wall_ms()
-        for part, until_ms in definition.paused.items():
+        for work, until_ms in definition.paused.items():
             if until_ms == 0 or until_ms > wall_ms:
-                home.paused[part] = until_ms
+                home.paused[work] = until_ms
                 if until_ms:
                     self._wakeups.wake(home.number, self._time.measured(until_ms))
-        for part in ("production", "insertion", "consumption"):
-            if getattr(definition.attributes, f"{part}PausedAtStartup"):
-                home.paused[part] = 0
+        for work in pauses.WORK.values():
+            if getattr(definition.attributes, pauses.at_startup(work)):
+                home.paused[work] = 0
 
     def _reap_at(self, home: Destination) -> int:
         return self._time.now_ms() + (home.reap_ms or 0)

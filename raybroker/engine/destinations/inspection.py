@@ -17,6 +17,7 @@ from raybroker.engine.measuring.counter_baselines import CounterBaselines
 from raybroker.engine.measuring.unit_figures import unit_figures
 from raybroker.engine.schedules.schedules import Schedules
 from raybroker.engine.sessions.attachments import Attachments
+from raybroker.model.definitions import pauses
 from raybroker.model.errors import InvalidDestinationError
 
 
@@ -44,8 +45,8 @@ class Inspection:
         """RUNNING, PRODUCERS_PAUSED, CONSUMERS_PAUSED, PAUSED, or HALTED for a damaged message."""
         if home.number in self._registry.halted:
             return "HALTED"
-        producing = "production" in home.paused or "insertion" in home.paused
-        consuming = "consumption" in home.paused
+        producing = any(work in home.paused for work in pauses.PRODUCING)
+        consuming = pauses.CONSUMPTION in home.paused
         if producing and consuming:
             return "PAUSED"
         return "PRODUCERS_PAUSED" if producing else "CONSUMERS_PAUSED" if consuming else "RUNNING"

@@ -26,6 +26,7 @@ from raybroker.engine.ports import Committer, Store
 from raybroker.engine.schedules.schedules import Schedules
 from raybroker.engine.transactions.transactions import Transactions
 from raybroker.model import histogram as h
+from raybroker.model.definitions import pauses
 from raybroker.model.naming.names import is_metrics_topic
 from raybroker.model.settings.setting_thresholds import OF
 
@@ -111,7 +112,7 @@ def _zero() -> Row:
     row: Row = dict.fromkeys((*COUNTERS, "flow_control_seconds_total", *GAUGES), 0)
     row["delivered_messages_total"] = {"local": 0, "remote": 0}
     row["threshold_seconds_total"], row["over_threshold"] = dict.fromkeys(OF, 0), dict.fromkeys(OF, 0)
-    row["paused"] = {"producers": 0, "consumers": 0, "insertion": 0}
+    row["paused"] = pauses.figures(())
     row["consumers"] = {"active": 0, "backup": 0}
     empty = DestinationMeter(0, Sampling())
     for key in HISTOGRAMS:
@@ -212,11 +213,7 @@ class MetricRows:
             "flow_controlled": int(home.admission.slow),
             "over_threshold": self._meters.thresholds.over(home),
             "slowed_producers": self._meters.thresholds.slowed(home),
-            "paused": {
-                "producers": int("production" in home.paused),
-                "consumers": int("consumption" in home.paused),
-                "insertion": int("insertion" in home.paused),
-            },
+            "paused": pauses.figures(home.paused),
             "halted": int(home.number in self._registry.halted),
         }
         waiting = delayed = units = 0

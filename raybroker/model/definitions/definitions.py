@@ -29,6 +29,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from raybroker.model.definitions.forwarding import Forwarding, forwarding
+from raybroker.model.definitions.pauses import WORK, at_startup
 from raybroker.model.definitions.policy import POLICIES_MAX, policy_of
 from raybroker.model.definitions.quota import ATTRIBUTES, quota_of
 from raybroker.model.definitions.user import ANONYMOUS, user_of
@@ -61,12 +62,6 @@ NAME_CHARS_MAX: Final = 255
 
 Attributes = dict[str, Any]
 Table = dict[str, Attributes]
-PAUSES: Final = {
-    "producers": "productionPausedAtStartup",
-    "consumers": "consumptionPausedAtStartup",
-    "insertion": "insertionPausedAtStartup",
-}
-"""What of a destination can be paused by itself → the attribute that pauses it at each start."""
 _LISTS: Final = ("subscriptions", "pauses")
 Pause = tuple[DestinationType, str, str]
 """Type and name of a destination, and what of it is paused."""
@@ -127,7 +122,7 @@ class Definitions:
     def is_made(self, pause: Pause) -> bool:
         """Whether it is of a destination that is a definition, and not of its attributes."""
         attributes = self.of_type(pause[0]).get(pause[1])
-        return attributes is not None and not attributes.get(PAUSES[pause[2]])
+        return attributes is not None and not attributes.get(at_startup(WORK[pause[2]]))
 
     def of_type(self, type: DestinationType) -> Table:
         return self.queues if type == "queue" else self.topics
@@ -342,8 +337,8 @@ def _pauses(given: Any) -> Iterator[Pause]:
                 raise ConfigError(f"{odd[0]!r:.80}: a pause has type, name and which, and nothing else")
             if row["type"] not in ("queue", "topic"):
                 raise ConfigError(f"type = {str(row['type'])[:80]!r}; it is queue or topic")
-            if row["which"] not in PAUSES:
-                raise ConfigError(f"which = {str(row['which'])[:80]!r}; it is one of {', '.join(PAUSES)}")
+            if row["which"] not in WORK:
+                raise ConfigError(f"which = {str(row['which'])[:80]!r}; it is one of {', '.join(WORK)}")
             if not isinstance(row["name"], str):
                 raise ConfigError(f"name = {str(row['name'])[:80]!r}; it is a text")
             key: Pause = (row["type"], check_destination_name(row["name"]), row["which"])
