@@ -12,37 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import blake2b
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from raybroker.model.definitions.error_destinations import go_on
+from raybroker.model.definitions.recorded import DESTINATION, RECORDED, SUBSCRIPTION, Recorded
 from raybroker.model.errors import ConfigError, IllegalStateError, InvalidDestinationError, ProtocolError
 
 Key = tuple[str, ...]
 Attributes = Mapping[str, object]
-Kind = Literal[
-    "create_destination",
-    "update_destination",
-    "destroy_destination",
-    "create_subscription",
-    "destroy_subscription",
-    "set_template",
-    "drop_template",
-    "add_broker",
-    "remove_broker",
-    "place_service",
-    "drop_service",
-    "create_forwarding",
-    "destroy_forwarding",
-    "pause_destination",
-    "resume_destination",
-    "create_quota",
-    "update_quota",
-    "destroy_quota",
-    "create_policy",
-    "update_policy",
-    "destroy_policy",
-]
-
+Table = dict[Key, dict[str, object]]
 DIGEST_BYTES: Final = 16
 NO_DIGEST: Final = ""
 """Before the first entry."""
@@ -59,7 +37,7 @@ class Change:
     never; what a resume names goes on.
     """
 
-    kind: Kind
+    kind: str
     key: Key
     attributes: Attributes = field(default_factory=dict)
 
@@ -72,7 +50,7 @@ class Change:
         """Raises ProtocolError for what is no change."""
         try:
             kind, key, attributes = found
-            if kind not in _RULES or not all(isinstance(part, str) for part in key):
+            if kind not in _KINDS or not all(isinstance(part, str) for part in key):
                 raise ValueError(f"{kind!r} of {key!r}")
             return Change(kind, tuple(key), dict(attributes))
         except (TypeError, ValueError) as error:
@@ -124,17 +102,28 @@ class RecordState:
     says nothing of the cluster: copies are equal whatever theirs is.
     """
 
+    destinations: Table
+    subscriptions: Table
+    templates: Table
+    added: Table
+    services: Table
+    forwardings: Table
+    pauses: Table
+    quotas: Table
+    policies: Table
+
     def __init__(self) -> None:
-        self.destinations: dict[Key, dict[str, object]] = {}
-        self.subscriptions: dict[Key, dict[str, object]] = {}
-        self.templates: dict[Key, dict[str, object]] = {}
-        self.added: dict[Key, dict[str, object]] = {}
-        self.services: dict[Key, dict[str, object]] = {}
-        self.forwardings: dict[Key, dict[str, object]] = {}
-        self.pauses: dict[Key, dict[str, object]] = {}
-        self.quotas: dict[Key, dict[str, object]] = {}
-        self.policies: dict[Key, dict[str, object]] = {}
+        for kind in RECORDED:
+            setattr(self, kind.table, {})
         self.past: set[Key] = set()
+
+    def table(self, kind: Recorded) -> Table:
+        found: Table = getattr(self, kind.table)
+        return found
+
+    def staying(self) -> set[Key]:
+        """Destinations and subscriptions, as ``past`` would have them."""
+        return {past_key(kind, key) for kind in RECORDED if kind.stays for key in self.table(kind)}
 
     @property
     def brokers(self) -> list[str]:
@@ -142,13 +131,13 @@ class RecordState:
 
     def check(self, change: Change) -> None:
         """Raises InvalidDestinationError or ConfigError when the change cannot be made now."""
-        table, needs, word = _RULES[change.kind]
-        there = change.key in getattr(self, table)
-        label = f"{word} {' '.join(repr(part) for part in change.key if part)}"
-        error = InvalidDestinationError if table in ("destinations", "subscriptions") else ConfigError
-        if needs is True and not there:
+        kind = _KINDS[change.kind]
+        there = change.key in self.table(kind)
+        label = f"{kind.word} {' '.join(repr(part) for part in change.key if part)}"
+        error = InvalidDestinationError if kind.stays else ConfigError
+        if not there and change.kind != kind.make and not kind.parts:
             raise error(f"{label} does not exist")
-        if needs is False and there:
+        if there and change.kind == kind.make != kind.change and not kind.parts:
             raise error(f"{label} exists already")
 
     def make(self, change: Change) -> None:
@@ -156,14 +145,11 @@ class RecordState:
         back and a quota that does not exist, IllegalStateError for a quota in use that is to be destroyed.  An entry of
         the record is never refused for that: it was made."""
         self.check(change)
-        quota = (
-            _policy_attributes(change.attributes).get("quota")
-            if change.kind in _OF_POLICIES
-            else (change.attributes.get("quota"))
-        )
-        if quota and change.kind in (_NAMING | _OF_POLICIES) and (str(quota),) not in self.quotas:
+        kind = _KINDS[change.kind]
+        quota = kind.naming(change.attributes).get("quota")
+        if quota and change.kind != kind.end and (str(quota),) not in self.quotas:
             raise ConfigError(f"{change}: there is no quota {quota!r} (any more)")
-        if change.kind == "destroy_quota":
+        if kind.referred and change.kind == kind.end:
             self._refuse_used(change.key[0])
         way, after = [change.key[-1]], change.attributes.get("errorDestination")
         while after and change.key[0] == "queue":
@@ -172,141 +158,81 @@ class RecordState:
         self.apply(change)
 
     def _refuse_used(self, quota: str) -> None:
-        users = [
-            *self.destinations.items(),
-            *((("template", *key), row) for key, row in self.templates.items()),
-            *((("policy", *key), _policy_attributes(row)) for key, row in self.policies.items()),
-        ]
-        for key, attributes in users:
-            if attributes.get("quota") == quota:
-                raise IllegalStateError(f"quota {quota!r} is in use by {' '.join(key)}; give that another quota first")
+        for kind in reversed(RECORDED):
+            for key, row in self.table(kind).items():
+                if kind.naming(row).get("quota") == quota:
+                    user = " ".join(key if kind is DESTINATION else (kind.word, *key))
+                    raise IllegalStateError(f"quota {quota!r} is in use by {user}; give that another quota first")
 
     def apply(self, change: Change) -> None:
         """Raises as :meth:`check`, and then changes nothing."""
         self.check(change)
-        table: dict[Key, dict[str, object]] = getattr(self, _RULES[change.kind][0])
-        match change.kind:
-            case "update_destination" | "update_quota" | "update_policy":
-                table[change.key] = {**table[change.key], **change.attributes}
-            case "pause_destination":
-                table[change.key] = {**table.get(change.key, {}), **change.attributes}
-            case "resume_destination":
-                paused = table.pop(change.key, {})
-                left = {part: until for part, until in paused.items() if part not in change.attributes}
-                if left:
-                    table[change.key] = left
-            case (
-                "destroy_destination"
-                | "destroy_subscription"
-                | "drop_template"
-                | "remove_broker"
-                | "drop_service"
-                | "destroy_forwarding"
-                | "destroy_quota"
-                | "destroy_policy"
-            ):
-                del table[change.key]
-            case _:
-                table[change.key] = dict(change.attributes)
-        if change.kind == "create_destination":
-            self.past.discard(change.key)
-        elif change.kind == "destroy_destination":
-            self.past.add(change.key)
-            self.pauses.pop(change.key, None)
-        if change.kind == "create_subscription":
-            self.past.discard(of_subscription(change.key))
-        elif change.kind == "destroy_subscription":
-            self.past.add(of_subscription(change.key))
-        if change.kind == "destroy_destination" and change.key[0] == "topic":
-            for key in [k for k, fields in self.subscriptions.items() if fields.get("topic") == change.key[1]]:
-                del self.subscriptions[key]
-                self.past.add(of_subscription(key))
+        kind, key = _KINDS[change.kind], change.key
+        table = self.table(kind)
+        if change.kind == kind.end:
+            row = table.pop(key, {})
+            if left := {part: row[part] for part in row if kind.parts and part not in change.attributes}:
+                table[key] = left
+        elif kind.parts or change.kind == kind.change != kind.make:
+            table[key] = {**table.get(key, {}), **change.attributes}
+        else:
+            table[key] = dict(change.attributes)
+        if kind.stays and change.kind == kind.end:
+            self.past.add(past_key(kind, key))
+        elif kind.stays and change.kind == kind.make:
+            self.past.discard(past_key(kind, key))
+        if change.kind == DESTINATION.end:
+            self.pauses.pop(key, None)
+        if change.kind == DESTINATION.end and key[0] == "topic":
+            for of_topic in [k for k, fields in self.subscriptions.items() if fields.get("topic") == key[1]]:
+                del self.subscriptions[of_topic]
+                self.past.add(of_subscription(of_topic))
 
     def copy(self) -> RecordState:
         """Independent of this one but for the attribute dicts, which are never changed in place."""
         other = RecordState()
-        for table in _TABLES:
-            getattr(other, table).update(getattr(self, table))
+        for kind in RECORDED:
+            other.table(kind).update(self.table(kind))
         other.past.update(self.past)
         return other
 
     def canonical(self) -> dict[str, object]:
         """As JSON has it: for each table the rows as [key, attributes], in order of creation."""
-        return {table: [[list(k), dict(v)] for k, v in getattr(self, table).items()] for table in _TABLES}
+        return {kind.table: [[list(k), dict(v)] for k, v in self.table(kind).items()] for kind in RECORDED}
 
     @staticmethod
     def from_canonical(found: Any) -> RecordState:
         """Raises ProtocolError for what is none."""
         state = RecordState()
         try:
-            for table in _TABLES:
-                rows = getattr(state, table)
-                for key, attributes in found.get(table, ()) if table in _LATER else found[table]:
-                    rows[tuple(key)] = dict(attributes)
+            for kind in RECORDED:
+                for key, attributes in found.get(kind.table, ()) if kind.later else found[kind.table]:
+                    state.table(kind)[tuple(key)] = dict(attributes)
         except (KeyError, TypeError, ValueError) as error:
             raise ProtocolError(f"not a state of the configuration: {error!r}") from None
         return state
 
     def __eq__(self, other: object) -> bool:
         """The same rows, whatever came first."""
-        return isinstance(other, RecordState) and all(getattr(self, name) == getattr(other, name) for name in _TABLES)
+        return isinstance(other, RecordState) and all(self.table(kind) == other.table(kind) for kind in RECORDED)
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 
     def __bool__(self) -> bool:
-        return any(getattr(self, table) for table in _TABLES)
+        return any(self.table(kind) for kind in RECORDED)
 
 
-_TABLES: Final = (
-    "templates",
-    "destinations",
-    "subscriptions",
-    "added",
-    "services",
-    "forwardings",
-    "pauses",
-    "quotas",
-    "policies",
-)
-_LATER: Final = frozenset({"pauses", "quotas", "policies"})
-"""Tables that records of earlier releases do not have."""
-_RULES: Final[dict[str, tuple[str, bool | None, str]]] = {
-    "create_destination": ("destinations", False, "destination"),
-    "update_destination": ("destinations", True, "destination"),
-    "destroy_destination": ("destinations", True, "destination"),
-    "create_subscription": ("subscriptions", False, "durable subscription"),
-    "destroy_subscription": ("subscriptions", True, "durable subscription"),
-    "set_template": ("templates", None, "template"),
-    "drop_template": ("templates", True, "template"),
-    "add_broker": ("added", False, "broker"),
-    "remove_broker": ("added", True, "broker"),
-    "place_service": ("services", False, "service"),
-    "drop_service": ("services", True, "service"),
-    "create_forwarding": ("forwardings", False, "forwarding agent"),
-    "destroy_forwarding": ("forwardings", True, "forwarding agent"),
-    "create_quota": ("quotas", False, "quota"),
-    "update_quota": ("quotas", True, "quota"),
-    "destroy_quota": ("quotas", True, "quota"),
-    "create_policy": ("policies", False, "policy"),
-    "update_policy": ("policies", True, "policy"),
-    "destroy_policy": ("policies", True, "policy"),
-    "pause_destination": ("pauses", None, "pause"),
-    "resume_destination": ("pauses", None, "pause"),
-}
-"""Kind → its table in the state, whether the key must exist before, and its name in messages."""
-_NAMING: Final = frozenset({"create_destination", "update_destination", "set_template"})
-"""Kinds whose attributes may name a quota."""
-_OF_POLICIES: Final = frozenset({"create_policy", "update_policy"})
-
-
-def _policy_attributes(fields: Mapping[str, object]) -> Mapping[str, object]:
-    found = fields.get("attributes")
-    return found if isinstance(found, Mapping) else {}
+_KINDS: Final = {change: kind for kind in RECORDED for change in (kind.make, kind.change, kind.end) if change}
 
 
 def of_subscription(key: Key) -> Key:
     """The key of a durable subscription among those of the past, where destinations are as well."""
     return ("subscription", *key)
+
+
+def past_key(kind: Recorded, key: Key) -> Key:
+    """The key of what was ended, among those of the past."""
+    return of_subscription(key) if kind is SUBSCRIPTION else key
 
 
 def differences(have: RecordState, want: RecordState) -> tuple[Change, ...]:
@@ -316,71 +242,45 @@ def differences(have: RecordState, want: RecordState) -> tuple[Change, ...]:
     """
     gone: list[Change] = []
     come: list[Change] = []
-    topics_gone = {k[1] for k in have.destinations if k[0] == "topic" and k not in want.destinations}
-    for key, fields in have.subscriptions.items():
-        if want.subscriptions.get(key) != fields and fields.get("topic") not in topics_gone:
-            gone.append(Change("destroy_subscription", key))
-    gone += [Change("destroy_destination", key) for key in have.destinations if key not in want.destinations]
-    gone += [Change("drop_template", key) for key in have.templates if key not in want.templates]
-    gone += [Change("remove_broker", key) for key in have.added if key not in want.added]
-    gone += [
-        Change("destroy_forwarding", key)
-        for key in have.forwardings
-        if want.forwardings.get(key) != have.forwardings[key]
-    ]
-    gone += [Change("drop_service", key) for key in have.services if want.services.get(key) != have.services[key]]
-    for key, fields in want.quotas.items():
-        if key not in have.quotas:
-            come.append(Change("create_quota", key, fields))
-        elif have.quotas[key] != fields:
-            come.append(Change("update_quota", key, fields))
-    gone += [Change("destroy_policy", key) for key in have.policies if key not in want.policies]
-    for key, fields in want.policies.items():
-        if key not in have.policies:
-            come.append(Change("create_policy", key, fields))
-        elif have.policies[key] != fields:
-            come.append(Change("update_policy", key, fields))
-    for key, fields in want.templates.items():
-        if have.templates.get(key) != fields:
-            come.append(Change("set_template", key, fields))
-    for key, fields in want.destinations.items():
-        if key not in have.destinations:
-            come.append(Change("create_destination", key, fields))
-        elif have.destinations[key] != fields:
-            come.append(Change("update_destination", key, fields))
-    come += [
-        Change("create_subscription", key, fields)
-        for key, fields in want.subscriptions.items()
-        if have.subscriptions.get(key) != fields or fields.get("topic") in topics_gone
-    ]
-    come += [Change("add_broker", key, fields) for key, fields in want.added.items() if key not in have.added]
-    come += [
-        Change("place_service", key, fields)
-        for key, fields in want.services.items()
-        if have.services.get(key) != fields
-    ]
-    come += [
-        Change("create_forwarding", key, fields)
-        for key, fields in want.forwardings.items()
-        if have.forwardings.get(key) != fields
-    ]
-    unused = (Change("destroy_quota", key) for key in have.quotas if key not in want.quotas)
-    return (*gone, *come, *_pauses(have, want), *unused)
+    unused: list[Change] = []
+    topics_gone = {key[1] for key in have.destinations if key[0] == "topic" and key not in want.destinations}
+    for kind in RECORDED:
+        before, after = have.table(kind), want.table(kind)
+        if kind.parts:
+            come += _parts(kind, have, want)
+            continue
+        goes_along = {key: kind.in_topic and row.get("topic") in topics_gone for key, row in before.items()}
+        ended = [
+            Change(kind.end, key)
+            for key, row in before.items()
+            if not goes_along[key] and (key not in after or (row != after[key] and not kind.change))
+        ]
+        for key, row in after.items():
+            if key not in before or goes_along[key] or (row != before[key] and not kind.change):
+                come.append(Change(kind.make, key, row))
+            elif row != before[key]:
+                come.append(Change(kind.change, key, row))
+        if kind.referred:
+            unused += ended
+        else:
+            gone = [*ended, *gone]
+    return (*gone, *come, *unused)
 
 
-def _pauses(have: RecordState, want: RecordState) -> list[Change]:
-    """The pauses and resumes that lead from ``have`` to ``want``; a destroyed destination needs none."""
+def _parts(kind: Recorded, have: RecordState, want: RecordState) -> list[Change]:
+    """The changes of parts of destinations; a destroyed destination needs none."""
     found = []
-    for key, fields in have.pauses.items():
-        ended = {part: 0 for part in fields if part not in want.pauses.get(key, {})}
+    before, after = have.table(kind), want.table(kind)
+    for key, fields in before.items():
+        ended = {part: 0 for part in fields if part not in after.get(key, {})}
         if ended and (key in want.destinations or key not in have.destinations):
-            found.append(Change("resume_destination", key, ended))
-    for key, fields in want.pauses.items():
+            found.append(Change(kind.end, key, ended))
+    for key, fields in after.items():
         gone = key in have.destinations and key not in want.destinations
-        known = {} if gone else have.pauses.get(key, {})
+        known = {} if gone else before.get(key, {})
         begun = {part: until for part, until in fields.items() if known.get(part) != until or part not in known}
         if begun:
-            found.append(Change("pause_destination", key, begun))
+            found.append(Change(kind.make, key, begun))
     return found
 
 
@@ -478,15 +378,13 @@ class ChangeRecord:
     def succeed(self, old: ChangeRecord) -> None:
         """This copy takes the place of ``old``: what that had and this has not may still be here."""
         if old.id == self.id:
-            there = {of_subscription(key) for key in old.state.subscriptions}
-            self.remember(old.state.past | old.state.destinations.keys() | there)
+            self.remember(old.state.past | old.state.staying())
 
     def remember(self, past: Iterable[Key]) -> None:
         """These were in a longer copy of this record, and may still be here; see RecordState."""
         keys = set(past)
         for state in (self.base_state, self.state):
-            there = {of_subscription(key) for key in state.subscriptions}
-            state.past |= keys - state.destinations.keys() - there
+            state.past |= keys - state.staying()
 
     def forget_past(self) -> None:
         """All of the record is carried out here."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybroker.cluster.change_record import Change, ChangeRecord, Entry, Gap, Kind, RecordState, differences
+from raybroker.cluster.change_record import Change, ChangeRecord, Entry, Gap, RecordState, differences
 from raybroker.model.errors import (
     BrokerError,
     ConfigError,
@@ -70,8 +70,8 @@ def test_a_quota_is_there_as_long_as_something_refers_to_it() -> None:
     for kind in ("create_destination", "set_template"):
         key = ("queue", "a") if kind == "create_destination" else ("a",)
         with pytest.raises(ConfigError, match="there is no quota 'x'"):
-            record.propose(Change(kind, key, {"quota": "x"}))  # type: ignore[arg-type]
-        record.propose(Change(kind, key, named))  # type: ignore[arg-type]
+            record.propose(Change(kind, key, {"quota": "x"}))
+        record.propose(Change(kind, key, named))
     record.propose(Change("update_quota", ("q",), {"MessagesMaximum": 6}))
     assert record.state.quotas == {("q",): {"MessagesMaximum": 6, "Policy": "FIFO"}}
     with pytest.raises(IllegalStateError, match="quota 'q' is in use by queue a"):
@@ -127,7 +127,7 @@ def test_changes_are_numbered_from_one_and_lead_to_a_state() -> None:  # K-10
     ],
 )
 def test_a_change_that_cannot_be_made_is_refused_and_leaves_no_trace(
-    kind: Kind, key: tuple[str, ...], error: type[BrokerError], text: str
+    kind: str, key: tuple[str, ...], error: type[BrokerError], text: str
 ) -> None:
     record = filled()
     before = record.number, record.digest, record.state.canonical()
