@@ -14,20 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from raybroker.analysis.lake import lake as layout
 from raybroker.analysis.lake.export import LakeWriter
 from raybroker.cli.exits import UsageError
-from raybroker.cli.main import app
 from raybroker.cli.tools.analyze import time_ms
+from tests import program
 from tests.analysis import samples
 from tests.analysis.samples import START_MS
 from tests.analysis.test_stream import scrape
 
 
-def run(*words: object) -> Any:
-    return CliRunner().invoke(app, [str(word) for word in words])
+def run(*words: object) -> program.Done:
+    return program.invoke(*words)
 
 
 def test_a_lake_of_real_brokers_becomes_a_report(spark: Any, tmp_path: Path) -> None:

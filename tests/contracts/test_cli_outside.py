@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from raybroker.cli.main import app
 from raybroker.errors import ConnectionEndedError, RequestTimeoutError
 from raybroker.wire.scram import ScramClient
+from tests import program
 from tests.contracts.test_services import Outside, until
 
 PASSWORD = "secret"
@@ -31,13 +30,13 @@ class Shell:
     def way(self, user: str) -> list[str]:
         return ["-b", self.address, "-u", user, "--passfile", str(self.passfile)]
 
-    def run(self, user: str, *words: str) -> Any:
-        return CliRunner().invoke(app, [*words, *self.way(user)], prog_name="raybroker")
+    def run(self, user: str, *words: str) -> program.Done:
+        return program.invoke(*words, *self.way(user))
 
     def output(self, user: str, *words: str) -> str:
         done = self.run(user, *words)
         assert done.exit_code == 0, done.output + done.stderr
-        return str(done.stdout)
+        return done.stdout
 
 
 @pytest.fixture
@@ -133,7 +132,7 @@ def test_services_are_paused_quiesced_and_changed(outside: Outside, shell: Shell
 
 
 def test_ray_is_not_imported(shell: Shell) -> None:
-    program = """
+    code = """
 import sys
 from raybroker.cli.main import app
 try:
@@ -142,7 +141,7 @@ except SystemExit as end:
     assert not end.code, end.code
 assert not [name for name in sys.modules if name.split(".")[0] == "ray"]
 """
-    subprocess.run([sys.executable, "-c", program, "list", "dst", *shell.way("root")], check=True, timeout=100)
+    subprocess.run([sys.executable, "-c", code, "list", "dst", *shell.way("root")], check=True, timeout=100)
 
 
 ADMINISTRATION = (
@@ -219,7 +218,6 @@ def test_rules_hold_for_messages_from_a_shell(outside: Outside, shell: Shell, wo
 
 
 def test_what_cannot_be_right_is_said_before_anything_is_tried(shell: Shell, tmp_path: Path) -> None:
-    run = CliRunner().invoke
     loose = tmp_path / "loose"
     loose.write_text("secret")
     loose.chmod(0o644)
@@ -234,11 +232,11 @@ def test_what_cannot_be_right_is_said_before_anything_is_tried(shell: Shell, tmp
         (["-b", shell.address, "-u", "root", "--passfile", str(tmp_path / "tuned")], "has no imq.imqcmd.password"),
         (["-b", shell.address, "-u", "root", "--token-file", str(loose)], "no -u and --passfile"),
     ):
-        done = run(app, ["list", "dst", *words], prog_name="raybroker")
+        done = program.invoke("list", "dst", *words)
         assert done.exit_code == 2, done.output
         assert told in done.stderr
         assert "secret" not in done.stderr
-    done = run(app, ["list", "dst", "-b", "127.0.0.1:1", "-u", "a", "--passfile", str(shell.passfile)])
+    done = program.invoke("list", "dst", "-b", "127.0.0.1:1", "-u", "a", "--passfile", shell.passfile)
     assert (done.exit_code, "no connection service answers" in done.stderr) == (3, True)
     shell.passfile.write_text("imq.imqcmd.password=secret\n")
     assert shell.output("root", "list", "dst")

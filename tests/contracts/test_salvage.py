@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import raybroker as rb
-from raybroker.cli.main import app
 from raybroker.errors import StoreDamagedError
 from raybroker.store.journal.format import BATCH_MAGIC
+from tests import program
 from tests.contracts.handles import WAIT_S
 
 PROPERTIES = {"raybroker.store.segment_bytes": "1m", "raybroker.metrics.enabled": False}
@@ -28,7 +27,7 @@ def opened(store: Path) -> Any:
 
 
 def command(*arguments: Any, expect: int = 0) -> str:
-    done = CliRunner().invoke(app, [str(one) for one in arguments])
+    done = program.invoke(*arguments)
     assert done.exit_code == expect, done.output
     return done.output
 

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from typer.testing import CliRunner
 
 from raybroker.boards.catalogue import boards
 from raybroker.boards.queries import Prometheus, substituted, targets
-from raybroker.cli.main import app
+from tests import program
 from tests.cluster import rays
 from tests.metrics import server
 from tests.metrics.load import SETTINGS, Load, loaded
@@ -161,7 +160,7 @@ def test_the_boards_are_drawn(world: World, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     test_every_panel_has_data(world)  # else empty pictures would do
     arguments = ["--prometheus", world.url, "--cluster", NAME, "--minutes", "1", "--window", "10s"]
-    drawn = CliRunner().invoke(app, ["boards", "render", *arguments, "--out", str(tmp_path)])
+    drawn = program.invoke("boards", "render", *arguments, "--out", tmp_path)
     assert drawn.exit_code == 0, drawn.output
     pictures = sorted(tmp_path.glob("*.png"))
     assert [path.stem for path in pictures] == sorted(boards())

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import raybroker as rb
 from raybroker.cli import connecting
-from raybroker.cli.main import app
+from tests import program
 
 
 class Kept:
@@ -43,17 +42,14 @@ class Kept:
 class Program:
     """Runs commands as ``raybroker …`` would."""
 
-    def __init__(self) -> None:
-        self._runner = CliRunner()
-
-    def __call__(self, *arguments: str, stdin: str | bytes | None = None) -> Any:
-        return self._runner.invoke(app, list(arguments), input=stdin, prog_name="raybroker")
+    def __call__(self, *arguments: str, stdin: str | bytes | None = None) -> program.Done:
+        return program.invoke(*arguments, stdin=stdin)
 
     def output(self, *arguments: str, stdin: str | bytes | None = None) -> str:
         """Standard output of a command that has to succeed."""
         result = self(*arguments, stdin=stdin)
         assert result.exit_code == 0, result.output
-        return str(result.stdout)
+        return result.stdout
 
     def json(self, *arguments: str) -> Any:
         return json.loads(self.output(*arguments, "--json"))

@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from raybroker.cli.main import app
+from tests import program
 from tests.metrics.answering import answering
 from tests.tidy.source import ROOT
 
@@ -17,7 +16,7 @@ pytest.importorskip("matplotlib")
 
 
 def draw(*arguments: str) -> tuple[int, str]:
-    done = CliRunner().invoke(app, ["boards", "render", *arguments], prog_name="raybroker")
+    done = program.invoke("boards", "render", *arguments)
     return done.exit_code, done.output
 
 

@@ -8,18 +8,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import typer
 
 from raybroker.cli import output
 from raybroker.cli.exits import UsageError, _with_known_dashes
-from raybroker.cli.main import app
 from raybroker.errors import InvalidDestinationError
+from tests import program
 from tests.tidy.source import package, tree_of
 
 
 def commands(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every command that is shown, by its words."""
-    group = group if group is not None else typer.main.get_command(app)
+    group = group if group is not None else program.commands()
     for name, found in group.commands.items():
         if hasattr(found, "commands"):
             yield from commands(found, (*path, name))
