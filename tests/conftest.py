@@ -23,6 +23,10 @@ from tests import sweep
 
 TESTS = Path(__file__).parent
 
+# Four workers and hundreds of processes import the same modules: without bytecode each of them compiles all anew.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # Machines where tests run are slow and busy at times: a deadline would test them rather than us.
 hypothesis.settings.register_profile("here", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
