@@ -32,7 +32,9 @@ from raybroker.wire.scram import NONCE_BYTES
 
 SECRET_BYTES: Final = 32
 INHERIT: Final = "inherit"
+LDAP: Final = "ldap"
 _TYPE: Final = "imq.authentication.type"
+_REPOSITORY: Final = "imq.authentication.basic.user_repository"
 _LDAP: Final = "imq.user_repository.ldap."
 _TOKEN: Final = "raybroker.authentication.token."
 
@@ -41,7 +43,8 @@ class Authentication:
     """``services``: those that listen; ``directory``: of keys; ``now_s``: a clock that never goes back;
     ``ldap_password``: of the principal, from the passfile.
 
-    Raises ConfigError for a configuration by which nobody could log in.
+    Raises ConfigError for a configuration by which nobody could log in, or which has a directory server that no login
+    would ask.
     """
 
     def __init__(
@@ -56,6 +59,11 @@ class Authentication:
     ) -> None:
         offered = {name: offered_by(config, name) for name in services}
         wanted = {kind for kinds in offered.values() for kind in kinds}
+        if config[_REPOSITORY] == LDAP and BASIC not in wanted:
+            raise ConfigError(
+                f"{_REPOSITORY}={LDAP} has no effect: only logins by {BASIC} ask the directory server, and no service"
+                f" takes them; set {_TYPE}={BASIC}, or take {_REPOSITORY} away"
+            )
         unencrypted = bool(config[UNENCRYPTED])
         lockout = Lockout(now_s)
         self._checks = Checks(config["raybroker.authentication.threads"])
@@ -69,7 +77,7 @@ class Authentication:
         if BASIC in wanted:
             repository: Repository = FileRepository(users)
             checks = self._checks
-            if config["imq.authentication.basic.user_repository"] == "ldap":
+            if config[_REPOSITORY] == LDAP:
                 repository = LdapRepository(ldap_rules(config, ldap_password))
                 checks = self._ldap_checks = Checks(config["raybroker.user_repository.ldap.connections"])
             made[BASIC] = Basic(repository, lockout, checks, unencrypted=unencrypted)

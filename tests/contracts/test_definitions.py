@@ -301,7 +301,12 @@ def test_users_of_a_broker_that_has_none_are_refused(make_broker: MakeBroker) ->
 
 def test_users_in_ldap_are_refused(tmp_path: Path) -> None:
     with ExitStack() as opened:
-        ldap = {"imq.authentication.basic.user_repository": "ldap"}
+        ldap = {
+            "imq.authentication.type": "digest,basic",
+            "imq.authentication.basic.user_repository": "ldap",
+            "imq.user_repository.ldap.server": "localhost:1",
+            "imq.user_repository.ldap.base": "dc=x",
+        }
         outside = Outside(tmp_path, opened, **ldap)
         users = {"ann": {"verifier": outside.users.users()["ann"].verifier}}
         for call in (

@@ -67,6 +67,14 @@ def repository(world: World) -> None:
         r"imq\.user_repository\.ldap\.",
         ConfigError,
     )
+    for kinds in ("digest", "token", "digest,token"):
+        refused(
+            lambda kinds=kinds: world.broker(
+                imq__authentication__type=kinds, imq__authentication__basic__user_repository="ldap"
+            ),
+            r"imq\.authentication\.basic\.user_repository=ldap has no effect.*set imq\.authentication\.type=basic",
+            ConfigError,
+        )
     refused(lambda: world.broker(imq__authentication__basic__user_repository="jaas"), "file, ldap", ConfigError)
 
 

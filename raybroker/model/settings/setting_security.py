@@ -25,7 +25,8 @@ SECURITY_SETTINGS: Final[tuple[Setting, ...]] = (
         for name in SERVICE_KINDS
     ),
     Setting("imq.authentication.basic.user_repository", "enum", "file", "broker",
-            "Where basic looks passwords up: the file of users, or a directory server (ldap).",
+            "Where basic looks passwords up: the file of users, or a directory server (ldap). Services do not listen "
+            "with ldap where none of them takes logins by basic.",
             choices=("file", "ldap")),
     Setting("raybroker.authentication.unencrypted", "bool", False, "broker",
             "Take passwords of basic, and tokens, and what STOMP and HTTP clients send, also over connections that are "
