@@ -26,7 +26,7 @@ from raybroker.cluster.events import Action, Event
 from raybroker.cluster.follower import Follower
 from raybroker.cluster.handshake import Peers
 from raybroker.cluster.master import Master
-from raybroker.cluster.member_state import INTEGRATED, MemberContext, MemberSettings, MemberState
+from raybroker.cluster.member_state import INTEGRATED, MemberContext, MemberEvent, MemberSettings, MemberState
 from raybroker.cluster.member_view import Shown
 from raybroker.cluster.membership import HEARD
 from raybroker.cluster.record_application import Applier
@@ -100,7 +100,7 @@ class Member(Shown):
 
     def _leave_starting(self) -> None:
         life = self._life
-        life.enter(MemberState.WAITING_FOR_MASTER if life.follows else MemberState.REPLAYING)
+        life.happens(MemberEvent.FOLLOW if life.follows else MemberEvent.KEEP)
 
     def _adopt(self, claim: Leadership) -> None:
         """Follow a later term."""
@@ -185,7 +185,7 @@ class Member(Shown):
         self._halt("the broker has left")
 
     def _halt(self, why: str) -> None:
-        self._life.enter(MemberState.STOPPED)
+        self._life.happens(MemberEvent.END)
         self._life.is_master = False
         self._life.out.append(e.Halt(why))
 
@@ -270,14 +270,14 @@ class Member(Shown):
     def _wait(self) -> None:
         life = self._life
         if life.is_master or (self._source.target is not None and not life.trouble and life.keeper_heard):
-            life.enter(MemberState.REPLAYING)
+            life.happens(MemberEvent.HEAR)
 
     def _replay(self) -> None:
         life = self._life
         if self._master_is_missing():
-            life.enter(MemberState.WAITING_FOR_MASTER)
+            life.happens(MemberEvent.MISS)
         elif self._applier.settled and self._applier.applied >= self._target() and self._is_copy():
-            life.enter(MemberState.EXCHANGING)
+            life.happens(MemberEvent.CATCH_UP)
             self._until_ms = life.now_ms + life.settings.exchange_ms
 
     def _master_is_missing(self) -> bool:
@@ -302,7 +302,7 @@ class Member(Shown):
         """Consumers are exchanged with every live broker, and every configured broker had time to be heard."""
         life = self._life
         if self._master_is_missing():
-            life.enter(MemberState.WAITING_FOR_MASTER)
+            life.happens(MemberEvent.MISS)
             return
         self._exchange_new()
         everybody = all(name == life.name or name in life.matched for name in life.membership)
@@ -312,7 +312,7 @@ class Member(Shown):
             return
         if self._applier.applied < 0:
             return  # The record was replaced by another meanwhile, which is carried out first.
-        life.enter(MemberState.OPERATING)
+        life.happens(MemberEvent.EXCHANGE)
         life.membership.operating(life.now_ms)
         life.out.append(e.Open())
         self._peers.beat()
@@ -321,14 +321,14 @@ class Member(Shown):
         life = self._life
         taking_over = life.claim.master == life.name and not life.trouble
         if life.follows and not taking_over and (not life.keeper_heard or life.trouble):
-            life.enter(MemberState.MASTER_LOST)
+            life.happens(MemberEvent.MISS)
             self._follower.abandon(f"{life.keeper} is lost")
             life.note(f"{life.keeper} cannot be reached: no change can be made", warning=True)
 
     def _master_lost(self) -> None:
         life = self._life
         if not life.follows or (life.keeper_heard and not life.trouble):
-            life.enter(MemberState.OPERATING)
+            life.happens(MemberEvent.HEAR)
             life.note(f"the record is with {life.keeper}")
 
 

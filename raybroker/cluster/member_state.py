@@ -3,6 +3,16 @@
 The parts are ``handshake`` (other brokers), ``follower`` and ``master`` (the two sides of a record), ``shared_table``
 (a record in a table), ``broadcast`` (no master) and ``record_application`` (changes carried out here).  They share this
 object; ``member`` takes every event.
+
+    STARTING                made the keeper of the record   REPLAYING
+    STARTING                made a follower                 WAITING_FOR_MASTER
+    WAITING_FOR_MASTER      given its master                REPLAYING
+    REPLAYING               caught up                       EXCHANGING
+    REPLAYING, EXCHANGING   left by its master              WAITING_FOR_MASTER
+    EXCHANGING              integrated                      OPERATING
+    OPERATING               left by its master              MASTER_LOST
+    MASTER_LOST             given its master                OPERATING
+    any other               stopped                         STOPPED
 """
 
 from __future__ import annotations
@@ -19,6 +29,7 @@ from raybroker.cluster.member_messages import Envelope, Greet, Message, Position
 from raybroker.cluster.membership import DOWN_MS, HEARTBEAT_MS, SUSPECT_MS, BrokerState, Membership
 from raybroker.cluster.saved_record import Saved, claim_frame
 from raybroker.cluster.term import Leadership
+from raybroker.model.machine import Machine
 
 RETRY_MS: Final = 5000
 REQUEST_MS: Final = 10_000
@@ -39,17 +50,35 @@ class MemberState(StrEnum):
     STOPPED = "STOPPED"
 
 
-_S = MemberState
-NEXT: Final[dict[MemberState, frozenset[MemberState]]] = {
-    _S.STARTING: frozenset({_S.WAITING_FOR_MASTER, _S.REPLAYING, _S.STOPPED}),
-    _S.WAITING_FOR_MASTER: frozenset({_S.REPLAYING, _S.STOPPED}),
-    _S.REPLAYING: frozenset({_S.WAITING_FOR_MASTER, _S.EXCHANGING, _S.STOPPED}),
-    _S.EXCHANGING: frozenset({_S.WAITING_FOR_MASTER, _S.OPERATING, _S.STOPPED}),
-    _S.OPERATING: frozenset({_S.MASTER_LOST, _S.STOPPED}),
-    _S.MASTER_LOST: frozenset({_S.OPERATING, _S.STOPPED}),
-    _S.STOPPED: frozenset(),
-}
-"""Which state may follow which."""
+class MemberEvent(StrEnum):
+    """KEEP: it keeps the record itself. FOLLOW: another broker or a table does. HEAR: the master is there, and lets it
+    follow; MISS: it is not, or does not. CATCH_UP: all of the record is carried out. EXCHANGE: brokers know the
+    consumers of each other. END: it left, or a later instance runs."""
+
+    KEEP = "made the keeper of the record"
+    FOLLOW = "made a follower"
+    HEAR = "given its master"
+    MISS = "left by its master"
+    CATCH_UP = "caught up"
+    EXCHANGE = "integrated"
+    END = "stopped"
+
+
+_S, _E = MemberState, MemberEvent
+MEMBER: Final = Machine(
+    "the member",
+    [
+        ((_S.STARTING,), _E.KEEP, _S.REPLAYING),
+        ((_S.STARTING,), _E.FOLLOW, _S.WAITING_FOR_MASTER),
+        ((_S.WAITING_FOR_MASTER,), _E.HEAR, _S.REPLAYING),
+        ((_S.REPLAYING,), _E.CATCH_UP, _S.EXCHANGING),
+        ((_S.REPLAYING, _S.EXCHANGING), _E.MISS, _S.WAITING_FOR_MASTER),
+        ((_S.EXCHANGING,), _E.EXCHANGE, _S.OPERATING),
+        ((_S.OPERATING,), _E.MISS, _S.MASTER_LOST),
+        ((_S.MASTER_LOST,), _E.HEAR, _S.OPERATING),
+        (tuple(one for one in _S if one is not _S.STOPPED), _E.END, _S.STOPPED),
+    ],
+)
 
 INTEGRATED: Final = frozenset({MemberState.OPERATING, MemberState.MASTER_LOST})
 
@@ -169,9 +198,8 @@ class MemberContext:
 
     # ---- state
 
-    def enter(self, state: MemberState) -> None:
-        assert state in NEXT[self.state], f"{self.state} -> {state}"
-        self.state = state
+    def happens(self, event: MemberEvent) -> None:
+        self.state = MEMBER.after(self.state, event)
 
     def peers(self) -> list[str]:
         """Other brokers that live and are greeted."""

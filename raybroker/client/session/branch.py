@@ -1,21 +1,56 @@
-"""A branch of a distributed transaction, on all hosts that the sessions of one connection use in it."""
+"""A branch of a distributed transaction, on all hosts that the sessions of one connection use in it.
+
+    ACTIVE              suspended   SUSPENDED
+    ACTIVE, SUSPENDED   ended       IDLE
+    SUSPENDED           resumed     ACTIVE
+    IDLE                joined      ACTIVE
+    IDLE                prepared    PREPARED
+
+It is ACTIVE when it is made. One that is IDLE is gone after a commit in one phase and after a rollback, and one that is
+PREPARED after its decision.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.client.connection.channel import Channel
 from raybroker.client.destinations import Destination
 from raybroker.client.session.transaction import Transaction
+from raybroker.model.machine import Machine
 
 if TYPE_CHECKING:
     from raybroker.model.naming.xid import Xid
 
-ACTIVE: Final = "ACTIVE"
-SUSPENDED: Final = "SUSPENDED"
-IDLE: Final = "IDLE"
-PREPARED: Final = "PREPARED"
+
+class BranchState(StrEnum):
+    ACTIVE = "ACTIVE"
+    SUSPENDED = "SUSPENDED"
+    IDLE = "IDLE"
+    PREPARED = "PREPARED"
+
+
+class BranchEvent(StrEnum):
+    JOIN = "joined"
+    RESUME = "resumed"
+    SUSPEND = "suspended"
+    END = "ended"
+    PREPARE = "prepared"
+
+
+_S, _E = BranchState, BranchEvent
+BRANCH: Final = Machine(
+    "the branch",
+    [
+        ((_S.ACTIVE,), _E.SUSPEND, _S.SUSPENDED),
+        ((_S.ACTIVE, _S.SUSPENDED), _E.END, _S.IDLE),
+        ((_S.SUSPENDED,), _E.RESUME, _S.ACTIVE),
+        ((_S.IDLE,), _E.JOIN, _S.ACTIVE),
+        ((_S.IDLE,), _E.PREPARE, _S.PREPARED),
+    ],
+)
 
 
 class Branch(Transaction):
@@ -24,7 +59,7 @@ class Branch(Transaction):
     def __init__(self, xid: Xid) -> None:
         super().__init__(xid.pack())
         self.xid = xid
-        self.state = ACTIVE
+        self.state = BranchState.ACTIVE
         self.begun: list[tuple[Channel, int, asyncio.Future[Any]]] = []
         self.duplicate = ""
         """What a host said that has a branch of this XID already, of another connection."""
@@ -32,6 +67,9 @@ class Branch(Transaction):
         """What its hosts said when they were told the decision, None where no administrator has."""
         self.hosts: dict[Channel, Destination] = {}
         """Where it is, with a destination there: the connections of all its parts."""
+
+    def happens(self, event: BranchEvent) -> None:
+        self.state = BRANCH.after(self.state, event)
 
     def joined(self, channel: Channel, number: int) -> None:
         self.hosts[channel] = self.seats[channel]
@@ -52,5 +90,5 @@ class Branch(Transaction):
             return self.duplicate
         if self.refusal is not None:
             return str(self.refusal)
-        gone = self.state != PREPARED and any(channel.lost for channel in self.hosts)
+        gone = self.state is not BranchState.PREPARED and any(channel.lost for channel in self.hosts)
         return "the connection to a host of it was lost" if gone else ""

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from raybroker.client.cluster.directory import Directory
 from raybroker.client.connection.channel import Channel
 from raybroker.client.destinations import Destination
-from raybroker.client.session.branch import ACTIVE, IDLE, PREPARED, SUSPENDED, Branch
+from raybroker.client.session.branch import Branch, BranchEvent, BranchState
 from raybroker.client.session.transaction import (
     UNKNOWN,
     SessionTransactions,
@@ -169,10 +169,10 @@ class XaTransactions(SessionTransactions):
                 del self.branches[xid]
                 raise
         elif flags in (TMJOIN, TMRESUME):
-            branch = self._found(xid, "start", IDLE if flags == TMJOIN else SUSPENDED)
+            branch = self._found(xid, "start", BranchState.IDLE if flags == TMJOIN else BranchState.SUSPENDED)
+            branch.happens(BranchEvent.JOIN if flags == TMJOIN else BranchEvent.RESUME)
         else:
             raise XAStateError(f"start({xid}): flags {flags:#x}; they are TMNOFLAGS, TMJOIN or TMRESUME", XAER_INVAL)
-        branch.state = ACTIVE
         self.current = branch
         self._session.unsettled = 0
         for producer in self._session.producers:
@@ -182,17 +182,17 @@ class XaTransactions(SessionTransactions):
         if flags not in (TMSUCCESS, TMSUSPEND, TMFAIL):
             raise XAStateError(f"end({xid}): flags {flags:#x}; they are TMSUCCESS, TMSUSPEND or TMFAIL", XAER_INVAL)
         known = self.branches.get(xid)
-        if known is not None and known.state == SUSPENDED and flags != TMSUSPEND:
-            known.state = IDLE
+        if known is not None and known.state is BranchState.SUSPENDED and flags != TMSUSPEND:
+            known.happens(BranchEvent.END)
             known.lost = known.lost or ("it was ended with TMFAIL" if flags == TMFAIL else "")
             return
-        branch = self._found(xid, "end", ACTIVE)
+        branch = self._found(xid, "end", BranchState.ACTIVE)
         if self.current is not branch:
             raise XAStateError(f"end({xid}): the branch is ACTIVE in another session", XAER_PROTO)
         try:
             await self._finish_part(branch, flags)
         finally:
-            branch.state = SUSPENDED if flags == TMSUSPEND else IDLE
+            branch.happens(BranchEvent.SUSPEND if flags == TMSUSPEND else BranchEvent.END)
             for producer in self._session.producers:
                 producer.end_transaction()
             self.forget_closed()
@@ -266,12 +266,12 @@ class XaTransactions(SessionTransactions):
             del self.branches[xid]
             return XA_RDONLY
         branch.hosts = {channel: branch.hosts[channel] for channel in waiting}
-        branch.state = PREPARED
+        branch.happens(BranchEvent.PREPARE)
         return XA_OK
 
     async def _committable(self, xid: Xid, call: str) -> Branch:
         """The branch, which is IDLE; one that could only be rolled back raises XARolledBackError, and was by that."""
-        branch = self._found(xid, call, IDLE)
+        branch = self._found(xid, call, BranchState.IDLE)
         if reason := branch.doomed:
             await self._forget(branch)
             raise XARolledBackError(f"branch {xid} was rolled back: {reason}", XA_RBROLLBACK)
@@ -295,7 +295,7 @@ class XaTransactions(SessionTransactions):
 
     async def rollback_branch(self, xid: Xid) -> None:
         branch = self.branches.get(xid)
-        if branch is not None and branch.state == IDLE:
+        if branch is not None and branch.state is BranchState.IDLE:
             await self._forget(branch)
             if self.current is None:  # What is buffered goes back too, so that the oldest comes first again.
                 await self._session.give_back()
@@ -309,7 +309,7 @@ class XaTransactions(SessionTransactions):
         if branch is None:
             await self._settle_recovered(xid, commit=commit)
             return
-        self._found(xid, "commit" if commit else "rollback", PREPARED)
+        self._found(xid, "commit" if commit else "rollback", BranchState.PREPARED)
         connection = self._session.connection
         args = {"key": branch.key, "commit": commit}
         for channel, coordinator in list(branch.hosts.items()):
@@ -348,9 +348,10 @@ class XaTransactions(SessionTransactions):
         for row in rows:
             place = f"{row['host']}:{row['id']}"
             with _told_otherwise(xid, commit=commit):
-                if row["state"] == PREPARED and decided:  # All parts are remembered, so that the code stays the same.
+                # All parts are remembered, so that the code stays the same.
+                if row["state"] == BranchState.PREPARED and decided:
                     await admin("commit_transaction" if commit else "rollback_transaction", {"id": place})
-                elif row["state"] == PREPARED:
+                elif row["state"] == BranchState.PREPARED:
                     await admin("decide_transaction", {"id": place, "commit": commit})
         _raise_heuristic(xid, commit, [HEURISTIC.get(row["state"]) for row in rows])
 
@@ -363,7 +364,8 @@ class XaTransactions(SessionTransactions):
         missing = sorted(getattr(rows, "missing", ()))
         if missing:
             raise ConnectionLostError(f"the branches of {', '.join(missing)} cannot be asked for now; try again")
-        return [row for row in rows if row["kind"] == "xa" and (row["state"] == PREPARED or row["state"] in HEURISTIC)]
+        waiting = {BranchState.PREPARED, *HEURISTIC}
+        return [row for row in rows if row["kind"] == "xa" and row["state"] in waiting]
 
     async def _rows_of(self, xid: Xid) -> list[dict[str, Any]]:
         return [row for row in await self._recoverable() if row["key"] == xid.pack().hex()]
@@ -377,9 +379,9 @@ class XaTransactions(SessionTransactions):
         check_xid(xid)
         branch = self.branches.get(xid)
         rows = await self._rows_of(xid)
-        state = branch.state if branch is not None else PREPARED
-        waits = any(row["state"] == PREPARED for row in rows)
-        if waits or (branch is not None and (not rows or state != PREPARED)):
+        state = branch.state if branch is not None else BranchState.PREPARED
+        waits = any(row["state"] == BranchState.PREPARED for row in rows)
+        if waits or (branch is not None and (not rows or state is not BranchState.PREPARED)):
             raise XAStateError(f"forget({xid}): the branch is {state}; only finished ones are forgotten", XAER_PROTO)
         self.branches.pop(xid, None)
         for row in rows:
@@ -387,12 +389,12 @@ class XaTransactions(SessionTransactions):
         channels = self._session.connection.channels.open()
         await broadcast(channels, "txn_forget", {"key": xid.pack()})
 
-    def _found(self, xid: Xid, call: str, state: str) -> Branch:
+    def _found(self, xid: Xid, call: str, state: BranchState) -> Branch:
         check_xid(xid)
         branch = self.branches.get(xid)
         if branch is None:
             raise XAStateError(f"{call}({xid}): this connection has no branch of that XID", XAER_NOTA)
-        if branch.state != state:
+        if branch.state is not state:
             raise XAStateError(f"{call}({xid}): the branch is {branch.state}; it has to be {state}", XAER_PROTO)
         return branch
 

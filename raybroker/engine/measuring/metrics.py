@@ -24,6 +24,7 @@ from raybroker.engine.memory.block_cache import BlockCache
 from raybroker.engine.path.committer import ThreadCommitter
 from raybroker.engine.ports import Committer, Store
 from raybroker.engine.schedules.schedules import Schedules
+from raybroker.engine.transactions.transaction_state import TransactionState
 from raybroker.engine.transactions.transactions import Transactions
 from raybroker.model import histogram as h
 from raybroker.model.definitions import pauses
@@ -263,7 +264,7 @@ class MetricRows:
         stats, meters = self._store.stats(), self._meters
         states = {"open": 0, "prepared": 0}
         for transaction in self._transactions.by_number.values():
-            states["prepared" if transaction.state == "PREPARED" else "open"] += 1
+            states["prepared" if transaction.state is TransactionState.PREPARED else "open"] += 1
         row: Row = {
             "routed_messages_total": dict(meters.routed),
             "transactions": states,

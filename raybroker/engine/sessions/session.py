@@ -24,7 +24,8 @@ from raybroker.engine.path.executor import Executor
 from raybroker.engine.ports import Peer
 from raybroker.engine.sessions.attachments import Attachment, Attachments, Outbox
 from raybroker.engine.sessions.sessions import ClientSession, Sessions
-from raybroker.engine.transactions.transactions import OPEN, Transaction, Transactions
+from raybroker.engine.transactions.transaction_state import TransactionEvent
+from raybroker.engine.transactions.transactions import Transaction, Transactions
 from raybroker.model.blocks.block import Block
 from raybroker.model.blocks.large_block import LargeBlock, LargeBody
 from raybroker.model.errors import (
@@ -174,7 +175,7 @@ class Session:
 
     def _joins(self, transaction: Transaction, attachment: Attachment, block: Block) -> bool:
         """Whether a block may be sent in a transaction; its producer is told if not."""
-        if transaction.state not in OPEN:
+        if not transaction.takes(TransactionEvent.JOIN):
             code = TransactionRolledBackError.code
             self._refuse(attachment.handle, block, code, "the transaction was rolled back")
             return False

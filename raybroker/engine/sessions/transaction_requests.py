@@ -8,6 +8,7 @@ from typing import Final
 from raybroker.engine.measuring.meters import Meters
 from raybroker.engine.path.executor import unawaited
 from raybroker.engine.sessions.session import Arguments, Operation, Session
+from raybroker.engine.transactions.transaction_state import TRANSACTION, TransactionEvent, TransactionState
 from raybroker.engine.transactions.transactions import Ack, Transaction, Transactions
 from raybroker.model.errors import ProtocolError, TransactionRolledBackError
 from raybroker.model.settings.setting import INT_MAX
@@ -62,7 +63,7 @@ class TransactionRequests:
     def _stage(self, session: Session, request: int, args: Arguments) -> None:
         transaction = self._joined(session, args)
         if transaction.kind == "xa":
-            transaction.state = "FAILED" if args.get("failed") else "COMPLETE"
+            transaction.happens(TransactionEvent.FAIL if args.get("failed") else TransactionEvent.END)
             session.transactions.pop(int(args["txn"]), None)
         session.peer.reply(request, {})
 
@@ -108,7 +109,7 @@ class TransactionRequests:
 
     def _rollback(self, session: Session, request: int, args: Arguments) -> None:
         transaction = session.transactions.pop(int(args["txn"]), None)
-        if transaction is None or transaction.state == "ROLLEDBACK":
+        if transaction is None or transaction.state is TransactionState.ROLLEDBACK:
             # It has only received, and was not reported yet.
             if transaction is None and args.get("received"):
                 self._meters.ended(commit=False)
@@ -119,7 +120,7 @@ class TransactionRequests:
     def _received(self, session: Session, request: int, args: Arguments) -> None:
         """Messages have reached the application; their acknowledgements come with the end of the transaction."""
         transaction = session.transaction(int(args["txn"]))
-        if transaction.state == "STARTED":
+        if transaction.state is TransactionState.STARTED:
             transaction.delay_ms = max(transaction.delay_ms, _delay_ms(args))
             for handle, epoch, tag, count in args["received"]:
                 attachment = session.consumer(int(handle), int(epoch))
@@ -163,6 +164,7 @@ def _delay_ms(args: Arguments) -> int:
 
 
 def _require_open(session: Session, transaction: Transaction, number: int) -> None:
-    if transaction.state == "ROLLEDBACK":
+    if transaction.state is TransactionState.ROLLEDBACK:
         session.transactions.pop(number, None)
         raise TransactionRolledBackError("the transaction was rolled back; it was open for too long")
+    TRANSACTION.require(transaction.state, TransactionEvent.END)

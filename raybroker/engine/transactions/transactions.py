@@ -1,18 +1,7 @@
 """Transactions of a host: local ones of sessions, and branches of distributed ones.
 
-    STARTED     something may still join it; it ends with its session
-    COMPLETE    an XA branch that its session has ended; FAILED when it said that it failed
-    PREPARED    written down; it waits for its decision, across restarts
-    ended       COMMITTED or ROLLEDBACK: remembered by key for those who have not heard
-
-    STARTED, COMPLETE   commit in one phase → COMMITTED;  prepare → PREPARED
-    STARTED, COMPLETE, FAILED, PREPARED   rollback → ROLLEDBACK
-    PREPARED            commit → COMMITTED
-
-An administrator may end a prepared XA branch in place of its transaction manager.  That is a heuristic decision: the
-branch is HEURISTICALLY_COMMITTED or HEURISTICALLY_ROLLED_BACK, and remembered, until its manager forgets it.
-
-Whatever a commit does on this host becomes durable in one batch, with the note that it was decided.
+Their states are in ``transaction_state``. Whatever a commit does on this host becomes durable in one batch, with the
+note that it was decided.
 """
 
 from __future__ import annotations
@@ -34,6 +23,7 @@ from raybroker.engine.sessions.attachments import Attachment, Attachments
 from raybroker.engine.sessions.sessions import ClientSession
 from raybroker.engine.transactions import transaction_log
 from raybroker.engine.transactions.transaction_log import TxLog
+from raybroker.engine.transactions.transaction_state import OPEN, TRANSACTION, TransactionEvent, TransactionState
 from raybroker.model.errors import (
     BrokerError,
     IllegalStateError,
@@ -44,7 +34,6 @@ from raybroker.model.errors import (
 )
 from raybroker.model.settings.settings import ConfigView
 
-OPEN: Final = ("STARTED", "COMPLETE", "FAILED")
 TRANSACTIONS_MAX: Final = 10_000
 """Open transactions of one host."""
 Ack = tuple[Attachment, Sequence[tuple[int, int]]]
@@ -60,7 +49,7 @@ class Transaction:
     created_ms: int
     session: ClientSession | None
     coordinator: str = ""
-    state: str = "STARTED"
+    state: TransactionState = TransactionState.STARTED
     homes: dict[Destination, None] = field(default_factory=dict)
     sent: dict[int, int] = field(default_factory=dict)
     consumed: dict[int, int] = field(default_factory=dict)
@@ -74,6 +63,13 @@ class Transaction:
     """When it began, by a clock that measures; what ``created_ms`` says is the time of day."""
     refusal: BrokerError | None = None
     """A destination did not take one of its messages: it can only be rolled back."""
+
+    def happens(self, event: TransactionEvent) -> None:
+        """Raises IllegalStateError for what cannot happen to it now."""
+        self.state = TRANSACTION.after(self.state, event)
+
+    def takes(self, event: TransactionEvent) -> bool:
+        return TRANSACTION.takes(self.state, event)
 
 
 class Transactions:
@@ -121,9 +117,7 @@ class Transactions:
             if found is not None:
                 if found.session is None or session is None or found.session.connection != session.connection:
                     raise IllegalStateError(f"another connection has a branch of that XID, which is {found.state}")
-                if found.state not in OPEN:
-                    raise IllegalStateError(f"the branch is {found.state}; nothing can join it")
-                found.state = "STARTED"
+                found.happens(TransactionEvent.JOIN)
                 return found
             ended = self.log.heuristic.get(key)
             if ended is not None:
@@ -187,8 +181,7 @@ class Transactions:
 
         Raises TransactionRolledBackError when somebody who waited for the decision was told otherwise.
         """
-        if transaction.state not in ("STARTED", "COMPLETE"):
-            raise IllegalStateError(f"the transaction is {transaction.state}; it cannot be committed in one phase")
+        TRANSACTION.require(transaction.state, TransactionEvent.COMMIT_ONE_PHASE)
         self._require_not_given_up(transaction, key)
         transaction.key = key
         self._decide(transaction, True, done, shared=shared)
@@ -196,7 +189,7 @@ class Transactions:
     def takes(self, number: int) -> bool:
         """Whether something may still join the transaction of that number."""
         transaction = self.by_number.get(number)
-        return transaction is not None and transaction.state in OPEN
+        return transaction is not None and transaction.takes(TransactionEvent.JOIN)
 
     def refused(self, number: int, outcome: Outcome) -> None:
         """What a destination said to messages of a transaction; a duplicate was taken before."""
@@ -231,15 +224,15 @@ class Transactions:
 
     def prepare(self, transaction: Transaction, key: bytes, coordinator: str, done: Callable[[str], None]) -> None:
         """Write it down; ``done`` gets the vote "commit", or "read_only" when there is nothing to decide."""
-        if transaction.state not in ("STARTED", "COMPLETE"):
-            raise IllegalStateError(f"the transaction is {transaction.state}; it cannot be prepared")
+        TRANSACTION.require(transaction.state, TransactionEvent.PREPARE)
         self._require_not_given_up(transaction, key)
         transaction.key = key
         if not any(transaction.number in home.staged for home in transaction.homes):
             self._drop(transaction)
             done("read_only")
             return
-        transaction.state, transaction.coordinator, transaction.session = "PREPARED", coordinator, None
+        transaction.happens(TransactionEvent.PREPARE)
+        transaction.coordinator, transaction.session = coordinator, None
         self._by_key[key] = transaction
         row = transaction_log.PreparedRow(
             transaction.number, key, transaction.kind, coordinator, transaction.created_ms
@@ -256,7 +249,7 @@ class Transactions:
         if ended is not None:
             raise IllegalStateError(f"the branch is {ended.state}: an administrator has ended it")
         transaction = self.find(key)
-        if transaction is not None and transaction.state == "PREPARED":
+        if transaction is not None and transaction.takes(TransactionEvent.COMMIT):
             self._decide(transaction, commit, done)
             return
         if transaction is not None and not commit:
@@ -289,15 +282,16 @@ class Transactions:
             self._executor.append([], lambda: done(state))
 
     def roll_back(self, transaction: Transaction, done: Done) -> None:
-        if transaction.state == "PREPARED" or transaction.state in OPEN:
+        if transaction.takes(TransactionEvent.ROLL_BACK):
             self._decide(transaction, False, done)
 
     def _decide(
         self, transaction: Transaction, commit: bool, done: Done, *, shared: bool = False, heuristic: bool = False
     ) -> None:
         number = transaction.number
-        prepared = transaction.state == "PREPARED"
-        transaction.state = "COMMITTED" if commit else "ROLLEDBACK"
+        prepared = transaction.state is TransactionState.PREPARED
+        committed = TransactionEvent.COMMIT if prepared else TransactionEvent.COMMIT_ONE_PHASE
+        transaction.happens(committed if commit else TransactionEvent.ROLL_BACK)
         self._meters.ended(commit=commit)
         self._drop(transaction)
         self.log.prepared.pop(number, None)
@@ -320,7 +314,7 @@ class Transactions:
         """ "committed", "rolled_back", "prepared", "started", or "unknown": never prepared here, or long ago."""
         transaction = self.find(key)
         if transaction is not None:
-            return "prepared" if transaction.state == "PREPARED" else "started"
+            return "prepared" if transaction.state is TransactionState.PREPARED else "started"
         known = self.log.outcome(key)
         return "unknown" if known is None else "committed" if known else "rolled_back"
 
@@ -331,8 +325,8 @@ class Transactions:
 
     def recoverable(self) -> list[bytes]:
         """Keys of prepared XA branches, oldest first, and of those with a heuristic outcome."""
-        prepared = [t.key for t in self.by_number.values() if t.kind == "xa" and t.state == "PREPARED"]
-        return prepared + list(self.log.heuristic)
+        waiting = (t for t in self.by_number.values() if t.state is TransactionState.PREPARED)
+        return [one.key for one in waiting if one.kind == "xa"] + list(self.log.heuristic)
 
     # ---- when others end -------------------------------------------------------------------------------------------
 
@@ -357,7 +351,8 @@ class Transactions:
 
     def prepared_in(self, home: Destination) -> int | None:
         """A prepared transaction that did something in this destination, by its number."""
-        return next((n for n in home.staged if n in self.by_number and self.by_number[n].state == "PREPARED"), None)
+        staged = (self.by_number[number] for number in home.staged if number in self.by_number)
+        return next((one.number for one in staged if one.state is TransactionState.PREPARED), None)
 
     def tick(self) -> None:
         """Roll back what has been open for too long."""
@@ -381,7 +376,8 @@ class Transactions:
     def restore(self, log: TxLog) -> None:
         self.log = log
         for row in log.prepared.values():
-            transaction = Transaction(row.number, row.key, row.kind, row.created_ms, None, row.coordinator, "PREPARED")
+            transaction = Transaction(row.number, row.key, row.kind, row.created_ms, None, row.coordinator)
+            transaction.state = TransactionState.PREPARED
             self._add(transaction)
 
     def recovered(self) -> None:
@@ -406,9 +402,10 @@ class Transactions:
                     f"transaction {number} is {ended.state} already; its manager removes it with xa.forget"
                 )
             raise IllegalStateError(f"there is no transaction {number}; list txn shows those there are")
-        if commit and transaction.state != "PREPARED":
+        prepared = transaction.state is TransactionState.PREPARED
+        if commit and not prepared:
             raise IllegalStateError(f"transaction {number} is {transaction.state}; only PREPARED ones can be committed")
-        heuristic = transaction.kind == "xa" and transaction.state == "PREPARED"
+        heuristic = transaction.kind == "xa" and prepared
         if heuristic and len(self.log.heuristic) >= transaction_log.HEURISTICS_MAX:
             raise ResourceAllocationError(
                 f"the host remembers {transaction_log.HEURISTICS_MAX} heuristic outcomes; "

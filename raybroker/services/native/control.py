@@ -11,6 +11,14 @@
 Before a client has logged in, a frame has at most FRAME_BYTES_UNKNOWN bytes, only the requests of a login are taken, at
 most REQUESTS_UNKNOWN_MAX of them, and the whole takes at most the handshake's time for the first and
 imq.authentication.client.response.timeout for the second. How long checking a proof may take is the mechanism's bound.
+
+One connection is good for one login:
+
+    NEW            begun       CHALLENGED
+    CHALLENGED     proved      CHECKED
+    NEW            certified   CHECKED
+    CHECKED        admitted    LOGGED_IN
+    NEW, CHECKED   denied      DENIED
 """
 
 from __future__ import annotations
@@ -18,9 +26,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Any, Final, Protocol
 
 from raybroker.model.errors import BrokerError, NotSupportedError, ProtocolError, RequestTimeoutError, SecurityError
+from raybroker.model.machine import Machine
 from raybroker.model.settings.setting_listeners import UNREAD_S
 from raybroker.security.access_rules import User
 from raybroker.security.mechanism import DIGEST, Exchange, Identity
@@ -47,6 +57,36 @@ ASKED_MAX: Final = 256
 """Requests of one client that are being answered."""
 OPEN_TOKEN: Final = bytes(TOKEN_BYTES)
 """What the preface of a control connection has: it proves nothing."""
+
+
+class LoginState(StrEnum):
+    NEW = "NEW"
+    CHALLENGED = "CHALLENGED"
+    CHECKED = "CHECKED"
+    LOGGED_IN = "LOGGED_IN"
+    DENIED = "DENIED"
+
+
+class LoginEvent(StrEnum):
+    BEGIN = "begun"
+    PROVE = "proved"
+    CERTIFY = "certified"
+    ADMIT = "admitted"
+    DENY = "denied"
+
+
+_S, _E = LoginState, LoginEvent
+LOGIN: Final = Machine(
+    "the login",
+    [
+        ((_S.NEW,), _E.BEGIN, _S.CHALLENGED),
+        ((_S.CHALLENGED,), _E.PROVE, _S.CHECKED),
+        ((_S.NEW,), _E.CERTIFY, _S.CHECKED),
+        ((_S.CHECKED,), _E.ADMIT, _S.LOGGED_IN),
+        ((_S.NEW, _S.CHECKED), _E.DENY, _S.DENIED),
+    ],
+    ProtocolError,
+)
 
 
 class Door(Protocol):
@@ -105,13 +145,11 @@ class Control:
         self._proof_s = proof_s
         self._first_s = first_s
         self._login: Exchange | None = None
-        self._begun = False
-        self._denied = False
+        self._state = LoginState.NEW
         self.why = ""
         """Why it has ended, once it has."""
         self._expiry: asyncio.TimerHandle | None = None
         self._requests = 0
-        self._logging_in = False
         self._long_answers = LongAnswers()
         self.mechanism = ""
         self.proved: object = None
@@ -153,7 +191,7 @@ class Control:
     @property
     def silent(self) -> bool:
         """It has not logged in, and nothing is done for it: the next step is its own."""
-        return self.user is None and not self._logging_in
+        return self._state in (LoginState.NEW, LoginState.CHALLENGED)
 
     def give_up(self, why: str) -> None:
         """End it at once."""
@@ -197,7 +235,7 @@ class Control:
             LOG.exception("a request of %s could not be answered", self.peer)
             answer = wire.failed(frame.request, BrokerError.code, f"the broker failed: {error!r:.200}")
         self._write(answer)
-        if self._denied:
+        if self._state is LoginState.DENIED:
             self.link.close(SecurityError("the login failed"))
             self._expect(CLOSE_TIMEOUT_S)
 
@@ -220,8 +258,7 @@ class Control:
         raise SecurityError("log in first")
 
     def _begin(self, args: dict[str, Any]) -> str:
-        if self._login is not None or self._logging_in:
-            raise ProtocolError("the login has begun already")
+        LOGIN.require(self._state, LoginEvent.BEGIN)
         self._introduce(args)
         try:
             self.mechanism = str(args.get("mechanism", DIGEST))
@@ -232,15 +269,14 @@ class Control:
         except BrokerError as error:
             self._deny(str(error))
             raise
-        self._begun = True
+        self._happens(LoginEvent.BEGIN)
         self._expect(self._proof_s)
         return challenge
 
     async def _prove(self, args: dict[str, Any]) -> dict[str, Any]:
-        if self._login is None or not self._begun or self._logging_in:
-            raise ProtocolError("the login has not begun, or is being finished")
-        self._logging_in = True
+        self._happens(LoginEvent.PROVE)
         login = self._login
+        assert login is not None
         self._expect(0)
         try:
             identity, signature = await login.finish(str(args["final"]))
@@ -252,9 +288,7 @@ class Control:
         return {"signature": signature, **told}
 
     async def _certify(self, args: dict[str, Any]) -> dict[str, Any]:
-        if self._login is not None or self._logging_in:
-            raise ProtocolError("the login has begun already")
-        self._logging_in = True
+        self._happens(LoginEvent.CERTIFY)
         self._introduce(args)
         try:
             if self._certificate is None:
@@ -270,14 +304,17 @@ class Control:
     def _introduce(self, args: dict[str, Any]) -> None:
         self.client = {key: str(value)[:200] for key, value in dict(args.get("client") or {}).items() if key in _TOLD}
 
+    def _happens(self, event: LoginEvent) -> None:
+        self._state = LOGIN.after(self._state, event)
+
     def _let_in(self, user: User) -> None:
+        self._happens(LoginEvent.ADMIT)
         self._expect(0)
         self.user = user
         self._native.control_bytes_max = FRAME_BYTES_KNOWN
 
     def _deny(self, why: str) -> None:
-        """One connection is good for one login."""
-        self._denied = True
+        self._happens(LoginEvent.DENY)
         self._door.denied(self, self._login, why)
 
     def _expect(self, seconds: float) -> None:

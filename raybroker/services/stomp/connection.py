@@ -1,7 +1,13 @@
 """One connection of a STOMP client: its socket, the login, heart-beats, and how it ends.
 
 Bytes are read while few of them wait to be handled, and frames are handled while few bytes wait to be written: whoever
-does not read is not listened to.  An error is answered by ERROR, and ends the connection in every version.
+does not read is not listened to.  An error is answered by ERROR, and ends the connection in every version:
+
+    CONNECTING              logged in   CONNECTED
+    CONNECTING, CONNECTED   ended       ENDED
+    any other               lost        LOST
+
+ENDED: an ERROR was sent, or the answer to DISCONNECT, and what comes is not looked at any more.
 """
 
 from __future__ import annotations
@@ -9,9 +15,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Final, Protocol, cast
 
 from raybroker.model.errors import BrokerError, ConnectionLostError, ProtocolError, SecurityError
+from raybroker.model.machine import Machine
 from raybroker.services.gateways.answers import Answers
 from raybroker.services.gateways.unfinished import Unfinished
 from raybroker.services.stomp.handles import BrokerConnection
@@ -33,6 +41,31 @@ LINGER_S: Final = 2.0
 """After an ERROR or the answer to DISCONNECT a client has so much time to read it and to end the connection."""
 ERROR_CHARS_MAX: Final = 2000
 _SERVER: Final = "raybroker"
+
+
+class ConnectionState(StrEnum):
+    CONNECTING = "CONNECTING"
+    CONNECTED = "CONNECTED"
+    ENDED = "ENDED"
+    LOST = "LOST"
+
+
+class ConnectionEvent(StrEnum):
+    LOG_IN = "logged in"
+    END = "ended"
+    LOSE = "lost"
+
+
+_S, _E = ConnectionState, ConnectionEvent
+OPEN: Final = (_S.CONNECTING, _S.CONNECTED)
+CONNECTION: Final = Machine(
+    "the connection",
+    [
+        ((_S.CONNECTING,), _E.LOG_IN, _S.CONNECTED),
+        (OPEN, _E.END, _S.ENDED),
+        ((*OPEN, _S.ENDED), _E.LOSE, _S.LOST),
+    ],
+)
 
 
 class Door(Protocol):
@@ -91,9 +124,9 @@ class StompConnection(asyncio.Protocol):
         """The task has a frame, and will look for the next one."""
         self._left: Frame | Exception | None = None
         """A frame, or the end of frames, that was found in the bytes as they came and that the task is to see to."""
-        self._ended = False
-        """An ERROR was sent, or the answer to DISCONNECT: what comes is not looked at any more."""
-        self._lost = self._closing = self._begun = False
+        self._state = ConnectionState.CONNECTING
+        self._stoppable = False
+        """The task has begun, and does not close the session yet: it may be cancelled."""
         self._heard_s = self._wrote_s = self._loop.time()
         self._timers: list[asyncio.TimerHandle] = []
         self.bytes_out = 0
@@ -116,7 +149,9 @@ class StompConnection(asyncio.Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        return self._transport.get_write_buffer_size() if self._transport is not None and not self._lost else 0
+        return (
+            self._transport.get_write_buffer_size() if self._transport is not None and self._state is not _S.LOST else 0
+        )
 
     @property
     def answers(self) -> Answers:
@@ -129,12 +164,12 @@ class StompConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard_s = self._loop.time()
-        if self._ended:
+        if self._state not in OPEN:
             return
         self._parser.feed(data)
         self._take_what_came()
         held, unfinished = self._parser.buffered, self._door.unfinished
-        if held > READ_BYTES_HIGH and not self._ended:
+        if held > READ_BYTES_HIGH and self._state in OPEN:
             unfinished.grows(self, held)
         elif unfinished.total:
             unfinished.ends(self)
@@ -158,7 +193,7 @@ class StompConnection(asyncio.Protocol):
         self._flushed.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._lost = True
+        self._happens(ConnectionEvent.LOSE)
         self._watch.stop()
         self._door.unfinished.ends(self)
         self._flushed.set()
@@ -171,7 +206,7 @@ class StompConnection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Send bytes, unless the connection has ended."""
-        if self._transport is not None and not self._lost and not self._ended and data:
+        if self._transport is not None and self._state in OPEN and data:
             self._wrote_s = self._loop.time()
             self.bytes_out += len(data)
             self._transport.write(data)
@@ -179,7 +214,7 @@ class StompConnection(asyncio.Protocol):
     async def flushed(self) -> None:
         """Nothing is unsent. Raises ConnectionLostError when the connection is lost."""
         await self._flushed.wait()
-        if self._lost:
+        if self._state is _S.LOST:
             raise ConnectionLostError("the STOMP client is gone")
 
     def receipt(self, frame: Frame) -> None:
@@ -190,7 +225,7 @@ class StompConnection(asyncio.Protocol):
 
     def fail(self, error: BaseException, frame: Frame | None) -> None:
         """ERROR, and the end."""
-        if self._ended or self._lost:
+        if self._state not in OPEN:
             return
         if not isinstance(error, BrokerError):
             LOG.error("a frame of the STOMP client %s could not be handled", self.peer, exc_info=error)
@@ -208,12 +243,14 @@ class StompConnection(asyncio.Protocol):
 
     def _finish(self) -> None:
         """Nothing more is handled; the client may read what was written."""
-        self._ended = True
+        if self._state not in OPEN:
+            return
+        self._happens(ConnectionEvent.END)
         self._door.unfinished.ends(self)
         self._cancel_timers()
         self._stop_working()
         transport = self._transport
-        if transport is None or self._lost:
+        if transport is None:
             return
         if transport.can_write_eof():
             transport.write_eof()
@@ -221,10 +258,13 @@ class StompConnection(asyncio.Protocol):
         self._timers.append(self._loop.call_later(LINGER_S, transport.abort))
         self._more.set()
 
+    def _happens(self, event: ConnectionEvent) -> None:
+        self._state = CONNECTION.after(self._state, event)
+
     def _stop_working(self) -> None:
         """Whatever the frame at hand waits for; the session is then closed to its end."""
         working = self._working
-        if working is None or not self._begun or self._closing:
+        if working is None or not self._stoppable:
             return
         if working is not asyncio.current_task(self._loop):
             working.cancel()
@@ -242,16 +282,16 @@ class StompConnection(asyncio.Protocol):
     async def _work(self) -> None:
         """Handle frames, one after another, until the end."""
         frame: Frame | None = None
-        self._begun = True
+        self._stoppable = True
         try:
-            while not self._ended and not self._lost:
+            while self._state in OPEN:
                 frame = None
                 frame = await self._next_frame()
                 if frame is None:
                     break
                 await self._handle(frame)
         except asyncio.CancelledError:
-            if not self._lost and not self._ended:
+            if self._state in OPEN:
                 raise
         except ConnectionLostError as error:
             self.fail(error, frame)
@@ -260,10 +300,10 @@ class StompConnection(asyncio.Protocol):
                 self._door.refused(self.peer, str(error))
             self.fail(error, frame)
         finally:
-            self._closing = True
+            self._stoppable = False
             await self._close_session()
             self._working = None
-            if self._lost:
+            if self._state is _S.LOST:
                 self._door.gone(self)
 
     def _take_at_once(self) -> None:
@@ -272,7 +312,7 @@ class StompConnection(asyncio.Protocol):
         session, parser = self._session, self._parser
         assert session is not None
         try:
-            while self._flushed.is_set() and not self._ended and (frame := parser.next_frame()) is not None:
+            while self._flushed.is_set() and self._state in OPEN and (frame := parser.next_frame()) is not None:
                 if not session.send_at_once(frame):
                     self._left = frame
                     return
@@ -280,7 +320,7 @@ class StompConnection(asyncio.Protocol):
             self._left = error
 
     async def _next_frame(self) -> Frame | None:
-        while not self._ended:
+        while self._state in OPEN:
             left, self._left = self._left, None
             if isinstance(left, Exception):
                 raise left
@@ -327,6 +367,7 @@ class StompConnection(asyncio.Protocol):
         )
         try:
             await core.start()
+            self._happens(ConnectionEvent.LOG_IN)
         except BaseException:
             await core.close()
             raise

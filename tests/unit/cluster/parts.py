@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from raybroker.cluster.change_record import Change, ChangeRecord
 from raybroker.cluster.events import Action, Persist, Send
 from raybroker.cluster.member_messages import Message
-from raybroker.cluster.member_state import MemberContext, MemberSettings, MemberState
+from raybroker.cluster.member_state import MemberContext, MemberEvent, MemberSettings
 from raybroker.cluster.record_application import Applier
 from raybroker.cluster.saved_record import Saved
 from raybroker.cluster.term import Leadership
@@ -28,7 +28,7 @@ class Parts:
         options = MemberSettings("c", ("b1", "b2", "b3"), master, **settings)
         self.life = MemberContext("b1", options, Saved(record=ChangeRecord("r", "c", 1)), NOW)
         self.life.claim = Leadership(1, master, "r")
-        self.life.enter(MemberState.REPLAYING)
+        self.life.happens(MemberEvent.KEEP)
         self.applier = Applier(self.life)
 
     def greeted(self, name: str, incarnation: int = 5) -> None:

@@ -21,7 +21,7 @@ from raybroker.cluster.events import (
 )
 from raybroker.cluster.master import REMEMBERED, Master
 from raybroker.cluster.member_messages import Ask, Decision, Disagree, Entries, Offer, Position, Proposal, Taken, Whole
-from raybroker.cluster.member_state import MemberState
+from raybroker.cluster.member_state import MemberEvent, MemberState
 from raybroker.cluster.saved_record import Offer as Offered
 from raybroker.cluster.saved_record import claim_frame
 from raybroker.cluster.term import Leadership
@@ -40,8 +40,8 @@ class Reigning(Parts):
         self.beats = 0
         self.master = Master(self.life, self.applier, self._beat)
         self.life.is_master = True
-        self.life.enter(MemberState.EXCHANGING)
-        self.life.enter(MemberState.OPERATING)
+        self.life.happens(MemberEvent.CATCH_UP)
+        self.life.happens(MemberEvent.EXCHANGE)
         self.greeted("b2")
 
     def _beat(self) -> None:

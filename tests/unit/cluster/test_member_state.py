@@ -8,10 +8,11 @@ from raybroker.cluster import member_state
 from raybroker.cluster.change_record import Change, ChangeRecord
 from raybroker.cluster.events import Persist, Send
 from raybroker.cluster.member_messages import Bye, Greet, Position
-from raybroker.cluster.member_state import MemberContext, MemberSettings, MemberState
+from raybroker.cluster.member_state import MemberContext, MemberEvent, MemberSettings, MemberState
 from raybroker.cluster.membership import DOWN_MS
 from raybroker.cluster.saved_record import Saved, claim_frame
 from raybroker.cluster.term import Leadership
+from raybroker.model.errors import IllegalStateError
 from tests.unit.cluster.parts import NOW, Parts, collector, queue
 
 
@@ -55,10 +56,10 @@ def test_what_waits_for_the_disk_is_done_in_order_once_it_is_there() -> None:
     assert found[3:] == ["third"], "one sync may do for several"
 
 
-def test_a_state_that_may_not_follow_is_refused() -> None:
+def test_what_cannot_happen_in_a_state_is_refused() -> None:
     parts = Parts()
-    with pytest.raises(AssertionError, match="REPLAYING -> OPERATING"):
-        parts.life.enter(MemberState.OPERATING)
+    with pytest.raises(IllegalStateError, match="the member is REPLAYING; it cannot be integrated"):
+        parts.life.happens(MemberEvent.EXCHANGE)
     assert parts.life.state is MemberState.REPLAYING
 
 

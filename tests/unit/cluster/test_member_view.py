@@ -8,7 +8,7 @@ import pytest
 
 from raybroker.cluster.handshake import Peers
 from raybroker.cluster.master import Master
-from raybroker.cluster.member_state import MemberState
+from raybroker.cluster.member_state import MemberEvent, MemberState
 from raybroker.cluster.member_view import Shown
 from raybroker.cluster.term import Leadership
 from raybroker.model.errors import MasterUnavailableError
@@ -25,8 +25,8 @@ class Viewed(Parts):
         self.view = Shown(self.life, self.applier, self.peers, self.master)
 
     def operate(self) -> None:
-        for state in (MemberState.EXCHANGING, MemberState.OPERATING):
-            self.life.enter(state)
+        for event in (MemberEvent.CATCH_UP, MemberEvent.EXCHANGE):
+            self.life.happens(event)
 
 
 def test_it_shows_what_the_parts_have() -> None:
@@ -47,23 +47,23 @@ def test_clients_are_taken_once_it_operates_and_while_the_master_is_lost() -> No
     assert not world.view.opened
     world.operate()
     assert (world.view.opened, world.view.refusal) == (True, "")
-    world.life.enter(MemberState.MASTER_LOST)
+    world.life.happens(MemberEvent.MISS)
     assert (world.view.state, world.view.opened) == (MemberState.MASTER_LOST, True)
 
 
 @pytest.mark.parametrize(
-    ("state", "why"),
+    ("event", "why"),
     [
-        (MemberState.REPLAYING, "it replays the configuration record"),
-        (MemberState.WAITING_FOR_MASTER, "it waits for the master broker b2"),
-        (MemberState.EXCHANGING, "it gets to know the consumers of the other brokers"),
-        (MemberState.STOPPED, "it has stopped"),
+        (None, "it replays the configuration record"),
+        (MemberEvent.MISS, "it waits for the master broker b2"),
+        (MemberEvent.CATCH_UP, "it gets to know the consumers of the other brokers"),
+        (MemberEvent.END, "it has stopped"),
     ],
 )
-def test_the_refusal_says_in_which_state_it_is(state: MemberState, why: str) -> None:
+def test_the_refusal_says_in_which_state_it_is(event: MemberEvent | None, why: str) -> None:
     world = Viewed()
-    if state is not MemberState.REPLAYING:
-        world.life.enter(state)
+    if event is not None:
+        world.life.happens(event)
     assert world.view.refusal == f"broker b1 takes no clients yet: {why}"
 
 

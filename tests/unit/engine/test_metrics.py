@@ -13,6 +13,7 @@ from raybroker.engine.measuring.meters import Meters
 from raybroker.engine.measuring.metrics import COUNTERS, GAUGES, MetricRows, Sum, quota_used
 from raybroker.engine.path.observers import Observers
 from raybroker.engine.sessions.attachments import Attachments, Outbox
+from raybroker.engine.transactions.transaction_state import TransactionState
 from raybroker.model.blocks.record import StoreStats
 from raybroker.model.histogram import PARTS
 from tests.unit.engine.parts import Desk
@@ -36,7 +37,7 @@ class Metered(Desk):
         self.baselines = CounterBaselines(self.meters, self.clock)
         store: Any = SimpleNamespace(stats=lambda: StoreStats(5, 4, 3, 2))
         cache: Any = SimpleNamespace(kept_bytes=11, budget_bytes=12, read_back=13, pager=None)
-        states = ("STARTED", "COMPLETE", "PREPARED")
+        states = (TransactionState.STARTED, TransactionState.COMPLETE, TransactionState.PREPARED)
         by_number = {number: SimpleNamespace(state=state) for number, state in enumerate(states)}
         transactions: Any = SimpleNamespace(by_number=by_number)
         schedules: Any = SimpleNamespace(count=lambda home: 6)

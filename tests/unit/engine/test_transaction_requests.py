@@ -9,6 +9,7 @@ import pytest
 
 from raybroker.engine.sessions.transaction_requests import KEY_BYTES_MAX, TransactionRequests
 from raybroker.engine.transactions.transaction_log import HeuristicRow, TxLog
+from raybroker.engine.transactions.transaction_state import TransactionState
 from raybroker.engine.transactions.transactions import Transaction
 from raybroker.model.errors import ProtocolError, TransactionRolledBackError
 from raybroker.model.settings.setting import INT_MAX
@@ -120,7 +121,7 @@ def test_one_that_cannot_be_staged_is_rolled_back() -> None:
 
 def test_one_that_was_open_for_too_long_says_so() -> None:
     world = Asking()
-    world.local.state = "ROLLEDBACK"
+    world.local.state = TransactionState.ROLLEDBACK
     with pytest.raises(TransactionRolledBackError, match="open for too long"):
         world.ask("txn_commit")
     assert (world.calls, world.session.transactions) == ([], {})
@@ -175,7 +176,7 @@ def test_what_reached_the_application_is_remembered_until_the_end() -> None:
     world = Asking()
     world.ask("txn_received", received=[[4, 44, 8, 3], [4, 43, 1, 1]], delay_ms=5)
     assert world.local.received == {44: (world.consumer, 8, 3)}
-    world.local.state = "PREPARED"
+    world.local.state = TransactionState.PREPARED
     world.ask("txn_received", received=[[4, 44, 9, 1]])
     assert (world.local.received[44][1], world.local.delay_ms) == (8, 5)
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from raybroker.client.destinations import Queue
-from raybroker.client.session.branch import ACTIVE, PREPARED, Branch
+from raybroker.client.session.branch import Branch, BranchState
 from raybroker.model.errors import ResourceAllocationError
 from raybroker.model.naming.xid import Xid
 from tests.unit.client.fakes import run
@@ -37,7 +37,7 @@ def test_it_is_begun_on_each_host_by_its_key() -> None:
         branch.joined(host, 5)
         assert host.asked == [("txn_begin", {"txn": 5, "key": XID.pack()})]
         assert ([row[:2] for row in branch.begun], branch.hosts) == ([(host, 5)], {host: Queue("q")})
-        assert (branch.state, branch.doomed) == (ACTIVE, "")
+        assert (branch.state, branch.doomed) == (BranchState.ACTIVE, "")
 
     run(work)
 
@@ -46,7 +46,7 @@ def test_a_lost_host_dooms_it_until_it_is_prepared() -> None:
     branch = Branch(XID)
     branch.hosts[channel(lost=True)] = Queue("q")
     assert branch.doomed == "the connection to a host of it was lost"
-    branch.state = PREPARED
+    branch.state = BranchState.PREPARED
     assert branch.doomed == ""
 
 
