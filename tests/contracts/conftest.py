@@ -14,6 +14,9 @@ MakeBroker = Callable[..., LoopbackBroker]
 FACES = ("memory", "store", "sockets", "aio", pytest.param("own", marks=pytest.mark.long))
 ONE_FACE = pytest.mark.parametrize("make_broker", ["memory"], indirect=True)
 """For tests that mostly wait for a time to pass: the broker does the same whatever its face."""
+TWO_FACES = pytest.mark.parametrize("make_broker", ["sockets", "aio"], indirect=True)
+"""For what handles refuse by themselves, an argument or a call once they are closed: blocking ones over a link, and
+asynchronous ones in the broker's process. The store and the loop of the application have no part in it."""
 
 
 @pytest.fixture(params=FACES)

@@ -21,7 +21,7 @@ from raybroker.client.connection import channel as channel_module
 from raybroker.client.connection.channel import Channel
 from raybroker.errors import BrokerError, ConfigError
 from tests.contracts.cluster_rig import ClusterRig
-from tests.contracts.conftest import ONE_FACE
+from tests.contracts.conftest import ONE_FACE, TWO_FACES
 from tests.contracts.handle_basics import held
 from tests.contracts.handles import WAIT_S, LoopbackBroker, bodies, buffered, cut, nothing, take, until
 
@@ -325,6 +325,7 @@ def test_over_several_brokers_a_lost_one_brings_its_part_of_the_window_again(rig
 
 
 @pytest.mark.parametrize("wrong", [0, -1, ACK_WINDOW_MAX + 1, True, 2.0, "5", None])
+@TWO_FACES
 def test_a_window_that_is_none_is_refused(broker: LoopbackBroker, wrong: Any) -> None:
     with pytest.raises(ConfigError, match=r"ack_window.*1 to 10000"):
         broker.connect().session(ack_window=wrong)

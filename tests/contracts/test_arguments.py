@@ -13,7 +13,7 @@ import pytest
 from raybroker.admin.verb import declared_in
 from raybroker.admin.verbs import AdminVerbs
 from raybroker.errors import BrokerError, ConfigError, MessageFormatError
-from tests.contracts.conftest import ONE_FACE
+from tests.contracts.conftest import ONE_FACE, TWO_FACES
 from tests.contracts.handles import WAIT_S, LoopbackBroker, state_of
 
 NEITHER_TRUE_NOR_FALSE = ("no", 1, 0, "", [])
@@ -32,6 +32,7 @@ SEND: list[tuple[str, tuple[Any, ...]]] = [
 
 
 @pytest.mark.parametrize(("name", "values"), SEND, ids=[name for name, _ in SEND])
+@TWO_FACES
 def test_a_bad_argument_of_send_is_refused_by_name(broker: LoopbackBroker, name: str, values: tuple[Any, ...]) -> None:
     connection, queue = broker.connect(), broker.name()
     session = connection.session()
@@ -63,6 +64,7 @@ def test_a_bad_argument_of_send_is_refused_by_name(broker: LoopbackBroker, name:
     ],
     ids=str,
 )
+@TWO_FACES
 def test_a_bad_argument_of_send_many_is_refused(broker: LoopbackBroker, options: dict[str, Any]) -> None:
     connection, queue = broker.connect(), broker.name()
     producer = connection.session().producer(queue)
@@ -76,6 +78,7 @@ def test_a_bad_argument_of_send_many_is_refused(broker: LoopbackBroker, options:
     [{"repeat": 3}, {"catch_up": True}, {"timezone": "Europe/Zurich"}, {"repeat": 0}, {"catch_up": "no"}],
     ids=str,
 )
+@TWO_FACES
 def test_what_belongs_to_a_schedule_is_nothing_without_one(broker: LoopbackBroker, options: dict[str, Any]) -> None:
     connection, queue = broker.connect(), broker.name()
     producer = connection.session().producer(queue)
@@ -86,6 +89,7 @@ def test_what_belongs_to_a_schedule_is_nothing_without_one(broker: LoopbackBroke
     assert state_of(connection, queue)["messages_in"] == 0
 
 
+@TWO_FACES
 def test_a_bad_timeout_is_refused(broker: LoopbackBroker) -> None:
     connection, queue = broker.connect(), broker.name()
     session = connection.session()
@@ -124,6 +128,7 @@ def test_a_bad_timeout_is_refused(broker: LoopbackBroker) -> None:
         lambda c, s, q: s.topic(None),
     ],
 )
+@TWO_FACES
 def test_a_bad_argument_of_another_method_is_refused(broker: LoopbackBroker, call: Callable[..., Any]) -> None:
     connection = broker.connect()
     session = connection.session()
@@ -155,6 +160,7 @@ def test_a_bad_argument_of_another_method_is_refused(broker: LoopbackBroker, cal
         ("metrics", (5,)),
     ],
 )
+@TWO_FACES
 def test_a_bad_argument_of_administration_is_refused(broker: LoopbackBroker, verb: str, args: tuple[Any, ...]) -> None:
     admin = broker.connect().admin()
     with pytest.raises(BrokerError, match=r"=.*; it is "):

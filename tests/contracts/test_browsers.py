@@ -8,6 +8,7 @@ import pytest
 
 from raybroker.client.admin.admin import pages
 from raybroker.errors import ConfigError, IllegalStateError, InvalidDestinationError, MessageFormatError
+from tests.contracts.conftest import TWO_FACES
 from tests.contracts.handle_basics import Point, held
 from tests.contracts.handles import LoopbackBroker, bodies, create, state_of, take, until
 
@@ -83,6 +84,7 @@ def test_browsing_needs_no_started_connection_and_stops_when_it_is_closed(broker
         list(browser)
 
 
+@TWO_FACES
 def test_topics_cannot_be_browsed(broker: LoopbackBroker) -> None:
     """R-12"""
     session = broker.connect().session()
@@ -168,6 +170,7 @@ def test_administrators_page_through_many_messages_and_cut_long_bodies(broker: L
 
 
 @pytest.mark.parametrize("arguments", [{"max": 0}, {"max": 1001}, {"body_bytes_max": -1}, {"body_bytes_max": 1 << 21}])
+@TWO_FACES
 def test_a_page_out_of_bounds_is_refused(broker: LoopbackBroker, arguments: dict[str, int]) -> None:
     """B23"""
     connection = broker.connect()

@@ -12,7 +12,7 @@ import pytest
 from raybroker.client.connection import channel as channel_module
 from raybroker.client.producer.producer_state import Batch
 from raybroker.errors import BrokerError, MessageFormatError
-from tests.contracts.conftest import ONE_FACE
+from tests.contracts.conftest import ONE_FACE, TWO_FACES
 from tests.contracts.handle_basics import held
 from tests.contracts.handles import WAIT_S, LoopbackBroker, bodies, create, dead, take, until
 
@@ -91,6 +91,7 @@ def test_an_exception_is_a_reason(broker: LoopbackBroker, outcome: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", [5, b"x", ["x"], ValueError])
+@TWO_FACES
 def test_a_reason_of_another_type_is_refused_at_once(broker: LoopbackBroker, wrong: Any) -> None:
     session, name = broker.connect().session(ack="client"), broker.name()
     session.producer(name).send("x")
@@ -102,6 +103,7 @@ def test_a_reason_of_another_type_is_refused_at_once(broker: LoopbackBroker, wro
 
 
 @pytest.mark.parametrize("wrong", [-1, 2**70, 1.5, "1", True, float("nan")])
+@TWO_FACES
 def test_a_delay_that_is_none_is_refused_at_once(broker: LoopbackBroker, wrong: Any) -> None:
     session, name = broker.connect().session(ack="client"), broker.name()
     session.producer(name).send("x")

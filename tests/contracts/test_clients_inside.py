@@ -20,6 +20,7 @@ from raybroker.errors import (
     SecurityError,
 )
 from tests.contracts.cluster_rig import ClusterRig
+from tests.contracts.conftest import TWO_FACES
 from tests.contracts.handles import LoopbackBroker, bodies, take, until
 
 WHY = "an administrator has closed the connection: call 4711"
@@ -183,6 +184,7 @@ def test_a_consumer_of_a_pattern_of_topics_is_ended_although_others_may_join(bro
     until(lambda: len(failed) == 1)
 
 
+@TWO_FACES
 def test_bad_reasons_and_those_who_fit_nothing_end_nobody(broker: LoopbackBroker) -> None:
     connection, admin = broker.connect(), broker.connect().admin()
     producer = connection.session().producer(broker.name())

@@ -10,7 +10,7 @@ import pytest
 
 from raybroker.client.connection import connection as connection_module
 from raybroker.errors import ConnectionLostError, IllegalStateError
-from tests.contracts.conftest import MakeBroker
+from tests.contracts.conftest import TWO_FACES, MakeBroker
 from tests.contracts.handle_basics import held
 from tests.contracts.handles import WAIT_S, LoopbackBroker, bodies, create, cut, is_awaited, state_of, take, until
 
@@ -39,6 +39,7 @@ def received(broker: LoopbackBroker, count: int = 2, **options: Any) -> tuple[An
 
 @pytest.mark.parametrize("closed", ["consumer", "session", "connection"])
 @pytest.mark.parametrize("how", SETTLE)
+@TWO_FACES
 def test_nothing_can_be_settled_once_its_handle_is_closed(how: str, closed: str, broker: LoopbackBroker) -> None:
     connection, session, consumer, messages = received(broker)
     {"consumer": consumer, "session": session, "connection": connection}[closed].close()
@@ -84,6 +85,7 @@ def test_a_message_of_a_lost_connection_or_before_a_recover_is_not_settled(how: 
 
 
 @pytest.mark.parametrize("how", ["reject", "release", "fail"])
+@TWO_FACES
 def test_what_is_settled_cannot_be_settled_otherwise(how: str, broker: LoopbackBroker) -> None:
     connection, _, _, (first, second) = received(broker)
     second.acknowledge()
@@ -98,6 +100,7 @@ def test_what_is_settled_cannot_be_settled_otherwise(how: str, broker: LoopbackB
 
 
 @pytest.mark.parametrize("closed", ["session", "connection"])
+@TWO_FACES
 def test_a_closed_transacted_session_neither_commits_nor_rolls_back(closed: str, broker: LoopbackBroker) -> None:
     connection, name = broker.connect(), broker.name()
     session = connection.session(transacted=True)
@@ -110,6 +113,7 @@ def test_a_closed_transacted_session_neither_commits_nor_rolls_back(closed: str,
 
 
 @pytest.mark.parametrize("closed", ["session", "connection"])
+@TWO_FACES
 def test_a_closed_session_does_not_recover(closed: str, broker: LoopbackBroker) -> None:
     connection, session, _, _ = received(broker)
     {"session": session, "connection": connection}[closed].close()
@@ -121,6 +125,7 @@ def test_a_closed_session_does_not_recover(closed: str, broker: LoopbackBroker) 
 
 
 @pytest.mark.parametrize("closed", ["consumer", "session", "connection"])
+@TWO_FACES
 def test_a_closed_consumer_raises_instead_of_saying_that_nothing_came(closed: str, broker: LoopbackBroker) -> None:
     connection = broker.connect()
     session = connection.session()
@@ -147,6 +152,7 @@ def test_whoever_waits_while_the_consumer_is_closed_gets_none(broker: LoopbackBr
 # ---- connections -----------------------------------------------------------------------------------------------------
 
 
+@TWO_FACES
 def test_a_closed_connection_makes_nothing(broker: LoopbackBroker) -> None:
     connection = broker.connect()
     session = connection.session()

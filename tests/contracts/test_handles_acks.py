@@ -12,6 +12,7 @@ import pytest
 
 from raybroker.client.session import session as session_module
 from raybroker.errors import ConfigError, ConnectionLostError, IllegalStateError
+from tests.contracts.conftest import TWO_FACES
 from tests.contracts.handle_basics import held
 from tests.contracts.handles import (
     WAIT_S,
@@ -147,6 +148,7 @@ def test_none_counts_a_message_as_acknowledged_once_it_is_sent(broker: LoopbackB
     assert connection.session().consumer(name).receive(timeout=0.05) is None
 
 
+@TWO_FACES
 def test_an_unknown_mode_names_those_there_are(broker: LoopbackBroker) -> None:
     with pytest.raises(ConfigError, match="auto, client, dups_ok, none"):
         broker.connect().session(ack="sometimes")
@@ -178,6 +180,7 @@ def test_a_non_persistent_message_is_redelivered_too_while_the_broker_lives(brok
     assert [(m.body, m.redelivered) for m in take(consumer, 3)] == [(0, True), (1, True), (2, True)]
 
 
+@TWO_FACES
 def test_an_acknowledgement_on_a_closed_connection_says_so(broker: LoopbackBroker) -> None:
     connection, name = broker.connect(), broker.name()
     session = connection.session(ack="client")

@@ -16,7 +16,7 @@ from raybroker.errors import (
     QuotaExceededError,
     ResourceAllocationError,
 )
-from tests.contracts.conftest import ONE_FACE, MakeBroker
+from tests.contracts.conftest import ONE_FACE, TWO_FACES, MakeBroker
 from tests.contracts.handle_basics import held
 from tests.contracts.handles import (
     LoopbackBroker,
@@ -74,6 +74,7 @@ def test_with_auto_creation_off_a_missing_queue_is_an_error_that_says_what_to_do
 @pytest.mark.parametrize(
     "name", ["", "a b", "1a", "-a", ".a", "mq.sys", "ä", "a/b", "a\0", "a" * 256, "queue\n", None, 5, b"orders", ["a"]]
 )
+@TWO_FACES
 def test_a_bad_name_is_refused_everywhere_and_creates_nothing(broker: LoopbackBroker, name: Any) -> None:
     connection = broker.connect()
     session = connection.session()
@@ -167,6 +168,7 @@ def test_create_query_update_list_and_destroy(broker: LoopbackBroker) -> None:
         ({"maxTotalMsgBytes": "10g"}, "1024m"),
     ],
 )
+@TWO_FACES
 def test_an_unknown_attribute_or_a_value_out_of_bounds_changes_nothing(
     broker: LoopbackBroker, attributes: dict[str, Any], word: str
 ) -> None:
@@ -182,6 +184,7 @@ def test_an_unknown_attribute_or_a_value_out_of_bounds_changes_nothing(
     assert state_of(connection, name)["attributes"] == before
 
 
+@TWO_FACES
 def test_what_is_fixed_at_creation_cannot_be_changed(broker: LoopbackBroker) -> None:
     connection, name = broker.connect(), broker.name()
     admin = connection.admin()

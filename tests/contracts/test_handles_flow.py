@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from raybroker.errors import ConfigError, ConnectionLostError, ResourceAllocationError
-from tests.contracts.conftest import MakeBroker
+from tests.contracts.conftest import TWO_FACES, MakeBroker
 from tests.contracts.handles import LoopbackBroker, bodies, buffered, consumers_of, cut, state_of, take, until
 
 
@@ -395,6 +395,7 @@ def test_a_consumer_beyond_active_and_backup_is_refused_and_leaves_no_trace(make
         ({"threshold": "half"}, "threshold"),
     ],
 )
+@TWO_FACES
 def test_a_bad_limit_is_refused_by_name(broker: LoopbackBroker, options: dict[str, Any], word: str) -> None:
     with pytest.raises(ConfigError, match=word):
         broker.connect().session().consumer(broker.name(), **options)

@@ -20,10 +20,12 @@ from raybroker.errors import (
     NoClusterError,
     QuotaExceededError,
 )
+from tests.contracts.conftest import TWO_FACES
 from tests.contracts.handles import LoopbackBroker, names_of, state_of
 
 
 @pytest.mark.parametrize("body", [object(), {1, 2}, {"a": object()}, 1 << 64, "\ud800", [{1}]])
+@TWO_FACES
 def test_a_body_of_another_type_is_refused_before_anything_is_sent(broker: LoopbackBroker, body: Any) -> None:
     connection, name = broker.connect(), broker.name()
     producer = connection.session().producer(name)
@@ -57,6 +59,7 @@ def test_a_body_of_another_type_is_refused_before_anything_is_sent(broker: Loopb
         ({"unit_of_order": 5}, MessageFormatError, "unit_of_order"),
     ],
 )
+@TWO_FACES
 def test_a_bad_send_option_is_refused_by_name(
     broker: LoopbackBroker, options: dict[str, Any], error: type[Exception], word: str
 ) -> None:
@@ -68,6 +71,7 @@ def test_a_bad_send_option_is_refused_by_name(
     assert state_of(connection, name)["messages_in"] == 0
 
 
+@TWO_FACES
 def test_an_address_or_a_user_alone_is_not_enough_and_a_type_that_is_unknown_says_so(broker: LoopbackBroker) -> None:
     connection, name = broker.connect(), broker.name()
     admin = connection.admin()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from raybroker.errors import ConfigError, MessageTooLargeError, QuotaExceededError, ResourceAllocationError
+from tests.contracts.conftest import TWO_FACES
 from tests.contracts.handles import WAIT_S, LoopbackBroker, bodies, create, dead, nothing, state_of, take, until
 
 # ---- REJECT_NEWEST (D-13, D-08) --------------------------------------------------------------------------------------
@@ -351,6 +352,7 @@ def test_a_producer_beyond_the_limit_is_refused_and_leaves_no_trace(broker: Loop
         ("queue", {"timeToLiveOverride": -2}, "timeToLiveOverride"),
     ],
 )
+@TWO_FACES
 def test_attributes_of_the_other_type_and_values_out_of_bounds_are_refused(
     broker: LoopbackBroker, kind: str, attributes: dict[str, Any], word: str
 ) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from raybroker.errors import ConfigError, ListenerError
-from tests.contracts.conftest import ONE_FACE
+from tests.contracts.conftest import ONE_FACE, TWO_FACES
 from tests.contracts.handle_basics import held
 from tests.contracts.handles import LoopbackBroker, create, dead, state_of, until
 
@@ -92,6 +92,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
+@TWO_FACES
 def test_what_cannot_handle_a_message_is_refused_at_once(broker: LoopbackBroker, case: str) -> None:
     listener, text = REFUSED[case]
     connection, name = broker.connect(), broker.name()
@@ -118,6 +119,7 @@ def test_what_cannot_handle_a_message_is_refused_at_once(broker: LoopbackBroker,
         {"backoff": (1, 2, 3)},
     ],
 )
+@TWO_FACES
 def test_rules_for_failures_that_cannot_be_are_refused(broker: LoopbackBroker, options: dict[str, Any]) -> None:
     consumer = broker.connect().session().consumer(broker.name())
     with pytest.raises(ConfigError, match=next(iter(options))):

@@ -14,7 +14,7 @@ from raybroker.errors import (
     MessageFormatError,
     ResourceAllocationError,
 )
-from tests.contracts.conftest import OneStore
+from tests.contracts.conftest import TWO_FACES, OneStore
 from tests.contracts.handle_basics import held
 from tests.contracts.handles import LoopbackBroker, bodies, create, nothing, state_of, take, until
 
@@ -240,6 +240,7 @@ def test_default_means_what_the_template_says(broker: LoopbackBroker) -> None:
         (lambda a: a.create_destination("queue", "orders", template="absent"), "'absent'"),
     ],
 )
+@TWO_FACES
 def test_a_bad_template_is_refused(broker: LoopbackBroker, call: Any, word: str) -> None:
     """W-131"""
     admin = broker.connect().admin()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from raybroker.errors import MessageFormatError, MessageTooLargeError
-from tests.contracts.conftest import ONE_FACE, OneStore
+from tests.contracts.conftest import ONE_FACE, TWO_FACES, OneStore
 from tests.contracts.handle_basics import held
 from tests.contracts.handles import DMQ, LoopbackBroker, bodies, create, nothing, state_of, take, until
 
@@ -54,6 +54,7 @@ def test_a_dataclass_comes_back_to_applications_and_is_a_dict_for_administrators
     assert message.body == [body]
 
 
+@TWO_FACES
 def test_a_message_cannot_be_written_to(broker: LoopbackBroker) -> None:
     """R-17: received bodies are read-only"""
     session, name = broker.connect().session(), broker.name()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from raybroker.errors import ConfigError, ResourceAllocationError
+from tests.contracts.conftest import TWO_FACES
 from tests.contracts.handles import LoopbackBroker, bodies, create, state_of, take, until
 
 
@@ -88,6 +89,7 @@ def test_topics_have_one_way_sends_of_their_own(broker: LoopbackBroker) -> None:
     assert bodies(take(consumer, 6)) == list(range(6))
 
 
+@TWO_FACES
 def test_a_mode_that_is_none_is_refused(broker: LoopbackBroker) -> None:
     with pytest.raises(ConfigError, match=r"OneWaySendMode.*buffered, disabled, enabled, topicOnly"):
         broker.connect(OneWaySendMode="always")

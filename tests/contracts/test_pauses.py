@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from raybroker.errors import ConfigError, DestinationPausedError, IllegalStateError
-from tests.contracts.conftest import OneStore
+from tests.contracts.conftest import TWO_FACES, OneStore
 from tests.contracts.handle_basics import held
 from tests.contracts.handles import LoopbackBroker, bodies, buffered, create, nothing, state_of, take, until
 
@@ -66,6 +66,7 @@ def test_all_destinations_of_a_type_are_paused_without_a_name(broker: LoopbackBr
         ({"type": None}, "type"),
     ],
 )
+@TWO_FACES
 def test_a_bad_pause_is_refused(broker: LoopbackBroker, arguments: dict[str, Any], word: str) -> None:
     """A-36"""
     connection = broker.connect()

@@ -12,7 +12,7 @@ import raybroker as rb
 from raybroker.errors import ConfigError, InvalidDestinationError, MessageTooLargeError, ResourceAllocationError
 from raybroker.model.errors import BrokerGoneError
 from tests.contracts.cluster_rig import ClusterRig
-from tests.contracts.conftest import MakeBroker
+from tests.contracts.conftest import TWO_FACES, MakeBroker
 from tests.contracts.handles import until
 
 LEVEL, SIZE, CREATE = "imq.log.level", "imq.message.max_size", "imq.autocreate.queue"
@@ -74,6 +74,7 @@ def test_expired_messages_are_looked_for_as_often_as_it_says_now(make_broker: Ma
         ({LEVEL: "ERROR", "imq.log.lvl": "x"}, "imq.log.lvl"),
     ],
 )
+@TWO_FACES
 def test_nothing_is_changed_by_what_cannot_be(make_broker: MakeBroker, properties: Any, why: str) -> None:
     admin = make_broker().connect().admin()
     with pytest.raises(ConfigError, match=why):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from raybroker.errors import ConfigError, IllegalStateError
-from tests.contracts.conftest import ONE_FACE, MakeBroker, OneStore
+from tests.contracts.conftest import ONE_FACE, TWO_FACES, MakeBroker, OneStore
 from tests.contracts.handle_basics import held
 from tests.contracts.handles import LoopbackBroker, bodies, buffered, create, cut, dead, nothing, state_of, take, until
 
@@ -296,6 +296,7 @@ def test_each_further_failure_rests_longer_up_to_a_limit(broker: LoopbackBroker)
 
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, "soon", 1 << 31])
+@TWO_FACES
 def test_a_bad_redelivery_delay_is_refused(broker: LoopbackBroker, wrong: Any) -> None:
     """W-67"""
     with pytest.raises(ConfigError, match="redelivery_delay_ms"):
@@ -377,6 +378,7 @@ def _extended_in_hand(broker: LoopbackBroker) -> None:
 
 
 @pytest.mark.parametrize("wrong", [0, 9, -5, 1.5, "soon"])
+@TWO_FACES
 def test_a_bad_ack_deadline_is_refused(broker: LoopbackBroker, wrong: Any) -> None:
     """B6"""
     with pytest.raises(ConfigError, match=r"ack_timeout_ms.*10 to"):

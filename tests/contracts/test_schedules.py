@@ -17,7 +17,7 @@ from raybroker.errors import (
     MessageTooLargeError,
     ResourceAllocationError,
 )
-from tests.contracts.conftest import ONE_FACE, OneStore
+from tests.contracts.conftest import ONE_FACE, TWO_FACES, OneStore
 from tests.contracts.handle_basics import held
 from tests.contracts.handles import LoopbackBroker, bodies, create, cut, names_of, nothing, state_of, take, until
 
@@ -135,6 +135,7 @@ def test_schedules_go_with_their_destination(broker: LoopbackBroker) -> None:
         ({"body": object()}, MessageFormatError, "body"),
     ],
 )
+@TWO_FACES
 def test_what_cannot_be_is_refused(broker: LoopbackBroker, options: dict[str, Any], error: Any, word: str) -> None:
     connection = broker.connect()
     producer = connection.session().producer(broker.name())
@@ -169,6 +170,7 @@ def test_a_destination_has_at_most_maxnumschedules(broker: LoopbackBroker) -> No
         producer.send("x", schedule="@daily")
 
 
+@TWO_FACES
 def test_a_closed_producer_makes_none(broker: LoopbackBroker) -> None:
     producer = broker.connect().session().producer(broker.name())
     producer.close()

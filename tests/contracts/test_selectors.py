@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from raybroker.errors import InvalidSelectorError
+from tests.contracts.conftest import TWO_FACES
 from tests.contracts.handles import LoopbackBroker, bodies, buffered, cut, nothing, state_of, take, until
 
 
@@ -158,6 +159,7 @@ def test_an_empty_selector_selects_everything(broker: LoopbackBroker, selector: 
         ("JMSReplyTo = 'x'", "column 1"),
     ],
 )
+@TWO_FACES
 def test_a_bad_selector_is_refused_with_the_place_in_it(broker: LoopbackBroker, selector: str, place: str) -> None:
     """B-22: InvalidSelectorError; and nothing is left behind"""
     connection, name = broker.connect(client_id="c"), broker.name()
@@ -175,6 +177,7 @@ def test_a_bad_selector_is_refused_with_the_place_in_it(broker: LoopbackBroker, 
     assert [row for row in connection.admin().list_subscriptions() if row["topic"] == name] == []
 
 
+@TWO_FACES
 def test_a_selector_that_is_no_text_is_refused(broker: LoopbackBroker) -> None:
     """B-22"""
     with pytest.raises(InvalidSelectorError, match="5"):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from raybroker.errors import IllegalStateError, InvalidDestinationError
-from tests.contracts.conftest import ONE_FACE, MakeBroker, OneStore
+from tests.contracts.conftest import ONE_FACE, TWO_FACES, MakeBroker, OneStore
 from tests.contracts.handles import LoopbackBroker, bodies, create, nothing, state_of, take, until
 
 
@@ -147,6 +147,7 @@ def test_a_topic_with_a_durable_subscription_is_not_removed_as_unused(make_broke
 
 
 @pytest.mark.parametrize("name", ["", "a\0", "x" * 256, None, 5])
+@TWO_FACES
 def test_a_bad_name_of_a_subscription_is_refused(broker: LoopbackBroker, name: Any) -> None:
     """D-27"""
     session = broker.connect(client_id="c").session()

@@ -16,7 +16,7 @@ from raybroker.errors import (
     MessageFormatError,
     RequestTimeoutError,
 )
-from tests.contracts.conftest import OneStore
+from tests.contracts.conftest import TWO_FACES, OneStore
 from tests.contracts.handles import WAIT_S, LoopbackBroker, bodies, cut, names_of, state_of, take, until
 
 # ---- temporary destinations (D-23) -----------------------------------------------------------------------------------
@@ -187,6 +187,7 @@ def test_a_request_that_nobody_answers_in_time_says_so_and_a_late_answer_is_drop
         ({"ttl_ms": -1}, MessageFormatError, "ttl_ms"),
     ],
 )
+@TWO_FACES
 def test_a_bad_option_of_a_request_is_refused(
     broker: LoopbackBroker, options: dict[str, Any], error: type[Exception], word: str
 ) -> None:
@@ -210,6 +211,7 @@ def test_a_client_id_is_set_before_the_connection_is_used(broker: LoopbackBroker
 
 
 @pytest.mark.parametrize("client_id", ["", " a", "a\n", "x" * 256, 5])
+@TWO_FACES
 def test_a_bad_client_id_is_refused(broker: LoopbackBroker, client_id: Any) -> None:
     """R-18"""
     with pytest.raises(InvalidClientIDError):

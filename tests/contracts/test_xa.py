@@ -34,7 +34,7 @@ from raybroker.errors import (
     XAError,
     XARolledBackError,
 )
-from tests.contracts.conftest import OneStore
+from tests.contracts.conftest import TWO_FACES, OneStore
 from tests.contracts.handle_basics import held
 from tests.contracts.handles import (
     LoopbackBroker,
@@ -268,6 +268,7 @@ WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 
 @pytest.mark.parametrize("call", WRONG)
+@TWO_FACES
 def test_a_call_in_the_wrong_state_names_the_branch_and_its_state(broker: LoopbackBroker, call: str) -> None:
     """T-08"""
     session = broker.connect(xa=True).session()

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from raybroker.errors import BrokerError, ConfigError, MessageFormatError
+from tests.contracts.conftest import TWO_FACES
 from tests.contracts.handles import LoopbackBroker, bodies, create, cut, nothing, take
 from tests.contracts.stomp_socket import StompSocket
 from tests.contracts.test_services import Outside
@@ -122,6 +123,7 @@ def test_a_missing_library_is_told_when_the_producer_is_made(
 
 
 @pytest.mark.parametrize("value", ["maybe", 2])
+@TWO_FACES
 def test_a_value_that_is_neither_true_nor_false_is_refused(broker: LoopbackBroker, value: object) -> None:
     with pytest.raises(BrokerError, match="validateXMLSchemaEnabled"):
         create(broker.connect(), broker.name(), validateXMLSchemaEnabled=value)
