@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from raybroker.actors import runtime
 from raybroker.actors.at_once import in_parallel
-from raybroker.actors.broker_peers import Brokers, Carrier, RayPaths, RayPeers
+from raybroker.actors.broker_peers import START_S, STARTING_S, Brokers, Carrier, RayPaths, RayPeers
 from raybroker.actors.connection_services import AskedActor, ServicesOfBroker
 from raybroker.actors.failpoints import arm_failpoints
 from raybroker.actors.forwarding_agents import RayHands
@@ -78,8 +78,6 @@ DATABASE_LOOK_S: Final = 0.5
 HOSTS_AT_ONCE: Final = max(2, min(16, len(os.sched_getaffinity(0))))
 """How many hosts a broker starts, asks or stops at a time: a process takes a second of a processor to start, and more
 of them than processors only wait for each other."""
-STARTING_S: Final = 5.0
-"""How long a client waits for hosts that are starting, before he is told how many serve: sooner than he gives up."""
 SWEEP_S: Final = 2.0
 """How often the broker looks for transactions that dead clients left open."""
 
@@ -347,14 +345,14 @@ class BrokerActor:
         if keeper == self._spec.broker:
             await in_daemon_thread(self._make_paths)
         else:
-            await self._peers.ask(keeper, "ensure_paths", {}, timeout_s=runtime.CALL_TIMEOUT_S)
+            await self._peers.ask(keeper, "ensure_paths", {}, timeout_s=START_S)
 
     def _make_paths(self) -> None:
         spec = self._spec
         directory, lease_ms = str(self._directory / "paths"), spec.config["raybroker.path.lease_ms"]
         name = runtime.path_name(spec.cluster)
         actor = runtime.create_actor(PathActor, spec.cluster, directory, lease_ms, name=name, node=self._node)
-        runtime.call_blocking(actor.row)
+        runtime.call_blocking(actor.row, timeout_s=START_S)
 
     async def _ready(self, *, again: bool = False) -> Broker:
         """Adopt the hosts that the catalogue names, once; those that cannot be reached now are tried again, those that

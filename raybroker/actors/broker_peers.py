@@ -14,13 +14,17 @@ from raybroker.actors import runtime
 from raybroker.broker.cluster.heartbeats import Beats
 from raybroker.cluster.member_messages import Beat, Envelope
 from raybroker.hosting.host_port import Row
-from raybroker.model.errors import BrokerError, BrokerGoneError, OrderError
+from raybroker.model.errors import BrokerError, BrokerGoneError, OrderError, StartingError
 from raybroker.system.supervision import Supervisor
 from raybroker.transport.daemon_calls import in_daemon_thread
 
 OPEN_MAX: Final = 64
 """Envelopes on their way to one broker; more are lost, which the receiver makes good by asking."""
 CARRY_TIMEOUT_S: Final = 5.0
+STARTING_S: Final = 5.0
+"""How long a client waits for what is starting, before he is told so: sooner than he gives up."""
+START_S: Final = 120.0
+"""How long the path service may take to start; a busy machine makes a process in a minute or more."""
 
 
 class Brokers:
@@ -93,20 +97,51 @@ class RayPaths:
         self._cluster = cluster
         self._ensure = ensure
         self._actor: Any = None
+        self._starting: asyncio.Task[None] | None = None
+        self._since_s = 0.0
+        self._failure: BrokerError | None = None
+        """Why it could not be reached, the last time that it was looked for."""
+        self._loops = Supervisor("those who ask the path service")
         self.requests = 0
         """Questions for units, since the broker started."""
 
-    async def _ask(self, method: str, *args: Any) -> Any:
+    async def _ask(self, method: str, *args: Any, patience_s: float = STARTING_S) -> Any:
+        """``patience_s``: how long to wait while it starts; StartingError after that, for whoever asks to ask again."""
         try:
-            if self._actor is None:
-                await self._ensure()
-                self._actor = await in_daemon_thread(runtime.find_actor, runtime.path_name(self._cluster))
-            if self._actor is None:
-                raise OrderError("the path service is not running; its broker starts it again when it is up")
-            return await runtime.call(getattr(self._actor, method), *args, gone=BrokerGoneError)
+            actor = self._actor or await self._started(patience_s)
+            return await runtime.call(getattr(actor, method), *args, gone=BrokerGoneError)
         except BrokerGoneError as error:
             self._actor = None
             raise OrderError(f"the path service cannot be asked which broker has a unit of order: {error}") from None
+
+    async def _started(self, patience_s: float) -> Any:
+        loop = asyncio.get_running_loop()
+        if self._starting is None or self._starting.done():
+            self._since_s = loop.time()
+            self._starting = self._loops.once("the start of the path service", self._start())
+        starting = self._starting
+        await asyncio.wait({starting}, timeout=patience_s)
+        if not starting.done():
+            raise StartingError(  # Each time another text, so that clients go on to wait: START_S ends it.
+                "the path service, which knows the broker of each unit of order, is starting: for"
+                f" {loop.time() - self._since_s:.3f} of at most {START_S:g} s"
+            )
+        if self._failure is not None:
+            raise self._failure
+        return self._actor
+
+    async def _start(self) -> None:
+        """Have it started, and wait until it answers: its process may take long on a busy machine."""
+        self._failure = None
+        try:
+            await self._ensure()
+            actor = await in_daemon_thread(runtime.find_actor, runtime.path_name(self._cluster))
+            if actor is None:
+                raise OrderError("the path service is not running; its broker starts it again when it is up")
+            await runtime.call(actor.row, timeout_s=START_S, gone=BrokerGoneError)
+            self._actor = actor
+        except BrokerError as error:
+            self._failure = error
 
     async def routes(self, type: str, name: str, units: list[str], owner: str, live: Sequence[str]) -> dict[str, str]:
         self.requests += 1
@@ -117,7 +152,7 @@ class RayPaths:
         return bool(await self._ask("renew", owner))
 
     async def drop_member(self, member: str) -> None:
-        await self._ask("drop_member", member)
+        await self._ask("drop_member", member, patience_s=START_S)
 
     async def release(self, type: str, name: str, units: list[str], owner: str) -> None:
         await self._ask("release", type, name, units, owner)

@@ -36,7 +36,7 @@ from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_many import MANY_MESSAGES, Each
 from raybroker.content.headers import decode_header
 from raybroker.content.unit_of_work import WORK_UNIT
-from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError, OrderError
+from raybroker.model.errors import BrokerError, IllegalStateError, OrderError
 from raybroker.model.hashing import rendezvous
 from raybroker.model.naming.units import default_unit
 from raybroker.system.entropy import token
@@ -451,7 +451,7 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
             units, self._held = sorted(self._held), set()
             try:
                 await self._connection.directory.release_routes(self.destination.kind, self.name, units, self._owner)
-            except ConnectionLostError:
+            except BrokerError:
                 pass  # Its lease ends by itself.
         for fault in faults:
             if fault is not None:
