@@ -30,7 +30,7 @@ from raybroker.cli.objects import (
     transactions,
 )
 from raybroker.cli.outside import reachable
-from raybroker.cli.tools import analyze, bench, boards, dbmgr, demo, keytool, salvage, up, usermgr
+from raybroker.cli.tools import analyze, bench, boards, dbmgr, demo, keytool, manual, salvage, up, usermgr
 
 EPILOG = (
     "Exit codes: 0 done, 1 refused by the broker (reason on standard error), 2 usage, 3 no cluster reachable, "
@@ -72,6 +72,7 @@ def program(
       raybroker list msg -n mq.sys.dmq      what could not be delivered; retry msg sends it back
       raybroker top                    rates, live
       raybroker down                   messages stay on disk until the next up
+      raybroker help                   the topics of the manual; help concepts shows a page
     \b
     Completion of commands in bash, zsh, fish and PowerShell:
       raybroker --install-completion
@@ -100,6 +101,7 @@ for function, short in (
     (messages.receive, "Take or browse messages and print them."),
 ):
     app.command(short_help=short)(reachable(function) if function in OUTSIDE else function)
+app.command("help", short_help="Show a page of the manual, or list its topics.")(manual.show)
 groups.attach(
     app,
     (

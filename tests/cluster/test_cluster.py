@@ -22,6 +22,8 @@ from raybroker.wire.native import frames as wire
 from raybroker.wire.native.connection import preface
 from tests.cluster.rays import small_store
 from tests.contracts.handles import WAIT_S, bodies, state_of, take, until
+from tests.manual.blocks import by_page
+from tests.manual.running import run_page
 
 # ---- starting and connecting -----------------------------------------------------------------------------------------
 
@@ -41,6 +43,12 @@ def test_connecting_to_a_cluster_that_is_not_there_says_how_to_start_one(own_ray
         rb.connect(cluster="nowhere")
     assert "rb.start('nowhere')" in str(caught.value)
     assert own_ray in str(caught.value)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("page", list(by_page("python ray")))
+def test_what_readme_and_manual_show_of_ray_runs(cluster: Any, page: str) -> None:
+    run_page(by_page("python ray")[page], {"rb": rb})
 
 
 def test_an_unknown_broker_is_answered_with_those_there_are(cluster: Any) -> None:

@@ -94,6 +94,11 @@ def test_what_is_installed_from_it_draws_boards_without_a_checkout(unpacked: Pat
     assert not {"tests", "dashboards", "deploy", "benchmarks"} & {path.name for path in target.iterdir()}
     origin = run(sys.executable, "-c", "import raybroker; print(raybroker.__file__)", cwd=tmp_path, path=target)
     assert Path(origin.strip()).is_relative_to(target)
+    pages = run(sys.executable, "-m", "raybroker", "help", cwd=tmp_path, path=target)
+    assert len(pages.splitlines()) > len(list((ROOT / "raybroker" / "manual").rglob("*.md")))
+    assert run(sys.executable, "-m", "raybroker", "help", "settings", cwd=tmp_path, path=target).startswith(
+        "# Reference"
+    )
     with answering() as url:
         words = ("boards", "render", "--prometheus", url, "--out", str(pictures), "overview")
         run(sys.executable, "-m", "raybroker", *words, cwd=tmp_path, path=target)

@@ -1,0 +1,25 @@
+"""Runs the Python blocks of one page, one after the other, as one program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import raybroker as rb
+from tests.manual.blocks import Block
+
+
+def run_page(blocks: Iterable[Block], names: dict[str, Any], changed: Sequence[tuple[str, str]] = ()) -> None:
+    """``names``: what is there before the first; ``changed``: words that stand for those of this machine."""
+    names["__name__"] = "__main__"  # As in a program: Ray sends its functions by value.
+    try:
+        for block in blocks:
+            text = block.text
+            for word, ours in changed:
+                text = text.replace(word, ours)
+            program = "\n" * block.line + text  # Lines of tracebacks are those of the page.
+            exec(compile(program, block.page, "exec", dont_inherit=True), names)
+    finally:
+        for value in list(names.values()):
+            if isinstance(value, rb.Connection):
+                value.close()
