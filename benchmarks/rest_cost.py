@@ -34,7 +34,7 @@ from raybroker.model.settings.setting_table import HOSTINGS
 from raybroker.security.user_file import Entry, UserFile
 from raybroker.wire.scram import Verifier
 
-GOAL_ONE_BY_ONE: Final = 1_500
+GOAL_ONE_BY_ONE: Final = 500
 GOAL_ARRAYS: Final = 30_000
 ARRAY: Final = 1000
 CLUSTER: Final = "rest-cost"

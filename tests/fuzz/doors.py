@@ -74,7 +74,7 @@ class AllDoors:
         for name, group in (("ann", "user"), ("bob", "user"), ("root", "admin")):
             users.add(name, Entry(verifier, group))
         self.faults = Faults()
-        for logger in ("raybroker", "asyncio", "uvicorn.error"):
+        for logger in ("raybroker", "asyncio"):
             logging.getLogger(logger).addHandler(self.faults)
             opened.callback(logging.getLogger(logger).removeHandler, self.faults)
         self.inside = rb.loopback(

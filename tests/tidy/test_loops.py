@@ -37,6 +37,10 @@ ELSEWHERE: dict[str, tuple[int, str]] = {
     "raybroker/hosting/disk_worker.py": (1, "what a job raises is told to whoever asked"),
     "raybroker/services/native/control.py": (1, "what it raises is logged and told to the client, see _answer"),
     "raybroker/services/gateways/gateway.py": (1, "ends a thread of gateways once; the thread is a daemon"),
+    "raybroker/services/http/http_server.py": (
+        1,
+        "what a request raises is logged and told to the client, see RequestCycle.run",
+    ),
     "raybroker/services/metrics/metrics_http.py": (1, RUNS_A_LOOP),
     "raybroker/services/rest/application.py": (2, AWAITED),
     "raybroker/services/rest/long_poll.py": (1, AWAITED),

@@ -1,4 +1,4 @@
-"""The endpoint that Prometheus scrapes: one a broker, by uvicorn in a thread of its own, with pages made in few others.
+"""The endpoint that Prometheus scrapes: one a broker, in a thread of its own, with pages made in few others.
 
     /metrics                       the aggregate tier; ?tier=destination or ?tier=all for more, ?names=orders.* for some
     /metrics/destinations          the destination tier, with ?names=
@@ -230,7 +230,7 @@ class Endpoint:
             headers_s=REQUEST_TIMEOUT_S,
             unread_s=self._unread_s,
         )
-        self._server = HttpServer(self._app, guard=guard, ended=self._ended, tls=tls, web_sockets=False)
+        self._server = HttpServer(self._app, guard=guard, ended=self._ended, tls=tls, ws_bytes=0)
         loop = self._loop = new_event_loop()
         self._thread = threading.Thread(target=_serve, args=(loop,), name="raybroker-metrics", daemon=True)
         self._thread.start()

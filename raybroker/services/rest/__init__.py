@@ -5,7 +5,6 @@
     user_connection   the connection of one user, as requests use it
     openapi           the operations
     application       the ASGI application
-    at_once           one small message a request, without a task
     relay             the native protocol over WebSocket
     long_poll         the same by plain requests
     opening           puts them together

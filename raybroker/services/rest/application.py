@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Final
 
 from pydantic import TypeAdapter
@@ -26,7 +26,6 @@ from raybroker.model.errors import (
 )
 from raybroker.model.naming.names import check_destination_name
 from raybroker.services.rest import models
-from raybroker.services.rest.at_once import SendsAtOnce, Together, alone
 from raybroker.services.rest.long_poll import LongPoll
 from raybroker.services.rest.openapi import OPERATIONS, about
 from raybroker.services.rest.relay import Arrive, Relay
@@ -48,15 +47,12 @@ from raybroker.services.web.users import Users
 
 PIECE_BYTES: Final = 256 << 10
 """Of an answer, given to the transport at once."""
-PLACES_KNOWN_MAX: Final = 1024
-"""Paths whose destinations are known; others are parsed."""
 NATIVE: Final = "/native"
 """Where the native protocol goes over WebSocket."""
 
 
 class Application(WebApplication[UserConnection]):
-    """``arrive``: where the native protocol goes that comes over WebSocket and by long poll, None: nowhere;
-    ``at_once``: takes requests that need no task."""
+    """``arrive``: where the native protocol goes that comes over WebSocket and by long poll, None: nowhere."""
 
     def __init__(
         self,
@@ -64,11 +60,9 @@ class Application(WebApplication[UserConnection]):
         terms: Terms,
         state: Callable[[], str] = lambda: RUNNING,
         arrive: Arrive | None = None,
-        together: Together = alone,
     ) -> None:
         super().__init__(users, terms, about(terms.version, users.offer), OPERATIONS, state)
         self._receives = 0
-        self.at_once = SendsAtOnce(self, lru_cache(PLACES_KNOWN_MAX)(self._destination_at), together)
         self._relay = Relay(arrive, terms.web_sockets_max) if arrive is not None else None
         self._polls = LongPoll(arrive, self.bodies.read, pull_s=terms.pull_s) if arrive is not None else None
 
@@ -77,7 +71,6 @@ class Application(WebApplication[UserConnection]):
         if self._polls is not None:
             await self._polls.close()
         await super().close()
-        self.at_once.close()
 
     @property
     def load(self) -> dict[str, int]:
@@ -107,20 +100,6 @@ class Application(WebApplication[UserConnection]):
     def check_path(self, given: Mapping[str, str]) -> None:
         if "name" in given:
             _check_name(given["name"])
-
-    def _destination_at(self, url: bytes) -> str | None:
-        """Where a message goes that is sent to a path, when it is one for messages and there is nothing else to it."""
-        if not url.isascii() or not url.startswith(b"/") or b"?" in url or b"#" in url:
-            return None
-        try:
-            methods, given = self._routes.find(url)
-            handler = methods["POST"].handler if "POST" in methods else None
-            if handler not in (self._send_to_queue, self._send_to_topic):
-                return None
-            self.check_path(given)
-            return f"{'queue' if handler == self._send_to_queue else 'topic'}:{given['name']}"
-        except BrokerError:
-            return None
 
     # ---- operations ------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Protocol
 
 from raybroker.client.aio.fitting import receive_fitting
-from raybroker.client.producer.at_once import send_at_once
 from raybroker.model.settings.setting_services import pull_property
 from raybroker.model.settings.settings import ConfigView
 from raybroker.services.gateways.answers import Answers
@@ -18,22 +17,11 @@ from raybroker.services.web import opening
 from raybroker.services.web.opening import Tls, server_of, terms_of, users_of
 
 
-class Loop(Protocol):
-    """The loop of the gateways, with the connections behind it."""
-
-    def together(self, work: Callable[[], bool]) -> bool:
-        """Do it on the loop; what it hands over to connections leaves at its end, in one go."""
-        ...
-
-
 class Gateway(opening.Gateway, Protocol):
     """The way to the broker, for the native protocol too."""
 
     @property
     def arrive(self) -> Arrive: ...
-
-    @property
-    def io(self) -> Loop: ...
 
 
 def http_server(config: ConfigView, broker: str, version: str, tls: Tls = None) -> Callable[[Gateway], HttpServer]:
@@ -45,12 +33,12 @@ def http_server(config: ConfigView, broker: str, version: str, tls: Tls = None) 
         users = users_of(
             config,
             gateway,
-            lambda now_s: UserConnection(now_s, receive_fitting, send_at_once, answers, prefetch_bytes),
+            lambda now_s: UserConnection(now_s, receive_fitting, answers, prefetch_bytes),
             bodies_bytes=prefetch_bytes,
         )
         pull_s = config[pull_property(gateway.service)]
         terms = terms_of(config, broker, version, secure="httpsjms", pull_s=pull_s)
-        application = Application(users, terms, gateway.state, gateway.arrive, gateway.io.together)
-        return server_of(config, application, tls, web_sockets=True, take_at_once=application.at_once.take)
+        application = Application(users, terms, gateway.state, gateway.arrive)
+        return server_of(config, application, tls, web_sockets=True)
 
     return made

@@ -82,12 +82,6 @@ class _Asked(NamedTuple):
     answer: Awaitable[Any]
 
 
-HandOver = Callable[..., bool]
-"""``hand_over(producer, body, destination, told, **options)`` has a producer send a message that has to wait for
-nothing but its confirmation, and calls ``told(id, error)`` then; False: it has to wait for more, and nothing has
-happened."""
-
-
 class ReceiveFitting(Protocol):
     """Up to ``most`` messages, the first one whatever it has, and no other one that does not fit; ``buffer_bytes``
     may lie ready besides."""
@@ -105,15 +99,14 @@ class ReceiveFitting(Protocol):
 
 
 class UserConnection:
-    """``now_s``: a clock that never goes back; ``receive_fitting``: how messages are received; ``hand_over``: None:
-    every message is sent by a task; ``answers``: how large they may be; ``prefetch_bytes``: what receives under way
-    have that is not answered. It is of use once :meth:`use` has given it a connection."""
+    """``now_s``: a clock that never goes back; ``receive_fitting``: how messages are received; ``answers``: how large
+    they may be; ``prefetch_bytes``: what receives under way have that is not answered. It is of use once :meth:`use`
+    has given it a connection."""
 
     def __init__(
         self,
         now_s: Callable[[], float],
         receive_fitting: ReceiveFitting,
-        hand_over: HandOver | None = None,
         answers: Answers | None = None,
         prefetch_bytes: int = PREFETCH_BYTES_MAX,
     ) -> None:
@@ -123,7 +116,6 @@ class UserConnection:
         self._connection: Connection
         self._now_s = now_s
         self._receive_fitting = receive_fitting
-        self._hand_over = hand_over
         self.answers = answers or Answers()
         self._coming = PrefetchRoom(prefetch_bytes)
         self._browsing = asyncio.Semaphore(BROWSES_MAX)
@@ -173,18 +165,7 @@ class UserConnection:
             async with asyncio.timeout(STEP_TIMEOUT_S):
                 return await producer.send(body_of(message), destination=destination, **_options(message))
         except TimeoutError:
-            raise no_answer(destination) from None
-
-    def send_at_once(
-        self, destination: str, message: MessageIn, told: Callable[[str, BaseException | None], object]
-    ) -> bool:
-        """Store one message as :meth:`send` does; ``told`` gets its id, or why it is not stored. False: it has to wait
-        for something, and nothing has happened."""
-        producer, hand_over = self._producer, self._hand_over
-        if producer is None or hand_over is None or message.get("persistent") is False:
-            return False
-        options = _options(message) if len(message) > 1 else {}
-        return hand_over(producer, body_of(message), destination, told, **options)
+            raise _no_answer(destination) from None
 
     async def send_all(self, destination: str, messages: list[MessageIn]) -> list[str]:
         """Store all messages or none, in one transaction; their ids."""
@@ -199,7 +180,7 @@ class UserConnection:
                     await session.commit()
                     return ids
             except TimeoutError:
-                raise no_answer(destination) from None
+                raise _no_answer(destination) from None
 
     @contextlib.asynccontextmanager
     async def _array(self) -> AsyncIterator[tuple[Session, Producer]]:
@@ -431,7 +412,7 @@ def _options(message: Mapping[str, Any]) -> dict[str, Any]:
     return {name: message[name] for name in _OPTIONS if name in message}
 
 
-def no_answer(destination: str) -> RequestTimeoutError:
+def _no_answer(destination: str) -> RequestTimeoutError:
     """The broker has not answered in time."""
     return RequestTimeoutError(
         f"{destination} has not taken the message in {STEP_TIMEOUT_S:g} s: it may be full or paused, and whether it is"

@@ -162,13 +162,13 @@ class WebApplication(Generic[U]):
         if route.public:
             request.state.query = route.asked(request)
             return await route.handler(request, None)
-        self.require_room()
+        self._require_room()
         self.requests += 1
         try:
-            given, peer = self.asked_by(
+            given, peer = self._asked_by(
                 str(request.scope["scheme"]), request.client, request.headers.get("authorization")
             )
-            self.require_open()
+            self._require_open()
             async with self.users.of(given, peer) as user:
                 self.check_path(request.path_params)
                 if has_body(request) and not route.body:
@@ -183,12 +183,12 @@ class WebApplication(Generic[U]):
         finally:
             self.requests -= 1
 
-    def require_room(self) -> None:
+    def _require_room(self) -> None:
         """Raises ResourceAllocationError when as many requests are being answered as may be."""
         if self.requests >= self._terms.requests_max:
             raise ResourceAllocationError(f"{self._terms.requests_max} requests are being answered; try again")
 
-    def asked_by(
+    def _asked_by(
         self, scheme: str, client: tuple[str, int] | None, authorization: str | None
     ) -> tuple[Credentials, str]:
         """Who asks, and from which "address:port": the same for the same. Raises what is wrong with that."""
@@ -196,7 +196,7 @@ class WebApplication(Generic[U]):
         self._require_private(scheme, host)
         return self.users.offer.given(authorization), f"{host}:{port}"
 
-    def require_open(self) -> None:
+    def _require_open(self) -> None:
         """Raises ResourceAllocationError while the service is paused."""
         if self._state() == PAUSED:
             raise ResourceAllocationError("the service is paused; try later")

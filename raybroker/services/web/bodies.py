@@ -54,17 +54,6 @@ class Bodies:
         finally:
             self.held -= len(data)
 
-    def take(self, data: bytes) -> bool:
-        """A body that has come as a whole; its bytes count until :meth:`give_back`. False: there is no room for it."""
-        if len(data) > self.bytes_max or self.held + len(data) > self._all_bytes_max:
-            return False
-        self.held += len(data)
-        return True
-
-    def give_back(self, size: int) -> None:
-        """A body of so many bytes has been handled."""
-        self.held -= size
-
     async def _read(self, request: Request, most: int) -> bytes:
         """A body of at most so many bytes, which count from now on."""
         encoding = request.headers.get("content-encoding", "identity")

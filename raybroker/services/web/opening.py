@@ -10,7 +10,6 @@ from typing import Protocol, TypeVar
 from raybroker.model.settings.settings import ConfigView
 from raybroker.security.authentication import offered_by
 from raybroker.security.mechanism import TOKEN, UNENCRYPTED
-from raybroker.services.http.http_at_once import TakeAtOnce
 from raybroker.services.http.http_bounds import Guard
 from raybroker.services.http.http_server import HttpServer
 from raybroker.services.listening.bounds import Bounds
@@ -82,7 +81,6 @@ def server_of(
     tls: Tls,
     *,
     web_sockets: bool = False,
-    take_at_once: TakeAtOnce | None = None,
 ) -> HttpServer:
     bounds = Bounds.of(config)
     guard = Guard(
@@ -99,7 +97,5 @@ def server_of(
         ended=application.close,
         tls=tls,
         bounds=bounds,
-        web_sockets=web_sockets,
-        ws_bytes=config["raybroker.http.websocket_bytes_max"],
-        take_at_once=take_at_once,
+        ws_bytes=config["raybroker.http.websocket_bytes_max"] if web_sockets else 0,
     )

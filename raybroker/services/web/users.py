@@ -133,22 +133,8 @@ class Users(Generic[U]):
         try:
             yield known.opened
         finally:
-            self.leave(known)
-
-    def digest_of(self, given: Credentials) -> bytes:
-        """Of his secret, for :meth:`enter`."""
-        return self._digests.of(given.secret)
-
-    def enter(self, given: Credentials, digest: bytes, peer: str) -> Known[U] | None:
-        """A user who has a connection, which is in use until :meth:`leave`; None: :meth:`of` has to open it."""
-        known = self._known_as(given, digest, peer)
-        if known is not None:
-            known.requests += 1
-        return known
-
-    def leave(self, known: Known[U]) -> None:
-        known.requests -= 1
-        known.used_s = self._now_s()
+            known.requests -= 1
+            known.used_s = self._now_s()
 
     def _name(self, given: Credentials, digest: bytes, peer: str) -> str:
         """What the connection is kept under; no user's name has a zero in it."""
@@ -169,7 +155,7 @@ class Users(Generic[U]):
         return known
 
     async def _find(self, given: Credentials, peer: str) -> Known[U]:
-        digest = self.digest_of(given)
+        digest = self._digests.of(given.secret)
         known = self._known_as(given, digest, peer)
         if known is not None:
             return known
