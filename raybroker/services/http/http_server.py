@@ -4,7 +4,7 @@ h11 has the protocol, which is without IO. A connection has one request at a tim
 answer is kept up to ``Guard.headers_bytes``, and then nothing is read until it is answered. What another server on the
 way could read in another way is refused, as everything that is no HTTP is: with a status, and a problem as the
 application would tell it. Bounds are those of :mod:`raybroker.services.http.http_bounds`; TLS_TIMEOUT_S for a
-handshake, of which there are as many at once as ``Bounds`` say; WS_BYTES_MAX bytes a message of a WebSocket.
+handshake, of which there are as many at once as ``Bounds`` say.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import socket
 import ssl
 from collections.abc import Callable, Coroutine
 from email.utils import formatdate
-from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 from urllib.parse import unquote
@@ -47,8 +46,6 @@ if TYPE_CHECKING:
 
 LOG: Final = logging.getLogger("raybroker.services")
 TLS_TIMEOUT_S: Final = 10.0
-WS_BYTES_MAX: Final = 4 << 20
-"""Largest message of a WebSocket."""
 END_S: Final = 1.0
 """How long requests under way may take when the server ends, and again when their users' connections have ended."""
 JOINED_BYTES_MAX: Final = 64 << 10
@@ -529,8 +526,8 @@ class HttpServer:
     """Serves an ASGI application at a socket that listens, on the loop that :meth:`start` is called on.
 
     ``ended`` is awaited when it has ended: it ends what the application has open. ``tls``: gives the context for a new
-    connection; ``ws_bytes``: the largest message of a WebSocket, 0: there are none; ``bounds``: of connections that
-    have not come in.
+    connection; ``web_socket``: makes a WebSocket of one, None: there are none; ``bounds``: of connections that have not
+    come in.
     """
 
     def __init__(
@@ -540,7 +537,7 @@ class HttpServer:
         guard: Guard,
         ended: Callable[[], Any],
         tls: Callable[[], ssl.SSLContext] | None = None,
-        ws_bytes: int = WS_BYTES_MAX,
+        web_socket: UpgradeTo | None = None,
         bounds: Bounds = AS_SET,
     ) -> None:
         self.guard = guard
@@ -551,7 +548,6 @@ class HttpServer:
         self._bounds = bounds
         self._arriving = Arrivals(bounds.arriving, bounds.arriving_of_address)
         self._loops = Supervisor("a server of HTTP")
-        web_socket = _web_socket(app, guard, ws_bytes) if ws_bytes else None
         self._serving = HttpServing(app, guard, web_socket, set(), set())
 
     async def start(self, bound: socket.socket) -> None:
@@ -612,9 +608,3 @@ class HttpServer:
         """Wait a while for requests that are being answered."""
         if tasks:
             await asyncio.wait(list(tasks), timeout=END_S)
-
-
-def _web_socket(app: ASGIApp, guard: Guard, most: int) -> UpgradeTo:
-    from raybroker.services.http.web_socket import ServedWebSocket
-
-    return partial(ServedWebSocket, app, guard, most)

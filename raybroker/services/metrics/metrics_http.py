@@ -230,7 +230,7 @@ class Endpoint:
             headers_s=REQUEST_TIMEOUT_S,
             unread_s=self._unread_s,
         )
-        self._server = HttpServer(self._app, guard=guard, ended=self._ended, tls=tls, ws_bytes=0)
+        self._server = HttpServer(self._app, guard=guard, ended=self._ended, tls=tls)
         loop = self._loop = new_event_loop()
         self._thread = threading.Thread(target=_serve, args=(loop,), name="raybroker-metrics", daemon=True)
         self._thread.start()

@@ -10,6 +10,7 @@ from raybroker.model.settings.setting_services import pull_property
 from raybroker.model.settings.settings import ConfigView
 from raybroker.services.gateways.answers import Answers
 from raybroker.services.http.http_server import HttpServer
+from raybroker.services.http.web_socket import ServedWebSocket
 from raybroker.services.rest.application import Application
 from raybroker.services.rest.relay import Arrive
 from raybroker.services.rest.user_connection import UserConnection
@@ -39,6 +40,6 @@ def http_server(config: ConfigView, broker: str, version: str, tls: Tls = None) 
         pull_s = config[pull_property(gateway.service)]
         terms = terms_of(config, broker, version, secure="httpsjms", pull_s=pull_s)
         application = Application(users, terms, gateway.state, gateway.arrive)
-        return server_of(config, application, tls, web_sockets=True)
+        return server_of(config, application, tls, web_socket=ServedWebSocket)
 
     return made

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from raybroker.model.settings.settings import ConfigView
 from raybroker.security.authentication import offered_by
@@ -19,6 +19,9 @@ from raybroker.services.web.credentials import Offer
 from raybroker.services.web.origins import PROPERTY, Origins
 from raybroker.services.web.users import Connect, Opened, Users
 from raybroker.system.clock import SystemClock
+
+if TYPE_CHECKING:
+    from raybroker.services.http.web_socket import ServedWebSocket
 
 U = TypeVar("U", bound=Opened)
 Tls = Callable[[], ssl.SSLContext] | None
@@ -80,9 +83,10 @@ def server_of(
     application: WebApplication[U],
     tls: Tls,
     *,
-    web_sockets: bool = False,
+    web_socket: type[ServedWebSocket] | None = None,
 ) -> HttpServer:
     bounds = Bounds.of(config)
+    ws_bytes = config["raybroker.http.websocket_bytes_max"]
     guard = Guard(
         RefusalLog(SystemClock().monotonic_ns).refused,
         most=config["raybroker.http.connections_max"],
@@ -97,5 +101,5 @@ def server_of(
         ended=application.close,
         tls=tls,
         bounds=bounds,
-        ws_bytes=config["raybroker.http.websocket_bytes_max"] if web_sockets else 0,
+        web_socket=None if web_socket is None else partial(web_socket, application.app, guard, ws_bytes),
     )

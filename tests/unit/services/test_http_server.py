@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import h11
@@ -21,6 +22,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from raybroker.services.http import http_server, web_socket
 from raybroker.services.http.http_bounds import Guard
 from raybroker.services.http.http_server import HttpServer, target_of
+from raybroker.services.http.web_socket import ServedWebSocket
 from tests.unit.services.web.rig import until
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
@@ -55,7 +57,8 @@ class Rig:
         self.bound = socket.create_server(("127.0.0.1", 0))
         self.port = self.bound.getsockname()[1]
         self.guard = Guard(lambda address, why: self.refused.append(why), **bounds)
-        self.server = HttpServer(app, guard=self.guard, ended=self.ended, ws_bytes=1 << 20)
+        web_socket_of = partial(ServedWebSocket, app, self.guard, 1 << 20)
+        self.server = HttpServer(app, guard=self.guard, ended=self.ended, web_socket=web_socket_of)
 
     async def ended(self) -> None:
         return
