@@ -39,7 +39,7 @@ from raybroker.cluster.change_record import Change
 from raybroker.cluster.member_messages import Envelope
 from raybroker.core.selector import compile_selector, normalised
 from raybroker.hosting.host_port import HostPort, Row
-from raybroker.model.definitions.definitions import Definitions as ModelDefinitions
+from raybroker.model.definitions.values import Definitions as ModelDefinitions
 from raybroker.model.errors import (
     BrokerError,
     BrokerGoneError,

@@ -14,9 +14,11 @@ from enum import Enum
 from hashlib import blake2b
 from typing import Any, Final
 
-from raybroker.model.definitions.error_destinations import go_on
-from raybroker.model.definitions.recorded import DESTINATION, RECORDED, SUBSCRIPTION, Recorded
+from raybroker.model.definitions.kinds.destination import DESTINATION
+from raybroker.model.definitions.kinds.kind import Recorded
+from raybroker.model.definitions.kinds.table import RECORDED
 from raybroker.model.errors import ConfigError, IllegalStateError, InvalidDestinationError, ProtocolError
+from raybroker.model.settings.settings import go_on
 
 Key = tuple[str, ...]
 Attributes = Mapping[str, object]
@@ -232,7 +234,7 @@ def of_subscription(key: Key) -> Key:
 
 def past_key(kind: Recorded, key: Key) -> Key:
     """The key of what was ended, among those of the past."""
-    return of_subscription(key) if kind is SUBSCRIPTION else key
+    return of_subscription(key) if kind.in_topic else key
 
 
 def differences(have: RecordState, want: RecordState) -> tuple[Change, ...]:

@@ -10,55 +10,30 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from raybroker.broker.cluster.record_application import ONLY_HERE
 from raybroker.broker.destinations.destination_registry import DMQ, Key
 from raybroker.broker.host_listing import require_whole
+from raybroker.cluster.change_record import RecordState
 from raybroker.cluster.compatibility import EQUAL
 from raybroker.config.live import LIVE, LiveConfig
 from raybroker.core.selector import compile_selector, normalised
 from raybroker.hosting.host_port import Row
-from raybroker.model.definitions.definition_plan import Place, Plan, Step, plan
-from raybroker.model.definitions.definitions import (
-    Defaults,
-    Definitions,
-    Pause,
-    agent_of,
-    definitions_of,
-    destination_of,
-    limits_of,
-    shared_properties,
-    subscription_of,
-    template_of,
-)
-from raybroker.model.definitions.policy import policy_of
+from raybroker.model.definitions.definition_plan import Plan, plan
+from raybroker.model.definitions.definitions import definitions_of, plain
+from raybroker.model.definitions.kinds.destination import QUEUE, TOPIC
+from raybroker.model.definitions.kinds.kind import Place, Reading, Step
+from raybroker.model.definitions.kinds.properties import shared_properties
+from raybroker.model.definitions.kinds.table import KINDS
+from raybroker.model.definitions.values import Defaults, Definitions, Pause
 from raybroker.model.errors import BrokerError, ConfigError, IllegalStateError
-from raybroker.model.naming.names import check_destination_type, is_temporary_name
+from raybroker.model.listing import Listing
 
 TURN_S: Final = 10.0
 """How long one call begins steps; a call of an administrator is answered in three times as long, or counts as lost."""
 
 log = logging.getLogger("raybroker.broker")
-
-
-class Record(Protocol):
-    """What a cluster has agreed on: key → attributes."""
-
-    @property
-    def destinations(self) -> Mapping[Any, Mapping[str, Any]]: ...
-    @property
-    def subscriptions(self) -> Mapping[Any, Mapping[str, Any]]: ...
-    @property
-    def templates(self) -> Mapping[Any, Mapping[str, Any]]: ...
-    @property
-    def quotas(self) -> Mapping[Any, Mapping[str, Any]]: ...
-    @property
-    def policies(self) -> Mapping[Any, Mapping[str, Any]]: ...
-    @property
-    def forwardings(self) -> Mapping[Any, Mapping[str, Any]]: ...
-    @property
-    def pauses(self) -> Mapping[Any, Mapping[str, Any]]: ...
 
 
 @dataclass(frozen=True)
@@ -114,64 +89,33 @@ class OwnDefinitions:
 
     async def all(self) -> Definitions:
         """Raises ConnectionLostError when a host cannot be asked."""
-        defaults = self.defaults()
-        found = Definitions(
-            properties=dict(self._config.changed),
-            quotas={row["name"]: limits_of(row["name"], row["attributes"]) for row in await self._lists("list_quotas")},
-            templates={
-                row["name"]: template_of(row["name"], row["attributes"], defaults)
-                for row in await self._lists("list_templates")
-            },
-            policies={row["name"]: _policy(row) for row in await self._lists("list_policies")},
-        )
-        rows = await self._lists("list_subscriptions")
-        require_whole(rows, "which durable subscriptions there are")
-        for row in rows:
-            if row["durable"] and not is_temporary_name(row["topic"]):
-                found.subscriptions[row["client_id"] or "", row["name"]] = subscription_of(row)
+        found, reading = Definitions(properties=dict(self._config.changed)), Reading(self.defaults())
+        for kind in KINDS:
+            rows = await self._lists(kind.lists) if kind.lists else []
+            if isinstance(rows, Listing):
+                require_whole(rows, f"which {kind.section} there are")
+            for row in rows:
+                kind.table(found).update(kind.listed(row, reading))
         for key, attributes in await self._made():
-            _put(found, key, attributes, defaults)
+            _put(found, key, attributes, reading)
         found.pauses.update({key: {} for key in await self._paused()})
         return found
 
-    async def of_cluster(self, record: Record) -> Definitions:
+    async def of_cluster(self, record: RecordState) -> Definitions:
         """What the cluster has agreed on, and what this broker has beside it."""
-        defaults = self.defaults()
-        found = Definitions(
-            properties=dict(self._config.changed),
-            quotas={name: limits_of(name, row) for (name,), row in record.quotas.items()},
-            templates={name: template_of(name, row, defaults) for (name,), row in record.templates.items()},
-            policies={name: policy_of(name, row).fields() for (name,), row in record.policies.items()},
-            subscriptions={
-                (key[0], key[1]): subscription_of(row)
-                for key, row in record.subscriptions.items()
-                if not is_temporary_name(str(row["topic"]))
-            },
-            agents={name: agent_of(name, row) for (name,), row in record.forwardings.items()},
-            pauses={
-                (check_destination_type(key[0]), key[1], which): {}
-                for key, row in record.pauses.items()
-                for which, until_ms in row.items()
-                if not until_ms
-            },
-        )
-        for key, attributes in record.destinations.items():
-            _put(found, (check_destination_type(key[0]), key[1]), attributes, defaults)
+        found, reading = Definitions(properties=dict(self._config.changed)), Reading(self.defaults())
+        for kind in KINDS:
+            for key, row in record.table(kind.recorded).items() if kind.recorded else ():
+                kind.table(found).update(kind.of_record(key, row, reading))
         for own, attributes in await self._made():
             if own == DMQ or attributes.get(ONLY_HERE):
-                _put(found, own, attributes, defaults)
+                _put(found, own, attributes, reading)
         return found
 
 
-def _policy(row: Row) -> Row:
-    fields = {key: value for key, value in row.items() if key not in ("name", "conflicts")}
-    return policy_of(row["name"], fields).fields()
-
-
-def _put(found: Definitions, key: Key, attributes: Mapping[str, Any], defaults: Defaults) -> None:
-    own = destination_of(key[0], key[1], attributes, defaults)
-    if own or key != DMQ:
-        found.of_type(key[0])[key[1]] = own
+def _put(found: Definitions, key: Key, attributes: Row, reading: Reading) -> None:
+    for kind in (QUEUE, TOPIC):
+        kind.table(found).update(kind.of_record(key, attributes, reading))
 
 
 class Transfer:
@@ -203,8 +147,11 @@ class Transfer:
                 f"user {apart[0]!r} is not the same on all brokers, which have files of their own: make them alike, by"
                 " raybroker usermgr or an import with users"
             )
-        pauses = {key: row for key, row in found.pauses.items() if found.is_made(key)}
-        return replace(found, pauses=pauses, missing=brokers.down).plain()
+        for kind in KINDS:
+            table = kind.table(found)
+            for key in [key for key in table if not kind.is_defined(found, key)]:
+                del table[key]
+        return plain(replace(found, missing=brokers.down))
 
     async def import_definitions(
         self,

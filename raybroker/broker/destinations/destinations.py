@@ -34,7 +34,7 @@ from raybroker.model.naming.names import (
 from raybroker.model.settings.settings import ConfigView, check_attribute_names, destination_attributes
 
 if TYPE_CHECKING:
-    from raybroker.model.definitions.definitions import Pause
+    from raybroker.model.definitions.values import Pause
 
 ORPHANED: Final = "ORPHANED"
 """State of a destination that the configuration change record does not know since an older one was restored."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from raybroker.broker.destinations.destination_registry import Key
 from raybroker.hosting.host_port import HostPort
-from raybroker.model.definitions.error_destinations import go_on
+from raybroker.model.settings.settings import go_on
 
 
 async def refuse_circle(where: Mapping[Key, HostPort], key: Key, error_destination: object) -> None:

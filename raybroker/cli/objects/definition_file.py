@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from raybroker.cli.exits import UsageError
 from raybroker.cli.objects import archive
-from raybroker.model.definitions.definitions import Defaults, definitions_of
+from raybroker.model.definitions.definitions import definitions_of
+from raybroker.model.definitions.values import Defaults
 from raybroker.model.errors import BrokerError
 from raybroker.security.private_files import MODE, OTHERS
 

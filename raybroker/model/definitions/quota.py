@@ -60,6 +60,7 @@ ATTRIBUTES: Final[Mapping[str, Setting]] = {
         ),
     )
 }
+DEFAULTS: Final = {name: setting.default for name, setting in ATTRIBUTES.items()}
 _THRESHOLDS: Final = (("messagesHigh", "MessagesMaximum"), ("bytesHigh", "BytesMaximum"))
 
 
@@ -68,7 +69,7 @@ def quota_of(given: Mapping[str, object], before: Mapping[str, object] | None = 
 
     Raises ConfigError for an unknown attribute, a value out of bounds, and a change of Shared.
     """
-    found: Quota = {name: setting.default for name, setting in ATTRIBUTES.items()}
+    found: Quota = dict(DEFAULTS)
     for name, value in {**(before or {}), **given}.items():
         setting = ATTRIBUTES.get(name)
         if setting is None:

@@ -357,3 +357,17 @@ def _check_error_destination(queue: str) -> None:
         check_destination_name(queue, allow_reserved=queue == DEAD_MESSAGE_QUEUE)
     except InvalidDestinationError as error:
         raise ConfigError(f"errorDestination: {error}") from None
+
+
+def go_on(way: list[str], queue: str) -> None:
+    """Put the next queue of the way at its end; raises ConfigError when it is there already.
+
+    way  a queue, its error destination, the error destination of that, and so on
+    """
+    back = queue in way
+    way.append(queue)
+    if back:
+        raise ConfigError(
+            f"errorDestination of queue {way[0]!r}: dead messages would go round in a circle, {' to '.join(way)}; name"
+            " a queue that does not lead back"
+        )

@@ -10,7 +10,8 @@ import pytest
 from raybroker.broker.definitions.definition_transfer import TURN_S, Brokers, OwnDefinitions, Transfer
 from raybroker.cluster.change_record import RecordState
 from raybroker.errors import ConfigError, ConnectionLostError, IllegalStateError, RequestTimeoutError
-from raybroker.model.definitions.definitions import Definitions
+from raybroker.model.definitions.definitions import plain
+from raybroker.model.definitions.values import Definitions
 from tests.unit.broker.worlds import DMQ, FakeHost, World, served, subscription
 
 HEAD = {"raybroker": {"definitions": 1}}
@@ -177,7 +178,7 @@ def test_what_administrators_made_is_exported_and_nothing_else() -> None:
         definitions = own(world, *rows, subscriptions=[subscription("t", "s"), subscription("t", "now", durable=False)])
         world.broker.registry.orphans.add(("topic", "orphan"))
         found = await definitions.all()
-        assert found.plain() == {
+        assert plain(found) == {
             **HEAD,
             "properties": {"imq.log.level": "ERROR"},
             "queues": {"a": {"maxNumMsgs": 5}},

@@ -8,8 +8,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from raybroker.model.definitions.definition_plan import NO_PRUNE, Place, Step, plan
-from raybroker.model.definitions.definitions import Defaults, Definitions, definitions_of, shared_properties
+from raybroker.model.definitions.definition_plan import plan
+from raybroker.model.definitions.definitions import definitions_of, plain
+from raybroker.model.definitions.kinds.kind import Place, Step
+from raybroker.model.definitions.kinds.properties import shared_properties
+from raybroker.model.definitions.kinds.subscription import NO_PRUNE
+from raybroker.model.definitions.values import Defaults, Definitions
 from raybroker.model.errors import ConfigError
 
 DEFAULTS = Defaults.of()
@@ -57,8 +61,8 @@ def test_quotas_templates_and_policies_come_before_what_needs_them_and_go_after_
         "update properties broker",
         "destroy agent f",
         "destroy subscription s of client me",
-        "destroy queue a",
         "destroy topic b",
+        "destroy queue a",
         "destroy policy p",
         "destroy template t",
         "destroy quota q",
@@ -379,7 +383,7 @@ def leads_back(queues: dict[str, Any]) -> bool:
 @given(definitions())
 def test_nothing_leads_from_definitions_to_themselves(some: Definitions) -> None:
     for prune in (False, True):
-        found = plan(some, definitions_of(some.plain(), DEFAULTS), TWO, prune=prune)
+        found = plan(some, definitions_of(plain(some), DEFAULTS), TWO, prune=prune)
         assert (found.steps, found.left, found.after) == ((), (), some)
 
 

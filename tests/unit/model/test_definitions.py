@@ -6,13 +6,10 @@ from typing import Any
 
 import pytest
 
-from raybroker.model.definitions.definitions import (
-    ENTRIES_MAX,
-    Defaults,
-    Definitions,
-    definitions_of,
-    shared_properties,
-)
+from raybroker.model.definitions.definitions import ENTRIES_MAX, definitions_of, plain
+from raybroker.model.definitions.kinds.pause import PAUSE
+from raybroker.model.definitions.kinds.properties import shared_properties
+from raybroker.model.definitions.values import Defaults, Definitions
 from raybroker.model.errors import ConfigError
 
 HEAD = {"raybroker": {"definitions": 1}}
@@ -45,14 +42,14 @@ def test_what_is_the_default_is_not_kept_and_texts_become_values() -> None:
     assert found.subscriptions == {
         ("", "audit"): {"topic": "prices", "shared": False, "selector": "", "no_local": False}
     }
-    assert definitions_of(found.plain(), DEFAULTS) == found
-    assert found.plain()["subscriptions"] == [{"name": "audit", "topic": "prices"}]
-    assert found.plain()["policies"] == {"p": {"pattern": ">", "attributes": {"maxNumMsgs": -1}}}
+    assert definitions_of(plain(found), DEFAULTS) == found
+    assert plain(found)["subscriptions"] == [{"name": "audit", "topic": "prices"}]
+    assert plain(found)["policies"] == {"p": {"pattern": ">", "attributes": {"maxNumMsgs": -1}}}
 
 
 def test_nothing_is_a_header_and_equal_definitions_look_equal() -> None:
-    assert Definitions().plain() == HEAD
-    assert list(read(queues={"b": {}, "a": {}}).plain()["queues"]) == ["a", "b"]
+    assert plain(Definitions()) == HEAD
+    assert list(plain(read(queues={"b": {}, "a": {}}))["queues"]) == ["a", "b"]
 
 
 def test_a_copy_is_independent() -> None:
@@ -156,7 +153,7 @@ def test_users_pauses_and_what_one_broker_has_come_back() -> None:
         "users": {"ann": {"verifier": SCRAM, "group": "admin", "active": False}, "bob": {"verifier": argon}},
     }
     found = definitions_of(given, DEFAULTS)
-    assert found.plain() == given
+    assert plain(found) == given
     assert found.users["bob"] == {"verifier": argon, "group": "user", "active": True}
     assert found.copy() == found
 
@@ -172,7 +169,7 @@ def test_what_all_brokers_have_is_told_from_what_one_has() -> None:
 
 def test_a_pause_is_a_definition_where_its_destination_is_one_and_does_not_begin_paused() -> None:
     found = read(queues={"a": {}, "b": {"consumptionPausedAtStartup": True}})
-    assert found.is_made(("queue", "a", "consumers"))
-    assert not found.is_made(("queue", "b", "consumers"))
-    assert found.is_made(("queue", "b", "producers"))
-    assert not found.is_made(("queue", "auto", "consumers"))
+    assert PAUSE.is_defined(found, ("queue", "a", "consumers"))
+    assert not PAUSE.is_defined(found, ("queue", "b", "consumers"))
+    assert PAUSE.is_defined(found, ("queue", "b", "producers"))
+    assert not PAUSE.is_defined(found, ("queue", "auto", "consumers"))
