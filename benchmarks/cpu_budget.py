@@ -29,7 +29,7 @@ from raybroker.client.cluster.directory import Place
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.io.io_thread import IoThread
 from raybroker.config import Config
-from raybroker.hosting.host_service import HostService
+from raybroker.hosting.host_service import HostService, HostStorage
 from raybroker.model.settings.setting import PortRange
 from raybroker.store.journal import Journal
 from raybroker.system import entropy
@@ -51,10 +51,10 @@ def host(pipe: Any, folder: str) -> None:
     async def serve() -> None:
         clock = SystemClock()
         journal = Journal(Path(folder) / "store", monotonic_ns=clock.monotonic_ns, entropy=entropy.token)
-        service = HostService(journal, clock, Config.of(), token=TOKEN, incarnation=journal.incarnation)
+        service = HostService(HostStorage(journal, journal.incarnation), clock, Config.of(), token=TOKEN)
         await service.start(threaded=True)
         _, port = await service.listen("127.0.0.1", PortRange(0, 0))
-        await service.create("queue", "q", {"consumerFlowLimit": -1}, False)
+        await service.destinations.create("queue", "q", {"consumerFlowLimit": -1}, False)
         collect_seldom()
         pipe.send(port)
         await asyncio.get_running_loop().run_in_executor(None, pipe.recv)

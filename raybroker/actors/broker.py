@@ -16,7 +16,7 @@ import shutil
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.actors import runtime
 from raybroker.actors.at_once import in_parallel
@@ -25,7 +25,7 @@ from raybroker.actors.connection_services import AskedActor, ServicesOfBroker
 from raybroker.actors.failpoints import arm_failpoints
 from raybroker.actors.forwarding_agents import RayHands
 from raybroker.actors.heartbeats import Signs
-from raybroker.actors.hosts.host import DatabaseAwaitedError, DestinationHost, HostSpec
+from raybroker.actors.hosts.host import DatabaseAwaitedError, DestinationHost, HostSpec, Kept
 from raybroker.actors.hosts.host_in_broker import HostInBroker, HostsInBroker
 from raybroker.actors.hosts.remote import RemoteHost
 from raybroker.actors.hosts.spare_host import SpareHost
@@ -49,7 +49,6 @@ from raybroker.config.brokers import Plan
 from raybroker.config.live import LiveConfig
 from raybroker.logs.channels import Log, directory_of
 from raybroker.logs.messages import MessagesLog
-from raybroker.model.definitions.quota import Quota
 from raybroker.model.errors import (
     BrokerError,
     ConnectionLostError,
@@ -201,7 +200,7 @@ class BrokerActor:
             self._config,
             self._processes,
             broker=spec.broker,
-            inside=lambda: {one.key: cast("HostPort", one) for one in self._inside.hosts if one.guests_in is not None},
+            inside=lambda: {one.key: one for one in self._inside.hosts if one.guests_in is not None},
         )
         self._broker = Broker(
             self._config,
@@ -215,7 +214,7 @@ class BrokerActor:
             policies=saved.policies,
             save_policies=partial(self._save, "policies"),
             save_properties=partial(self._save, "properties"),
-            spares=lambda: cast("list[HostPort]", self._spare.hosts),
+            spares=lambda: [*self._spare.hosts],
             memory=self._memory,
         )
         self._adopted = self._keyed = False
@@ -275,7 +274,7 @@ class BrokerActor:
 
     def _processes(self) -> dict[str, tuple[HostPort, int]]:
         """Hosts with their process ids, as far as those are known."""
-        hosts = [*self._broker.registry.hosts, *cast("list[HostPort]", self._spare.hosts)]
+        hosts = [*self._broker.registry.hosts, *self._spare.hosts]
         found = ((host, self._watch.process_of(host.key)) for host in hosts)
         return {host.key: (host, pid) for host, pid in found if pid is not None}
 
@@ -409,7 +408,7 @@ class BrokerActor:
         """One host, whose process starts if it does not run; one that cannot be asked now stays unasked."""
         remote = await self._find_host(host, hosting)
         try:
-            await self._broker.placement.adopt(cast("HostPort", remote))
+            await self._broker.placement.adopt(remote)
         except BrokerError:
             await self._ask_why(remote)
             return
@@ -459,10 +458,10 @@ class BrokerActor:
                 continue  # It is gone, or busy; the next sweep asks again.
             self._learnt[name] = incarnation
 
-    def _told_to_hosts(self) -> tuple[LiveConfig, dict[str, Quota], dict[str, Any]]:
+    def _told_to_hosts(self) -> Kept:
         """What a host in this process begins with; it has a configuration of its own, as those elsewhere have."""
         saved = self._catalogue
-        return LiveConfig(self._spec.config, dict(saved.properties)), saved.quotas, saved.policies
+        return Kept(LiveConfig(self._spec.config, dict(saved.properties)), saved.quotas, saved.policies)
 
     def _messages_log(self, spec: HostSpec, config: LiveConfig) -> MessagesLog:
         where = directory_of(config.__getitem__, self._directory, spec.broker, spec.host)
@@ -486,7 +485,7 @@ class BrokerActor:
 
     async def _make_host(self, hosting: str) -> HostPort:
         made = await self._spare.take(self._config.changed) if hosting == "dedicated" else None
-        return cast("HostPort", made or await self._answering(await self._name_host(hosting)))
+        return made or await self._answering(await self._name_host(hosting))
 
     async def _start_spare(self) -> RemoteHost:
         host = await self._name_host("dedicated")

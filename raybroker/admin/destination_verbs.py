@@ -89,7 +89,7 @@ class DestinationVerbs:
         those that were told to send more slowly because of it.
         """
 
-    @verb(By.EACH, host=True)
+    @verb(By.EACH, host="destinations.purge")
     def purge_destination(self, /, type: Type, name: Name) -> None:
         """Discard the messages that no consumer holds."""
 
@@ -201,7 +201,7 @@ class DestinationVerbs:
 
     # ---- messages
 
-    @verb(By.PAGES, host=True)
+    @verb(By.PAGES, host="messages.browse")
     def browse_messages(
         self,
         /,
@@ -220,7 +220,7 @@ class DestinationVerbs:
         insertion is paused.
         """
 
-    @verb(By.TOTAL, host=True)
+    @verb(By.TOTAL, host="messages.delete")
     def delete_messages(self, /, type: Type, name: Name, selector: Selector = None, ids: Ids = None) -> int:
         """Delete what the selector and the ids name, all without either; how many.
 
@@ -260,7 +260,7 @@ class DestinationVerbs:
         for :meth:`move_messages`, and raise as there.
         """
 
-    @verb(By.TOTAL, host=True)
+    @verb(By.TOTAL, host="damaged.skip")
     def skip_messages(self, /, type: Type, name: Name) -> int:
         """Skip what is damaged in a halted destination, so that what is behind it is delivered; how many messages.
 
@@ -269,7 +269,7 @@ class DestinationVerbs:
         ResourceAllocationError when mq.sys.dmq is full.
         """
 
-    @verb(By.PAGES, host=True)
+    @verb(By.PAGES, host="messages.export")
     def export_messages(
         self,
         /,

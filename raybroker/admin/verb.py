@@ -62,7 +62,7 @@ class Asynchronous:
 class Verb(Generic[P, R]):
     """``declared``: a method without a body; see ``verb`` for the rest."""
 
-    def __init__(self, declared: Callable[Concatenate[Any, P], R], by: By, host: bool, always: bool) -> None:
+    def __init__(self, declared: Callable[Concatenate[Any, P], R], by: By, host: str, always: bool) -> None:
         self.declared = declared
         self.by = by
         self.host = host
@@ -119,11 +119,10 @@ class Verb(Generic[P, R]):
                 argument.check(name, value)
 
 
-def verb(
-    by: By, *, host: bool = False, always: bool = False
-) -> Callable[[Callable[Concatenate[Any, P], R]], Verb[P, R]]:
-    """Declare a verb: ``host``: a broker has it carried out by the host of the destination that the arguments ``type``
-    and ``name`` name; ``always``: also while the cluster does not take clients."""
+def verb(by: By, *, host: str = "", always: bool = False) -> Callable[[Callable[Concatenate[Any, P], R]], Verb[P, R]]:
+    """Declare a verb: ``host``: role and method of the host of the destination that the arguments ``type`` and ``name``
+    name, which a broker has carry it out; "": it does so itself; ``always``: also while the cluster does not take
+    clients."""
     return lambda declared: Verb(declared, by, host, always)
 
 

@@ -48,7 +48,7 @@ from raybroker.broker.services.user_administration import Users
 from raybroker.config.live import live
 from raybroker.core.selector import compile_selector, normalised
 from raybroker.engine.measured_time import MeasuredTime
-from raybroker.hosting.host_port import DropHost, HostPort, MakeHost, Row, Spares
+from raybroker.hosting.host_port import DropHost, HostPort, MakeHost, Row, Spares, method_of
 from raybroker.metrics.messages import check_topic
 from raybroker.model.errors import BrokerError, ConfigError, IllegalStateError, InvalidDestinationError
 from raybroker.model.naming.names import (
@@ -280,7 +280,7 @@ class Broker:
         known = self.registry.owners.get(key)
         if known is None or known not in ("", owner):
             raise IllegalStateError(f"{key[0]} {name!r} is not a temporary destination of this connection")
-        row = await host.query(*key)
+        row = await host.destinations.query(*key)
         if row.get("active_consumers") or row.get("backup_consumers"):
             raise IllegalStateError(f"{key[0]} {name!r} has consumers; close them first")
         await self.placement.destroy(key, host)
@@ -346,7 +346,7 @@ class Broker:
         Raises what the other host raises, InvalidDestinationError when there is no such destination. The same block may
         be offered again: a host recognises what it has.
         """
-        await self.registry.host_of(type, name).import_messages(type, name, [block])
+        await self.registry.host_of(type, name).messages.put(type, name, [block])
 
     # ---- administration
 
@@ -359,7 +359,8 @@ class Broker:
         if handler is not None:
             return await handler(**args)
         kind, name, *more = declared.filled(args).values()
-        return await getattr(self.registry.host_of(kind, name), verb)(check_destination_type(kind), name, *more)
+        call = method_of(self.registry.host_of(kind, name), *declared.host.split("."))
+        return await call(check_destination_type(kind), name, *more)
 
     async def query_broker(self) -> Row:
         """The broker's name, state and start; its hosts and what they hold; ``limits``: imq.system.max_count and
@@ -369,7 +370,7 @@ class Broker:
         serving = [(host, host.hosting) for host in self.registry.hosts]
         for host, hosting in [*serving, *((host, "spare") for host in self._spares())]:
             try:
-                hosts.append({"host": host.key, "hosting": hosting, **await host.state()})
+                hosts.append({"host": host.key, "hosting": hosting, **await host.process.state()})
             except BrokerError as error:
                 hosts.append({"host": host.key, "hosting": hosting, "failure": str(error)})
         limits: Row = {}

@@ -77,7 +77,7 @@ class Properties:
     async def _tell(self, host: HostPort) -> None:
         told = self._live.changed
         try:
-            await asyncio.wait_for(host.configure(dict(told)), TELL_TIMEOUT_S)
+            await asyncio.wait_for(host.process.configure(dict(told)), TELL_TIMEOUT_S)
         except (BrokerError, TimeoutError) as error:
             log.warning("host %s was not told what is changed: %s; it will be", host.key, error)
             return

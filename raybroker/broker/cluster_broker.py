@@ -329,7 +329,7 @@ class ClusterBroker:
         if found is None:
             self.local.registry.require_all_asked(f"host {host}")
             return "unknown" if method == "outcome" else None
-        return await (found.outcome(key) if commit is None else found.decide(key, commit))
+        return await (found.transactions.outcome(key) if commit is None else found.transactions.decide(key, commit))
 
     async def _import(self, type: str, name: str, block: bytes) -> None:
         await self.local.forward(type, name, block)
@@ -337,7 +337,7 @@ class ClusterBroker:
     async def _units_live(self, type: str, name: str, names: list[str]) -> list[str]:
         """Which of these units of order have messages in this broker's member."""
         host = self.local.registry.find(type, name)
-        return await host.live_units(type, name, names) if host is not None else []
+        return await host.destinations.live_units(type, name, names) if host is not None else []
 
     async def verb_at(self, broker: str, verb: str, args: Row, timeout_s: float) -> Any:
         if broker == self.name:
@@ -445,7 +445,7 @@ class ClusterBroker:
                 continue
             if key not in registry.where or definitions.recorded(key) is not None:
                 continue
-            attributes = (await registry.where[key].query(*key))["attributes"]
+            attributes = (await registry.where[key].destinations.query(*key))["attributes"]
             try:
                 await self._propose(Change("create_destination", key, attributes))
             except (MasterUnavailableError, RequestTimeoutError):

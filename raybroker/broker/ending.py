@@ -93,7 +93,7 @@ class Ending:
         await asyncio.sleep(time_s)
         self._finishing = True
         try:
-            await asyncio.gather(*(_answer(host.stop_intake()) for host in self._hosts()))
+            await asyncio.gather(*(_answer(host.process.stop_intake()) for host in self._hosts()))
             left = await self._finished()
             log.info(
                 "[B1048] broker %s is %s: %d messages with consumers are not acknowledged",
@@ -110,7 +110,9 @@ class Ending:
         loop, handed = asyncio.get_running_loop(), -1
         until_s = loop.time() + self._config["raybroker.shutdown.delivery"]
         while True:
-            answers = await asyncio.gather(*(_answer(host.consumers(None, None)) for host in self._hosts()))
+            answers = await asyncio.gather(
+                *(_answer(host.destinations.consumers(None, None)) for host in self._hosts())
+            )
             rows = [row for answer in answers for row in answer or ()]
             before, handed = handed, sum(row["sent"] for row in rows)
             left: int = sum(row["unacknowledged"] for row in rows)

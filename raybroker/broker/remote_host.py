@@ -15,11 +15,11 @@ class HostElsewhere:
         self._timeout_s = timeout_s
 
     async def outcome(self, key: str) -> str:
-        """As HostPort.outcome."""
+        """As TransactionsPort.outcome."""
         args = {"host": self._key, "method": "outcome", "key": key}
         return str(await self._peers.ask(self._broker, "host", args, timeout_s=self._timeout_s))
 
     async def decide(self, key: str, commit: bool) -> None:
-        """As HostPort.decide."""
+        """As TransactionsPort.decide."""
         args = {"host": self._key, "method": "decide", "key": key, "commit": commit}
         await self._peers.ask(self._broker, "host", args, timeout_s=self._timeout_s)

@@ -27,7 +27,7 @@ from raybroker.client.io.io_thread import IoThread
 from raybroker.config import Config
 from raybroker.config.live import LiveConfig
 from raybroker.engine.ports import BodyStore, Store
-from raybroker.hosting.host_service import HostService
+from raybroker.hosting.host_service import HostBroker, HostService, HostStorage
 from raybroker.hosting.paging import directory_of
 from raybroker.model.errors import ConfigError, IllegalStateError, NoClusterError
 from raybroker.model.naming.names import check_cluster_name
@@ -53,13 +53,9 @@ if TYPE_CHECKING:  # Imported where they are opened: most loopbacks have none of
 LOG: Final = logging.getLogger("raybroker.host")
 
 
-class LocalHost(HostService):
-    """The one host of a loopback, as a broker sees it."""
-
-    key = "loopback"
-    hosting = "shared"
-
-
+LOOPBACK: Final = "loopback"
+"""Key of the one host, and name of the broker and the cluster."""
+HOSTING: Final = "shared"
 _HOSTINGS: Final = ("raybroker.hosting.default", "raybroker.hosting.autocreated")
 """A loopback has one host for all destinations; its gateways work on the host's loop where one of these says so."""
 
@@ -67,7 +63,7 @@ _HOSTINGS: Final = ("raybroker.hosting.default", "raybroker.hosting.autocreated"
 class _Near:
     """The one host, on whose loop gateways work."""
 
-    def __init__(self, host: LocalHost, io: IoThread) -> None:
+    def __init__(self, host: HostService, io: IoThread) -> None:
         self._host = host
         self._io = io
 
@@ -75,7 +71,7 @@ class _Near:
         return self._io
 
     def guests_of(self, key: str) -> Guests | None:
-        return self._host.guests_in if key == self._host.key else None
+        return self._host.guests if key == self._host.key else None
 
 
 def _paging_files(pages: Path, file_bytes: int, post: Callable[[Callable[[], None]], object]) -> PagingFiles:
@@ -96,7 +92,7 @@ class LoopbackDirectory:
         self._store = store
         self._token = entropy.token(TOKEN_BYTES)
         self._live: LiveConfig
-        self._service: LocalHost
+        self._service: HostService
         self._broker: Broker
         self._notices: Callable[[], list[str]] = list
         """What the store has to tell once it is read."""
@@ -126,28 +122,28 @@ class LoopbackDirectory:
         undo.callback(store.close)
         kept = (Catalogue.load(self._store) if self._store is not None else None) or Catalogue(self._token)
         config = self._live = LiveConfig(self._config, kept.properties)
-        pages = directory_of(config, self._store, f"{LocalHost.key}-{os.getpid()}-{entropy.token(4).hex()}")
-        self._service = LocalHost(
-            store,
+        pages = directory_of(config, self._store, f"{LOOPBACK}-{os.getpid()}-{entropy.token(4).hex()}")
+        self._service = HostService(
+            HostStorage(
+                store,
+                incarnation,
+                bodies,
+                partial(_paging_files, pages, config["raybroker.paging.file_bytes"]) if pages is not None else None,
+                None if sql else self._store,
+            ),
             clock,
             config,
             token=self._token,
-            incarnation=incarnation,
-            broker=LocalHost.key,
-            forgotten=self._forget,
-            lease=self._lease,
-            quotas=kept.quotas,
-            policies=kept.policies,
-            disk=None if sql else self._store,
-            paging=partial(_paging_files, pages, config["raybroker.paging.file_bytes"]) if pages is not None else None,
-            bodies=bodies,
+            key=LOOPBACK,
+            hosting=HOSTING,
+            broker=HostBroker(LOOPBACK, self._forget, lease=self._lease, quotas=kept.quotas, policies=kept.policies),
         )
         await self._start_host(sql=sql)
         undo.pop_all()
         undo.push_async_callback(self._service.close)  # With its store.
         host = self._service
 
-        async def make_host(hosting: str) -> LocalHost:
+        async def make_host(hosting: str) -> HostService:
             return host
 
         async def drop_host(dropped: object) -> None:
@@ -176,7 +172,7 @@ class LoopbackDirectory:
         undo.callback(self._loops.close)
         self._loops.keep("metrics topics", self._broker.publishing.run)
         self._loops.keep("thresholds", self._broker.thresholds.run)
-        self._broker.services.audit = audit_of(config, self._store, LocalHost.key, lambda: clock.now_ms() / 1e3)
+        self._broker.services.audit = audit_of(config, self._store, LOOPBACK, lambda: clock.now_ms() / 1e3)
         undo.callback(self._broker.services.audit.close)
         self._broker.services.audit.record("start")
         if config["imq.service.activelist"]:
@@ -244,10 +240,10 @@ class LoopbackDirectory:
         return open_store(
             self._config,
             self._store or Path(),
-            cluster=LocalHost.key,
-            broker=LocalHost.key,
-            host=LocalHost.key,
-            hosting=LocalHost.hosting,
+            cluster=LOOPBACK,
+            broker=LOOPBACK,
+            host=LOOPBACK,
+            hosting=HOSTING,
             holder="",
             monotonic_ns=clock.monotonic_ns,
             sleep=clock.sleep,
@@ -266,7 +262,7 @@ class LoopbackDirectory:
         self._broker.placement.forget(type, name)
 
     async def _lease(self, row: dict[str, Any]) -> dict[str, Any]:
-        return await self._broker.pools.lease(LocalHost.key, row)
+        return await self._broker.pools.lease(LOOPBACK, row)
 
     async def _dial(self, factory: Callable[[], Link]) -> object:
         protocol = factory()

@@ -259,7 +259,7 @@ class Host:
             self.time,
             self.registry,
             self.cache,
-            self.transactions,
+            self.transactions.by_number,
             self.schedules,
             self.meters,
             self.baselines,

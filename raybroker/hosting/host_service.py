@@ -8,43 +8,43 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from raybroker.config.live import live
 from raybroker.core.admission.pool_share import PoolShare, Room
 from raybroker.core.memory_level import Level
-from raybroker.core.subscription import Subscription
 from raybroker.engine.host import Host
-from raybroker.engine.measuring import metrics
 from raybroker.engine.measuring.disk_alarm import DiskAlarm
 from raybroker.engine.measuring.slow_store import SlowStoreLog
-from raybroker.engine.measuring.thresholds import held_of
-from raybroker.engine.measuring.unit_figures import live_units
 from raybroker.engine.memory.pager import PageFiles
 from raybroker.engine.path.committer import InlineCommitter, ThreadCommitter
-from raybroker.engine.path.executor import unawaited
 from raybroker.engine.ports import BodyStore, Clock, Committer, Fault, Notice, Store
 from raybroker.hosting.block_codec import WireCodec
 from raybroker.hosting.disk_worker import DiskWorker
+from raybroker.hosting.durable import Changes
 from raybroker.hosting.host_memory import HostMemory, memory_limit
-from raybroker.hosting.host_port import Row
-from raybroker.hosting.message_administration import HostMessages
+from raybroker.hosting.host_port import HostPort
 from raybroker.hosting.paging import message_buffer_bytes
-from raybroker.hosting.store_administration import StoreAdministration
-from raybroker.metrics import process
+from raybroker.hosting.ports.copies import Copies
+from raybroker.hosting.ports.destinations import DestinationsPort, SchedulesPort, SubscriptionsPort
+from raybroker.hosting.ports.figures import FiguresPort
+from raybroker.hosting.ports.messages import DamagedPort, MessagesPort
+from raybroker.hosting.ports.pools import PoolsPort
+from raybroker.hosting.ports.process import ProcessPort
+from raybroker.hosting.ports.store import StorePort
+from raybroker.hosting.ports.transactions import HandoverPort, TransactionsPort
+from raybroker.metrics import process as process_metrics
 from raybroker.model.definitions.quota import Quota
 from raybroker.model.errors import BrokerError
-from raybroker.model.naming.names import check_destination_type, is_metrics_topic
+from raybroker.model.listing import Row
 from raybroker.model.settings.setting import PortRange
-from raybroker.model.settings.settings import ConfigView, DestinationAttributes, destination_attributes
+from raybroker.model.settings.settings import ConfigView
 from raybroker.services.clients.clients_inside import ClientsInside
-from raybroker.services.listening.socket_handing import SocketReceiver
 from raybroker.services.native.guests import Guests
 from raybroker.services.native.native import NativeService
 from raybroker.system import entropy, supervision
@@ -60,10 +60,6 @@ ROUND_TRIP_TICKS: Final = 5
 """How often the way to each client is measured."""
 BUFFER_TICKS: Final = 10
 """How often the message buffer follows the number of hosts."""
-POLICIES_STEP: Final = 50
-"""Destinations that are held against new policies before messages get a turn."""
-METRICS_STEP: Final = 50
-"""Destinations that are looked at for metrics before messages get a turn."""
 
 
 def _report(line: str) -> None:
@@ -88,91 +84,161 @@ def _tls(config: ConfigView, directory: Path) -> ServerTls:
     return ServerTls.of(config, directory)
 
 
-class HostService(HostMessages):
-    """Everything here runs on the loop on which :meth:`start` was awaited.
+@dataclass(frozen=True)
+class HostStorage:
+    """Where a host keeps what it has.
 
     bodies  where large bodies are that come in pieces; None: they come whole
     paging  makes the files for bodies that are not stored and that memory has no room for; None: they stay in memory
-    hosts   how many hosts share the memory
-    quotas  those there are, until the broker says it; so with ``policies``
-    process_of_its_own  else the figures of the process are not the host's to tell
+    disk    the directory whose disk may become full; None: the store is on none of this machine
     """
+
+    store: Store
+    incarnation: int = 1
+    bodies: BodyStore | None = None
+    paging: Callable[[Post], PageFiles] | None = None
+    disk: Path | None = None
+
+
+@dataclass(frozen=True)
+class HostBroker:
+    """The broker of a host, as far as the host asks it.
+
+    forgotten  takes (type, name) of a destination that has ended by itself
+    forward    the way to destinations of other hosts; None: there are none
+    lease      asks for more of a pool; None: the host is the whole broker
+    hosts      how many hosts share the memory
+    quotas     those there are, until the broker says it; so with ``policies``
+    """
+
+    name: str = ""
+    forgotten: Callable[[str, str], None] | None = None
+    forward: Forwarder | None = None
+    lease: Lease | None = None
+    hosts: Callable[[], int] = lambda: 1
+    quotas: Mapping[str, Quota] = field(default_factory=dict)
+    policies: Mapping[str, Row] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class HostProcess:
+    """The process that a host runs in.
+
+    failed   takes the error after which nothing more becomes durable
+    its_own  else the figures of the process are not the host's to tell
+    state    what the process adds to the host's state, and ``metrics`` to its metrics
+    life     takes a row for each event of a message's life; None: nobody is told
+    """
+
+    failed: Callable[[BrokerError], None] | None = None
+    its_own: bool = True
+    state: Callable[[], Row] = dict
+    metrics: Callable[[], Row] = dict
+    life: Callable[[Row], None] | None = None
+
+
+class HostService(HostPort):
+    """One host, with its roles as objects. Everything here runs on the loop on which :meth:`start` was
+    awaited."""
 
     def __init__(
         self,
-        store: Store,
+        storage: HostStorage,
         clock: Clock,
         config: ConfigView,
         *,
         token: bytes,
-        incarnation: int,
-        broker: str = "",
-        failed: Callable[[BrokerError], None] | None = None,
-        forgotten: Callable[[str, str], None] | None = None,
-        forwarder: Forwarder | None = None,
-        paging: Callable[[Post], PageFiles] | None = None,
-        hosts: Callable[[], int] = lambda: 1,
-        disk: Path | None = None,
-        lease: Lease | None = None,
-        quotas: Mapping[str, Quota] | None = None,
-        policies: Mapping[str, Row] | None = None,
-        bodies: BodyStore | None = None,
-        process_of_its_own: bool = True,
+        key: str = "",
+        hosting: str = "shared",
+        broker: HostBroker = HostBroker(),
+        process: HostProcess = HostProcess(),
     ) -> None:
-        super().__init__()
-        self._forgotten = forgotten
-        self._forwarder = forwarder
-        self._when_failed = failed
+        self.key = key
+        self.hosting = hosting
+        self._broker = broker
+        self._process = process
         self._config = live(config)
         self._alarm_at_ms = 0
         self._alarm: asyncio.TimerHandle | None = None
-        self._hosts = hosts
-        self._paging = None if paging is None else paging(self._post)
+        self._paging = None if storage.paging is None else storage.paging(self._post)
         self._memory = HostMemory(self._config)
         self._worker = DiskWorker(self._post)
+        self._changes = Changes()
         self.host = Host(
-            store,
+            storage.store,
             clock,
             self._config,
             codec=WireCodec(),
-            incarnation=incarnation,
+            incarnation=storage.incarnation,
             identity=int.from_bytes(entropy.token(8), "little"),
-            broker=broker,
+            broker=broker.name,
             idle=self._idle,
             failed=self._failed,
             alarm=self._wake_at,
-            forward=self._forward if forwarder is not None else None,
+            forward=self._forward if broker.forward is not None else None,
             report=_report,
             paging=self._paging,
-            buffer_bytes=message_buffer_bytes(self._config, hosts()),
+            buffer_bytes=message_buffer_bytes(self._config, broker.hosts()),
             memory=self._memory,
-            bodies=bodies,
+            bodies=storage.bodies,
             worker=self._worker,
         )
-        self._upkeep = StoreAdministration(store, self.host.executor, self.host.registry, self.host.compression, self)
-        self._process_of_its_own = process_of_its_own
-        self._lease = lease
-        if lease is not None:
+        self.host.meters.life.sink = process.life
+        if broker.lease is not None:
             self.host.pools.ask = self._ask_lease
-        self.host.pools.quotas = dict(quotas or {})
-        self.host.policies.define(policies or {})
+        self.host.pools.quotas = dict(broker.quotas)
+        self.host.policies.define(broker.policies)
         self.service = NativeService(self.host.open_session, clock, self._config, token=token)
-        self.guests_in = Guests(
+        self._store = storage.store
+        self._committer: Committer | None = None
+        self._slow_store: SlowStoreLog | None = None
+        disk = storage.disk
+        self._disk = None if disk is None else DiskAlarm(partial(disk_space, disk), self._config, str(disk), _report)
+        self._loops = Supervisor(f"a host of broker {broker.name}" if broker.name else "a host")
+        self._loop: asyncio.AbstractEventLoop
+        self._compose_roles()
+
+    def _compose_roles(self) -> None:
+        """What a broker asks: see hosting.host_port."""
+        host, clock, changes = self.host, self.host.clock, self._changes
+        self.damaged = DamagedPort(host.registry, host.quarantine, host.report, changes)
+        self.destinations = DestinationsPort(
+            host.administration,
+            host.removal,
+            host.inspection,
+            host.registry,
+            host.baselines,
+            host.executor,
+            self.damaged.rows,
+            changes,
+        )
+        self.subscriptions = SubscriptionsPort(host.inspection, host.subscriptions, changes)
+        self.schedules = SchedulesPort(host.schedules, changes)
+        self.messages = MessagesPort(
+            host.registry,
+            host.executor,
+            host.moves,
+            host.meters.life,
+            Copies(host.blocks, host.codec),
+            host.pools,
+            host.memory.require,
+            changes,
+        )
+        self.transactions = TransactionsPort(host.transactions, changes)
+        self.handover = HandoverPort(host.registry, host.transfer, host.memory.require, changes)
+        self.pools = PoolsPort(host.pools, host.policies, host.registry, host.administration)
+        self.store = StorePort(self._store, host.executor, host.registry, host.compression, changes)
+        self.figures = FiguresPort(
+            host.metrics, host.registry, host.meters, self._store, clock, self._own_metrics, host.incarnation
+        )
+        self.process = ProcessPort(self._state, self._reconfigure, self._memory, host.memory)
+        self.guests = Guests(
             self.service,
             lambda: clock.monotonic_ns() / 1e9,
             lambda directory: _tls(self._config, directory),
             lambda: clock.now_ms() / 1e3,
         )
-        self.clients_inside = ClientsInside(self.service)
-        self._receiver: SocketReceiver | None = None
-        self._store = store
-        self._committer: Committer | None = None
-        self._slow_store: SlowStoreLog | None = None
-        self._disk = None if disk is None else DiskAlarm(partial(disk_space, disk), self._config, str(disk), _report)
-        self.more_metrics: list[Callable[[], Row]] = []
-        """Rows of whoever runs the host."""
-        self._loops = Supervisor(f"a host of broker {broker}" if broker else "a host")
-        self._loop: asyncio.AbstractEventLoop
+        self.clients = ClientsInside(self.service)
 
     async def start(self, *, threaded: bool, inline: bool = True) -> None:
         """Recover and take commands. ``threaded``: commits wait for a disk, in a thread of their own; without
@@ -202,7 +268,7 @@ class HostService(HostMessages):
         self.service.use(committer, *([pager] if pager is not None else []))
         self.host.start(committer)
         self._loops.keep("ticks", self._tick)
-        self._loops.keep("rights of guests", self.guests_in.watch_rights)
+        self.guests.start(self._loops)
 
     async def listen(
         self, ip: str, ports: PortRange, tls: Callable[[], ssl.SSLContext] | None = None
@@ -214,8 +280,7 @@ class HostService(HostMessages):
         self._loops.close()
         if self._alarm is not None:
             self._alarm.cancel()
-        if self._receiver is not None:
-            self._receiver.close()
+        self.guests.stop()
         await self.service.close()
         await asyncio.sleep(0)
         if self._committer is not None:
@@ -248,7 +313,7 @@ class HostService(HostMessages):
     def _resize_buffer(self) -> None:
         if self.host.pager is not None:
             low = self.host.memory.level > Level.GREEN
-            self.host.pager.limit_bytes = 0 if low else message_buffer_bytes(self._config, self._hosts())
+            self.host.pager.limit_bytes = 0 if low else message_buffer_bytes(self._config, self._broker.hosts())
 
     def _post(self, action: Callable[[], None]) -> None:
         """Run something on the loop, from any thread."""
@@ -256,16 +321,16 @@ class HostService(HostMessages):
 
     def _failed(self, error: BrokerError) -> None:
         """The store has failed: nothing more becomes durable."""
-        self.fail_waiting(error)
-        if self._when_failed is not None:
-            self._when_failed(error)
+        self._changes.fail(error)
+        if self._process.failed is not None:
+            self._process.failed(error)
 
     def _idle(self, kind: str, name: str) -> None:
         """An auto-created destination was unused for its reap time, or a temporary one has lost its owner."""
 
         def gone() -> None:
-            if self._forgotten is not None:
-                self._forgotten(kind, name)
+            if self._broker.forgotten is not None:
+                self._broker.forgotten(kind, name)
 
         self.host.executor.later(lambda: self.host.removal.destroy(name, gone, kind))
 
@@ -290,9 +355,9 @@ class HostService(HostMessages):
         """Dead messages go to a destination on another host."""
 
         async def send() -> None:
-            assert self._forwarder is not None
+            assert self._broker.forward is not None
             try:
-                await self._forwarder(kind, name, block)
+                await self._broker.forward(kind, name, block)
             except BrokerError as error:
                 LOG.debug("dead messages did not reach %s %s: %s", kind, name, error)  # Each; the host counts them.
                 done(False)
@@ -313,9 +378,9 @@ class HostService(HostMessages):
         }
 
         async def ask() -> None:
-            assert self._lease is not None
+            assert self._broker.lease is not None
             try:
-                answer = await asyncio.wait_for(self._lease(row), LEASE_TIMEOUT_S)
+                answer = await asyncio.wait_for(self._broker.lease(row), LEASE_TIMEOUT_S)
             except (BrokerError, TimeoutError) as error:
                 LOG.info("the broker was not asked for room in pool %s: %s", pool, error)
                 self.host.pools.unanswered(pool)
@@ -329,249 +394,26 @@ class HostService(HostMessages):
 
         self._loops.once("a lease of a pool", ask())
 
-    # ---- what a broker asks: see hosting.host_port -------------------------------------------------------------------
+    # ---- what its roles say of it ----------------------------------------------------------------------------------
 
-    async def create(
-        self,
-        type: str,
-        name: str,
-        attributes: dict[str, Any],
-        auto_created: bool,
-        owner: str | None = None,
-    ) -> None:
-        checked = destination_attributes(attributes, type=check_destination_type(type), name=name)
-        await self.durable(
-            lambda done: self.host.administration.create(
-                name, checked, auto_created=auto_created, done=done, kind=type, owner=owner
-            )
-        )
-
-    async def create_many(self, rows: list[dict[str, Any]]) -> list[str]:
-        failed: list[str] = []
-        parsed: dict[tuple[Any, ...], DestinationAttributes] = {}  # Most of them have the same.
-        for row in rows:
-            kind = check_destination_type(row["type"])
-            try:
-                given = (kind, *row["attributes"].items())
-                checked = parsed.get(given)
-                if checked is None:
-                    checked = destination_attributes(row["attributes"], type=kind, name=row["name"])
-                    parsed[given] = checked
-                self.host.administration.create(row["name"], checked, auto_created=False, done=unawaited, kind=kind)
-            except BrokerError as error:
-                failed.append(f"{kind} {row['name']}: {error}")
-        await self._barrier()
-        return failed
-
-    async def update(self, type: str, name: str, changes: dict[str, Any]) -> None:
-        await self.durable(lambda done: self.host.administration.update(name, changes, done, type))
-
-    async def destroy(self, type: str, name: str) -> None:
-        await self.durable(lambda done: self.host.removal.destroy(name, done, type))
-
-    async def purge_destination(self, type: str, name: str) -> None:
-        await self.durable(lambda done: self.host.administration.purge(name, done, type))
-
-    async def query(self, type: str, name: str) -> dict[str, Any]:
-        row = self.host.inspection.describe(type, name)
-        if row["state"] == "HALTED":
-            row["damaged"] = await self.damaged_messages(type, name)
-        return row
-
-    async def stored(self) -> list[Row]:
-        return [await self._upkeep.stored()]
-
-    async def compact(self, keys: Sequence[tuple[str, str]]) -> Row:
-        return await self._upkeep.compact(keys)
-
-    async def expect_guest(self, secret: bytes, claims: Row) -> None:
-        self.guests_in.expect(secret, claims)
-
-    async def guests(self) -> list[Row]:
-        return self.guests_in.rows()
-
-    async def guest_traffic(self) -> dict[str, dict[str, int]]:
-        return self.guests_in.traffic()
-
-    async def close_guest(self, connection: str, reason: str) -> int:
-        return self.guests_in.close(connection, reason)
-
-    async def pause_guests(self, service: str, paused: bool) -> None:
-        self.guests_in.pause(service, paused)
-
-    async def clients(self) -> list[Row]:
-        return self.clients_inside.rows()
-
-    async def end_clients(self, ids: list[str], why: str) -> list[str]:
-        return self.clients_inside.end(ids, why)
-
-    def take_guest(self, taken: socket.socket, service: str, security: Path | None) -> None:
-        """A socket from a connection service of this process; ``security``: the broker's security directory."""
-        self.guests_in.take(taken, service, security)
-
-    async def guest_address(self, security: str) -> str:
-        if self._receiver is None:
-            address = f"raybroker-{entropy.token(16).hex()}"
-            self._receiver = SocketReceiver(
-                address, lambda taken, service: self.take_guest(taken, service, Path(security))
-            )
-            self._receiver.start()
-        return self._receiver.address
-
-    async def live_units(self, type: str, name: str, names: list[str]) -> list[str]:
-        return live_units(self.host.registry.find(type, name), names)
-
-    async def pause(self, type: str, name: str, which: str, until_ms: int) -> None:
-        await self.durable(lambda done: self.host.administration.pause(name, which, until_ms, type, done))
-
-    async def resume(self, type: str, name: str, which: str) -> None:
-        await self.durable(lambda done: self.host.administration.resume(name, which, type, done))
-
-    async def reset(self, type: str, name: str) -> None:
-        home = self.host.registry.named(type, name)
-        record = self.host.baselines.reset(home)
-        if self.host.registry.definition(home).owner is None:
-            await self.durable(lambda done: self.host.executor.note(home.number, record, done))
-
-    async def destinations(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "type": d.kind,
-                "name": d.name,
-                "auto_created": d.auto_created,
-                "temporary": d.owner is not None,
-                "traits": d.attributes.as_dict(check_destination_type(d.kind)),
-                "paused": dict(self.host.registry.destinations[d.key].paused),
-            }
-            for d in self.host.registry.definitions.values()
-        ]
-
-    async def consumers(self, type: str | None, name: str | None) -> list[dict[str, Any]]:
-        return self.host.inspection.consumers(type, name)
-
-    async def state(self) -> dict[str, Any]:
+    def _state(self) -> Row:
         disk = self._disk.row() if self._disk is not None else {}
         slow = {"disk_slow": self._slow_store.slow} if self._slow_store is not None else {}
-        return {**self.host.state(), **disk, **slow, "loops": supervision.failing()}
+        return {**self.host.state(), **disk, **slow, "loops": supervision.failing(), **self._process.state()}
 
-    async def recall(self, pool: str, owed: list[int]) -> Row:
-        return self.host.pools.recall(pool, Room(*owed))
-
-    async def define_quotas(self, quotas: Row) -> None:
-        self.host.pools.define(quotas)
-
-    async def effective(self, type: str, name: str) -> Row:
-        registry = self.host.registry
-        return self.host.policies.row(registry.definition(registry.named(type, name)))
-
-    async def define_policies(self, policies: Row) -> None:
-        self.host.policies.define(policies)
-        for number, key in enumerate(list(self.host.registry.destinations), 1):
-            self.host.administration.follow_policies(*key)
-            if number % POLICIES_STEP == 0:
-                await asyncio.sleep(0)
-
-    async def pools(self) -> list[Row]:
-        return self.host.pools.rows()
-
-    async def stop_intake(self) -> None:
-        self.host.memory.end()
-
-    async def configure(self, changed: Row) -> None:
+    def _reconfigure(self, changed: Row) -> None:
         self._config.replace(changed)
         self.host.reconfigured()
         self._resize_buffer()
 
-    async def memory_elsewhere(self, nbytes: int) -> None:
-        self._memory.elsewhere_bytes = nbytes
-        self.host.memory.look()
-
-    async def thresholds(self, over: bool) -> Row:
-        homes = list(self.host.registry.destinations.values())
-        self.host.meters.thresholds.broker_is(over=over, destinations=homes)
-        return held_of(homes)
-
-    async def metrics(self, names: str | None) -> Row:
-        """See HostPort.metrics. Yields to the loop between parts, so that messages do not wait for it."""
-        host, counted = self.host, []
-        # Metrics messages are not counted: their traffic is the broker's own.
-        homes = [home for home in list(host.registry.destinations.values()) if not is_metrics_topic(home.name)]
-        rows: list[Row] = []
-        lasting = host.metrics.lasting(())
-        stats = host.store.stats()
-        disk = {"disk_reserved": stats.reserved_bytes, "disk_used": stats.used_bytes} if stats.segments else {}
-        for start in range(0, len(homes), METRICS_STEP):
-            for home in homes[start : start + METRICS_STEP]:
-                counted.append((home, {**host.metrics.totals(home), **host.metrics.gauges(home)}))
-                if names is not None and fnmatchcase(home.name, names) and home.number in host.registry.definitions:
-                    rows.append({**host.metrics.destination_row(home), **disk})
-            await asyncio.sleep(0)
-            lasting.add(homes[start : start + METRICS_STEP])
-        total, there = metrics.Sum(), {home.number for home in host.registry.destinations.values()}
-        for kind, row in host.meters.gone.items():
-            total.add(kind, row)
-        for home, row in counted:
-            if home.number in there:
-                total.add(home.kind, row)
-        own = {
-            **host.metrics.host_row(self._committer),
-            **host.pools.metrics(),
+    def _own_metrics(self) -> Row:
+        return {
+            **self.host.metrics.host_row(self._committer),
+            **self.host.pools.metrics(),
             **self.service.metrics(),
-            **host.memory.figures(),
-            **(process.row("host", memory_limit(self._config)) if self._process_of_its_own else {}),
+            **self.host.memory.figures(),
+            **(process_metrics.row("host", memory_limit(self._config)) if self._process.its_own else {}),
             **(self._disk.figures() if self._disk is not None else {}),
             **({"store_slow": int(self._slow_store.slow)} if self._slow_store is not None else {}),
+            **self._process.metrics(),
         }
-        for more in self.more_metrics:
-            own.update(more())
-        age_s = (host.clock.monotonic_ns() - host.meters.start_ns) / 1e9
-        return {
-            "incarnation": host.incarnation,
-            "age_s": age_s,
-            "host": own,
-            "types": total.done(),
-            "destinations": rows,
-            "recovered": host.metrics.recovered.rows,
-            "lasting": lasting.rows,
-        }
-
-    async def subscriptions(self, name: str | None) -> list[dict[str, Any]]:
-        return self.host.inspection.subscriptions(name)
-
-    async def subscribe(
-        self, topic: str, client_id: str, name: str, shared: bool, selector: str | None, no_local: bool
-    ) -> None:
-        wanted = Subscription(client_id, name, True, shared, selector, no_local, client_id if no_local else "")
-        await self.durable(lambda done: self.host.subscriptions.subscribe(topic, wanted, done))
-
-    async def unsubscribe(self, topic: str, client_id: str, name: str) -> None:
-        await self.durable(lambda done: self.host.subscriptions.unsubscribe(topic, client_id, name, done))
-
-    async def purge_subscription(self, topic: str, client_id: str, name: str) -> None:
-        await self.durable(lambda done: self.host.subscriptions.purge(topic, client_id, name, done))
-
-    async def schedules(self, type: str | None, name: str | None) -> list[dict[str, Any]]:
-        return self.host.schedules.rows(type, name)
-
-    async def destroy_schedule(self, id: str) -> None:
-        await self.durable(lambda done: self.host.schedules.destroy(id, done))
-
-    async def transactions(self) -> list[dict[str, Any]]:
-        from raybroker.model.naming.xid import Xid
-
-        rows = self.host.transactions.rows()
-        for row in rows:
-            row["xid"] = str(Xid.unpack(bytes.fromhex(row["key"]))) if row["kind"] == "xa" and row["key"] else None
-        return rows
-
-    async def settle_transaction(self, id: int, commit: bool) -> None:
-        await self.durable(lambda done: self.host.transactions.settle(id, commit, done))
-
-    async def outcome(self, key: str) -> str:
-        return self.host.transactions.outcome(bytes.fromhex(key))
-
-    async def decide(self, key: str, commit: bool) -> None:
-        await self.durable(lambda done: self.host.transactions.decide(bytes.fromhex(key), commit, done))
-
-    async def forget(self, key: str) -> None:
-        await self.durable(lambda done: self.host.transactions.forget(bytes.fromhex(key), done))

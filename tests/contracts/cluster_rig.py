@@ -31,7 +31,7 @@ from raybroker.cluster.member_messages import Envelope
 from raybroker.config import Config
 from raybroker.config.brokers import Plan, plan_of
 from raybroker.config.live import LiveConfig, Saved
-from raybroker.hosting.host_service import HostService
+from raybroker.hosting.host_service import HostBroker, HostService, HostStorage
 from raybroker.model.errors import BrokerGoneError
 from raybroker.store.journal import Journal
 from raybroker.store.record import RecordFile
@@ -54,13 +54,6 @@ FAST = {
 }
 
 
-class RigHost(HostService):
-    """The one host of a broker."""
-
-    hosting = "shared"
-    key: str
-
-
 class RigBroker:
     """One broker while it lives."""
 
@@ -72,11 +65,11 @@ class RigBroker:
         self._gone = False
         self._asked: set[asyncio.Task[Any]] = set()
         """Calls that are not answered yet."""
-        self.host: RigHost
+        self.host: HostService
         self.cluster: ClusterBroker
         self.config: LiveConfig
 
-    async def start(self, host: RigHost | None = None) -> None:
+    async def start(self, host: HostService | None = None) -> None:
         """``host``: one that has outlived the process of the broker before."""
         rig, clock = self.rig, SystemClock()
         config = self.config = LiveConfig(rig.config, rig.changed.get(self.name))
@@ -84,7 +77,7 @@ class RigBroker:
         self.host = host = host or await self._make_host(directory, clock)
         self.token = host.service.token
 
-        async def make_host(hosting: str) -> RigHost:
+        async def make_host(hosting: str) -> HostService:
             return host
 
         async def drop_host(dropped: object) -> None:
@@ -143,7 +136,7 @@ class RigBroker:
         )
         await self.services.run()
 
-    async def _make_host(self, directory: Path, clock: SystemClock) -> RigHost:
+    async def _make_host(self, directory: Path, clock: SystemClock) -> HostService:
         rig, config = self.rig, self.config
         journal = Journal(
             directory / "h1",
@@ -152,18 +145,19 @@ class RigBroker:
             monotonic_ns=clock.monotonic_ns,
             entropy=entropy.token,
         )
-        host = RigHost(
-            journal,
+        host = HostService(
+            HostStorage(journal, journal.incarnation),
             clock,
             config,
             token=self.token,
-            incarnation=journal.incarnation,
-            broker=self.name,
-            forgotten=self._forgotten,
-            quotas=rig.quotas.get(self.name),
-            policies=rig.policies.get(self.name),
+            key=f"{self.name}/h1",
+            broker=HostBroker(
+                self.name,
+                self._forgotten,
+                quotas=rig.quotas.get(self.name, {}),
+                policies=rig.policies.get(self.name, {}),
+            ),
         )
-        host.key = f"{self.name}/h1"
         await host.start(threaded=True)
         return host
 
@@ -373,7 +367,7 @@ class ClusterRig:
 
     # ---- brokers that come and go ----------------------------------------------------------------------------------
 
-    def start(self, name: str, host: RigHost | None = None) -> RigBroker:
+    def start(self, name: str, host: HostService | None = None) -> RigBroker:
         """``host``: what :meth:`kill_process` left."""
         broker = RigBroker(self, name)
 
@@ -393,7 +387,7 @@ class ClusterRig:
         """Without a word to anybody."""
         self.io.run(self.brokers.pop(name).stop(kill=True))
 
-    def kill_process(self, name: str) -> RigHost:
+    def kill_process(self, name: str) -> HostService:
         """The broker's process without a word to anybody; its host goes on."""
         broker = self.brokers.pop(name)
         self.io.run(broker.stop(kill=True, with_host=False))

@@ -220,8 +220,10 @@ def silent(rig: ClusterRig, monkeypatch: pytest.MonkeyPatch) -> ClusterRig:
         raise ConnectionLostError("the actor is gone or restarting")
 
     host = rig.brokers["b2"].host
-    for method in ("query", "consumers", "subscriptions", "transactions", "schedules"):
-        monkeypatch.setattr(host, method, gone)
+    for method in ("query", "consumers"):
+        monkeypatch.setattr(host.destinations, method, gone)
+    for role in (host.subscriptions, host.transactions, host.schedules):
+        monkeypatch.setattr(role, "rows", gone)
     return rig
 
 

@@ -14,9 +14,10 @@ import httpx
 import pytest
 
 import raybroker as rb
+from raybroker.hosting.host_service import HostService
 from raybroker.security.user_file import Entry, UserFile
 from raybroker.wire.scram import Verifier
-from tests.contracts.cluster_rig import ClusterRig, RigHost
+from tests.contracts.cluster_rig import ClusterRig
 from tests.contracts.handles import WAIT_S, until
 from tests.contracts.stomp_rig import Bare
 
@@ -63,7 +64,7 @@ class Gateways:
         made.start()
         return made
 
-    def end(self, broker: str, way: str) -> RigHost | None:
+    def end(self, broker: str, way: str) -> HostService | None:
         """The broker is gone, or its process alone."""
         if way == "process":
             return self.rig.kill_process(broker)

@@ -10,7 +10,7 @@ from typing import Any
 from raybroker.config import Config
 from raybroker.engine.measuring.destination_meter import DestinationMeter
 from raybroker.engine.measuring.samplers import Sampling
-from raybroker.hosting.host_service import HostService
+from raybroker.hosting.host_service import HostService, HostStorage
 from raybroker.metrics.catalogue import QUANTITIES
 from raybroker.model.histogram import PARTS
 from raybroker.store.memory import MemoryStore
@@ -65,22 +65,22 @@ def test_no_sum_falls_while_destinations_are_destroyed(make_broker: MakeBroker) 
 
 
 def test_a_destination_that_goes_while_a_scrape_is_made_takes_nothing_away(monkeypatch: Any) -> None:
-    monkeypatch.setattr("raybroker.hosting.host_service.METRICS_STEP", 1)
+    monkeypatch.setattr("raybroker.hosting.ports.figures.METRICS_STEP", 1)
 
     async def work() -> None:
-        service = HostService(MemoryStore(), SystemClock(), Config.of({}), token=b"t", incarnation=1)
+        service = HostService(HostStorage(MemoryStore()), SystemClock(), Config.of({}), token=b"t")
         await service.start(threaded=False)
         try:
             for number in range(4):
-                await service.create("queue", f"q{number}", {}, False)
+                await service.destinations.create("queue", f"q{number}", {}, False)
                 meter = DestinationMeter(0, Sampling())
                 meter.send_to_store_seconds.observe(0.5, 10)
                 service.host.meters.destinations[service.host.registry.named("queue", f"q{number}").number] = meter
             for gone in reversed(range(4)):
-                scrape = asyncio.ensure_future(service.metrics(None))
+                scrape = asyncio.ensure_future(service.figures.metrics(None))
                 await asyncio.sleep(0)  # It has begun, and comes to this one last.
-                await service.destroy("queue", f"q{gone}")
-                for found in (await scrape, await service.metrics(None)):
+                await service.destinations.destroy("queue", f"q{gone}")
+                for found in (await scrape, await service.figures.metrics(None)):
                     counts, total = found["types"]["queue"]["send_to_store_seconds"]
                     assert (sum(counts), total) == (40, 20 * PARTS)
         finally:

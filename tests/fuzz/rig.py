@@ -7,7 +7,7 @@ from typing import Any
 
 from raybroker.config import Config
 from raybroker.core.durable.snapshot import snapshot
-from raybroker.hosting.host_service import HostService
+from raybroker.hosting.host_service import HostService, HostStorage
 from raybroker.model.blocks.block import encode_block
 from raybroker.model.settings.settings import destination_attributes
 from raybroker.services.native.native import Connection
@@ -91,12 +91,12 @@ class Rig:
 
     def __init__(self, properties: dict[str, object] | None = None) -> None:
         config = Config.of({"imq.ping.interval": 0, **(properties or {})})
-        self.service = HostService(MemoryStore(), SystemClock(), config, token=TOKEN, incarnation=1)
+        self.service = HostService(HostStorage(MemoryStore()), SystemClock(), config, token=TOKEN)
         self.host = self.service.host
 
     async def __aenter__(self) -> Rig:
         await self.service.start(threaded=False)
-        await self.service.create("queue", QUEUE, destination_attributes().as_dict("queue"), False)
+        await self.service.destinations.create("queue", QUEUE, destination_attributes().as_dict("queue"), False)
         peer = self.guest()
         peer.feed(wire.call(1, "hello", {"started": True}))
         peer.feed(wire.call(2, "open_producer", {"handle": 1, "name": QUEUE, "type": "queue", "producer": 7}))

@@ -27,8 +27,8 @@ from raybroker.broker.services.link_security import cluster_tls
 from raybroker.config import Config
 from raybroker.config.live import LiveConfig
 from raybroker.engine.ports import Store
-from raybroker.hosting.host_port import HOST_METHODS
-from raybroker.hosting.host_service import HostService, Post
+from raybroker.hosting.host_port import Row, method_of
+from raybroker.hosting.host_service import HostBroker, HostProcess, HostService, HostStorage, Post
 from raybroker.hosting.paging import directory_of
 from raybroker.logs import channels
 from raybroker.logs.channels import Log
@@ -92,9 +92,19 @@ class HostSpec:
         return f"{self.broker}/{self.host}"
 
 
+@dataclass(frozen=True)
+class Kept:
+    """What a broker has told its hosts: the configuration with what was changed since, the quotas and the policies."""
+
+    config: LiveConfig
+    quotas: Mapping[str, Quota]
+    policies: Mapping[str, Any]
+
+
 class DataPlane(threading.Thread):
     """The thread with the data socket's loop. ``failure`` is set when the host could not start; ``loop``: one that
-    another thread runs, None: a new one, which :meth:`run` runs; ``life``: where the lives of messages are logged."""
+    another thread runs, None: a new one, which :meth:`run` runs; ``life``: where the lives of messages are logged;
+    ``metrics``: rows of whoever runs the host."""
 
     process_of_its_own = True
     """The process is the host's alone, and so are its figures."""
@@ -102,32 +112,33 @@ class DataPlane(threading.Thread):
     def __init__(
         self,
         spec: HostSpec,
-        config: LiveConfig,
-        quotas: Mapping[str, Quota],
-        policies: Mapping[str, Any],
+        kept: Kept,
         ip: str,
-        forgotten: Any,
+        forgotten: Callable[[str, str], None],
+        life: MessagesLog,
+        metrics: Callable[[], Row] = dict,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(name="raybroker-data", daemon=True)
         self.spec = spec
-        self.config = config
-        self.quotas = quotas
-        self.policies = policies
+        self.kept = kept
+        self.config = kept.config
         self.ip = ip
         self.loop = loop or new_event_loop()
-        self.life: MessagesLog | None = None
         self.service: HostService | None = None
         self.address: tuple[str, int] | None = None
         self.tls: ServerTls | None = None
         """Of the data socket, where the cluster has its connections encrypted."""
         self.failure: BrokerError | None = None
         self.ready = threading.Event()
-        self.more_metrics: list[Callable[[], dict[str, Any]]] = []
-        """Rows of whoever runs the host."""
+        self._life = life
+        self._metrics = metrics
         self._forgotten = forgotten
         self._broker: Any = None
         """The actor of the broker, once it was asked for something."""
+
+    def _state(self) -> Row:
+        return {"pid": os.getpid(), "address": self.address}
 
     def run(self) -> None:
         normal_priority()
@@ -152,27 +163,29 @@ class DataPlane(threading.Thread):
             store, incarnation = await self._open_store()
             failpoint("host.open")
             self.service = HostService(
-                with_steps(store),
+                HostStorage(
+                    with_steps(store),
+                    incarnation,
+                    store.bodies if isinstance(store, Journal) else None,
+                    self._paging(),
+                    Path(self.spec.directory) if isinstance(store, Journal) else None,
+                ),
                 SystemClock(),
                 self.config,
                 token=self.spec.token,
-                incarnation=incarnation,
-                broker=self.spec.broker,
-                failed=self._failed,
-                forgotten=self._forgotten,
-                forwarder=self._forward,
-                paging=self._paging(),
-                hosts=self._hosts,
-                lease=self._lease,
-                quotas=self.quotas,
-                policies=self.policies,
-                disk=Path(self.spec.directory) if isinstance(store, Journal) else None,
-                bodies=store.bodies if isinstance(store, Journal) else None,
-                process_of_its_own=self.process_of_its_own,
+                key=self.spec.key,
+                hosting=self.spec.hosting,
+                broker=HostBroker(
+                    self.spec.broker,
+                    self._forgotten,
+                    self._forward,
+                    self._lease,
+                    self._hosts,
+                    self.kept.quotas,
+                    self.kept.policies,
+                ),
+                process=HostProcess(self._failed, self.process_of_its_own, self._state, self._metrics, self._life),
             )
-            self.service.more_metrics += self.more_metrics
-            if self.life is not None:
-                self.service.host.meters.life.sink = self.life
             with advised(self._damaged_files):
                 await self.service.start(threaded=not isinstance(store, MemoryStore), inline=isinstance(store, Journal))
             for line in store.notices() if isinstance(store, Journal) else ():
@@ -331,16 +344,15 @@ class DataPlane(threading.Thread):
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
 
 
-def _kept(spec: HostSpec) -> tuple[LiveConfig, dict[str, Quota], dict[str, Any]]:
-    """The configuration with what was changed since, the quotas and the policies; the broker tells them too, as soon as
-    it knows of this process."""
+def _kept(spec: HostSpec) -> Kept:
+    """From the broker's file; the broker tells it too, as soon as it knows of this process."""
     try:
         kept = Catalogue.load(Path(spec.directory).parent.parent)
     except StoreError:
         kept = None  # The broker says what is wrong with its file.
     if kept is None:
-        return LiveConfig(spec.config, {}), {}, {}
-    return LiveConfig(spec.config, kept.properties), kept.quotas, kept.policies
+        return Kept(LiveConfig(spec.config, {}), {}, {})
+    return Kept(LiveConfig(spec.config, kept.properties), kept.quotas, kept.policies)
 
 
 def _log(spec: HostSpec, config: LiveConfig) -> Log:
@@ -356,13 +368,14 @@ class DestinationHost:
         self._spec = spec
         arm_failpoints(spec.key)
         normal_priority_throughout()
-        config, quotas, policies = _kept(spec)
-        self._log = _log(spec, config)
-        self._log.start()
+        kept = _kept(spec)
+        log = self._log = _log(spec, kept.config)
+        log.start()
         self._heartbeat_replies = HeartbeatReplies(spec.key, spec.token, os.getpid())
-        self._plane = DataPlane(spec, config, quotas, policies, runtime.node_ip(), self._forgotten)
-        self._plane.life = MessagesLog(self._log.directory, config.__getitem__)
-        self._plane.more_metrics.append(lambda: {"log_records_total": dict(self._log.counts)})
+        life = MessagesLog(log.directory, kept.config.__getitem__)
+        self._plane = DataPlane(
+            spec, kept, runtime.node_ip(), self._forgotten, life, lambda: {"log_records_total": dict(log.counts)}
+        )
         self._plane.start()
         self._plane.ready.wait()
 
@@ -388,18 +401,13 @@ class DestinationHost:
         """The process id and where pings go, at once, whatever the data socket has to do."""
         return os.getpid(), await self._heartbeat_replies.address(self._spec.config["raybroker.data.ports"])
 
-    async def ask(self, method: str, *args: Any) -> Any:
-        """Call one of the methods of hosting.host_port.HostPort by name."""
-        if method not in HOST_METHODS:
-            raise BrokerError(f"a host has no method {method!r}")
-        failpoint(f"ask.{method}")
-        answer = await self._plane.on_loop(getattr(self._service(), method)(*args))
-        failpoint(f"asked.{method}")
+    async def ask(self, role: str, method: str, *args: Any) -> Any:
+        """Call a method of one of the roles of hosting.host_port.HostPort by name."""
+        call = method_of(self._service(), role, method)
+        failpoint(f"ask.{role}.{method}")
+        answer = await self._plane.on_loop(call(*args))
+        failpoint(f"asked.{role}.{method}")
         return answer
-
-    async def state(self) -> Any:
-        found = await self._plane.on_loop(self._service().state())
-        return {**found, "pid": os.getpid(), "address": self._plane.address}
 
     async def stop(self) -> None:
         """Close the store cleanly; the actor is ended by its broker after that."""

@@ -11,18 +11,17 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, Protocol
 
 from raybroker.actors import runtime
-from raybroker.actors.hosts.host import SWITCH_S, DataPlane, HostSpec
+from raybroker.actors.hosts.host import SWITCH_S, DataPlane, HostSpec, Kept
 from raybroker.actors.hosts.remote import HostHandle
 from raybroker.client.io.io_thread import IoThread
 from raybroker.config.live import LiveConfig
-from raybroker.hosting.host_port import Row
+from raybroker.hosting.host_port import Row, method_of
 from raybroker.hosting.host_service import HostService
 from raybroker.logs.messages import MessagesLog
-from raybroker.model.definitions.quota import Quota
 from raybroker.model.errors import ConnectionLostError
 from raybroker.services.native.guests import Guests
 from raybroker.system.memory import keep_freed_memory
@@ -49,15 +48,14 @@ class _Plane(DataPlane):
     def __init__(
         self,
         spec: HostSpec,
-        config: LiveConfig,
-        quotas: Mapping[str, Quota],
-        policies: Mapping[str, Any],
+        kept: Kept,
+        life: MessagesLog,
         broker: OwnBroker,
         io: IoThread,
     ) -> None:
         self._asked = broker
         self._loop_of_broker = asyncio.get_running_loop()
-        super().__init__(spec, config, quotas, policies, runtime.node_ip(), self._forget, io.loop)
+        super().__init__(spec, kept, runtime.node_ip(), self._forget, life, loop=io.loop)
         self._starting: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
@@ -104,7 +102,7 @@ class HostInBroker(HostHandle):
     def guests_in(self) -> Guests | None:
         """None until it serves."""
         service = self._plane.service
-        return None if service is None or self._plane.address is None else service.guests_in
+        return None if service is None or self._plane.address is None else service.guests
 
     async def _service(self) -> HostService:
         """Raises what keeps it from starting."""
@@ -123,29 +121,23 @@ class HostInBroker(HostHandle):
         tls = self._plane.tls
         return (*self._plane.address, os.getpid(), b"" if tls is None else tls.certificate())
 
-    async def state(self) -> Row:
-        service = await self._service()
-        found: Row = await _in_time(self._plane.on_loop(service.state()))
-        return {**found, "pid": os.getpid(), "address": self._plane.address}
-
     async def stop(self) -> None:
         """Close the store cleanly."""
         if self._plane.ready.is_set() and self._plane.failure is None:
             await _in_time(self._plane.on_loop((await self._service()).close()))
 
-    async def ask(self, method: str, *args: Any) -> Any:
-        service = await self._service()
-        return await _in_time(self._plane.on_loop(getattr(service, method)(*args)))
+    async def ask(self, role: str, method: str, *args: Any) -> Any:
+        call = method_of(await self._service(), role, method)
+        return await _in_time(self._plane.on_loop(call(*args)))
 
 
 class HostsInBroker:
-    """Those of one broker: services.gateways.gateway.Near. ``known()``: configuration, quotas and policies as they are
-    now."""
+    """Those of one broker: services.gateways.gateway.Near. ``known()``: what hosts are told, as it is now."""
 
     def __init__(
         self,
         broker: OwnBroker,
-        known: Callable[[], tuple[LiveConfig, Mapping[str, Quota], Mapping[str, Any]]],
+        known: Callable[[], Kept],
         messages_log: Callable[[HostSpec, LiveConfig], MessagesLog],
     ) -> None:
         self._broker = broker
@@ -166,9 +158,8 @@ class HostsInBroker:
         """The host of that name; it is started when it is first asked for."""
         found = self._hosts.get(spec.key)
         if found is None:
-            config, quotas, policies = self._known()
-            plane = _Plane(spec, config, quotas, policies, self._broker, self.io())
-            plane.life = self._messages_log(spec, config)
+            kept = self._known()
+            plane = _Plane(spec, kept, self._messages_log(spec, kept.config), self._broker, self.io())
             plane.begin()
             found = self._hosts[spec.key] = HostInBroker(spec, plane)
         return found

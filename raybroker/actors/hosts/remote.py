@@ -1,39 +1,30 @@
-"""A host actor as its broker sees it: a HostPort whose methods are calls of the actor."""
+"""A host actor as its broker sees it: a HostPort whose roles are made of calls of the actor."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from raybroker.actors import runtime
 from raybroker.actors.hosts.host import HostSpec
-from raybroker.hosting.host_port import HOST_METHODS, Row
+from raybroker.hosting.host_port import ROLES, HostPort
 
 
-class HostHandle(ABC):
-    """A HostPort by names: its methods, with their arguments by position, are calls of :meth:`ask`."""
+class HostHandle(HostPort, ABC):
+    """The methods of all roles, with their arguments by position, are calls of :meth:`ask`."""
 
     def __init__(self, spec: HostSpec) -> None:
         self.spec = spec
-
-    @property
-    def key(self) -> str:
-        return self.spec.key
-
-    @property
-    def hosting(self) -> str:
-        return self.spec.hosting
+        self.key, self.hosting = spec.key, spec.hosting
+        for role, methods in ROLES.items():
+            calls = {method: partial(self.ask, role, method) for method in methods}
+            setattr(self, role, SimpleNamespace(**calls))
 
     @abstractmethod
-    async def ask(self, method: str, *args: Any) -> Any:
-        """Call one of the methods of HostPort."""
-
-    def __getattr__(self, method: str) -> Callable[..., Awaitable[Any]]:
-        if method not in HOST_METHODS:
-            raise AttributeError(f"a host has no method {method!r}")
-        return partial(self.ask, method)
+    async def ask(self, role: str, method: str, *args: Any) -> Any:
+        """Call a method of one of the roles of HostPort."""
 
 
 class RemoteHost(HostHandle):
@@ -48,9 +39,5 @@ class RemoteHost(HostHandle):
         found: tuple[str, int, int, bytes] = await runtime.call(self.actor.where, timeout_s=timeout_s)
         return found
 
-    async def state(self) -> Row:
-        state: dict[str, Any] = await runtime.call(self.actor.state)
-        return state
-
-    async def ask(self, method: str, *args: Any) -> Any:
-        return await runtime.call(self.actor.ask, method, *args)
+    async def ask(self, role: str, method: str, *args: Any) -> Any:
+        return await runtime.call(self.actor.ask, role, method, *args)

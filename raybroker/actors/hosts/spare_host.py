@@ -82,7 +82,7 @@ class SpareHost:
             log.warning("no spare host: %s", error)
             return None
         try:
-            await asyncio.wait_for(host.configure(dict(changed)), ANSWER_WAIT_S)
+            await asyncio.wait_for(host.process.configure(dict(changed)), ANSWER_WAIT_S)
         except asyncio.CancelledError:
             self._give_back(task)
             raise

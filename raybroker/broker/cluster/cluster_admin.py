@@ -10,7 +10,7 @@ import asyncio
 from typing import Any, Final, Protocol
 
 from raybroker.admin.verb import By, Verb
-from raybroker.hosting.host_port import Page, Row
+from raybroker.hosting.host_port import Row
 from raybroker.model.errors import (
     BrokerError,
     BrokerGoneError,
@@ -67,7 +67,7 @@ MIXED: Final = "MIXED"
 """State of a destination whose members have different ones; ``members`` says which has which."""
 _OF_EACH: Final = ("paused", "messages", "bytes", "messages_in", "messages_out")
 """What is shown of each member."""
-_EMPTY: Final[dict[str, Page]] = {"browse_messages": {"messages": []}, "export_messages": {"blocks": []}}
+_EMPTY: Final[dict[str, Row]] = {"browse_messages": {"messages": []}, "export_messages": {"blocks": []}}
 """A page of a broker that does not have the destination."""
 
 Answer = tuple[str, Any]
@@ -183,14 +183,14 @@ class ClusterAdmin:
                 missing = error if not isinstance(missing, ConnectionLostError) else missing
         raise missing or InvalidDestinationError(f"{verb}: no broker is up")
 
-    async def _page(self, verb: str, args: Row) -> Page:
+    async def _page(self, verb: str, args: Row) -> Row:
         """One page of what all members have, broker after broker; the next page's ``start`` says which."""
         brokers = sorted(self._asker.live())
         broker, inner = args.get("start") or (brokers[0], None)
         if broker not in brokers:
             raise BrokerGoneError(f"broker {broker} is gone, and the rest of its messages cannot be read; start again")
         try:
-            page: Page = dict(await self._asker.verb_at(broker, verb, {**args, "start": inner}, ASK_TIMEOUT_S))
+            page: Row = dict(await self._asker.verb_at(broker, verb, {**args, "start": inner}, ASK_TIMEOUT_S))
         except InvalidDestinationError:
             if all(other <= broker for other in brokers):
                 raise

@@ -123,7 +123,7 @@ class Applying:
             have.quotas[(quota["name"],)] = dict(quota["attributes"])
         have.policies.update({(name,): dict(fields) for name, fields in self._policies.saved().items()})
         for host in list(registry.hosts):
-            for row in await host.destinations():
+            for row in await host.destinations.rows():
                 key = (check_destination_type(row["type"]), row["name"])
                 named = (str(row["traits"].get("quota", "")),)
                 if key not in wanted.destinations and key not in wanted.past and named not in wanted.quotas:
@@ -224,7 +224,7 @@ class Applying:
         if host is None:
             return
         for which, until_ms in change.attributes.items():
-            await host.pause(*key, which, int(str(until_ms)))
+            await host.destinations.pause(*key, which, int(str(until_ms)))
 
     async def _resume(self, change: Change) -> None:
         key = _key(change)
@@ -232,7 +232,7 @@ class Applying:
         if host is None:
             return
         for which in change.attributes:
-            await host.resume(*key, which)
+            await host.destinations.resume(*key, which)
 
     async def _subscribe(self, change: Change) -> None:
         client_id, name = change.key

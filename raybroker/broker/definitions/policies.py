@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from raybroker.broker.destinations.destination_registry import Key
-from raybroker.hosting.host_port import Row
+from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.definitions.policy import (
     POLICIES_MAX,
     SWITCHED_ON,
@@ -34,15 +34,6 @@ TELL_TIMEOUT_S: Final = 5.0
 log = logging.getLogger("raybroker.broker")
 
 
-class PolicyHost(Protocol):
-    """A host, as far as policies go."""
-
-    @property
-    def key(self) -> str: ...
-
-    async def define_policies(self, policies: Row) -> None: ...
-
-
 class KnownQuotas(Protocol):
     """See broker.definitions.quotas."""
 
@@ -64,7 +55,7 @@ class Policies:
         self,
         saved: Saved | None,
         save: Save,
-        hosts: Callable[[], Iterable[PolicyHost]],
+        hosts: Callable[[], Iterable[HostPort]],
         destinations: Callable[[], Iterable[Key]],
         defaults: Callable[[Key], Row] = lambda key: {},
         quotas: KnownQuotas | None = None,
@@ -227,18 +218,18 @@ class Policies:
         self._behind = {host.key for host in hosts}
         await asyncio.gather(*(self._tell(host) for host in hosts))
 
-    async def greet(self, host: PolicyHost, new: bool) -> None:
+    async def greet(self, host: HostPort, new: bool) -> None:
         """The broker has a host from now on; one that is not ``new`` may know of other policies."""
         if self._saved or not new:
             self._behind.add(host.key)
             await self._tell(host)
 
-    async def _tell(self, host: PolicyHost) -> None:
+    async def _tell(self, host: HostPort) -> None:
         told = self._saved
         try:
             for policy in self._book.all() if self._quotas is not None else ():
                 await self._quotas.known_at(host, dict(policy.attributes))  # type: ignore[union-attr]  # there is a policy only with quotas
-            await asyncio.wait_for(host.define_policies(dict(told)), TELL_TIMEOUT_S)
+            await asyncio.wait_for(host.pools.define_policies(dict(told)), TELL_TIMEOUT_S)
         except (BrokerError, TimeoutError) as error:
             log.warning("host %s was not told of the policies: %s; it will be", host.key, error)
             return

@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from raybroker.core.admission.pool_share import PoolLimits
 from raybroker.engine.destinations.pools import quota_limits, quota_pool
-from raybroker.hosting.host_port import Row
+from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.definitions.quota import Quota, quota_of, refuse_contradiction
 from raybroker.model.errors import (
     BrokerError,
@@ -38,17 +38,6 @@ COUNTS: Final = ("messages", "bytes", "waiting", "refused")
 log = logging.getLogger("raybroker.broker")
 
 
-class QuotaHost(Protocol):
-    """A host, as far as quotas go."""
-
-    @property
-    def key(self) -> str: ...
-
-    async def define_quotas(self, quotas: Row) -> None: ...
-    async def destinations(self) -> list[Row]: ...
-    async def pools(self) -> list[Row]: ...
-
-
 async def keep_nothing(saved: Saved) -> None:
     """For brokers whose quotas end with them."""
 
@@ -61,7 +50,7 @@ class Quotas:
         self,
         saved: Saved | None,
         save: Save,
-        hosts: Callable[[], Iterable[QuotaHost]],
+        hosts: Callable[[], Iterable[HostPort]],
         unasked: Callable[[], Iterable[str]],
         templates: Callable[[], Awaitable[list[Row]]],
         *,
@@ -102,8 +91,8 @@ class Quotas:
         """The attributes of a quota after changes; raises ConfigError."""
         after = quota_of(changes, self.named(name))
         for host in list(self._hosts()):
-            if any(row["quota"] == name for row in await host.pools()):
-                for row in await host.destinations():
+            if any(row["quota"] == name for row in await host.pools.rows()):
+                for row in await host.destinations.rows():
                     if row["traits"].get("quota") == name:
                         refuse_contradiction(f"{row['type']} {row['name']}", row["traits"], name, after)
         return after
@@ -171,13 +160,13 @@ class Quotas:
         self._behind = {host.key for host in hosts}
         await asyncio.gather(*(self._tell(host) for host in hosts))
 
-    async def greet(self, host: QuotaHost, new: bool) -> None:
+    async def greet(self, host: HostPort, new: bool) -> None:
         """The broker has a host from now on; one that is not ``new`` may know of other quotas."""
         if self._quotas or not new:
             self._behind.add(host.key)
             await self._tell(host)
 
-    async def known_at(self, host: QuotaHost, attributes: Row) -> None:
+    async def known_at(self, host: HostPort, attributes: Row) -> None:
         """Before a host gets attributes of a destination: it has to know their quota. Raises ConnectionLostError."""
         if attributes.get("quota") and host.key in self._behind:
             await self._tell(host)
@@ -186,10 +175,10 @@ class Quotas:
                     f"host {host.key} cannot be told of quota {attributes['quota']!r} now; try again"
                 )
 
-    async def _tell(self, host: QuotaHost) -> None:
+    async def _tell(self, host: HostPort) -> None:
         told = self._quotas
         try:
-            await asyncio.wait_for(host.define_quotas(dict(told)), TELL_TIMEOUT_S)
+            await asyncio.wait_for(host.pools.define_quotas(dict(told)), TELL_TIMEOUT_S)
         except (BrokerError, TimeoutError) as error:
             log.warning("host %s was not told of the quotas: %s; it will be", host.key, error)
             return
@@ -228,7 +217,7 @@ class Quotas:
         self.named(name)
         if unasked := list(self._unasked()):
             raise ConnectionLostError(f"hosts {', '.join(unasked)} cannot be asked who uses quota {name!r}; try again")
-        return [row for host in list(self._hosts()) for row in await host.pools() if row["quota"] == name]
+        return [row for host in list(self._hosts()) for row in await host.pools.rows() if row["quota"] == name]
 
 
 def merged(rows: Iterable[Row]) -> Row:

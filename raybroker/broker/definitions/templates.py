@@ -67,7 +67,7 @@ class Templates:
         changed = 0
         for key, followed in follow:
             if (host := self._registry.where.get(key)) is not None:  # Else it was destroyed meanwhile.
-                await host.update(*key, followed)
+                await host.destinations.update(*key, followed)
                 changed += 1
         return changed
 
@@ -83,7 +83,7 @@ class Templates:
             host = self._registry.where.get((kind, destination))
             if host is None:
                 continue  # It was destroyed while others were asked.
-            now = (await host.query(kind, destination))["attributes"]
+            now = (await host.destinations.query(kind, destination))["attributes"]
             if now.get("template") != name:
                 continue
             followed = {key: value for key, value in of_type(parsed, kind).items() if follows(now, old, key, value)}

@@ -130,7 +130,7 @@ class Destinations:
         if key == DMQ:
             destination_attributes(changes, name=name)
         if _BOUNDING & changes.keys():
-            before = (await host.query(*key))["attributes"]
+            before = (await host.destinations.query(*key))["attributes"]
             self._quotas.check(f"{key[0]} {name!r}", merged(before, changes, key[0], name))
         async with self._alone:
             await refuse_circle(self._registry.where, key, changes.get("errorDestination"))
@@ -138,7 +138,7 @@ class Destinations:
 
     async def query_destination(self, type: str, name: str) -> Row:
         key, host = self._known(type, name)
-        row, effective = await asyncio.gather(host.query(*key), host.effective(*key))
+        row, effective = await asyncio.gather(host.destinations.query(*key), host.pools.effective(*key))
         return self._shown(key, host, {**row, **effective})
 
     async def made(self) -> list[tuple[Key, Row]]:
@@ -149,7 +149,7 @@ class Destinations:
         registry, found = self._registry, []
         registry.require_all_asked("what there is")
         for host in list(registry.hosts):
-            for row in await host.destinations():
+            for row in await host.destinations.rows():
                 key: Key = (check_destination_type(row["type"]), row["name"])
                 passing = row["temporary"] or row["auto_created"] or (is_reserved_name(key[1]) and key != DMQ)
                 if registry.where.get(key) is host and not passing and key not in registry.orphans:
@@ -161,7 +161,7 @@ class Destinations:
         registry, found = self._registry, []
         registry.require_all_asked("what is paused")
         for host in list(registry.hosts):
-            for row in await host.destinations():
+            for row in await host.destinations.rows():
                 key: Key = (check_destination_type(row["type"]), row["name"])
                 if registry.where.get(key) is host and not row["temporary"]:
                     found += [(*key, which) for which, work in WORK.items() if row["paused"].get(work) == 0]
@@ -223,14 +223,14 @@ class Destinations:
         """
         check_pause(which, until_ms, "paused")
         keys = self._chosen(type, name, "paused")
-        await self._each(keys, lambda key, host: host.pause(*key, which, until_ms))
+        await self._each(keys, lambda key, host: host.destinations.pause(*key, which, until_ms))
         return len(keys)
 
     async def resume_destination(self, type: str | None = None, name: str | None = None, which: str = "all") -> int:
         """Resume one destination, or all (of a type); how many."""
         check_pause(which, 0, "resumed")
         keys = self._chosen(type, name, "resumed")
-        await self._each(keys, lambda key, host: host.resume(*key, which))
+        await self._each(keys, lambda key, host: host.destinations.resume(*key, which))
         return len(keys)
 
     async def reset_destination(self, type: str | None = None, name: str | None = None) -> int:
@@ -240,12 +240,12 @@ class Destinations:
         else:
             self._registry.require_all_asked("every destination")
             keys = self._registry.keys(None if type is None else check_destination_type(type))
-        await self._each(keys, lambda key, host: host.reset(*key))
+        await self._each(keys, lambda key, host: host.destinations.reset(*key))
         return len(keys)
 
     async def query_store(self) -> Listing:
         """One row a host: its store."""
-        found, missing = await host_listing.each_host(self._registry, lambda host: host.stored())
+        found, missing = await host_listing.each_host(self._registry, lambda host: host.store.rows())
         return Listing(({"host": host.key, "hosting": host.hosting, **row} for host, row in found), missing)
 
     async def compact_destination(self, type: str | None = None, name: str | None = None) -> Listing:
@@ -254,7 +254,7 @@ class Destinations:
         for key in self._chosen(type, name, "compacted"):
             host = self._registry.host_of(*key)
             by_host.setdefault(host.key, (host, []))[1].append(key)
-        return Listing([{"host": host.key, **await host.compact(keys)} for host, keys in by_host.values()])
+        return Listing([{"host": host.key, **await host.store.compact(keys)} for host, keys in by_host.values()])
 
     def _chosen(self, type_: str | None, name: str | None, done: str) -> list[Key]:
         if name is None:
@@ -286,9 +286,11 @@ class Destinations:
             where = self._registry.where
             only_topic = ("queue", destination) not in where and ("topic", destination) in where
             key, host = self._known(type or ("topic" if only_topic else "queue"), destination)
-            return Listing(await host.consumers(*key))
+            return Listing(await host.destinations.consumers(*key))
         kind = None if type is None else check_destination_type(type)
-        found, missing = await host_listing.each_host(self._registry, lambda host: host.consumers(kind, None))
+        found, missing = await host_listing.each_host(
+            self._registry, lambda host: host.destinations.consumers(kind, None)
+        )
         return Listing((row for _, row in found), missing)
 
     async def query_consumer(self, id: int) -> Row:
@@ -318,4 +320,4 @@ def named(type_: str | None, name: str) -> str:
 
 
 async def _one(host: HostPort, key: Key) -> list[Row]:
-    return [await host.query(*key)]
+    return [await host.destinations.query(*key)]

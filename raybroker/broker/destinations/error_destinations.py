@@ -18,5 +18,5 @@ async def refuse_circle(where: Mapping[Key, HostPort], key: Key, error_destinati
     while key[0] == "queue" and error_destination:
         go_on(way, str(error_destination))
         host = where.get(("queue", way[-1]))
-        row = await host.query("queue", way[-1]) if host is not None else {"attributes": {}}
+        row = await host.destinations.query("queue", way[-1]) if host is not None else {"attributes": {}}
         error_destination = row["attributes"].get("errorDestination")

@@ -64,7 +64,7 @@ class Forwarding:
 
     async def consumers(self, type: str, name: str) -> Row:
         """Of this broker's member: how many there are, and whether it takes messages."""
-        row = await self._registry.host_of(type, name).query(type, name)
+        row = await self._registry.host_of(type, name).destinations.query(type, name)
         takes = row["state"] in TAKING and INSERTION not in row["paused"]
         return {"consumers": row["active_consumers"] + row["backup_consumers"], "takes": takes}
 
@@ -163,16 +163,16 @@ class Forwarding:
     async def _hand_over(self, key: Key, host: HostPort, broker: str, most: int) -> int:
         """How many messages; raises what keeps the other broker from taking them, and then they are here again."""
         txn = entropy.token(KEY_BYTES).hex()
-        blocks = await host.set_aside(*key, txn, most, BYTES_MAX)
+        blocks = await host.handover.set_aside(*key, txn, most, BYTES_MAX)
         if not blocks:
             return 0
         args = {"type": key[0], "name": key[1], "txn": txn}
         try:
             taken = {**args, "coordinator": host.key, "blocks": blocks}
             count = int(await self._peers.ask(broker, "take_over", taken, timeout_s=HAND_OVER_TIMEOUT_S))
-            await host.give(txn)
+            await host.handover.give(txn)
         except BrokerError:
-            await host.keep(txn)
+            await host.handover.keep(txn)
             raise
         self.forwarded += count
         log.info("%d messages of %s %s were forwarded to broker %s", count, *key, broker)
@@ -180,22 +180,22 @@ class Forwarding:
             await self._peers.ask(broker, "decide_over", args, timeout_s=HAND_OVER_TIMEOUT_S)
         except BrokerError:
             return count  # It asks by itself what became of them.
-        await host.forget(txn)
+        await host.transactions.forget(txn)
         return count
 
     # ---- the way in ------------------------------------------------------------------------------------------------
 
     async def take_over(self, type: str, name: str, txn: str, coordinator: str, blocks: list[bytes]) -> int:
         """Take messages of another broker's host, which decides; how many."""
-        return await self._registry.host_of(type, name).take(type, name, txn, coordinator, blocks)
+        return await self._registry.host_of(type, name).handover.take(type, name, txn, coordinator, blocks)
 
     async def decide_over(self, type: str, name: str, txn: str) -> None:
         """They are here for good."""
-        await self._registry.host_of(type, name).decide(txn, True)
+        await self._registry.host_of(type, name).transactions.decide(txn, True)
 
 
 async def _is_lonely(host: HostPort, key: Key) -> bool:
     """It has messages that a consumer could have, and no consumer."""
-    row: dict[str, Any] = await host.query(check_destination_type(key[0]), key[1])
+    row: dict[str, Any] = await host.destinations.query(check_destination_type(key[0]), key[1])
     nobody = not row["active_consumers"] and not row["backup_consumers"]
     return nobody and row["waiting"] > 0 and row["state"] in CONSUMING

@@ -63,7 +63,7 @@ class Messages:
         if (kind, name) == (target_kind, target):
             raise InvalidDestinationError(f"{kind} {name!r} is where the messages are already; name another target")
         if host is target_host:
-            moved, why = await host.move_messages(kind, name, selector, ids, target_kind, target)
+            moved, why = await host.messages.move(kind, name, selector, ids, target_kind, target)
         else:
             await _require_movable(host, kind, name)
             wanted = None if ids is None else set(ids)
@@ -103,7 +103,7 @@ class Messages:
                 elsewhere.setdefault(origin, []).append(row["id"])
         count, refused = 0, ""
         for some in _parts(here, IDS_AT_A_TIME):
-            moved, why = await host.move_messages(kind, name, None, list(some), None, None)
+            moved, why = await host.messages.move(kind, name, None, list(some), None, None)
             count, refused = count + moved, refused or why
         for origin, chosen in elsewhere.items():
             target = self._registry.find(*origin)
@@ -122,7 +122,7 @@ class Messages:
         if size > IMPORT_BYTES_MAX:
             raise ConfigError(f"{size} bytes of blocks are too many for one call; allowed are {IMPORT_BYTES_MAX}")
         host, kind = self._at(type, name)
-        return await host.import_messages(kind, name, blocks)
+        return await host.messages.put(kind, name, blocks)
 
     def _at(self, type_: str, name: str) -> tuple[HostPort, str]:
         return self._registry.host_of(type_, name), check_destination_type(type_)
@@ -132,7 +132,7 @@ async def _rows(host: HostPort, kind: str, name: str, selector: str | None) -> A
     """The rows of all messages that can be moved now."""
     start: Any = None
     while True:
-        page = await host.browse_messages(kind, name, selector, start, BROWSE_MAX, 0)
+        page = await host.messages.browse(kind, name, selector, start, BROWSE_MAX, 0)
         for row in page["messages"]:
             if row["state"] in MOVABLE:
                 yield row
@@ -144,7 +144,7 @@ async def _rows(host: HostPort, kind: str, name: str, selector: str | None) -> A
 async def _require_movable(host: HostPort, kind: str, name: str) -> None:
     if name == DEAD_MESSAGE_QUEUE:
         return
-    state = (await host.query(kind, name))["state"]
+    state = (await host.destinations.query(kind, name))["state"]
     if state not in ("CONSUMERS_PAUSED", "PAUSED"):
         raise IllegalStateError(f"{kind} {name!r} is {state}; pause its consumers before its messages are moved")
 
@@ -154,7 +154,7 @@ async def _exported(host: HostPort, source: tuple[str, str], ids: Sequence[str])
     selector = "JMSMessageID IN (" + ", ".join(_quoted(one) for one in ids) + ")"
     start: Any = None
     while True:
-        page = await host.export_messages(*source, selector, start, EXPORT_BYTES_MAX)
+        page = await host.messages.export(*source, selector, start, EXPORT_BYTES_MAX)
         if page["blocks"]:
             yield page["blocks"]
         start = page["next"]
@@ -175,7 +175,7 @@ async def _transfer(
                 mask, why = await _put(target_host, target, block)
                 taken += [message_id(block.producer, block.seq_of(index)) for index in pk.indexes(mask)]
                 refused = refused or why
-        moved += await host.delete_messages(*source, None, taken) if taken else 0
+        moved += await host.messages.delete(*source, None, taken) if taken else 0
         if refused and not taken:
             break  # It is full, and not one message too large among others.
     return moved, refused
@@ -199,7 +199,7 @@ async def _send_back(
                     at = [index for here, index in enumerate(pk.indexes(mask)) if taken >> here & 1]
                     sent += [message_id(block.producer, block.seq_of(index)) for index in at]
                     refused = refused or why
-        moved += await host.delete_messages(*source, None, sent) if sent else 0
+        moved += await host.messages.delete(*source, None, sent) if sent else 0
     return moved, refused
 
 
@@ -208,7 +208,7 @@ async def _put(host: HostPort, target: tuple[str, str], block: Block, subscripti
     not; "" also when their subscription is gone."""
     every = pk.span(0, block.count)
     try:
-        await host.import_messages(*target, [bytes(block.view)], subscription)
+        await host.messages.put(*target, [bytes(block.view)], subscription)
     except InvalidDestinationError:
         if not subscription:
             raise

@@ -53,7 +53,7 @@ class Placement:
 
     async def adopt(self, host: HostPort) -> None:
         """A host that exists already, after a restart of the broker: ask it what it serves."""
-        rows = await host.destinations()
+        rows = await host.destinations.rows()
         if not rows and host.hosting == "dedicated":
             await self._drop_host(host)
             return
@@ -95,7 +95,7 @@ class Placement:
                 host = self._begun[key] = await self._host_for(str(attributes["hosting"]))
             try:
                 await self._quota_known(host, attributes)
-                await host.create(*key, attributes, automatic, owner)
+                await host.destinations.create(*key, attributes, automatic, owner)
             except BrokerError as error:
                 if error.definite and self._begun.pop(key, None) is not None and host.hosting == "dedicated":
                     self._registry.remove_host(host)
@@ -103,7 +103,7 @@ class Placement:
                 raise
             if key not in self._registry.where:
                 for which, until_ms in self.recorded_pauses(key).items():
-                    await host.pause(*key, which, until_ms)
+                    await host.destinations.pause(*key, which, until_ms)
             self._begun.pop(key, None)
             if key not in self._registry.where and owner is None:
                 how = "automatically" if automatic or is_reserved_name(key[1]) else "by an administrator"
@@ -126,7 +126,7 @@ class Placement:
         for row in rows:
             await self._quota_known(host, row["attributes"])
         self._begun.update(dict.fromkeys(keys, host))
-        failed = await host.create_many(rows)
+        failed = await host.destinations.create_many(rows)
         named = {line.partition(":")[0] for line in failed}
         for key, row in zip(keys, rows, strict=True):
             del self._begun[key]
@@ -143,7 +143,7 @@ class Placement:
     async def update(self, key: Key, host: HostPort, changes: Row) -> None:
         """Change attributes; raises what the host raises."""
         await self._quota_known(host, changes)
-        await host.update(*key, changes)
+        await host.destinations.update(*key, changes)
         log.info("[B1133] %s %s was changed: %s", *key, ", ".join(f"{name}={value}" for name, value in changes.items()))
         for name in TRAITS:
             if name in changes:
@@ -153,7 +153,7 @@ class Placement:
         """Remove a destination; a dedicated host ends with it. Raises what the host raises."""
         async with self._changing.setdefault(key, asyncio.Lock()):
             try:
-                await host.destroy(*key)
+                await host.destinations.destroy(*key)
             except InvalidDestinationError as error:
                 log.info("%s: it was destroyed before, and its host could not say so", error)
             if key not in self._registry.owners:

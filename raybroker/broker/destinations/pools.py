@@ -9,26 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from raybroker.broker.destinations.pool_ledger import PoolLedger
 from raybroker.core.admission.pool_share import FIFO, PoolLimits, Room
 from raybroker.engine.destinations.pools import SYSTEM, system_limits
-from raybroker.hosting.host_port import Row
+from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import BrokerError
 from raybroker.model.settings.settings import ConfigView
 
 RECALL_TIMEOUT_S: Final = 1.0
 """How long a host may take to give back what it does not use."""
-
-
-class RecalledHost(Protocol):
-    """A host, as far as pools go."""
-
-    @property
-    def key(self) -> str: ...
-
-    async def recall(self, pool: str, owed: list[int]) -> Row: ...
 
 
 class BrokerPools:
@@ -38,7 +29,7 @@ class BrokerPools:
     def __init__(
         self,
         config: ConfigView,
-        hosts: Callable[[], Iterable[RecalledHost]],
+        hosts: Callable[[], Iterable[HostPort]],
         unasked: Callable[[], Iterable[str]],
         now_ms: Callable[[], int],
         quota: Callable[[str], PoolLimits | None] = lambda pool: None,
@@ -111,9 +102,9 @@ class BrokerPools:
             task = self._recalls[pool] = asyncio.get_running_loop().create_task(all_of_them())
         await asyncio.shield(task)
 
-    async def _ask(self, ledger: PoolLedger, host: RecalledHost, pool: str, owed: Room) -> None:
+    async def _ask(self, ledger: PoolLedger, host: HostPort, pool: str, owed: Room) -> None:
         try:
-            said: dict[str, Any] = await asyncio.wait_for(host.recall(pool, list(owed)), RECALL_TIMEOUT_S)
+            said: dict[str, Any] = await asyncio.wait_for(host.pools.recall(pool, list(owed)), RECALL_TIMEOUT_S)
         except (BrokerError, TimeoutError):
             return  # It keeps what it has.
         if not said["waiting"]:

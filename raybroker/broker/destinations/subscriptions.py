@@ -36,7 +36,7 @@ class Subscriptions:
 
     async def adopt(self, host: HostPort) -> None:
         """Remember what a host keeps."""
-        for row in await host.subscriptions(None):
+        for row in await host.subscriptions.rows(None):
             if row["durable"]:
                 self._topics.setdefault(_identity(row), set()).add(row["topic"])
 
@@ -96,7 +96,7 @@ class Subscriptions:
         """Make a durable subscription here, in place of another one of that identity."""
         await self.subscribe(topic, client_id, name, True, shared, selector, no_local)
         host = self._registry.host_of("topic", topic)
-        await host.subscribe(topic, client_id, name, shared, selector, no_local)
+        await host.subscriptions.subscribe(topic, client_id, name, shared, selector, no_local)
 
     async def unsubscribe(self, client_id: str | None, name: str) -> None:
         """End a subscription of the client with its messages.
@@ -110,8 +110,8 @@ class Subscriptions:
     async def list_subscriptions(self, topic: str | None = None) -> Listing:
         """One row a subscription, of one topic or of all."""
         if topic is not None:
-            return Listing(_sorted(await self._registry.host_of("topic", topic).subscriptions(topic)))
-        found, missing = await host_listing.each_host(self._registry, lambda host: host.subscriptions(None))
+            return Listing(_sorted(await self._registry.host_of("topic", topic).subscriptions.rows(topic)))
+        found, missing = await host_listing.each_host(self._registry, lambda host: host.subscriptions.rows(None))
         return Listing(_sorted([row for _, row in found]), missing)
 
     async def destroy_subscription(self, name: str, client_id: str | None = None, topic: str | None = None) -> None:
@@ -133,11 +133,11 @@ class Subscriptions:
         """Discard the messages that wait for a durable subscription."""
         for row in await self._found(_checked(client_id, name), topic):
             host = self._registry.host_of("topic", row["topic"])
-            await host.purge_subscription(row["topic"], row["client_id"] or "", row["name"])
+            await host.subscriptions.purge(row["topic"], row["client_id"] or "", row["name"])
 
     async def _end(self, row: Row) -> None:
         host = self._registry.host_of("topic", row["topic"])
-        await host.unsubscribe(row["topic"], row["client_id"] or "", row["name"])
+        await host.subscriptions.unsubscribe(row["topic"], row["client_id"] or "", row["name"])
         topics = self._topics.get(_identity(row))
         if topics is not None:
             topics.discard(row["topic"])
@@ -165,7 +165,7 @@ class Subscriptions:
         for topic in sorted(self._topics.get(identity, ())):
             host = self._registry.where.get(("topic", topic))
             if host is not None:
-                rows = await host.subscriptions(topic)
+                rows = await host.subscriptions.rows(topic)
                 found += [row for row in rows if row["durable"] and _identity(row) == identity]
         return found
 

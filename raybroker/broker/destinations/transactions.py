@@ -48,7 +48,7 @@ class Transactions:
 
     async def list_transactions(self) -> Listing:
         """One row a transaction and host: the host's row, and ``host``."""
-        found, missing = await host_listing.each_host(self._registry, lambda host: host.transactions())
+        found, missing = await host_listing.each_host(self._registry, lambda host: host.transactions.rows())
         return Listing(({**row, "host": host.key} for host, row in found), missing)
 
     async def query_transaction(self, id: int | str) -> Row:
@@ -74,24 +74,24 @@ class Transactions:
         host, row = await self._find(id)
         if row["kind"] != "xa" or row["state"] != PREPARED:
             raise IllegalStateError(f"transaction {id} is {row['state']}; its manager decides PREPARED ones")
-        await host.decide(row["key"], commit)
+        await host.transactions.decide(row["key"], commit)
 
     async def forget_transaction(self, id: int | str) -> None:
         """Drop a heuristic outcome that its transaction manager knows. Raises IllegalStateError in any other state."""
         host, row = await self._find(id)
         if row["state"] not in HEURISTIC:
             raise IllegalStateError(f"transaction {id} is {row['state']}; only heuristic outcomes are forgotten")
-        await host.forget(row["key"])
+        await host.transactions.forget(row["key"])
 
     async def _settle(self, id: int | str, *, commit: bool) -> None:
         host, row = await self._find(id)
-        await host.settle_transaction(row["id"], commit)
+        await host.transactions.settle(row["id"], commit)
 
     async def _find(self, id: int | str) -> tuple[HostPort, Row]:
         match = _ID.fullmatch(str(id).strip())
         found = []
         if match is not None:
-            rows, missing = await host_listing.each_host(self._registry, lambda host: host.transactions())
+            rows, missing = await host_listing.each_host(self._registry, lambda host: host.transactions.rows())
             found = [
                 (host, {**row, "host": host.key})
                 for host, row in rows
@@ -122,7 +122,7 @@ class Transactions:
         seen = set()
         for host in list(self._registry.hosts):
             try:
-                rows = await host.transactions()
+                rows = await host.transactions.rows()
             except BrokerError:
                 continue
             for row in rows:
@@ -132,7 +132,7 @@ class Transactions:
                 try:
                     commit = await self._decision(host, row)
                     if commit is not None:
-                        await host.decide(row["key"], commit)
+                        await host.transactions.decide(row["key"], commit)
                         settled += 1
                 except BrokerError:
                     continue
@@ -143,7 +143,7 @@ class Transactions:
         """What the coordinator says; None: nothing yet."""
         name = str(row["coordinator"]).partition("@")[0]
         own = next((other for other in self._registry.hosts if other.key == name), None)
-        coordinator = own or self.elsewhere(name)
+        coordinator = own.transactions if own is not None else self.elsewhere(name)
         if coordinator is None and self._registry.unasked:
             return None
         outcome = await coordinator.outcome(row["key"]) if coordinator is not None else "unknown"

@@ -124,7 +124,7 @@ class Measuring:
 
     async def _ask(self, host: HostPort, names: str | None) -> Row | None:
         try:
-            return await asyncio.wait_for(host.metrics(names), HOST_TIMEOUT_S)
+            return await asyncio.wait_for(host.figures.metrics(names), HOST_TIMEOUT_S)
         except (BrokerError, TimeoutError):
             return None
 

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from raybroker.admin import checks
 from raybroker.admin.checks import Grade, Limits
-from raybroker.hosting.host_port import Row
+from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import BrokerError, ConfigError
 from raybroker.model.listing import Listing
 
@@ -23,15 +23,6 @@ OLDEST: Final = "oldest_message_age_seconds"
 Given = Mapping[str, object] | None
 Ask = Callable[[str, Row], Awaitable[Any]]
 """Carries a verb out."""
-
-
-class AskedHost(Protocol):
-    """A host, as far as its health goes."""
-
-    @property
-    def key(self) -> str: ...
-
-    async def state(self) -> Row: ...
 
 
 class ActiveService(Protocol):
@@ -72,7 +63,7 @@ class Health:
     def __init__(
         self,
         own: Callable[[], Row],
-        hosts: Callable[[], Iterable[AskedHost]],
+        hosts: Callable[[], Iterable[HostPort]],
         unasked: Callable[[], Mapping[str, str]],
         services: Services,
         ask: Ask,
@@ -160,9 +151,9 @@ class Health:
         silent = [{"host": key, "failure": why} for key, why in self._unasked().items()]
         return [*rows, *silent]
 
-    async def _host_row(self, host: AskedHost) -> Row:
+    async def _host_row(self, host: HostPort) -> Row:
         try:
-            return {"host": host.key, **await asyncio.wait_for(host.state(), ASK_TIMEOUT_S)}
+            return {"host": host.key, **await asyncio.wait_for(host.process.state(), ASK_TIMEOUT_S)}
         except TimeoutError:
             return {"host": host.key, "failure": f"no answer in {ASK_TIMEOUT_S:g} s"}
         except BrokerError as error:

@@ -101,7 +101,7 @@ class BrokerMemory:
         if known_pid == pid and abs(elsewhere - known) * TELL_PART < self.limit_bytes:
             return
         try:
-            await asyncio.wait_for(host.memory_elsewhere(elsewhere), TELL_TIMEOUT_S)
+            await asyncio.wait_for(host.process.memory_elsewhere(elsewhere), TELL_TIMEOUT_S)
         except (BrokerError, TimeoutError):
             return  # It is told at the next look.
         self._told[key] = pid, elsewhere

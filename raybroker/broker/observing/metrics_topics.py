@@ -75,7 +75,7 @@ class Publishing:
     async def _is_subscribed(self, name: str) -> bool:
         host = self._registry.find("topic", name)
         try:
-            return host is not None and bool((await host.query("topic", name))["subscriptions"])
+            return host is not None and bool((await host.destinations.query("topic", name))["subscriptions"])
         except InvalidDestinationError:
             return False  # It was reaped while others were asked.
 
@@ -85,7 +85,7 @@ class Publishing:
         if body is None or host is None:
             return 0
         try:
-            await host.import_messages("topic", name, [self._block(name, body)])
+            await host.messages.put("topic", name, [self._block(name, body)])
         except InvalidDestinationError:
             return 0  # It was reaped meanwhile.
         return 1

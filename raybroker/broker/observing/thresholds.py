@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from raybroker.core.admission.threshold import is_over
-from raybroker.hosting.host_port import Row
+from raybroker.hosting.host_port import HostPort
 from raybroker.model.errors import BrokerError
 from raybroker.model.settings.setting_thresholds import OF, system_thresholds
 from raybroker.model.settings.settings import ConfigView
@@ -25,20 +25,11 @@ ASK_TIMEOUT_S: Final = 5.0
 log = logging.getLogger("raybroker.broker")
 
 
-class AskedHost(Protocol):
-    """A host, as far as thresholds go."""
-
-    @property
-    def key(self) -> str: ...
-
-    async def thresholds(self, over: bool) -> Row: ...
-
-
 class BrokerThresholds:
     """``over``: messages and bytes → whether the broker is over that threshold. ``held``: what it held at the last
     look; a host that does not answer counts with what it said last."""
 
-    def __init__(self, config: ConfigView, hosts: Callable[[], Iterable[AskedHost]], *, broker: str) -> None:
+    def __init__(self, config: ConfigView, hosts: Callable[[], Iterable[HostPort]], *, broker: str) -> None:
         self.over = dict.fromkeys(OF, False)
         self.held = dict.fromkeys(OF, 0)
         self._config = config
@@ -75,9 +66,9 @@ class BrokerThresholds:
         }
         self.held = {of: sum(said[of] for said in self._said.values()) for of in OF}
 
-    async def _ask_one(self, host: AskedHost, over: bool) -> dict[str, int] | None:
+    async def _ask_one(self, host: HostPort, over: bool) -> dict[str, int] | None:
         try:
-            said = await asyncio.wait_for(host.thresholds(over), ASK_TIMEOUT_S)
+            said = await asyncio.wait_for(host.figures.thresholds(over), ASK_TIMEOUT_S)
         except (BrokerError, TimeoutError):
             return None  # It is told at the next look.
         return {of: int(said[of]) for of in OF}

@@ -256,6 +256,6 @@ def hand_within(security: Path | None) -> Hand:
     """Hands sockets to hosts that are objects of this process."""
 
     async def hand(host: HostPort, given: socket.socket, service: str) -> None:
-        host.take_guest(given, service, security)  # type: ignore[attr-defined]  # hosts of this process have it
+        host.guests.take(given, service, security)
 
     return hand

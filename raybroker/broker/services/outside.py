@@ -65,7 +65,7 @@ class Outside:
         self, kind: str, name: str, create: bool, guest: bool, secret: bytes, claims: Row
     ) -> tuple[str, str, Row]:
         host, owner, traits = await self._asked.placed(kind, name, create, guest)
-        await host.expect_guest(secret, {**claims, "host": host.key})
+        await host.guests.expect(secret, {**claims, "host": host.key})
         return host.key, owner, traits
 
     def exists(self, kind: str, name: str) -> bool:
@@ -90,7 +90,7 @@ class Outside:
         found: list[Row] = []
         for host in self._hosts():
             try:
-                found += await host.guests()
+                found += await host.guests.rows()
             except BrokerError:
                 continue  # It restarts, and has none.
         return found
@@ -99,7 +99,7 @@ class Outside:
         found: dict[str, Counter[str]] = {}
         for host in self._hosts():
             try:
-                for service, counts in (await host.guest_traffic()).items():
+                for service, counts in (await host.guests.traffic()).items():
                     found.setdefault(service, Counter()).update(counts)
             except BrokerError:
                 continue  # It restarts, and counts from zero.
@@ -108,13 +108,13 @@ class Outside:
     async def close_guest(self, connection: str, reason: str) -> None:
         for host in self._hosts():
             try:
-                await host.close_guest(connection, reason)
+                await host.guests.close(connection, reason)
             except BrokerError:
                 continue  # It restarts: its connections are gone.
 
     async def pause_guests(self, service: str, paused: bool) -> None:
         for host in self._hosts():
-            await host.pause_guests(service, paused)
+            await host.guests.pause(service, paused)
 
     async def doors(self, *, inside: bool) -> BrokerDoors:
         return await self._doors(inside=inside)
@@ -142,7 +142,7 @@ class Hands:
             except ConnectionLostError:
                 sender.close()  # The host was restarted, and has another address.
         self._forget_gone()
-        sender = self._senders[host.key] = SocketSender(await host.guest_address(self._security))
+        sender = self._senders[host.key] = SocketSender(await host.guests.address(self._security))
         await sender.hand(given, service)
 
     def _forget_gone(self) -> None:

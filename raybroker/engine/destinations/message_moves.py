@@ -9,7 +9,7 @@ is, and the reason is told; under REMOVE_OLDEST and REMOVE_LOW_PRIORITY all of i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from raybroker.core import command as cmd
@@ -18,10 +18,11 @@ from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.destination import Destination
 from raybroker.engine.destinations.destination_registry import DestinationRegistry
 from raybroker.engine.destinations.subscription_keys import queue_with
-from raybroker.engine.path.executor import DISK_FULL, Executor, Step, unawaited
+from raybroker.engine.path.executor import DISK_FULL, Done, Executor, Step, unawaited
 from raybroker.engine.path.own_sends import OwnSends
 from raybroker.engine.ports import Clock, Codec
 from raybroker.model.blocks.block import Block
+from raybroker.model.errors import InvalidDestinationError
 
 
 class Moved(NamedTuple):
@@ -126,6 +127,20 @@ class MessageMoves:
         gone = [Step(home, cmd.SettleDeadLetters(number, ordinal, some, dead=False)) for number, some in rows if some]
         self._executor.perform_all([self._own.step(target, block, only=only), *gone], (), unawaited)
         return Moved(taken.bit_count(), why)
+
+    def put(self, target: Destination, blocks: Sequence[Block], subscription: str, done: Done) -> None:
+        """Put copies into a destination, or into the one subscription of that key, in one batch; ``done`` when they are
+        durable. Raises InvalidDestinationError when the subscription is gone or does not select them."""
+        only = None
+        for block in blocks if subscription else ():
+            queue, wanted = self.wanted_of(target, subscription, block)
+            if queue is None or wanted.bit_count() < block.count:
+                raise InvalidDestinationError(
+                    f"subscription {subscription} of {target.kind} {target.name} is gone or does not select the"
+                    " messages any more"
+                )
+            only = queue.number
+        self._executor.perform_all([self._own.step(target, block, only=only) for block in blocks], (), done)
 
 
 def _at(mask: int, chosen: int) -> int:

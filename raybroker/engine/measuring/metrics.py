@@ -6,7 +6,7 @@ number, or the row of a histogram.  Labels with two or more names do not occur.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from raybroker.core.counters import LASTING
@@ -25,7 +25,7 @@ from raybroker.engine.path.committer import ThreadCommitter
 from raybroker.engine.ports import Committer, Store
 from raybroker.engine.schedules.schedules import Schedules
 from raybroker.engine.transactions.transaction_state import TransactionState
-from raybroker.engine.transactions.transactions import Transactions
+from raybroker.engine.transactions.transactions import Transaction
 from raybroker.model import histogram as h
 from raybroker.model.definitions import pauses
 from raybroker.model.naming.names import is_metrics_topic
@@ -153,7 +153,7 @@ class MetricRows:
         time: MeasuredTime,
         registry: DestinationRegistry,
         cache: BlockCache,
-        transactions: Transactions,
+        transactions: Mapping[int, Transaction],
         schedules: Schedules,
         meters: Meters,
         baselines: CounterBaselines,
@@ -263,7 +263,7 @@ class MetricRows:
         """Of the host itself: store, memory and transactions."""
         stats, meters = self._store.stats(), self._meters
         states = {"open": 0, "prepared": 0}
-        for transaction in self._transactions.by_number.values():
+        for transaction in self._transactions.values():
             states["prepared" if transaction.state is TransactionState.PREPARED else "open"] += 1
         row: Row = {
             "routed_messages_total": dict(meters.routed),

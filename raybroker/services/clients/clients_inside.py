@@ -12,12 +12,12 @@ from raybroker.services.native.native import NativeService
 
 
 class ClientsInside:
-    """On the loop of the native service."""
+    """On the loop of the native service; a role of hosting.host_port."""
 
     def __init__(self, service: NativeService) -> None:
         self._service = service
 
-    def rows(self) -> list[dict[str, Any]]:
+    async def rows(self) -> list[dict[str, Any]]:
         """One for each connection that is in: id (of the client's connection), client_id, address, what the client says
         of itself, producers, consumers, destinations, consumer_ids and consumer_keys."""
         found = []
@@ -36,7 +36,7 @@ class ClientsInside:
                 )
         return found
 
-    def end(self, ids: Collection[str], why: str) -> list[str]:
+    async def end(self, ids: Collection[str], why: str) -> list[str]:
         """End these clients here, and take none of them any more; returns those that had a connection."""
         self._service.ended.add(ids, why)
         wanted, found = frozenset(ids), set()

@@ -25,7 +25,10 @@ from raybroker.security.access import ADMIN_GROUP, Access, user_of
 from raybroker.services.clients.user_limits import CONSUMERS, exceeded
 from raybroker.services.listening.accepting import take_over
 from raybroker.services.listening.arrivals import MAKES_ROOM, Arrivals
+from raybroker.services.listening.socket_handing import SocketReceiver
 from raybroker.services.native.native import TRAFFIC, NativeService, Traffic
+from raybroker.system import entropy
+from raybroker.system.supervision import Supervisor
 from raybroker.transport.link import Link, memory_pair
 
 if TYPE_CHECKING:
@@ -76,7 +79,7 @@ _ANY: Final = frozenset({"watch_consumers", "units"})
 
 
 class Guests:
-    """On the loop of the native service."""
+    """On the loop of the native service. What is asynchronous is a role of hosting.host_port."""
 
     def __init__(
         self,
@@ -102,8 +105,9 @@ class Guests:
         """What connections carried that have ended, by service."""
         self._expected: OrderedDict[bytes, tuple[float, dict[str, Any]]] = OrderedDict()
         self._arriving = Arrivals(service.limits.arriving, service.limits.arriving_of_address)
+        self._receiver: SocketReceiver | None = None
 
-    def expect(self, secret: bytes, claims: dict[str, Any]) -> None:
+    async def expect(self, secret: bytes, claims: dict[str, Any]) -> None:
         """A client will come with this secret. ``claims``: user, groups, connection, service, and the source of the
         access rules (``rules``)."""
         expected, now_s = self._expected, self._now_s()
@@ -123,11 +127,29 @@ class Guests:
             self._rules[source] = found.state()
         return found
 
-    async def watch_rights(self) -> None:
-        """Rights that are taken away end what is open by them, within the time of RIGHTS_S."""
+    def start(self, loops: Supervisor) -> None:
+        """Rights that are taken away end what is open by them from now on, within the time of RIGHTS_S."""
+        loops.keep("rights of guests", self._watch_rights)
+
+    def stop(self) -> None:
+        """Take no more sockets from other processes."""
+        if self._receiver is not None:
+            self._receiver.close()
+
+    async def _watch_rights(self) -> None:
         while True:
             await asyncio.sleep(RIGHTS_S)
             self.look_at_rights()
+
+    async def address(self, security: str) -> str:
+        """Where sockets are taken from another process of the machine: see services.listening.socket_handing.
+
+        ``security``: the broker's security directory, where the keystore is."""
+        if self._receiver is None:
+            address = f"raybroker-{entropy.token(16).hex()}"
+            self._receiver = SocketReceiver(address, lambda taken, service: self.take(taken, service, Path(security)))
+            self._receiver.start()
+        return self._receiver.address
 
     def look_at_rights(self) -> None:
         """When access rules have changed, look again at what guests have open by them."""
@@ -210,7 +232,7 @@ class Guests:
             found = self._tls[security] = self._keystore(security)
         return found.context()
 
-    def rows(self) -> list[dict[str, Any]]:
+    async def rows(self) -> list[dict[str, Any]]:
         """One for each connection that is in: connection, user, service, producers, consumers, and what it carried."""
         return [
             {**connection.guest.claims, **connection.counts(), **connection.traffic()}
@@ -221,14 +243,14 @@ class Guests:
     def _has_gone(self, service: str, traffic: Traffic) -> None:
         self._gone.setdefault(service, Counter()).update(traffic)
 
-    def traffic(self) -> dict[str, Traffic]:
+    async def traffic(self) -> dict[str, Traffic]:
         """Service → what its connections carried since the host was started, those that have ended too."""
         found = {service: Counter(counts) for service, counts in self._gone.items()}
-        for row in self.rows():
+        for row in await self.rows():
             found.setdefault(row["service"], Counter()).update({key: row[key] for key in TRAFFIC})
         return {service: dict(counts) for service, counts in found.items()}
 
-    def close(self, connection: str, reason: str) -> int:
+    async def close(self, connection: str, reason: str) -> int:
         """End the connections of a client; returns how many there were."""
         gone = [
             known
@@ -239,7 +261,7 @@ class Guests:
             known.end(reason)
         return len(gone)
 
-    def pause(self, service: str, paused: bool) -> None:
+    async def pause(self, service: str, paused: bool) -> None:
         """Stop or go on reading from the connections of a service."""
         for known in list(self._service.connections):
             if isinstance(known.guest, _Guest) and (known.guest.claims or {}).get("service") == service:

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from raybroker.actors import runtime
-from raybroker.actors.hosts.host import HostSpec
+from raybroker.actors.hosts.host import HostSpec, Kept
 from raybroker.actors.hosts.host_in_broker import HostInBroker, HostsInBroker
 from raybroker.config import Config
 from raybroker.config.live import LiveConfig
 from raybroker.errors import BrokerError, InvalidDestinationError, StoreError
-from raybroker.hosting.host_port import HOST_METHODS
+from raybroker.hosting.host_port import ROLES
 from raybroker.logs.messages import MessagesLog
 from raybroker.model.settings.settings import DestinationAttributes
 from raybroker.transport.link import Link
@@ -50,7 +50,7 @@ class World:
         self.config = Config.of()
         self.hosts = HostsInBroker(
             Broker(),
-            lambda: (LiveConfig(self.config, {}), {}, {}),
+            lambda: Kept(LiveConfig(self.config, {}), {}, {}),
             lambda spec, config: MessagesLog(folder / "log", config.__getitem__),
         )
 
@@ -78,23 +78,21 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 def test_it_does_what_every_host_does(run: Run) -> None:
     async def work(world: World) -> None:
         host = world.host()
-        await host.create(*QUEUE, DestinationAttributes(hosting="broker").as_dict("queue"), False)
-        assert [row["name"] for row in await host.destinations()] == ["q"]
+        await host.destinations.create(*QUEUE, DestinationAttributes(hosting="broker").as_dict("queue"), False)
+        assert [row["name"] for row in await host.destinations.rows()] == ["q"]
         with pytest.raises(InvalidDestinationError):
-            await host.query("queue", "other")
-        state = await host.state()
+            await host.destinations.query("queue", "other")
+        state = await host.process.state()
         assert state["address"][1] == (await host.where())[1]
         assert world.host() is host
-        assert all(callable(getattr(host, name)) for name in HOST_METHODS)
-        with pytest.raises(AttributeError, match="no method 'nothing'"):
-            host.nothing  # noqa: B018 - asked for on purpose
+        assert all(callable(getattr(getattr(host, role), name)) for role, names in ROLES.items() for name in names)
 
     run(work)
 
 
 def test_the_process_is_not_its_own_to_tell_of(run: Run) -> None:
     async def work(world: World) -> None:
-        told = await world.host().metrics(None)
+        told = await world.host().figures.metrics(None)
         assert not [name for name in told["host"] if name.startswith("process_")]
 
     run(work)
@@ -116,14 +114,14 @@ def test_a_client_on_its_loop_joins_its_guests_with_a_secret_that_is_expected(ru
         await host.where()
         secret = b"k" * TOKEN_BYTES
         claims = {"user": "ann", "groups": [], "service": "stomp", "connection": "x", "rules": "", "host": host.key}
-        await host.expect_guest(secret, claims)
+        await host.guests.expect(secret, claims)
         first = await join(world, host, secret)
         await asyncio.wrap_future(world.hosts.io().submit(asyncio.sleep(0)))  # What it has written has come.
-        assert [row["user"] for row in await host.guests()] == ["ann"]
+        assert [row["user"] for row in await host.guests.rows()] == ["ann"]
         again, other = await join(world, host, secret), await join(world, host, b"?" * TOKEN_BYTES)
         await asyncio.wait_for(asyncio.gather(again, other), 30)  # A secret is good for one connection.
         assert not first.done()
-        assert await host.close_guest("x", "enough") == 1
+        assert await host.guests.close("x", "enough") == 1
         await asyncio.wait_for(first, 30)
         assert world.hosts.guests_of("b1/other") is None
 
@@ -158,7 +156,7 @@ def test_why_it_does_not_start_is_said_by_every_call(run: Run) -> None:
         with pytest.raises(StoreError):
             await taken.where()
         with pytest.raises(StoreError):
-            await taken.destinations()
+            await taken.destinations.rows()
         assert world.hosts.guests_of("b1/h2") is None
 
     run(work)

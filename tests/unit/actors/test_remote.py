@@ -10,7 +10,7 @@ import pytest
 
 from raybroker.actors import runtime
 from raybroker.actors.hosts.remote import RemoteHost
-from raybroker.hosting.host_port import HOST_METHODS
+from raybroker.hosting.host_port import ROLES, method_of
 
 
 def test_every_method_of_the_port_asks_the_actor(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,14 +22,22 @@ def test_every_method_of_the_port_asks_the_actor(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(runtime, "call", call)
     spec: Any = SimpleNamespace(key="b1/h1", hosting="shared")
-    host = RemoteHost(SimpleNamespace(ask="ask", state="state", where="where"), spec)
-    for name in sorted(HOST_METHODS - {"state"}):
-        assert asyncio.run(getattr(host, name)("queue", "orders")) == "answer"
-        assert asked.pop() == ("ask", name, "queue", "orders")
-    assert (asyncio.run(host.state()), asked) == ("answer", [("state",)])
+    host = RemoteHost(SimpleNamespace(ask="ask", where="where"), spec)
+    for role, methods in ROLES.items():
+        for name in sorted(methods):
+            assert asyncio.run(getattr(getattr(host, role), name)("queue", "orders")) == "answer"
+            assert asked.pop() == ("ask", role, name, "queue", "orders")
     assert (host.key, host.hosting) == ("b1/h1", "shared")
 
 
 def test_what_is_no_method_of_the_port_is_none_of_the_host() -> None:
-    with pytest.raises(AttributeError, match="no method 'explode'"):
-        _ = RemoteHost(SimpleNamespace(), SimpleNamespace()).explode  # type: ignore[arg-type]
+    host = RemoteHost(SimpleNamespace(), SimpleNamespace(key="b1/h1", hosting="shared"))  # type: ignore[arg-type]
+    assert not hasattr(host.destinations, "explode")
+    for role, method in (
+        ("destinations", "explode"),
+        ("explosives", "rows"),
+        ("guests", "take"),
+        ("damaged", "_found"),
+    ):
+        with pytest.raises(AttributeError, match=f"no method {role}.{method}"):
+            method_of(host, role, method)

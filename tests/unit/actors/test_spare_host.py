@@ -16,6 +16,7 @@ from raybroker.model.errors import BrokerError, ConnectionLostError
 class FakeHost:
     def __init__(self, number: int) -> None:
         self.key = f"b1/h{number}"
+        self.process = self
         self.told: list[dict[str, Any]] = []
         self.answers: Callable[[], Any] = lambda: None
 

@@ -47,6 +47,7 @@ class Host:
 
     def __init__(self, key: str, messages: int = 0, age_s: float = 0.0) -> None:
         self.key = key
+        self.figures = self
         self.messages = messages
         self.age_s = age_s
         self.incarnation = 1

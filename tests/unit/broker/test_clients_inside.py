@@ -16,11 +16,12 @@ class Host:
 
     def __init__(self, key: str, failure: Exception | None = None, *, has: bool = True) -> None:
         self.key = key
+        self.clients = self
         self.failure = failure
         self.has = has
         self.ended: list[tuple[list[str], str]] = []
 
-    async def clients(self) -> list[dict[str, Any]]:
+    async def rows(self) -> list[dict[str, Any]]:
         self._answer()
         row = {
             "id": "c",
@@ -34,7 +35,7 @@ class Host:
         }
         return [row] if self.has else []
 
-    async def end_clients(self, ids: list[str], why: str) -> list[str]:
+    async def end(self, ids: list[str], why: str) -> list[str]:
         self._answer()
         self.ended.append((ids, why))
         return ["c"] if self.has else []

@@ -20,6 +20,7 @@ class Host:
 
     def __init__(self, *left: int, lost: bool = False) -> None:
         self.left = list(left)
+        self.process = self.destinations = self
         self.lost = lost
         self.waits = False
         self.sent = 0

@@ -14,6 +14,9 @@ class Host:
 
     key = "h1"
 
+    def __init__(self) -> None:
+        self.destinations = self
+
     async def query(self, kind: str, name: str) -> dict[str, Any]:
         return {"active_consumers": 0, "backup_consumers": 0, "waiting": 1, "state": "RUNNING", "paused": {}}
 

@@ -23,6 +23,7 @@ class Host:
 
     def __init__(self, key: str, failure: BaseException | None = None, *, hangs: bool = False) -> None:
         self.key = key
+        self.process = self
         self._failure = failure
         self._hangs = hangs
 

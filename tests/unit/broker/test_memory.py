@@ -18,6 +18,7 @@ MIB = 1 << 20
 
 class Host:
     def __init__(self) -> None:
+        self.process = self
         self.told: list[int] = []
         self.silent = False
 

@@ -24,6 +24,7 @@ class Host:
         self._registry = registry
         self._reaps = (reaps, topic)
         self._told = told
+        self.destinations = self.messages = self
         self.gone: set[str] = set()
         self.published: list[str] = []
         for name in (FIRST, SECOND):
@@ -35,7 +36,7 @@ class Host:
             raise InvalidDestinationError(f"{type} {name!r} does not exist")
         return {"subscriptions": 1}
 
-    async def import_messages(self, type: str, name: str, blocks: list[bytes]) -> None:
+    async def put(self, type: str, name: str, blocks: list[bytes]) -> None:
         self._reap("import", name)
         if name in self.gone:
             raise InvalidDestinationError(f"{type} {name!r} does not exist")

@@ -17,12 +17,13 @@ class Host:
 
     def __init__(self, key: str) -> None:
         self.key = key
+        self.guests = self
         self.taken: asyncio.Queue[socket.socket] = asyncio.Queue()
         address = f"raybroker-test-{os.getpid()}-{key}"
         self.receiver = SocketReceiver(address, lambda given, _: self.taken.put_nowait(given))
         self.receiver.start()
 
-    async def guest_address(self, security: str) -> str:
+    async def address(self, security: str) -> str:
         return self.receiver.address
 
 

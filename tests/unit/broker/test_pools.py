@@ -17,6 +17,7 @@ class Host:
 
     def __init__(self, key: str, *, silent: bool = False) -> None:
         self.key = key
+        self.pools = self
         self.silent = silent
         self.share = PoolShare("system", PoolLimits(10, -1), alone=False)
         self.recalled = 0

@@ -96,7 +96,7 @@ def test_who_uses_a_quota_is_named_and_keeps_it() -> None:
         world = World()
         await world.quotas.create_quota("q", {"MessagesMaximum": 9})
         for number, host in enumerate(world.hosts):
-            await host.create("queue", f"n{number}", {"quota": "q"}, False, None)
+            await host.destinations.create("queue", f"n{number}", {"quota": "q"}, False, None)
         world.templates = [{"name": "t", "attributes": {"quota": "q"}}, {"name": "u", "attributes": {}}]
         with pytest.raises(IllegalStateError, match="quota 'q' is in use by queue n0, queue n1, template t;"):
             await world.quotas.destroy_quota("q")

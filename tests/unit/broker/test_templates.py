@@ -132,7 +132,7 @@ def test_a_destination_that_goes_meanwhile_keeps_no_other_from_its_template() ->
         for name in ("a", "b", "c"):
             await create(world, name, template="fast")
         host, registry = world.made[0], world.broker.registry
-        asked, changed = host.query, host.update
+        asked, changed = host.destinations.query, host.destinations.update
 
         async def query(type: str, name: str) -> dict[str, Any]:
             if name == "a":
@@ -144,7 +144,7 @@ def test_a_destination_that_goes_meanwhile_keeps_no_other_from_its_template() ->
             registry.drop(("queue", "c"))
             await changed(type, name, changes)
 
-        host.query, host.update = query, update  # type: ignore[method-assign]
+        host.destinations.query, host.destinations.update = query, update  # type: ignore[method-assign]
         assert await world.admin("update_template", name="fast", changes={"maxNumMsgs": 7}) == 1
         assert host.served["queue", "a"]["attributes"]["maxNumMsgs"] == 7
 

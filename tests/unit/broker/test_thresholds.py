@@ -20,6 +20,7 @@ BYTES_HIGH, BYTES_LOW = "raybroker.system.bytesThresholdHigh", "raybroker.system
 class Host:
     def __init__(self, key: str) -> None:
         self.key = key
+        self.figures = self
         self.messages = self.bytes = 0
         self.told: list[bool] = []
         self.silent = False

@@ -137,7 +137,7 @@ def test_a_client_that_commits_in_the_last_moment_is_not_overruled() -> None:
             coordinator.outcomes[key] = "committed"
             raise IllegalStateError("the transaction was committed already")
 
-        coordinator.decide = too_late  # type: ignore[method-assign]
+        coordinator.transactions.decide = too_late  # type: ignore[method-assign]
         for _ in range(PATIENCE_SWEEPS):
             assert await world.broker.transactions.resolve() == 0
         assert await world.broker.transactions.resolve() == 1

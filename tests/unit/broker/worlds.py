@@ -51,80 +51,105 @@ class FakeHost:
         self.room = 0
         """When it is full: so many blocks are taken all in all."""
         self.subscriptions_gone: set[str] = set()
+        self.destinations = _Destinations(self)
+        self.process = _Process(self)
+        self.pools = _Pools(self)
+        self.subscriptions = _Subscriptions(self)
+        self.transactions = _Transactions(self)
+        self.messages = _Messages(self)
 
-    def _ask(self) -> None:
+    def asked(self) -> None:
         if self.mute:
             raise ConnectionLostError(f"{self.key} is restarting")
 
-    def _answer(self) -> None:
+    def answered(self) -> None:
         if self.dies:
             self.dies = False
             raise ConnectionLostError(f"{self.key} died")
 
-    async def destinations(self) -> list[Row]:
-        self._ask()
-        return list(self.served.values())
+
+class _Role:
+    """A role of a fake host, see hosting.host_port."""
+
+    def __init__(self, host: FakeHost) -> None:
+        self.host = host
+
+
+class _Destinations(_Role):
+    async def rows(self) -> list[Row]:
+        self.host.asked()
+        return list(self.host.served.values())
 
     async def create(self, type: str, name: str, attributes: Row, auto_created: bool, owner: str | None) -> None:
         await asyncio.sleep(0)
-        if self.refusal is not None:
-            raise self.refusal
-        self.created.append(name)
-        self.served[type, name] = {**served(type, name, auto=auto_created, temporary=bool(owner)), **attributes}
-        self.served[type, name]["attributes"] = dict(attributes)
-        self._answer()
+        host = self.host
+        if host.refusal is not None:
+            raise host.refusal
+        host.created.append(name)
+        host.served[type, name] = {**served(type, name, auto=auto_created, temporary=bool(owner)), **attributes}
+        host.served[type, name]["attributes"] = dict(attributes)
+        host.answered()
 
     async def update(self, type: str, name: str, changes: Row) -> None:
-        self.calls.append(("update", type, name, changes))
-        self.served[type, name]["attributes"].update(changes)
+        self.host.calls.append(("update", type, name, changes))
+        self.host.served[type, name]["attributes"].update(changes)
 
     async def destroy(self, type: str, name: str) -> None:
         await asyncio.sleep(0)
-        if (type, name) not in self.served:
+        if (type, name) not in self.host.served:
             raise InvalidDestinationError(f"{type} {name} does not exist")
-        del self.served[type, name]
-        self._answer()
+        del self.host.served[type, name]
+        self.host.answered()
 
-    async def purge_destination(self, type: str, name: str) -> None:
-        self.calls.append(("purge_destination", type, name))
+    async def purge(self, type: str, name: str) -> None:
+        self.host.calls.append(("purge_destination", type, name))
 
     async def query(self, type: str, name: str) -> Row:
-        self._ask()
-        return {"state": "RUNNING", "attributes": {}, **self.served[type, name]}
-
-    async def effective(self, type: str, name: str) -> Row:
-        self._ask()
-        return {"policy": "", "operator_policy": "", "effective": {}, "origins": {}}
+        self.host.asked()
+        return {"state": "RUNNING", "attributes": {}, **self.host.served[type, name]}
 
     async def pause(self, type: str, name: str, which: str, until_ms: int) -> None:
-        self._ask()
-        self.calls.append(("pause", type, name, which, until_ms))
+        self.host.asked()
+        self.host.calls.append(("pause", type, name, which, until_ms))
 
     async def resume(self, type: str, name: str, which: str) -> None:
-        self._ask()
-        self.calls.append(("resume", type, name, which))
+        self.host.asked()
+        self.host.calls.append(("resume", type, name, which))
 
     async def consumers(self, type: str | None, name: str | None) -> list[Row]:
-        return [{"id": len(self.key), "type": type, "destination": name, "host": self.key}]
+        key = self.host.key
+        return [{"id": len(key), "type": type, "destination": name, "host": key}]
 
     async def reset(self, type: str, name: str) -> None:
-        self._ask()
-        self.calls.append(("reset", type, name))
+        self.host.asked()
+        self.host.calls.append(("reset", type, name))
 
+
+class _Process(_Role):
     async def configure(self, changed: Row) -> None:
-        self._ask()
-        self.configured = changed
+        self.host.asked()
+        self.host.configured = changed
 
+    async def state(self) -> Row:
+        self.host.asked()
+        return {"connections": 1}
+
+
+class _Pools(_Role):
     async def define_quotas(self, quotas: Row) -> None:
-        self._ask()
-        self.quotas = quotas
+        self.host.asked()
+        self.host.quotas = quotas
 
     async def define_policies(self, policies: Row) -> None:
-        self._ask()
-        self.policies = policies
+        self.host.asked()
+        self.host.policies = policies
 
-    async def pools(self) -> list[Row]:
-        self._ask()
+    async def effective(self, type: str, name: str) -> Row:
+        self.host.asked()
+        return {"policy": "", "operator_policy": "", "effective": {}, "origins": {}}
+
+    async def rows(self) -> list[Row]:
+        self.host.asked()
         return [
             {
                 "quota": row["attributes"]["quota"],
@@ -134,51 +159,52 @@ class FakeHost:
                 "refused": 3,
                 "destinations": [f"{key[0]} {key[1]}"],
             }
-            for key, row in self.served.items()
+            for key, row in self.host.served.items()
             if row.get("attributes", {}).get("quota")
         ]
 
-    async def state(self) -> Row:
-        self._ask()
-        return {"connections": 1}
 
-    async def subscriptions(self, name: str | None) -> list[Row]:
-        self._ask()
-        return [row for row in self.subscribed if name in (None, row["topic"])]
+class _Subscriptions(_Role):
+    async def rows(self, name: str | None) -> list[Row]:
+        self.host.asked()
+        return [row for row in self.host.subscribed if name in (None, row["topic"])]
 
     async def unsubscribe(self, topic: str, client_id: str, name: str) -> None:
-        self.calls.append(("unsubscribe", topic, client_id, name))
-        self.subscribed = [
-            row for row in self.subscribed if (row["topic"], row["client_id"], row["name"]) != (topic, client_id, name)
-        ]
+        host, gone = self.host, (topic, client_id, name)
+        host.calls.append(("unsubscribe", *gone))
+        host.subscribed = [row for row in host.subscribed if (row["topic"], row["client_id"], row["name"]) != gone]
 
-    async def purge_subscription(self, topic: str, client_id: str, name: str) -> None:
-        self.calls.append(("purge_subscription", topic, client_id, name))
+    async def purge(self, topic: str, client_id: str, name: str) -> None:
+        self.host.calls.append(("purge_subscription", topic, client_id, name))
 
-    async def transactions(self) -> list[Row]:
-        self._ask()
-        return list(self.begun)
 
-    async def settle_transaction(self, id: int, commit: bool) -> None:
-        state = next(row["state"] for row in self.begun if row["id"] == id)
+class _Transactions(_Role):
+    async def rows(self) -> list[Row]:
+        self.host.asked()
+        return list(self.host.begun)
+
+    async def settle(self, id: int, commit: bool) -> None:
+        state = next(row["state"] for row in self.host.begun if row["id"] == id)
         if state != "PREPARED":
             raise IllegalStateError(f"transaction {id} is {state}")
-        self.calls.append(("settle", id, commit))
+        self.host.calls.append(("settle", id, commit))
 
     async def outcome(self, key: str) -> str:
-        self._ask()
-        return self.outcomes.get(key, "unknown")
+        self.host.asked()
+        return self.host.outcomes.get(key, "unknown")
 
     async def decide(self, key: str, commit: bool) -> None:
-        self._ask()
-        self.calls.append(("decide", key, commit))
-        self.outcomes[key] = "committed" if commit else "rolled_back"
-        self.begun = [row for row in self.begun if row["key"] != key]
+        self.host.asked()
+        self.host.calls.append(("decide", key, commit))
+        self.host.outcomes[key] = "committed" if commit else "rolled_back"
+        self.host.begun = [row for row in self.host.begun if row["key"] != key]
 
     async def forget(self, key: str) -> None:
-        self.calls.append(("forget", key))
+        self.host.calls.append(("forget", key))
 
-    async def browse_messages(
+
+class _Messages(_Role):
+    async def browse(
         self,
         type: str,
         name: str,
@@ -187,19 +213,19 @@ class FakeHost:
         max: int,
         body_bytes_max: int,
     ) -> Row:
-        rows = self.held.get((type, name), [])
+        rows = self.host.held.get((type, name), [])
         first = start or 0
         end = first + min(max, 2)
         return {"messages": rows[first:end], "next": end if end < len(rows) else None}
 
-    async def delete_messages(self, type: str, name: str, selector: str | None, ids: list[str] | None) -> int:
-        self.calls.append(("delete", type, name, selector, ids))
-        rows = self.held.get((type, name), [])
+    async def delete(self, type: str, name: str, selector: str | None, ids: list[str] | None) -> int:
+        self.host.calls.append(("delete", type, name, selector, ids))
+        rows = self.host.held.get((type, name), [])
         kept = [row for row in rows if ids is not None and row["id"] not in ids]
-        self.held[type, name] = kept
+        self.host.held[type, name] = kept
         return len(rows) - len(kept)
 
-    async def move_messages(
+    async def move(
         self,
         type: str,
         name: str,
@@ -208,23 +234,25 @@ class FakeHost:
         target_type: str | None,
         target: str | None,
     ) -> tuple[int, str]:
-        self.calls.append(("move", type, name, selector, ids, target_type, target))
-        return (len(ids) if ids is not None else 7), self.full
+        self.host.calls.append(("move", type, name, selector, ids, target_type, target))
+        return (len(ids) if ids is not None else 7), self.host.full
 
-    async def export_messages(self, type: str, name: str, selector: str | None, start: Any, max_bytes: int) -> Row:
-        named = [row["id"] for row in self.held.get((type, name), []) if selector is None or row["id"] in selector]
+    async def export(self, type: str, name: str, selector: str | None, start: Any, max_bytes: int) -> Row:
+        held, encoded = self.host.held.get((type, name), []), self.host.encoded
+        named = [row["id"] for row in held if selector is None or row["id"] in selector]
         at = start or 0
-        blocks = [self.encoded.get(named[at]) or block_of(named[at])] if named else []
+        blocks = [encoded.get(named[at]) or block_of(named[at])] if named else []
         return {"blocks": blocks, "next": at + 1 if at + 1 < len(named) else None}
 
-    async def import_messages(self, type: str, name: str, blocks: list[bytes], subscription: str = "") -> int:
-        self._ask()
-        if self.full and len(self.imported) + len(blocks) > self.room:
-            raise ResourceAllocationError(self.full)
-        if subscription in self.subscriptions_gone:
+    async def put(self, type: str, name: str, blocks: list[bytes], subscription: str = "") -> int:
+        host = self.host
+        host.asked()
+        if host.full and len(host.imported) + len(blocks) > host.room:
+            raise ResourceAllocationError(host.full)
+        if subscription in host.subscriptions_gone:
             raise InvalidDestinationError("the subscription is gone")
-        self.imported += blocks
-        self.held.setdefault((type, name), []).extend(message(id_of(block)) for block in blocks)
+        host.imported += blocks
+        host.held.setdefault((type, name), []).extend(message(id_of(block)) for block in blocks)
         return len(blocks)
 
 

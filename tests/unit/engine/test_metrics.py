@@ -38,8 +38,7 @@ class Metered(Desk):
         store: Any = SimpleNamespace(stats=lambda: StoreStats(5, 4, 3, 2))
         cache: Any = SimpleNamespace(kept_bytes=11, budget_bytes=12, read_back=13, pager=None)
         states = (TransactionState.STARTED, TransactionState.COMPLETE, TransactionState.PREPARED)
-        by_number = {number: SimpleNamespace(state=state) for number, state in enumerate(states)}
-        transactions: Any = SimpleNamespace(by_number=by_number)
+        transactions: Any = {number: SimpleNamespace(state=state) for number, state in enumerate(states)}
         schedules: Any = SimpleNamespace(count=lambda home: 6)
         self.metrics = MetricRows(
             store,

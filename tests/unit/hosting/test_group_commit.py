@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from raybroker.config import Config
-from raybroker.hosting.host_service import HostService
+from raybroker.hosting.host_service import HostService, HostStorage
 from raybroker.model.settings.settings import destination_attributes
 from raybroker.services.native.native import Connection
 from raybroker.store.memory import MemoryStore
@@ -36,12 +36,12 @@ class Commits:
     def __init__(self) -> None:
         self.store = MemoryStore()
         config = Config.of({"imq.ping.interval": 0})
-        self.service = HostService(self.store, SystemClock(), config, token=TOKEN, incarnation=1)
+        self.service = HostService(HostStorage(self.store), SystemClock(), config, token=TOKEN)
         self.senders: list[Peer] = []
 
     async def open(self, senders: int) -> None:
         await self.service.start(threaded=True)
-        await self.service.create("queue", QUEUE, destination_attributes().as_dict("queue"), False)
+        await self.service.destinations.create("queue", QUEUE, destination_attributes().as_dict("queue"), False)
         for number in range(senders):
             peer = Peer(Connection(self.service.service))
             peer.feed(preface(TOKEN))

@@ -9,14 +9,14 @@ import pytest
 
 from raybroker.config import Config
 from raybroker.engine.ports import Notice
-from raybroker.hosting.host_service import HostService
+from raybroker.hosting.host_service import HostService, HostStorage
 from raybroker.store.memory import MemoryStore
 from tests.unit.engine.rig import Clock
 
 
 def test_a_notice_is_for_information_and_every_other_line_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     async def host() -> HostService:
-        return HostService(MemoryStore(), Clock(), Config.of({}), token=b"t", incarnation=1)
+        return HostService(HostStorage(MemoryStore()), Clock(), Config.of({}), token=b"t")
 
     report = asyncio.run(host()).host.report
     with caplog.at_level(logging.INFO, "raybroker.host"):

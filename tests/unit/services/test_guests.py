@@ -32,8 +32,8 @@ def test_a_secret_stands_for_its_client_once_and_for_a_time() -> None:
     async def story() -> None:
         now = Now()
         expecting = made(now)
-        expecting.expect(b"one", {"user": "ann"})
-        expecting.expect(b"two", {"user": "bob"})
+        await expecting.expect(b"one", {"user": "ann"})
+        await expecting.expect(b"two", {"user": "bob"})
         now.s += EXPECTED_S - 1
         assert expecting.redeem(b"one") == {"user": "ann"}
         assert expecting.redeem(b"one") is None
@@ -50,7 +50,7 @@ def test_secrets_that_nobody_has_used_are_forgotten_when_they_are_over() -> None
         now = Now()
         expecting = made(now)
         for number in range(1000):
-            expecting.expect(b"%d" % number, {})
+            await expecting.expect(b"%d" % number, {})
             now.s += EXPECTED_S / 10
             assert len(expecting._expected) <= 11
         assert guests.EXPECTED_MAX > 11

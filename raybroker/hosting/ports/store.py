@@ -15,11 +15,11 @@ from raybroker.engine.destinations.destination_registry import DestinationRegist
 from raybroker.engine.memory.block_compression import BlockCompression
 from raybroker.engine.path.executor import Executor
 from raybroker.engine.ports import Store
-from raybroker.hosting.durable import Durable
-from raybroker.hosting.host_port import Row
+from raybroker.hosting.durable import Changes
 from raybroker.model.blocks.record import StoreStats
 from raybroker.model.definitions.pauses import CONSUMPTION, PRODUCTION
 from raybroker.model.errors import IllegalStateError
+from raybroker.model.listing import Row
 
 COMPACT_WAIT_S: Final = 10.0
 """How long an administrator waits for a compaction; it goes on by itself after that."""
@@ -28,9 +28,9 @@ LEAVE_PERCENT: Final = 75
 COMPACT_PERCENT: Final = 50
 
 
-class StoreAdministration:
-    """``executor`` writes checkpoints into ``store``, ``registry`` has the destinations whose messages are in it,
-    ``compression`` compresses them, and ``waiting`` waits for what is to become durable."""
+class StorePort:
+    """``executor`` writes checkpoints into ``store``, ``registry`` has the destinations whose messages are in it, and
+    ``compression`` compresses them."""
 
     def __init__(
         self,
@@ -38,29 +38,32 @@ class StoreAdministration:
         executor: Executor,
         registry: DestinationRegistry,
         compression: BlockCompression,
-        waiting: Durable,
+        changes: Changes,
     ) -> None:
         self._store = store
         self._compression = compression
         self._executor = executor
         self._registry = registry
-        self._waiting = waiting
+        self._changes = changes
 
-    async def stored(self) -> Row:
-        """The store's sizes, how full it is, and its destinations with their live blocks."""
+    async def rows(self) -> list[Row]:
+        """One row: the store's sizes and how full it is (:func:`figures`), compressed_blocks, compression_saved_bytes,
+        not_compressed_because, and ``destinations``: rows of type, name, blocks, bytes for their live blocks."""
         usage = await asyncio.to_thread(self._store.usage)
         destinations: list[Row] = []
         for home in self._registry.destinations.values():
             blocks, nbytes = usage.get(home.number, (0, 0))
             destinations.append({"type": home.kind, "name": home.name, "blocks": blocks, "bytes": nbytes})
         destinations.sort(key=lambda row: (-row["bytes"], row["name"], row["type"]))
-        return {
-            **figures(self._store.stats()),
-            "compressed_blocks": self._compression.blocks,
-            "compression_saved_bytes": self._compression.saved_bytes,
-            "not_compressed_because": self._compression.refused_because,
-            "destinations": destinations,
-        }
+        return [
+            {
+                **figures(self._store.stats()),
+                "compressed_blocks": self._compression.blocks,
+                "compression_saved_bytes": self._compression.saved_bytes,
+                "not_compressed_because": self._compression.refused_because,
+                "destinations": destinations,
+            }
+        ]
 
     async def compact(self, keys: Sequence[tuple[str, str]]) -> Row:
         """Give back what can be of the store of these destinations, which have to be paused; what came of it.
@@ -76,7 +79,8 @@ class StoreAdministration:
         store, executor = self._store, self._executor
         before = store.stats()
         store.compact()
-        await self._waiting.durable(executor.checkpoint)
+        async with self._changes.change() as done:
+            executor.checkpoint(done)
         for _ in range(round(COMPACT_WAIT_S / COMPACT_LOOK_S)):
             executor.require_running()
             if not store.compacting:

@@ -1,0 +1,87 @@
+"""Transactions of a host as its broker asks for them, and messages that go to another host in one.
+
+``key`` and ``txn`` are the global identifier in hexadecimal digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from raybroker.engine.destinations.destination_registry import DestinationRegistry
+from raybroker.engine.destinations.transfer import Transfer
+from raybroker.engine.transactions.transactions import Transactions
+from raybroker.hosting.durable import Changes, Done, durable
+from raybroker.hosting.ports.copies import exported_block
+from raybroker.model.listing import Row
+
+
+class TransactionsPort:
+    def __init__(self, transactions: Transactions, changes: Changes) -> None:
+        self._transactions = transactions
+        self.changes = changes
+
+    async def rows(self) -> list[Row]:
+        """id, key, kind (local, xa), state, xid, client_id, connection, messages, acks, created_ms, coordinator."""
+        from raybroker.model.naming.xid import Xid
+
+        rows = self._transactions.rows()
+        for row in rows:
+            row["xid"] = str(Xid.unpack(bytes.fromhex(row["key"]))) if row["kind"] == "xa" and row["key"] else None
+        return rows
+
+    @durable
+    async def settle(self, done: Done, id: int, commit: bool) -> None:
+        self._transactions.settle(id, commit, done)
+
+    async def outcome(self, key: str) -> str:
+        """committed, rolled_back, prepared, started or unknown."""
+        return self._transactions.outcome(bytes.fromhex(key))
+
+    @durable
+    async def decide(self, done: Done, key: str, commit: bool) -> None:
+        """End a prepared transaction; one that is not known is rolled back for ever. Raises IllegalStateError when it
+        ended the other way."""
+        self._transactions.decide(bytes.fromhex(key), commit, done)
+
+    @durable
+    async def forget(self, done: Done, key: str) -> None:
+        self._transactions.forget(bytes.fromhex(key), done)
+
+
+class HandoverPort:
+    """Messages that go to another host, see engine.destinations.transfer. ``require_memory`` raises MemoryLowError
+    where there is none for what its argument names."""
+
+    def __init__(
+        self,
+        registry: DestinationRegistry,
+        transfer: Transfer,
+        require_memory: Callable[[str], None],
+        changes: Changes,
+    ) -> None:
+        self._registry = registry
+        self._transfer = transfer
+        self._require_memory = require_memory
+        self.changes = changes
+
+    async def set_aside(self, type: str, name: str, txn: str, messages_max: int, bytes_max: int) -> list[bytes]:
+        """Blocks of messages that wait, for the transaction."""
+        home = self._registry.find(type, name)
+        return self._transfer.set_aside(home, bytes.fromhex(txn), messages_max, bytes_max)
+
+    @durable
+    async def give(self, done: Done, txn: str) -> None:
+        self._transfer.give(bytes.fromhex(txn), done)
+
+    @durable
+    async def keep(self, done: Done, txn: str) -> None:
+        self._transfer.keep(bytes.fromhex(txn), done)
+
+    @durable
+    async def take(self, done: Done, type: str, name: str, txn: str, coordinator: str, blocks: list[bytes]) -> int:
+        """How many messages were taken."""
+        home = self._registry.find(type, name)
+        self._require_memory(f"nothing is forwarded to {type} {name}")
+        found = [exported_block(index, data) for index, data in enumerate(blocks)]
+        self._transfer.take(home, bytes.fromhex(txn), coordinator, found, done)
+        return sum(block.count for block in found)
