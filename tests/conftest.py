@@ -74,6 +74,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(SWEEP_TIMES * item.config.getoption("--sweep-seconds") + 300))
         if item.get_closest_marker("cluster") is not None:
             item.add_marker(pytest.mark.xdist_group("cluster"))
+        if item.path.is_relative_to(TESTS / "tidy"):
+            item.add_marker(pytest.mark.xdist_group("tidy"))  # They share the trees of the sources.
 
 
 def pytest_collection(session: pytest.Session) -> None:

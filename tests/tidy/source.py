@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import os
+import tokenize
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -27,7 +29,8 @@ Sources = Mapping[str, str]
 """Path from the root of the repository, with slashes → text."""
 
 
-def read(*tops: str, suffixes: tuple[str, ...] = (".py",)) -> dict[str, str]:
+@cache
+def read(*tops: str, suffixes: tuple[str, ...] = (".py",)) -> Sources:
     """The text files below the given folders (or the files themselves) whose names end in one of ``suffixes``."""
     found: dict[str, str] = {}
     for top in tops:
@@ -42,7 +45,7 @@ def read(*tops: str, suffixes: tuple[str, ...] = (".py",)) -> dict[str, str]:
     return found
 
 
-def package() -> dict[str, str]:
+def package() -> Sources:
     """The sources of the package itself."""
     return read("raybroker")
 
@@ -53,9 +56,32 @@ def tree_of(source: str) -> ast.Module:
     return ast.parse(source)
 
 
+@cache
+def nodes(source: str) -> tuple[ast.AST, ...]:
+    """All nodes of the tree, as ``ast.walk`` gives them; walking a tree takes longer than reading its text."""
+    return tuple(ast.walk(tree_of(source)))
+
+
+@cache
+def comments(source: str) -> tuple[tuple[int, str], ...]:
+    """(line, text) of every comment."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return tuple((token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT)
+
+
+@cache
+def stray_texts(source: str) -> tuple[tuple[int, str], ...]:
+    """(line, text) of docstrings, and of other strings that stand alone."""
+    return tuple(
+        (node.lineno, node.value.value)
+        for node in nodes(source)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    )
+
+
 def imports(source: str) -> Iterator[tuple[int, str]]:
     """(line, dotted module) of every import, wherever it stands; ``from a import b`` gives ``a.b``."""
-    for node in ast.walk(tree_of(source)):
+    for node in nodes(source):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
@@ -66,16 +92,15 @@ def imports(source: str) -> Iterator[tuple[int, str]]:
 
 def reached_names(source: str) -> Iterator[tuple[int, str]]:
     """(line, dotted name) of everything taken from other modules: the imports, and attributes used through them."""
-    tree = tree_of(source)
     aliases: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes(source):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 aliases[alias.asname or alias.name.partition(".")[0]] = (
                     alias.name if alias.asname else alias.name.partition(".")[0]
                 )
     yield from imports(source)
-    for node in ast.walk(tree):
+    for node in nodes(source):
         if isinstance(node, ast.Attribute):
             dotted = _dotted(node)
             first, _, rest = dotted.partition(".")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import io
 import re
-import tokenize
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -13,7 +11,7 @@ from typing import Any
 
 from raybroker.model.settings.setting_table import LATER
 from tests.tidy.rows import HYPHENATED, PLAIN
-from tests.tidy.source import ROOT, Sources, read, tree_of
+from tests.tidy.source import ROOT, Sources, comments, nodes, read, stray_texts
 
 TABLE = "tests/behaviour.toml"
 STATES = {"works": "tests", "partly": "missing", "planned": "", "not planned": "reason", "elsewhere": "reason"}
@@ -50,9 +48,10 @@ def faults(rows: Rows) -> Iterator[str]:
             yield f"{row} is {state}: it needs {', '.join(sorted(wanted))} and nothing else"
 
 
+@cache
 def functions(source: str) -> set[str]:
     """The names of its tests."""
-    found = (node for node in ast.walk(tree_of(source)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    found = (node for node in nodes(source) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     return {node.name for node in found if node.name.startswith("test_")}
 
 
@@ -69,12 +68,8 @@ def lost_tests(rows: Rows, sources: Sources) -> Iterator[str]:
 
 def prose(source: str) -> Iterator[tuple[int, str]]:
     """(line, text) of the comments and of the strings that stand alone."""
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            yield token.start[0], _DIRECTIVE.sub("", token.string)
-    for node in ast.walk(tree_of(source)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            yield node.lineno, node.value.value
+    yield from ((line, _DIRECTIVE.sub("", text)) for line, text in comments(source))
+    yield from stray_texts(source)
 
 
 def written(path: str, source: str) -> Iterator[tuple[int, str]]:

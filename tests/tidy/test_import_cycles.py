@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tests.tidy.source import Sources, read, tree_of
+from tests.tidy.source import Sources, nodes, read
 
 KNOWN: frozenset[str] = frozenset()
 """Files that are still in a cycle.  Entries only ever go."""
@@ -22,7 +22,7 @@ def graph(sources: Sources) -> dict[str, set[str]]:
     for path, source in sources.items():
         name = module_of(path)
         found: set[str] = set()
-        for node in ast.walk(tree_of(source)):
+        for node in nodes(source):
             if isinstance(node, ast.Import):
                 found.update(alias.name for alias in node.names if alias.name in known)
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

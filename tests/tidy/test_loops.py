@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 
-from tests.tidy.source import Sources, package, tree_of
+from tests.tidy.source import Sources, nodes, package
 
 STARTS = frozenset({"create_task", "ensure_future", "Thread", "Timer", "start_new_thread", "TaskGroup"})
 SUPERVISION = "raybroker/system/supervision.py"
@@ -59,7 +59,7 @@ def started(sources: Sources) -> dict[str, int]:
     for path, source in sources.items():
         if path == SUPERVISION or path.startswith(PROGRAMS):
             continue
-        for node in ast.walk(tree_of(source)):
+        for node in nodes(source):
             bases = node.bases if isinstance(node, ast.ClassDef) else []
             called = [node.func] if isinstance(node, ast.Call) else []
             for name in (*called, *bases):

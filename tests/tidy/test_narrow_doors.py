@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from tests.tidy.source import Sources, package, tree_of
+from tests.tidy.source import Sources, nodes, package, tree_of
 
 FILES_FREE, MEMBERS_FREE = 4, 12
 """A class that no more files reach, or no more members of, needs no entry."""
@@ -57,10 +57,12 @@ def _module(path: str) -> str:
     return path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
 
 
-def _visible(path: str, tree: ast.Module, homes: Mapping[str, str]) -> dict[str, str]:
+def _visible(path: str, source: str, homes: Mapping[str, str]) -> dict[str, str]:
     """The name of a class as a file writes it → its dotted name."""
-    known = {node.name: f"{_module(path)}.{node.name}" for node in tree.body if isinstance(node, ast.ClassDef)}
-    for node in ast.walk(tree):
+    known = {
+        node.name: f"{_module(path)}.{node.name}" for node in tree_of(source).body if isinstance(node, ast.ClassDef)
+    }
+    for node in nodes(source):
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 name, full = alias.asname or alias.name, f"{node.module}.{alias.name}"
@@ -80,8 +82,7 @@ def reaches(sources: Sources) -> dict[str, Reach]:
     homes = classes(sources)
     used: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for path, source in sources.items():
-        tree = tree_of(source)
-        for owner, member in _members(tree, _visible(path, tree, homes)):
+        for owner, member in _members(source, _visible(path, source, homes)):
             if homes[owner] != path:
                 used[owner].add((path, member))
     return {
@@ -90,18 +91,19 @@ def reaches(sources: Sources) -> dict[str, Reach]:
     }
 
 
-def _members(tree: ast.Module, visible: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _members(source: str, visible: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """(class, member) of every attribute taken of something annotated as that class."""
-    attributes = _attributes(tree, visible)
-    for function in ast.walk(tree):
+    attributes = _attributes(source, visible)
+    for function in nodes(source):
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             continue
         local = dict(_arguments(function, visible))
-        for node in ast.walk(function):
+        inside = tuple(ast.walk(function))
+        for node in inside:
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
                 kind = _class_of(node.annotation, visible)
                 local |= {node.target.id: kind} if kind else {}
-        for node in ast.walk(function):
+        for node in inside:
             if isinstance(node, ast.Attribute):
                 base = node.value
                 if isinstance(base, ast.Name) and base.id in local:
@@ -110,10 +112,10 @@ def _members(tree: ast.Module, visible: Mapping[str, str]) -> Iterator[tuple[str
                     yield attributes[ast.unparse(base)], node.attr
 
 
-def _attributes(tree: ast.Module, visible: Mapping[str, str]) -> dict[str, str]:
+def _attributes(source: str, visible: Mapping[str, str]) -> dict[str, str]:
     """``self.x`` → its class, where an annotation or an annotated argument says it."""
     found: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes(source):
         if isinstance(node, ast.ClassDef):
             for line in node.body:
                 if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ast
-import io
 import re
-import tokenize
 from collections.abc import Iterator
 
-from tests.tidy.source import Sources, package, read, tree_of
+from tests.tidy.source import Sources, comments, package, read, stray_texts
 
 _DOTTED = re.compile(r"(?<![\w./*-])([a-z_]+(?:\.[A-Za-z_]\w*)+)")
 _FILE = re.compile(r"(?<![\w./-])((?:[a-z_]+/)*[a-z_]+\.py)\b")
@@ -20,12 +17,8 @@ _NO_MODULES = frozenset({"admin", "cluster", "config", "raybroker", "record"})
 
 def prose(source: str) -> Iterator[tuple[int, str]]:
     """(line, text) of docstrings and comments."""
-    for node in ast.walk(tree_of(source)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            yield node.lineno, node.value.value
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            yield token.start[0], token.string
+    yield from stray_texts(source)
+    yield from comments(source)
 
 
 def modules_of(sources: Sources) -> dict[str, str]:

@@ -7,23 +7,22 @@ import re
 from collections.abc import Iterator
 
 from tests.tidy.rows import HYPHENATED, PLAIN
-from tests.tidy.source import Sources, package, tree_of
+from tests.tidy.source import Sources, nodes, package
 
 ROW = re.compile(rf"(?<![\w.-]){HYPHENATED}(?![\w-])|\((?:see )?{PLAIN}\b[^()]*\)")
 _DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def docstrings(tree: ast.Module) -> set[int]:
+def docstrings(source: str) -> set[int]:
     """Which nodes are docstrings, by their identity."""
-    first = (node.body[0] for node in ast.walk(tree) if isinstance(node, _DOCUMENTED) and node.body)
+    first = (node.body[0] for node in nodes(source) if isinstance(node, _DOCUMENTED) and node.body)
     return {id(node.value) for node in first if isinstance(node, ast.Expr)}
 
 
 def violations(sources: Sources) -> Iterator[str]:
     for path, source in sources.items():
-        tree = tree_of(source)
-        excused = docstrings(tree)
-        for node in ast.walk(tree):
+        excused = docstrings(source)
+        for node in nodes(source):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in excused:
                 for found in ROW.finditer(node.value):
                     yield f"{path}:{node.lineno}: {found[0]} is in a text: a user cannot look it up"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
-from tests.tidy.source import Sources, read, tree_of
+from tests.tidy.source import Sources, nodes, read
 
 FUNCTION_LINES_MAX = 90
 """Formatted, with an argument on each line where they do not fit on one."""
@@ -20,7 +20,7 @@ RATCHET: dict[str, int] = {}
 def sizes(sources: Sources) -> Iterator[tuple[str, int, int]]:
     """(what, lines, most allowed) of every function."""
     for path, source in sources.items():
-        for node in ast.walk(tree_of(source)):
+        for node in nodes(source):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield f"{path}:{node.name}", (node.end_lineno or node.lineno) - node.lineno + 1, FUNCTION_LINES_MAX
 
