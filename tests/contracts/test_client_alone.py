@@ -43,12 +43,17 @@ def run(*command: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, env=environment, check=False)
 
 
+def pip(programs: Path, *words: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+    """The pip of the tests, for an environment that has none."""
+    return run(sys.executable, "-m", "pip", "--python", str(programs / "python"), *words, timeout_s=timeout_s)
+
+
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of programs of an environment in which there is ``raybroker[client]``."""
     folder = tmp_path_factory.mktemp("client") / "venv"
-    run(sys.executable, "-m", "venv", str(folder), timeout_s=INSTALL_S)
-    done = run(str(folder / "bin/pip"), "install", "-q", f"{ROOT}[client]", timeout_s=INSTALL_S)
+    run(sys.executable, "-m", "venv", "--without-pip", str(folder), timeout_s=INSTALL_S)
+    done = pip(folder / "bin", "install", "-q", "--no-compile", f"{ROOT}[client]", timeout_s=INSTALL_S)
     if done.returncode != 0:
         if os.environ.get("CI"):
             pytest.fail(done.stderr)
@@ -58,7 +63,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.timeout(2 * INSTALL_S)
 def test_a_client_needs_no_ray_and_says_what_does(installed: Path, tmp_path: Path) -> None:
-    packages = {row["name"].lower() for row in json.loads(run(str(installed / "pip"), "list", "--format=json").stdout)}
+    packages = {row["name"].lower() for row in json.loads(pip(installed, "list", "--format=json").stdout)}
     assert packages >= {"raybroker", "msgpack", "orjson"}
     assert packages.isdisjoint({"ray", "prometheus-client", "numpy", "pyspark"})
     with ExitStack() as opened:

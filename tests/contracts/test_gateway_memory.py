@@ -30,15 +30,16 @@ SHARE = PREFETCH // 16
 """Of one subscription."""
 
 
-OTHERS: list[Delivery] = []
-"""Deliveries of tests before, which what pytest keeps of a failure may hold."""
+@pytest.fixture(autouse=True)
+def _what_was_there_before_is_not_looked_at() -> None:
+    """Deliveries that what pytest keeps of a failure may hold, and so many objects that each look would take long."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(params=["memory", "file"])
 def served(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Served]:
-    OTHERS[:] = deliveries()
     with ExitStack() as opened:
-        opened.callback(OTHERS.clear)
         made = Served(
             tmp_path,
             opened,
@@ -61,18 +62,17 @@ def fill(served: Served, count: int, size: int, queue: str = "q") -> None:
 
 
 def deliveries() -> list[Delivery]:
-    """All that there are in this process; what only lies in cycles is not held."""
+    """All that were made since the test began; what only lies in cycles is not held."""
     gc.collect()
     return [one for one in gc.get_objects() if type(one) is not type and isinstance(one, Delivery)]
 
 
 def held_bytes() -> int:
     """Of bodies that consumers of gateways have in memory, taken from their buffers or not."""
-    others = set(map(id, OTHERS))
     blocks = {
         id(one.block): one.block.bodies_bytes
         for one in deliveries()
-        if id(one) not in others and hasattr(one, "block") and isinstance(one.consumer, ConsumerCore)
+        if hasattr(one, "block") and isinstance(one.consumer, ConsumerCore)
     }
     return sum(blocks.values())
 
