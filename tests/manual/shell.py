@@ -13,7 +13,7 @@ from typing import Any, Final
 import typer
 
 from raybroker.cli.exits import UsageError
-from raybroker.cli.main import app
+from tests import program
 from tests.tidy.source import ROOT
 
 _OPERATORS: Final = ("&&", "||", "|", ";", "&")
@@ -39,9 +39,9 @@ def commands(text: str) -> Iterator[list[str]]:
 
 def fault(words: list[str]) -> str:
     """What is wrong with one command; "" when nothing is."""
-    program, *rest = words
-    program = program.removeprefix(".venv/bin/")
-    match program:
+    name, *rest = words
+    name = name.removeprefix(".venv/bin/")
+    match name:
         case "raybroker":
             return _unparsed(rest)
         case "python" | "python3":
@@ -52,11 +52,11 @@ def fault(words: list[str]) -> str:
             return _no_path(rest)
         case ".ci/run":
             return _no_stage(rest)
-    return f"the program {program} is not known here"
+    return f"the program {name} is not known here"
 
 
 def _unparsed(words: list[str]) -> str:
-    command: Any = typer.main.get_command(app)
+    command: Any = program.commands()
     name, parent = "raybroker", None
     try:
         while True:

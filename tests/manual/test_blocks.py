@@ -14,16 +14,15 @@ from typing import Any
 
 import httpx
 import pytest
-from typer.testing import CliRunner
 
 import raybroker as rb
 from raybroker.cli import connecting
-from raybroker.cli.main import app
 from raybroker.config.config import Config
 from tests.contracts.test_services import Outside
 from tests.manual.blocks import WAYS, Block, blocks, blocks_in, by_page
 from tests.manual.running import run_page
 from tests.manual.shell import commands, fault
+from tests.program import invoke
 from tests.tidy.source import ROOT
 from tests.unit.cli.conftest import Kept
 
@@ -83,9 +82,9 @@ def test_commands_run_over_a_loopback(page: str, tmp_path: Path, monkeypatch: py
     with rb.loopback() as connection:
         monkeypatch.setattr(connecting, "connect", Kept(connection).connect)
         for block in by_page("sh loopback")[page]:
-            for program, *words in commands(block.text):
-                assert program == "raybroker"
-                done = CliRunner().invoke(app, words, prog_name="raybroker")
+            for name, *words in commands(block.text):
+                assert name == "raybroker"
+                done = invoke(*words)
                 assert done.exit_code == 0, f"{block.place}: {shlex.join(words)}: {done.output}"
 
 

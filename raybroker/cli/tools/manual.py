@@ -25,6 +25,7 @@ FIRST: Final = (
     "monitoring",
     "performance",
     "limits",
+    "features",
 )
 """Topics in the order in which they are read; the reference follows by name."""
 LINE_CHARS_MAX: Final = 100
