@@ -1,4 +1,4 @@
-"""The tour of the source leads to files that exist."""
+"""The tour of the source, and what it says to contributors, lead to files that exist."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from tests.tidy.source import ROOT, read
 
 TOUR = "raybroker/README.md"
+CONTRIBUTING = "raybroker/CONTRIBUTING.md"
 _PATH = re.compile(r"`((?:[a-z_]+/)+[a-z_]*(?:\.[a-z]+)?)`")
-QUESTIONS = 10
+QUESTIONS = 20
 
 
 def paths(text: str) -> Iterator[str]:
@@ -23,14 +24,14 @@ def missing(text: str) -> list[str]:
 
 
 def test_the_tour_leads_to_files_that_exist() -> None:
-    text = read(TOUR, suffixes=(".md",))[TOUR]
-    assert missing(text) == []
-    assert len(list(paths(text))) > 40
+    text = read(TOUR, CONTRIBUTING, suffixes=(".md",))
+    assert [path for page in text.values() for path in missing(page)] == []
+    assert len(list(paths(text[TOUR]))) > 40
 
 
 def test_each_question_is_answered_with_a_path() -> None:
     text = read(TOUR, suffixes=(".md",))[TOUR]
-    answers = re.split(r"^\d+\. \*\*", text[text.index("## Ten questions") :], flags=re.MULTILINE)[1:]
+    answers = re.split(r"^\d+\. \*\*", text[text.index("## Twenty questions") :], flags=re.MULTILINE)[1:]
     assert len(answers) == QUESTIONS
     for answer in answers:
         question, _, said = answer.partition("?**")
