@@ -12,7 +12,7 @@ To add a verb:
 1. declare it in the class of its kind (destination_verbs, transaction_verbs, broker_verbs, definition_verbs);
 2. implement it as a coroutine of the same name with the same arguments: in a part of broker/ that ``Broker`` or
    ``ClusterBroker`` composes, or in hosting/ports/, as the role and method that the declaration names as ``host``;
-3. give it a resource in services/administration/, and a command in cli/;
+3. give it a resource in services/administration/, and a row in cli/objects/table.py, which makes its command;
 4. test it.  ``tests/unit/admin`` refuses a verb without an implementation, or with other arguments than declared, and
    one that neither a command of cli/ calls nor the table there excuses.
 

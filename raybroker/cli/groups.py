@@ -60,6 +60,7 @@ def attach(app: typer.Typer, files: Iterable[ModuleType]) -> None:
         if verb in VERBS:
             add_missing(group, verb, [command.name or "" for command in group.registered_commands])
         text = HELP.get(verb, "Not in this version.")
+        group.registered_commands.sort(key=lambda command: (command.hidden, text.find(str(command.name))))
         app.add_typer(group, name=verb, help=text, hidden=verb not in HELP)
 
 

@@ -14,7 +14,6 @@ from raybroker.cli.objects import (
     cluster,
     definitions,
     ending,
-    forwarding,
     grid,
     messages,
     metrics,
@@ -24,10 +23,8 @@ from raybroker.cli.objects import (
     schedules,
     services,
     stored,
-    subscriptions,
-    templates,
+    table,
     top,
-    transactions,
 )
 from raybroker.cli.outside import reachable
 from raybroker.cli.tools import analyze, bench, boards, dbmgr, demo, keytool, manual, salvage, up, usermgr
@@ -105,12 +102,9 @@ app.command("help", short_help="Show a page of the manual, or list its topics.")
 groups.attach(
     app,
     (
+        table,
         grid,
-        subscriptions,
         schedules,
-        forwarding,
-        transactions,
-        templates,
         quotas,
         policies,
         definitions,

@@ -86,6 +86,8 @@ def cell(value: Any) -> str:
         return f"{value:,}" if is_terminal() else str(value)
     if isinstance(value, float):
         return f"{value:,.1f}" if is_terminal() else f"{value:.1f}"
+    if isinstance(value, Mapping):
+        return " ".join(f"{key}={plain(inner)}" for key, inner in value.items()) or "-"
     return str(value)
 
 

@@ -36,6 +36,8 @@ from raybroker.broker.observing.broker_metrics import Measuring
 from raybroker.broker.observing.health import ClusterHealth, Health
 from raybroker.broker.services.service_administration import ServiceAdministration
 from raybroker.broker.services.user_administration import ClusterUsers, Users
+from raybroker.cli.objects.table import COMMANDS
+from raybroker.cli.plain import verb_of
 from raybroker.client.admin.admin import Admin, AsyncAdmin
 from raybroker.errors import BrokerError, ConfigError, InvalidDestinationError
 from raybroker.hosting.host_port import ROLES, HostPort
@@ -152,7 +154,7 @@ def test_a_verb_is_called_by_a_command_or_excused() -> None:
         for node in ast.walk(tree_of(source))
         if isinstance(node, ast.Attribute)
     }
-    assert set(VERBS) - called == set(NO_COMMAND)
+    assert set(VERBS) - called - {verb_of(row.words).name for row in COMMANDS} == set(NO_COMMAND)
 
 
 def test_administrators_have_a_described_method_for_each_verb_of_theirs() -> None:

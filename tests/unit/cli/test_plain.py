@@ -1,0 +1,106 @@
+"""Plain commands: made of the verbs' declarations and of one table; which files make commands of their own."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raybroker.admin.verbs import VERBS
+from raybroker.cli.exits import UsageError
+from raybroker.cli.objects.table import COMMANDS
+from raybroker.cli.plain import OBJECTS, Plain, _checked, _function, columns, verb_of
+from tests.tidy.source import read, tree_of
+
+BY_HAND = {
+    "checking": "grades end with the exit codes of monitoring",
+    "cluster": "backups are files, and the record is restored without a broker",
+    "definitions": "definitions are files, imported by several calls",
+    "ending": "the command waits until the broker has ended, or runs again",
+    "grid": "what a broker is, is asked of Ray as well; attributes of destinations are checked before",
+    "metrics": "tables again and again, of what changed between two looks",
+    "policies": "conflicts, and changes of which each may be left out",
+    "pools": "pools are actors, and no part of a broker",
+    "quotas": "a second table",
+    "schedules": "a schedule is a message that is sent",
+    "services": "several verbs for one command",
+    "stored": "pages of messages, and files",
+}
+"""File of cli/objects → why it makes commands without the table."""
+
+
+def makers() -> set[str]:
+    """The files whose functions are commands."""
+    found = set()
+    for path, source in read("raybroker/cli/objects").items():
+        for node in ast.walk(tree_of(source)):
+            decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else ()
+            if any("command" in ast.unparse(decorator) for decorator in decorators):
+                found.add(Path(path).stem)
+    return found
+
+
+def test_commands_are_made_by_the_table_or_by_files_that_say_why_not() -> None:
+    assert makers() == set(BY_HAND)
+
+
+@pytest.mark.parametrize("row", COMMANDS, ids=lambda row: row.words)
+def test_a_row_says_what_its_verb_needs_and_nothing_else(row: Plain) -> None:
+    declared = verb_of(row.words)
+    arguments = {
+        "option" if each.kind is each.VAR_KEYWORD else name for name, each in declared.signature.parameters.items()
+    }
+    assert set(row.options) <= arguments
+    assert not set(row.more) & arguments
+    assert declared is VERBS[declared.name]
+    assert row.help.strip()
+    if row.words.startswith("list "):
+        assert bool(row.show) is not bool(row.columns and row.empty)
+
+
+def test_a_verb_is_found_by_the_words_of_its_command() -> None:
+    assert [verb_of(words).name for words in ("query txn", "list txn", "list policy", "destroy cxn")] == [
+        "query_transaction",
+        "list_transactions",
+        "list_policies",
+        "destroy_connection",
+    ]
+    assert {thing.verb for thing in OBJECTS.values()} <= {name.partition("_")[2].rstrip("s") for name in VERBS}
+
+
+def test_columns_are_written_in_one_line() -> None:
+    assert columns("name, client_id, consumers: cons, used: used %") == {
+        "name": "name",
+        "client_id": "client id",
+        "consumers": "cons",
+        "used": "used %",
+    }
+
+
+def test_required_options_come_first_and_a_type_behind_its_name() -> None:
+    import inspect
+
+    def names(words: str) -> list[str]:
+        (row,) = (row for row in COMMANDS if row.words == words)
+        return list(inspect.signature(_function(row)).parameters)[1:]
+
+    assert names("create dur") == ["name", "topic", "client_id", "shared", "selector", "no_local"]
+    assert names("purge dur") == ["name", "client_id", "topic", "force"]
+    assert names("query saf") == ["name", "json"]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ([], "update tpl: nothing to change"),
+        (["maxNumMsgs"], "-o maxNumMsgs: write attribute=value"),
+        (["name=x"], "-o name=…: it is no attribute"),
+    ],
+)
+def test_what_cannot_be_changed_is_said_before_anybody_is_asked(options: list[str], why: str) -> None:
+    (row,) = (row for row in COMMANDS if row.words == "update tpl")
+    given: dict[str, Any] = {"name": "small", "option": options}
+    with pytest.raises(UsageError, match=why):
+        _checked(row, given)
