@@ -16,7 +16,6 @@ from functools import cache
 from typing import Any, Final
 
 import ray
-from ray._private import services
 from ray.exceptions import (
     ActorAlreadyExistsError,
     ActorUnschedulableError,
@@ -25,9 +24,9 @@ from ray.exceptions import (
     RayError,
     RayTaskError,
 )
-from ray.experimental import internal_kv
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from raybroker.actors import ray_inside
 from raybroker.config import places
 from raybroker.config.layers import variable
 from raybroker.model.errors import BrokerError, ConnectionLostError, NoClusterError
@@ -87,23 +86,16 @@ def join_ray(cluster: str = "default") -> None:
         place = places.for_program(cluster)
         if place is not None:
             places.use(place)
-            _read_environment_again()
+            ray_inside.read_environment_again()
         try:
             where = _probe()
         except (OSError, RayError, RuntimeError) as error:
             raise NoClusterError(f"no Ray cluster can be reached ({error}); start one with: raybroker up") from None
         try:
-            _knock(where)
+            ray_inside.knock(where)
             _init(address="auto")
         except (OSError, RayError, RuntimeError, ValueError) as error:
             raise NoClusterError(_why_not_let_in(where, error)) from None
-
-
-def _read_environment_again() -> None:
-    """Ray has read how it is to be let in when it was imported."""
-    config = getattr(ray._raylet, "Config", None)
-    if config is not None:
-        config.initialize("")
 
 
 def _why_not_let_in(where: str, error: Exception) -> str:
@@ -125,20 +117,12 @@ def _why_not_let_in(where: str, error: Exception) -> str:
 def _probe() -> str:
     """The address of the Ray that would be joined; raises ConnectionError when it is gone: Ray itself would try for
     minutes."""
-    found = str(services.get_ray_address_from_environment("auto", None))
+    found = ray_inside.address_of_environment()
     host, separator, port = found.rpartition(":")
     if separator and port.isdigit():
         with socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_S):
             pass
     return found
-
-
-def _knock(where: str) -> None:
-    """Raises RayError, and at once where the token is wrong or missing: by ``ray.init`` Ray would ask twenty times, a
-    second apart, and print a line each time."""
-    client = getattr(ray._raylet, "GcsClient", None)
-    if client is not None:
-        client(address=where)
 
 
 _MANY_WORKERS: Final = "PYTHON worker processes have been started on node"
@@ -156,34 +140,20 @@ def _init(**options: Any) -> None:
     ray.init(namespace=NAMESPACE, log_to_driver=True, logging_level=logging.ERROR, **options)
 
 
-def _fewer_lines() -> None:
+def _fewer_lines(data: dict[str, Any]) -> dict[str, Any] | None:
     """Keep Ray's warning of many worker processes off the program's output: brokers and consumers are meant to be many
     actors. It goes to the log "raybroker.ray" at level DEBUG, as does what other actors print than those of
     ``rb.deploy`` where the program has left the connecting to us."""
-    worker: Any = getattr(ray._private, "worker", None)
-    show = getattr(worker, "print_to_stdstream", None)
-    if show is None:
-        return
-
-    def shown(data: dict[str, Any], *args: Any, **options: Any) -> Any:
-        kept = not _ours.is_set() or str(data.get("actor_name") or "").startswith(INSTANCE)
-        lines = [line for line in data.get("lines", ()) if kept and _MANY_WORKERS not in str(line)]
-        if len(lines) == len(data.get("lines", ())):
-            return show(data, *args, **options)
-        log.debug("%s", data["lines"])
-        return show({**data, "lines": lines}, *args, **options) if lines else None
-
-    worker.print_to_stdstream = shown
+    kept = not _ours.is_set() or str(data.get("actor_name") or "").startswith(INSTANCE)
+    lines = [line for line in data.get("lines", ()) if kept and _MANY_WORKERS not in str(line)]
+    if len(lines) == len(data.get("lines", ())):
+        return data
+    log.debug("%s", data["lines"])
+    return {**data, "lines": lines} if lines else None
 
 
-_fewer_lines()
-
-
-def keep_quiet() -> None:
-    """Keep what Ray tells drivers of dying workers off this process's standard output, for programs that own it."""
-    worker: Any = getattr(ray._private, "worker", None)
-    if hasattr(worker, "_worker_logs_enabled"):
-        worker._worker_logs_enabled = False
+ray_inside.narrow_output(_fewer_lines)
+keep_quiet = ray_inside.keep_quiet
 
 
 def leave_ray() -> None:
@@ -301,16 +271,15 @@ def was_restarted() -> bool:
 
 def remember(key: str, value: str) -> None:
     """Keep a text for an actor that may be started again; it goes with this Ray."""
-    internal_kv._internal_kv_put(key.encode(), value.encode(), overwrite=True, namespace=NAMESPACE.encode())
+    ray_inside.remember(key, value, NAMESPACE)
 
 
 def remembered(key: str) -> str | None:
-    found = internal_kv._internal_kv_get(key.encode(), namespace=NAMESPACE.encode())
-    return None if found is None else bytes(found).decode()
+    return ray_inside.remembered(key, NAMESPACE)
 
 
 def forget(key: str) -> None:
-    internal_kv._internal_kv_del(key.encode(), namespace=NAMESPACE.encode())
+    ray_inside.forget(key, NAMESPACE)
 
 
 _OURS: Final = f"{BrokerError.__module__}."

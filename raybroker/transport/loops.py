@@ -1,18 +1,26 @@
-"""The event loop of every thread that has sockets."""
+"""The event loop of every thread that has sockets.
+
+What is leaned on of libraries beside their documentation stands here alone, and ``tests/unit/transport/test_loops.py``
+fails when it changes: asyncio's two functions for makers of event loops, by which a thread that leads is on the loop
+(``running_loop``, ``set_running_loop``); and that an object of a subclass of uvloop's loop may become one of another.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from asyncio.events import _get_running_loop, _set_running_loop
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from contextvars import Context, copy_context
+from typing import Any, Final
 
 import uvloop
 
-if TYPE_CHECKING:
-    from contextvars import Context
-
+running_loop: Final = _get_running_loop
+"""The loop that this thread is on, or None; ``asyncio.get_running_loop`` would raise, which takes longer."""
+set_running_loop: Final = _set_running_loop
+"""From now on this thread is on that loop, or on none."""
 SHORT_S: Final = 0.1
 """A timer of at most so long is waited for before a :class:`PausableLoop` stands still."""
 READY_MAX: Final = 1_000
@@ -31,11 +39,39 @@ _call_soon_threadsafe = uvloop.Loop.call_soon_threadsafe
 _call_later = uvloop.Loop.call_later
 
 
+class LedCall(asyncio.Handle):
+    """A call that the thread which leads a loop makes in its place."""
+
+    __slots__ = ("_call", "_on", "_within", "_words")
+
+    def __init__(
+        self, call: Callable[..., Any], words: tuple[Any, ...], on: asyncio.AbstractEventLoop, context: Context | None
+    ) -> None:
+        within = copy_context() if context is None else context
+        super().__init__(call, words, on, within)
+        self._call = call
+        self._words = words
+        self._on = on
+        self._within = within
+
+    def make(self) -> None:
+        """Make it, unless it was cancelled; what it raises is told as the loop tells it."""
+        if self.cancelled():
+            return
+        try:
+            self._within.run(self._call, *self._words)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - as the loop does
+            self._on.call_exception_handler({"message": f"{self!r} failed", "exception": error, "handle": self})
+
+
 class PausableLoop(uvloop.Loop):
     """A loop that may stand still for a while, and says what it has to run for.
 
-    While it takes notes, ``noted`` says that something was scheduled since; ``foreign`` is called after another thread
-    has scheduled something, which does not wake a loop that stands still.  While it takes none it is as any other.
+    While it takes notes it is a :class:`NotingLoop`: ``noted`` says that something was scheduled since; ``foreign`` is
+    called after another thread has scheduled something, which does not wake a loop that stands still.  While it takes
+    none it schedules as any other, and as fast.
 
     A thread that leads in place of the loop (``leader``) runs what it schedules itself, by :meth:`run_ready`: steps of
     tasks and callbacks of futures, which is all that the answer to a request needs.  What only the loop can do, such as
@@ -47,7 +83,7 @@ class PausableLoop(uvloop.Loop):
         self.noted = False
         self.leader = 0
         """The thread that leads; 0 when none does."""
-        self.ready: deque[asyncio.Handle] = deque()
+        self.ready: deque[LedCall] = deque()
         """What the leader has scheduled."""
         self._foreign = foreign
         self._short_s = 0.0
@@ -60,16 +96,13 @@ class PausableLoop(uvloop.Loop):
 
     def take_notes(self) -> None:
         """From now on; nothing is noted yet. While notes are taken, what is noted stays so."""
-        own = self.__dict__
-        if "call_soon" not in own:
+        if self.__class__ is not NotingLoop:
             self.noted = False
-            own["call_soon"] = self._noted_call_soon
-            own["call_soon_threadsafe"] = self._noted_call_soon_threadsafe
+            self.__class__ = NotingLoop
 
     def take_no_notes(self) -> None:
         """The loop runs again."""
-        self.__dict__.pop("call_soon", None)
-        self.__dict__.pop("call_soon_threadsafe", None)
+        self.__class__ = PausableLoop
 
     def run_ready(self) -> None:
         """Run what the leader has scheduled, and what comes of it."""
@@ -77,9 +110,7 @@ class PausableLoop(uvloop.Loop):
         for _ in range(READY_MAX):
             if not ready:
                 return
-            handle = ready.popleft()
-            if not handle.cancelled():
-                handle._run()
+            ready.popleft().make()
 
     def leave(self) -> None:
         """Nobody leads any more: what is left is the loop's."""
@@ -87,29 +118,7 @@ class PausableLoop(uvloop.Loop):
         if self.ready:
             self.noted = True
             while self.ready:
-                handle = self.ready.popleft()
-                if not handle.cancelled():
-                    _call_soon(self, _run_unless_cancelled, handle)
-
-    def _noted_call_soon(
-        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
-        if self.leader:
-            handle = asyncio.Handle(callback, args, self, context)
-            self.ready.append(handle)
-            return handle
-        self.noted = True
-        return _call_soon(self, callback, *args, context=context)
-
-    def _noted_call_soon_threadsafe(
-        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
-        if self.leader and self.leader == threading.get_ident():
-            return self._noted_call_soon(callback, *args, context=context)
-        self.noted = True
-        handle = _call_soon_threadsafe(self, callback, *args, context=context)
-        self._foreign()
-        return handle
+                _call_soon(self, self.ready.popleft().make)
 
     def call_later(  # type: ignore[override]  # without a context
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
@@ -145,6 +154,30 @@ class PausableLoop(uvloop.Loop):
         return await super().sock_connect(*args, **options)
 
 
+class NotingLoop(PausableLoop):
+    """A loop that stands still, while it takes notes."""
+
+    def call_soon(  # type: ignore[override]  # any arguments
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        if self.leader:
+            handle = LedCall(callback, args, self, context)
+            self.ready.append(handle)
+            return handle
+        self.noted = True
+        return _call_soon(self, callback, *args, context=context)
+
+    def call_soon_threadsafe(  # type: ignore[override]  # any arguments
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        if self.leader and self.leader == threading.get_ident():
+            return self.call_soon(callback, *args, context=context)
+        self.noted = True
+        handle = _call_soon_threadsafe(self, callback, *args, context=context)
+        self._foreign()
+        return handle
+
+
 async def sleep_waited_for(delay_s: float) -> None:
     """``asyncio.sleep`` before something that threads may wait for, such as another attempt to reach a host.
 
@@ -155,8 +188,3 @@ async def sleep_waited_for(delay_s: float) -> None:
     if isinstance(loop, PausableLoop):
         loop.run_for(delay_s)
     await asyncio.sleep(delay_s)
-
-
-def _run_unless_cancelled(handle: asyncio.Handle) -> None:
-    if not handle.cancelled():
-        handle._run()

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from raybroker.analysis.spark.spark_inside import executors
 from raybroker.model.errors import ConfigError
 
 ANSWER_S: Final = 5.0
@@ -83,7 +84,7 @@ def check_workers(spark: Any, lake: Path, place: Path, option: str) -> None:
     context = spark.sparkContext
     waiting = threading.Event()
     for _ in range(round(WORKERS_S * 2)):
-        if context._jsc.sc().getExecutorMemoryStatus().size() > 1:
+        if executors(spark) > 1:
             break
         waiting.wait(0.5)
     else:

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from raybroker.analysis.spark import classes, java, masters
+from raybroker.analysis.spark import classes, java, masters, spark_inside
 from raybroker.model.errors import ConfigError
 from raybroker.system.clock import SystemClock
 
@@ -120,15 +120,11 @@ def spark(
 @contextmanager
 def _archived(found: java.Java) -> Iterator[str]:
     """Options by which a Java that is to start uses, or at its end writes, the class archive."""
-    from pyspark import SparkContext
-    from pyspark.find_spark_home import _find_spark_home
-
     folder = java.cache_folder()
-    if folder is None or SparkContext._gateway is not None:
+    if folder is None or spark_inside.java() is not None:
         yield ""
         return
-    jars = Path(_find_spark_home(), "jars")
-    choice = classes.choose(folder / "java", found.program, found.release, jars, SystemClock().now_ms())
+    choice = classes.choose(folder / "java", found.program, found.release, spark_inside.jars(), SystemClock().now_ms())
     with classes.of_whole_runs(choice):
         yield choice.options
     if choice.writing is not None:
@@ -137,12 +133,10 @@ def _archived(found: java.Java) -> Iterator[str]:
 
 def _release_output() -> None:
     """Java closes its standard output and error: who reads those of this process need not wait until Java has ended."""
-    from pyspark import SparkContext
-
-    gateway = SparkContext._gateway
+    started = spark_inside.java()
     with suppress(Exception):
-        assert gateway is not None
-        system = gateway.jvm.java.lang.System
+        assert started is not None
+        system = started.java.lang.System
         system.out.close()
         system.err.close()
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from asyncio.events import _get_running_loop
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
@@ -23,6 +22,7 @@ from raybroker.client.producer.members.unnamed import AnyProducer
 from raybroker.client.producer.pacing.send_room import no_room
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.session.opening import AnyConsumer, unconfirmed
+from raybroker.transport.loops import running_loop
 
 E = TypeVar("E")
 T = TypeVar("T")
@@ -91,7 +91,7 @@ def _awaited(io: IoThread, future: Future[T]) -> asyncio.Future[T]:
             waiting.set_result(future.result())
 
     def done(_: Future[T]) -> None:
-        if _get_running_loop() is loop:
+        if running_loop() is loop:
             tell()
         else:
             loop.call_soon_threadsafe(tell)

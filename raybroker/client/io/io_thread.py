@@ -26,7 +26,6 @@ import logging
 import os
 import threading
 import weakref
-from asyncio.events import _get_running_loop, _set_running_loop
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future, InvalidStateError
@@ -38,7 +37,7 @@ from raybroker.model.errors import BrokerError, IllegalStateError
 from raybroker.system.clock import SystemClock
 from raybroker.transport.direct import SUPPORTED as DIRECT
 from raybroker.transport.direct import DirectSockets
-from raybroker.transport.loops import PausableLoop, call_running
+from raybroker.transport.loops import PausableLoop, call_running, running_loop, set_running_loop
 
 T = TypeVar("T")
 Unwanted = Callable[[T], Coroutine[Any, Any, None]]
@@ -376,19 +375,19 @@ class IoThread:
         signals = HeldSignals(self._interrupted) if me == _main else None
         if signals is not None:
             signals.hold()
-        before = _get_running_loop()
+        before = running_loop()
         try:
             with self._lock:
                 if not turns.lead(me, now_ns):
                     return False
                 sockets.active = True
                 self._still.leader = me
-            _set_running_loop(self.loop)
+            set_running_loop(self.loop)
             return self._serve(sockets, done, me, until_ns, signals)
         finally:
             if signals is not None:
                 signals.interruptible = False
-            _set_running_loop(before)
+            set_running_loop(before)
             self._leave()
             if signals is not None:
                 signals.release()
@@ -421,7 +420,7 @@ class IoThread:
 
     def _interrupted(self) -> None:
         """A signal arrived while this thread waits at the sockets: its handler may make calls of its own."""
-        _set_running_loop(None)
+        set_running_loop(None)
         self._leave()
 
     def _leave(self) -> None:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from asyncio.events import _get_running_loop
 from collections.abc import Awaitable, Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any, Final, TypeVar
@@ -27,6 +26,7 @@ from raybroker.client.io.io_thread import IoThread, Unwanted
 from raybroker.model.errors import BrokerError, IllegalStateError
 from raybroker.system.clock import SystemClock
 from raybroker.transport.direct import DirectSockets
+from raybroker.transport.loops import running_loop
 
 T = TypeVar("T")
 ENDED: Final = "the event loop of this connection has ended, and the connection with it; connect again on a running one"
@@ -109,7 +109,7 @@ class OwnLoop(IoThread):
     @property
     def _is_here(self) -> bool:
         """The caller is on the loop."""
-        return _get_running_loop() is self.loop
+        return running_loop() is self.loop
 
     def _ring(self) -> None:
         with self._lock:

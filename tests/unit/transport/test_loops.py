@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from asyncio.events import _set_running_loop
 from collections.abc import Iterator
 
 import pytest
+import uvloop
 
-from raybroker.transport.loops import READY_MAX, SHORT_S, PausableLoop, sleep_waited_for
+from raybroker.transport.loops import (
+    READY_MAX,
+    SHORT_S,
+    LedCall,
+    PausableLoop,
+    running_loop,
+    set_running_loop,
+    sleep_waited_for,
+)
 
 
 @pytest.fixture
@@ -26,15 +34,15 @@ def loop() -> Iterator[PausableLoop]:
 def led(loop: PausableLoop) -> Iterator[PausableLoop]:
     """One that this thread leads."""
     loop.leader = threading.get_ident()
-    _set_running_loop(loop)
+    set_running_loop(loop)
     yield loop
-    _set_running_loop(None)
+    set_running_loop(None)
     loop.leave()
 
 
 def run(loop: PausableLoop) -> None:
     """Turns of the loop itself, until it has nothing to do."""
-    _set_running_loop(None)
+    set_running_loop(None)
     loop.call_later(0.01, loop.stop)
     loop.run_forever()
 
@@ -171,6 +179,41 @@ def test_a_pause_that_somebody_waits_for_is_a_reason_to_run_however_long(led: Pa
     assert led.is_timed
     led.leave()
     led.take_no_notes()
-    _set_running_loop(None)
+    set_running_loop(None)
     led.run_until_complete(pause)
     assert not led.is_timed
+
+
+def test_what_is_leaned_on_of_libraries_is_there(led: PausableLoop) -> None:
+    """asyncio gives two functions to makers of loops, and asks the loop of a thread for whatever it schedules; an
+    object of uvloop's class may become one of another class, which only has other methods."""
+    for name in ("_get_running_loop", "_set_running_loop"):
+        assert name in asyncio.events.__all__
+    assert running_loop() is asyncio.get_running_loop() is led
+    assert type(led).__mro__[1:3] == (PausableLoop, uvloop.Loop)
+
+    async def work() -> int:
+        await asyncio.sleep(0)
+        waiting: asyncio.Future[int] = led.create_future()
+        led.call_soon(waiting.set_result, 7)
+        return await waiting
+
+    task = led.create_task(work())
+    assert [type(call) for call in led.ready] == [LedCall], "a task begins by the loop's call_soon"
+    led.run_ready()
+    assert (task.result(), led.noted) == (7, False), "and goes on by it; nothing went past the leader"
+    led.leave()
+    led.take_no_notes()
+    assert type(led) is PausableLoop
+    assert type(led).call_soon is uvloop.Loop.call_soon, "a loop that runs schedules as fast as any"
+
+
+def test_a_call_that_was_cancelled_is_not_made(led: PausableLoop) -> None:
+    called: list[int] = []
+    led.call_soon(called.append, 1).cancel()
+    led.call_soon(called.append, 2)
+    led.run_ready()
+    led.call_soon(called.append, 3).cancel()
+    led.leave()
+    run(led)
+    assert called == [2]

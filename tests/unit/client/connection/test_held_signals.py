@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from raybroker.client.io import held_signals
 from raybroker.client.io.held_signals import HeldSignals
 
 pytestmark = pytest.mark.skipif(
@@ -106,3 +107,10 @@ def test_what_is_ignored_or_the_systems_is_left_alone(handle: Callable[[int, Any
     assert signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
     assert signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL
     held.release()
+
+
+def test_the_functions_of_signals_without_enumerations_are_there(handle: Callable[[int, Any], None]) -> None:
+    handle(signal.SIGUSR1, stop)
+    assert held_signals._handler_of(signal.SIGUSR1) is stop
+    assert held_signals._set_handler(signal.SIGUSR1, arrive) is stop
+    assert signal.getsignal(signal.SIGUSR1) is arrive
