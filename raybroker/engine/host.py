@@ -11,9 +11,11 @@ After a store error the host *fails stop*: no further effect is released, every 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from raybroker.core import command as cmd
+from raybroker.core.admission.pool_share import PoolShare
 from raybroker.core.destination import Destination
 from raybroker.core.durable import records
 from raybroker.core.outcome import Compose, DeadLetter, Idle, Retire
@@ -78,20 +80,62 @@ WRITTEN_EVERY_MS: Final = 10_000
 """A clock that is set again and again makes the host write its whole state no more often than that."""
 
 
-class Host:
-    """See the module. ``incarnation`` grows with every start over the same store.
+@dataclass(frozen=True)
+class HostIdentity:
+    """Which host it is.
 
-    codec     what is in blocks
-    identity  64 bits that nobody else has: the producer of what the host itself sends (dead messages, moved ones)
-    broker    its broker's name, for what is written on dead messages
-    idle      called with (type, name) of a destination that is over: auto-created and unused, or temporary and left
-    alarm     called with a time, measured milliseconds, at which ``tick`` should be called at the latest
-    forward   the way to destinations of other hosts
-    report    takes a line for the log
-    paging    where bodies go that are not stored and do not fit into ``buffer_bytes``; None: they stay in memory
-    memory    what is protected by memory levels; None: nothing is
-    bodies    where large bodies are, and ``worker`` who writes and reads them; None: they come whole
+    incarnation  grows with every start over the same store
+    producer     64 bits that nobody else has: the producer of what the host itself sends (dead messages, moved ones)
+    broker       its broker's name, for what is written on dead messages
     """
+
+    incarnation: int = 1
+    producer: int = 1
+    broker: str = ""
+
+
+@dataclass(frozen=True)
+class BodyPlaces:
+    """Where bodies are.
+
+    memory  what is protected by memory levels; None: nothing is
+    paging  where bodies go that are not stored and do not fit into ``buffer_bytes``; None: they stay in memory
+    bodies  where large bodies are, and ``worker`` who writes and reads them; None: they come whole
+    """
+
+    memory: Memory | None = None
+    paging: PageFiles | None = None
+    buffer_bytes: int = 0
+    bodies: BodyStore | None = None
+    worker: Worker | None = None
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Whoever runs a host, as the host calls it.
+
+    idle      takes (type, name) of a destination that is over: auto-created and unused, or temporary and left
+    failed    takes the error by which the host has stopped
+    alarm     takes a time, measured milliseconds, at which ``tick`` should be called at the latest
+    forward   the way to destinations of other hosts
+    lease     asks the broker for more of a pool; None: the host is the whole broker
+    relieved  called when senders need not wait any more for paging files
+    report    takes a line for the log
+    life      takes a row for each event of a message's life
+    """
+
+    idle: Callable[[str, str], None] | None = None
+    failed: Callable[[BrokerError], None] | None = None
+    alarm: Callable[[int], None] | None = None
+    forward: Forward | None = None
+    lease: Callable[[PoolShare], None] | None = None
+    relieved: Callable[[], None] = unawaited
+    report: Callable[[str], None] | None = None
+    life: Callable[[dict[str, Any]], None] | None = None
+
+
+class Host:
+    """See the module. ``codec``: what is in blocks."""
 
     def __init__(
         self,
@@ -100,58 +144,50 @@ class Host:
         config: ConfigView,
         *,
         codec: Codec,
-        incarnation: int = 1,
-        identity: int = 1,
-        broker: str = "",
-        idle: Callable[[str, str], None] | None = None,
-        failed: Callable[[BrokerError], None] | None = None,
-        alarm: Callable[[int], None] | None = None,
-        forward: Forward | None = None,
-        report: Callable[[str], None] | None = None,
-        paging: PageFiles | None = None,
-        buffer_bytes: int = 0,
-        memory: Memory | None = None,
-        bodies: BodyStore | None = None,
-        worker: Worker | None = None,
+        identity: HostIdentity = HostIdentity(),
+        places: BodyPlaces = BodyPlaces(),
+        surroundings: Surroundings = Surroundings(),
     ) -> None:
         self.store = store
         self.clock = clock
         self.time = MeasuredTime(clock)
         self.config = config
         self.codec = codec
-        self.incarnation = incarnation
-        self.report = report or _unheard
+        self.incarnation = incarnation = identity.incarnation
+        self.report = surroundings.report or _unheard
         self._unwritten, self._written_ms = False, 0
-        self._broker = broker
-        self._forward = forward
-        self._idle = idle
-        self._failed = failed
+        self._broker = identity.broker
+        self._surroundings = surroundings
         self.registry = DestinationRegistry()
         self.attachments = Attachments(incarnation)
         self.sessions = Sessions()
         self.signals = ProducerSignals(self.attachments)
-        self.pager = None if paging is None else Pager(paging, buffer_bytes, self.time, self.report, codec.unpacked)
+        self.pager = None
+        if places.paging is not None:
+            self.pager = Pager(
+                places.paging, places.buffer_bytes, self.time, self.report, codec.unpacked, surroundings.relieved
+            )
         cached = config["raybroker.memory.block_cache_bytes"]
-        self.cache = BlockCache(store, cached, self.pager, bodies, codec.unpacked)
-        self.own = OwnSends(self.registry, codec, identity)
+        self.cache = BlockCache(store, cached, self.pager, places.bodies, codec.unpacked)
+        self.own = OwnSends(self.registry, codec, identity.producer)
         self._observers = Observers()
         self.watch = ConsumerWatch(self.attachments, self._observers)
-        self._wakeups = Wakeups(alarm)
+        self._wakeups = Wakeups(surroundings.alarm)
         self._durations = Durations(self._wakeups, self.time)
         self._lines = CountedLines(self._durations.now_ms, self.report)
-        self._compose_executor(bodies, worker)
-        self.compression = BlockCompression(codec, config, store, self.executor, paging, self.report)
+        self._compose_executor(places)
+        self.compression = BlockCompression(codec, config, store, self.executor, places.paging, self.report)
         self._compose_pools()
-        self._compose_memory(memory)
+        self._compose_memory(places.memory)
         self._compose_messages()
         self._compose_administration()
         self._compose_sessions()
 
     # ---- composition -----------------------------------------------------------------------------------------------
 
-    def _compose_executor(self, bodies: BodyStore | None, worker: Worker | None) -> None:
+    def _compose_executor(self, places: BodyPlaces) -> None:
         """What carries commands out, and what is counted of them."""
-        life = LifeCycle(self.cache, self.codec, self.clock, self.sessions)
+        life = LifeCycle(self.cache, self.codec, self.clock, self.sessions, self._surroundings.life)
         timing = self.config["raybroker.metrics.timing"]
         self.meters = Meters(
             self.time, life, self._observers, self.report, self.signals, broker=self._broker, timing=timing
@@ -178,7 +214,7 @@ class Host:
             self.codec,
             self._halting,
         )
-        self._bodies = LargeBodies(self.registry, self.blocks, bodies, worker)
+        self._bodies = LargeBodies(self.registry, self.blocks, places.bodies, places.worker)
 
     def _compose_pools(self) -> None:
         """What holds messages against limits that destinations share."""
@@ -191,6 +227,7 @@ class Host:
             self._durations,
             self.time.now_ms(),
             self.report,
+            self._surroundings.lease,
         )
         self._blocked = BlockedSends(
             self.executor, self.attachments, self._durations, self.pools.ask_if_wanted, self.codec.content
@@ -222,7 +259,7 @@ class Host:
             registry,
             self.blocks,
             DeadLetterPolicy(codec, self.config),
-            DeadLetterMoves(executor, registry, own, self._death_records, self._forward),
+            DeadLetterMoves(executor, registry, own, self._death_records, self._surroundings.forward),
             DeadLetterLog(codec, self.config, self.meters.life, self.report, self._lines),
             dead,
         )
@@ -281,7 +318,7 @@ class Host:
             self.own,
             self._death_records,
             self.settings,
-            self._forward,
+            self._surroundings.forward,
         )
         self.installation = DestinationInstallation(
             self.registry,
@@ -318,7 +355,7 @@ class Host:
             self.registry,
             self._durations,
             prepared=self.transactions.prepared_in,
-            over=self._idle or self._destroy,
+            over=self._surroundings.idle or self._destroy,
         )
 
     def _compose_sessions(self) -> None:
@@ -482,8 +519,8 @@ class Host:
         """Tell every peer why the host has stopped."""
         for session in list(self.sessions.open):
             session.peer.close(error.code, str(error))
-        if self._failed is not None:
-            self._failed(error)
+        if self._surroundings.failed is not None:
+            self._surroundings.failed(error)
 
     def _check_block(self, home: Destination, ordinal: int) -> None:
         """A block's headers could not be read: a damaged block halts its destination."""
@@ -496,8 +533,8 @@ class Host:
         self.removal.destroy(name, unawaited, kind)
 
     def _destination_idle(self, home: Destination, effect: Idle) -> None:
-        if self._idle is not None:
-            self._idle(home.kind, home.name)
+        if self._surroundings.idle is not None:
+            self._surroundings.idle(home.kind, home.name)
 
 
 def _unheard(line: str) -> None:

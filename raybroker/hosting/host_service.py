@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from raybroker.config.live import live
 from raybroker.core.admission.pool_share import PoolShare, Room
 from raybroker.core.memory_level import Level
-from raybroker.engine.host import Host
+from raybroker.engine.host import BodyPlaces, Host, HostIdentity, Surroundings
 from raybroker.engine.measuring.disk_alarm import DiskAlarm
 from raybroker.engine.measuring.slow_store import SlowStoreLog
 from raybroker.engine.memory.pager import PageFiles
@@ -169,23 +169,25 @@ class HostService(HostPort):
             clock,
             self._config,
             codec=WireCodec(),
-            incarnation=storage.incarnation,
-            identity=int.from_bytes(entropy.token(8), "little"),
-            broker=broker.name,
-            idle=self._idle,
-            failed=self._failed,
-            alarm=self._wake_at,
-            forward=self._forward if broker.forward is not None else None,
-            report=_report,
-            paging=self._paging,
-            buffer_bytes=message_buffer_bytes(self._config, broker.hosts()),
-            memory=self._memory,
-            bodies=storage.bodies,
-            worker=self._worker,
+            identity=HostIdentity(storage.incarnation, int.from_bytes(entropy.token(8), "little"), broker.name),
+            places=BodyPlaces(
+                self._memory,
+                self._paging,
+                message_buffer_bytes(self._config, broker.hosts()),
+                storage.bodies,
+                self._worker,
+            ),
+            surroundings=Surroundings(
+                idle=self._idle,
+                failed=self._failed,
+                alarm=self._wake_at,
+                forward=None if broker.forward is None else self._forward,
+                lease=None if broker.lease is None else self._ask_lease,
+                relieved=self._relieved,
+                report=_report,
+                life=process.life,
+            ),
         )
-        self.host.meters.life.sink = process.life
-        if broker.lease is not None:
-            self.host.pools.ask = self._ask_lease
         self.host.pools.quotas = dict(broker.quotas)
         self.host.policies.define(broker.policies)
         self.service = NativeService(self.host.open_session, clock, self._config, token=token)
@@ -263,8 +265,6 @@ class HostService(HostPort):
             committer = InlineCommitter(self._store, failed=self.host.executor.fail)
         self._committer = committer
         pager = self.host.pager
-        if pager is not None:
-            pager.relieved = self.service.relieved
         self.service.use(committer, *([pager] if pager is not None else []))
         self.host.start(committer)
         self._loops.keep("ticks", self._tick)
@@ -318,6 +318,9 @@ class HostService(HostPort):
     def _post(self, action: Callable[[], None]) -> None:
         """Run something on the loop, from any thread."""
         self._loop.call_soon_threadsafe(action)
+
+    def _relieved(self) -> None:
+        self.service.relieved()
 
     def _failed(self, error: BrokerError) -> None:
         """The store has failed: nothing more becomes durable."""

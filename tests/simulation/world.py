@@ -11,7 +11,7 @@ from random import Random
 
 from raybroker.config import Config
 from raybroker.core.delivery import plain
-from raybroker.engine.host import Host
+from raybroker.engine.host import BodyPlaces, Host, HostIdentity, Surroundings
 from raybroker.model.definitions.quota import quota_of
 from raybroker.model.errors import BrokerError
 from raybroker.model.naming.units import default_unit
@@ -168,14 +168,12 @@ class World:
             self.clock,
             self._config,
             codec=self.watch.codec,
-            incarnation=self.incarnation,
-            identity=self.next_number(),
-            broker="b1",
-            idle=self._idle,
-            failed=self._failed,
-            alarm=self._alarm,
-            bodies=store if large else None,
-            worker=SimWorker(self.loop, self.rng, plan.sync_max, lambda: store.gone) if large else None,
+            identity=HostIdentity(self.incarnation, self.next_number(), "b1"),
+            places=BodyPlaces(
+                bodies=store if large else None,
+                worker=SimWorker(self.loop, self.rng, plan.sync_max, lambda: store.gone) if large else None,
+            ),
+            surroundings=Surroundings(idle=self._idle, failed=self._failed, alarm=self._alarm),
         )
         self.committer = SimCommitter(
             self.loop,

@@ -108,10 +108,11 @@ class Pools:
         durations: Durations,
         started_ms: int,
         report: Callable[[str], None],
+        ask: Callable[[PoolShare], None] | None,
     ) -> None:
         """``started_ms``: later than that of the process before, for the versions of shares."""
         self.shares: dict[str, PoolShare] = {}
-        self.ask: Callable[[PoolShare], None] | None = None
+        self._ask = ask
         self.quotas: Mapping[str, Quota] = {}
         self._config = config
         self._homes = homes
@@ -153,7 +154,7 @@ class Pools:
         wanted, share = system_limits(self._config), self.shares.get(SYSTEM)
         if share is None:
             if wanted is not None:
-                self.shares[SYSTEM] = self._new_share(_Pool(SYSTEM, wanted, self.ask is None))
+                self.shares[SYSTEM] = self._new_share(_Pool(SYSTEM, wanted, self._ask is None))
                 self._after(self.shares[SYSTEM])
         elif wanted is not None:
             share.configure(wanted)
@@ -232,7 +233,7 @@ class Pools:
             if quota is None:
                 return _Pool(f"{_QUOTA}{name}/", _unknown(name), alone=True)
             if quota["Shared"]:
-                return _Pool(quota_pool(name), quota_limits(name, quota), self.ask is None)
+                return _Pool(quota_pool(name), quota_limits(name, quota), self._ask is None)
             return _Pool(f"{_QUOTA}{name}/{home.kind} {home.name}", quota_limits(name, quota), alone=True)
         share = self.shares.get(SYSTEM)
         if share is None or home.name == DMQ or is_metrics_topic(home.name):
@@ -250,8 +251,8 @@ class Pools:
             self.ask_if_wanted(account.share)
 
     def ask_if_wanted(self, share: PoolShare) -> None:
-        if self.ask is not None and share.wants_more(self.now_ms()):
-            self.ask(share)
+        if self._ask is not None and share.wants_more(self.now_ms()):
+            self._ask(share)
 
     def granted(self, pool: str, version: int, lease: Room, ahead: Room, *, short: bool) -> None:
         """The broker's answer."""

@@ -36,12 +36,19 @@ Event = dict[str, Any]
 class LifeCycle:
     """``sink``: takes a row for each event; without one nothing is told."""
 
-    def __init__(self, cache: BlockCache, codec: Codec, clock: Clock, sessions: Sessions) -> None:
+    def __init__(
+        self,
+        cache: BlockCache,
+        codec: Codec,
+        clock: Clock,
+        sessions: Sessions,
+        sink: Callable[[Event], None] | None,
+    ) -> None:
         self._cache = cache
         self._codec = codec
         self._clock = clock
         self._sessions = sessions
-        self.sink: Callable[[Event], None] | None = None
+        self.sink = sink
 
     def wanted(self, home: Destination) -> bool:
         return self.sink is not None and home.attributes.messageLoggingEnabled

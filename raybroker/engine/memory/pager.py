@@ -96,13 +96,14 @@ class Pager:
         time: MeasuredTime,
         report: Callable[[str], None],
         unpacked: Callable[[Buffer], Buffer] = bytes,
+        relieved: Callable[[], None] = lambda: None,
     ) -> None:
         self.limit_bytes = limit_bytes
         self._unpacked = unpacked
         self.held_bytes = 0
         self.failure = ""
         self.overloaded = False
-        self.relieved: Callable[[], None] = lambda: None
+        self._relieved = relieved
         self.messages_out = self.bytes_out = self.messages_back = self.bytes_back = 0
         self._files = files
         self._now_ms = time.now_ms
@@ -246,7 +247,7 @@ class Pager:
             self._write()
         if self.overloaded and (self.failure or self._leaving_bytes < LEAVING_LOW):
             self.overloaded = False
-            self.relieved()
+            self._relieved()
 
     def _gone_out(self, keys: list[Key]) -> None:
         for key in keys:

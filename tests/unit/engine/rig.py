@@ -10,7 +10,7 @@ from raybroker.config import Config
 from raybroker.content.bodies import WORK, work_rows
 from raybroker.content.headers import content_of, encode_header
 from raybroker.core.destination import Destination
-from raybroker.engine.host import Host
+from raybroker.engine.host import BodyPlaces, Host, HostIdentity, Surroundings
 from raybroker.hosting.block_codec import WireCodec
 from raybroker.model.blocks.block import Block, encode_block
 from raybroker.model.blocks.record import Entry
@@ -244,15 +244,15 @@ class Rig:
             self.clock,
             Config.of({"raybroker.memory.block_cache_bytes": 1 << 20, **names}),
             codec=WireCodec(),
-            incarnation=incarnation,
-            identity=99,
-            broker="b1",
-            failed=self.failures.append,
-            idle=self._idle,
-            alarm=self.alarms.append,
-            forward=self._forward if forwards else None,
-            report=self.reports.append,
-            memory=memory,
+            identity=HostIdentity(incarnation, 99, "b1"),
+            places=BodyPlaces(memory),
+            surroundings=Surroundings(
+                failed=self.failures.append,
+                idle=self._idle,
+                alarm=self.alarms.append,
+                forward=self._forward if forwards else None,
+                report=self.reports.append,
+            ),
         )
         self.host.pools.quotas = {name: quota_of(given) for name, given in (quotas or {}).items()}
         self.committer = SlowCommitter(self.store)

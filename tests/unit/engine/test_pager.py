@@ -70,7 +70,12 @@ def block(ordinal: int, size: int = BODY) -> memoryview:
 class Rig:
     def __init__(self, blocks: int = 8) -> None:
         self.files, self.clock, self.told = Files(), Clock(), list[str]()
-        self.pager = Pager(self.files, blocks * (BODY + 1024), MeasuredTime(self.clock), self.told.append)
+        self.relieved: list[int] = []
+        """What the buffer held when it said that it is over."""
+        limit, time = blocks * (BODY + 1024), MeasuredTime(self.clock)
+        self.pager = Pager(
+            self.files, limit, time, self.told.append, relieved=lambda: self.relieved.append(self.pager.held_bytes)
+        )
 
     def put(self, *ordinals: int, topic: bool = False, fixed: bool = False) -> None:
         for ordinal in ordinals:
@@ -164,29 +169,27 @@ def test_it_says_when_bodies_come_faster_than_they_can_be_written_and_when_that_
     monkeypatch.setattr(pager, "LEAVING_HIGH", 4 * BATCH_BYTES)
     monkeypatch.setattr(pager, "LEAVING_LOW", BATCH_BYTES)
     monkeypatch.setattr(pager, "WRITE_BYTES", 2 * BATCH_BYTES)
-    rig, relieved = Rig(blocks=1), list[int]()
-    rig.pager.relieved = lambda: relieved.append(rig.pager.held_bytes)
+    rig = Rig(blocks=1)
     ordinal = 0
     while not rig.pager.overloaded:
         ordinal += 1
         rig.pager.put((1, ordinal), block(ordinal), topic=False)
     assert 4 * BATCH_BYTES < rig.pager.held_bytes < 5 * BATCH_BYTES
-    assert relieved == []
+    assert rig.relieved == []
     rig.files.sync()
-    assert (rig.pager.overloaded, len(relieved)) == (False, 1)
-    assert relieved[0] < 2 * BATCH_BYTES, "with what the buffer holds"
+    assert (rig.pager.overloaded, len(rig.relieved)) == (False, 1)
+    assert rig.relieved[0] < 2 * BATCH_BYTES, "with what the buffer holds"
     assert all(rig.pager.get((1, n)) == block(n) for n in range(1, ordinal + 1))
 
 
 def test_nobody_waits_for_a_disk_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pager, "LEAVING_HIGH", 2 * BATCH_BYTES)
-    rig, relieved = Rig(blocks=1), list[int]()
-    rig.pager.relieved = lambda: relieved.append(1)
+    rig = Rig(blocks=1)
     for ordinal in range(1, 40):
         rig.pager.put((1, ordinal), block(ordinal), topic=False)
     assert rig.pager.overloaded
     rig.files.sync(OSError(28, "No space left on device"))
-    assert (rig.pager.overloaded, relieved) == (False, [1])
+    assert (rig.pager.overloaded, len(rig.relieved)) == (False, 1)
     rig.put(*range(40, 80))
     assert not rig.pager.overloaded, "what stays in memory is told to the log, and bounded by limits"
 
