@@ -23,7 +23,7 @@ from raybroker.wire.native.connection import preface
 from tests.cluster.rays import small_store
 from tests.contracts.handles import WAIT_S, bodies, state_of, take, until
 from tests.manual.blocks import by_page
-from tests.manual.running import run_page
+from tests.manual.running import run_commands, run_page
 
 # ---- starting and connecting -----------------------------------------------------------------------------------------
 
@@ -46,9 +46,22 @@ def test_connecting_to_a_cluster_that_is_not_there_says_how_to_start_one(own_ray
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("page", list(by_page("python ray")))
-def test_what_readme_and_manual_show_of_ray_runs(cluster: Any, page: str) -> None:
+def test_what_the_readme_shows_of_ray_runs(cluster: Any) -> None:
+    run_page(by_page("python ray")["README.md"], {"rb": rb})
+
+
+@pytest.mark.parametrize("page", sorted(set(by_page("python ray")) - {"README.md"}))
+def test_what_the_manual_shows_of_ray_runs(cluster: Any, page: str) -> None:
     run_page(by_page("python ray")[page], {"rb": rb})
+
+
+@pytest.mark.parametrize("page", list(by_page("sh ray")))
+def test_the_commands_of_the_manual_run(
+    cluster: Any, own_ray: str, page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAY_ADDRESS", own_ray)
+    run_commands(by_page("sh ray")[page])
 
 
 def test_an_unknown_broker_is_answered_with_those_there_are(cluster: Any) -> None:

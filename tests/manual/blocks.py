@@ -19,6 +19,7 @@ WAYS: Final = {
     "python ray": "run, page by page, in a Ray with a cluster",
     "python outside": "run, page by page, against a broker with services",
     "sh": "each command parsed: programs, commands, options, modules, extras and paths are there",
+    "sh ray": "each command run in a Ray with a cluster, and parsed",
     "sh loopback": "each command run over a loopback, and parsed",
     "sh run": "run by bash in an empty folder, and parsed",
     "http": "each call of curl made at a broker with HTTP services",

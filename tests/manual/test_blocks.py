@@ -20,9 +20,8 @@ from raybroker.cli import connecting
 from raybroker.config.config import Config
 from tests.contracts.test_services import Outside
 from tests.manual.blocks import WAYS, Block, blocks, blocks_in, by_page
-from tests.manual.running import run_page
+from tests.manual.running import run_commands, run_page
 from tests.manual.shell import commands, fault
-from tests.program import invoke
 from tests.tidy.source import ROOT
 from tests.unit.cli.conftest import Kept
 
@@ -65,7 +64,7 @@ def test_python_runs_from_outside(page: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "block",
-    found := blocks("sh", "sh run", "sh loopback"),
+    found := blocks("sh", "sh ray", "sh run", "sh loopback"),
     ids=[block.place for block in found],
 )
 def test_what_a_shell_block_names_is_there(block: Block) -> None:
@@ -81,11 +80,7 @@ def test_commands_run_over_a_loopback(page: str, tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     with rb.loopback() as connection:
         monkeypatch.setattr(connecting, "connect", Kept(connection).connect)
-        for block in by_page("sh loopback")[page]:
-            for name, *words in commands(block.text):
-                assert name == "raybroker"
-                done = invoke(*words)
-                assert done.exit_code == 0, f"{block.place}: {shlex.join(words)}: {done.output}"
+        run_commands(by_page("sh loopback")[page])
 
 
 @of("sh run")
@@ -153,7 +148,7 @@ def test_access_rules_are_read(block: Block) -> None:
 
 
 def test_every_way_is_taken() -> None:
-    assert {"python ray", *TRIED} == set(WAYS)
+    assert {"python ray", "sh ray", *TRIED} == set(WAYS)
 
 
 def test_what_is_not_there_is_found() -> None:
