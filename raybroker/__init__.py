@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from raybroker.client.listener.listener import Listener, listener
     from raybroker.client.listener.pool import Pool
     from raybroker.client.loopback import loopback
+    from raybroker.client.options import ProducerOptions, SendOptions
     from raybroker.model.naming.xid import Xid
 
     __version__: str
@@ -59,7 +60,9 @@ __all__ = [
     "NamedPool",
     "Pool",
     "Producer",
+    "ProducerOptions",
     "Queue",
+    "SendOptions",
     "Session",
     "TemporaryQueue",
     "TemporaryTopic",
@@ -83,7 +86,9 @@ _HOMES = {
     "NamedPool": "raybroker.actors.pools.named_pool",
     "Pool": "raybroker.client.listener.pool",
     "Producer": "raybroker.client.blocking.handles",
+    "ProducerOptions": "raybroker.client.options",
     "Queue": "raybroker.client.destinations",
+    "SendOptions": "raybroker.client.options",
     "Session": "raybroker.client.blocking.connection",
     "TemporaryQueue": "raybroker.client.destinations",
     "TemporaryTopic": "raybroker.client.destinations",

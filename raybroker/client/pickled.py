@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from raybroker.client.connection.connection import ConnectionCore
+from raybroker.client.options import ProducerOptions
 from raybroker.client.producer.members.unnamed import OwnProducer
 from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.session import opening
@@ -98,7 +99,7 @@ async def _closing(core: ConnectionCore) -> None:
 
 _OF_OPEN: Final = frozenset({"session", "_core", "_own", "_io", "_common", "_callbacks", "_timeout_s", "_made"})
 """What a producer has once it is open: a copy opens itself when one of these is asked for."""
-Made = tuple[Any, dict[str, Any]]
+Made = tuple[Any, ProducerOptions]
 """Destination and options of a producer."""
 
 
@@ -137,7 +138,7 @@ class PicklableProducer:
     def _open(self, connection: Any, made: Made) -> None:
         destination, options = made
         session = connection._new_session()
-        core = connection._core.io.run(opening.producer(session._core, destination, **options))
+        core = connection._core.io.run(opening.producer(session._core, destination, options))
         self.__init__(session, core, made)  # type: ignore[misc]  # a handle is made anew in its own place
         session._producers.add(self, partial(opening.let_go, core))
 
@@ -145,7 +146,7 @@ class PicklableProducer:
         """This is a copy."""
 
 
-def _producer(kind: type[PicklableProducer], connection: Any, destination: Any, options: dict[str, Any]) -> Any:
+def _producer(kind: type[PicklableProducer], connection: Any, destination: Any, options: ProducerOptions) -> Any:
     made = object.__new__(kind)
     made._again = (connection, (destination, options))
     made.__dict__["_opening"] = threading.Lock()

@@ -50,6 +50,14 @@ def test_the_tables_have_no_rows_that_nothing_uses() -> None:
     assert sorted(set(ARGUMENTS) - of_handles) == []
 
 
+def test_help_shows_each_option_with_its_type() -> None:
+    shown = str(inspect.signature(handles.Producer.send))
+    assert "priority: 'int | None' = None" in shown
+    assert "schedule: 'str | None' = None" in shown
+    assert "options" not in shown
+    assert "fire_and_forget" in str(inspect.signature(handles.Producer.send_async))
+
+
 def test_an_argument_without_a_row_is_found() -> None:
     class Sample:
         def send(self, body: object, colour: str) -> None:

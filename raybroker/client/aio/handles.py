@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Any, Literal, Protocol, overload
+from typing import Any, Literal, Protocol, Unpack, overload
 
 from raybroker.client.aio.waiting import (
     ProducerBase,
@@ -26,10 +26,11 @@ from raybroker.client.io.callbacks import Callbacks
 from raybroker.client.io.closing import AGAIN_S, Deadline, collected, noted_on, raise_first
 from raybroker.client.io.unreferenced import Handles
 from raybroker.client.listener.handler import Backoff, Handler, Retries, Types
+from raybroker.client.options import MessageOptions, SendOptions, with_options
 from raybroker.client.pickled import Made, PicklableConnection, Unpicklable
 from raybroker.client.producer.bodies.header_hints import HeaderHints
 from raybroker.client.producer.members.unnamed import AnyProducer, OwnProducer, UnnamedProducer
-from raybroker.client.producer.schedule import check_unscheduled, plan_of, scheduled
+from raybroker.client.producer.schedule import OF_SCHEDULES, scheduled, take_plan
 from raybroker.client.producer.send_future import SendFuture
 from raybroker.client.producer.send_many import many_options
 from raybroker.client.producer.send_options import CommonOptions
@@ -93,24 +94,14 @@ class Producer(ProducerBase, HeaderHints):
         self._timeout_s = (core._connection.attributes["imqAckTimeout"] / 1000) or None
         self._made = made
 
+    @with_options(SendOptions)
     async def send(
         self,
         body: Any,
         properties: Mapping[str, Any] | None = None,
-        correlation_id: str | None = None,
-        reply_to: Any = None,
-        type: str | None = None,
-        priority: int | None = None,
-        ttl_ms: int | None = None,
-        delivery_delay_ms: int | None = None,
-        unit_of_order: str | None = None,
-        persistent: bool | None = None,
-        dedup_id: str | None = None,
-        schedule: str | None = None,
-        timezone: str = "UTC",
-        repeat: int | None = None,
-        catch_up: bool = False,
+        *,
         destination: Destination | str | None = None,
+        **options: Unpack[SendOptions],
     ) -> str:
         """Send one message; returns its id.
 
@@ -119,39 +110,21 @@ class Producer(ProducerBase, HeaderHints):
         over, or waits as OneWaySendMode says; so does any message in a transacted session, where commit() tells of a
         refusal.
 
+        properties   names and values that selectors know: bool, int, float, str or None
         destination  where to, for a producer that was made without; IllegalStateError for another
-        dedup_id  a message with an id that the destination has seen lately is not taken again, and that is no error:
-                  ``duplicates`` counts it
-        schedule  send it again and again, as a message of its own each time: five fields of cron in ``timezone``, such
-                  as "0 8 * * MON-FRI", @daily, or @every 10s; ``repeat`` times, or until the schedule is destroyed.
-                  Returns the schedule's id. What was missed, because the broker was down or the destination full, is
-                  made up for by one message, or by all of them with ``catch_up``
+        options      see :class:`raybroker.SendOptions`; what a message does not say is the producer's
         """
-        header, shared = self._common.find(
-            self._core.shared,
-            properties,
-            correlation_id,
-            reply_to,
-            type,
-            priority,
-            ttl_ms,
-            delivery_delay_ms,
-            unit_of_order,
-            persistent,
-            dedup_id,
-        )
+        plan = None if OF_SCHEDULES.isdisjoint(options) else take_plan(options)
+        header, shared = self._common.find(self._core.shared, properties, options)
         target = self._own if destination is None else None
         if target is None:
             target = await self._target(destination)
-        if dedup_id is not None:
+        if options and options.get("dedup_id") is not None:
             check_window(target)
-        if schedule is not None:
-            plan = plan_of(schedule, timezone, repeat, catch_up, dedup_id)
+        if plan is not None:
             work = scheduled(target, body, header, shared, plan, self._timeout_s)
             made: str = await self.session._run(work)
             return made
-        if repeat is not None or catch_up or timezone != "UTC":
-            check_unscheduled(timezone, repeat, catch_up)
         if (not shared.persistent or self._core.transacted) and (
             target.one_way is None or not target.one_way.is_two_way(shared.unit, header)
         ):
@@ -164,18 +137,10 @@ class Producer(ProducerBase, HeaderHints):
         self,
         body: Any,
         properties: Mapping[str, Any] | None = None,
-        correlation_id: str | None = None,
-        reply_to: Any = None,
-        type: str | None = None,
-        priority: int | None = None,
-        ttl_ms: int | None = None,
-        delivery_delay_ms: int | None = None,
-        unit_of_order: str | None = None,
-        persistent: bool | None = None,
-        dedup_id: str | None = None,
-        destination: Destination | str | None = None,
         *,
+        destination: Destination | str | None = None,
         fire_and_forget: Literal[True],
+        **options: Unpack[MessageOptions],
     ) -> None: ...
 
     @overload
@@ -183,38 +148,25 @@ class Producer(ProducerBase, HeaderHints):
         self,
         body: Any,
         properties: Mapping[str, Any] | None = None,
-        correlation_id: str | None = None,
-        reply_to: Any = None,
-        type: str | None = None,
-        priority: int | None = None,
-        ttl_ms: int | None = None,
-        delivery_delay_ms: int | None = None,
-        unit_of_order: str | None = None,
-        persistent: bool | None = None,
-        dedup_id: str | None = None,
-        destination: Destination | str | None = None,
         *,
+        destination: Destination | str | None = None,
         fire_and_forget: Literal[False] = False,
+        **options: Unpack[MessageOptions],
     ) -> Future[str]: ...
 
+    @with_options(MessageOptions)
     async def send_async(
         self,
         body: Any,
         properties: Mapping[str, Any] | None = None,
-        correlation_id: str | None = None,
-        reply_to: Any = None,
-        type: str | None = None,
-        priority: int | None = None,
-        ttl_ms: int | None = None,
-        delivery_delay_ms: int | None = None,
-        unit_of_order: str | None = None,
-        persistent: bool | None = None,
-        dedup_id: str | None = None,
-        destination: Destination | str | None = None,
         *,
+        destination: Destination | str | None = None,
         fire_and_forget: bool = False,
+        **options: Unpack[MessageOptions],
     ) -> Future[str] | None:
         """Send without waiting: a future of the message id. Waits only while the handle's buffer is full.
+
+        ``properties``, ``destination`` and ``options`` are those of :meth:`send`, without a schedule.
 
         The future raises RequestTimeoutError when the broker has not answered within
         imqAsyncSendCompletionWaitTimeout; ``add_done_callback`` of it is what JMS calls a completion listener:
@@ -231,23 +183,11 @@ class Producer(ProducerBase, HeaderHints):
                   counted by ``refused``, logged, and told to ``connection.on_event``. It waits for room as
                   ``send(…, persistent=False)`` does, at most imqAckTimeout, and then raises RequestTimeoutError
         """
-        header, shared = self._common.find(
-            self._core.shared,
-            properties,
-            correlation_id,
-            reply_to,
-            type,
-            priority,
-            ttl_ms,
-            delivery_delay_ms,
-            unit_of_order,
-            persistent,
-            dedup_id,
-        )
+        header, shared = self._common.find(self._core.shared, properties, options)
         target = self._own if destination is None else None
         if target is None:
             target = await self._target(destination)
-        if dedup_id is not None:
+        if options and options.get("dedup_id") is not None:
             check_window(target)
         if fire_and_forget is False:
             if self._callbacks.full:

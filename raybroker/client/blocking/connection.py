@@ -7,10 +7,10 @@ A session and what it makes belong to one thread at a time, as in JMS; a connect
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from raybroker.client.blocking.handles import Browser, Consumer, Producer
 from raybroker.client.blocking.listening import Listening
@@ -37,6 +37,13 @@ from raybroker.client.destinations import Queue, TemporaryQueue, TemporaryTopic,
 from raybroker.client.io.closing import Deadline, collected, noted_on, raise_first
 from raybroker.client.io.unreferenced import Handles
 from raybroker.client.listener.in_call import require_may_end
+from raybroker.client.options import (
+    MessageOptions,
+    ProducerOptions,
+    RequestOptions,
+    SubscriberOptions,
+    with_options,
+)
 from raybroker.client.pickled import PicklableConnection, Unpicklable
 from raybroker.client.session import opening
 from raybroker.client.session.request import Requests, answering, options_of_request, request_timed_out, weakly
@@ -264,45 +271,24 @@ class Session(Unpicklable):
 
     # ---- producers and consumers -----------------------------------------------------------------------------------
 
+    @with_options(ProducerOptions)
     def producer(
         self,
         destination: Destination | str | None = None,
-        *,
-        persistent: bool | None = None,
-        priority: int | None = None,
-        ttl_ms: int | None = None,
-        delivery_delay_ms: int | None = None,
-        unit_of_order: str | None = None,
-        serializer: Serializer | None = None,
-        compression_threshold: int | None = None,
-        disable_message_id: bool = False,
-        disable_message_timestamp: bool = False,
+        **options: Unpack[ProducerOptions],
     ) -> Producer:
         """A producer; the destination is created when missing and allowed. A pattern: every match gets a copy.
 
         Without a destination each send names one: ``send(body, destination=…)``. A producer that nothing
         refers to any more is closed by itself, after what it has sent is settled.
 
-        What is None is the connection factory's default: persistent, priority 4, no end of life, no delay, and nothing
-        compressed. ``compression_threshold``: bytes above which a body is compressed, see DefaultCompressionThreshold.
-        ``disable_message_id`` and ``disable_message_timestamp`` are the properties of the producer.
+        ``options``: see :class:`raybroker.ProducerOptions`. What is None is the connection factory's default:
+        persistent, priority 4, no end of life, no delay, and nothing compressed.
         """
         self._require_open()
-        check_arguments(disable_message_id=disable_message_id, disable_message_timestamp=disable_message_timestamp)
-        options: dict[str, Any] = {
-            "persistent": persistent,
-            "priority": priority,
-            "ttl_ms": ttl_ms,
-            "delivery_delay_ms": delivery_delay_ms,
-            "unit_of_order": unit_of_order,
-            "serializer": serializer,
-            "compression_threshold": compression_threshold,
-        }
-        work = opening.producer(self._core, destination, **options)
+        work = opening.producer(self._core, destination, options)
         core = opened(self._core.connection.io, work, opening.let_go)
         producer = Producer(self, core, (destination, options))
-        producer.disable_message_id = disable_message_id
-        producer.disable_message_timestamp = disable_message_timestamp
         self._producers.add(producer, partial(opening.let_go, core))
         return producer
 
@@ -382,8 +368,14 @@ class Session(Unpicklable):
             self._run(opening.let_consumer_go(consumer._core))
             self._consumers.discard(consumer)
 
+    @with_options(SubscriberOptions)
     def durable_consumer(
-        self, topic: Destination | str, name: str, selector: str | None = None, no_local: bool = False, **options: Any
+        self,
+        topic: Destination | str,
+        name: str,
+        selector: str | None = None,
+        no_local: bool = False,
+        **options: Unpack[SubscriberOptions],
     ) -> Consumer:
         """The one consumer of a subscription that is kept while nobody listens; needs a client id.
 
@@ -392,14 +384,24 @@ class Session(Unpicklable):
         """
         return self._subscriber(topic, name, selector, no_local, options, durable=True, shared=False)
 
+    @with_options(SubscriberOptions)
     def shared_consumer(
-        self, topic: Destination | str, name: str, selector: str | None = None, **options: Any
+        self,
+        topic: Destination | str,
+        name: str,
+        selector: str | None = None,
+        **options: Unpack[SubscriberOptions],
     ) -> Consumer:
         """One of the consumers that share a subscription; it ends with the last of them."""
         return self._subscriber(topic, name, selector, False, options, durable=False, shared=True)
 
+    @with_options(SubscriberOptions)
     def shared_durable_consumer(
-        self, topic: Destination | str, name: str, selector: str | None = None, **options: Any
+        self,
+        topic: Destination | str,
+        name: str,
+        selector: str | None = None,
+        **options: Unpack[SubscriberOptions],
     ) -> Consumer:
         """One of the consumers that share a subscription, which is kept while nobody listens."""
         return self._subscriber(topic, name, selector, False, options, durable=True, shared=True)
@@ -421,10 +423,17 @@ class Session(Unpicklable):
         self._browsers.append(browser)
         return browser
 
+    @with_options(RequestOptions)
     def request(
-        self, destination: Destination | str, body: Any, timeout: float | None = None, **options: Any
+        self,
+        destination: Destination | str,
+        body: Any,
+        timeout: float | None = None,
+        *,
+        properties: Mapping[str, Any] | None = None,
+        **options: Unpack[RequestOptions],
     ) -> Message:
-        """Send a message and wait for the answer to it; ``options`` as for :meth:`Producer.send`.
+        """Send a message and wait for the answer to it; ``properties`` and ``options`` as for :meth:`Producer.send`.
 
         Whoever receives it answers with ``message.reply(body)``, or sends to ``message.reply_to`` with a correlation_id
         that is ``message.correlation_id`` or ``message.id``, or with none. The connection must be started. Raises
@@ -432,7 +441,7 @@ class Session(Unpicklable):
         """
         check_arguments(timeout=timeout)
         self._require_open()
-        target, encode = destination_of(destination), options_of_request(self._core, options)
+        target, encode = destination_of(destination), options_of_request(self._core, properties, options)
         core = self._core
         finish = partial(confirmed, core.connection.io)
         requests = self._requests = self._requests or Requests(core.connection, finish, core.reply)
@@ -567,18 +576,18 @@ class Session(Unpicklable):
         name: str,
         selector: str | None,
         no_local: bool,
-        options: dict[str, Any],
+        options: SubscriberOptions,
         **kind: bool,
     ) -> Consumer:
         rest = opening.subscriber_options(options)
         found = opening.topic_of(topic)
         return self._consumer(found, selector, *rest[:2], no_local, *rest[2:], name=name, **kind)
 
-    def _reply(self, message: Message, body: Any, options: dict[str, Any]) -> str:
+    def _reply(self, message: Message, body: Any, properties: Mapping[str, Any] | None, options: MessageOptions) -> str:
         target, options = answering(message, options)
         if self._replier is None:
             self._replier = self.producer()
-        return self._replier.send(body, destination=target, **options)
+        return self._replier.send(body, properties, destination=target, **options)
 
     def _delete(self, destination: Destination) -> None:
         """End a temporary destination, and the consumers on it that :meth:`receive` keeps."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, Protocol, Unpack
 
 from raybroker.client.connection.whole_body import WholeBody
 from raybroker.client.consumer import property_conversion
 from raybroker.client.consumer.acknowledging.outcomes import check_delay_ms, reason_text
+from raybroker.client.options import MessageOptions, with_options
 from raybroker.client.producer.bodies import body_encoding
 from raybroker.content.bodies import (
     BODY_TYPES,
@@ -35,8 +36,8 @@ _QUEUE = "queue:"
 _DELIVERY_COUNT = "JMSXDeliveryCount"
 
 
-Reply = Callable[["Message", Any, dict[str, Any]], Any]
-"""Sends an answer to a message: (message, body, options of ``send``)."""
+Reply = Callable[["Message", Any, Mapping[str, Any] | None, MessageOptions], Any]
+"""Sends an answer to a message: (message, body, properties, options)."""
 
 
 class MessageSession(Protocol):
@@ -370,14 +371,18 @@ class Message:
         check_delay_ms(delay_ms)
         return self._delivery.consumer.session.settle_as(self, "fail", delay_ms, reason_text(reason))
 
-    def reply(self, body: Any, **options: Any) -> Any:
-        """Send an answer to its ``reply_to`` and return the answer's id; ``options`` as for :meth:`Producer.send`.
+    @with_options(MessageOptions)
+    def reply(
+        self, body: Any, *, properties: Mapping[str, Any] | None = None, **options: Unpack[MessageOptions]
+    ) -> Any:
+        """Send an answer to its ``reply_to`` and return the answer's id; ``properties`` and ``options`` as for
+        :meth:`Producer.send`.
 
         Its correlation id is that of this message, or without one this message's id. In a transacted session it is
         sent with the commit. Raises IllegalStateError when this message has no reply_to, InvalidDestinationError when
         the queue for the answer is gone; with asyncio it is to be awaited.
         """
-        return self._delivery.consumer.session.reply(self, body, options)
+        return self._delivery.consumer.session.reply(self, body, properties, options)
 
     def extend(self) -> Any:
         """Start its ack deadline again: it is still being worked on."""

@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from typing import Any, Final, NamedTuple
 
 from raybroker.client.arguments import check_arguments
+from raybroker.client.options import MESSAGE, SendOptions
 from raybroker.client.producer.bodies.compression import compressed
 from raybroker.client.producer.members.unit_routing import RoutedProducer
 from raybroker.client.producer.producer import ProducerCore
@@ -24,6 +25,8 @@ from raybroker.system.clock import SystemClock
 from raybroker.system.entropy import token
 
 ID_BYTES: Final = 12
+OF_SCHEDULES: Final = frozenset(SendOptions.__annotations__) - frozenset(MESSAGE)
+"""The options that only a send with a schedule has."""
 
 
 class Plan(NamedTuple):
@@ -35,20 +38,27 @@ class Plan(NamedTuple):
     catch_up: bool
 
 
-def plan_of(schedule: str, timezone: str, repeat: int | None, catch_up: bool, dedup_id: str | None) -> Plan:
-    """The arguments of ``send``, as far as they can be checked here; raises ConfigError, MessageFormatError."""
-    check_arguments(schedule=schedule, timezone=timezone, repeat=repeat, catch_up=catch_up)
+def take_plan(options: SendOptions) -> Plan | None:
+    """Take the options of a schedule out of those of ``send``; None when the message is sent once.
+
+    They are checked as far as they can be here; raises ConfigError, MessageFormatError.
+    """
+    schedule = options.pop("schedule", None)
+    given: dict[str, Any] = {
+        "timezone": options.pop("timezone", "UTC"),
+        "repeat": options.pop("repeat", None),
+        "catch_up": options.pop("catch_up", False),
+    }
+    if schedule is None:  # Without a schedule these say nothing.
+        for (name, value), default in zip(given.items(), ("UTC", None, False), strict=True):
+            if value != default:
+                raise ConfigError(f"{name}={value!r:.80} is nothing without schedule=, such as schedule='@every 10s'")
+        return None
+    check_arguments(schedule=schedule, **given)
+    dedup_id = options.get("dedup_id")
     if dedup_id is not None:
         raise MessageFormatError(f"dedup_id={dedup_id!r} names one message; a schedule sends many: leave it out")
-    return Plan(schedule, timezone, repeat, catch_up)
-
-
-def check_unscheduled(timezone: str, repeat: int | None, catch_up: bool) -> None:
-    """Without a schedule these say nothing; raises ConfigError when one is given."""
-    given = (("timezone", timezone, "UTC"), ("repeat", repeat, None), ("catch_up", catch_up, False))
-    for name, value, default in given:
-        if value != default:
-            raise ConfigError(f"{name}={value!r:.80} is nothing without schedule=, such as schedule='@every 10s'")
+    return Plan(schedule, **given)
 
 
 def scheduled(

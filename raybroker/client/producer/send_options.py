@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from raybroker.client.arguments import ARGUMENTS, check_arguments
+from raybroker.client.arguments import ARGUMENTS, check_arguments, check_names
 from raybroker.client.destinations import reply_text
+from raybroker.client.options import MESSAGE, MessageOptions, ProducerOptions
 from raybroker.client.producer.bodies.body_encoding import check_serializer
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.unit_of_order import check_unit, unit_header, unit_of_producer
@@ -22,6 +23,14 @@ NAMELESS: Final = encode_header(None, None, None, None, no_id=True)
 
 SETS_KNOWN_MAX: Final = 256
 """Different sets of options that are known to be right; with more of them all are checked again."""
+_OF_PRODUCERS: Final = ("persistent", "priority", "ttl_ms", "delivery_delay_ms", "unit_of_order")
+_COMMON: Final = frozenset(_OF_PRODUCERS)
+_KNOWN: Final = frozenset(MESSAGE)
+
+Options = tuple[bytes, Shared]
+"""Encoded headers and shared attributes of a message."""
+Found = tuple[Shared, Options, dict[tuple[Any, ...], Options]]
+"""The producer's attributes, options of a send that says nothing, and those of sends that do."""
 
 
 def check_priority(priority: object) -> int:
@@ -39,52 +48,37 @@ def check_ms(name: str, value: object) -> int:
 
 
 def producer_shared(
-    attributes: ConfigView,
-    persistent: bool | None,
-    priority: int | None,
-    ttl_ms: int | None,
-    delivery_delay_ms: int | None,
-    unit_of_order: str | None,
-    serializer: str | None,
-    session: str | None = None,
+    attributes: ConfigView, options: ProducerOptions, session: str | None = None
 ) -> tuple[Shared, bool]:
     """What a producer's messages share, and whether it may pickle; None is the connection factory's default.
 
     ``session``: the name of its session, for a unit of order of the session's own.
     """
-    check_arguments(
-        persistent=persistent,
-        priority=priority,
-        ttl_ms=ttl_ms,
-        delivery_delay_ms=delivery_delay_ms,
-        unit_of_order=unit_of_order,
-    )
+    given: dict[str, Any] = {name: options.get(name) for name in _OF_PRODUCERS}
+    check_arguments(**given)
+    persistent, priority, ttl_ms, delay_ms, unit = given.values()
     if persistent is None:
         persistent = attributes["defaultDeliveryMode"] == "Persistent"
     return Shared(
         persistent,
         attributes["defaultPriority"] if priority is None else priority,
         attributes["defaultTimeToLive"] if ttl_ms is None else ttl_ms,
-        attributes["defaultTimeToDeliver"] if delivery_delay_ms is None else delivery_delay_ms,
-        unit=unit_of_producer(session, unit_of_order, attributes["DefaultUnitOfOrder"]),
-    ), check_serializer(serializer)
+        attributes["defaultTimeToDeliver"] if delay_ms is None else delay_ms,
+        unit=unit_of_producer(session, unit, attributes["DefaultUnitOfOrder"]),
+    ), check_serializer(options.get("serializer"))
 
 
-def send_options(
-    shared: Shared,
-    properties: Mapping[str, Any] | None,
-    correlation_id: str | None,
-    reply_to: Any,
-    type_: str | None,
-    priority: int | None,
-    ttl_ms: int | None,
-    delivery_delay_ms: int | None,
-    unit_of_order: str | None,
-    persistent: bool | None,
-    dedup_id: str | None = None,
-) -> tuple[bytes, Shared]:
-    """(encoded headers, shared attributes) of one message; what it does not say is the producer's."""
-    unit = shared.unit if unit_of_order is None else check_unit(unit_of_order)
+def send_options(shared: Shared, properties: Mapping[str, Any] | None, options: MessageOptions) -> Options:
+    """(encoded headers, shared attributes) of one message; what it does not say is the producer's.
+
+    Raises TypeError for an option that there is not.
+    """
+    if not _KNOWN.issuperset(options):
+        check_names(options, MESSAGE, "send")
+    unit = options.get("unit_of_order")
+    unit = shared.unit if unit is None else check_unit(unit)
+    correlation_id, reply_to = options.get("correlation_id"), options.get("reply_to")
+    type_, dedup_id = options.get("type"), options.get("dedup_id")
     header = b""
     if properties is not None and type(properties) is not dict:
         check_arguments(properties=properties)
@@ -100,21 +94,17 @@ def send_options(
         header = NAMELESS
     if unit is not shared.unit:
         shared = shared._replace(unit=unit)
-    if priority is None and persistent is None and ttl_ms is None and delivery_delay_ms is None:
+    priority, persistent = options.get("priority"), options.get("persistent")
+    ttl_ms, delay_ms = options.get("ttl_ms"), options.get("delivery_delay_ms")
+    if priority is None and persistent is None and ttl_ms is None and delay_ms is None:
         return header, shared
-    check_arguments(persistent=persistent, priority=priority, ttl_ms=ttl_ms, delivery_delay_ms=delivery_delay_ms)
+    check_arguments(persistent=persistent, priority=priority, ttl_ms=ttl_ms, delivery_delay_ms=delay_ms)
     return header, shared._replace(
         persistent=shared.persistent if persistent is None else persistent,
         priority=shared.priority if priority is None else priority,
         ttl_ms=shared.ttl_ms if ttl_ms is None else ttl_ms,
-        delay_ms=shared.delay_ms if delivery_delay_ms is None else delivery_delay_ms,
+        delay_ms=shared.delay_ms if delay_ms is None else delay_ms,
     )
-
-
-Options = tuple[bytes, Shared]
-"""Encoded headers and shared attributes of a message."""
-Found = tuple[Shared, Options, dict[tuple[Any, ...], Options]]
-"""The producer's attributes, options of a send that says nothing, and those of sends that do."""
 
 
 class CommonOptions:
@@ -129,73 +119,32 @@ class CommonOptions:
         self._found: Found | None = None
         """Replaced as a whole, since several threads may send."""
 
-    def find(
-        self,
-        shared: Shared,
-        properties: Mapping[str, Any] | None,
-        correlation_id: str | None,
-        reply_to: Any,
-        type_: str | None,
-        priority: int | None,
-        ttl_ms: int | None,
-        delivery_delay_ms: int | None,
-        unit_of_order: str | None,
-        persistent: bool | None,
-        dedup_id: str | None,
-    ) -> Options:
+    def find(self, shared: Shared, properties: Mapping[str, Any] | None, options: MessageOptions) -> Options:
         """As :func:`send_options`; in any thread."""
-        if (
-            properties is not None
-            or correlation_id is not None
-            or reply_to is not None
-            or type_ is not None
-            or dedup_id is not None
-        ):
-            return send_options(
-                shared,
-                properties,
-                correlation_id,
-                reply_to,
-                type_,
-                priority,
-                ttl_ms,
-                delivery_delay_ms,
-                unit_of_order,
-                persistent,
-                dedup_id,
-            )
+        if properties is not None:
+            return send_options(shared, properties, options)
         found = self._found
         if found is None or found[0] is not shared:
-            found = self._found = shared, _parsed(shared, None, None, None, None, None), {}
-        if (
-            priority is None
-            and ttl_ms is None
-            and delivery_delay_ms is None
-            and unit_of_order is None
-            and persistent is None
-        ):
+            found = self._found = shared, send_options(shared, None, {}), {}
+        if not options:
             return found[1]
-        given = (priority, ttl_ms, delivery_delay_ms, unit_of_order, persistent)
-        key = (*given, *map(type, given))  # True is equal to 1.
+        key: tuple[Any, ...]  # With the types, since True is equal to 1.
+        if len(options) == 1:  # Sends with persistent=False are many.
+            ((name, value),) = options.items()
+            key = name, value, type(value)
+        else:
+            given = options.values()
+            key = (*options, *given, *map(type, given))
         known = found[2]
         try:
-            options = known.get(key)
+            checked = known.get(key)
         except TypeError:  # What cannot be hashed is refused below.
-            options = None
-        if options is None:
-            options = _parsed(shared, *given)
+            checked = None
+        if checked is None:
+            checked = send_options(shared, None, options)
+            if not _COMMON.issuperset(options):
+                return checked
             if len(known) >= SETS_KNOWN_MAX:
                 known.clear()
-            known[key] = options
-        return options
-
-
-def _parsed(
-    shared: Shared,
-    priority: int | None,
-    ttl_ms: int | None,
-    delivery_delay_ms: int | None,
-    unit: str | None,
-    persistent: bool | None,
-) -> Options:
-    return send_options(shared, None, None, None, None, priority, ttl_ms, delivery_delay_ms, unit, persistent)
+            known[key] = checked
+        return checked

@@ -23,6 +23,7 @@ from raybroker.client.consumer.subscriptions import (
 )
 from raybroker.client.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic, destination_of
 from raybroker.client.io.closing import AGAIN_S, Deadline
+from raybroker.client.options import PRODUCER, SUBSCRIBER, ProducerOptions, SubscriberOptions
 from raybroker.client.producer.bodies.body_encoding import Encode, check_serializer
 from raybroker.client.producer.bodies.compression import body_encoder
 from raybroker.client.producer.members.topic_pattern import PatternProducer
@@ -86,31 +87,22 @@ def topic_of(topic: Destination | str) -> Destination:
     return destination_of(topic)
 
 
-def subscriber_options(options: dict[str, Any]) -> list[Any]:
+def subscriber_options(options: SubscriberOptions) -> list[Any]:
     """prefetch, threshold, serializer and ack_timeout_ms of a subscriber; raises TypeError for another name."""
-    names = ("prefetch", "threshold", "serializer", "ack_timeout_ms")
-    check_names(options, names, "consumer")
-    return [options.get(name) for name in names]
+    check_names(options, SUBSCRIBER, "consumer")
+    return [options.get(name) for name in SUBSCRIBER]
 
 
-def producer(
-    core: SessionCore,
-    destination: object,
-    persistent: bool | None,
-    priority: int | None,
-    ttl_ms: int | None,
-    delivery_delay_ms: int | None,
-    unit_of_order: str | None,
-    serializer: str | None,
-    compression_threshold: int | None,
-) -> Coroutine[Any, Any, OwnProducer]:
-    """A producer; without a destination one whose sends name theirs."""
-    attributes = core.connection.attributes
-    check_arguments(compression_threshold=compression_threshold)
-    shared, pickles = producer_shared(
-        attributes, persistent, priority, ttl_ms, delivery_delay_ms, unit_of_order, serializer, core.owner
-    )
-    encode = body_encoder(core.connection, pickles=pickles, threshold_bytes=compression_threshold)
+def producer(core: SessionCore, destination: object, options: ProducerOptions) -> Coroutine[Any, Any, OwnProducer]:
+    """A producer; without a destination one whose sends name theirs. Raises TypeError for an unknown option."""
+    check_names(options, PRODUCER, "producer")
+    nameless, timeless = options.get("disable_message_id", False), options.get("disable_message_timestamp", False)
+    check_arguments(disable_message_id=nameless, disable_message_timestamp=timeless)
+    threshold = options.get("compression_threshold")
+    check_arguments(compression_threshold=threshold)
+    shared, pickles = producer_shared(core.connection.attributes, options, core.owner)
+    shared = shared._replace(named=not nameless, stamped=not timeless)
+    encode = body_encoder(core.connection, pickles=pickles, threshold_bytes=threshold)
     if destination is None:
         return _unnamed(core, shared, encode=encode)
     return _open_producer(core, destination_of(destination), shared, encode=encode)

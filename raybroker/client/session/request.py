@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from raybroker.client.arguments import check_names
 from raybroker.client.connection.connection import ConnectionCore
@@ -27,6 +27,7 @@ from raybroker.client.consumer.message import Message, Reply
 from raybroker.client.consumer.subscriptions import delete_temporary, make_temporary
 from raybroker.client.destinations import Destination, Queue, destination_of
 from raybroker.client.io.io_thread import fulfil, refuse
+from raybroker.client.options import MESSAGE, REQUEST, MessageOptions, RequestOptions
 from raybroker.client.producer.bodies.compression import body_encoder
 from raybroker.client.producer.open_producer import open_producer
 from raybroker.client.producer.producer import ProducerCore
@@ -42,43 +43,18 @@ SPENT_QUEUES_MAX: Final = 8
 """Queues of requests that gave up which are kept, so that a late answer can be sent and is dropped; the oldest goes."""
 PRODUCERS_MAX: Final = 32
 """Destinations of requests whose producers stay open; one more closes the one that is open for the longest time."""
-REPLY_OPTIONS: Final = (
-    "properties",
-    "correlation_id",
-    "reply_to",
-    "type",
-    "priority",
-    "ttl_ms",
-    "delivery_delay_ms",
-    "unit_of_order",
-    "persistent",
-    "dedup_id",
-)
-
 Encode = Callable[[Destination, str], tuple[bytes, Shared]]
 """(where to answer, correlation id) → (headers, shared attributes) of a request."""
 
 
-def options_of_request(session: SessionCore, options: dict[str, Any]) -> Encode:
-    """How a request with these options of ``send`` is encoded; raises TypeError and MessageFormatError at once."""
-    names = ("properties", "type", "priority", "ttl_ms", "delivery_delay_ms", "persistent")
-    check_names(options, names, "request")
-    common, _ = producer_shared(session.connection.attributes, None, None, None, None, None, None)
-    get = options.get
+def options_of_request(session: SessionCore, properties: Mapping[str, Any] | None, options: RequestOptions) -> Encode:
+    """How a request with these options is encoded; raises TypeError and MessageFormatError at once."""
+    check_names(options, REQUEST, "request")
+    common, _ = producer_shared(session.connection.attributes, {})
 
     def encode(back: Destination, correlation_id: str) -> tuple[bytes, Shared]:
-        return send_options(
-            common,
-            get("properties"),
-            correlation_id,
-            back,
-            get("type"),
-            get("priority"),
-            get("ttl_ms"),
-            get("delivery_delay_ms"),
-            None,
-            get("persistent"),
-        )
+        own = cast("MessageOptions", options)
+        return send_options(common, properties, {**own, "correlation_id": correlation_id, "reply_to": back})
 
     encode(Queue("answers"), "")
     return encode
@@ -236,11 +212,11 @@ def weakly(reply: Reply) -> Reply:
     """A method of a session's handle, for its core, which must not keep the handle alive."""
     found = weakref.WeakMethod(reply)
 
-    def call(message: Message, body: Any, options: dict[str, Any]) -> Any:
+    def call(message: Message, body: Any, properties: Mapping[str, Any] | None, options: MessageOptions) -> Any:
         method = found()
         if method is None:
             raise IllegalStateError("the session that received the message is gone")
-        return method(message, body, options)
+        return method(message, body, properties, options)
 
     return call
 
@@ -256,12 +232,12 @@ def request_timed_out(destination: Destination, timeout_s: float | None, strange
     return RequestTimeoutError(text)
 
 
-def answering(message: Message, options: dict[str, Any]) -> tuple[Destination, dict[str, Any]]:
+def answering(message: Message, options: MessageOptions) -> tuple[Destination, MessageOptions]:
     """Where a reply to a message goes, and the options of ``send`` for it.
 
     Raises IllegalStateError when the message asks for none.
     """
     if not message.reply_to:
         raise IllegalStateError(f"message {message.id} has no reply_to: its sender expects no reply")
-    check_names(options, REPLY_OPTIONS, "reply")
+    check_names(options, MESSAGE, "reply")
     return destination_of(message.reply_to), {"correlation_id": message.correlation_id or message.id or None, **options}

@@ -11,7 +11,7 @@ transacted  acknowledged by commit(), together with what was sent (``transaction
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, Protocol, TypeVar
 
 from raybroker.client.arguments import check_arguments
@@ -24,6 +24,7 @@ from raybroker.client.consumer.acknowledging.uncovered import UncoveredDeliverie
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.message import Message, Reply
 from raybroker.client.destinations import Destination
+from raybroker.client.options import MessageOptions
 from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.session.transaction import SessionTransactions
 from raybroker.model.errors import BrokerError, ConfigError, ConnectionLostError, IllegalStateError
@@ -82,7 +83,7 @@ class Receiving(Protocol):
 R = TypeVar("R", bound=Receiving)
 
 
-def no_reply(message: Message, body: Any, options: dict[str, Any]) -> Any:
+def no_reply(message: Message, body: Any, properties: Mapping[str, Any] | None, options: MessageOptions) -> Any:
     """For sessions that only look."""
     raise IllegalStateError("a message that was only looked at cannot be replied to; receive it")
 

@@ -92,27 +92,21 @@ def _meant(match: re.Match[str]) -> str:
     return chr(code) if code <= 0x10FFFF and not 0xD800 <= code <= 0xDFFF else match[0]
 
 
-class SendOptions(NamedTuple):
-    """Of one message. None: what the broker's factory attributes say."""
+Said = tuple[dict[str, str] | None, dict[str, Any]]
+"""Properties of one message, and its other options, which are the client's MessageOptions.
 
-    properties: dict[str, str] | None
-    correlation_id: str | None
-    type: str | None
-    priority: int | None
-    ttl_ms: int | None
-    delay_ms: int | None
-    unit: str | None
-    persistent: bool | None
-
+What is not there is as the broker's factory attributes say."""
 
 _OF_NO_OPTION: Final = frozenset({"destination", "receipt", "transaction", CONTENT_LENGTH, "persistent"})
-_NO_OPTION: Final = {
-    persistent: SendOptions(None, None, None, None, None, None, None, persistent) for persistent in (None, True, False)
+_NO_OPTION: Final[Mapping[bool | None, Said]] = {
+    None: (None, {}),
+    True: (None, {"persistent": True}),
+    False: (None, {"persistent": False}),
 }
 """What most messages say: nothing, but how they are kept."""
 
 
-def send_options(headers: Mapping[str, str], now_ms: int) -> SendOptions:
+def send_options(headers: Mapping[str, str], now_ms: int) -> Said:
     """Raises ProtocolError for a header with a value that it cannot have, NotSupportedError for one that is not
     built."""
     if headers.keys() <= _OF_NO_OPTION:
@@ -127,16 +121,15 @@ def send_options(headers: Mapping[str, str], now_ms: int) -> SendOptions:
     properties = {
         property_name(name): value for name, value in headers.items() if name not in MEANT and name not in FORWARDED
     }
-    return SendOptions(
-        properties or None,
-        headers.get("correlation-id"),
-        headers.get("type"),
-        priority,
-        max(1, expires - now_ms) if expires else None,
-        number(headers, "AMQ_SCHEDULED_DELAY"),
-        headers.get(GROUP),
-        truth(headers, "persistent"),
-    )
+    return properties or None, {
+        "correlation_id": headers.get("correlation-id"),
+        "type": headers.get("type"),
+        "priority": priority,
+        "ttl_ms": max(1, expires - now_ms) if expires else None,
+        "delivery_delay_ms": number(headers, "AMQ_SCHEDULED_DELAY"),
+        "unit_of_order": headers.get(GROUP),
+        "persistent": truth(headers, "persistent"),
+    }
 
 
 def number(headers: Mapping[str, str], name: str) -> int | None:

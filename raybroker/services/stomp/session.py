@@ -14,12 +14,13 @@ import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import lru_cache, partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.consumer.acknowledging.acknowledgement_answers import Confirmations
 from raybroker.client.consumer.subscriptions import make_temporary, unsubscribe
 from raybroker.client.destinations import Destination, Queue, Topic
+from raybroker.client.options import MessageOptions
 from raybroker.client.producer.at_once import Waiter
 from raybroker.client.producer.members.unnamed import AnyProducer, UnnamedProducer
 from raybroker.client.producer.send_options import CommonOptions
@@ -190,28 +191,17 @@ class StompSession:
         found = plain(text) if len(text) <= PLAIN_CHARS_MAX else None
         if found is None:
             found = self._made(target(text))
-        options = send_options(headers, self._core.clock.now_ms())
+        properties, options = send_options(headers, self._core.clock.now_ms())
         reply_to = headers.get("reply-to")
-        answers = None if reply_to is None else self._made(target(reply_to, "reply-to"))
+        if reply_to is not None:
+            options = {**options, "reply_to": self._made(target(reply_to, "reply-to"))}
         body = body_of(headers, frame.body)
         transaction = self._transaction_of(frame)
         producer = transaction.producer if transaction is not None else self._producing
         opened = None if producer is None else producer.known(found)
         if producer is None or opened is None:
             raise Unopened
-        header, shared = self._options.find(
-            producer.shared,
-            options.properties,
-            options.correlation_id,
-            answers,
-            options.type,
-            options.priority,
-            options.ttl_ms,
-            options.delay_ms,
-            options.unit,
-            options.persistent,
-            None,
-        )
+        header, shared = self._options.find(producer.shared, properties, cast("MessageOptions", options))
         if transaction is not None:
             transaction.require_room()
             if opened.put(body, header, shared, None, urgent=False, block=False) is None:
@@ -264,7 +254,7 @@ class StompSession:
         return self._producing
 
     async def _new_producer(self, session: SessionCore) -> UnnamedProducer:
-        producer = await opening.producer(session, None, None, None, None, None, None, None, None)
+        producer = await opening.producer(session, None, {})
         assert isinstance(producer, UnnamedProducer)
         return producer
 

@@ -30,6 +30,8 @@ def work(connection: rb.Connection) -> None:
     session: rb.Session = connection.session(ack="client", ack_window=1)
     producer: rb.Producer = session.producer(session.queue("orders"), priority=4, serializer="pickle")
     identity: str = producer.send({"id": 1}, ttl_ms=1_000)
+    options: rb.SendOptions = {"priority": 9, "type": "order"}
+    identity = producer.send({"id": 2}, {"color": "red"}, **options)
     consumer: rb.Consumer = session.consumer("orders", selector="a = 1")
     message: rb.Message | None = consumer.receive(timeout=1.0)
     if message is not None:
@@ -77,6 +79,10 @@ WRONG = (
     'rb.loopback().session(ack_window="10")',
     'rb.loopback().session().producer("q", serializer="marshal")',
     'rb.loopback().session().producer("q").send("x", prio=3)',
+    'rb.loopback().session().producer("q").send("x", priority="high")',
+    'rb.loopback().session().producer("q").send_async("x", schedule="@daily")',
+    'rb.loopback().session().request("q", "x", dedup_id="1")',
+    'options: rb.SendOptions = {"prio": 3}',
     'rb.loopback().session().consumer("q").receive(timeout="soon")',
     'rb.loopback().session().consumer("q").receive().body',
     'rb.loopback().admin().create_destination("quue", "q")',

@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
+from raybroker.client.options import SendOptions
 from raybroker.client.producer.producer_state import Shared
-from raybroker.client.producer.schedule import Plan, check_unscheduled, plan_of, scheduled
+from raybroker.client.producer.schedule import Plan, scheduled, take_plan
 from raybroker.model.errors import ConfigError, IllegalStateError, MessageFormatError
 
 
-def test_a_plan_is_what_was_asked_for() -> None:
-    assert plan_of("@every 10s", "UTC", 3, True, None) == Plan("@every 10s", "UTC", 3, True)
+def test_a_plan_is_what_was_asked_for_and_the_rest_is_left() -> None:
+    options: SendOptions = {"priority": 3, "schedule": "@every 10s", "repeat": 3, "catch_up": True}
+    assert take_plan(options) == Plan("@every 10s", "UTC", 3, True)
+    assert options == {"priority": 3}
+    assert take_plan(options) is None
 
 
-@pytest.mark.parametrize("args", [("", "UTC", None, False), ("@daily", "", None, False), ("@daily", "UTC", 0, False)])
-def test_what_is_out_of_range_is_refused(args: Any) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [{"schedule": ""}, {"schedule": "@daily", "timezone": ""}, {"schedule": "@daily", "repeat": 0}],
+)
+def test_what_is_out_of_range_is_refused(options: SendOptions) -> None:
     with pytest.raises(ConfigError):
-        plan_of(*args, None)
+        take_plan({**options})
 
 
 def test_a_deduplication_id_is_for_one_message() -> None:
     with pytest.raises(MessageFormatError, match="a schedule sends many"):
-        plan_of("@daily", "UTC", None, False, "id")
+        take_plan({"schedule": "@daily", "dedup_id": "id"})
 
 
-@pytest.mark.parametrize("args", [("Europe/Zurich", None, False), ("UTC", 3, False), ("UTC", None, True)])
-def test_without_a_schedule_its_arguments_say_nothing(args: Any) -> None:
-    check_unscheduled("UTC", None, False)
+@pytest.mark.parametrize("options", [{"timezone": "Europe/Zurich"}, {"repeat": 3}, {"catch_up": True}])
+def test_without_a_schedule_its_arguments_say_nothing(options: SendOptions) -> None:
+    assert take_plan({"schedule": None, "timezone": "UTC", "repeat": None, "catch_up": False}) is None
     with pytest.raises(ConfigError, match="is nothing without schedule="):
-        check_unscheduled(*args)
+        take_plan({**options})
 
 
 def test_a_schedule_belongs_to_one_destination() -> None:
