@@ -10,15 +10,13 @@ from raybroker.cli.exits import end_of_list
 from raybroker.model.listing import Row
 
 
-def show_list(
-    rows: list[Row], columns: Mapping[str, str], *, empty: str, json: bool, shown: Callable[[Row], Row] = dict
-) -> None:
-    """The rows of a list verb, ``shown`` as people read them; what is missing in the list ends the command, see
-    ``end_of_list``."""
+def show_list(rows: list[Row], columns: str, *, empty: str, json: bool, shown: Callable[[Row], Row] = dict) -> None:
+    """The rows of a list verb in columns as of ``output.columns``, ``shown`` as people read them; what is missing in
+    the list ends the command, see ``end_of_list``."""
     if json:
         output.as_json(rows)
     else:
-        output.table([shown(row) for row in rows], columns, empty=empty)
+        output.table([shown(row) for row in rows], output.columns(columns), empty=empty)
     end_of_list(rows)
 
 

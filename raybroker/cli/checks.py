@@ -34,6 +34,21 @@ def checked_attributes(given: Mapping[str, str], kind: str) -> dict[str, Any]:
     return dict(given)
 
 
+def check_attributes(given: dict[str, Any]) -> None:
+    """Of a command that has the name, the type and attributes of a destination."""
+    given["option"] = checked_attributes(given["option"], given["type"])
+    checked_name("-n", given["name"])
+
+
+def check_chosen(verb: str, given: Mapping[str, Any]) -> None:
+    """Raises UsageError unless it is said which messages."""
+    some = given["selector"] or given["ids"]
+    if not some and not given["all"]:
+        raise UsageError(f"{verb} msg: say which messages, with -s, --id or --all")
+    if some and given["all"]:
+        raise UsageError(f"{verb} msg: --all leaves no choice; give it without -s and --id")
+
+
 def checked_properties(given: Mapping[str, str]) -> dict[str, str]:
     """Properties of a broker, as the text they are; raises UsageError for a name or a value that none has. Whether one
     may change while brokers run is for the broker to say."""

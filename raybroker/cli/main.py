@@ -10,16 +10,14 @@ from raybroker.cli import groups
 from raybroker.cli.exits import Commands
 from raybroker.cli.grid_words import show_version
 from raybroker.cli.objects import (
+    brokers,
     checking,
     cluster,
     definitions,
     ending,
-    grid,
     messages,
     metrics,
-    policies,
     pools,
-    quotas,
     schedules,
     services,
     stored,
@@ -103,10 +101,8 @@ groups.attach(
     app,
     (
         table,
-        grid,
+        brokers,
         schedules,
-        quotas,
-        policies,
         definitions,
         stored,
         cluster,

@@ -98,6 +98,12 @@ def plain(value: Any) -> str:
     return str(value)
 
 
+def columns(text: str) -> dict[str, str]:
+    """Key → title of "key: title, other_key"; without one the title is the key."""
+    pairs = (part.strip().partition(":") for part in text.split(","))
+    return {key: title.strip() or key.replace("_", " ") for key, _, title in pairs}
+
+
 def table(rows: Sequence[Row], columns: Mapping[str, str], *, empty: str, less: Sequence[str] = ()) -> None:
     """Rows under titles; ``columns`` is key → title. ``empty`` is said, on standard error, when there are none;
     ``less``: columns that a terminal which is too narrow leaves out, in that order."""

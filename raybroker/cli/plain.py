@@ -27,7 +27,10 @@ from raybroker.cli.grid_words import AnyType, Force, Json, ask, attributes
 from raybroker.cli.grid_words import Type as OneType
 from raybroker.client.admin.admin import Admin
 from raybroker.model.listing import Row
+from raybroker.model.settings.setting_services import SERVICE_KINDS
 
+_PLACES: Final = {"name": 0, "type": 1, "unset": 3, "if_exists": 3, "idempotent": 3}
+"""Where an option stands in the help of a command with -n; all others have 2."""
 _KIND: Final = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
@@ -67,7 +70,7 @@ OBJECTS: Final = {
     "policy": Thing("policy", "policy {name}", "Name of the policy."),
     "sch": Thing("schedule", "schedule {id}"),
     "saf": Thing("forwarding", "forwarding agent {name}", "Name of the agent."),
-    "svc": Thing("service", "service {name}"),
+    "svc": Thing("service", "service {name}", f"One of {', '.join(SERVICE_KINDS)}."),
     "cxn": Thing("connection", "connection {id}"),
     "cls": Thing("cluster", "the cluster"),
     "store": Thing("store", "the store"),
@@ -129,12 +132,6 @@ def verb_of(words: str) -> Verb[..., Any]:
     return VERBS[next(name for name in (one, f"{one}s", f"{one.removesuffix('y')}ies") if name in VERBS)]
 
 
-def columns(text: str) -> dict[str, str]:
-    """Key → title of "key: title, other_key"; without one the title is the key."""
-    pairs = (part.strip().partition(":") for part in text.split(","))
-    return {key: title.strip() or key.replace("_", " ") for key, _, title in pairs}
-
-
 def make(rows: Iterable[Plain]) -> None:
     """Make the commands of a table."""
     for row in rows:
@@ -168,7 +165,7 @@ def _function(row: Plain) -> Callable[..., None]:
         if row.show is not None:
             row.show(answer, json, given)
         elif listed:
-            show_list(answer, columns(row.columns), empty=row.empty, json=json, shown=row.shown)
+            show_list(answer, row.columns, empty=row.empty, json=json, shown=row.shown)
         elif one:
             show_one(answer, json=json, shown=row.shown, **row.titled)
         elif callable(row.done):
@@ -189,8 +186,10 @@ def _checked(row: Plain, given: Row) -> dict[str, str]:
         given["type"] = "queue"  # The verb is for one or for all, and a name alone means a queue everywhere.
     if "option" in given:
         given["option"] = attributes(given["option"], row.such_as)
-        if not given["option"] and row.words.startswith("update"):
-            raise UsageError(f"{row.words}: nothing to change; give -o attribute=value")
+        changes = [value for name, value in given.items() if name not in ("name", "type")]
+        if row.words.startswith("update") and all(value in (None, {}) for value in changes):
+            more = " or another option" if len(changes) > 1 else ""
+            raise UsageError(f"{row.words}: nothing to change; give -o attribute=value{more}")
         if both := [name for name in given["option"] if name in given]:
             raise UsageError(f"-o {both[0]}=…: it is no attribute, and has an option of its own")
     if row.check is not None:
@@ -205,7 +204,7 @@ def _required_first(option: inspect.Parameter) -> tuple[bool, int]:
 
 def _place(option: inspect.Parameter) -> tuple[bool, int]:
     """The type of a destination comes behind its name."""
-    return option.default is not option.empty, {"name": 0, "type": 1}.get(option.name, 2)
+    return option.default is not option.empty, _PLACES.get(option.name, 2)
 
 
 def _option(row: Plain, word: str, declared: inspect.Parameter, hint: Any) -> inspect.Parameter:

@@ -26,7 +26,7 @@ from raybroker.cli.checks import checked_name
 from raybroker.cli.command import command
 from raybroker.cli.exits import UsageError
 from raybroker.cli.grid_words import Json, Name, Type, attributes
-from raybroker.cli.objects.grid import Broker
+from raybroker.cli.objects.brokers import Broker
 from raybroker.cli.objects.services import SERVICES
 from raybroker.client.admin.admin import Admin
 from raybroker.model.listing import Listing

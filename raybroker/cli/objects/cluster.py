@@ -8,10 +8,9 @@ from typing import Annotated
 import typer
 
 from raybroker.cli import output
-from raybroker.cli.answers import show_one, without
 from raybroker.cli.command import command
 from raybroker.cli.exits import UsageError
-from raybroker.cli.grid_words import Attributes, Cluster, Instance, Json, attributes
+from raybroker.cli.grid_words import Attributes, Cluster, Instance, attributes
 from raybroker.cli.groups import groups
 from raybroker.client.admin.admin import Admin
 from raybroker.config import Config, instance_of
@@ -22,13 +21,6 @@ File = Annotated[Path, typer.Option("-f", "--file", metavar="FILE", help="The ba
 ClusterFile = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="Cluster file (TOML) that names the brokers.")
 ]
-
-
-@command("query", "cls")
-def query_cls(admin: Admin, json: Json = False) -> None:
-    """Show the cluster as its home broker sees it, and the configuration change record."""
-    found = admin.query_cluster()
-    show_one(found, json=json, shown=lambda row: without(row, "brokers"), record="configuration change record")
 
 
 @command("reload", "cls")

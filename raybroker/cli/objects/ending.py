@@ -12,7 +12,7 @@ from raybroker.cli import connecting, output
 from raybroker.cli.command import command
 from raybroker.cli.exits import UsageError
 from raybroker.cli.grid_words import Cluster, Force, ask
-from raybroker.cli.objects.grid import Broker
+from raybroker.cli.objects.brokers import Broker
 from raybroker.cli.outside import way
 from raybroker.client.admin.admin import Admin
 from raybroker.model.errors import (

@@ -14,19 +14,9 @@ from raybroker.cli.grid_words import Cluster, Force, Json, ask
 from raybroker.cli.outside import way
 from raybroker.client.admin.admin import Admin
 
-COLUMNS: Final = {
-    "pool": "pool",
-    "function": "function",
-    "type": "type",
-    "name": "destination",
-    "subscription": "subscription",
-    "instances": "instances",
-    "running": "running",
-    "scaling": "scaling",
-    "messages": "messages",
-    "state": "state",
-    "reason": "reason",
-}
+COLUMNS: Final = (
+    "pool, function, type, name: destination, subscription, instances, running, scaling, messages, state, reason"
+)
 Name = Annotated[str, typer.Option("-n", "--name", metavar="NAME", help="Name of the pool.")]
 
 

@@ -12,59 +12,27 @@ from raybroker.cli.answers import show_list, show_one, things
 from raybroker.cli.command import command
 from raybroker.cli.exits import UsageError
 from raybroker.cli.grid_words import AnyType, Attributes, Cluster, Force, Json, Type, ask, attributes
-from raybroker.cli.objects.grid import Broker
+from raybroker.cli.objects.brokers import Broker
+from raybroker.cli.plain import opt
 from raybroker.client.admin.admin import Admin
 from raybroker.model.errors import ConfigError
 from raybroker.model.settings.setting_services import SERVICE_KINDS
 from raybroker.wire.port_map import MAPPER
 
-SERVICE_COLUMNS: Final = {
-    "service": "service",
-    "kind": "kind",
-    "protocol": "protocol",
-    "port": "port",
-    "state": "state",
-    "connections": "connections",
-    "accepted": "accepted",
-    "refused": "refused",
-    "broker": "broker",
-}
-CONNECTION_COLUMNS: Final = {
-    "id": "id",
-    "user": "user",
-    "service": "service",
-    "producers": "prod",
-    "consumers": "cons",
-    "host": "host",
-}
 SERVICES: Final = ", ".join(SERVICE_KINDS)
 KNOWN: Final = (*SERVICE_KINDS, MAPPER)
-OfService = Annotated[
-    str | None,
-    typer.Option("-svn", "--service", metavar="NAME", help="Only of this service; inside: those in the Ray cluster."),
-]
-OfUser = Annotated[str | None, typer.Option("--by", metavar="USER", help="Only of this user.")]
-OfAddress = Annotated[
-    str | None, typer.Option("--from", metavar="ADDRESS", help="Only from this address, or network: 10.0.0.0/8.")
-]
-OfClientId = Annotated[str | None, typer.Option("--client-id", metavar="ID", help="Only with this client id.")]
-OfDestination = Annotated[
-    str | None, typer.Option("-d", "--destination", metavar="NAME", help="Only with a producer or consumer of it.")
-]
-OfConsumer = Annotated[
-    str | None, typer.Option("--consumer", metavar="ID", help="Only with this consumer, as list con shows it.")
-]
+COLUMNS: Final = "service, kind, protocol, port, state, connections, accepted, refused, broker"
+CHOICE: Final = {
+    "service": opt("-svn", "--service", metavar="NAME", help="Only of this service; inside: those in the Ray cluster."),
+    "user": opt("--by", metavar="USER", help="Only of this user."),
+    "address": opt("--from", metavar="ADDRESS", help="Only from this address, or network: 10.0.0.0/8."),
+    "client_id": opt("--client-id", metavar="ID", help="Only with this client id."),
+    "destination": opt("-d", "--destination", metavar="NAME", help="Only with a producer or consumer of it."),
+    "consumer": opt("--consumer", metavar="ID", help="Only with this consumer, as list con shows it."),
+}
+"""What narrows clients down, those that are listed and those that are destroyed."""
 ServiceName = Annotated[str, typer.Option("-n", "--name", metavar="NAME", help=f"One of {SERVICES}.")]
 ConnectionId = Annotated[str, typer.Option("-n", "--id", metavar="ID", help="The id that list cxn shows.")]
-
-
-@command("list", "svc")
-def list_svc(admin: Admin, json: Json = False) -> None:
-    """List connection services and the port mapper, with their ports and states.
-
-    UNKNOWN is one that the configuration does not ask for (imq.service.activelist).
-    """
-    show_list(admin.list_services(), SERVICE_COLUMNS, empty="no services", json=json)
 
 
 @command("query", "svc")
@@ -75,31 +43,7 @@ def query_svc(admin: Admin, name: ServiceName, json: Json = False) -> None:
     rows = [row for row in admin.list_services() if row["service"] == name]
     if not rows:
         raise ConfigError(f"no broker has service {name} (imq.service.activelist)")
-    show_list(rows, {**SERVICE_COLUMNS, "connections_max": "at most"}, empty="", json=json)
-
-
-@command("pause", "svc")
-def pause_svc(admin: Admin, name: ServiceName) -> None:
-    """Refuse new clients of a service, and process nothing of the others: raybroker pause svc -n jms
-
-    The admin service is never paused.
-    """
-    admin.pause_service(name)
-    output.say(f"paused service {name}")
-
-
-@command("quiesce", "svc")
-def quiesce_svc(admin: Admin, name: ServiceName) -> None:
-    """Refuse new clients of a service; the others go on: raybroker quiesce svc -n jms"""
-    admin.quiesce_service(name)
-    output.say(f"quiesced service {name}")
-
-
-@command("resume", "svc")
-def resume_svc(admin: Admin, name: ServiceName) -> None:
-    """Take clients again: raybroker resume svc -n jms"""
-    admin.resume_service(name)
-    output.say(f"resumed service {name}")
+    show_list(rows, f"{COLUMNS}, connections_max: at most", empty="", json=json)
 
 
 @command("update", "svc")
@@ -161,29 +105,6 @@ def _each(admin: Admin, done: str, change: Callable[[str], None]) -> None:
     output.say(f"{done} service {', '.join(names)}")
 
 
-@command("list", "cxn")
-def list_cxn(
-    admin: Admin,
-    service: OfService = None,
-    user: OfUser = None,
-    address: OfAddress = None,
-    client_id: OfClientId = None,
-    destination: OfDestination = None,
-    type: AnyType = None,
-    consumer: OfConsumer = None,
-    json: Json = False,
-) -> None:
-    """List clients, with what they have open: raybroker list cxn --by ann -d orders
-
-    Those of connection services, and those inside the Ray cluster (service inside) from their first producer, consumer
-    or browser on. Options narrow the list down, to those that all of them fit.
-    """
-    rows = admin.list_connections(
-        service, user=user, address=address, client_id=client_id, destination=destination, type=type, consumer=consumer
-    )
-    show_list(rows, CONNECTION_COLUMNS, empty="no connections", json=json)
-
-
 @command("query", "cxn")
 def query_cxn(admin: Admin, id: ConnectionId, json: Json = False) -> None:
     """Show one client, with its client id and platform; of one inside the Ray cluster its process and hosts, too."""
@@ -197,13 +118,13 @@ def query_cxn(admin: Admin, id: ConnectionId, json: Json = False) -> None:
 def destroy_cxn(
     admin: Admin,
     id: Annotated[str | None, typer.Option("-n", "--id", metavar="ID", help="The id that list cxn shows.")] = None,
-    service: OfService = None,
-    user: OfUser = None,
-    address: OfAddress = None,
-    client_id: OfClientId = None,
-    destination: OfDestination = None,
+    service: Annotated[str | None, CHOICE["service"].info] = None,
+    user: Annotated[str | None, CHOICE["user"].info] = None,
+    address: Annotated[str | None, CHOICE["address"].info] = None,
+    client_id: Annotated[str | None, CHOICE["client_id"].info] = None,
+    destination: Annotated[str | None, CHOICE["destination"].info] = None,
     type: AnyType = None,
-    consumer: OfConsumer = None,
+    consumer: Annotated[str | None, CHOICE["consumer"].info] = None,
     reason: Annotated[
         str | None, typer.Option("--reason", metavar="TEXT", help="What the client is told, and the log has.")
     ] = None,

@@ -13,8 +13,7 @@ from raybroker.admin.verb_types import MessagePage
 from raybroker.cli import output
 from raybroker.cli.answers import things
 from raybroker.cli.command import command
-from raybroker.cli.exits import UsageError
-from raybroker.cli.grid_words import Force, Ids, Json, Name, Selector, Type, TypeText, ask, destination_type, moment
+from raybroker.cli.grid_words import Ids, Json, Name, Selector, Type, TypeText, moment
 from raybroker.cli.objects import archive
 from raybroker.cli.objects.messages import plain_body
 from raybroker.client.admin.admin import Admin, pages
@@ -44,7 +43,6 @@ BODY_BYTES: Final = 65536
 IMPORT_BYTES: Final = CONTROL_BYTES_MAX // 2
 """Blocks that go into one call; one message alone may be larger."""
 
-All = Annotated[bool, typer.Option("--all", help="All of them.")]
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The file.", show_default=False)]
 
 
@@ -110,49 +108,6 @@ def _why_dead(properties: dict[str, Any]) -> str:
     return f"{reason}: {more}" if more else str(reason)
 
 
-@command("delete", "msg")
-def delete_msg(
-    admin: Admin,
-    name: Name,
-    type: Type = "q",
-    selector: Selector = None,
-    id: Ids = None,
-    all: All = False,
-    force: Force = False,
-) -> None:
-    """Delete messages: raybroker delete msg -n mq.sys.dmq -s "JMSPriority < 3"
-
-    The destination's consumers have to be paused, unless it is mq.sys.dmq.
-    """
-    _require_choice("delete", selector, id, all)
-    ask(force, f"delete messages of {type} {name}?")
-    count = admin.delete_messages(type, name, selector, id)
-    output.say(f"deleted {things(count, 'message')} of {type} {name}")
-
-
-@command("move", "msg")
-def move_msg(
-    admin: Admin,
-    name: Name,
-    to: Annotated[str, typer.Option("--to", metavar="NAME", help="Where they go.")],
-    type: Type = "q",
-    to_type: Annotated[
-        TypeText | None,
-        typer.Option("--to-type", metavar="q|t", help="Type of that; the same if not given.", parser=destination_type),
-    ] = None,
-    selector: Selector = None,
-    id: Ids = None,
-    all: All = False,
-) -> None:
-    """Move messages: raybroker move msg -n orders --to archive --all
-
-    The destination's consumers have to be paused, unless it is mq.sys.dmq. What fails half way may leave duplicates.
-    """
-    _require_choice("move", selector, id, all)
-    count = admin.move_messages(type, name, to, to_type or type, selector, id)
-    output.say(f"moved {things(count, 'message')} of {type} {name} to {to_type or type} {to}")
-
-
 @command("retry", "msg")
 def retry_msg(
     admin: Admin,
@@ -173,18 +128,6 @@ def retry_msg(
     left = sum(row["state"] != "delivered" and (not id or row["id"] in id) for row in rows)
     if left:
         output.say(f"{things(left, 'message')} not sent back: the destination or the subscription is gone")
-
-
-@command("skip", "msg")
-def skip_msg(admin: Admin, name: Name, type: Type = "q", force: Force = False) -> None:
-    """Skip what is damaged: raybroker skip msg -n orders
-
-    A damaged message halts its destination; query dst names it. Skipping lets the destination go on with the messages
-    behind it. What can still be read of a damaged one goes to mq.sys.dmq as a record.
-    """
-    ask(force, f"skip the damaged messages of {type} {name}?")
-    count = admin.skip_messages(type, name)
-    output.say(f"skipped {things(count, 'message')} of {type} {name}")
 
 
 @command("export", "msg")
@@ -250,10 +193,3 @@ def _batches(blocks: Iterator[bytes]) -> Iterator[list[bytes]]:
         batch.append(block)
     if batch:
         yield batch
-
-
-def _require_choice(verb: str, selector: str | None, ids: list[str] | None, everything: bool) -> None:
-    if not (selector or ids or everything):
-        raise UsageError(f"{verb} msg: say which messages, with -s, --id or --all")
-    if everything and (selector or ids):
-        raise UsageError(f"{verb} msg: --all leaves no choice; give it without -s and --id")

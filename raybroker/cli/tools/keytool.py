@@ -6,7 +6,7 @@ The commands change the keystore on this machine, and need no broker; brokers re
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -21,8 +21,6 @@ from raybroker.security.passfile import KEYSTORE, Passwords, passwords_of, read_
 from raybroker.security.private_files import read_public, write_private
 from raybroker.security.tls import PEM_BYTES_MAX, keystore_directory
 from raybroker.system.clock import SystemClock
-
-CHAIN_COLUMNS: Final = {"subject": "subject", "issuer": "issuer", "valid_until": "valid until", "sha256": "sha256"}
 
 KeystoreFile = Annotated[
     Path | None,
@@ -156,7 +154,7 @@ def show(file: KeystoreFile = None, config: ClusterFile = None, cluster: Instanc
         return
     show_one({"keystore": str(path), **rows[0]}, json=False)
     if rows[1:]:
-        show_list(rows[1:], CHAIN_COLUMNS, empty="", json=False)
+        show_list(rows[1:], "subject, issuer, valid_until, sha256", empty="", json=False)
 
 
 @app.command()

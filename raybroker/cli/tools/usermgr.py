@@ -26,8 +26,6 @@ from raybroker.system.entropy import token
 from raybroker.wire.scram import SALT_BYTES, Verifier
 
 HASHES: Final = ("scram", "argon2")
-COLUMNS: Final = {"user": "user", "group": "group", "active": "active"}
-
 User = Annotated[str, typer.Option("-u", "--user", metavar="NAME", help="Name of the user.")]
 PasswordFile = Annotated[
     Path | None,
@@ -144,7 +142,7 @@ def list_users(
     ]
     if user is not None and not rows:
         raise ConfigError(f"there is no user {user!r} in {users.path}")
-    show_list(rows, COLUMNS, empty=f"no users in {users.path}", json=json)
+    show_list(rows, "user, group, active", empty=f"no users in {users.path}", json=json)
 
 
 Source = Annotated[Path, typer.Option("-src", "--source", metavar="FILE", help="The passfile to read.")]

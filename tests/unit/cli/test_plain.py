@@ -9,21 +9,20 @@ from typing import Any
 import pytest
 
 from raybroker.admin.verbs import VERBS
+from raybroker.cli import output
 from raybroker.cli.exits import UsageError
 from raybroker.cli.objects.table import COMMANDS
-from raybroker.cli.plain import OBJECTS, Plain, _checked, _function, columns, verb_of
+from raybroker.cli.plain import OBJECTS, Plain, _checked, _function, verb_of
 from tests.tidy.source import read, tree_of
 
 BY_HAND = {
+    "brokers": "what a broker is, is asked of Ray as well",
     "checking": "grades end with the exit codes of monitoring",
     "cluster": "backups are files, and the record is restored without a broker",
     "definitions": "definitions are files, imported by several calls",
     "ending": "the command waits until the broker has ended, or runs again",
-    "grid": "what a broker is, is asked of Ray as well; attributes of destinations are checked before",
     "metrics": "tables again and again, of what changed between two looks",
-    "policies": "conflicts, and changes of which each may be left out",
     "pools": "pools are actors, and no part of a broker",
-    "quotas": "a second table",
     "schedules": "a schedule is a message that is sent",
     "services": "several verbs for one command",
     "stored": "pages of messages, and files",
@@ -71,7 +70,7 @@ def test_a_verb_is_found_by_the_words_of_its_command() -> None:
 
 
 def test_columns_are_written_in_one_line() -> None:
-    assert columns("name, client_id, consumers: cons, used: used %") == {
+    assert output.columns("name, client_id, consumers: cons, used: used %") == {
         "name": "name",
         "client_id": "client id",
         "consumers": "cons",
@@ -87,6 +86,10 @@ def test_required_options_come_first_and_a_type_behind_its_name() -> None:
         return list(inspect.signature(_function(row)).parameters)[1:]
 
     assert names("create dur") == ["name", "topic", "client_id", "shared", "selector", "no_local"]
+    assert names("pause dst") == ["name", "type", "which", "until_ms"]
+    assert names("list con") == ["destination", "type", "json"]
+    assert names("create dst") == ["name", "type", "option", "if_exists", "idempotent"]
+    assert names("move msg") == ["name", "target", "type", "target_type", "selector", "ids", "all"]
     assert names("purge dur") == ["name", "client_id", "topic", "force"]
     assert names("query saf") == ["name", "json"]
 
@@ -94,7 +97,7 @@ def test_required_options_come_first_and_a_type_behind_its_name() -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ([], "update tpl: nothing to change"),
+        ([], "update tpl: nothing to change; give -o attribute=value$"),
         (["maxNumMsgs"], "-o maxNumMsgs: write attribute=value"),
         (["name=x"], "-o name=…: it is no attribute"),
     ],
