@@ -1,62 +1,31 @@
-"""The handles over a whole broker in the process: what two ends agree on beside the wire."""
+"""The handles of both faces over a whole broker in the process: what two ends agree on beside the wire."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
 
 import raybroker as rb
-from raybroker import errors
-from raybroker.client.blocking.connection import Connection, XaConnection
-from raybroker.client.connection.connection import ConnectionCore
-from raybroker.client.io.io_thread import IoThread
-from raybroker.client.loopback import make_core
+from raybroker import aio, errors
 from raybroker.client.session import xa
-from raybroker.config import Config
-from tests.contracts.handles import bodies, cut, take, until
+from tests.contracts.handle_basics import held
+from tests.contracts.handles import LoopbackBroker, bodies, cut, take, until
+from tests.unit.client.fakes import run
 
-Connect = Callable[..., Connection]
-
-
-class Shared:
-    """A directory that several connections share, and that none of them closes."""
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    async def close(self) -> None:
-        """The broker's own connection closes it."""
+Connect = Callable[..., Any]
+ONLY_BLOCKING = pytest.mark.parametrize("connect", ["blocking"], indirect=True)
+"""For listeners that use other handles: asynchronous ones are below."""
 
 
-@pytest.fixture
-def connect() -> Iterator[Connect]:
+@pytest.fixture(params=["blocking", "aio"])
+def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
     """Makes started connections to one broker."""
-    broker = make_core(None, {}, None, IoThread.shared())
-    made: list[Connection] = []
-
-    def make(kind: type[Connection] = Connection, client_id: str | None = None, **attributes: object) -> Connection:
-        config = Config.of({"raybroker.hosting.default": "shared", **attributes})
-        directory: Any = Shared(broker.directory)
-        made.append(kind(ConnectionCore(directory, config, client_id=client_id, io=broker.io)))
-        made[-1].start()
-        return made[-1]
-
-    yield make
-    for connection in made:
-        connection.close()
-    Connection(broker).close()
-
-
-def held(connection: Connection, name: str) -> int:
-    found: int = connection.admin().query_destination("queue", name)["messages"]
-    return found
+    with LoopbackBroker(face=request.param) as broker:
+        yield broker.connect
 
 
 # ---- transactions ----------------------------------------------------------------------------------------------------
@@ -150,6 +119,7 @@ def _send_all(producer: Any, session: Any) -> None:
     session.commit()
 
 
+@ONLY_BLOCKING
 def test_calls_of_a_transacted_listener_share_transactions_and_failures_do_not(connect: Connect) -> None:
     connection = connect(maxMessagesInTransaction=5)
     connection.session().producer("in").send_many(range(12))
@@ -172,7 +142,7 @@ def test_calls_of_a_transacted_listener_share_transactions_and_failures_do_not(c
 def test_a_branch_goes_through_every_state_and_is_found_by_another_connection(connect: Connect) -> None:
     other = connect().session()
     other.producer("in").send_many(range(3))
-    connection = connect(XaConnection)
+    connection = connect(xa=True)
     session = connection.session()
     consumer, producer, seen = session.consumer("in"), session.producer("out"), other.consumer("out")
     with pytest.raises(errors.IllegalStateError, match="start"):
@@ -201,7 +171,7 @@ def test_a_branch_goes_through_every_state_and_is_found_by_another_connection(co
     session.xa.end(third)
     session.xa.prepare(third)
     connection.close()
-    session = connect(XaConnection).session()
+    session = connect(xa=True).session()
     assert session.xa.recover() == [third]
     session.xa.commit(third)
     assert session.xa.recover() == []
@@ -317,6 +287,7 @@ def test_a_temporary_destination_belongs_to_its_connection(connect: Connect) -> 
     assert not left & {queue.name, topic.name}
 
 
+@ONLY_BLOCKING
 def test_a_request_gets_its_own_answer_and_a_late_one_is_dropped(connect: Connect) -> None:
     session, serving = connect().session(), connect().session()
     late, answers = list[Any](), serving.consumer("service")
@@ -345,6 +316,7 @@ def test_a_request_gets_its_own_answer_and_a_late_one_is_dropped(connect: Connec
     assert not thread.is_alive()
 
 
+@ONLY_BLOCKING
 def test_requests_go_on_after_a_lost_connection(connect: Connect) -> None:
     connection, serving = connect(), connect().session()
     session = connection.session()
@@ -424,6 +396,7 @@ def test_a_compressed_body_comes_back_whole(connect: Connect) -> None:
     assert second.body == "plain"
 
 
+@ONLY_BLOCKING
 def test_outcomes_inside_a_listener_of_an_auto_session(connect: Connect) -> None:
     connection = connect()
     session, calls = connection.session(), list[tuple[int, int]]()
@@ -440,3 +413,130 @@ def test_outcomes_inside_a_listener_of_an_auto_session(connect: Connect) -> None
     until(lambda: held(connection, "work") == 0)
     assert sorted(calls) == [(0, 1), (1, 1), (2, 1), (2, 2), (3, 1)]
     assert bodies(list(session.browser("mq.sys.dmq"))) == [1]
+
+
+# ---- asynchronous handles, as a program writes them -----------------------------------------------------------------
+
+
+def over(work: Callable[[aio.Connection], Coroutine[Any, Any, None]], **properties: object) -> None:
+    """Run ``work`` with a started connection to a broker of its own."""
+
+    async def whole() -> None:
+        async with await aio.loopback(properties=properties) as connection:
+            await work(connection)
+
+    run(whole)
+
+
+async def received(consumer: aio.Consumer, count: int) -> list[Any]:
+    found: list[Any] = []
+    while len(found) < count:
+        message = await consumer.receive(timeout=10)
+        assert message is not None, found
+        found.append(message.body)
+    return found
+
+
+def test_a_transacted_listener_commits_batches() -> None:
+    async def work(connection: aio.Connection) -> None:
+        session, plain = await connection.session(transacted=True), await connection.session()
+        producer, calls = await session.producer("out"), list[int]()
+
+        async def listen(message: Any) -> None:
+            calls.append(message.body)
+            await producer.send(message.body)
+            if message.body == 3 and message.delivery_count == 1:
+                raise ValueError(message.body)
+
+        await (await plain.producer("in")).send_many(range(5))
+        await (await session.consumer("in")).on_message(listen)
+        assert await received(await plain.consumer("out"), 5) == list(range(5))
+        assert calls.count(3) == 2
+
+    over(work, maxMessagesInTransaction=4)
+
+
+def test_topics_subscriptions_and_patterns() -> None:
+    async def work(connection: aio.Connection) -> None:
+        session = await connection.session()
+        topic = session.topic("prices")
+        plain, some = await session.consumer(topic), await session.shared_consumer("prices", "pool", selector="x = 1")
+        producer = await session.producer(topic)
+        await producer.send("a")
+        await producer.send("b", properties={"x": 1})
+        assert await received(plain, 2) == ["a", "b"]
+        assert await received(some, 1) == ["b"]
+        assert connection.client_id is None
+        with pytest.raises(errors.IllegalStateError, match="client id"):
+            await session.durable_consumer(topic, "audit")
+        kept = await session.shared_durable_consumer(topic, "kept")
+        await kept.close()
+        await session.unsubscribe("kept")
+        pattern, every = await session.consumer("topic:>"), await session.producer("topic:>")
+        await every.send("all")
+        assert await received(pattern, 1) == ["all"]
+        assert await every.send_many(["m"]) == 1
+        assert await received(pattern, 1) == ["m"]
+        await pattern.close()
+        await every.close()
+
+    over(work)
+
+
+def test_temporary_destinations_requests_and_browsers() -> None:
+    async def work(connection: aio.Connection) -> None:
+        session = await connection.session()
+        queue, topic = await session.temporary_queue(), await session.temporary_topic()
+        consumer = await session.consumer(queue)
+        await (await session.producer(queue)).send("x")
+        assert await received(consumer, 1) == ["x"]
+        await consumer.close()
+        await queue.delete()
+        await topic.delete()
+        serving = await connection.session()
+        answering = await serving.consumer("service")
+
+        async def serve(message: Any) -> None:
+            producer = await serving.producer(message.reply_to)
+            await producer.send(message.body * 2, correlation_id=message.correlation_id)
+
+        await answering.on_message(serve)
+        assert (await session.request("service", 21, timeout=10)).body == 42
+        with pytest.raises(errors.RequestTimeoutError):
+            await session.request("nobody", 1, timeout=0.02)
+        await (await session.producer("shelf")).send_many(range(5))
+        browser = await session.browser("shelf")
+        for _ in range(2):
+            assert [m.body async for m in browser] == list(range(5))
+        await browser.close()
+        with pytest.raises(errors.IllegalStateError):
+            aiter(browser)
+        with pytest.raises(errors.InvalidDestinationError):
+            await session.browser(topic)
+
+    over(work)
+
+
+def test_outcomes_and_deduplication() -> None:
+    async def work(connection: aio.Connection) -> None:
+        await connection.admin().create_destination("queue", "once", duplicateWindowMs=60_000, hosting="shared")
+        session = await connection.session(ack="client")
+        producer, consumer = await session.producer("once"), await session.consumer("once")
+        for body in ("a", "b"):
+            await producer.send(body, dedup_id="same")
+        await producer.send("c")
+        assert producer.duplicates == 1
+        first, second = await consumer.receive(10), await consumer.receive(10)
+        assert first is not None
+        assert second is not None
+        assert (first.body, second.body) == ("a", "c")
+        await first.release()
+        await second.fail(0)
+        again = [await consumer.receive(10) for _ in range(2)]
+        assert sorted(m.body for m in again if m is not None) == ["a", "c"]
+        await again[-1].acknowledge()  # type: ignore[union-attr]
+        connection.on_exception(lambda error: None)
+        with pytest.raises(errors.IllegalStateError, match="client id is set before"):
+            connection.client_id = "late"
+
+    over(work)
