@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.listener_cost import BROKER, PASSWORD, USER
-from raybroker.security.user_file import Entry, UserFile
+from raybroker.security.user_file import UserEntry, UserFile
 from raybroker.wire.scram import Verifier
 
 LOOPS: Final = ("shared", "own")
@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("--event-loop", choices=("asyncio", "uvloop"), default="asyncio")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, ExitStack() as opened:
-        UserFile(Path(name) / "passwd").add(USER, Entry(str(Verifier.of(PASSWORD, b"s" * 16)), "user"))
+        UserFile(Path(name) / "passwd").add(USER, UserEntry(str(Verifier.of(PASSWORD, b"s" * 16)), "user"))
 
         def begin(*command: str) -> subprocess.Popen[str]:
             made = subprocess.Popen(

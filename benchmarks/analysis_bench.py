@@ -49,7 +49,7 @@ def recording() -> Any:
     from tests.analysis.generate import Recording, record
 
     text, _ = layout.content(str(RECORDING))
-    frames = [one for one in layout.frames(text, RECORDING.name) if isinstance(one, layout.Frame)]
+    frames = [one for one in layout.frames(text, RECORDING.name) if isinstance(one, layout.ScrapeFrame)]
     made = record(frames[0].body, frames[-1].body, (frames[-1].ts - frames[0].ts) / 1000)
     lines = [line for line in made.lines if not line.suffix or any(word in line.metric for word in KEPT)]
     return Recording(lines, made.destinations)
@@ -137,10 +137,10 @@ def timed(command: Sequence[str]) -> tuple[float, int, str]:
 def ingest(lake: Path, folder: Path, samples: int) -> dict[str, Any]:
     """Samples a second into tables, and into typed rows of Spark; in this process."""
     from raybroker.analysis import tables
-    from raybroker.analysis.lake.plan import Window
+    from raybroker.analysis.lake.plan import PlanWindow
     from raybroker.analysis.spark import session
 
-    window = Window(0, 1 << 52, START_MS + DAYS * 86_400_000)
+    window = PlanWindow(0, 1 << 52, START_MS + DAYS * 86_400_000)
 
     def to_tables(spark: Any) -> None:
         tables.build(spark, lake, folder / "tables", window, tasks=2)
@@ -189,7 +189,7 @@ def small_lake(folder: Path) -> Path:
     shutil.rmtree(lake, ignore_errors=True)
     text, _ = layout.content(str(RECORDING))
     writer = LakeWriter(lake, "b1")
-    for one in [one for one in layout.frames(text, RECORDING.name) if isinstance(one, layout.Frame)][:3]:
+    for one in [one for one in layout.frames(text, RECORDING.name) if isinstance(one, layout.ScrapeFrame)][:3]:
         writer.write(one.ts, one.body)
     writer.close()
     return lake
@@ -198,7 +198,7 @@ def small_lake(folder: Path) -> Path:
 def lag(folder: Path, scrapes: int = 12) -> dict[str, float]:
     """How many intervals of batches after its file an alert comes."""
     from raybroker.analysis import names
-    from raybroker.analysis.follow import Batch, Follower
+    from raybroker.analysis.follow import LakeFollower, ScrapeBatch
     from raybroker.analysis.lake.export import LakeWriter
     from raybroker.analysis.spark import session
 
@@ -207,7 +207,7 @@ def lag(folder: Path, scrapes: int = 12) -> dict[str, float]:
     seen: dict[int, float] = {}
     came = threading.Condition()
 
-    def take(batch: Batch) -> None:
+    def take(batch: ScrapeBatch) -> None:
         with came:
             seen[batch.newest_ms] = time.monotonic()
             came.notify_all()
@@ -216,7 +216,7 @@ def lag(folder: Path, scrapes: int = 12) -> dict[str, float]:
     with session.spark(MASTER) as spark:
         writer = LakeWriter(lake, "b1", rotate_ms=0)
         writer.write(START_MS, f"{names.DEAD} 0\n".encode())
-        follower = Follower(spark, lake, take, interval_s=INTERVAL_S)
+        follower = LakeFollower(spark, lake, take, interval_s=INTERVAL_S)
         for number in range(scrapes):
             ts = START_MS + 1000 * number
             if number:

@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from raybroker.client.blocking.connection import Connection
-from raybroker.client.cluster.directory import Place
+from raybroker.client.cluster.directory import DestinationPlace
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.io.io_thread import IoThread
 from raybroker.config import Config
@@ -72,8 +72,8 @@ class OneHost:
 
     home = ""
 
-    async def locate(self, kind: str, name: str, create: bool, broker: str | None = None) -> Place:
-        return Place("host", TOKEN, self._dial)
+    async def locate(self, kind: str, name: str, create: bool, broker: str | None = None) -> DestinationPlace:
+        return DestinationPlace("host", TOKEN, self._dial)
 
     async def _dial(self, factory: Callable[[], Any]) -> object:
         return await asyncio.get_running_loop().create_connection(factory, "127.0.0.1", self._port)

@@ -23,7 +23,7 @@ from typing import IO, Any, Final
 
 import raybroker as rb
 from raybroker.model.sizes import MIB, parse_size_bytes
-from raybroker.security.user_file import Entry, UserFile
+from raybroker.security.user_file import UserEntry, UserFile
 from raybroker.wire.scram import Verifier
 
 LOGIN: Final[dict[str, Any]] = {"username": "ann", "password": "secret"}
@@ -169,7 +169,7 @@ def main() -> int:
     parser.add_argument("--dir", type=Path, default=None, help="folder on the disk to test (the temporary folder)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.dir) as name:
-        UserFile(Path(name) / "passwd").add("ann", Entry(str(Verifier.of("secret", b"s" * 16)), "user"))
+        UserFile(Path(name) / "passwd").add("ann", UserEntry(str(Verifier.of("secret", b"s" * 16)), "user"))
         broker = Process(BROKER, name)
         try:
             rows = list(measure(broker, options.size, options.rounds))

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import raybroker as rb
-from raybroker.security.user_file import Entry, UserFile
+from raybroker.security.user_file import UserEntry, UserFile
 from raybroker.wire.scram import Verifier
 
 CONNECTIONS: Final = 2_000
@@ -150,7 +150,7 @@ def main() -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with tempfile.TemporaryDirectory() as name, ExitStack() as opened:
-        UserFile(Path(name) / "passwd").add(USER, Entry(str(Verifier.of(PASSWORD, b"s" * 16)), "user"))
+        UserFile(Path(name) / "passwd").add(USER, UserEntry(str(Verifier.of(PASSWORD, b"s" * 16)), "user"))
         broker = subprocess.Popen(
             [sys.executable, "-c", BROKER, name, str(options.connections + 16)],
             stdin=subprocess.PIPE,

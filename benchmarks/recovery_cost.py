@@ -73,7 +73,7 @@ def fill(path: Path, messages: int, size: int, per_commit: int, settled: int, *,
     from raybroker.engine.schedules.schedule_log import ScheduleLog
     from raybroker.engine.transactions.transaction_log import TxLog
     from raybroker.model.blocks.block import encode_block
-    from raybroker.model.blocks.record import BLOCK, NOTE, Entry
+    from raybroker.model.blocks.record import BLOCK, NOTE, LogEntry
     from raybroker.model.settings.settings import DestinationAttributes
     from raybroker.store.journal import Journal
     from raybroker.system.clock import SystemClock
@@ -85,7 +85,7 @@ def fill(path: Path, messages: int, size: int, per_commit: int, settled: int, *,
 
     fresh: list[tuple[int, array[int], bytes]] = []
 
-    def checkpoint() -> Entry:
+    def checkpoint() -> LogEntry:
         held.accept_alone(fresh)
         for first, sizes, _ in fresh if settled else ():
             for ordinal in range(first, first + len(sizes)):
@@ -119,7 +119,7 @@ def fill(path: Path, messages: int, size: int, per_commit: int, settled: int, *,
         for ordinal, level in zip(ordinals, levels, strict=True):
             before, _, after = blocks[level][ordinal & 63]
             meta = records.encode_block_meta(records.BlockMeta(1, PRODUCER, ordinal, size, level))
-            entries.append(Entry(BLOCK, NUMBER, ordinal, meta, (before + ordinal.to_bytes(8, "little") + after,)))
+            entries.append(LogEntry(BLOCK, NUMBER, ordinal, meta, (before + ordinal.to_bytes(8, "little") + after,)))
         journal.commit(entries)
         fresh.append((first, array("I", [size]) * len(ordinals), levels))
         held.next_ordinal = ordinals.stop
@@ -127,7 +127,7 @@ def fill(path: Path, messages: int, size: int, per_commit: int, settled: int, *,
         if settled:
             gone = [ordinal for ordinal in ordinals if not ordinal % settled]
             spans = [records.Span(ordinal, ordinal) for ordinal in gone]
-            journal.commit([Entry(NOTE, NUMBER, 0, records.encode(records.ACKED, 0, spans))])
+            journal.commit([LogEntry(NOTE, NUMBER, 0, records.encode(records.ACKED, 0, spans))])
             journal.free(NUMBER, gone)
         if journal.checkpoint_due():
             journal.commit([checkpoint()])

@@ -31,7 +31,7 @@ from typing import Final, NamedTuple
 
 import raybroker as rb
 from raybroker.model.settings.setting_table import HOSTINGS
-from raybroker.security.user_file import Entry, UserFile
+from raybroker.security.user_file import UserEntry, UserFile
 from raybroker.wire.scram import Verifier
 
 GOAL_ONE_BY_ONE: Final = 500
@@ -216,7 +216,7 @@ def main() -> None:
         parser.error("--profile is for --loopback: processes of Ray are profiled from outside")
     with tempfile.TemporaryDirectory(dir=options.dir) as name, ExitStack() as opened:
         folder = Path(name)
-        UserFile(folder / "passwd").add(USER, Entry(str(Verifier.of(PASSWORD, b"s" * 16)), "user"))
+        UserFile(folder / "passwd").add(USER, UserEntry(str(Verifier.of(PASSWORD, b"s" * 16)), "user"))
         if options.loopback:
             broker = loopback(folder, memory=options.memory, profile=options.profile)
         else:

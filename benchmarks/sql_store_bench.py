@@ -20,11 +20,11 @@ from pathlib import Path
 
 import raybroker as rb
 from raybroker.config import Config
-from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Entry
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, LogEntry
 from raybroker.store.sql.address import address_of
 from raybroker.store.sql.administration import StoreTables
 from raybroker.store.sql.database import Database
-from raybroker.store.sql.registration import Owner
+from raybroker.store.sql.registration import StoreOwner
 from raybroker.store.sql.store import SqlStore
 from raybroker.system.clock import SystemClock
 from raybroker.system.entropy import token
@@ -39,7 +39,7 @@ def opened(config: Config, folder: Path) -> SqlStore:
         Database(address_of(config, folder)),
         f"{ID}_loopback",
         "bench",
-        owner=Owner("loopback", "loopback", "", ""),
+        owner=StoreOwner("loopback", "loopback", "", ""),
         monotonic_ns=SystemClock().monotonic_ns,
     )
 
@@ -55,18 +55,18 @@ def store(config: Config, folder: Path, *, messages: int, block: int, commit: in
     first = number
     cpu, began = time.process_time(), time.perf_counter()
     for done in range(commits):
-        entries = [Entry(BLOCK, 1, number + n, META, (payload,)) for n in range(commit)]
+        entries = [LogEntry(BLOCK, 1, number + n, META, (payload,)) for n in range(commit)]
         number += commit
-        found.commit([*entries, Entry(NOTE, 1, 0, b"acknowledged %20d" % number)])
+        found.commit([*entries, LogEntry(NOTE, 1, 0, b"acknowledged %20d" % number)])
         if done >= live:
             found.free(1, range(first, first + commit))
             first += commit
         if found.checkpoint_due():
-            found.commit([Entry(CHECKPOINT, 0, 0, bytes(1000))])
+            found.commit([LogEntry(CHECKPOINT, 0, 0, bytes(1000))])
         found.maintain(4 << 20)
     wall, cpu = time.perf_counter() - began, time.process_time() - cpu
     found.free(1, range(first, number))
-    found.commit([Entry(CHECKPOINT, 0, 0, bytes(1000))])
+    found.commit([LogEntry(CHECKPOINT, 0, 0, bytes(1000))])
     while found.maintain(4 << 20):
         pass
     found.close()

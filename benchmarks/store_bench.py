@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Entry
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, LogEntry
 from raybroker.store.journal import Journal
 from raybroker.system.clock import SystemClock
 from raybroker.system.entropy import token
@@ -51,10 +51,10 @@ def write(arguments: argparse.Namespace, directory: Path) -> None:
     syncs_ns = []
     cpu, began = time.process_time(), time.perf_counter()
     for ordinal in range(blocks):
-        entries = [Entry(BLOCK, 1, ordinal, META, (block,))]
+        entries = [LogEntry(BLOCK, 1, ordinal, META, (block,))]
         dead = ordinal - arguments.live
         if dead >= 0:
-            entries.append(Entry(NOTE, 1, 0, b"acknowledged %12d" % dead))
+            entries.append(LogEntry(NOTE, 1, 0, b"acknowledged %12d" % dead))
         at = time.perf_counter_ns()
         journal.commit(entries)
         commits_ns.append(time.perf_counter_ns() - at)
@@ -62,7 +62,7 @@ def write(arguments: argparse.Namespace, directory: Path) -> None:
         if dead >= 0:
             journal.free(1, (dead,))
         if journal.checkpoint_due():
-            journal.commit([Entry(CHECKPOINT, 0, 0, bytes(1000))])
+            journal.commit([LogEntry(CHECKPOINT, 0, 0, bytes(1000))])
         journal.maintain(4 << 20)
     wall, cpu = time.perf_counter() - began, time.process_time() - cpu
     stats = journal.stats()
@@ -84,9 +84,9 @@ def fill(directory: Path, blocks: int, payload: bytes, per_commit: int) -> None:
     list(journal.recover())
     for first in range(0, blocks, per_commit):
         last = min(first + per_commit, blocks)
-        journal.commit([Entry(BLOCK, 1, ordinal, META, (payload,)) for ordinal in range(first, last)])
+        journal.commit([LogEntry(BLOCK, 1, ordinal, META, (payload,)) for ordinal in range(first, last)])
         if journal.checkpoint_due():
-            journal.commit([Entry(CHECKPOINT, 0, 0, bytes(1000))])
+            journal.commit([LogEntry(CHECKPOINT, 0, 0, bytes(1000))])
     journal.close()
 
 

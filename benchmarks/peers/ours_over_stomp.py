@@ -15,7 +15,7 @@ from benchmarks.ours import Raybroker
 from benchmarks.ours_connection import connect
 from benchmarks.peers import activemq
 from benchmarks.peers.base import Address
-from raybroker.security.user_file import Entry, UserFile
+from raybroker.security.user_file import UserEntry, UserFile
 from raybroker.wire.scram import Verifier
 
 PASSWORD = "secret"
@@ -57,7 +57,7 @@ class OursOverStomp(Raybroker):
     def start(self, folder: Path) -> Address:
         security = folder / "security"
         security.mkdir(parents=True, exist_ok=True)
-        UserFile(security / "passwd").add(USER, Entry(str(Verifier.of(PASSWORD, b"s" * 16)), "user"))
+        UserFile(security / "passwd").add(USER, UserEntry(str(Verifier.of(PASSWORD, b"s" * 16)), "user"))
         self.more[SECURITY] = str(security)
         address = super().start(folder)
         return {**address, "port": self.run(_port, address), "user": USER, "password": PASSWORD}

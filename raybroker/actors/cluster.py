@@ -252,7 +252,7 @@ def _wait_open(actor: Any, *, alone: bool) -> None:
     used: that takes somebody who does something about it. What a host raises that refuses its store is raised at once.
     """
     clock = SystemClock()
-    opening = Opening(clock.monotonic_ns(), alone=alone)
+    opening = ClusterOpening(clock.monotonic_ns(), alone=alone)
     while True:
         row = runtime.call_blocking(actor.ready, timeout_s=max(opening.left_s(clock.monotonic_ns()), OPEN_POLL_S))
         if opening.is_over(row, clock.monotonic_ns()):
@@ -260,7 +260,7 @@ def _wait_open(actor: Any, *, alone: bool) -> None:
         clock.sleep(OPEN_POLL_S)
 
 
-class Opening:
+class ClusterOpening:
     """The wait for a broker that takes clients.
 
     A broker that gets on (it recovers its stores, replays the record) has OPEN_WAIT_S. One that cannot get on by itself

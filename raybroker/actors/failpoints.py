@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from raybroker.config.layers import variable
 from raybroker.engine.ports import Store
-from raybroker.model.blocks.record import Entry
+from raybroker.model.blocks.record import LogEntry
 from raybroker.system.failpoint import arm, armed, failpoint
 
 
@@ -25,7 +25,7 @@ class _Stepping:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def commit(self, entries: Sequence[Entry]) -> None:
+    def commit(self, entries: Sequence[LogEntry]) -> None:
         failpoint("store.commit")
         self._store.commit(entries)
         failpoint("store.committed")

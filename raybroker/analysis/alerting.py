@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import pandas as pd
 
-from raybroker.analysis.alerts import CHANGES_MAX, Labels, Sample, Watch
-from raybroker.analysis.lake.lake import Fault
+from raybroker.analysis.alerts import CHANGES_MAX, AlertSample, Labels, Watch
+from raybroker.analysis.lake.lake import LakeFault
 
 STATE: Final = "watch string"
 RESULT: Final = "kind string, body string"
@@ -44,31 +44,31 @@ def evaluate(key: tuple[str, ...], frames: Iterable[pd.DataFrame], state: Any) -
     yield pd.DataFrame({"kind": kinds, "body": bodies})
 
 
-def rows_of(broker: str, frames: Iterable[pd.DataFrame]) -> Iterator[Sample | Fault | int]:
+def rows_of(broker: str, frames: Iterable[pd.DataFrame]) -> Iterator[AlertSample | LakeFault | int]:
     """Samples, faults, and the time of other brokers' newest scrape."""
     labels: dict[str, Labels] = {}
     for frame in frames:
         columns = (frame[name].tolist() for name in ("type", "metric", "ts_ms", "value", "labels"))
         for type_name, metric, ts_ms, value, text in zip(*columns, strict=True):
             if type_name == "fault":
-                yield Fault(metric, text, round(value))
+                yield LakeFault(metric, text, round(value))
             elif type_name == "clock":
                 yield ts_ms
             else:
                 if text not in labels:
                     labels[text] = tuple(sorted(json.loads(text).items()))
-                yield Sample(ts_ms, broker, metric, labels[text], value)
+                yield AlertSample(ts_ms, broker, metric, labels[text], value)
 
 
-def results(watch: Watch, rows: Iterable[Sample | Fault | int]) -> Iterator[tuple[str, Any]]:
+def results(watch: Watch, rows: Iterable[AlertSample | LakeFault | int]) -> Iterator[tuple[str, Any]]:
     """What a batch gives: kind and body of each row of RESULT."""
-    samples: list[Sample] = []
-    faults: list[Fault] = []
+    samples: list[AlertSample] = []
+    faults: list[LakeFault] = []
     now_ms = 0
     for row in rows:
-        if isinstance(row, Sample):
+        if isinstance(row, AlertSample):
             samples.append(row)
-        elif isinstance(row, Fault):
+        elif isinstance(row, LakeFault):
             faults.append(row)
         else:
             now_ms = max(now_ms, row)
@@ -77,19 +77,19 @@ def results(watch: Watch, rows: Iterable[Sample | Fault | int]) -> Iterator[tupl
         yield "alert", alert
     faults += watch.faults
     if len(changed) > CHANGES_MAX:
-        faults.append(Fault("changes not shown", changed[0].subject, len(changed) - CHANGES_MAX))
+        faults.append(LakeFault("changes not shown", changed[0].subject, len(changed) - CHANGES_MAX))
     for fault in summed(faults):
         yield "fault", fault
     if samples:
         yield "seen", [len(samples), max(one.ts_ms for one in samples)]
 
 
-def summed(faults: Iterable[Fault]) -> list[Fault]:
+def summed(faults: Iterable[LakeFault]) -> list[LakeFault]:
     """Equal faults as one, with how often; CHANGES_MAX of them at most."""
     sums: dict[tuple[str, str], int] = {}
     for one in faults:
         sums[one.what, one.where] = sums.get((one.what, one.where), 0) + one.times
-    return [Fault(what, where, times) for (what, where), times in _largest(sums)]
+    return [LakeFault(what, where, times) for (what, where), times in _largest(sums)]
 
 
 def _largest(sums: Mapping[tuple[str, str], int]) -> list[tuple[tuple[str, str], int]]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from raybroker.analysis import names
-from raybroker.analysis.lake.lake import Fault
+from raybroker.analysis.lake.lake import LakeFault
 from raybroker.analysis.reports.answer import Severity, duration, number, percent
 
 SILENT_MS: Final = 60_000
@@ -49,7 +49,7 @@ WANTED: Final = (
 Labels = tuple[tuple[str, str], ...]
 
 
-class Sample(NamedTuple):
+class AlertSample(NamedTuple):
     """One sample of a stream."""
 
     ts_ms: int
@@ -100,7 +100,7 @@ class _Broker:
             self.interval_ms = 0.8 * usual + 0.2 * min(interval, SILENT_INTERVALS * usual) if usual else interval
         self.seen_ms = ts_ms
 
-    def rose(self, one: Sample) -> float:
+    def rose(self, one: AlertSample) -> float:
         """What a counter rose by since its last sample; nothing for its first one."""
         if names.KINDS.get(one.metric) != "counter":
             return 0.0
@@ -127,7 +127,7 @@ class Watch:
 
     def __init__(self) -> None:
         self._brokers: dict[str, _Broker] = {}
-        self.faults: list[Fault] = []
+        self.faults: list[LakeFault] = []
         """What was wrong with the samples of the last batch."""
 
     @property
@@ -140,7 +140,7 @@ class Watch:
         """The newest scrape of any broker, 0 before the first one."""
         return max((broker.seen_ms for broker in self._brokers.values()), default=0)
 
-    def step(self, samples: Iterable[Sample], now_ms: int = 0) -> list[Alert]:
+    def step(self, samples: Iterable[AlertSample], now_ms: int = 0) -> list[Alert]:
         """Take in a batch; the alerts that it raised or cleared, in their order.
 
         Every scrape is evaluated.  ``now_ms`` is the time of the stream: the newest scrape of brokers that this watch
@@ -152,7 +152,7 @@ class Watch:
         for (ts_ms, name), scrape in itertools.groupby(sorted(samples), lambda one: (one.ts_ms, one.broker)):
             broker = self._brokers.setdefault(name, _Broker())
             if ts_ms <= broker.seen_ms:
-                self.faults.append(Fault("duplicate" if ts_ms == broker.seen_ms else "late", name))
+                self.faults.append(LakeFault("duplicate" if ts_ms == broker.seen_ms else "late", name))
                 continue
             broker.seen(ts_ms)
             changed += broker.change(self._raised(broker, name, scrape), ts_ms)
@@ -161,16 +161,16 @@ class Watch:
         self._forget(max(now_ms, self.newest_ms))
         return changed
 
-    def _raised(self, broker: _Broker, name: str, scrape: Iterable[Sample]) -> dict[Key, _Raised]:
+    def _raised(self, broker: _Broker, name: str, scrape: Iterable[AlertSample]) -> dict[Key, _Raised]:
         current: dict[tuple[str, str], dict[str, tuple[float, float]]] = {}
         before: tuple[str, Labels] | None = None
         for one in scrape:
             if (one.metric, one.labels) == before:
-                self.faults.append(Fault("duplicate", name))
+                self.faults.append(LakeFault("duplicate", name))
                 continue
             before = (one.metric, one.labels)
             if not names.possible(one.value):
-                self.faults.append(Fault("impossible value", f"{name}: {one.metric} {one.value:g}"))
+                self.faults.append(LakeFault("impossible value", f"{name}: {one.metric} {one.value:g}"))
                 continue
             rose = broker.rose(one)
             named = dict(one.labels)

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from raybroker.analysis import alerting, alerts
 from raybroker.analysis.alerts import Alert
-from raybroker.analysis.lake.lake import Fault
+from raybroker.analysis.lake.lake import LakeFault
 from raybroker.model.errors import ConfigError
 
 INTERVAL_S: Final = 5.0
@@ -34,17 +34,17 @@ _SHOWN: Final = "raybroker-shown.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ScrapeBatch:
     """What one batch gave: alerts that changed, what was wrong with the input, samples, and the newest scrape."""
 
     number: int
     changed: list[Alert]
-    faults: list[Fault]
+    faults: list[LakeFault]
     samples: int
     newest_ms: int
 
 
-class Follower:
+class LakeFollower:
     """A running stream. ``seen`` is called after every batch, in a thread of Spark.
 
     ``since_ms``: from when on, for a stream that does not go on at its ``checkpoint``.  ``once``: read what is there
@@ -57,7 +57,7 @@ class Follower:
         self,
         spark: Any,
         lake: Path,
-        seen: Callable[[Batch], None],
+        seen: Callable[[ScrapeBatch], None],
         *,
         since_ms: int = 0,
         interval_s: float = INTERVAL_S,
@@ -100,19 +100,19 @@ class Follower:
     def _batch(self, frame: Any, number: int) -> None:
         with self._busy:
             changed: list[Alert] = []
-            faults: list[Fault] = []
+            faults: list[LakeFault] = []
             samples = newest_ms = 0
             for row in frame.collect():
                 body = json.loads(row.body)
                 if row.kind == "alert":
                     changed.append(Alert(*body))
                 elif row.kind == "fault":
-                    faults.append(Fault(*body))
+                    faults.append(LakeFault(*body))
                 else:
                     samples, newest_ms = samples + body[0], max(newest_ms, body[1])
             if self._is_new(number):
                 changed.sort(key=lambda one: one.at_ms)
-                self._seen(Batch(number, changed, alerting.summed(faults), samples, newest_ms))
+                self._seen(ScrapeBatch(number, changed, alerting.summed(faults), samples, newest_ms))
                 if changed and self._shown is not None:
                     _write(self._shown, {"batch": number})
 
@@ -182,7 +182,7 @@ def _write(path: Path, content: object) -> None:
     hidden.replace(path)
 
 
-def follow(follower: Follower, stop: threading.Event, poll_s: float = 0.5) -> None:
+def follow(follower: LakeFollower, stop: threading.Event, poll_s: float = 0.5) -> None:
     """Run until ``stop`` is set or the stream ends by itself. Raises what ended it wrongly."""
     try:
         while not stop.wait(poll_s) and follower.running:

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from raybroker.analysis import tables
 from raybroker.analysis.lake import reading
-from raybroker.analysis.lake.plan import Window
+from raybroker.analysis.lake.plan import PlanWindow
 from raybroker.analysis.reports import plots, report
-from raybroker.analysis.reports.answer import Answer, Finding, by_harm
+from raybroker.analysis.reports.answer import Finding, JobAnswer, by_harm
 from raybroker.analysis.spark import masters, session
 from raybroker.model.errors import ConfigError
 
@@ -49,11 +49,11 @@ class Analysis:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class AnalysisResult:
     """The files written, and the answers."""
 
     files: list[Path]
-    answers: list[Answer]
+    answers: list[JobAnswer]
     facts: report.Facts
 
     @property
@@ -68,7 +68,7 @@ Progress = Callable[[str, int, int], None]
 
 def analyze(
     plan: Analysis, clock_s: Callable[[], float], progress: Progress | None = None, spark: Any = None
-) -> Result:
+) -> AnalysisResult:
     """Analyse a lake and write the report. ``clock_s`` measures; ``spark``: a session to use instead of an own one.
 
     Raises ConfigError when Java, Spark, the master, the lake or its content is missing, or workers of a cluster do not
@@ -120,7 +120,7 @@ def analyze(
         )
         files = report.write(plan.out, facts, answers)
         say("done", steps, steps)
-    return Result(files, answers, facts)
+    return AnalysisResult(files, answers, facts)
 
 
 def _read_here(
@@ -149,8 +149,8 @@ def _read_on_workers(
 
 
 def _answers(
-    jobs: tuple[Callable[[tables.Tables], Answer], ...], made: tables.Tables, say: Progress, steps: int
-) -> list[Answer]:
+    jobs: tuple[Callable[[tables.LakeTables], JobAnswer], ...], made: tables.LakeTables, say: Progress, steps: int
+) -> list[JobAnswer]:
     """Ask some jobs at a time: while one query is planned another one runs."""
     with ThreadPoolExecutor(JOBS_AT_ONCE, thread_name_prefix="analysis") as pool:
         asked = [pool.submit(job, made) for job in jobs]
@@ -161,8 +161,8 @@ def _answers(
     return answers
 
 
-def _window(plan: Analysis) -> Window:
-    return Window(plan.since_ms, plan.until_ms, plan.now_ms)
+def _window(plan: Analysis) -> PlanWindow:
+    return PlanWindow(plan.since_ms, plan.until_ms, plan.now_ms)
 
 
 def _drafted(plan: Analysis, folder: Path, tasks: int) -> tables.Draft:
@@ -186,7 +186,7 @@ def _spark(plan: Analysis, spark: Any) -> AbstractContextManager[Any]:
     )
 
 
-def _jobs() -> tuple[Callable[[tables.Tables], Answer], ...]:
+def _jobs() -> tuple[Callable[[tables.LakeTables], JobAnswer], ...]:
     from raybroker.analysis.jobs import JOBS
 
     return JOBS

@@ -20,8 +20,8 @@ from raybroker.analysis import names
 from raybroker.analysis.frames import query
 from raybroker.analysis.lake import lake as layout
 from raybroker.analysis.lake import parquet, plan
-from raybroker.analysis.lake.lake import Fault, File, Frame
-from raybroker.analysis.lake.plan import Window
+from raybroker.analysis.lake.lake import File, LakeFault, ScrapeFrame
+from raybroker.analysis.lake.plan import PlanWindow
 from raybroker.model.errors import ConfigError
 
 STEPS_MS: Final = (1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000)
@@ -49,15 +49,15 @@ _INGEST: Final = {"scrapes": "number", "samples": "number", "first": "least", "l
 
 
 @dataclass(slots=True)
-class Tables:
+class LakeTables:
     """What jobs ask. Times in milliseconds; ``brokers`` are those of the lake."""
 
     spark: Any
     path: Path
-    window: Window
+    window: PlanWindow
     step_ms: int
     brokers: Sequence[str]
-    faults: Sequence[Fault] = ()
+    faults: Sequence[LakeFault] = ()
     steps: Any = None
     """All that is in the files, as a DataFrame.  Spark does not keep it: to read what a job asks, of files that are
     sorted by metric, takes less time than to put everything into Spark's memory."""
@@ -111,14 +111,14 @@ def step_for(span_ms: int, interval_ms: int = 0) -> int:
 def interval_of(files: Sequence[File]) -> int:
     """The usual time between scrapes in milliseconds, by one file of average size; 0 when it does not tell."""
     ordered = sorted(files, key=lambda file: file.size)
-    stamps = sorted(one.ts for one in layout.read(ordered[len(ordered) // 2].path) if isinstance(one, Frame))
+    stamps = sorted(one.ts for one in layout.read(ordered[len(ordered) // 2].path) if isinstance(one, ScrapeFrame))
     if len(stamps) >= 3:
         return round(statistics.median(later - earlier for earlier, later in itertools.pairwise(stamps)))
     mine = sorted(file.first for file in files if file.broker == ordered[len(ordered) // 2].broker)
     return round(statistics.median(b - a for a, b in itertools.pairwise(mine))) if len(mine) >= 3 else 0
 
 
-def files_of(lake: Path, window: Window) -> tuple[list[File], list[Fault]]:
+def files_of(lake: Path, window: PlanWindow) -> tuple[list[File], list[LakeFault]]:
     """The files of a lake in a window. Raises ConfigError when there is no lake, or nothing in it."""
     try:
         files, faults = layout.files(lake.absolute())
@@ -135,10 +135,10 @@ class Draft(NamedTuple):
     """Tables before their files are written: what to do, and what is known beforehand."""
 
     path: Path
-    works: list[parquet.Work]
-    window: Window
+    works: list[parquet.ParquetWork]
+    window: PlanWindow
     brokers: list[str]
-    faults: list[Fault]
+    faults: list[LakeFault]
     lake_bytes: int
 
     @property
@@ -147,7 +147,7 @@ class Draft(NamedTuple):
 
 
 def draft(
-    lake: Path, out: Path, window: Window, *, step_ms: int | None = None, tasks: int = 8, kept: bool = True
+    lake: Path, out: Path, window: PlanWindow, *, step_ms: int | None = None, tasks: int = 8, kept: bool = True
 ) -> Draft:
     """Plan the tables of a lake below ``out``, for ``tasks`` that run at once; what was there before is removed.
 
@@ -162,11 +162,13 @@ def draft(
         shutil.rmtree(old, ignore_errors=True)
     (out / parquet.JOBS).mkdir(parents=True, exist_ok=True)
     works = [
-        parquet.Work(number, part, window, step, str(out.absolute()), kept)
+        parquet.ParquetWork(number, part, window, step, str(out.absolute()), kept)
         for number, part in enumerate(plan.parts(files, tasks, step))
     ]
     brokers = sorted({file.broker for file in files})
-    return Draft(out, works, Window(first, last + 1, window.now_ms), brokers, faults, sum(file.size for file in files))
+    return Draft(
+        out, works, PlanWindow(first, last + 1, window.now_ms), brokers, faults, sum(file.size for file in files)
+    )
 
 
 def through_spark(spark: Any, drafted: Draft) -> int:
@@ -175,23 +177,30 @@ def through_spark(spark: Any, drafted: Draft) -> int:
     return int(spark.sparkContext.parallelize(works, len(works)).map(parquet.write).sum())
 
 
-def opened(spark: Any, drafted: Draft) -> Tables:
+def opened(spark: Any, drafted: Draft) -> LakeTables:
     """The tables of a draft whose files are written."""
-    made = Tables(spark, drafted.path, drafted.window, drafted.step_ms, drafted.brokers, drafted.faults)
+    made = LakeTables(spark, drafted.path, drafted.window, drafted.step_ms, drafted.brokers, drafted.faults)
     attach(made)
     return made
 
 
 def build(
-    spark: Any, lake: Path, out: Path, window: Window, *, step_ms: int | None = None, tasks: int = 8, kept: bool = True
-) -> Tables:
+    spark: Any,
+    lake: Path,
+    out: Path,
+    window: PlanWindow,
+    *,
+    step_ms: int | None = None,
+    tasks: int = 8,
+    kept: bool = True,
+) -> LakeTables:
     """Draft the tables of a lake, write their files on the workers of Spark, and open them."""
     drafted = draft(lake, out, window, step_ms=step_ms, tasks=tasks, kept=kept)
     through_spark(spark, drafted)
     return opened(spark, drafted)
 
 
-def attach(tables: Tables) -> None:
+def attach(tables: LakeTables) -> None:
     """Open a table that was built, and take the time that its scrapes span for its window."""
     files = (tables.path.absolute() / parquet.JOBS).as_uri()
     tables.steps = tables.spark.read.schema(parquet.SCHEMA).parquet(files)
@@ -202,10 +211,10 @@ def attach(tables: Tables) -> None:
     if not tables.ingest:
         raise ConfigError(f"the lake has no scrape that can be used in the time asked for{_wrong(tables)}")
     first, last = round(tables.ingest["first"]), round(tables.ingest["last"])
-    tables.window = Window(first, last, tables.window.now_ms)
+    tables.window = PlanWindow(first, last, tables.window.now_ms)
 
 
-def _wrong(tables: Tables) -> str:
+def _wrong(tables: LakeTables) -> str:
     """What was wrong with the input and how often, in words."""
     sums: dict[str, int] = {}
     places = [one["place"] for one in sorted(tables.notes, key=lambda one: (one["what"], one["place"]))]

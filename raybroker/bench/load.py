@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from raybroker.bench.plan import LoadPlan
 from raybroker.bench.report import LoadReport
-from raybroker.bench.work import Consumed, Produced, Run, consume, produce
+from raybroker.bench.work import Consumed, LoadRun, Produced, consume, produce
 from raybroker.system.clock import SystemClock
 from raybroker.system.entropy import token
 
@@ -70,7 +70,7 @@ def _work(pipe: Connection, plan: LoadPlan, role: str, run_id: int, connect: Con
                 told.append(True)
             return bool(told)
 
-        run = Run(plan, run_id, start_ns, SystemClock().monotonic_ns, lambda n: pipe.send(("count", n)), stopping)
+        run = LoadRun(plan, run_id, start_ns, SystemClock().monotonic_ns, lambda n: pipe.send(("count", n)), stopping)
         done: Produced | Consumed
         if role == "producer":
             done = produce(run, handle)
@@ -87,7 +87,7 @@ def _work(pipe: Connection, plan: LoadPlan, role: str, run_id: int, connect: Con
             pass  # the caller has gone: nobody is left to be told
 
 
-class _Worker:
+class _LoadWorker:
     """The caller's side of one worker."""
 
     def __init__(self, plan: LoadPlan, role: str, run_id: int, connect: Connect, in_threads: bool) -> None:
@@ -153,7 +153,7 @@ def run_load(
     """
     run_id = int.from_bytes(token(4), "little")
     roles = ["consumer"] * plan.consumers + ["producer"] * plan.producers
-    workers = [_Worker(plan, role, run_id, connect, in_threads) for role in roles]
+    workers = [_LoadWorker(plan, role, run_id, connect, in_threads) for role in roles]
     try:
         for worker in workers:
             if not worker.pipe.poll(READY_SECONDS):
@@ -171,7 +171,9 @@ def run_load(
     return LoadReport.of(plan, made, got)
 
 
-def _watch(plan: LoadPlan, workers: list[_Worker], start_ns: int, progress: Callable[[Progress], None] | None) -> None:
+def _watch(
+    plan: LoadPlan, workers: list[_LoadWorker], start_ns: int, progress: Callable[[Progress], None] | None
+) -> None:
     """Wait for all workers; stop the consumers once the producers are done, or at the end of the time without any."""
     now_ns = SystemClock().monotonic_ns
     ends_ns = start_ns + plan.ends_ns
@@ -195,7 +197,7 @@ def _watch(plan: LoadPlan, workers: list[_Worker], start_ns: int, progress: Call
             raise LoadError(f"{len(open_pipes)} workers are still busy {GRACE_SECONDS:g} s after the end")
 
 
-def _so_far(worker: _Worker) -> int:
+def _so_far(worker: _LoadWorker) -> int:
     if worker.done is None:
         return worker.count
     done: int = worker.done.sent if worker.role == "producer" else worker.done.received

@@ -54,7 +54,7 @@ class Consumed:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class LoadRun:
     """The run as a worker sees it.  ``tell`` reports the count so far; ``stopping`` is true when it is time to end."""
 
     plan: LoadPlan
@@ -76,7 +76,7 @@ class Run:
 class _Sender:
     """One producer: keeps the timetable and the window, and records the time of each confirmation."""
 
-    def __init__(self, run: Run, producer: Any) -> None:
+    def __init__(self, run: LoadRun, producer: Any) -> None:
         self._run, self._producer = run, producer
         self._rest = bytes(run.plan.size_bytes - STAMP_BYTES)
         self._flying: deque[list[Future[Any]]] = deque()
@@ -129,7 +129,7 @@ class _Sender:
         return self.done
 
 
-def produce(run: Run, producer: Any) -> Produced:
+def produce(run: LoadRun, producer: Any) -> Produced:
     """Send until the measured time is over, then wait for the confirmations."""
     sender, pause = _Sender(run, producer), threading.Event()
     interval_ns, number, told_ns = run.plan.interval_ns, 0, run.now_ns()
@@ -154,7 +154,7 @@ def wait_until(when_ns: int, now_ns: Callable[[], int], pause: threading.Event) 
         pause.wait(left_ns / 1e9)
 
 
-def consume(run: Run, consumer: Any) -> Consumed:
+def consume(run: LoadRun, consumer: Any) -> Consumed:
     """Receive and acknowledge until the run stops and no message is left."""
     done, told_ns = Consumed(), run.now_ns()
     stop_at_ns: int | None = None
@@ -173,7 +173,7 @@ def consume(run: Run, consumer: Any) -> Consumed:
             run.tell(done.received)
 
 
-def _take(run: Run, done: Consumed, messages: list[Any], now_ns: int) -> None:
+def _take(run: LoadRun, done: Consumed, messages: list[Any], now_ns: int) -> None:
     from_ns, unpack, run_id = run.measured_from_ns, STAMP.unpack_from, run.run_id
     done.received += len(messages)
     if from_ns <= now_ns < run.ends_ns:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from raybroker.boards.layout import Board, Panel, Row, board_json, panel, stat
+from raybroker.boards.layout import Board, BoardRow, Panel, board_json, panel, stat
 from raybroker.boards.promql import (
     AGAIN,
     ARRIVALS,
@@ -44,7 +44,7 @@ def by_broker(title: str, *queries: str, unit: str = "short", note: str = "", st
 OVERVIEW = Board(
     "raybroker-overview", "raybroker / Cluster overview", "Is the cluster well, how much flows, where does it wait?",
     (
-        Row("Now", (
+        BoardRow("Now", (
             stat("Brokers up", f'max(raybroker_brokers{{{B},state="UP"}})'),
             stat("Brokers down", f'max(raybroker_brokers{{{B},state="DOWN"}})', bad=1),
             stat("Messages held", f"sum(raybroker_messages{{{B}}})"),
@@ -61,7 +61,7 @@ OVERVIEW = Board(
             stat("Hosts without an answer", f"sum(raybroker_unreachable_hosts{{{B}}})", bad=1),
             stat("Host restarts in an hour", f"sum(increase(raybroker_host_restarts_total{{{B}}}[1h]))", bad=1),
         )),
-        Row("Flow", (
+        BoardRow("Flow", (
             by_broker("Messages in", rate("messages_in_total"), unit="cps"),
             by_broker("Messages out", rate("messages_out_total"), unit="cps", note="Acknowledged by consumers."),
             by_broker("Messages held", total("messages")),
@@ -69,12 +69,12 @@ OVERVIEW = Board(
             by_broker("Bytes out", rate("message_out_bytes_total"), unit="Bps"),
             by_broker("Bytes held", total("message_bytes"), unit="bytes"),
         )),
-        Row("Time", (
+        BoardRow("Time", (
             panel("Send to confirmation", *quantiles("send_to_store_seconds"), unit="s"),
             panel("Arrival to delivery", *quantiles("store_to_delivery_seconds"), unit="s"),
             panel("Delivery to acknowledgement", *quantiles("delivery_to_ack_seconds"), unit="s"),
         )),
-        Row("Trouble", (
+        BoardRow("Trouble", (
             panel("Refused, expired, dead", (rate("refused_messages_total", "type"), "refused {{type}}"),
                   (rate("expired_messages_total", "type"), "expired {{type}}"),
                   (rate("dead_messages_total", "type"), "dead {{type}}"), unit="cps"),
@@ -87,7 +87,7 @@ OVERVIEW = Board(
                   note="Put here by brokers: moved, forwarded, dead elsewhere, or imported."),
             panel("Log lines", (rate("log_records_total", "level"), "{{level}}"), unit="cps"),
         )),
-        Row("Processes", (
+        BoardRow("Processes", (
             panel("Resident memory", (total("process_resident_bytes", "broker, process"), "{{broker}} {{process}}"),
                   unit="bytes", stacked=True,
                   note="Pages that processes share count in each: Memory that counts has what levels go by."),
@@ -103,7 +103,7 @@ DESTINATION = Board(
     "raybroker-destination", "raybroker / Destinations",
     "One destination, or the busiest of them. Needs the destination tier to be scraped.",
     (
-        Row("Flow", (
+        BoardRow("Flow", (
             panel("Messages in", (top(rate("destination_messages_in_total", "destination, type", D)),
                                   "{{type}} {{destination}}"), unit="cps"),
             panel("Messages out", (top(rate("destination_messages_out_total", "destination, type", D)),
@@ -118,7 +118,7 @@ DESTINATION = Board(
             panel("Oldest message", (most("destination_oldest_message_age_seconds", "destination, type"),
                                      "{{type}} {{destination}}"), unit="s"),
         )),
-        Row("Where messages are", (
+        BoardRow("Where messages are", (
             panel("Waiting", (total("destination_waiting_messages", "destination", D), "{{destination}}"),
                   stacked=True),
             panel("With consumers", (total("destination_unacknowledged_messages", "destination", D),
@@ -127,7 +127,7 @@ DESTINATION = Board(
                                                   "delayed {{destination}}"),
                   (total("destination_pending_messages", "destination", D), "in transactions {{destination}}")),
         )),
-        Row("Time", (
+        BoardRow("Time", (
             panel("Send to confirmation, p99", (quantile(0.99, "destination_send_to_store_seconds", "destination", D),
                                                 "{{destination}}"), unit="s"),
             panel("Arrival to delivery, p99",
@@ -137,7 +137,7 @@ DESTINATION = Board(
                   (quantile(0.99, "destination_delivery_to_ack_seconds", "destination", D), "{{destination}}"),
                   unit="s"),
         )),
-        Row("Clients and limits", (
+        BoardRow("Clients and limits", (
             panel("Consumers", (total("destination_consumers", "destination, state", D), "{{destination}} {{state}}")),
             panel("Producers", (total("destination_producers", "destination", D), "{{destination}}")),
             panel("Part of the quota", (most("destination_quota_used_ratio"), "{{destination}}"), unit="percentunit"),
@@ -156,7 +156,7 @@ CONSUMERS = Board(
     "Are consumers starved, or is their prefetch limit too large? Dry when they ask: raise the limit. Always nearly "
     "full and slow: lower it, so that others get the work.",
     (
-        Row("Work", (
+        BoardRow("Work", (
             panel("Delivered", (rate("delivered_messages_total", "place"), "{{place}}"), unit="cps", stacked=True),
             panel("Acknowledged", (rate("messages_out_total", "type"), "{{type}}"), unit="cps", stacked=True),
             panel("Redelivered", (AGAIN, "{{type}}"), unit="percentunit",
@@ -167,7 +167,7 @@ CONSUMERS = Board(
                   note="Idle: credit and no message. Full: messages wait and there is no credit."),
             panel("Unacknowledged", (total("unacknowledged_messages", "type"), "{{type}}"), stacked=True),
         )),
-        Row("Prefetch", (
+        BoardRow("Prefetch", (
             heat("What is left when they ask for more", "prefetch_occupancy_ratio", unit="percentunit",
                  note="Part of the prefetch limit that a consumer still had. Near 0: it runs dry."),
             panel("Runs dry", (DRY, "dry"), unit="percentunit", width=12,
@@ -180,14 +180,14 @@ CONSUMERS = Board(
                   width=12, note="Given back before they were begun: for an idle consumer, or to make room. Always "
                                  "many: lower the prefetch limit."),
         )),
-        Row("Time", (
+        BoardRow("Time", (
             heat("Time for one message", "service_seconds", unit="s"),
             heat("Delivery to acknowledgement", "delivery_to_ack_seconds", unit="s"),
             panel("Time for one message", *quantiles("service_seconds"), unit="s"),
             panel("Round trip", *quantiles("round_trip_seconds"), unit="s"),
             panel("Messages in a delivery", (mean("delivery_batch_messages", "type"), "{{type}}")),
         )),
-        Row("By destination", (
+        BoardRow("By destination", (
             panel("Slowest, p90", (top(quantile(0.9, "destination_service_seconds", "destination", B)),
                                    "{{destination}}"), unit="s", width=12),
             panel("Full consumers", (top(total("destination_full_consumers", "destination")),
@@ -199,7 +199,7 @@ CONSUMERS = Board(
 FLOW = Board(
     "raybroker-flow", "raybroker / Flow control and quotas", "Which destinations hold their producers up, and why?",
     (
-        Row("Now", (
+        BoardRow("Now", (
             stat("Flow controlled", f"sum(raybroker_flow_controlled{{{B}}})", bad=1),
             stat("Fullest", f"max(raybroker_quota_used_ratio{{{B}}})", unit="percentunit", bad=0.9),
             stat("Paused for producers", f'sum(raybroker_paused{{{B},what="producers"}})'),
@@ -207,14 +207,14 @@ FLOW = Board(
             stat("Insertion paused", f'sum(raybroker_paused{{{B},what="insertion"}})'),
             stat("Halted", f"sum(raybroker_halted{{{B}}})", bad=1),
         )),
-        Row("Flow control", (
+        BoardRow("Flow control", (
             panel("Part of time under flow control",
                   (top(rate("destination_flow_control_seconds_total", "destination")), "{{destination}}"),
                   unit="percentunit"),
             panel("Episodes", (top(EPISODES), "{{destination}}")),
             panel("Flow controlled destinations", (total("flow_controlled", "broker, type"), "{{broker}} {{type}}")),
         )),
-        Row("Quotas", (
+        BoardRow("Quotas", (
             panel("Fullest destinations", (top(most("destination_quota_used_ratio", "destination, type", B)),
                                            "{{type}} {{destination}}"), unit="percentunit",
                   note="Part of maxNumMsgs or maxTotalMsgBytes."),
@@ -225,7 +225,7 @@ FLOW = Board(
             panel("Refused", (top(rate("destination_refused_messages_total", "destination")),
                               "{{destination}}"), unit="cps"),
         )),
-        Row("Thresholds", (
+        BoardRow("Thresholds", (
             panel("Over a threshold", (total("over_threshold", "broker, type, of"), "{{broker}} {{type}} {{of}}"),
                   note="messagesHigh and bytesHigh of destinations."),
             panel("Producers slowed by it", (total("slowed_producers", "broker, type"), "{{broker}} {{type}}")),
@@ -233,7 +233,7 @@ FLOW = Board(
                   (top(rate("destination_threshold_seconds_total", "destination, of")), "{{destination}} {{of}}"),
                   unit="percentunit"),
         )),
-        Row("What leaves without being consumed", (
+        BoardRow("What leaves without being consumed", (
             panel("Expired", (top(rate("destination_expired_messages_total", "destination")),
                               "{{destination}}"), unit="cps"),
             panel("Dead", (top(rate("destination_dead_messages_total", "destination")), "{{destination}}"),
@@ -252,7 +252,7 @@ CLUSTER = Board(
     "raybroker-cluster", "raybroker / Cluster routing and unit-of-order",
     "Who is there, which way do messages go from broker to broker, and how are units of order spread?",
     (
-        Row("Brokers", (
+        BoardRow("Brokers", (
             panel("Brokers by state, as each sees it", (total("brokers", "broker, state"), "{{broker}}: {{state}}")),
             panel("Master, seat, takes clients", (total("master"), "master {{broker}}"),
                   (total("seat"), "seat {{broker}}"), (total("operating"), "operating {{broker}}"),
@@ -260,7 +260,7 @@ CLUSTER = Board(
             panel("Configuration change record", (total("record_entries_total"), "{{broker}}"),
                   note="Brokers whose lines stay apart do not have the same configuration."),
         )),
-        Row("Traffic", (
+        BoardRow("Traffic", (
             panel("From member to home broker",
                   (f"{ROUTED} (rate(raybroker_routed_messages_total{{{B}}}{R}))", "{{broker}} to {{consumer_broker}}"),
                   unit="cps", width=12, stacked=True,
@@ -271,7 +271,7 @@ CLUSTER = Board(
             panel("Share of arrivals", (ARRIVALS, "{{broker}}"), unit="percentunit", width=12, stacked=True),
             panel("Share of the backlog", (BACKLOG, "{{broker}}"), unit="percentunit", width=12, stacked=True),
         )),
-        Row("Unit-of-order", (
+        BoardRow("Unit-of-order", (
             panel("Units with messages", (total("ordered_units"), "{{broker}}"), stacked=True),
             panel("Units in the path service", ('sum by (member) (raybroker_path_units{cluster="$cluster"})',
                                                 "{{member}}"), stacked=True),
@@ -286,7 +286,7 @@ STORE = Board(
     "raybroker-store", "raybroker / Store and durability",
     "How long does it take until a message is safe, and what does it cost?",
     (
-        Row("Commits", (
+        BoardRow("Commits", (
             heat("Commit", "commit_seconds", unit="s", note="Write and sync of one group."),
             heat("Send to confirmation", "send_to_store_seconds", unit="s"),
             panel("Commit", *quantiles("commit_seconds"), unit="s"),
@@ -299,7 +299,7 @@ STORE = Board(
             by_broker("Waits for the disk", total("commit_pending_bytes"), unit="bytes"),
             panel("Messages in a block", (mean("send_batch_messages"), "{{broker}}")),
         )),
-        Row("Space", (
+        BoardRow("Space", (
             panel("Journals", (total("store_reserved_bytes", "cluster"), "reserved"),
                   (total("store_used_bytes", "cluster"), "used"), (total("store_live_bytes", "cluster"), "live"),
                   unit="bytes"),
@@ -312,7 +312,7 @@ STORE = Board(
                   (total("store_slow"), "slow {{broker}}"),
                   note="Hosts whose disk is nearly full, or slow: one of a hundred commits takes longer than 100 ms."),
         )),
-        Row("Memory", (
+        BoardRow("Memory", (
             panel("Bodies in memory", (total("block_cache_bytes"), "{{broker}}"),
                   (total("block_cache_limit_bytes"), "limit for stored ones {{broker}}"), unit="bytes"),
             by_broker("Read back from the store", rate("blocks_read_back_total"), unit="cps"),
@@ -352,7 +352,7 @@ STORE = Board(
 CLIENTS = Board(
     "raybroker-clients", "raybroker / Clients", "Who is connected, what goes over the wire, and what transactions do.",
     (
-        Row("Connections", (
+        BoardRow("Connections", (
             by_broker("Open", total("connections")),
             panel("Opened and refused", (rate("connections_opened_total"), "opened {{broker}}"),
                   (rate("connections_refused_total"), "refused {{broker}}"), unit="cps"),
@@ -362,7 +362,7 @@ CLIENTS = Board(
             panel("Consumers", (total("consumers", "type, state"), "{{type}} {{state}}"), stacked=True),
             panel("Subscriptions", (total("subscriptions"), "{{broker}}"), stacked=True),
         )),
-        Row("Wire", (
+        BoardRow("Wire", (
             panel("Packets", (rate("packets_in_total", "cluster"), "in"), (rate("packets_out_total", "cluster"), "out"),
                   unit="cps"),
             panel("Bytes", (rate("packet_in_bytes_total", "cluster"), "in"),
@@ -373,13 +373,13 @@ CLIENTS = Board(
             panel("Messages in a block", (mean("send_batch_messages", "type"), "sent {{type}}"),
                   (mean("delivery_batch_messages", "type"), "delivered {{type}}")),
         )),
-        Row("Transactions", (
+        BoardRow("Transactions", (
             panel("Open and prepared", (total("transactions", "state"), "{{state}}"), stacked=True),
             panel("Ended", (rate("transactions_committed_total", "cluster"), "committed"),
                   (rate("transactions_rolled_back_total", "cluster"), "rolled back"), unit="cps"),
             panel("Messages in transactions", (total("pending_messages", "type"), "{{type}}"), stacked=True),
         )),
-        Row("Processes", (
+        BoardRow("Processes", (
             panel("Threads", (total("process_threads", "broker, process"), "{{broker}} {{process}}")),
             panel("Open files", (total("process_open_files", "broker, process"), "{{broker}} {{process}}")),
             panel("Memory", (OF_LIMIT, "{{broker}}"), unit="percentunit",

@@ -40,7 +40,7 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Row:
+class BoardRow:
     title: str
     panels: tuple[Panel, ...]
 
@@ -52,7 +52,7 @@ class Board:
     uid: str
     title: str
     note: str
-    rows: tuple[Row, ...]
+    rows: tuple[BoardRow, ...]
     destinations: bool = False
 
 

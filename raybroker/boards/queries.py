@@ -20,7 +20,7 @@ class Series(NamedTuple):
     points: list[tuple[float, float]]
 
 
-class Target(NamedTuple):
+class QueryTarget(NamedTuple):
     """One query of a panel."""
 
     board: str
@@ -34,10 +34,10 @@ class QueryError(Exception):
     """Prometheus refused a query; the text is its own."""
 
 
-def targets(name: str, board: Mapping[str, Any]) -> Iterator[Target]:
+def targets(name: str, board: Mapping[str, Any]) -> Iterator[QueryTarget]:
     for panel in board["panels"]:
         for target in panel.get("targets", ()):
-            yield Target(name, panel["title"], panel["type"], target["expr"], target["legendFormat"])
+            yield QueryTarget(name, panel["title"], panel["type"], target["expr"], target["legendFormat"])
 
 
 def substituted(expr: str, variables: Mapping[str, str]) -> str:

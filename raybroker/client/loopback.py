@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from raybroker.broker.broker import Broker
 from raybroker.broker.services.auditing import audit_of, audited, security_directory
 from raybroker.client.blocking.connection import Connection
-from raybroker.client.cluster.directory import ALONE, Place, Subscription, View
+from raybroker.client.cluster.directory import ALONE, DestinationPlace, KnownSubscription, View
 from raybroker.client.connection.connection import ConnectionCore, identified
 from raybroker.client.connection.identity import client_id_of
 from raybroker.client.io.io_thread import IoThread
@@ -294,9 +294,9 @@ class LoopbackDirectory:
     async def release_routes(self, kind: str, name: str, units: list[str], owner: str) -> None:
         """There is one place for all units."""
 
-    async def locate(self, kind: str, name: str, create: bool, broker: str | None = None) -> Place:
+    async def locate(self, kind: str, name: str, create: bool, broker: str | None = None) -> DestinationPlace:
         host = await self._broker.locate(kind, name, create)
-        return Place(host.key, self._token, self._dial)
+        return DestinationPlace(host.key, self._token, self._dial)
 
     async def create_temporary(self, kind: str, owner: str) -> str:
         return await self._broker.create_temporary(kind, owner)
@@ -304,7 +304,7 @@ class LoopbackDirectory:
     async def destroy_temporary(self, kind: str, name: str, owner: str) -> None:
         await self._broker.destroy_temporary(kind, name, owner)
 
-    async def subscribe(self, subscription: Subscription) -> None:
+    async def subscribe(self, subscription: KnownSubscription) -> None:
         await self._broker.subscribe(*subscription)
 
     async def identify(self, client_id: str, instance: str) -> None:

@@ -1,8 +1,8 @@
 """Events that a broker's member machine takes, and the actions that it asks for.
 
-The shell carries actions out in order.  ``Send`` may lose, repeat and delay its message; every other action must be
-carried out, or the broker has to stop. The shell does not delay actions until a write is durable: the machine asks for
-what depends on a ``Persist`` only after its ``Persisted``.
+The shell carries actions out in order.  ``SendEnvelope`` may lose, repeat and delay its message; every other action
+must be carried out, or the broker has to stop. The shell does not delay actions until a write is durable: the machine
+asks for what depends on a ``Persist`` only after its ``Persisted``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from raybroker.cluster.change_record import Change, RecordState
 from raybroker.cluster.member_messages import Envelope
 from raybroker.model.errors import BrokerError
-from raybroker.model.shared_record import Found, Row
+from raybroker.model.shared_record import FoundRecord, TableRow
 from raybroker.model.value import Value
 
 OK: Final = "OK"
@@ -35,11 +35,11 @@ class Started(Event):
     """The first event, once.  Nothing was sent before."""
 
 
-class Tick(Event):
+class MemberTick(Event):
     """Time has passed.  Needed at ``Member.wake_at_ms`` or sooner; more often does no harm."""
 
 
-class Received(Event):
+class EnvelopeReceived(Event):
     """Another broker's machine sent this."""
 
     envelope: Envelope
@@ -90,7 +90,7 @@ class Compress(Event):
     """Compress the record: its history becomes one snapshot."""
 
 
-class Brokers(Event):
+class BrokersConfigured(Event):
     """The brokers of the cluster have these names now: the list was edited, or others were found."""
 
     names: tuple[str, ...]
@@ -104,7 +104,7 @@ class TableDone(Event):
     """
 
     token: int
-    found: Found | None = None
+    found: FoundRecord | None = None
     done: bool = False
     error: str = ""
     unknown: bool = False
@@ -121,7 +121,7 @@ class Action(Value):
     """An output of the machine."""
 
 
-class Send(Action):
+class SendEnvelope(Action):
     """Carry an envelope to broker ``to``, once, without waiting for anything.
 
     What a machine sends to the sender of the envelope that it was just given may travel back as the answer of that
@@ -173,7 +173,7 @@ class AppendTable(Action):
 
     token: int
     record: str
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
 
 
 class ShortenTable(Action):
@@ -187,13 +187,13 @@ class ShortenTable(Action):
     base: str
 
 
-class Exchange(Action):
+class ExchangeConsumers(Action):
     """Tell ``peer`` the active consumers here and learn its own; then say Exchanged(peer)."""
 
     peer: str
 
 
-class Open(Action):
+class OpenForClients(Action):
     """Clients may connect: this broker is fully integrated.  Said once a life."""
 
 

@@ -14,24 +14,23 @@ from raybroker.cluster.events import Answer, Propose
 from raybroker.cluster.member_messages import (
     Ask,
     Beat,
-    Decision,
+    ChangeDecided,
+    ChangeProposal,
     Disagree,
     Entries,
-    Offer,
+    MasterTaken,
     Position,
-    Proposal,
-    Taken,
+    RecordOffer,
     Whole,
 )
 from raybroker.cluster.member_state import MemberContext
 from raybroker.cluster.record_application import Applier
-from raybroker.cluster.saved_record import Offer as Offered
-from raybroker.cluster.saved_record import entry_frame, offer_frame
+from raybroker.cluster.saved_record import SavedOffer, entry_frame, offer_frame
 from raybroker.model.errors import BrokerError, ProtocolError, RequestTimeoutError, from_code
 
 
 @dataclass(slots=True)
-class Pending:
+class PendingChange:
     """A change that one instance of the master was asked for; ``number`` 0 until it decided.
 
     No other instance is asked the same: it cannot know whether the change was made, and might make it twice.
@@ -54,7 +53,7 @@ class Follower:
         self.target: int | None = None
         self._ask_ms = 0
         self._sequence = 0
-        self._pending: dict[int, Pending] = {}
+        self._pending: dict[int, PendingChange] = {}
 
     # ---- the copy
 
@@ -175,7 +174,7 @@ class Follower:
 
     # ---- taking over
 
-    def offered(self, sender: str, message: Offer) -> None:
+    def offered(self, sender: str, message: RecordOffer) -> None:
         """The master offers its record before it hands over: keep the record until the hand-over is decided."""
         life = self._life
         claim = message.claim
@@ -189,8 +188,8 @@ class Follower:
         old = life.offer
         if old is not None and old.claim == claim and old.record.number > record.number:
             return
-        answer = Taken(claim, Position(record.id, record.number, record.digest))
-        life.offer = Offered(claim, record)
+        answer = MasterTaken(claim, Position(record.id, record.number, record.digest))
+        life.offer = SavedOffer(claim, record)
         life.persist([offer_frame(life.offer)], lambda: life.send(sender, answer))
 
     # ---- changes that are wanted here
@@ -199,15 +198,15 @@ class Follower:
         life = self._life
         self._sequence += 1
         master = life.claim.master
-        pending = Pending(event, life.now_ms + life.settings.request_ms, 0, master, life.matched[master])
+        pending = PendingChange(event, life.now_ms + life.settings.request_ms, 0, master, life.matched[master])
         self._pending[self._sequence] = pending
         self._say(self._sequence, pending)
 
-    def _say(self, sequence: int, pending: Pending) -> None:
+    def _say(self, sequence: int, pending: PendingChange) -> None:
         pending.again_ms = self._life.now_ms + self._life.settings.heartbeat_ms
-        self._life.send(pending.master, Proposal(sequence, pending.propose.change))
+        self._life.send(pending.master, ChangeProposal(sequence, pending.propose.change))
 
-    def decided(self, sender: str, message: Decision) -> None:
+    def decided(self, sender: str, message: ChangeDecided) -> None:
         life = self._life
         pending = self._pending.get(message.request)
         if pending is None or pending.number or sender != pending.master:

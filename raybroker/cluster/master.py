@@ -26,7 +26,17 @@ from raybroker.cluster.events import (
     Propose,
 )
 from raybroker.cluster.follower import recorded
-from raybroker.cluster.member_messages import Ask, Decision, Disagree, Entries, Offer, Position, Proposal, Taken, Whole
+from raybroker.cluster.member_messages import (
+    Ask,
+    ChangeDecided,
+    ChangeProposal,
+    Disagree,
+    Entries,
+    MasterTaken,
+    Position,
+    RecordOffer,
+    Whole,
+)
 from raybroker.cluster.member_state import INTEGRATED, MemberContext
 from raybroker.cluster.membership import BrokerState
 from raybroker.cluster.record_application import Applier
@@ -41,14 +51,14 @@ REMEMBERED: Final = 256
 
 
 @dataclass(slots=True)
-class Asked:
+class AskedChange:
     """Proposals of one instance of a broker.  ``decided``: by its number, None while under way.
 
     ``floor``: numbers up to here are forgotten, and ignored when they come again.
     """
 
     incarnation: int
-    decided: OrderedDict[int, Decision | None] = field(default_factory=OrderedDict)
+    decided: OrderedDict[int, ChangeDecided | None] = field(default_factory=OrderedDict)
     floor: int = 0
 
 
@@ -58,7 +68,7 @@ class HandOver:
 
     event: ChangeMaster
     claim: Leadership
-    offer: Offer
+    offer: RecordOffer
     until_ms: int
     again_ms: int
     taken: bool = False
@@ -71,7 +81,7 @@ class Master:
         self._life = life
         self._applier = applier
         self._beat = beat
-        self._asked: dict[str, Asked] = {}
+        self._asked: dict[str, AskedChange] = {}
         self._own: dict[int, Propose] = {}
         self._over: HandOver | None = None
 
@@ -142,7 +152,7 @@ class Master:
         """A change that is wanted on this broker."""
         life = self._life
 
-        def decided(decision: Decision) -> None:
+        def decided(decision: ChangeDecided) -> None:
             self._own.pop(event.request, None)
             self._applier.when(
                 decision.number,
@@ -158,12 +168,12 @@ class Master:
             del self._own[event.request]
             life.out.append(Answer(event.request, error))
 
-    def proposed(self, sender: str, incarnation: int, message: Proposal) -> None:
+    def proposed(self, sender: str, incarnation: int, message: ChangeProposal) -> None:
         """A change that is wanted on another broker; the same one may come again."""
         life = self._life
         asked = self._asked.get(sender)
         if asked is None or asked.incarnation != incarnation:
-            asked = self._asked[sender] = Asked(incarnation)
+            asked = self._asked[sender] = AskedChange(incarnation)
         number = message.request
         if number in asked.decided:
             known = asked.decided[number]
@@ -173,7 +183,7 @@ class Master:
         if number <= asked.floor:
             return
 
-        def decided(decision: Decision) -> None:
+        def decided(decision: ChangeDecided) -> None:
             asked.decided[number] = decision
             life.send(sender, decision)
 
@@ -183,9 +193,9 @@ class Master:
         try:
             self._append(message.change, number, decided)
         except BrokerError as error:
-            decided(Decision(number, life.record.id, 0, error.code, str(error)))
+            decided(ChangeDecided(number, life.record.id, 0, error.code, str(error)))
 
-    def _append(self, change: Change, request: int, decided: Callable[[Decision], None]) -> None:
+    def _append(self, change: Change, request: int, decided: Callable[[ChangeDecided], None]) -> None:
         life = self._life
         if self.frozen:
             raise MasterUnavailableError("the cluster is getting another master; try again in a moment")
@@ -195,7 +205,7 @@ class Master:
             life.entries_durable([entry])
             if life.is_master:
                 life.send_all(Entries(life.claim, (entry,), entry.number))
-                decided(Decision(request, record, entry.number))
+                decided(ChangeDecided(request, record, entry.number))
 
         life.persist([entry_frame(entry)], durable)
         life.compress_when_long()
@@ -247,11 +257,11 @@ class Master:
             return self._refuse(event, UNAVAILABLE, f"broker {target} is {life.membership.state(target)}")
         claim = Leadership(life.claim.term + 1, target, life.claim.record)
         until_ms = life.now_ms + life.settings.request_ms
-        self._over = over = HandOver(event, claim, Offer(claim, b""), until_ms, until_ms)
+        self._over = over = HandOver(event, claim, RecordOffer(claim, b""), until_ms, until_ms)
 
         def offer() -> None:
             if self._over is over:
-                over.offer = Offer(claim, dump(life.record))
+                over.offer = RecordOffer(claim, dump(life.record))
                 self._say(over)
 
         return life.when_durable(offer)
@@ -260,7 +270,7 @@ class Master:
         over.again_ms = self._life.now_ms + self._life.settings.heartbeat_ms
         self._life.send(over.claim.master, over.offer)
 
-    def taken(self, sender: str, message: Taken) -> None:
+    def taken(self, sender: str, message: MasterTaken) -> None:
         """The successor has the record: make the decision durable."""
         life, over = self._life, self._over
         if over is None or over.taken or message.claim != over.claim or sender != over.claim.master:

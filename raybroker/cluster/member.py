@@ -126,7 +126,7 @@ class Member(Shown):
                 warning=True,
             )
 
-    def _tick(self, event: e.Tick) -> None:
+    def _tick(self, event: e.MemberTick) -> None:
         if self._life.state is MemberState.STARTING:
             return
         self._peers.tick()
@@ -171,7 +171,7 @@ class Member(Shown):
             self._life.compress()
         self._sharer.compress()
 
-    def _brokers(self, event: e.Brokers) -> None:
+    def _brokers(self, event: e.BrokersConfigured) -> None:
         self._life.membership.expect(event.names)
         for name in event.names:
             if name != self._life.name and self._life.membership.state(name) not in HEARD:
@@ -191,7 +191,7 @@ class Member(Shown):
 
     # ---- messages
 
-    def _received(self, event: e.Received) -> None:
+    def _received(self, event: e.EnvelopeReceived) -> None:
         life, envelope = self._life, event.envelope
         sender, incarnation = envelope.sender, envelope.incarnation
         mine = max(envelope.to, incarnation if sender == life.name else 0)
@@ -204,7 +204,7 @@ class Member(Shown):
             life.membership.check(sender, incarnation)
         except StaleError as error:
             answer = m.Refuse(str(error), stale=True)
-            life.out.append(e.Send(sender, m.Envelope(life.name, life.incarnation, incarnation, answer)))
+            life.out.append(e.SendEnvelope(sender, m.Envelope(life.name, life.incarnation, incarnation, answer)))
             return
         message: Any = envelope.message
         if envelope.to not in (0, life.incarnation):
@@ -294,7 +294,7 @@ class Member(Shown):
         for peer, incarnation in now.items():
             if self._asked.get(peer) != incarnation:
                 self._exchanging.add(peer)
-                life.out.append(e.Exchange(peer))
+                life.out.append(e.ExchangeConsumers(peer))
         self._asked = now
         self._exchanging &= now.keys()
 
@@ -314,7 +314,7 @@ class Member(Shown):
             return  # The record was replaced by another meanwhile, which is carried out first.
         life.happens(MemberEvent.EXCHANGE)
         life.membership.operating(life.now_ms)
-        life.out.append(e.Open())
+        life.out.append(e.OpenForClients())
         self._peers.beat()
 
     def _operate(self) -> None:
@@ -334,8 +334,8 @@ class Member(Shown):
 
 _EVENTS: Final[dict[type, Callable[[Member, Any], None]]] = {
     e.Started: Member._started,
-    e.Tick: Member._tick,
-    e.Received: Member._received,
+    e.MemberTick: Member._tick,
+    e.EnvelopeReceived: Member._received,
     e.Persisted: Member._persisted,
     e.Applied: Member._applied,
     e.HostBack: Member._host_back,
@@ -343,7 +343,7 @@ _EVENTS: Final[dict[type, Callable[[Member, Any], None]]] = {
     e.Propose: Member._propose,
     e.ChangeMaster: Member._change_master,
     e.Compress: Member._compress,
-    e.Brokers: Member._brokers,
+    e.BrokersConfigured: Member._brokers,
     e.TableDone: Member._table_done,
     e.Leave: Member._leave,
 }
@@ -353,14 +353,14 @@ _MESSAGES: Final[dict[type, Callable[[Member, str, int, Any], None]]] = {
     m.Entries: lambda self, sender, _, message: self._from_master(self._follower.entries, sender, message),
     m.Whole: lambda self, sender, _, message: self._from_master(self._follower.whole, sender, message),
     m.Disagree: lambda self, sender, _, message: self._from_master(self._follower.disagree, sender, message),
-    m.Proposal: lambda self, sender, number, message: self._to_master(
+    m.ChangeProposal: lambda self, sender, number, message: self._to_master(
         lambda: self._master.proposed(sender, number, message)
     ),
-    m.Decision: lambda self, sender, _, message: self._follower.decided(sender, message),
+    m.ChangeDecided: lambda self, sender, _, message: self._follower.decided(sender, message),
     m.Tell: lambda self, sender, number, message: self._teller.tell(sender, number, message),
     m.Told: lambda self, sender, _, message: self._teller.told(sender, message),
-    m.Offer: lambda self, sender, _, message: self._follower.offered(sender, message),
-    m.Taken: lambda self, sender, _, message: self._to_master(lambda: self._master.taken(sender, message)),
+    m.RecordOffer: lambda self, sender, _, message: self._follower.offered(sender, message),
+    m.MasterTaken: lambda self, sender, _, message: self._to_master(lambda: self._master.taken(sender, message)),
     m.Bye: Member._bye,
 }
 _ADVANCE: Final[dict[MemberState, Callable[[Member], None]]] = {

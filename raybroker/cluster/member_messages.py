@@ -21,11 +21,11 @@ class Position(Value):
     digest: str
 
 
-class Message(Value):
+class MemberMessage(Value):
     """A message of one member machine to another."""
 
 
-class Greet(Message):
+class Greet(MemberMessage):
     """A greeting: the sender and its properties that must be equal. ``answer``: the receiver greets back."""
 
     properties: Mapping[str, object]
@@ -34,14 +34,14 @@ class Greet(Message):
     answer: bool
 
 
-class Refuse(Message):
+class Refuse(MemberMessage):
     """Refusal of the receiver, with the reason; ``stale``: a later instance of the receiver is known."""
 
     text: str
     stale: bool = False
 
 
-class Beat(Message):
+class Beat(MemberMessage):
     """A heartbeat. ``operating``: the sender is fully integrated; ``joined`` orders the brokers that are."""
 
     claim: Leadership
@@ -50,13 +50,13 @@ class Beat(Message):
     operating: bool
 
 
-class Ask(Message):
+class Ask(MemberMessage):
     """To the master: a request for the entries after this position."""
 
     position: Position
 
 
-class Entries(Message):
+class Entries(MemberMessage):
     """From the master: entries in order, some or all of those up to ``last``."""
 
     claim: Leadership
@@ -64,28 +64,28 @@ class Entries(Message):
     last: int
 
 
-class Whole(Message):
+class Whole(MemberMessage):
     """From the master: its whole record, as ``ChangeRecord.dump`` writes it."""
 
     claim: Leadership
     dump: bytes
 
 
-class Disagree(Message):
+class Disagree(MemberMessage):
     """From the master: its record does not contain the receiver's position; an administrator has to decide."""
 
     position: Position
     text: str
 
 
-class Proposal(Message):
+class ChangeProposal(MemberMessage):
     """To the master: a proposed change. ``request`` counts the proposals of one instance; repeated until answered."""
 
     request: int
     change: Change
 
 
-class Decision(Message):
+class ChangeDecided(MemberMessage):
     """From the master: entry ``number`` of ``record`` is durable, or the error ``code`` with its ``text``."""
 
     request: int
@@ -95,34 +95,34 @@ class Decision(Message):
     text: str = ""
 
 
-class Tell(Message):
+class Tell(MemberMessage):
     """Without a master: a change of the sender; ``sequence`` counts the changes of one instance."""
 
     sequence: int
     change: Change
 
 
-class Told(Message):
+class Told(MemberMessage):
     """Answer to a Tell: the change is durable at the sender of this."""
 
     sequence: int
 
 
-class Offer(Message):
+class RecordOffer(MemberMessage):
     """From a master that hands over: its record, which the receiver keeps until the hand-over is decided."""
 
     claim: Leadership
     dump: bytes
 
 
-class Taken(Message):
+class MasterTaken(MemberMessage):
     """Answer to an Offer: the record is durable here, up to this position."""
 
     claim: Leadership
     position: Position
 
 
-class Bye(Message):
+class Bye(MemberMessage):
     """The sender shuts down in order."""
 
 
@@ -132,4 +132,4 @@ class Envelope(Value):
     sender: str
     incarnation: int
     to: int
-    message: Message
+    message: MemberMessage

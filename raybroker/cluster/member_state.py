@@ -24,8 +24,8 @@ from enum import StrEnum
 from typing import Final
 
 from raybroker.cluster.change_record import ChangeRecord, Entry, RecordState
-from raybroker.cluster.events import Action, Note, Persist, Send
-from raybroker.cluster.member_messages import Envelope, Greet, Message, Position
+from raybroker.cluster.events import Action, Note, Persist, SendEnvelope
+from raybroker.cluster.member_messages import Envelope, Greet, MemberMessage, Position
 from raybroker.cluster.membership import DOWN_MS, HEARTBEAT_MS, SUSPECT_MS, BrokerState, Membership
 from raybroker.cluster.saved_record import Saved, claim_frame
 from raybroker.cluster.term import Leadership
@@ -164,12 +164,12 @@ class MemberContext:
 
     # ---- actions
 
-    def send(self, to: str, message: Message) -> None:
+    def send(self, to: str, message: MemberMessage) -> None:
         """Send a greeting to any instance of that name, every other message to the instance that was greeted."""
         instance = 0 if isinstance(message, Greet) else self.matched.get(to, 0)
-        self.out.append(Send(to, Envelope(self.name, self.incarnation, instance, message)))
+        self.out.append(SendEnvelope(to, Envelope(self.name, self.incarnation, instance, message)))
 
-    def send_all(self, message: Message) -> None:
+    def send_all(self, message: MemberMessage) -> None:
         """To every broker that lives and is greeted."""
         for peer in self.peers():
             self.send(peer, message)

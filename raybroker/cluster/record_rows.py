@@ -7,14 +7,14 @@ import json
 from raybroker.cluster.backup import dump, load
 from raybroker.cluster.change_record import Change, ChangeRecord, Entry
 from raybroker.model.errors import ProtocolError, StoreDamagedError
-from raybroker.model.shared_record import Found, Head, Row
+from raybroker.model.shared_record import FoundRecord, RecordHead, TableRow
 
 
-def row_of(entry: Entry, writer: str) -> Row:
-    return Row(entry.number, entry.body().decode("ascii"), entry.digest, writer)
+def row_of(entry: Entry, writer: str) -> TableRow:
+    return TableRow(entry.number, entry.body().decode("ascii"), entry.digest, writer)
 
 
-def check(found: Found) -> None:
+def check(found: FoundRecord) -> None:
     """Raises StoreDamagedError when the columns have what does not belong there: SQLite takes anything anywhere."""
     head = found.head
     texts = [head.cluster, head.record, found.digest, found.base]
@@ -26,7 +26,7 @@ def check(found: Found) -> None:
         raise StoreDamagedError("a column that has numbers has something else")
 
 
-def entry_of(row: Row) -> Entry:
+def entry_of(row: TableRow) -> Entry:
     """Raises ProtocolError for a row that is no entry, or of another number than it says."""
     try:
         number, term, *change = json.loads(row.body)
@@ -39,7 +39,7 @@ def entry_of(row: Row) -> Entry:
     return entry
 
 
-def record_of(found: Found) -> ChangeRecord:
+def record_of(found: FoundRecord) -> ChangeRecord:
     """The record from its base on.  Raises StoreDamagedError when the parts do not fit together."""
     head = found.head
     record = load(found.base.encode("ascii", "replace"))
@@ -57,8 +57,8 @@ def record_of(found: Found) -> ChangeRecord:
     return record
 
 
-def parts_of(record: ChangeRecord) -> tuple[Head, str, str]:
+def parts_of(record: ChangeRecord) -> tuple[RecordHead, str, str]:
     """The content of a new table for this record: head, hash and base."""
     short = record.compress()
-    head = Head(short.cluster, short.id, short.term, short.number)
+    head = RecordHead(short.cluster, short.id, short.term, short.number)
     return head, short.digest, dump(short).decode("ascii")

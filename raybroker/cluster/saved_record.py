@@ -23,7 +23,7 @@ from raybroker.model.errors import BrokerError, ConfigError, StoreDamagedError
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class SavedOffer:
     """A record, and the term that it is meant for."""
 
     claim: Leadership
@@ -40,7 +40,7 @@ class Saved:
     configured: str = ""
     instance: tuple[str, int] = ("", 0)
     record: ChangeRecord | None = None
-    offer: Offer | None = None
+    offer: SavedOffer | None = None
 
     def frames(self) -> tuple[bytes, ...]:
         """All of it."""
@@ -77,7 +77,7 @@ def entry_frame(entry: Entry) -> bytes:
     return _ENTRY + entry.digest.encode("ascii") + b'",' + entry.body() + b"]"
 
 
-def offer_frame(offer: Offer) -> bytes:
+def offer_frame(offer: SavedOffer) -> bytes:
     claim = offer.claim
     return canonical_bytes(["offer", claim.term, claim.master, claim.record, dump(offer.record).decode("ascii")])
 
@@ -112,7 +112,7 @@ def _replay(saved: Saved, found: list[Any]) -> None:
                 raise ValueError("a past without a record")
             saved.record.remember(tuple(str(part) for part in key) for key in keys)
         case ["offer", int(term), str(master), str(record), str(text)]:
-            saved.offer = Offer(Leadership(term, master, record), load(text.encode()))
+            saved.offer = SavedOffer(Leadership(term, master, record), load(text.encode()))
         case _:
             raise ValueError(f"{str(found)[:80]} is not known")
 

@@ -32,7 +32,7 @@ from raybroker.model.errors import (
     RequestTimeoutError,
     StoreDamagedError,
 )
-from raybroker.model.shared_record import Found, Row
+from raybroker.model.shared_record import FoundRecord, TableRow
 
 BATCH: Final = 100
 """Changes that go into the table at once."""
@@ -45,7 +45,7 @@ RESTORE: Final = "restore a backup: raybroker dbmgr restore sharecc_tbl"
 
 
 @dataclass(slots=True)
-class Proposal:
+class TableProposal:
     """A change that is wanted here.
 
     doubt   entries up to this number tell what became of an attempt whose end was not seen; 0: there is none
@@ -79,8 +79,8 @@ class Sharer:
         self.target: int | None = None
         self._token = 0
         self._call: ReadTable | AppendTable | ShortenTable | None = None
-        self._batch: list[tuple[Proposal, Entry]] = []
-        self._proposals: dict[int, Proposal] = {}
+        self._batch: list[tuple[TableProposal, Entry]] = []
+        self._proposals: dict[int, TableProposal] = {}
         self._sequence = 0
         self._reading = self._seen = 0
         """The last change that was wanted before the reading under way, and before the last complete one."""
@@ -107,7 +107,7 @@ class Sharer:
             return
         self._sequence += 1
         writer = f"{life.name}.{life.incarnation}.{self._sequence}"
-        self._proposals[self._sequence] = Proposal(
+        self._proposals[self._sequence] = TableProposal(
             event, self._sequence, writer, life.now_ms + life.settings.request_ms
         )
 
@@ -215,7 +215,7 @@ class Sharer:
 
     # ---- what came of an append
 
-    def _append_done(self, call: AppendTable, batch: list[tuple[Proposal, Entry]], event: TableDone) -> None:
+    def _append_done(self, call: AppendTable, batch: list[tuple[TableProposal, Entry]], event: TableDone) -> None:
         life = self._life
         if event.error:
             for proposal, _ in batch:
@@ -232,7 +232,7 @@ class Sharer:
                     text = f"other brokers were first {TRIES_MAX} times; nothing was changed, try again"
                     self._refuse(proposal, MasterUnavailableError(text))
 
-    def _made(self, batch: list[tuple[Proposal, Entry]]) -> None:
+    def _made(self, batch: list[tuple[TableProposal, Entry]]) -> None:
         """These entries are durable in the table."""
         entries = [entry for _, entry in batch]
         for entry in entries:
@@ -254,11 +254,11 @@ class Sharer:
             life.persist([entry_frame(entry) for entry in entries], durable)
             life.compress_when_long()
 
-    def _decided(self, proposal: Proposal, number: int) -> None:
+    def _decided(self, proposal: TableProposal, number: int) -> None:
         proposal.number = number
         self._applier.when(number, lambda failure: self._applied(proposal, failure))
 
-    def _applied(self, proposal: Proposal, failure: str) -> None:
+    def _applied(self, proposal: TableProposal, failure: str) -> None:
         if self._proposals.pop(proposal.sequence, None) is not None:
             error = recorded(failure, proposal.number)
             self._life.out.append(Answer(proposal.propose.request, error, proposal.number))
@@ -294,7 +294,7 @@ class Sharer:
             self._shorten_now = True
         self._resolve(found)
 
-    def _take_in(self, found: Found) -> None:
+    def _take_in(self, found: FoundRecord) -> None:
         """Raises a BrokerError when the table is not the one that the copy here is of."""
         life, head = self._life, found.head
         if life.cluster and head.cluster != life.cluster:
@@ -328,7 +328,7 @@ class Sharer:
         life.claim, life.configured = Leadership(head.term, "", head.record), ""
         self._take(record)
 
-    def _go_on(self, found: Found) -> None:
+    def _go_on(self, found: FoundRecord) -> None:
         """More of the record that the copy is of."""
         record = self._life.record
         text = (
@@ -358,12 +358,12 @@ class Sharer:
         finally:
             self._keep(new)
 
-    def _resolve(self, found: Found) -> None:
+    def _resolve(self, found: FoundRecord) -> None:
         """What became of changes whose attempts were not seen to end."""
         record = self._life.record
         written = {row.writer: row for row in found.rows}
         for proposal in [proposal for proposal in self._proposals.values() if proposal.doubt and not proposal.number]:
-            row: Row | None = written.get(proposal.writer)
+            row: TableRow | None = written.get(proposal.writer)
             if row is not None:
                 self._decided(proposal, row.number)
             elif proposal.record != record.id or (found.base and found.head.base_number >= proposal.doubt):
@@ -386,11 +386,11 @@ class Sharer:
         ]:
             self._refuse(proposal, MasterUnavailableError(f"{life.keeper} cannot be used: {text}; nothing was changed"))
 
-    def _refuse(self, proposal: Proposal, error: BrokerError) -> None:
+    def _refuse(self, proposal: TableProposal, error: BrokerError) -> None:
         if self._proposals.pop(proposal.sequence, None) is not None:
             self._life.out.append(Answer(proposal.propose.request, error))
 
-    def _unknown(self, proposal: Proposal, why: str) -> None:
+    def _unknown(self, proposal: TableProposal, why: str) -> None:
         text = f"{why}; whether the change '{proposal.propose.change}' was made is unknown"
         if self._proposals.pop(proposal.sequence, None) is not None:
             self._life.out.append(Answer(proposal.propose.request, RequestTimeoutError(text), proposal.number))

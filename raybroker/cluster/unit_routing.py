@@ -35,7 +35,7 @@ class Resolved(NamedTuple):
     frames: tuple[bytes, ...]
 
 
-class Candidate(NamedTuple):
+class RouteCandidate(NamedTuple):
     """Units of one member that no producer holds: has it live messages of them?  ``stamps`` go back as given."""
 
     destination: Destination
@@ -165,7 +165,7 @@ class PathMap:
 
     # ---- the end of a path
 
-    def candidates(self, now_ms: int, units_max: int = UNITS_MAX) -> list[Candidate]:
+    def candidates(self, now_ms: int, units_max: int = UNITS_MAX) -> list[RouteCandidate]:
         """Units that no producer holds, those that wait longest first; none in the lease after a restart."""
         if now_ms < self._grace_until_ms:
             return []
@@ -173,11 +173,11 @@ class PathMap:
         for (destination, unit), _ in zip(self._free, range(units_max), strict=False):
             found.setdefault((destination, self._paths[destination][unit].member), []).append(unit)
         return [
-            Candidate(d, member, tuple(units), tuple(self._paths[d][unit].stamp for unit in units))
+            RouteCandidate(d, member, tuple(units), tuple(self._paths[d][unit].stamp for unit in units))
             for (d, member), units in found.items()
         ]
 
-    def settle(self, asked: Candidate, live: Iterable[str]) -> tuple[bytes, ...]:
+    def settle(self, asked: RouteCandidate, live: Iterable[str]) -> tuple[bytes, ...]:
         """The member's answer: units with live messages. The others are forgotten, but for those used since.
 
         Returns the frames to log; they need not be durable before anything.

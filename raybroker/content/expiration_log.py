@@ -30,7 +30,7 @@ _HEADERS: Final = (*(name for name in HEADER_NAMES if name != _ID), "JMSDestinat
 _UNSAFE: Final = re.compile(r"['\x00-\x1f\x7f\x85\u2028\u2029]")
 
 
-class Policy(NamedTuple):
+class LogPolicy(NamedTuple):
     """The parts of a policy, in that order: names of headers and of properties, and whether of all properties."""
 
     headers: tuple[str, ...]
@@ -39,7 +39,7 @@ class Policy(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def parse_policy(text: str | None) -> Policy:
+def parse_policy(text: str | None) -> LogPolicy:
     """Names are case-sensitive, %…% are not; nothing, or an empty text, asks for the message id alone."""
     headers: dict[str, None] = {}
     properties: dict[str, None] = {}
@@ -55,7 +55,7 @@ def parse_policy(text: str | None) -> Policy:
             headers[name] = None
         elif name and name != _ID:
             properties[name] = None
-    return Policy(tuple(headers), tuple(properties), all_properties)
+    return LogPolicy(tuple(headers), tuple(properties), all_properties)
 
 
 def expiry_record(

@@ -27,7 +27,7 @@ from raybroker.core.delivery.dead_letters import Dead
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.expiry import ExpiryScan
 from raybroker.core.outcome import Compose, Idle, Outcome
-from raybroker.core.policy import Policy
+from raybroker.core.policy import DestinationPolicy
 from raybroker.core.selector.content import Content
 from raybroker.core.settlement import Settlement
 from raybroker.core.staged_transaction import StagedTransaction
@@ -52,7 +52,7 @@ class Destination(ABC):
         self.name = name
         self.reap_ms = reap_ms
         self.current = Step(number)
-        self.policy = Policy(attributes)
+        self.policy = DestinationPolicy(attributes)
         self.block_index = BlockIndex()
         self.counters = Counters()
         self.works = UnitsOfWork(self.block_index)

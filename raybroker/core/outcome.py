@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from raybroker.model.blocks.record import Entry
+from raybroker.model.blocks.record import LogEntry
 
 
 class Refused(NamedTuple):
@@ -173,7 +173,7 @@ class Outcome:
     damaged    blocks whose headers were needed and could not be read
     """
 
-    records: list[Entry] = field(default_factory=list)
+    records: list[LogEntry] = field(default_factory=list)
     after_durable: list[Effect] = field(default_factory=list)
     immediate: list[Effect] = field(default_factory=list)
     wake_at: int | None = None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from raybroker.core.admission.limits import REMOVING, Limits, limits_of
+from raybroker.core.admission.limits import REMOVING, DestinationLimits, limits_of
 from raybroker.core.admission.pool_share import Account
 from raybroker.core.delivery.batch_wait import batch_wait_ms
 from raybroker.model.definitions.pauses import INSERTION
 from raybroker.model.settings.settings import DestinationAttributes
 
 
-class Policy:
+class DestinationPolicy:
     """One object for as long as the destination is there; an update changes it.
 
     message_bytes_max  largest message that the host takes; -1: the attribute alone holds
@@ -37,8 +37,8 @@ class Policy:
     )
 
     attributes: DestinationAttributes
-    limits: Limits
-    own_limits: Limits
+    limits: DestinationLimits
+    own_limits: DestinationLimits
     removing: str | None
 
     def __init__(self, attributes: DestinationAttributes) -> None:

@@ -10,7 +10,7 @@ from raybroker.core.blocks.block_index import BlockIndex, spans
 from raybroker.core.counters import Counters
 from raybroker.core.delivery.consumers import Delivery
 from raybroker.core.delivery.dead_letters import Dead
-from raybroker.core.delivery.decided import Dispatched, Failed
+from raybroker.core.delivery.decided import Dispatched, FailedDeliveries
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.delivery.run import Run
 from raybroker.core.durable import records
@@ -45,7 +45,7 @@ class Settlement:
             if settled:
                 self._consumed(queue, settled)
 
-    def failed(self, queue: DeliveryQueue, found: Failed) -> None:
+    def failed(self, queue: DeliveryQueue, found: FailedDeliveries) -> None:
         """Handing messages out has failed."""
         for dead in found.dead:
             self.dead_letter(queue, dead)
@@ -53,12 +53,12 @@ class Settlement:
 
     def record_attempts(self, queue: DeliveryQueue, runs: Sequence[Run]) -> None:
         """Write down how often messages were handed out; all that the queue has of a block takes a span."""
-        loose: list[records.Row] = []
+        loose: list[records.RecordRow] = []
         whole: list[records.Span] = []
         for run in runs:
             ordinal, attempts = run.ordinal, run.attempts
             if run.mask != queue.owed(ordinal):
-                loose.append(records.Row(ordinal, run.mask, attempts))
+                loose.append(records.RecordRow(ordinal, run.mask, attempts))
             elif whole and whole[-1].last + 1 == ordinal and whole[-1].value == attempts:
                 whole[-1] = records.Span(whole[-1].first, ordinal, attempts)
             else:
@@ -87,7 +87,7 @@ class Settlement:
         """The delivery queue is done with these messages; blocks that have nothing left retire. ``consumed``: consumers
         had them, which recovery counts."""
         count = 0
-        loose: list[records.Row] = []
+        loose: list[records.RecordRow] = []
         whole: list[int] = []
         retired: tuple[list[int], list[int]] = ([], [])
         for ordinal, mask in parts:
@@ -101,7 +101,7 @@ class Settlement:
                 if done:
                     whole.append(ordinal)
                 else:
-                    loose.append(records.Row(ordinal, mask))
+                    loose.append(records.RecordRow(ordinal, mask))
         if whole or loose:
             edges = spans(sorted(whole)) if len(whole) > 1 else zip(whole, whole, strict=True)
             rest = b"" if consumed else records.LEFT
@@ -145,5 +145,5 @@ class Settlement:
         block = self._index.held[ordinal]
         told = block.told_dead & mask
         if told and block.stored:  # Other subscriptions must not report the death again after a restart.
-            self._step.record_rows(records.BURIED, queue.number, [records.Row(ordinal, told)])
+            self._step.record_rows(records.BURIED, queue.number, [records.RecordRow(ordinal, told)])
         self.settle(queue, parts)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from raybroker.core.durable import records
 from raybroker.core.outcome import Outcome
 from raybroker.core.selector.content import Content
-from raybroker.model.blocks.record import NOTE, Entry
+from raybroker.model.blocks.record import NOTE, LogEntry
 
 
 class Step:
@@ -57,14 +57,19 @@ class Step:
 
     def record(self, meta: bytes) -> None:
         """Write down an encoded record."""
-        self.out.records.append(Entry(NOTE, self.destination, 0, meta))
+        self.out.records.append(LogEntry(NOTE, self.destination, 0, meta))
 
     def record_rows(
-        self, kind: int, queue: int, rows: Sequence[records.Row], spans: Sequence[records.Span] = (), rest: bytes = b""
+        self,
+        kind: int,
+        queue: int,
+        rows: Sequence[records.RecordRow],
+        spans: Sequence[records.Span] = (),
+        rest: bytes = b"",
     ) -> None:
         """Write rows and spans down, in as many records as they need, each with ``rest`` behind them."""
         if 0 < len(spans) + len(rows) <= records.ROWS_MAX:
-            self.out.records.append(Entry(NOTE, self.destination, 0, records.encode(kind, queue, spans, rows, rest)))
+            self.out.records.append(LogEntry(NOTE, self.destination, 0, records.encode(kind, queue, spans, rows, rest)))
             return
         for some, others in records.in_records(spans, rows):
             self.record(records.encode(kind, queue, some, others, rest))

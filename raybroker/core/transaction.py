@@ -80,14 +80,14 @@ def prepare(home: Transacting, command: cmd.Prepare, out: Outcome) -> None:
         home.current.record(meta)
 
 
-def rows_of(home: Acknowledging, acks: list[tuple[int, Delivery]]) -> dict[int, list[records.Row]]:
+def rows_of(home: Acknowledging, acks: list[tuple[int, Delivery]]) -> dict[int, list[records.RecordRow]]:
     """Delivery queue → what of it was acknowledged, as far as it survives a restart."""
-    rows: dict[int, list[records.Row]] = {}
+    rows: dict[int, list[records.RecordRow]] = {}
     for number, delivery in acks:
         block = home.block_index.held[delivery.run.ordinal]
         if block.stored and home.queues[number].durable:
             run = delivery.run
-            rows.setdefault(number, []).append(records.Row(run.ordinal, run.mask, run.attempts))
+            rows.setdefault(number, []).append(records.RecordRow(run.ordinal, run.mask, run.attempts))
     return rows
 
 
@@ -173,7 +173,7 @@ def _leave_out(home: Transacting, block: BlockEntry, waiting: StagedBlock, claim
     for number, chosen in claims.items():
         dropped = chosen & ~waiting.mask
         if dropped and block.stored and home.queues[number].durable:
-            row = records.Row(waiting.ordinal, dropped)
+            row = records.RecordRow(waiting.ordinal, dropped)
             home.current.record_rows(records.ACKED, number, [row], (), records.LEFT)
     kept = {number: chosen & waiting.mask for number, chosen in claims.items()}
     return {number: chosen for number, chosen in kept.items() if chosen}

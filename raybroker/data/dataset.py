@@ -26,7 +26,7 @@ import ray.data
 from ray.data import Datasource, ReadTask
 from ray.data.block import BlockMetadata
 
-from raybroker.data.reader import ROW, Reader, ReadingOptions
+from raybroker.data.reader import ROW, QueueReader, ReadingOptions
 from raybroker.model.errors import ConfigError, IllegalStateError
 
 STEPS: Final = (
@@ -73,7 +73,7 @@ UNDER_WAY: Final = 64
 """Calls that tell readers what was handed over, and whose answers were not awaited, at most."""
 
 
-class Step(NamedTuple):
+class DatasetStep(NamedTuple):
     """One transformation: a method of the dataset with its arguments."""
 
     name: str
@@ -120,7 +120,7 @@ class Execution:
 
     def __init__(self, options: ReadingOptions, limits: list[int | None], numbered: bool, looks: bool) -> None:
         # Spread, and without a processor of their own: they mostly wait.
-        actor: Any = ray.remote(Reader).options(num_cpus=0, max_concurrency=2, scheduling_strategy="SPREAD")
+        actor: Any = ray.remote(QueueReader).options(num_cpus=0, max_concurrency=2, scheduling_strategy="SPREAD")
         step = len(limits)
         self._readers: list[Any] = [
             actor.remote(options, limit, index if numbered else None, step, looks) for index, limit in enumerate(limits)
@@ -165,7 +165,7 @@ class Execution:
 
 def _step(name: str) -> Callable[..., QueueDataset]:
     def transformation(self: QueueDataset, *args: Any, **options: Any) -> QueueDataset:
-        return self._with(Step(name, args, options))
+        return self._with(DatasetStep(name, args, options))
 
     transformation.__name__ = name
     transformation.__doc__ = f"As ``ray.data.Dataset.{name}``."
@@ -187,7 +187,9 @@ class QueueDataset:
     Made by :func:`raybroker.data.read_queue`. Each action takes messages of its own from the queue.
     """
 
-    def __init__(self, options: ReadingOptions, tasks: int, limit: int | None, steps: tuple[Step, ...] = ()) -> None:
+    def __init__(
+        self, options: ReadingOptions, tasks: int, limit: int | None, steps: tuple[DatasetStep, ...] = ()
+    ) -> None:
         self._options = options
         self._tasks = tasks
         self._limit = limit
@@ -264,7 +266,7 @@ class QueueDataset:
         """The rows in batches of tensors; acknowledged when the iteration has come to its end, all or none."""
         yield from self._iterate("iter_torch_batches", options)
 
-    def _with(self, step: Step) -> QueueDataset:
+    def _with(self, step: DatasetStep) -> QueueDataset:
         return QueueDataset(self._options, self._tasks, self._limit, (*self._steps, step))
 
     def _first(self, limit: int) -> int:

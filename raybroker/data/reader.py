@@ -38,7 +38,7 @@ class ReadingOptions(NamedTuple):
     serializer: Serializer | None
 
 
-class Reader:
+class QueueReader:
     """Messages of one queue as tables, held until they are acknowledged.
 
     limit    most messages that it takes; None: until the queue is empty

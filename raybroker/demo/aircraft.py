@@ -14,7 +14,7 @@ from typing import Any, Final
 import raybroker as rb
 from raybroker.demo.check import Check
 from raybroker.demo.display import Display
-from raybroker.demo.fleet import Dispatcher, Handler, Log, flights
+from raybroker.demo.fleet import Dispatcher, FleetLog, FlightHandler, flights
 from raybroker.demo.watch import Picture
 from raybroker.model.errors import BrokerError
 from raybroker.system.clock import SystemClock
@@ -48,7 +48,7 @@ class Aircraft:
         self._display = display
         self._clock = SystemClock()
         self._expected = sum(1 for _ in flights(rows))
-        self._log = Log()
+        self._log = FleetLog()
         self._queue: dict[str, Any] = {}
         self._seconds = 0.0
         self._killed = ""
@@ -72,7 +72,7 @@ class Aircraft:
         stack.callback(self._admin.destroy_destination, "queue", REPORTS)
         self._note(f"the aircraft: queue {QUEUE} on the brokers {', '.join(brokers)}, each aircraft a unit of order")
         self._reports = connection.session(ack="client").consumer(REPORTS)
-        handler = rb.listener(queue=QUEUE, batch=BATCH)(Handler(cluster, REPORTS))
+        handler = rb.listener(queue=QUEUE, batch=BATCH)(FlightHandler(cluster, REPORTS))
         self._pool = rb.deploy(handler, consumers, cluster=cluster)
         stack.callback(self._pool.stop)
         self._producers = [

@@ -19,7 +19,7 @@ DELAYS: Final = ("dep_delay", "arr_delay")
 
 
 @dataclass(slots=True)
-class Carrier:
+class Airline:
     """Sums over the departures of one carrier; minutes, and how many rows have a delay at all."""
 
     departures: int = 0
@@ -39,7 +39,7 @@ class Tally:
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
-        self.carriers: dict[str, Carrier] = {}
+        self.carriers: dict[str, Airline] = {}
         self.waited_ms = array(MILLIS_CODE, bytes(4 * rows))
         self.distinct = 0
         self.reports = 0
@@ -72,7 +72,7 @@ class Tally:
                 self._seen[row] = 1
                 self.distinct += 1
                 self.waited_ms[row] = wait
-                self.carriers.setdefault(carrier, Carrier()).add((dep_delay, arr_delay))
+                self.carriers.setdefault(carrier, Airline()).add((dep_delay, arr_delay))
 
     def _count_copies(self, row: int, flag: int) -> None:
         self.flagged += flag
@@ -102,20 +102,20 @@ class Check:
     found: str
 
 
-def sums_of_file(rows: int | None) -> dict[str, Carrier]:
+def sums_of_file(rows: int | None) -> dict[str, Airline]:
     """The sums of the first ``rows`` rows of the file, read apart from what the producers do."""
     found = data.lines(rows)
     names = next(found)
     carrier_at = names.index("carrier")
     delays_at = [names.index(name) for name in DELAYS]
-    carriers: dict[str, Carrier] = {}
+    carriers: dict[str, Airline] = {}
     for line in found:
         delays = tuple(None if line[at] == data.NOTHING else int(line[at]) for at in delays_at)
-        carriers.setdefault(line[carrier_at], Carrier()).add(delays)
+        carriers.setdefault(line[carrier_at], Airline()).add(delays)
     return carriers
 
 
-def compare(tally: Tally, truth: dict[str, Carrier], stored: int, left: int) -> list[Check]:
+def compare(tally: Tally, truth: dict[str, Airline], stored: int, left: int) -> list[Check]:
     """All checks: ``stored`` is what the broker counted as sent to the queue, ``left`` what it still holds."""
     in_file = sum(carrier.departures for carrier in truth.values())
     missing = tally.missing()
@@ -148,9 +148,9 @@ def compare(tally: Tally, truth: dict[str, Carrier], stored: int, left: int) -> 
     return checks
 
 
-def _same(tally: Tally, truth: dict[str, Carrier], value: Any) -> tuple[bool, str]:
+def _same(tally: Tally, truth: dict[str, Airline], value: Any) -> tuple[bool, str]:
     names = sorted(truth.keys() | tally.carriers.keys())
-    nobody = Carrier()
+    nobody = Airline()
     wrong = [n for n in names if value(tally.carriers.get(n, nobody)) != value(truth.get(n, nobody))]
     if wrong:
         return False, f"differs for {', '.join(wrong)}"

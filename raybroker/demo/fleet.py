@@ -72,7 +72,7 @@ class Dispatcher:
             self._error = repr(error)
 
 
-class Handler:
+class FlightHandler:
     """The listener of each consumer actor: reports which flights it handled and when it began with them."""
 
     def __init__(self, cluster: str, reports: str) -> None:
@@ -97,7 +97,7 @@ class Handler:
         )
 
 
-class Log:
+class FleetLog:
     """The flights that were handled, as consumers reported them."""
 
     def __init__(self) -> None:

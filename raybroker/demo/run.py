@@ -103,7 +103,7 @@ def run_demo(plan: DemoPlan, *, join: bool, console: Console | None = None) -> b
     return good
 
 
-class Collector(threading.Thread):
+class DemoCollector(threading.Thread):
     """Takes the reports off their queue and adds them to the tally."""
 
     def __init__(self, connection: Any, tally: Tally) -> None:
@@ -164,7 +164,7 @@ class Play:
         self._admin.create_destination("queue", REPORTS, hosting="shared")
         stack.callback(self._admin.destroy_destination, "queue", REPORTS)
         self._note(f"created the queues {QUEUE} and {REPORTS}; starting producers and consumers")
-        self._collector = Collector(self._connection, self.tally)
+        self._collector = DemoCollector(self._connection, self.tally)
         self._collector.start()
         stack.callback(self._collector.close)
         self._producers = self._start_producers()

@@ -14,11 +14,11 @@ from typing import Final
 
 from raybroker.core.destination import Destination
 from raybroker.core.durable import records
-from raybroker.core.durable.recovery import Recovery
+from raybroker.core.durable.recovery import DestinationRecovery
 from raybroker.core.durable.snapshot import snapshot
 from raybroker.engine.schedules.schedule_log import ScheduleLog
 from raybroker.engine.transactions.transaction_log import TxLog
-from raybroker.model.blocks.record import BLOCK, CHECKPOINT, Entry, EntryRun
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, EntryRun, LogEntry
 from raybroker.model.errors import StoreDamagedError
 from raybroker.model.settings.settings import DestinationAttributes, destination_attributes
 
@@ -67,14 +67,14 @@ class Definition:
 
 def encode_checkpoint(
     next_number: int, transactions: TxLog, schedules: ScheduleLog, homes: Iterable[tuple[Definition, Destination]]
-) -> Entry:
+) -> LogEntry:
     rows = [(home.number, definition.encode(), snapshot(home)) for definition, home in homes]
     log = transactions.encode()
     out = [_HEAD.pack(next_number, len(rows), len(log)), log]
     for number, definition, state in rows:
         out.extend((_ROW.pack(number, len(definition), len(state)), definition, state))
     out.append(schedules.encode())
-    return Entry(CHECKPOINT, 0, 0, b"".join(out))
+    return LogEntry(CHECKPOINT, 0, 0, b"".join(out))
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class Recovered:
 
     next_number: int
     definitions: dict[int, Definition]
-    recoveries: dict[int, Recovery]
+    recoveries: dict[int, DestinationRecovery]
     transactions: TxLog
     schedules: ScheduleLog
 
@@ -93,7 +93,7 @@ class Recovered:
         return recovery.dead if number in self.definitions else [*recovery.dead, *recovery.ordinals()]
 
 
-def read_back(entries: Iterable[Entry | EntryRun]) -> Recovered:
+def read_back(entries: Iterable[LogEntry | EntryRun]) -> Recovered:
     """Sort a store's entries by destination. Raises StoreDamagedError for what cannot be understood."""
     found = Recovered(1, {}, {}, TxLog(), ScheduleLog())
     for entry in entries:
@@ -108,7 +108,7 @@ def read_back(entries: Iterable[Entry | EntryRun]) -> Recovered:
     return found
 
 
-def apply(found: Recovered, entry: Entry) -> None:
+def apply(found: Recovered, entry: LogEntry) -> None:
     """One entry; those of destination 0 are of transactions and schedules."""
     if entry.kind == CHECKPOINT:
         _load(found, entry.meta)
@@ -129,10 +129,10 @@ def apply(found: Recovered, entry: Entry) -> None:
         recovery.apply(entry)
 
 
-def _recovery_of(found: Recovered, number: int) -> Recovery:
+def _recovery_of(found: Recovered, number: int) -> DestinationRecovery:
     recovery = found.recoveries.get(number)
     if recovery is None:
-        recovery = found.recoveries[number] = Recovery(number)
+        recovery = found.recoveries[number] = DestinationRecovery(number)
         found.next_number = max(found.next_number, number + 1)
     return recovery
 
@@ -148,7 +148,7 @@ def _load(found: Recovered, meta: bytes) -> None:
             at += _ROW.size
             found.definitions[number] = Definition.decode(meta[at : at + definition_bytes])
             at += definition_bytes
-            found.recoveries[number] = Recovery(number)
+            found.recoveries[number] = DestinationRecovery(number)
             found.recoveries[number].load(meta[at : at + state_bytes])
             at += state_bytes
         found.schedules = ScheduleLog.decode(meta[at:])

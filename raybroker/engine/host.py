@@ -33,11 +33,11 @@ from raybroker.engine.destinations.destination_removal import DestinationRemoval
 from raybroker.engine.destinations.inspection import Inspection
 from raybroker.engine.destinations.message_composition import MessageComposition
 from raybroker.engine.destinations.message_moves import MessageMoves
-from raybroker.engine.destinations.policies import Policies
+from raybroker.engine.destinations.policies import HostPolicies
 from raybroker.engine.destinations.pools import Pools
 from raybroker.engine.destinations.subscription_administration import SubscriptionAdministration
 from raybroker.engine.destinations.temporary_destinations import TemporaryDestinations
-from raybroker.engine.destinations.transfer import Transfer
+from raybroker.engine.destinations.transfer import MessageTransfer
 from raybroker.engine.live_settings import LiveSettings
 from raybroker.engine.measured_time import MeasuredTime
 from raybroker.engine.measuring.counter_baselines import CounterBaselines
@@ -59,20 +59,20 @@ from raybroker.engine.path.executor import Executor, unawaited
 from raybroker.engine.path.observers import Observers
 from raybroker.engine.path.own_sends import OwnSends
 from raybroker.engine.path.producer_signals import ProducerSignals
-from raybroker.engine.path.wakeups import Durations, Retries, Wakeups
+from raybroker.engine.path.wakeups import Durations, WakeupRetries, Wakeups
 from raybroker.engine.ports import BodyStore, Clock, Codec, Committer, Fault, Forward, Memory, Peer, Store, Worker
 from raybroker.engine.schedules.schedules import Schedules
 from raybroker.engine.sessions.attachments import Attachments
 from raybroker.engine.sessions.connection_requests import ConnectionRequests
 from raybroker.engine.sessions.consumer_requests import ConsumerRequests
-from raybroker.engine.sessions.consumer_watch import ConsumerWatch
+from raybroker.engine.sessions.consumer_watch import HostConsumerWatch
 from raybroker.engine.sessions.schedule_requests import ScheduleRequests
 from raybroker.engine.sessions.session import Operation, Session, SessionParts
 from raybroker.engine.sessions.sessions import Sessions
 from raybroker.engine.sessions.transaction_requests import TransactionRequests
 from raybroker.engine.sessions.watch_requests import WatchRequests
 from raybroker.engine.transactions.transactions import Transactions
-from raybroker.model.blocks.record import NOTE, Entry
+from raybroker.model.blocks.record import NOTE, LogEntry
 from raybroker.model.errors import BrokerError
 from raybroker.model.settings.settings import ConfigView
 
@@ -171,7 +171,7 @@ class Host:
         self.cache = BlockCache(store, cached, self.pager, places.bodies, codec.unpacked)
         self.own = OwnSends(self.registry, codec, identity.producer)
         self._observers = Observers()
-        self.watch = ConsumerWatch(self.attachments, self._observers)
+        self.watch = HostConsumerWatch(self.attachments, self._observers)
         self._wakeups = Wakeups(surroundings.alarm)
         self._durations = Durations(self._wakeups, self.time)
         self._lines = CountedLines(self._durations.now_ms, self.report)
@@ -252,7 +252,7 @@ class Host:
     def _compose_messages(self) -> None:
         """What puts messages into destinations and takes them out, and who carries out which effect."""
         executor, registry, own, codec, clock = self.executor, self.registry, self.own, self.codec, self.clock
-        dead: Retries[tuple[Destination, DeadLetter]] = Retries(self._durations)
+        dead: WakeupRetries[tuple[Destination, DeadLetter]] = WakeupRetries(self._durations)
         self._death_records = DeathRecords(own, codec, clock, self._broker)
         self.dead_letters = DeadLetters(
             executor,
@@ -263,7 +263,7 @@ class Host:
             DeadLetterLog(codec, self.config, self.meters.life, self.report, self._lines),
             dead,
         )
-        full: Retries[tuple[Destination, Compose]] = Retries(self._durations)
+        full: WakeupRetries[tuple[Destination, Compose]] = WakeupRetries(self._durations)
         self.composition = MessageComposition(executor, registry, self.blocks, own, codec, full, self.dead_letters.move)
         self.schedules = Schedules(
             executor, registry, self.cache, own, self._wakeups, codec, self.time, self.report, self.memory
@@ -271,7 +271,7 @@ class Host:
         self.transactions = Transactions(
             executor, registry, self.attachments, self._durations, self.meters, clock, self.config, self.report
         )
-        self.transfer = Transfer(executor, registry, self.transactions, self.cache, own, self._durations, codec)
+        self.transfer = MessageTransfer(executor, registry, self.transactions, self.cache, own, self._durations, codec)
         self.moves = MessageMoves(executor, registry, own, codec, clock, self.report)
         self.outgoing = ClientEffects(executor, self.attachments, self.blocks, self.meters, self.memory.holds)
         self._effects.register(self.outgoing.handlers())
@@ -286,7 +286,7 @@ class Host:
 
     def _compose_administration(self) -> None:
         """What administrators ask of a host."""
-        self.policies = Policies(self.config)
+        self.policies = HostPolicies(self.config)
         self.settings = LiveSettings(
             self.config, self.time, self.registry, self._wakeups, (self.meters.thresholds.take, self.pools.assign)
         )
@@ -417,7 +417,7 @@ class Host:
         self.transactions.restore(found.transactions)
         gone = self.installation.restore(found)
         if gone:
-            entries = [Entry(NOTE, number, 0, records.encode(records.GONE, 0)) for number in gone]
+            entries = [LogEntry(NOTE, number, 0, records.encode(records.GONE, 0)) for number in gone]
             self.executor.append(entries, unawaited)
         self.metrics.started()
         self.transactions.recovered()
@@ -511,7 +511,7 @@ class Host:
             )
         )
 
-    def _checkpoint(self) -> Entry:
+    def _checkpoint(self) -> LogEntry:
         registry = self.registry
         return encode_checkpoint(registry.next_number, self.transactions.log, self.schedules.log, registry.rows())
 

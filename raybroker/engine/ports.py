@@ -12,7 +12,7 @@ from raybroker.core.outcome import Refused
 from raybroker.core.selector.content import Content
 from raybroker.model.blocks.block import Block
 from raybroker.model.blocks.large_block import LargeBlock, LargeBody
-from raybroker.model.blocks.record import Buffer, Entry, EntryRun, StoreStats
+from raybroker.model.blocks.record import Buffer, EntryRun, LogEntry, StoreStats
 from raybroker.model.errors import BrokerError
 from raybroker.model.settings.settings import DestinationAttributes
 
@@ -75,7 +75,7 @@ class Store(Protocol):
     else may be called from any thread.  After any error raised by ``commit`` the store is dead: nothing is retried.
     """
 
-    def recover(self) -> Iterator[Entry]:
+    def recover(self) -> Iterator[LogEntry]:
         """Give back what was stored; called once, before anything else.
 
         First the last complete CHECKPOINT (if any), then every BLOCK written before it that is still there (payload
@@ -84,12 +84,12 @@ class Store(Protocol):
         """
         ...
 
-    def recover_runs(self) -> Iterator[Entry | EntryRun]:
+    def recover_runs(self) -> Iterator[LogEntry | EntryRun]:
         """As :meth:`recover`, in its place: blocks that are side by side may come together, and the order holds within
         each destination."""
         ...
 
-    def commit(self, entries: Sequence[Entry]) -> None:
+    def commit(self, entries: Sequence[LogEntry]) -> None:
         """Write one batch and return when it is durable: all of it survives a crash, or none of it."""
         ...
 
@@ -189,7 +189,7 @@ class Committer(Protocol):
     pending_bytes: int
     """What was submitted and is not durable."""
 
-    def submit(self, entries: Sequence[Entry], done: Callable[[], None]) -> None:
+    def submit(self, entries: Sequence[LogEntry], done: Callable[[], None]) -> None:
         """Queue ``entries``; call ``done`` in the engine's own thread once they are durable."""
         ...
 

@@ -22,13 +22,13 @@ from raybroker.core.blocks import message_mask as pk
 from raybroker.core.destination import Destination
 from raybroker.core.durable import records
 from raybroker.core.durable.records import BlockMeta
-from raybroker.core.durable.recovery import DeliveryQueueFound, Recovery, shown_spans
+from raybroker.core.durable.recovery import DeliveryQueueFound, DestinationRecovery, shown_spans
 from raybroker.core.subscription import Subscription
 from raybroker.engine import checkpoint
 from raybroker.engine.checkpoint import Definition, Recovered, encode_checkpoint
 from raybroker.engine.schedules.schedule_log import ScheduleLog
 from raybroker.engine.transactions.transaction_log import PreparedRow, TxLog
-from raybroker.model.blocks.record import CHECKPOINT, LOST, NOTE, Entry
+from raybroker.model.blocks.record import CHECKPOINT, LOST, NOTE, LogEntry
 from raybroker.model.errors import StoreDamagedError
 from raybroker.model.naming.names import DestinationType
 from raybroker.model.settings.settings import destination_attributes
@@ -83,7 +83,7 @@ class Salvaged:
     destinations: list[DestinationLeft]
     notes: list[str] = field(default_factory=list)
 
-    def checkpoint(self) -> Entry:
+    def checkpoint(self) -> LogEntry:
         homes = [(left.definition, left.home) for left in self.destinations]
         return encode_checkpoint(self.next_number, self.transactions, self.schedules, homes)
 
@@ -103,7 +103,7 @@ class _Reading:
         self.undecided: set[int] = set()
         """Prepared transactions that may have been decided."""
 
-    def take(self, entry: Entry) -> None:
+    def take(self, entry: LogEntry) -> None:
         if entry.kind == LOST:
             self.doubt()
             return
@@ -124,7 +124,7 @@ class _Reading:
             self.doubtful[number] = recovery.next_ordinal
 
 
-def salvage(entries: Iterable[Entry], lost_entries: int, now_ms: int, *, checkpoint_lost: bool = False) -> Salvaged:
+def salvage(entries: Iterable[LogEntry], lost_entries: int, now_ms: int, *, checkpoint_lost: bool = False) -> Salvaged:
     """What is left.
 
     lost_entries     how many are lost behind the last checkpoint that there is, at most
@@ -229,7 +229,7 @@ def _settle_transactions(reading: _Reading) -> list[str]:
 def _finish(reading: _Reading, number: int, definition: Definition, lost_entries: int, now_ms: int) -> DestinationLeft:
     recovery = reading.found.recoveries.get(number)
     if recovery is None:
-        recovery = reading.found.recoveries[number] = Recovery(number)
+        recovery = reading.found.recoveries[number] = DestinationRecovery(number)
     notes = _subscriptions(reading, number, recovery) if definition.kind == "topic" else []
     lost = sorted({*recovery.missing(), *_lost_of_transactions(recovery)})
     recovery.gone.update(lost)
@@ -237,7 +237,7 @@ def _finish(reading: _Reading, number: int, definition: Definition, lost_entries
     for queue in recovery.queues.values():
         for ordinal, meta in recovery.blocks.items() if below else ():
             if ordinal < below:
-                queue.tried.setdefault(ordinal, []).insert(0, records.Row(ordinal, _due(meta, now_ms), 1))
+                queue.tried.setdefault(ordinal, []).insert(0, records.RecordRow(ordinal, _due(meta, now_ms), 1))
     decided: Mapping[int, bool] = reading.found.transactions.decided
     home = recovery.finish(definition.name, definition.attributes, kind=definition.kind, decided=dict(decided))
     home.block_index.next_ordinal += lost_entries
@@ -256,13 +256,13 @@ def _due(meta: BlockMeta, now_ms: int) -> int:
     return everything & pk.of_indexes(i for i, at_ms in enumerate(meta.deliver_at) if at_ms <= now_ms)
 
 
-def _lost_of_transactions(recovery: Recovery) -> Iterable[int]:
+def _lost_of_transactions(recovery: DestinationRecovery) -> Iterable[int]:
     """Blocks that wait for a transaction by the snapshot, and are not there."""
     settled = {*recovery.dead, *recovery.gone}
     return [o for o in recovery.waiting if o not in recovery.blocks and o not in settled]
 
 
-def _subscriptions(reading: _Reading, number: int, recovery: Recovery) -> list[str]:
+def _subscriptions(reading: _Reading, number: int, recovery: DestinationRecovery) -> list[str]:
     """Subscriptions that messages are kept for, and whose definitions are lost."""
     wanted: dict[int, int] = {}
     for ordinal, meta in recovery.blocks.items():

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from raybroker.config.live import live
-from raybroker.core.admission.pool_share import PoolShare, Room
+from raybroker.core.admission.pool_share import PoolRoom, PoolShare
 from raybroker.core.memory_level import Level
 from raybroker.engine.host import BodyPlaces, Host, HostIdentity, Surroundings
 from raybroker.engine.measuring.disk_alarm import DiskAlarm
@@ -392,7 +392,7 @@ class HostService(HostPort):
                 self.host.pools.refused(pool, answer["newest"])
                 return
             self.host.pools.granted(
-                pool, answer["version"], Room(*answer["lease"]), Room(*answer["ahead"]), short=answer["short"]
+                pool, answer["version"], PoolRoom(*answer["lease"]), PoolRoom(*answer["ahead"]), short=answer["short"]
             )
 
         self._loops.once("a lease of a pool", ask())

@@ -1,8 +1,7 @@
 """The failure of a consumer to process a message, as one text: type and text of an exception, then its traceback.
 
-The text travels as the reason of an outcome (``wire.native.frames.Settle``) and is taken apart where it is written onto
-a dead
-message, so that the summary can be read and searched by itself.
+The text travels as the reason of an outcome (``wire.native.frames.SettleFrame``) and is taken apart where it is written
+onto a dead message, so that the summary can be read and searched by itself.
 """
 
 from __future__ import annotations

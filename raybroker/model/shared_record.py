@@ -15,7 +15,7 @@ TABLE: Final = "raybroker_sharecc"
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class RecordHead:
     """``base_number``: the entry that the base ends with."""
 
     cluster: str
@@ -25,7 +25,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """One entry: its body and hash as the record has them.  ``writer``: who put it there, never the same twice."""
 
     number: int
@@ -35,7 +35,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundRecord:
     """The rows after a position, read at one moment.
 
     digest  hash after the position's own entry; "" when the table has no such entry
@@ -43,8 +43,8 @@ class Found:
     rows    those after the position, or after the base; perhaps not all up to ``last``
     """
 
-    head: Head
+    head: RecordHead
     last: int
     digest: str
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     base: str = ""

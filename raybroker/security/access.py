@@ -10,7 +10,7 @@ from raybroker.model.errors import NotAdmittedError, SecurityError
 from raybroker.model.naming.names import is_reserved_name, is_temporary_name
 
 if TYPE_CHECKING:
-    from raybroker.security.access_rules import Decision, Request, User
+    from raybroker.security.access_rules import AccessDecision, AccessRequest, User
     from raybroker.security.rule_file import RuleFile
 
 log = logging.getLogger("raybroker.security")
@@ -45,26 +45,26 @@ class Access:
 
         return cls(RuleFile(Path(source)) if source else None)
 
-    def decide(self, user: User, request: Request) -> Decision:
+    def decide(self, user: User, request: AccessRequest) -> AccessDecision:
         """Switched off, everything is allowed but the ADMIN services, which the group admin has alone.
 
         Temporary destinations are for everybody who knows their names, which cannot be guessed. Names that begin with
         mq. are the broker's: they need a rule of their own, those of ``*`` do not speak of them.
         """
-        from raybroker.security.access_rules import Decision
+        from raybroker.security.access_rules import AccessDecision
 
         if self._file is None:
             if request.resource == "connection" and request.variant == "ADMIN" and ADMIN_GROUP not in user.groups:
-                return Decision(False, "")
-            return Decision(True, "imq.accesscontrol.enabled=false")
+                return AccessDecision(False, "")
+            return AccessDecision(True, "imq.accesscontrol.enabled=false")
         rules = self._file.rules()
         if request.resource != "connection" and is_temporary_name(request.variant):
-            return Decision(True, "a temporary destination")
+            return AccessDecision(True, "a temporary destination")
         if request.resource != "connection" and is_reserved_name(request.variant):
             return rules.decide_exactly(user, request)
         return rules.decide(user, request)
 
-    def require(self, user: User, request: Request) -> None:
+    def require(self, user: User, request: AccessRequest) -> None:
         """Raises SecurityError, which does not tell the rule: that is for the log."""
         decision = self.decide(user, request)
         if not decision.allowed:

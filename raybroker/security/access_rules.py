@@ -57,7 +57,7 @@ class User:
     groups: frozenset[str] = frozenset()
 
 
-class Request(NamedTuple):
+class AccessRequest(NamedTuple):
     """What a user wants. ``resource``: connection, queue or topic; ``variant``: a kind of service or a destination's
     name, "" for creating; ``operation``: "" for connections."""
 
@@ -73,7 +73,7 @@ class Request(NamedTuple):
         return f"{self.operation} with {self.resource} {self.variant!r}"
 
 
-class Decision(NamedTuple):
+class AccessDecision(NamedTuple):
     """``rule``: the line that decided, "" when none speaks of the user."""
 
     allowed: bool
@@ -90,7 +90,7 @@ class _Rule(NamedTuple):
 class AccessRules:
     """The rules of one file."""
 
-    def __init__(self, rules: Mapping[Request, tuple[_Rule, ...]]) -> None:
+    def __init__(self, rules: Mapping[AccessRequest, tuple[_Rule, ...]]) -> None:
         self._rules = rules
 
     @classmethod
@@ -99,7 +99,7 @@ class AccessRules:
         lines = text.splitlines()
         if len(lines) > RULES_MAX:
             raise ConfigError(f"{source}: {len(lines)} lines; at most {RULES_MAX} are read")
-        found: dict[str, tuple[Request, _Rule]] = {}
+        found: dict[str, tuple[AccessRequest, _Rule]] = {}
         versioned = False
         for number, line in enumerate(lines, 1):
             if not line.strip() or line.startswith("#"):
@@ -117,24 +117,24 @@ class AccessRules:
             found[key] = request, _Rule(allow, of, frozenset(value.split(",")) - {""}, line)
         if not versioned:
             raise ConfigError(f"{source} is empty; the first line is version={VERSION}")
-        rules: dict[Request, tuple[_Rule, ...]] = {}
+        rules: dict[AccessRequest, tuple[_Rule, ...]] = {}
         for request, rule in found.values():
             rules[request] = (*rules.get(request, ()), rule)
         return cls(rules)
 
-    def decide(self, user: User, request: Request) -> Decision:
+    def decide(self, user: User, request: AccessRequest) -> AccessDecision:
         """Whether the user may do that, and by which rule."""
         found = _first(self._rules.get(request, ()), user)
         if found is None and request.resource != "connection" and request.operation != "create":
             found = _first(self._rules.get(request._replace(variant="*"), ()), user)
-        return found or Decision(False, "")
+        return found or AccessDecision(False, "")
 
-    def decide_exactly(self, user: User, request: Request) -> Decision:
+    def decide_exactly(self, user: User, request: AccessRequest) -> AccessDecision:
         """As :meth:`decide`, but rules for ``*`` do not count."""
-        return _first(self._rules.get(request, ()), user) or Decision(False, "")
+        return _first(self._rules.get(request, ()), user) or AccessDecision(False, "")
 
 
-def _first(rules: Iterable[_Rule], user: User) -> Decision | None:
+def _first(rules: Iterable[_Rule], user: User) -> AccessDecision | None:
     """What the rules of one resource say of a user, at the most particular level that speaks of him."""
     levels: list[list[_Rule]] = [[], [], [], []]
     for rule in rules:
@@ -151,11 +151,11 @@ def _first(rules: Iterable[_Rule], user: User) -> Decision | None:
     for level in levels:
         if level:
             deciding = next((rule for rule in level if not rule.allow), level[0])
-            return Decision(deciding.allow, deciding.line)
+            return AccessDecision(deciding.allow, deciding.line)
     return None
 
 
-def _key(key: str, where: str) -> tuple[Request, bool, str]:
+def _key(key: str, where: str) -> tuple[AccessRequest, bool, str]:
     """The left side of a rule. A destination's name may have dots in it, so its end is read first."""
     resource, _, rest = key.partition(".")
     parts = rest.rsplit(".", 2)
@@ -169,16 +169,16 @@ def _key(key: str, where: str) -> tuple[Request, bool, str]:
     if resource == "connection":
         if rest not in SERVICE_KINDS:
             raise ConfigError(f"{where}: {rest!r} is no kind of service; they are {', '.join(SERVICE_KINDS)}")
-        return Request(resource, rest, ""), access == "allow", of
+        return AccessRequest(resource, rest, ""), access == "allow", of
     operations = OPERATIONS.get(resource)
     if operations is None:
         raise ConfigError(f"{where}: {resource!r} is none of connection, queue, topic")
     if rest in ("create", "*.create"):
-        return Request(resource, "", "create"), access == "allow", of
+        return AccessRequest(resource, "", "create"), access == "allow", of
     variant, _, operation = rest.rpartition(".")
     if not variant or operation not in operations:
         raise ConfigError(f"{where}: {operation!r} is none of {', '.join(operations)}, create")
-    return Request(resource, variant, operation), access == "allow", of
+    return AccessRequest(resource, variant, operation), access == "allow", of
 
 
 def default_rules() -> AccessRules:

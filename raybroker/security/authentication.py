@@ -9,7 +9,7 @@ from typing import Final
 from raybroker.model.errors import ConfigError, NotSupportedError
 from raybroker.model.settings.settings import ConfigView
 from raybroker.security.basic import Basic
-from raybroker.security.checks import Checks
+from raybroker.security.checks import CheckThreads
 from raybroker.security.digest import Digest
 from raybroker.security.file_repository import FileRepository
 from raybroker.security.ldap_repository import LdapRepository, LdapRules, servers_of
@@ -21,8 +21,8 @@ from raybroker.security.mechanism import (
     TOKEN,
     UNENCRYPTED,
     Exchange,
+    LoginPeer,
     Mechanism,
-    Peer,
     Repository,
 )
 from raybroker.security.token import ALGORITHMS, KeyFile, Token, TokenRules, require_library
@@ -66,8 +66,8 @@ class Authentication:
             )
         unencrypted = bool(config[UNENCRYPTED])
         lockout = Lockout(now_s)
-        self._checks = Checks(config["raybroker.authentication.threads"])
-        self._ldap_checks: Checks | None = None
+        self._checks = CheckThreads(config["raybroker.authentication.threads"])
+        self._ldap_checks: CheckThreads | None = None
         self._users = users
         made: dict[str, Mechanism] = {}
         if DIGEST in wanted:
@@ -79,7 +79,7 @@ class Authentication:
             checks = self._checks
             if config[_REPOSITORY] == LDAP:
                 repository = LdapRepository(ldap_rules(config, ldap_password))
-                checks = self._ldap_checks = Checks(config["raybroker.user_repository.ldap.connections"])
+                checks = self._ldap_checks = CheckThreads(config["raybroker.user_repository.ldap.connections"])
             made[BASIC] = Basic(repository, lockout, checks, unencrypted=unencrypted)
         if TOKEN in wanted:
             require_library()
@@ -94,7 +94,7 @@ class Authentication:
         """The mechanisms of a service."""
         return list(self._offered[service])
 
-    def exchange(self, service: str, mechanism: str, peer: Peer) -> Exchange:
+    def exchange(self, service: str, mechanism: str, peer: LoginPeer) -> Exchange:
         """For one login. Raises NotSupportedError for a mechanism that the service does not offer, and SecurityError
         for a client that may not use it."""
         found = self._offered[service].get(mechanism)

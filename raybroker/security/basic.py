@@ -8,22 +8,24 @@ from __future__ import annotations
 
 from raybroker.model.definitions.user import NAME_CHARS_MAX
 from raybroker.model.errors import ProtocolError
-from raybroker.security.checks import Checks
+from raybroker.security.checks import CheckThreads
 from raybroker.security.lockout import CountedExchange, Lockout
-from raybroker.security.mechanism import Identity, Peer, RefusedError, Repository, require_safe
+from raybroker.security.mechanism import Identity, LoginPeer, LoginRefusedError, Repository, require_safe
 from raybroker.security.user_file import PASSWORD_CHARS_MAX
 
 
 class Basic:
     """``unencrypted``: passwords are taken also where others can read them."""
 
-    def __init__(self, repository: Repository, lockout: Lockout, checks: Checks, *, unencrypted: bool = False) -> None:
+    def __init__(
+        self, repository: Repository, lockout: Lockout, checks: CheckThreads, *, unencrypted: bool = False
+    ) -> None:
         self._repository = repository
         self._lockout = lockout
         self._checks = checks
         self._unencrypted = unencrypted
 
-    def exchange(self, peer: Peer) -> BasicExchange:
+    def exchange(self, peer: LoginPeer) -> BasicExchange:
         require_safe(peer, "passwords", self._unencrypted)
         return BasicExchange(self._repository, self._lockout, self._checks, peer.address)
 
@@ -31,7 +33,7 @@ class Basic:
 class BasicExchange(CountedExchange):
     """One login: ``first`` is the user's name, ``final`` the password."""
 
-    def __init__(self, repository: Repository, lockout: Lockout, checks: Checks, address: str) -> None:
+    def __init__(self, repository: Repository, lockout: Lockout, checks: CheckThreads, address: str) -> None:
         super().__init__(lockout, address)
         self._repository = repository
         self._checks = checks
@@ -47,9 +49,9 @@ class BasicExchange(CountedExchange):
         self.require_unlocked()  # Others of the same name may have failed meanwhile.
         try:
             if not 1 <= len(final) <= PASSWORD_CHARS_MAX:
-                raise RefusedError(f"sent a password of {len(final)} characters")
+                raise LoginRefusedError(f"sent a password of {len(final)} characters")
             user = await self._checks.run(self._address, self._repository.check, self.name, final)
-        except RefusedError as refused:
+        except LoginRefusedError as refused:
             self.require_unlocked()
             raise self.wrong(str(refused)) from None
         self.require_unlocked()

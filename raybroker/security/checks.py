@@ -25,7 +25,7 @@ NICENESS: Final = 10
 R = TypeVar("R")
 
 
-class Checks:
+class CheckThreads:
     """``threads``: how many checks run at once."""
 
     def __init__(self, threads: int) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from raybroker.model.errors import ProtocolError, SecurityError
 from raybroker.security.access_rules import User
 from raybroker.security.lockout import CountedExchange, Lockout
-from raybroker.security.mechanism import Identity, Peer
-from raybroker.security.user_file import Entry, is_verifier
+from raybroker.security.mechanism import Identity, LoginPeer
+from raybroker.security.user_file import UserEntry, is_verifier
 from raybroker.wire.scram import ScramServer, Verifier
 
 
@@ -21,14 +21,14 @@ class Digest:
     users that are not there."""
 
     def __init__(
-        self, users: Callable[[], Mapping[str, Entry]], lockout: Lockout, *, nonce: Callable[[], str], secret: bytes
+        self, users: Callable[[], Mapping[str, UserEntry]], lockout: Lockout, *, nonce: Callable[[], str], secret: bytes
     ) -> None:
         self._users = users
         self._lockout = lockout
         self._nonce = nonce
         self._secret = secret
 
-    def exchange(self, peer: Peer) -> DigestExchange:
+    def exchange(self, peer: LoginPeer) -> DigestExchange:
         return DigestExchange(
             self._users(), self._lockout, address=peer.address, nonce=self._nonce(), secret=self._secret
         )
@@ -38,7 +38,7 @@ class DigestExchange(CountedExchange):
     """One login of a client at ``address``."""
 
     def __init__(
-        self, users: Mapping[str, Entry], lockout: Lockout, *, address: str, nonce: str, secret: bytes
+        self, users: Mapping[str, UserEntry], lockout: Lockout, *, address: str, nonce: str, secret: bytes
     ) -> None:
         super().__init__(lockout, address)
         self._users = users

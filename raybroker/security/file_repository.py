@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from raybroker.model.errors import IllegalStateError
 from raybroker.security.access_rules import User
-from raybroker.security.mechanism import RefusedError
+from raybroker.security.mechanism import LoginRefusedError
 from raybroker.security.user_file import UserFile, is_verifier
 from raybroker.wire.scram import Verifier
 
@@ -44,11 +44,11 @@ class FileRepository:
         stored = entry.verifier if entry is not None else self._hash_of_nobody()
         right = _is_right(stored, password)
         if entry is None:
-            raise RefusedError("is unknown")
+            raise LoginRefusedError("is unknown")
         if not right:
-            raise RefusedError("has a wrong password")
+            raise LoginRefusedError("has a wrong password")
         if not entry.active:
-            raise RefusedError("is not active")
+            raise LoginRefusedError("is not active")
         return User(name, frozenset({entry.group}))
 
     def _hash_of_nobody(self) -> str:

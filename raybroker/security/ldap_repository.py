@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from raybroker.model.errors import ConfigError, IllegalStateError
 from raybroker.security.access_rules import User
-from raybroker.security.mechanism import RefusedError
+from raybroker.security.mechanism import LoginRefusedError
 
 CONNECT_TIMEOUT_S: Final = 5.0
 """How long one server may take to be connected to; then the next one is asked."""
@@ -88,7 +88,7 @@ class LdapRepository:
     def check(self, name: str, password: str) -> User:
         """See security.mechanism.Repository."""
         if not password:
-            raise RefusedError("sent no password")  # A bind without one succeeds, as anybody.
+            raise LoginRefusedError("sent no password")  # A bind without one succeeds, as anybody.
         from ldap3.core.exceptions import LDAPException
 
         faults = []
@@ -105,7 +105,7 @@ class LdapRepository:
         entry = name if rules.usrformat == "dn" else self._entry_of(server, name)
         with self._bound(server, entry, password) as connection:
             if connection is None:
-                raise RefusedError("has a wrong password, or may not bind")
+                raise LoginRefusedError("has a wrong password, or may not bind")
             user = self._name_of(entry) if rules.usrformat == "dn" else name
             if not rules.grpsearch:
                 return User(user)
@@ -149,9 +149,9 @@ class LdapRepository:
         with self._bound(server, rules.principal, rules.password) as connection:
             found = self._search(self._required(connection), rules.base, wanted, [rules.uidattr], 2)
         if not found:
-            raise RefusedError("is unknown")
+            raise LoginRefusedError("is unknown")
         if len(found) > 1:
-            raise RefusedError(f"has several entries below {rules.base}")
+            raise LoginRefusedError(f"has several entries below {rules.base}")
         return str(found[0]["dn"])
 
     def _groups_of(self, connection: Any, entry: str) -> frozenset[str]:
@@ -163,7 +163,7 @@ class LdapRepository:
             wanted = f"(&{wanted}{_in_brackets(rules.grpfilter)})"
         found = self._search(connection, rules.grpbase, wanted, [rules.gidattr], GROUPS_MAX + 1)
         if len(found) > GROUPS_MAX:
-            raise RefusedError(f"is in more than {GROUPS_MAX} groups")
+            raise LoginRefusedError(f"is in more than {GROUPS_MAX} groups")
         return frozenset(str(name) for row in found for name in _values(row["attributes"].get(rules.gidattr)))
 
     def _search(self, connection: Any, base: str, wanted: str, attributes: list[str], most: int) -> list[Any]:
@@ -186,11 +186,11 @@ class LdapRepository:
         try:
             parts = parse_dn(entry)
         except LDAPInvalidDnError:
-            raise RefusedError("is not the name of an entry") from None
+            raise LoginRefusedError("is not the name of an entry") from None
         for attribute, value, _ in parts:
             if attribute.lower() == self._rules.uidattr.lower():
                 return str(value)
-        raise RefusedError(f"has no {self._rules.uidattr} in the name of the entry")
+        raise LoginRefusedError(f"has no {self._rules.uidattr} in the name of the entry")
 
 
 class _Bound:

@@ -21,7 +21,7 @@ WRONG: Final = "wrong user or password, or the user may not connect now"
 """What every client is told that was not let in: whether there is such a user is nobody's business."""
 
 
-class Peer(NamedTuple):
+class LoginPeer(NamedTuple):
     """Where a login comes from. ``address``: without the port; ``encrypted``: the connection is."""
 
     address: str
@@ -40,7 +40,7 @@ class Identity(NamedTuple):
     until_s: float | None = None
 
 
-class RefusedError(Exception):
+class LoginRefusedError(Exception):
     """A proof is not right. The text is for the log; the client is told ``WRONG``."""
 
 
@@ -65,7 +65,7 @@ class Exchange(Protocol):
         ...
 
 
-def require_safe(peer: Peer, what: str, unencrypted: bool) -> None:
+def require_safe(peer: LoginPeer, what: str, unencrypted: bool) -> None:
     """Raises SecurityError for a client whose ``what`` others could read, unless that is allowed."""
     if not (unencrypted or peer.secrets_are_safe):
         raise SecurityError(
@@ -86,7 +86,7 @@ def require_private(address: str, allowed: bool, secure: str) -> None:
 class Mechanism(Protocol):
     """One way of logging in."""
 
-    def exchange(self, peer: Peer) -> Exchange:
+    def exchange(self, peer: LoginPeer) -> Exchange:
         """For one login; raises SecurityError when this client may not use the mechanism."""
         ...
 

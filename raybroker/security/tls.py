@@ -110,7 +110,7 @@ def pinned_context(certificate: bytes) -> ssl.SSLContext:
     return context
 
 
-class Served(NamedTuple):
+class ServedTls(NamedTuple):
     """What a server shows: its context, and the certificate in it (DER)."""
 
     context: ssl.SSLContext
@@ -120,7 +120,7 @@ class Served(NamedTuple):
 class ServerTls:
     """The context of a broker's TLS services; made again when one of ``paths`` has changed."""
 
-    def __init__(self, make: Callable[[], Served], paths: tuple[Path, ...]) -> None:
+    def __init__(self, make: Callable[[], ServedTls], paths: tuple[Path, ...]) -> None:
         self._make = make
         self._paths = paths
         self._seen = self._stat()
@@ -139,7 +139,7 @@ class ServerTls:
         auth = cast(ClientAuth, config["raybroker.tls.client_auth"] if clients else "none")
         trust = place / config["raybroker.tls.trust.name"] if auth != "none" else None
 
-        def make() -> Served:
+        def make() -> ServedTls:
             passwords = passwords_of(config, directory)
             files = KeyFiles(
                 key,
@@ -150,7 +150,7 @@ class ServerTls:
             context = server_context(
                 files, trust=trust, client_auth=auth, min_version=config["raybroker.tls.min_version"]
             )
-            return Served(context, first_certificate(files.chain or files.key))
+            return ServedTls(context, first_certificate(files.chain or files.key))
 
         return cls(make, tuple(path for path in (key, place / chain if chain else None, trust) if path is not None))
 
@@ -169,7 +169,7 @@ class ServerTls:
         until = x509.load_der_x509_certificate(self.certificate()).not_valid_after_utc
         return (until - (datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=now_ms))).days
 
-    def _now(self) -> Served:
+    def _now(self) -> ServedTls:
         seen = self._stat()
         if seen != self._seen:
             self._seen = seen

@@ -16,8 +16,8 @@ from typing import Any, Final
 from raybroker.model.definitions.user import NAME_CHARS_MAX
 from raybroker.model.errors import ConfigError, IllegalStateError, ProtocolError, SecurityError
 from raybroker.security.access_rules import User
-from raybroker.security.checks import Checks
-from raybroker.security.mechanism import Identity, Peer, RefusedError, require_safe
+from raybroker.security.checks import CheckThreads
+from raybroker.security.mechanism import Identity, LoginPeer, LoginRefusedError, require_safe
 
 ALGORITHMS: Final = ("RS256", "EdDSA")
 TOKEN_CHARS_MAX: Final = 12_000
@@ -105,18 +105,18 @@ def identity_of(token: str, keys: Mapping[str, Any], rules: TokenRules) -> Ident
     try:
         head = jwt.get_unverified_header(token)
     except jwt.exceptions.PyJWTError:
-        raise RefusedError("sent what is no token") from None
+        raise LoginRefusedError("sent what is no token") from None
     algorithm, key_id = str(head.get("alg")), head.get("kid")
     if algorithm not in rules.algorithms:
-        raise RefusedError(f"sent a token signed with {algorithm!r:.20}; allowed: {', '.join(rules.algorithms)}")
+        raise LoginRefusedError(f"sent a token signed with {algorithm!r:.20}; allowed: {', '.join(rules.algorithms)}")
     if key_id is None and len(keys) == 1:
         (key,) = keys.values()
     else:
         key = keys.get(str(key_id))
     if key is None:
-        raise RefusedError(f"sent a token of the key {key_id!r:.80}, which is not in the file of keys")
+        raise LoginRefusedError(f"sent a token of the key {key_id!r:.80}, which is not in the file of keys")
     if key.algorithm_name != algorithm:
-        raise RefusedError(f"sent a token signed with {algorithm}, and its key is for {key.algorithm_name}")
+        raise LoginRefusedError(f"sent a token signed with {algorithm}, and its key is for {key.algorithm_name}")
     try:
         claims: dict[str, Any] = jwt.decode(
             token,
@@ -128,14 +128,14 @@ def identity_of(token: str, keys: Mapping[str, Any], rules: TokenRules) -> Ident
             options={"require": ["exp", rules.user_claim], "verify_aud": bool(rules.audience)},
         )
     except jwt.exceptions.PyJWTError as error:
-        raise RefusedError(f"sent a token that is not good: {error}") from None
+        raise LoginRefusedError(f"sent a token that is not good: {error}") from None
     name, groups = claims[rules.user_claim], claims.get(rules.groups_claim, [])
     if not isinstance(name, str) or not 1 <= len(name) <= NAME_CHARS_MAX or not name.isprintable():
-        raise RefusedError(f"sent a token whose {rules.user_claim} is no user's name")
+        raise LoginRefusedError(f"sent a token whose {rules.user_claim} is no user's name")
     if isinstance(groups, str):
         groups = groups.split()
     if not isinstance(groups, list) or len(groups) > GROUPS_MAX or not all(isinstance(one, str) for one in groups):
-        raise RefusedError(f"sent a token whose {rules.groups_claim} is no list of at most {GROUPS_MAX} names")
+        raise LoginRefusedError(f"sent a token whose {rules.groups_claim} is no list of at most {GROUPS_MAX} names")
     return Identity(User(name, frozenset(groups)), float(claims["exp"]) + rules.leeway_s)
 
 
@@ -143,13 +143,13 @@ class Token:
     """``keys``: of the identity provider; ``unencrypted``: tokens are taken also where others can read them. PyJWT
     reads the clock itself."""
 
-    def __init__(self, keys: KeyFile, rules: TokenRules, checks: Checks, *, unencrypted: bool = False) -> None:
+    def __init__(self, keys: KeyFile, rules: TokenRules, checks: CheckThreads, *, unencrypted: bool = False) -> None:
         self._keys = keys
         self._rules = rules
         self._checks = checks
         self._unencrypted = unencrypted
 
-    def exchange(self, peer: Peer) -> TokenExchange:
+    def exchange(self, peer: LoginPeer) -> TokenExchange:
         require_safe(peer, "tokens", self._unencrypted)
         return TokenExchange(self._keys.keys, self._rules, self._checks, peer.address)
 
@@ -157,7 +157,9 @@ class Token:
 class TokenExchange:
     """One login: ``first`` is nothing, ``final`` the token."""
 
-    def __init__(self, keys: Callable[[], Mapping[str, Any]], rules: TokenRules, checks: Checks, address: str) -> None:
+    def __init__(
+        self, keys: Callable[[], Mapping[str, Any]], rules: TokenRules, checks: CheckThreads, address: str
+    ) -> None:
         self._keys = keys
         self._rules = rules
         self._checks = checks
@@ -176,7 +178,7 @@ class TokenExchange:
             raise ProtocolError(f"a token has 1 to {TOKEN_CHARS_MAX} characters; this one has {len(final)}")
         try:
             identity = await self._checks.run(self._address, self._check, final)
-        except RefusedError as refused:
+        except LoginRefusedError as refused:
             self.why = f"somebody {refused}"
             raise SecurityError(REFUSED) from None
         except ConfigError as error:

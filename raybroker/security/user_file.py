@@ -24,7 +24,7 @@ FILE_BYTES_MAX: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Entry:
+class UserEntry:
     """A user: ``verifier`` as text; ``group``: one of GROUPS; not ``active``: cannot connect, and is kept."""
 
     verifier: str
@@ -53,9 +53,9 @@ class UserFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._seen: tuple[int, int, int] | None = None
-        self._users: dict[str, Entry] = {}
+        self._users: dict[str, UserEntry] = {}
 
-    def users(self) -> Mapping[str, Entry]:
+    def users(self) -> Mapping[str, UserEntry]:
         """What the file says now; nobody while there is no file. Raises ConfigError for a file that cannot be right."""
         try:
             stat = self.path.stat()
@@ -68,12 +68,12 @@ class UserFile:
             self._seen = seen
         return self._users
 
-    def _read(self, stat: os.stat_result) -> dict[str, Entry]:
+    def _read(self, stat: os.stat_result) -> dict[str, UserEntry]:
         if stat.st_mode & 0o077:
             raise ConfigError(f"{self.path} may be read by others than its owner; chmod 600 {self.path}")
         if stat.st_size > FILE_BYTES_MAX:
             raise ConfigError(f"{self.path} has {stat.st_size} bytes; at most {FILE_BYTES_MAX} are read")
-        found: dict[str, Entry] = {}
+        found: dict[str, UserEntry] = {}
         for number, line in enumerate(self.path.read_text(encoding="utf-8").splitlines(), 1):
             if not line or line.startswith("#"):
                 continue
@@ -81,10 +81,10 @@ class UserFile:
             parts = rest.rsplit(":", 2)
             if not name or len(parts) != 3 or parts[1] not in GROUPS or parts[2] not in ("true", "false"):
                 raise ConfigError(f"{self.path}, line {number}: a user is name:verifier:group:true or false")
-            found[name] = Entry(parts[0], parts[1], parts[2] == "true")
+            found[name] = UserEntry(parts[0], parts[1], parts[2] == "true")
         return found
 
-    def add(self, name: str, entry: Entry) -> None:
+    def add(self, name: str, entry: UserEntry) -> None:
         """Raises ConfigError for a name that there is, also one that is not active."""
         with self._changing() as users:
             if name in users:
@@ -94,7 +94,7 @@ class UserFile:
                 )
             self._add(users, name, entry)
 
-    def put(self, name: str, entry: Entry) -> None:
+    def put(self, name: str, entry: UserEntry) -> None:
         """Make a user, or give the one that there is another password or state; one that is so already stays.
 
         Raises ConfigError for another group than it was made with.
@@ -108,7 +108,7 @@ class UserFile:
             elif known != entry:
                 self._write({**users, name: entry})
 
-    def _add(self, users: Mapping[str, Entry], name: str, entry: Entry) -> None:
+    def _add(self, users: Mapping[str, UserEntry], name: str, entry: UserEntry) -> None:
         if entry.group not in GROUPS:
             raise ConfigError(f"group {entry.group!r}; the groups are {', '.join(GROUPS)}")
         if entry.group == ANONYMOUS:
@@ -142,7 +142,7 @@ class UserFile:
                 self._write(users)
 
     @contextmanager
-    def _changing(self) -> Iterator[dict[str, Entry]]:
+    def _changing(self) -> Iterator[dict[str, UserEntry]]:
         """The users as they are, while nobody else changes them: other brokers of this machine, or usermgr."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -156,12 +156,12 @@ class UserFile:
         finally:
             os.close(handle)
 
-    def _known(self, users: Mapping[str, Entry], name: str) -> Entry:
+    def _known(self, users: Mapping[str, UserEntry], name: str) -> UserEntry:
         if name not in users:
             raise ConfigError(f"there is no user {name!r} in {self.path}")
         return users[name]
 
-    def _write(self, users: Mapping[str, Entry]) -> None:
+    def _write(self, users: Mapping[str, UserEntry]) -> None:
         text = "".join(
             f"{name}:{row.verifier}:{row.group}:{'true' if row.active else 'false'}\n" for name, row in users.items()
         )

@@ -33,7 +33,7 @@ def location_parts(value: int) -> tuple[int, int, int, int]:
     return value >> 96, value >> 64 & _WORD, value >> 32 & _WORD, value & _WORD
 
 
-class Page:
+class LocationPage:
     """``columns``: segments, offsets, sizes and checksums, ``PAGE`` of each. ``live``: how many blocks it has."""
 
     __slots__ = ("columns", "live")
@@ -66,7 +66,7 @@ class Locations:
 
     def __init__(self) -> None:
         self._loose: dict[int, int] = {}
-        self._pages: dict[int, Page] = {}
+        self._pages: dict[int, LocationPage] = {}
         self._newest = 0
         """The page of the newest block, which is not packed yet."""
 
@@ -109,7 +109,7 @@ class Locations:
                     self[first + i] = location(segment, offsets[i], sizes[i], crcs[i])
             else:
                 if page is None:
-                    page = Page() if begun is not None and number not in begun else self._of_loose(number)
+                    page = LocationPage() if begun is not None and number not in begun else self._of_loose(number)
                     self._pages[number] = page
                 columns, end = page.columns, at + some
                 columns[place : place + some] = array("I", [segment]) * some
@@ -171,9 +171,9 @@ class Locations:
     def __bool__(self) -> bool:
         return bool(self._loose or self._pages)
 
-    def _of_loose(self, number: int) -> Page:
+    def _of_loose(self, number: int) -> LocationPage:
         """A page of what is loose of it."""
-        page, first = Page(), number << PAGE_BITS
+        page, first = LocationPage(), number << PAGE_BITS
         for at in range(PAGE):
             value = self._loose.pop(first + at, None)
             if value is not None:

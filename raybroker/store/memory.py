@@ -10,7 +10,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 
-from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, NOTE_BYTES_MAX, Entry, EntryRun, StoreStats, in_runs
+from raybroker.model.blocks.record import (
+    BLOCK,
+    CHECKPOINT,
+    NOTE,
+    NOTE_BYTES_MAX,
+    EntryRun,
+    LogEntry,
+    StoreStats,
+    in_runs,
+)
 from raybroker.model.errors import StoreError
 
 
@@ -21,8 +30,8 @@ class MemoryStore:
     as a journal whose sync failed; ``crash()`` still gives back what had been committed before.
     """
 
-    def __init__(self, log: Iterable[Entry] = ()) -> None:
-        self._log: list[Entry] = list(log)
+    def __init__(self, log: Iterable[LogEntry] = ()) -> None:
+        self._log: list[LogEntry] = list(log)
         self._blocks: dict[tuple[int, int], bytes] = {}
         self._lock = threading.Lock()
         self._recovered = False
@@ -33,12 +42,12 @@ class MemoryStore:
         self.fail_next_commit: str | None = None
         self.checkpoint_after_entries = 10_000
 
-    def recover(self) -> Iterator[Entry]:
+    def recover(self) -> Iterator[LogEntry]:
         """The last checkpoint, the blocks before it, then blocks and notes after it; payloads are left out."""
         self._check()
         assert not self._recovered, "recover() is called once, before anything else"
         cut = max((i for i, e in enumerate(self._log) if e.kind == CHECKPOINT), default=-1)
-        found: list[Entry] = [] if cut < 0 else [self._log[cut]]
+        found: list[LogEntry] = [] if cut < 0 else [self._log[cut]]
         found += [e for e in self._log[: cut + 1] if e.kind == BLOCK]
         found += self._log[cut + 1 :]
         for entry in found:
@@ -46,14 +55,14 @@ class MemoryStore:
                 self._blocks[entry.destination, entry.ordinal] = b"".join(entry.payload)
         self._fresh_notes = len(self._log) - cut - 1
         for entry in found:
-            yield Entry(entry.kind, entry.destination, entry.ordinal, entry.meta)
+            yield LogEntry(entry.kind, entry.destination, entry.ordinal, entry.meta)
         self._recovered = True
 
-    def recover_runs(self) -> Iterator[Entry | EntryRun]:
+    def recover_runs(self) -> Iterator[LogEntry | EntryRun]:
         """As :meth:`recover`, in its place, with blocks that follow each other together."""
         return in_runs(self.recover())
 
-    def commit(self, entries: Sequence[Entry]) -> None:
+    def commit(self, entries: Sequence[LogEntry]) -> None:
         """Append one batch; it is as durable as this process."""
         self._check()
         assert self._recovered, "recover() comes first"
@@ -156,10 +165,10 @@ class MemoryStore:
             raise StoreError(self._dead)
 
 
-def _frozen(entry: Entry) -> Entry:
+def _frozen(entry: LogEntry) -> LogEntry:
     """A copy whose payload no caller can change any more."""
     assert entry.kind in (BLOCK, NOTE, CHECKPOINT), entry.kind
     assert entry.kind == BLOCK or (not entry.payload and entry.ordinal == 0), "only blocks have ordinal and payload"
     assert entry.kind != NOTE or len(entry.meta) <= NOTE_BYTES_MAX, "a note is small"
     payload = (b"".join(entry.payload),) if entry.kind == BLOCK else ()
-    return Entry(entry.kind, entry.destination, entry.ordinal, bytes(entry.meta), payload)
+    return LogEntry(entry.kind, entry.destination, entry.ordinal, bytes(entry.meta), payload)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from raybroker.model.errors import ConfigError, IllegalStateError, RequestTimeoutError, StoreDamagedError, StoreError
-from raybroker.model.shared_record import TABLE, Found, Head, Row
+from raybroker.model.shared_record import TABLE, FoundRecord, RecordHead, TableRow
 
 T = TypeVar("T")
 URL: Final = "imq.cluster.sharecc.persist.jdbc.url"
@@ -89,7 +89,7 @@ class RecordTable:
 
     # ---- what brokers do
 
-    def read(self, record: str, number: int) -> Found | None:
+    def read(self, record: str, number: int) -> FoundRecord | None:
         """The entries after ``number`` of ``record``; None when there is no table.  Raises StoreError."""
         if self._missing_file():
             return None
@@ -100,7 +100,7 @@ class RecordTable:
                 raise
             return None
 
-    def _read(self, connection: Any, record: str, number: int) -> Found:
+    def _read(self, connection: Any, record: str, number: int) -> FoundRecord:
         sql, entries = self._sql, self._entries
         head, base_digest = self._head_row(connection)
         mine = entries.c.record == head.record
@@ -120,9 +120,9 @@ class RecordTable:
             .order_by(entries.c.number)
             .limit(ROWS_MAX)
         )
-        return Found(head, last, digest, tuple(Row(*row) for row in found), base)
+        return FoundRecord(head, last, digest, tuple(TableRow(*row) for row in found), base)
 
-    def _head_row(self, connection: Any) -> tuple[Head, str]:
+    def _head_row(self, connection: Any) -> tuple[RecordHead, str]:
         head = self._head.c
         rows = connection.execute(
             self._sql.select(head.version, head.cluster, head.record, head.term, head.base_number, head.base_digest)
@@ -132,9 +132,9 @@ class RecordTable:
         version, cluster, record, term, base_number, base_digest = rows[0]
         if version != VERSION:
             raise ConfigError(f"it has version {version}; this release reads version {VERSION}")
-        return Head(cluster, record, term, base_number), base_digest
+        return RecordHead(cluster, record, term, base_number), base_digest
 
-    def insert(self, record: str, rows: Sequence[Row]) -> bool:
+    def insert(self, record: str, rows: Sequence[TableRow]) -> bool:
         """Append entries, all or none; False when the record does not end just before them (any more)."""
 
         def work(connection: Any) -> bool:
@@ -191,7 +191,7 @@ class RecordTable:
             return False
         return bool(self._transaction(lambda connection: self._sql.inspect(connection).has_table(TABLE)))
 
-    def create(self, head: Head, digest: str, base: str) -> None:
+    def create(self, head: RecordHead, digest: str, base: str) -> None:
         """Make the table, with a record.  Raises IllegalStateError when it is there, StoreError."""
         if self._file is not None:
             Path(self._file).parent.mkdir(parents=True, exist_ok=True)
@@ -204,7 +204,7 @@ class RecordTable:
 
         self._transaction(work)
 
-    def replace(self, head: Head, digest: str, base: str, *, before: str) -> bool:
+    def replace(self, head: RecordHead, digest: str, base: str, *, before: str) -> bool:
         """Put this record in place of ``before``; false when the table has another by now.  Raises StoreError."""
 
         def work(connection: Any) -> bool:
@@ -221,7 +221,7 @@ class RecordTable:
         """Remove the table and its rows.  Raises StoreError."""
         self._transaction(self._head.metadata.drop_all)
 
-    def _fill(self, connection: Any, head: Head, digest: str, base: str) -> None:
+    def _fill(self, connection: Any, head: RecordHead, digest: str, base: str) -> None:
         connection.execute(
             self._sql.insert(self._head).values(
                 id=1,

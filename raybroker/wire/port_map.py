@@ -20,7 +20,7 @@ MAPPER: Final = "portmapper"
 _PORT_MAX: Final = 65_535
 
 
-class Door(NamedTuple):
+class ServicePort(NamedTuple):
     """A service that listens: ``protocol`` tcp or tls; ``kind`` NORMAL, ADMIN or PORTMAPPER."""
 
     name: str
@@ -29,13 +29,13 @@ class Door(NamedTuple):
     port: int
 
 
-def port_map(broker: str, version: str, doors: Iterable[Door]) -> bytes:
+def port_map(broker: str, version: str, doors: Iterable[ServicePort]) -> bytes:
     """The text that the port mapper sends."""
     lines = [f"{MAP_VERSION} {broker} {version}", *(" ".join(map(str, door)) for door in doors), ".", ""]
     return "\n".join(lines).encode()
 
 
-def read_map(text: bytes) -> dict[str, Door]:
+def read_map(text: bytes) -> dict[str, ServicePort]:
     """Name → service; raises ProtocolError for what is no map."""
     try:
         first, *lines = text.decode().split("\n")
@@ -43,10 +43,10 @@ def read_map(text: bytes) -> dict[str, Door]:
         raise ProtocolError("there is no port mapper: what it says is no text") from None
     if not first.startswith(f"{MAP_VERSION} ") or "." not in lines:
         raise ProtocolError("there is no port mapper: what it says is no map of services")
-    doors: dict[str, Door] = {}
+    doors: dict[str, ServicePort] = {}
     for line in lines[: lines.index(".")]:
         parts = line.split(" ")
-        if len(parts) < len(Door._fields) or not parts[3].isdecimal() or not 0 < int(parts[3][:6]) <= _PORT_MAX:
+        if len(parts) < len(ServicePort._fields) or not parts[3].isdecimal() or not 0 < int(parts[3][:6]) <= _PORT_MAX:
             raise ProtocolError(f"the port mapper's line {line!r:.80} is no service")
-        doors[parts[0]] = Door(parts[0], parts[1], parts[2], int(parts[3]))
+        doors[parts[0]] = ServicePort(parts[0], parts[1], parts[2], int(parts[3]))
     return doors

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from raybroker.analysis.lake import lake as layout
-from raybroker.analysis.lake.columns import Reader
+from raybroker.analysis.lake.columns import ColumnReader
 from raybroker.analysis.lake.export import LakeWriter
 from raybroker.analysis.names import CLOCK, family
 
@@ -111,7 +111,7 @@ class Truth:
 
 def record(first: bytes, second: bytes, seconds: float) -> Recording:
     """The recording of two scrapes of one broker; series that only the second one has count from nothing."""
-    reader = Reader()
+    reader = ColumnReader()
     samples, _ = reader.read([first, second])
     values: tuple[dict[int, float], dict[int, float]] = ({}, {})
     for scrape, series, value in zip(

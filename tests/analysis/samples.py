@@ -9,7 +9,7 @@ from typing import Final
 from raybroker.analysis import names
 from raybroker.analysis.lake import lake as layout
 from raybroker.analysis.lake.export import LakeWriter
-from raybroker.analysis.lake.lake import Frame
+from raybroker.analysis.lake.lake import ScrapeFrame
 from tests.analysis.generate import Line, Recording, record
 
 FOLDER: Final = Path(__file__).parent / "recordings"
@@ -19,11 +19,11 @@ BROKERS: Final = ("b1", "b2")
 
 
 @cache
-def scrapes(broker: str = "b1") -> tuple[Frame, ...]:
+def scrapes(broker: str = "b1") -> tuple[ScrapeFrame, ...]:
     """The recorded scrapes of a broker."""
     text, whole = layout.content(str(FOLDER / f"{broker}.prom.gz"))
     assert whole
-    return tuple(one for one in layout.frames(text, broker) if isinstance(one, Frame))
+    return tuple(one for one in layout.frames(text, broker) if isinstance(one, ScrapeFrame))
 
 
 def real_lake(path: Path, rotate_ms: int = layout.DAY_MS) -> Path:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from raybroker.analysis.lake.columns import NO_STAMP, Reader
+from raybroker.analysis.lake.columns import NO_STAMP, ColumnReader
 from raybroker.analysis.lake.exposition import Comment, Sample, parse, parse_line
 
 WORDS = st.from_regex(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,8}", fullmatch=True)
@@ -93,9 +93,9 @@ def exactly(text: str) -> list[Row]:
     return rows
 
 
-def fast(scrapes: list[bytes], reader: Reader | None = None) -> tuple[list[list[Row]], list[tuple[int, str]]]:
+def fast(scrapes: list[bytes], reader: ColumnReader | None = None) -> tuple[list[list[Row]], list[tuple[int, str]]]:
     """What the fast reader reads, by scrape, and the bad lines."""
-    reader = reader or Reader()
+    reader = reader or ColumnReader()
     samples, bad = reader.read(scrapes)
     rows: list[list[Row]] = [[] for _ in scrapes]
     for scrape, series, kind, value, stamp in zip(*(column.tolist() for column in samples), strict=True):
@@ -145,9 +145,9 @@ def test_the_two_readers_agree_on_anything_and_name_the_same_bad_lines(texts: li
 
 @given(DOCUMENTS, DOCUMENTS)
 def test_a_reader_that_has_read_before_reads_the_same(first: str, second: str) -> None:
-    reader = Reader()
+    reader = ColumnReader()
     fast([first.encode()], reader)
-    again = Reader()
+    again = ColumnReader()
     expected = fast([second.encode()], again)
     assert fast([second.encode()], reader) == expected
 

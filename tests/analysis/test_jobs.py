@@ -19,8 +19,8 @@ from raybroker.analysis.jobs import quality
 from raybroker.analysis.jobs.hot import who_is_hot
 from raybroker.analysis.jobs.latency import how_long_does_it_take
 from raybroker.analysis.lake.export import LakeWriter
-from raybroker.analysis.lake.plan import Window
-from raybroker.analysis.reports.answer import Answer, Finding
+from raybroker.analysis.lake.plan import PlanWindow
+from raybroker.analysis.reports.answer import Finding, JobAnswer
 from raybroker.analysis.spark import session
 from raybroker.model.errors import ConfigError
 from tests.analysis import planted, samples
@@ -35,8 +35,8 @@ class Made(NamedTuple):
 
     lake: Path
     truth: Truth
-    answers: dict[str, Answer]
-    result: run.Result
+    answers: dict[str, JobAnswer]
+    result: run.AnalysisResult
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def made(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Made:
     return Made(folder / "lake", truth, {answer.job: answer for answer in result.answers}, result)
 
 
-def found(answer: Answer, subject: str) -> Finding:
+def found(answer: JobAnswer, subject: str) -> Finding:
     (one,) = (one for one in answer.findings if one.subject == subject)
     return one
 
@@ -300,7 +300,7 @@ def test_rates_of_real_brokers_are_those_of_pandas(spark: Any, tmp_path: Path) -
 
     lake = samples.real_lake(tmp_path / "lake")
     made = tables.build(
-        spark, lake, tmp_path / "tables", Window(0, run.FOREVER_MS, samples.scrapes()[-1].ts + 1000), step_ms=15_000
+        spark, lake, tmp_path / "tables", PlanWindow(0, run.FOREVER_MS, samples.scrapes()[-1].ts + 1000), step_ms=15_000
     )
     rows = pd.DataFrame(real_rows(), columns=["ts", "broker", "metric", "labels", "value"])
     rows = rows[rows.metric.isin([name for name, kind in names.KINDS.items() if kind == "counter"])].sort_values("ts")
@@ -330,7 +330,7 @@ def test_what_jobs_ask_is_what_the_table_by_date_and_broker_says_whatever_broker
         for one in samples.scrapes(broker):
             writer.write(one.ts, one.body)
         writer.close()
-    window = Window(0, run.FOREVER_MS, samples.scrapes()[-1].ts + 1000)
+    window = PlanWindow(0, run.FOREVER_MS, samples.scrapes()[-1].ts + 1000)
     asked = """
         select date, broker, kind, metric, destination, count(1) n, sum(increase) rose, sum(total) total,
                min(ts) first, sum(size(labels)) labels, sum(size(counts)) buckets
@@ -435,7 +435,7 @@ def test_small_lakes_of_this_machine_are_asked_by_plainer_queries(
 def test_the_order_of_rows_does_not_depend_on_partitions(spark: Any, tmp_path: Path) -> None:
     """Stages with the same number of observations are told apart by their names."""
     lake = samples.real_lake(tmp_path / "lake")
-    window = Window(0, run.FOREVER_MS, samples.scrapes()[-1].ts + 1000)
+    window = PlanWindow(0, run.FOREVER_MS, samples.scrapes()[-1].ts + 1000)
     made = tables.build(spark, lake, tmp_path / "tables", window)
     usual = {key: spark.conf.get(key) for key in session.TINY}
     orders = []

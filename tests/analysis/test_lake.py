@@ -16,19 +16,19 @@ from hypothesis import strategies as st
 
 from raybroker.analysis.lake import lake as layout
 from raybroker.analysis.lake.export import Collector, LakeWriter, collecting, compact, exposition_of, from_prometheus
-from raybroker.analysis.lake.lake import Fault, Frame
-from raybroker.analysis.lake.plan import Walk, Window, parts, within
+from raybroker.analysis.lake.lake import LakeFault, ScrapeFrame
+from raybroker.analysis.lake.plan import PlanWindow, Walk, parts, within
 
 T = 1_789_948_800_000
-FOREVER = Window(0, 1 << 52, 1 << 51)
+FOREVER = PlanWindow(0, 1 << 52, 1 << 51)
 
 
 def bodies_of(lake: Path, broker: str = "b1") -> list[tuple[int, bytes]]:
     files, faults = layout.files(lake)
     assert faults == []
     found = [one for file in files if file.broker == broker for one in layout.read(file.path)]
-    assert all(isinstance(one, Frame) for one in found), found
-    return [(one.ts, one.body) for one in found if isinstance(one, Frame)]
+    assert all(isinstance(one, ScrapeFrame) for one in found), found
+    return [(one.ts, one.body) for one in found if isinstance(one, ScrapeFrame)]
 
 
 def write(lake: Path, stamps: list[int], broker: str = "b1", **options: int) -> LakeWriter:
@@ -67,14 +67,14 @@ def test_what_a_crashed_writer_left_open_comes_into_the_lake_with_the_next_one(t
     hidden.write_bytes(hidden.read_bytes()[:-3])
     write(tmp_path, [T + 2000]).close()
     found = [one for file in layout.files(tmp_path)[0] for one in layout.read(file.path)]
-    assert [one.ts if isinstance(one, Frame) else one.what for one in found] == [T, "torn", T + 2000]
+    assert [one.ts if isinstance(one, ScrapeFrame) else one.what for one in found] == [T, "torn", T + 2000]
 
 
 def test_keys_rise_also_when_the_clock_steps_back(tmp_path: Path) -> None:
     write(tmp_path, [T + 9000, T]).close()
     write(tmp_path, [T + 1000]).close()
     found = [one for file in layout.files(tmp_path)[0] for one in layout.read(file.path)]
-    assert [(one.key, one.ts) for one in found if isinstance(one, Frame)] == [
+    assert [(one.key, one.ts) for one in found if isinstance(one, ScrapeFrame)] == [
         (T + 9000, T + 9000),
         (T + 9001, T),
         (T + 9002, T + 1000),
@@ -92,12 +92,12 @@ def test_damage_anywhere_costs_only_the_scrapes_it_touches(texts: list[bytes], d
         if start <= at < start + len(one):
             touched = number
         start += len(one)
-    got = [one for one in layout.frames(spoilt, "x") if isinstance(one, Frame)]
+    got = [one for one in layout.frames(spoilt, "x") if isinstance(one, ScrapeFrame)]
     expected = [one for n, one in enumerate(f for f in layout.frames(whole, "x")) if n != touched]
     assert [one for one in got if one in expected] == got
     # The line end of a frame is what the next one is found by: damage there costs both.
     assert len(got) >= len(expected) - (whole[at : at + 1] == b"\n")
-    assert any(isinstance(one, Fault) for one in layout.frames(spoilt, "x"))
+    assert any(isinstance(one, LakeFault) for one in layout.frames(spoilt, "x"))
 
 
 def test_a_torn_archive_gives_what_it_still_has(tmp_path: Path) -> None:
@@ -110,8 +110,8 @@ def test_a_torn_archive_gives_what_it_still_has(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(text)[:-9000])
     found = list(layout.read(str(path)))
     assert len(found) > 10
-    assert all(isinstance(one, Frame) for one in found[:-1])
-    assert found[-1] == Fault("torn", f"date=2026-09-21/broker=b1/{path.name}")
+    assert all(isinstance(one, ScrapeFrame) for one in found[:-1])
+    assert found[-1] == LakeFault("torn", f"date=2026-09-21/broker=b1/{path.name}")
 
 
 def test_strange_and_empty_files_are_named(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_strange_and_empty_files_are_named(tmp_path: Path) -> None:
     (folder / layout.file_name(T + 1, T + 1)).write_bytes(b"")
     files, faults = layout.files(tmp_path)
     assert [fault.what for fault in faults] == ["strange file"]
-    assert [one.what for one in layout.read(files[1].path) if isinstance(one, Fault)] == ["empty file"]
+    assert [one.what for one in layout.read(files[1].path) if isinstance(one, LakeFault)] == ["empty file"]
 
 
 def test_compaction_keeps_every_scrape_and_a_reader_of_the_old_files_finds_them(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_compaction_keeps_every_scrape_and_a_reader_of_the_old_files_finds_them(
     assert compact(tmp_path) == 19
     assert bodies_of(tmp_path) == before
     again = [one for file in old for one in layout.read(file.path)]
-    assert [one.ts for one in again if isinstance(one, Frame)] == stamps
+    assert [one.ts for one in again if isinstance(one, ScrapeFrame)] == stamps
     assert not list(tmp_path.glob("date=*/broker=*/.*"))
 
 
@@ -145,9 +145,9 @@ def test_damaged_files_are_not_compacted(tmp_path: Path) -> None:
     assert len(layout.files(tmp_path)[0]) == 3
 
 
-def walked(lake: Path, window: Window = FOREVER) -> tuple[list[int], list[Fault]]:
+def walked(lake: Path, window: PlanWindow = FOREVER) -> tuple[list[int], list[LakeFault]]:
     stamps: list[int] = []
-    faults: list[Fault] = []
+    faults: list[LakeFault] = []
     for part in parts(within(layout.files(lake)[0], window)[0] if window is not FOREVER else layout.files(lake)[0]):
         walk = Walk(part, window)
         stamps += [ts for piece in walk.pieces() if not piece.baseline for ts in piece.stamps_ms]
@@ -160,10 +160,10 @@ def test_scrapes_come_once_in_order_and_late_future_and_missing_ones_are_named(t
     write(tmp_path, [*usual[:5], usual[3], *usual[5:10]], rotate_ms=0).close()
     write(tmp_path, [*usual[10:12], usual[9] + 500, T + 900_000_000], rotate_ms=layout.DAY_MS).close()
     write(tmp_path, [T + 60_000]).close()
-    stamps, faults = walked(tmp_path, Window(0, 1 << 52, T + 100_000))
+    stamps, faults = walked(tmp_path, PlanWindow(0, 1 << 52, T + 100_000))
     assert stamps == [*usual[:10], usual[9] + 500, *usual[10:12], T + 60_000]
     assert sorted(fault.what for fault in faults) == ["duplicate", "gap"]
-    assert within(layout.files(tmp_path)[0], Window(0, 1 << 52, T + 100_000))[1][0].what == "impossible time"
+    assert within(layout.files(tmp_path)[0], PlanWindow(0, 1 << 52, T + 100_000))[1][0].what == "impossible time"
 
 
 @pytest.mark.parametrize("rotate_ms", [0, 20_000, layout.DAY_MS])
@@ -180,7 +180,7 @@ def test_a_large_day_is_cut_at_steps_and_nothing_is_read_twice_or_left_out(
     assert len(cut) > 3
     assert all(part.since_ms % 10_000 == 0 for part in cut)
     stamps: list[int] = []
-    faults: list[Fault] = []
+    faults: list[LakeFault] = []
     for part in cut:
         walk = Walk(part, FOREVER)
         pieces = list(walk.pieces())
@@ -199,7 +199,7 @@ def test_a_window_has_the_scrape_before_it_as_its_baseline(tmp_path: Path) -> No
     day = layout.DAY_MS
     write(tmp_path, [T - 2000, T - 1000, T + 1000, T + 2000], rotate_ms=day).close()
     (part,) = parts(layout.files(tmp_path)[0])
-    pieces = list(Walk(part, Window(T, T + 2000, T + day)).pieces())
+    pieces = list(Walk(part, PlanWindow(T, T + 2000, T + day)).pieces())
     assert [(piece.stamps_ms, piece.baseline) for piece in pieces] == [([T - 1000], True), ([T + 1000], False)]
 
 

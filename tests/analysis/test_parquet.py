@@ -19,7 +19,7 @@ NOW_MS = START_MS + 5 * layout.DAY_MS
 
 
 @pytest.fixture(scope="module")
-def part(tmp_path_factory: pytest.TempPathFactory) -> plan.Part:
+def part(tmp_path_factory: pytest.TempPathFactory) -> plan.LakePart:
     """One broker over two days."""
     lake = tmp_path_factory.mktemp("parquet") / "lake"
     make(lake, samples.small_recording(), Plan(1, START_MS, 2 * DAY_S, 7200.0, seed=3))
@@ -27,8 +27,8 @@ def part(tmp_path_factory: pytest.TempPathFactory) -> plan.Part:
     return one
 
 
-def work(part: plan.Part, out: Path, *, kept: bool = True) -> parquet.Work:
-    return parquet.Work(7, part, plan.Window(0, 1 << 52, NOW_MS), 3_600_000, str(out), kept)
+def work(part: plan.LakePart, out: Path, *, kept: bool = True) -> parquet.ParquetWork:
+    return parquet.ParquetWork(7, part, plan.PlanWindow(0, 1 << 52, NOW_MS), 3_600_000, str(out), kept)
 
 
 def rows_of(folder: Path, pattern: str) -> list[dict[str, Any]]:
@@ -40,7 +40,7 @@ def key(row: dict[str, Any]) -> str:
 
 
 def test_rows_are_the_same_whatever_is_held_and_files_replace_themselves(
-    part: plan.Part, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    part: plan.LakePart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = parquet.write(work(part, tmp_path / "whole"))
     whole = rows_of(tmp_path / "whole", "_jobs/*.parquet")
@@ -57,7 +57,7 @@ def test_rows_are_the_same_whatever_is_held_and_files_replace_themselves(
 
 
 def test_files_for_jobs_are_sorted_by_metric_and_say_which_they_have(
-    part: plan.Part, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    part: plan.LakePart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parquet, "GROUP_ROWS", 1000)
     parquet.write(work(part, tmp_path, kept=False))
@@ -72,7 +72,7 @@ def test_files_for_jobs_are_sorted_by_metric_and_say_which_they_have(
     assert sum(span.min <= names.IN <= span.max for span in spans) < len(spans)
 
 
-def test_tables_that_are_not_kept_have_what_jobs_ask_and_the_same_notes(part: plan.Part, tmp_path: Path) -> None:
+def test_tables_that_are_not_kept_have_what_jobs_ask_and_the_same_notes(part: plan.LakePart, tmp_path: Path) -> None:
     parquet.write(work(part, tmp_path / "kept"))
     parquet.write(work(part, tmp_path / "asked", kept=False))
     rows, fewer = ([*rows_of(tmp_path / name, "_jobs/*")] for name in ("kept", "asked"))
@@ -82,7 +82,7 @@ def test_tables_that_are_not_kept_have_what_jobs_ask_and_the_same_notes(part: pl
     assert len(fewer) < len(rows)
 
 
-def test_the_table_by_date_and_broker_has_the_same_rows(part: plan.Part, tmp_path: Path) -> None:
+def test_the_table_by_date_and_broker_has_the_same_rows(part: plan.LakePart, tmp_path: Path) -> None:
     parquet.write(work(part, tmp_path))
     for folder in tmp_path.glob("date=*"):
         day = folder.name.removeprefix("date=")

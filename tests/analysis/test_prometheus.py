@@ -23,10 +23,10 @@ import pytest
 from raybroker.analysis import names, run, tables
 from raybroker.analysis.frames import merged, query
 from raybroker.analysis.lake import lake as layout
-from raybroker.analysis.lake.columns import Reader
+from raybroker.analysis.lake.columns import ColumnReader
 from raybroker.analysis.lake.export import from_prometheus
-from raybroker.analysis.lake.lake import Frame
-from raybroker.analysis.lake.plan import Window
+from raybroker.analysis.lake.lake import ScrapeFrame
+from raybroker.analysis.lake.plan import PlanWindow
 from tests.analysis import samples
 from tests.analysis.conftest import missing
 from tests.analysis.generate import Faults, Plan, make
@@ -44,8 +44,8 @@ def openmetrics(lake: Path) -> str:
     """All samples of the lake in OpenMetrics, with their times, families and series together."""
     values: dict[tuple[str, str], dict[str, list[str]]] = {}
     for file in layout.files(lake)[0]:
-        reader = Reader()
-        frames = [one for one in layout.read(file.path) if isinstance(one, Frame)]
+        reader = ColumnReader()
+        frames = [one for one in layout.read(file.path) if isinstance(one, ScrapeFrame)]
         got, _ = reader.read([frame.body for frame in frames])
         for scrape, series, value in zip(got.scrape.tolist(), got.series.tolist(), got.value.tolist(), strict=True):
             one = reader.series[series]
@@ -140,8 +140,8 @@ def _until_ready(process: Any, url: str, log: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def made(spark: Any, lake: Path) -> tables.Tables:
-    window = Window(0, run.FOREVER_MS, START_MS + 60_000 * (MINUTES + 1))
+def made(spark: Any, lake: Path) -> tables.LakeTables:
+    window = PlanWindow(0, run.FOREVER_MS, START_MS + 60_000 * (MINUTES + 1))
     return tables.build(spark, lake, lake.parent / "tables", window, step_ms=60_000)
 
 
@@ -151,7 +151,7 @@ def within() -> str:
 
 
 def test_what_counters_rise_by_is_what_promql_says_through_a_restart_and_a_gap(
-    server: Server, made: tables.Tables
+    server: Server, made: tables.LakeTables
 ) -> None:
     expected = server.ask(f"sum by (broker, destination) (increase({names.IN}[{WINDOW_S}s]))")
     counters = made.counters(names.IN).where(within())
@@ -164,7 +164,7 @@ def test_what_counters_rise_by_is_what_promql_says_through_a_restart_and_a_gap(
     assert max(expected.values()) > 10_000
 
 
-def test_rates_over_time_are_what_promql_says(server: Server, made: tables.Tables) -> None:
+def test_rates_over_time_are_what_promql_says(server: Server, made: tables.LakeTables) -> None:
     rows = made.rows(
         query(
             """
@@ -182,7 +182,7 @@ def test_rates_over_time_are_what_promql_says(server: Server, made: tables.Table
 
 
 @pytest.mark.parametrize("q", [0.5, 0.9, 0.99])
-def test_quantiles_are_what_promql_says(server: Server, made: tables.Tables, q: float) -> None:
+def test_quantiles_are_what_promql_says(server: Server, made: tables.LakeTables, q: float) -> None:
     expected = server.ask(
         f"histogram_quantile({q}, sum by (le, destination) (rate({names.SERVICE}_bucket[{WINDOW_S}s])))"
     )
@@ -197,7 +197,7 @@ def test_quantiles_are_what_promql_says(server: Server, made: tables.Tables, q: 
         assert ours[key] == pytest.approx(expected[key], rel=TOLERANCE)
 
 
-def test_gauges_are_what_promql_says(server: Server, made: tables.Tables) -> None:
+def test_gauges_are_what_promql_says(server: Server, made: tables.LakeTables) -> None:
     expected = server.ask(f"sum by (broker) (avg_over_time({names.RESIDENT}[{WINDOW_S}s]))")
     rows = made.rows(
         query(
@@ -214,12 +214,12 @@ def test_gauges_are_what_promql_says(server: Server, made: tables.Tables) -> Non
 
 
 def test_a_lake_copied_from_the_server_has_the_same_totals(
-    spark: Any, server: Server, made: tables.Tables, tmp_path: Path
+    spark: Any, server: Server, made: tables.LakeTables, tmp_path: Path
 ) -> None:
     copied = tmp_path / "copy"
     end = round(END_S * 1000)
     assert from_prometheus(copied, server.url, START_MS + 15_000, end, 15_000, match=f'{{__name__="{names.IN}"}}') > 400
-    window = Window(0, run.FOREVER_MS, end + 60_000)
+    window = PlanWindow(0, run.FOREVER_MS, end + 60_000)
     again = tables.build(spark, copied, tmp_path / "tables", window, step_ms=60_000)
     total, expected = (
         one.rows(one.counters(names.IN).where(within()).selectExpr("sum(increase) n"))[0]["n"] for one in (again, made)

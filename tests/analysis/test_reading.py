@@ -10,11 +10,11 @@ import pytest
 from raybroker.analysis import run, tables
 from raybroker.analysis.lake import lake as layout
 from raybroker.analysis.lake import parquet, plan, reading
-from raybroker.analysis.lake.plan import Window
+from raybroker.analysis.lake.plan import PlanWindow
 from raybroker.analysis.spark import masters
 from tests.analysis import samples
 
-WINDOW = Window(0, run.FOREVER_MS, samples.START_MS + 400 * layout.DAY_MS)
+WINDOW = PlanWindow(0, run.FOREVER_MS, samples.START_MS + 400 * layout.DAY_MS)
 
 
 def drafted(lake: Path, out: Path) -> tables.Draft:
@@ -63,7 +63,7 @@ def test_a_block_that_ends_early_leaves_the_rest_out(
     assert len(works) >= 2
     begun, leave, written = threading.Event(), threading.Event(), []
 
-    def write(work: parquet.Work) -> int:
+    def write(work: parquet.ParquetWork) -> int:
         begun.set()
         leave.wait(30)
         written.append(work.number)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raybroker.analysis import names
-from raybroker.analysis.alerts import Sample, Watch
+from raybroker.analysis.alerts import AlertSample, Watch
 from raybroker.analysis.jobs import balance, hot
 from raybroker.analysis.jobs.anomalies import HOUR_MS, unusual
 from raybroker.analysis.jobs.prefetch import advise, memory_bytes
@@ -96,8 +96,8 @@ def test_steps_divide_a_day() -> None:
     assert [step for step in STEPS_MS if 86_400_000 % step] == []
 
 
-def sample(ts: int, metric: str, value: float, broker: str = "b1", **labels: str) -> Sample:
-    return Sample(ts, broker, metric, tuple(sorted(labels.items())), value)
+def sample(ts: int, metric: str, value: float, broker: str = "b1", **labels: str) -> AlertSample:
+    return AlertSample(ts, broker, metric, tuple(sorted(labels.items())), value)
 
 
 def told(changed: list[object]) -> list[tuple[str, str, str]]:
@@ -139,7 +139,7 @@ def test_alerts_do_not_depend_on_how_scrapes_are_cut_into_batches_or_on_restarts
 ) -> None:
     at = {"destination": "orders", "type": "queue"}
     dead = 0
-    rows: list[list[Sample]] = []
+    rows: list[list[AlertSample]] = []
     for ts, (rose, held) in enumerate(scrapes):
         dead += rose
         rows.append([sample(ts, names.DEAD, dead, **at), sample(ts, names.HELD_BACK, held, **at)])

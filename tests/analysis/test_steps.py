@@ -67,13 +67,13 @@ def test_counters_and_gauges_are_what_plain_counting_gives_whatever_the_chunks(
         at += len(chunk)
         rows.append(reducer.add([ts for ts, _ in chunk], [text(values) for _, values in chunk]))
     rows.append(reducer.finish())
-    found: dict[tuple[str, str], dict[int, steps.Rows]] = {}
+    found: dict[tuple[str, str], dict[int, steps.StepRows]] = {}
     for one in rows:
         if one is None:
             continue
         for position in range(len(one.series)):
             group = reducer.kinds.groups[reducer.kinds.group[one.series[position]]]
-            row = steps.Rows(*(column[position].item() for column in one))
+            row = steps.StepRows(*(column[position].item() for column in one))
             assert row.step not in found.setdefault((group.kind, group.destination), {})
             found[group.kind, group.destination][row.step] = row
     for series in (0, 1):
@@ -90,13 +90,13 @@ def test_counters_and_gauges_are_what_plain_counting_gives_whatever_the_chunks(
     }
 
 
-def reduced(*texts: str, step_ms: int = 1000) -> tuple[Reducer, steps.Rows]:
+def reduced(*texts: str, step_ms: int = 1000) -> tuple[Reducer, steps.StepRows]:
     reducer = Reducer(step_ms)
     first = reducer.add(list(range(0, len(texts) * 1000, 1000)), [one.encode() for one in texts])
     last = reducer.finish()
     assert last is not None
     parts = [last] if first is None else [first, last]
-    return reducer, steps.Rows(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    return reducer, steps.StepRows(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 def test_metrics_that_nobody_asks_for_make_no_rows_and_the_same_faults() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from raybroker.analysis import names
-from raybroker.analysis.follow import Batch, Follower, claim
+from raybroker.analysis.follow import LakeFollower, ScrapeBatch, claim
 from raybroker.analysis.lake.export import LakeWriter, compact
 from raybroker.model.errors import ConfigError
 from tests.analysis.samples import START_MS
@@ -32,11 +32,11 @@ class Seen:
     """What batches gave, and when; ``until`` waits for it."""
 
     def __init__(self) -> None:
-        self.batches: list[Batch] = []
+        self.batches: list[ScrapeBatch] = []
         self.at: dict[int, float] = {}
         self._came = threading.Condition()
 
-    def __call__(self, batch: Batch) -> None:
+    def __call__(self, batch: ScrapeBatch) -> None:
         with self._came:
             self.batches.append(batch)
             if batch.newest_ms:
@@ -56,7 +56,7 @@ def test_alerts_come_from_a_growing_lake_also_when_its_files_are_compacted(spark
     writer = LakeWriter(lake, "b1", rotate_ms=0)
     writer.write(START_MS, scrape(0))
     writer.write(START_MS + 5000, scrape(0))
-    follower = Follower(spark, lake, seen, interval_s=INTERVAL_S, now_ms=NOW_MS)
+    follower = LakeFollower(spark, lake, seen, interval_s=INTERVAL_S, now_ms=NOW_MS)
     try:
         seen.until_read(START_MS + 5000)
         writer.write(START_MS + 10_000, scrape(3))
@@ -87,7 +87,7 @@ def test_a_restart_goes_on_with_the_alerts_that_were_up_and_misses_nothing(spark
 
     def run() -> tuple[list[tuple[str, str, int]], list[tuple[str, int]], int]:
         seen = Seen()
-        follower = Follower(spark, lake, seen, checkpoint=tmp_path / "checkpoint", once=True, now_ms=NOW_MS)
+        follower = LakeFollower(spark, lake, seen, checkpoint=tmp_path / "checkpoint", once=True, now_ms=NOW_MS)
         assert follower.wait(120)
         changed = [
             (one.state, one.name, (one.at_ms - START_MS) // 1000) for batch in seen.batches for one in batch.changed
@@ -132,7 +132,7 @@ def test_a_stream_is_at_most_two_intervals_behind(spark: Any, tmp_path: Path) ->
     interval_s = 3.0
     writer = LakeWriter(lake, "b1", rotate_ms=0)
     writer.write(START_MS, scrape(0))
-    follower = Follower(spark, lake, seen, interval_s=interval_s, now_ms=NOW_MS)
+    follower = LakeFollower(spark, lake, seen, interval_s=interval_s, now_ms=NOW_MS)
     try:
         seen.until_read(START_MS)
         for at in range(1, 4):

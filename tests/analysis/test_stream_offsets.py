@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from raybroker.analysis import names
-from raybroker.analysis.alerts import Sample, Watch
+from raybroker.analysis.alerts import AlertSample, Watch
 from raybroker.analysis.lake import lake as layout
 from raybroker.analysis.lake.export import LakeWriter, compact
 from tests.analysis.samples import START_MS
@@ -118,7 +118,7 @@ def test_time_goes_on_when_all_brokers_fall_silent(tmp_path: Path, monkeypatch: 
 
     for broker, watch in watches.items():
         write(tmp_path, broker, START_MS, START_MS + 5_000)
-        watch.step([Sample(START_MS + at, broker, names.DEAD, (), 0.0) for at in (0, 5_000)])
+        watch.step([AlertSample(START_MS + at, broker, names.DEAD, (), 0.0) for at in (0, 5_000)])
     assert raised() == []
     for second in range(5, 185, 3):  # A file is complete after a minute: what was scraped may not be there yet.
         present[0] = START_MS + second * 1000

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from raybroker.security.user_file import Entry, UserFile
+from raybroker.security.user_file import UserEntry, UserFile
 from raybroker.wire.scram import Verifier
-from raybroker.wire.stomp.frame import Frame
+from raybroker.wire.stomp.frame import StompFrame
 from tests.api_fuzz.plan import CALLS, QUEUES, TARGET
 from tests.api_fuzz.player import SLACK_S, Notes
 from tests.contracts.stomp_rig import Bare
@@ -32,7 +32,7 @@ def properties(folder: Path) -> dict[str, Any]:
     """Those of a broker that serves STOMP, for a user of its own."""
     folder.mkdir(exist_ok=True)
     if not (folder / "passwd").exists():
-        UserFile(folder / "passwd").add(USER, Entry(str(Verifier.of("secret", b"s" * 16, 64)), "user"))
+        UserFile(folder / "passwd").add(USER, UserEntry(str(Verifier.of("secret", b"s" * 16, 64)), "user"))
     return {
         "imq.service.activelist": "stomp",
         "imq.hostname": "127.0.0.1",
@@ -51,7 +51,7 @@ class StompPlayer:
         self._port = port
         self._lag_s = lag_s
         self._client: Bare
-        self._came: deque[tuple[Frame, int]] = deque()
+        self._came: deque[tuple[StompFrame, int]] = deque()
         """Messages that came while a receipt was waited for, and since when they were."""
         self._hand: dict[int, str] = {}
         """Number → the id of its acknowledgement."""
@@ -94,7 +94,7 @@ class StompPlayer:
 
     # ---- frames ------------------------------------------------------------------------------------------------------
 
-    def _next_frame(self, wait_s: float) -> Frame | None:
+    def _next_frame(self, wait_s: float) -> StompFrame | None:
         """None: nothing came for so long."""
         self._client.socket.settimeout(wait_s)
         try:

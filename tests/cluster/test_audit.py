@@ -14,7 +14,7 @@ import pytest
 
 import raybroker as rb
 from raybroker.errors import BrokerError, SecurityError
-from raybroker.security.user_file import Entry, UserFile
+from raybroker.security.user_file import UserEntry, UserFile
 from raybroker.wire.scram import Verifier
 from tests.cluster import rays
 from tests.contracts.stomp_socket import StompSocket
@@ -35,7 +35,7 @@ class Rig:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "security"
         self.folder.mkdir()
-        UserFile(self.folder / "passwd").add("mute", Entry(str(Verifier.of("secret", b"s" * 16, 64)), "user"))
+        UserFile(self.folder / "passwd").add("mute", UserEntry(str(Verifier.of("secret", b"s" * 16, 64)), "user"))
         (self.folder / "accesscontrol.properties").write_text(RULES)
         self.running = rb.start(
             config={

@@ -18,7 +18,7 @@ import pytest
 import raybroker as rb
 from raybroker.actors import runtime
 from raybroker.errors import RequestTimeoutError
-from raybroker.security.user_file import Entry, UserFile
+from raybroker.security.user_file import UserEntry, UserFile
 from raybroker.wire.scram import Verifier
 from tests.cluster import rays
 from tests.contracts.handles import WAIT_S, until
@@ -36,7 +36,7 @@ class Gateways:
     def __init__(self, folder: Path, opened: ExitStack) -> None:
         users = folder / "security"
         users.mkdir()
-        UserFile(users / "passwd").add("ann", Entry(str(Verifier.of("secret", b"s" * 16, 64)), "user"))
+        UserFile(users / "passwd").add("ann", UserEntry(str(Verifier.of("secret", b"s" * 16, 64)), "user"))
         self._opened = opened
         self.running = opened.enter_context(
             rb.start(

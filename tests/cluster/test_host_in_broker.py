@@ -18,7 +18,7 @@ import pytest
 
 import raybroker as rb
 from raybroker.errors import BrokerError, ConfigError
-from raybroker.security.user_file import Entry, UserFile
+from raybroker.security.user_file import UserEntry, UserFile
 from raybroker.wire.scram import Verifier
 from tests.cluster import rays
 from tests.contracts.stomp_socket import StompSocket
@@ -59,7 +59,7 @@ class Rig:
         security = folder / "security"
         security.mkdir()
         for name in ("ann", "mute"):
-            UserFile(security / "passwd").add(name, Entry(str(Verifier.of("secret", b"s" * 16, 64)), "user"))
+            UserFile(security / "passwd").add(name, UserEntry(str(Verifier.of("secret", b"s" * 16, 64)), "user"))
         (security / "accesscontrol.properties").write_text(RULES)
         self.stomp_port = free_port()
         config = {

@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 import raybroker as rb
-from raybroker.security.user_file import Entry, UserFile
+from raybroker.security.user_file import UserEntry, UserFile
 from raybroker.wire.scram import Verifier
 from tests.cluster import rays
 from tests.contracts.handles import until
@@ -213,7 +213,7 @@ def rest(port: int) -> Work:
 def test_clients_of_each_kind_survive_the_restart_of_a_broker_with_many_hosts(slow: Path, tmp_path: Path) -> None:
     users = tmp_path / "security"
     users.mkdir()
-    UserFile(users / "passwd").add("ann", Entry(str(Verifier.of("secret", b"s" * 16, 64)), "user"))
+    UserFile(users / "passwd").add("ann", UserEntry(str(Verifier.of("secret", b"s" * 16, 64)), "user"))
     ports = {"stomp": free_port(), "httpjms": free_port()}
     running = rb.start(
         config={

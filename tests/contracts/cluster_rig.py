@@ -23,7 +23,7 @@ from raybroker.broker.definitions.policies import Saved as SavedPolicies
 from raybroker.broker.definitions.quotas import Saved as SavedQuotas
 from raybroker.client.blocking.connection import Connection, XaConnection
 from raybroker.client.cluster.cluster_directory import ClusterDirectory
-from raybroker.client.cluster.directory import Place
+from raybroker.client.cluster.directory import DestinationPlace
 from raybroker.client.connection.connection import ConnectionCore, identified
 from raybroker.client.io.io_thread import IoThread
 from raybroker.cluster.member import Member
@@ -282,9 +282,9 @@ class RigCalls:
     async def names(self) -> list[str]:
         return sorted(self._rig.brokers, key=lambda name: name != self._first)
 
-    def place(self, found: Sequence[Any]) -> Place:
+    def place(self, found: Sequence[Any]) -> DestinationPlace:
         key, broker, target, traits = found
-        return Place(
+        return DestinationPlace(
             f"{key}@{id(target)}", target.token, lambda factory: self._dial(broker, target, factory), broker, traits
         )
 

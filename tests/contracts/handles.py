@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from raybroker import aio
 from raybroker.client.blocking.connection import Connection, XaConnection
-from raybroker.client.cluster.directory import Place
+from raybroker.client.cluster.directory import DestinationPlace
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.consumer.message import Message
 from raybroker.client.destinations import TemporaryQueue, TemporaryTopic
@@ -101,8 +101,8 @@ class OverSockets:
 
         return call
 
-    async def locate(self, *args: Any, **options: Any) -> Place:
-        place: Place = await self.__getattr__("locate")(*args, **options)
+    async def locate(self, *args: Any, **options: Any) -> DestinationPlace:
+        place: DestinationPlace = await self.__getattr__("locate")(*args, **options)
         certificate = b"" if self._tls is None else self._tls.certificate()
         return replace(place, dial=way_to_host("127.0.0.1", self.port, certificate))
 

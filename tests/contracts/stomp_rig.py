@@ -12,7 +12,7 @@ from typing import Any
 import stomp
 
 import raybroker as rb
-from raybroker.security.user_file import Entry, UserFile
+from raybroker.security.user_file import UserEntry, UserFile
 from raybroker.wire.scram import Verifier
 from raybroker.wire.stomp.frame import Version
 from tests.contracts.stomp_socket import StompSocket
@@ -94,7 +94,7 @@ class StompRig:
     def __init__(self, folder: Path, opened: ExitStack, **properties: Any) -> None:
         users = UserFile(folder / "passwd")
         for name in ("ann", "bob", "mute", "stranger"):
-            users.add(name, Entry(VERIFIER, "user"))
+            users.add(name, UserEntry(VERIFIER, "user"))
         self.users = users
         (folder / "accesscontrol.properties").write_text(RULES)
         self._opened = opened

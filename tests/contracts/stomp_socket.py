@@ -6,7 +6,7 @@ import socket
 from collections.abc import Mapping
 from typing import Self
 
-from raybroker.wire.stomp.frame import Frame, Version, encode
+from raybroker.wire.stomp.frame import StompFrame, Version, encode
 from raybroker.wire.stomp.parser import Parser
 
 
@@ -20,9 +20,9 @@ class StompSocket:
 
     def send(self, command: str, headers: Mapping[str, object] | None = None, body: bytes = b"") -> None:
         texts = {name: str(value) for name, value in (headers or {}).items()}
-        self.socket.sendall(encode(Frame(command, texts, body), self.version))
+        self.socket.sendall(encode(StompFrame(command, texts, body), self.version))
 
-    def receive(self) -> Frame | None:
+    def receive(self) -> StompFrame | None:
         """The next frame; None when the connection has ended."""
         while (frame := self._parser.next_frame()) is None:
             data = self.socket.recv(65_536)
@@ -31,7 +31,7 @@ class StompSocket:
             self._parser.feed(data)
         return frame
 
-    def expect(self, command: str) -> Frame:
+    def expect(self, command: str) -> StompFrame:
         frame = self.receive()
         assert frame is not None, f"the connection ended before {command}"
         assert frame.command == command, frame
@@ -48,7 +48,7 @@ class StompSocket:
         self.send(command, {**(headers or {}), "receipt": "done"}, body)
         assert self.expect("RECEIPT").headers["receipt-id"] == "done"
 
-    def refused(self, command: str, headers: Mapping[str, object] | None = None, body: bytes = b"") -> Frame:
+    def refused(self, command: str, headers: Mapping[str, object] | None = None, body: bytes = b"") -> StompFrame:
         """Send a frame that is answered by ERROR; the connection ends."""
         self.send(command, headers, body)
         error = self.expect("ERROR")

@@ -32,13 +32,13 @@ RECORD_MAX = 600
 _RECORD: Final = "raybroker.cluster.change_record"
 BOUNDED = frozenset(
     {
-        "raybroker.model.blocks.record.Entry",
+        "raybroker.model.blocks.record.LogEntry",
         f"{_RECORD}.Entry",
         f"{_RECORD}.Change",
         f"{_RECORD}.Change.attributes",
         f"{_RECORD}.ChangeRecord.entries",
-        "raybroker.cluster.member_messages.Decision",
-        "raybroker.cluster.master.Asked.decided",
+        "raybroker.cluster.member_messages.ChangeDecided",
+        "raybroker.cluster.master.AskedChange.decided",
         "raybroker.store.memory.MemoryStore._log",
         "raybroker.store.memory.MemoryStore._freed",
         "raybroker.store.journal.format.SummaryWriter._metas",

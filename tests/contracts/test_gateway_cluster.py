@@ -15,7 +15,7 @@ import pytest
 
 import raybroker as rb
 from raybroker.hosting.host_service import HostService
-from raybroker.security.user_file import Entry, UserFile
+from raybroker.security.user_file import UserEntry, UserFile
 from raybroker.wire.scram import Verifier
 from tests.contracts.cluster_rig import ClusterRig
 from tests.contracts.handles import WAIT_S, until
@@ -32,7 +32,7 @@ class Gateways:
     def __init__(self, folder: Path, opened: ExitStack, **more: object) -> None:
         security = folder / "security"
         security.mkdir()
-        UserFile(security / "passwd").add("ann", Entry(str(Verifier.of(PASSWORD, b"s" * 16, 64)), "user"))
+        UserFile(security / "passwd").add("ann", UserEntry(str(Verifier.of(PASSWORD, b"s" * 16, 64)), "user"))
         properties: dict[str, object] = {
             "imq.service.activelist": "jms,stomp,httpjms",
             "imq.hostname": "127.0.0.1",

@@ -18,7 +18,7 @@ import raybroker as rb
 from raybroker.admin.verbs import VERBS
 from raybroker.errors import ConnectionEndedError, SecurityError
 from raybroker.security.tls import client_context
-from raybroker.security.user_file import Entry, UserFile
+from raybroker.security.user_file import UserEntry, UserFile
 from raybroker.services.administration.resources import EXCUSED, RESOURCES
 from tests.contracts.test_rest import VERIFIER, Served, curl, until
 from tests.unit.security.certificates import Authority
@@ -29,7 +29,7 @@ class Administered(Served):
 
     def __init__(self, folder: Path, opened: ExitStack, **more: object) -> None:
         self.folder = folder
-        UserFile(folder / "passwd").add("root", Entry(VERIFIER, "admin"))
+        UserFile(folder / "passwd").add("root", UserEntry(VERIFIER, "admin"))
         super().__init__(
             folder,
             opened,

@@ -15,7 +15,7 @@ import raybroker as rb
 from raybroker.errors import ConfigError, IllegalStateError, SecurityError
 from raybroker.security.access_rules import User
 from raybroker.security.ldap_repository import LdapRepository, LdapRules, servers_of
-from raybroker.security.mechanism import RefusedError
+from raybroker.security.mechanism import LoginRefusedError
 from tests.contracts.slapd import BASE, PRINCIPAL, PRINCIPAL_PASSWORD, Directory, directory
 from tests.contracts.test_services import Outside
 
@@ -57,18 +57,18 @@ def test_a_user_has_the_groups_of_the_directory_and_not_groups_of_groups(rules: 
     ],
 )
 def test_who_is_not_let_in(rules: LdapRules, name: str, password: str, why: str) -> None:
-    with pytest.raises(RefusedError, match=why):
+    with pytest.raises(LoginRefusedError, match=why):
         LdapRepository(rules).check(name, password)
 
 
 def test_filters_and_bases_choose_entries(rules: LdapRules) -> None:
-    with pytest.raises(RefusedError, match="several entries"):
+    with pytest.raises(LoginRefusedError, match="several entries"):
         LdapRepository(replace(rules, base=BASE)).check("ann", "secret")
     staff = LdapRepository(replace(rules, usrfilter="(employeeType=staff)"))
     assert staff.check("bob", "secret").name == "bob"
-    with pytest.raises(RefusedError, match="is unknown"):
+    with pytest.raises(LoginRefusedError, match="is unknown"):
         staff.check("eve", "x")
-    with pytest.raises(RefusedError, match="is unknown"):
+    with pytest.raises(LoginRefusedError, match="is unknown"):
         LdapRepository(replace(rules, uidattr="sn")).check("of another branch", "secret")
 
 
@@ -76,7 +76,7 @@ def test_names_of_entries_need_no_search(rules: LdapRules) -> None:
     repository = LdapRepository(replace(rules, usrformat="dn"))
     assert repository.check(f"uid=ann,{PEOPLE}", "secret") == User("ann", frozenset({"admin"}))
     for name in (f"uid=ann,{PEOPLE},dc=none", "ann", f"cn=ann,{PEOPLE}"):
-        with pytest.raises(RefusedError):
+        with pytest.raises(LoginRefusedError):
             repository.check(name, "secret")
 
 

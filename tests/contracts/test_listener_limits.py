@@ -320,7 +320,7 @@ def test_who_reads_again_gets_every_answer_in_order(tmp_path: Path, opened: Exit
             count += 0 if data else 100
     guest.socket.settimeout(60)
     answers = [guest.frame() for _ in range(count)]
-    assert [answer.request for answer in answers if isinstance(answer, wire.Failed)] == list(range(10, 10 + count))
+    assert [answer.request for answer in answers if isinstance(answer, wire.FailedFrame)] == list(range(10, 10 + count))
 
 
 def test_a_control_connection_that_does_not_read_is_ended(
@@ -431,7 +431,7 @@ def _bomb(made: AllDoors, queue: str) -> None:
         [zlib.compress(bytes(300 * MIB))], producer=7, first_seq=1, timestamp_ms=0, persistent=True, kinds=DEFLATED
     )
     guest.send(*wire.send(1, 1, block))
-    assert isinstance(guest.frame(), wire.Sent)
+    assert isinstance(guest.frame(), wire.SentFrame)
 
 
 @pytest.mark.parametrize("way", ["handles", "REST", "STOMP"])

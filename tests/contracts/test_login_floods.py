@@ -18,7 +18,7 @@ from raybroker.errors import LoginLimitError, SecurityError
 from raybroker.security.file_repository import argon2_hash
 from raybroker.security.lockout import FAILURES_MAX, OF_ADDRESS_MAX
 from raybroker.security.mechanism import WRONG
-from raybroker.security.user_file import Entry
+from raybroker.security.user_file import UserEntry
 from raybroker.wire.native import frames as wire
 from raybroker.wire.native.connection import TOKEN_BYTES, preface
 from raybroker.wire.native.preamble import preamble
@@ -36,8 +36,8 @@ def outside(tmp_path: Path) -> Iterator[Outside]:
         services = {"imq.service.activelist": "jms,stomp,httpjms,httpadmin", "imq.hostname": "127.0.0.1"}
         made = Outside(tmp_path, opened, **{**services, "raybroker.handshake.timeout_ms": 20_000})
         for number in range(2 * AT_ONCE):
-            made.users.add(f"user{number}", Entry(VERIFIER))
-        made.users.add("hashed", Entry(argon2_hash("secret")))
+            made.users.add(f"user{number}", UserEntry(VERIFIER))
+        made.users.add("hashed", UserEntry(argon2_hash("secret")))
         yield made
 
 

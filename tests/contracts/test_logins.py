@@ -22,7 +22,7 @@ from raybroker.client.connection.factory import Given
 from raybroker.errors import ConfigError, NotSupportedError, ResourceAllocationError, SecurityError
 from raybroker.security.file_repository import argon2_hash
 from raybroker.security.lockout import FAILURES_MAX
-from raybroker.security.user_file import Entry
+from raybroker.security.user_file import UserEntry
 from tests.contracts.test_services import Outside, until
 
 PLANTED = "pa55word-planted"
@@ -91,7 +91,7 @@ TOKENS = {
 
 def test_a_service_with_basic_takes_sent_passwords_and_knows_both_kinds_of_hashes(make: Make) -> None:
     outside = make(imq__authentication__type="basic")
-    outside.users.add("new", Entry(argon2_hash(PLANTED)))
+    outside.users.add("new", UserEntry(argon2_hash(PLANTED)))
     outside.connect("ann").session().producer("q").send("by a verifier of SCRAM")
     made = rb.connect(outside.url(), username="new", password=PLANTED)
     made.session().producer("q").send("by a hash of argon2")
@@ -105,7 +105,7 @@ def test_a_service_with_basic_takes_sent_passwords_and_knows_both_kinds_of_hashe
 
 def test_a_password_for_basic_alone_is_no_use_for_digest(make: Make) -> None:
     outside = make()
-    outside.users.add("new", Entry(argon2_hash(PLANTED)))
+    outside.users.add("new", UserEntry(argon2_hash(PLANTED)))
     with pytest.raises(SecurityError, match="wrong user or password"):
         rb.connect(outside.url(), username="new", password=PLANTED)
     with pytest.raises(NotSupportedError, match="takes no login by 'token'; it takes digest"):
@@ -319,7 +319,7 @@ def test_no_secret_is_anywhere(
 ) -> None:
     """A planted password and a planted token are in no log, error, metric, file, list of processes, or repr."""
     outside = make(**{**TOKENS, "imq.authentication.type": "basic,token"}, imq__audit__enabled="true")
-    outside.users.add("new", Entry(argon2_hash(PLANTED)))
+    outside.users.add("new", UserEntry(argon2_hash(PLANTED)))
     token, bad = provider.token(), provider.token(aud="other")
     told: list[str] = []
     with caplog.at_level(logging.DEBUG):

@@ -20,7 +20,7 @@ from raybroker.config import Config
 from raybroker.metrics.discovery import target_groups
 from raybroker.model.settings.setting import PortRange
 from raybroker.security.tls import ServerTls
-from raybroker.security.user_file import Entry, UserFile
+from raybroker.security.user_file import UserEntry, UserFile
 from raybroker.services.metrics.metrics_access import TOKEN_FILE, metrics_access
 from raybroker.services.metrics.metrics_http import Endpoint
 from tests.contracts.test_services import VERIFIER
@@ -40,7 +40,7 @@ class Door:
         self.authority = Authority(folder, "authority")
         self.authority.issue("keystore")
         users = UserFile(folder / "passwd")
-        users.add("root", Entry(VERIFIER, "admin"))
+        users.add("root", UserEntry(VERIFIER, "admin"))
         self.token_file = folder / TOKEN_FILE
         self.token_file.write_text(f"{TOKEN}\n")
         self.token_file.chmod(0o600)

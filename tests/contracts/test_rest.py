@@ -18,7 +18,7 @@ import pytest
 import raybroker as rb
 from raybroker.errors import ConfigError
 from raybroker.security.tls import client_context
-from raybroker.security.user_file import Entry, UserFile
+from raybroker.security.user_file import UserEntry, UserFile
 from raybroker.services.http.http_bounds import HEADERS_BYTES_MAX
 from raybroker.wire.scram import Verifier
 from tests.unit.security.certificates import Authority
@@ -45,7 +45,7 @@ class Served:
     def __init__(self, folder: Path, opened: ExitStack, *, store: Path | None = None, **more: object) -> None:
         users = UserFile(folder / "passwd")
         for name in ("ann", "bob", "stranger"):
-            users.add(name, Entry(VERIFIER, "user"))
+            users.add(name, UserEntry(VERIFIER, "user"))
         self.users = users
         (folder / "accesscontrol.properties").write_text(RULES)
         properties = {

@@ -15,7 +15,7 @@ import pytest
 
 import raybroker as rb
 from raybroker.errors import BrokerError, ConnectionEndedError, SecurityError
-from raybroker.security.user_file import Entry
+from raybroker.security.user_file import UserEntry
 from raybroker.wire.scram import Verifier
 from tests.contracts.stomp_socket import StompSocket
 from tests.contracts.test_services import RULES, Outside
@@ -171,5 +171,5 @@ def test_a_missing_file_of_rules_is_said_at_the_start_when_it_goes_and_by_check(
 def test_a_user_who_is_made_again_is_not_the_one_before(outside: Outside) -> None:
     connection = outside.connect("ann")
     outside.users.delete("ann")
-    outside.users.add("ann", Entry(OTHER))
+    outside.users.add("ann", UserEntry(OTHER))
     soon(lambda: isinstance(raised(lambda: connection.session().producer("q").send("x")), ConnectionEndedError))

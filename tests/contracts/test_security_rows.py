@@ -17,7 +17,7 @@ import pytest
 import raybroker as rb
 from raybroker.errors import ConfigError, NotSupportedError, SecurityError
 from raybroker.security.passfile import LDAP, encoded
-from raybroker.security.user_file import Entry
+from raybroker.security.user_file import UserEntry
 from tests.contracts.test_services import RULES, VERIFIER, Outside
 
 HEADER: Final = "version=JMQFileAccessControlModel/100"
@@ -190,9 +190,9 @@ def users(world: World) -> None:
     """There are no users to begin with but those that were made; one that is inactive keeps its entry."""
     outside = world.broker()
     refused(lambda: rb.connect(outside.url("admin"), username="admin", password="admin"), "wrong user or password")
-    refused(lambda: outside.users.add("ann", Entry(VERIFIER, "user")), "exists already", ConfigError)
+    refused(lambda: outside.users.add("ann", UserEntry(VERIFIER, "user")), "exists already", ConfigError)
     for name in ("a*b", "a,b", "a:b", "a\nb", ""):
-        refused(lambda: outside.users.add(name, Entry(VERIFIER, "user")), "name", ConfigError)  # noqa: B023
+        refused(lambda: outside.users.add(name, UserEntry(VERIFIER, "user")), "name", ConfigError)  # noqa: B023
     outside.users.update("ann", active=False)
     refused(lambda: outside.connect("ann"), "wrong user or password")
     assert outside.admin.why_denied("ann", "produce", "q")["active"] is False

@@ -28,7 +28,7 @@ from raybroker.errors import (
     SecurityError,
     XAError,
 )
-from raybroker.security.user_file import Entry, UserFile
+from raybroker.security.user_file import UserEntry, UserFile
 from raybroker.services.listening.arrivals import ARRIVING_OF_ADDRESS_MAX
 from raybroker.wire.native.connection import preface
 from raybroker.wire.native.preamble import preamble
@@ -57,7 +57,7 @@ class Outside:
     def __init__(self, folder: Path, opened: ExitStack, **more: Any) -> None:
         users = UserFile(folder / "passwd")
         for name, group in (("ann", "user"), ("bob", "user"), ("stranger", "user"), ("root", "admin")):
-            users.add(name, Entry(VERIFIER, group))
+            users.add(name, UserEntry(VERIFIER, group))
         self.users, self.rules = users, folder / "accesscontrol.properties"
         self.rules.write_text(RULES)
         properties = {

@@ -14,13 +14,13 @@ import pytest
 import raybroker as rb
 from raybroker.config import Config
 from raybroker.content.packed_block import PACKED
-from raybroker.model.blocks.record import BLOCK, NOTE, Entry, PackedPayload
+from raybroker.model.blocks.record import BLOCK, NOTE, LogEntry, PackedPayload
 from raybroker.model.errors import ConfigError, IllegalStateError, StoreError, StoreFullError
 from raybroker.store.sql import administration, backup, registration
 from raybroker.store.sql.address import Address, address_of
 from raybroker.store.sql.administration import StoreTables
 from raybroker.store.sql.database import Database
-from raybroker.store.sql.registration import Owner, versions
+from raybroker.store.sql.registration import StoreOwner, versions
 from raybroker.store.sql.schema import VERSION
 from raybroker.store.sql.store import SqlStore
 from raybroker.system.clock import SystemClock
@@ -44,12 +44,12 @@ class Rig:
 
     def open(self, host: str = "h1") -> SqlStore:
         store = SqlStore(
-            self.database, self.id, host, owner=Owner("c", "b", "", "1"), monotonic_ns=SystemClock().monotonic_ns
+            self.database, self.id, host, owner=StoreOwner("c", "b", "", "1"), monotonic_ns=SystemClock().monotonic_ns
         )
         list(store.recover())
         return store
 
-    def commit(self, *entries: Entry) -> None:
+    def commit(self, *entries: LogEntry) -> None:
         store = self.open()
         store.commit(entries)
         store.close()
@@ -74,12 +74,12 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Rig:
     return Rig(Address("postgresql", request.getfixturevalue("server").url))
 
 
-def plain(ordinal: int) -> Entry:
-    return Entry(BLOCK, 1, ordinal, b"", (bytes(100),))
+def plain(ordinal: int) -> LogEntry:
+    return LogEntry(BLOCK, 1, ordinal, b"", (bytes(100),))
 
 
-def compressed(ordinal: int) -> Entry:
-    return Entry(BLOCK, 1, ordinal, b"", PackedPayload((BODY,), (bytes(100),)))
+def compressed(ordinal: int) -> LogEntry:
+    return LogEntry(BLOCK, 1, ordinal, b"", PackedPayload((BODY,), (bytes(100),)))
 
 
 def saved(rig: Rig, path: Path) -> int:
@@ -90,7 +90,7 @@ def saved(rig: Rig, path: Path) -> int:
 
 
 def test_tables_without_compressed_blocks_keep_the_version_that_older_releases_read(rig: Rig) -> None:
-    rig.commit(plain(1), Entry(NOTE, 1, 0, b"note"))
+    rig.commit(plain(1), LogEntry(NOTE, 1, 0, b"note"))
     assert rig.tables.versions() == PLAIN
     rig.commit(plain(2))
     assert rig.tables.versions() == PLAIN
@@ -182,7 +182,7 @@ def test_the_release_of_before_refuses_such_tables_by_name_and_reads_the_others(
 
 def test_tables_of_before_that_have_compressed_blocks_are_read_and_upgraded(rig: Rig) -> None:
     """Tables were given such blocks before there was a version for it."""
-    rig.commit(Entry(BLOCK, 1, 1, b"", (BODY,)))
+    rig.commit(LogEntry(BLOCK, 1, 1, b"", (BODY,)))
     assert rig.tables.versions() == PLAIN
     store = rig.open()
     assert rig.tables.upgrade(), "also while a host has them open"

@@ -12,13 +12,13 @@ import pytest
 
 import raybroker as rb
 from raybroker.content.packed_block import PACKED
-from raybroker.model.blocks.record import BLOCK, CHECKPOINT, Entry, PackedPayload
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, LogEntry, PackedPayload
 from raybroker.model.errors import StoreError
 from raybroker.store.sql.address import Address
 from raybroker.store.sql.administration import StoreTables
 from raybroker.store.sql.compressed import LOOK_NS
 from raybroker.store.sql.database import Database
-from raybroker.store.sql.registration import Owner
+from raybroker.store.sql.registration import StoreOwner
 from raybroker.store.sql.store import SqlStore
 from tests.contracts import postgres
 from tests.contracts.handles import bodies, take
@@ -52,7 +52,7 @@ class Rig:
                 connection.exec_driver_sql(statement)
 
     def open(self) -> SqlStore:
-        owner = Owner("c", "b", "", "1")
+        owner = StoreOwner("c", "b", "", "1")
         store = SqlStore(self.database, self.id, "h1", owner=owner, monotonic_ns=lambda: self.clock_ns)
         list(store.recover())
         return store
@@ -73,15 +73,15 @@ def rig(server: postgres.Server) -> Rig:
     return Rig(server)
 
 
-def compressed(ordinal: int) -> Entry:
-    return Entry(BLOCK, 1, ordinal, b"", PackedPayload((bytes((PACKED,)) + b"c" * 9,), (bytes(100),)))
+def compressed(ordinal: int) -> LogEntry:
+    return LogEntry(BLOCK, 1, ordinal, b"", PackedPayload((bytes((PACKED,)) + b"c" * 9,), (bytes(100),)))
 
 
 def test_such_a_user_is_known_at_the_opening_and_by_the_block_itself(rig: Rig) -> None:
     store = rig.open()
     for part in (store.shown, WHY, "raybroker dbmgr upgrade tbl", COMPRESSES):
         assert part in store.plain_because()
-    store.commit([compressed(1), Entry(BLOCK, 1, 2, b"", (b"other",)), compressed(3)])
+    store.commit([compressed(1), LogEntry(BLOCK, 1, 2, b"", (b"other",)), compressed(3)])
     assert rig.tables.versions() == PLAIN
     assert [store.read(1, n) for n in (1, 2, 3)] == [bytes(100), b"other", bytes(100)]
     store.close()
@@ -95,7 +95,7 @@ def test_a_right_that_is_taken_away_while_the_store_is_open_costs_no_message(rig
     store = rig.open()
     assert store.plain_because() == ""
     rig.sql("REVOKE CREATE ON SCHEMA public FROM app")
-    store.commit([compressed(1), Entry(CHECKPOINT, 0, 0, b"state", ())])
+    store.commit([compressed(1), LogEntry(CHECKPOINT, 0, 0, b"state", ())])
     assert "permission denied for schema public" in store.plain_because()
     store.commit([compressed(2)])
     assert rig.tables.versions() == PLAIN
@@ -120,7 +120,7 @@ def test_a_right_that_is_given_while_the_store_is_open_is_used(rig: Rig) -> None
     store = rig.open()
     rig.sql("GRANT CREATE ON SCHEMA public TO app")
     rig.clock_ns += LOOK_NS
-    store.commit([Entry(BLOCK, 1, 1, b"", (b"other",))])
+    store.commit([LogEntry(BLOCK, 1, 1, b"", (b"other",))])
     store.commit([compressed(2)])
     assert rig.tables.versions() == WITH_COMPRESSED
     store.close()

@@ -117,12 +117,12 @@ def test_rows_that_are_not_what_was_written_refuse_the_store(tmp_path: Path, sta
             report=print,
         )
 
-    from raybroker.model.blocks.record import BLOCK, NOTE, Entry
+    from raybroker.model.blocks.record import BLOCK, NOTE, LogEntry
 
     first = store()
     list(first.recover())
     for n in range(6):
-        first.commit([Entry(BLOCK, 1, n, b"meta", (b"payload",)), Entry(NOTE, 1, 0, b"note")])
+        first.commit([LogEntry(BLOCK, 1, n, b"meta", (b"payload",)), LogEntry(NOTE, 1, 0, b"note")])
     first.close()
     with sqlite3.connect(tmp_path / "store.db") as database:
         assert database.execute(statement).rowcount == 1
@@ -400,7 +400,7 @@ def test_connections_that_are_cut_are_made_anew_and_nobody_notices(server: postg
 @pytest.mark.parametrize("committed", [False, True])
 def test_a_commit_whose_connection_is_cut_is_there_once(server: postgres.Server, committed: bool) -> None:
     """The store cannot know whether the database has committed: it asks."""
-    from raybroker.model.blocks.record import BLOCK, NOTE, Entry
+    from raybroker.model.blocks.record import BLOCK, NOTE, LogEntry
 
     properties, clock = on_server(server, f"once{committed:d}"), SystemClock()
     database = Database(address_of(Config.of(properties), Path()))
@@ -421,7 +421,7 @@ def test_a_commit_whose_connection_is_cut_is_there_once(server: postgres.Server,
 
     first = store()
     list(first.recover())
-    first.commit([Entry(BLOCK, 1, 0, b"meta", (b"payload 0",))])
+    first.commit([LogEntry(BLOCK, 1, 0, b"meta", (b"payload 0",))])
 
     cuts: list[int] = []
 
@@ -432,9 +432,9 @@ def test_a_commit_whose_connection_is_cut_is_there_once(server: postgres.Server,
             cuts.append(cut_connections(database))
 
     first._database.sql.event.listen(first._database._engine, "commit", at_commit)
-    first.commit([Entry(BLOCK, 1, 1, b"meta", (b"payload 1",)), Entry(NOTE, 1, 0, b"note")])
+    first.commit([LogEntry(BLOCK, 1, 1, b"meta", (b"payload 1",)), LogEntry(NOTE, 1, 0, b"note")])
     assert cuts == [2]
-    first.commit([Entry(BLOCK, 1, 2, b"meta", (b"payload 2",))])
+    first.commit([LogEntry(BLOCK, 1, 2, b"meta", (b"payload 2",))])
     assert [first.read(1, ordinal) for ordinal in range(3)] == [b"payload 0", b"payload 1", b"payload 2"]
     first.close()
     again = store()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from raybroker.services.listening.arrivals import ARRIVING_OF_ADDRESS_MAX
 from raybroker.services.stomp.limits import HEAD_BYTES_UNKNOWN
 from raybroker.system.process_memory import resident_bytes
-from raybroker.wire.stomp.frame import Frame, encode
+from raybroker.wire.stomp.frame import StompFrame, encode
 from tests.contracts.stomp_rig import BODY_MAX, WAIT_S, StompRig, until
 
 Q = "/queue/q"
@@ -165,7 +165,7 @@ def _is_refused(rig: StompRig) -> bool:
             return True
 
 
-_LOGIN = encode(Frame("CONNECT", {"accept-version": "1.2", "login": "ann", "passcode": "secret"}), "1.2")
+_LOGIN = encode(StompFrame("CONNECT", {"accept-version": "1.2", "login": "ann", "passcode": "secret"}), "1.2")
 _commands = st.sampled_from(["SEND", "SUBSCRIBE", "UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT", "X"])
 _names = st.sampled_from(
     [
@@ -201,7 +201,7 @@ _values = st.sampled_from(
         "99999999",
     ]
 ) | st.text(max_size=8)
-_frames = st.builds(Frame, _commands, st.dictionaries(_names, _values, max_size=5), st.binary(max_size=30)).map(
+_frames = st.builds(StompFrame, _commands, st.dictionaries(_names, _values, max_size=5), st.binary(max_size=30)).map(
     lambda frame: encode(frame, "1.2")
 )
 

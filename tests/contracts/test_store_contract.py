@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Entry
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, LogEntry
 from raybroker.model.errors import StoreError
 from raybroker.store.journal import Journal
 from raybroker.store.journal.reserve import RESERVE_FILES
@@ -16,7 +16,7 @@ from raybroker.store.memory import MemoryStore
 from raybroker.store.sql.address import Address
 from raybroker.store.sql.administration import StoreTables
 from raybroker.store.sql.database import Database
-from raybroker.store.sql.registration import Owner
+from raybroker.store.sql.registration import StoreOwner
 from raybroker.store.sql.store import SqlStore
 from raybroker.system.clock import SystemClock
 from raybroker.system.entropy import token
@@ -28,7 +28,7 @@ AnyStore = MemoryStore | Journal | SqlStore
 
 class MemoryHarness:
     def __init__(self, directory: Path) -> None:
-        self._log: list[Entry] = []
+        self._log: list[LogEntry] = []
         self.store = MemoryStore()
         self.store.checkpoint_after_entries = 40
 
@@ -84,7 +84,7 @@ class SqliteHarness:
             self._database,
             self._id,
             "h1",
-            owner=Owner("c", "b", "", "1"),
+            owner=StoreOwner("c", "b", "", "1"),
             monotonic_ns=SystemClock().monotonic_ns,
             segment_bytes=SEGMENT_BYTES,
         )
@@ -152,21 +152,21 @@ def store(harness: Harness) -> AnyStore:
     return opened
 
 
-def block(ordinal: int, payload: bytes = b"payload", destination: int = 1) -> Entry:
-    return Entry(BLOCK, destination, ordinal, b"meta %d" % ordinal, (payload,))
+def block(ordinal: int, payload: bytes = b"payload", destination: int = 1) -> LogEntry:
+    return LogEntry(BLOCK, destination, ordinal, b"meta %d" % ordinal, (payload,))
 
 
-def bare(entry: Entry) -> Entry:
+def bare(entry: LogEntry) -> LogEntry:
     """The entry as recovery gives it back."""
-    return Entry(entry.kind, entry.destination, entry.ordinal, entry.meta)
+    return LogEntry(entry.kind, entry.destination, entry.ordinal, entry.meta)
 
 
-def note(text: bytes, destination: int = 1) -> Entry:
-    return Entry(NOTE, destination, 0, text)
+def note(text: bytes, destination: int = 1) -> LogEntry:
+    return LogEntry(NOTE, destination, 0, text)
 
 
-def checkpoint(text: bytes) -> Entry:
-    return Entry(CHECKPOINT, 0, 0, text)
+def checkpoint(text: bytes) -> LogEntry:
+    return LogEntry(CHECKPOINT, 0, 0, text)
 
 
 def reclaim(store: AnyStore) -> None:
@@ -188,15 +188,15 @@ def test_entries_come_back_in_log_order(store: AnyStore, reopen: Callable[[], An
 
 def test_a_payload_of_many_buffers_is_read_as_one(store: AnyStore, reopen: Callable[[], AnyStore]) -> None:
     buffers = (b"one", bytearray(b"two"), memoryview(b"three"), b"", *[b"%d" % i for i in range(3000)])
-    store.commit([Entry(BLOCK, 7, 9, b"", buffers)])
+    store.commit([LogEntry(BLOCK, 7, 9, b"", buffers)])
     assert store.read(7, 9) == b"".join(buffers)
     again = reopen()
-    assert list(again.recover()) == [Entry(BLOCK, 7, 9, b"")]
+    assert list(again.recover()) == [LogEntry(BLOCK, 7, 9, b"")]
     assert again.read(7, 9) == b"".join(buffers)
 
 
 def test_the_largest_ids_and_empty_payloads_are_kept(store: AnyStore, reopen: Callable[[], AnyStore]) -> None:
-    entry = Entry(BLOCK, 2**32 - 1, 2**64 - 1, b"")
+    entry = LogEntry(BLOCK, 2**32 - 1, 2**64 - 1, b"")
     store.commit([entry])
     again = reopen()
     assert list(again.recover()) == [entry]
@@ -342,7 +342,7 @@ def test_a_store_goes_on_where_it_was(store: AnyStore, reopen: Callable[[], AnyS
 
 def test_a_committed_buffer_may_be_used_again_by_its_owner(store: AnyStore) -> None:
     buffer = bytearray(b"first")
-    store.commit([Entry(BLOCK, 1, 1, b"", (buffer,))])
+    store.commit([LogEntry(BLOCK, 1, 1, b"", (buffer,))])
     buffer[:] = b"other"
     assert store.read(1, 1) == b"first"
 

@@ -17,7 +17,7 @@ from websockets.sync.client import connect as web_socket
 
 import raybroker as rb
 from raybroker.errors import ConfigError, NoClusterError, SecurityError
-from raybroker.security.user_file import Entry, UserFile
+from raybroker.security.user_file import UserEntry, UserFile
 from raybroker.wire.native.preamble import preamble
 from raybroker.wire.scram import Verifier
 from tests.unit.security.certificates import Authority
@@ -53,7 +53,7 @@ class Outside:
         shutil.copyfile(self.authority.file, folder / "truststore")
         users = UserFile(folder / "passwd")
         for name in ("ann", "bob"):
-            users.add(name, Entry(str(Verifier.of("secret", b"s" * 16, 64)), "user"))
+            users.add(name, UserEntry(str(Verifier.of("secret", b"s" * 16, 64)), "user"))
         (folder / "accesscontrol.properties").write_text(RULES)
         properties = {
             "imq.service.activelist": self.service,

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from raybroker.errors import BrokerError, ConfigError, SecurityError
-from raybroker.security.user_file import Entry
+from raybroker.security.user_file import UserEntry
 from tests.contracts.stomp_rig import Bare
 from tests.contracts.test_services import VERIFIER, Outside
 
@@ -78,8 +78,8 @@ class World(Outside):
                 "imq.metrics.topic.enabled": True,
             },
         )
-        self.users.add("carl", Entry(VERIFIER, "user"))
-        self.users.add("gone", Entry(VERIFIER, "admin", active=False))
+        self.users.add("carl", UserEntry(VERIFIER, "user"))
+        self.users.add("gone", UserEntry(VERIFIER, "admin", active=False))
         for kind, name in (("queue", "kept"), ("queue", "other"), ("topic", "news"), ("topic", "open")):
             self.admin.create_destination(kind, name)
         self.rules.write_text(RULES)

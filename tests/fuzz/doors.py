@@ -19,7 +19,7 @@ import httpx
 import raybroker as rb
 from raybroker.metrics.snapshot import Snapshot
 from raybroker.model.settings.setting import PortRange
-from raybroker.security.user_file import Entry, UserFile
+from raybroker.security.user_file import UserEntry, UserFile
 from raybroker.services.metrics.metrics_http import Endpoint
 from raybroker.wire.native import frames as wire
 from raybroker.wire.native.connection import Native, preface
@@ -72,7 +72,7 @@ class AllDoors:
         users = UserFile(folder / "passwd")
         verifier = str(Verifier.of(PASSWORD, b"s" * 16, 64))
         for name, group in (("ann", "user"), ("bob", "user"), ("root", "admin")):
-            users.add(name, Entry(verifier, group))
+            users.add(name, UserEntry(verifier, group))
         self.faults = Faults()
         for logger in ("raybroker", "asyncio"):
             logging.getLogger(logger).addHandler(self.faults)
@@ -233,7 +233,7 @@ class Raw:
             data = self.socket.recv(65_536)
             if not data:
                 raise EOFError
-            self._frames += [f for f in self._machine.receive_data(data) if not isinstance(f, wire.Ping)]
+            self._frames += [f for f in self._machine.receive_data(data) if not isinstance(f, wire.PingFrame)]
         return self._frames.pop(0)
 
     def ask(self, op: str, **args: Any) -> Any:
@@ -244,9 +244,9 @@ class Raw:
     def answer(self, number: int) -> Any:
         while True:
             found = self.frame()
-            if isinstance(found, wire.Reply) and found.request == number:
+            if isinstance(found, wire.ReplyFrame) and found.request == number:
                 return found.result
-            if isinstance(found, wire.Failed) and found.request == number:
+            if isinstance(found, wire.FailedFrame) and found.request == number:
                 raise ValueError(found.text)
 
     def begin(self, user: str = "ann") -> str:

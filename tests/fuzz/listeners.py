@@ -27,7 +27,7 @@ from raybroker.wire.native import frames as wire
 from raybroker.wire.native.connection import preface
 from raybroker.wire.native.preamble import preamble
 from raybroker.wire.scram import ScramClient
-from raybroker.wire.stomp.frame import Frame, Version, encode
+from raybroker.wire.stomp.frame import StompFrame, Version, encode
 from tests.fuzz import samples
 from tests.fuzz.doors import PASSWORD, AllDoors, Raw
 
@@ -335,8 +335,8 @@ _texts = st.dictionaries(st.sampled_from(_HEADERS), st.sampled_from(_VALUES) | s
 
 def _stomp(version: Version) -> st.SearchStrategy[Conversation]:
     accepted = {} if version == "1.0" else {"accept-version": version, "heart-beat": "0,100"}
-    login = encode(Frame("CONNECT", {"login": "ann", "passcode": PASSWORD, **accepted}, b""), version)
-    frames = st.lists(st.builds(Frame, st.sampled_from(_COMMANDS), _texts, st.binary(max_size=30)), max_size=8)
+    login = encode(StompFrame("CONNECT", {"login": "ann", "passcode": PASSWORD, **accepted}, b""), version)
+    frames = st.lists(st.builds(StompFrame, st.sampled_from(_COMMANDS), _texts, st.binary(max_size=30)), max_size=8)
     return frames.map(lambda found: [login, *(encode(frame, version) for frame in found)])
 
 

@@ -10,7 +10,7 @@ from raybroker.core.durable.snapshot import snapshot
 from raybroker.hosting.host_service import HostService, HostStorage
 from raybroker.model.blocks.block import encode_block
 from raybroker.model.settings.settings import destination_attributes
-from raybroker.services.native.native import Connection
+from raybroker.services.native.native import NativeConnection
 from raybroker.store.memory import MemoryStore
 from raybroker.system.clock import SystemClock
 from raybroker.wire.native import frames as wire
@@ -63,7 +63,7 @@ class FakeTransport(asyncio.Transport):
 class Peer:
     """A client of the rig: raw bytes in, decoded frames out."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: NativeConnection) -> None:
         self.connection = connection
         self.transport = FakeTransport(connection.link)
         self._machine = Native(token=None)
@@ -109,7 +109,7 @@ class Rig:
         await self.service.close()
 
     def stranger(self) -> Peer:
-        return Peer(Connection(self.service.service))
+        return Peer(NativeConnection(self.service.service))
 
     def guest(self) -> Peer:
         """A peer that has shown the token."""
@@ -137,7 +137,7 @@ class Rig:
         peer.feed(wire.call(2, "open_producer", {"handle": 1, "name": QUEUE, "type": "queue", "producer": 9}))
         peer.feed(wire.call(3, "open_consumer", consumer_args(handle=2)))
         peer.feed(send(1, producer=9, first_seq=1))
-        delivered = [f for f in peer.frames() if isinstance(f, wire.Deliver)]
+        delivered = [f for f in peer.frames() if isinstance(f, wire.DeliverFrame)]
         peer.feed(wire.call(4, "close_producer", {"handle": 1}))
         peer.transport.close()
         return self.host.failure is None and bool(delivered)

@@ -47,12 +47,12 @@ from typing import Any
 from raybroker.core import command as cmd
 from raybroker.core.blocks.block_entry import Columns
 from raybroker.core.destination import Destination
-from raybroker.core.durable.recovery import KINDS, Recovery
+from raybroker.core.durable.recovery import KINDS, DestinationRecovery
 from raybroker.core.durable.snapshot import snapshot
 from raybroker.core.invariants import check
 from raybroker.core.outcome import DeadLetter
 from raybroker.core.subscription import Subscription
-from raybroker.model.blocks.record import BLOCK, Entry
+from raybroker.model.blocks.record import BLOCK, LogEntry
 from raybroker.model.errors import BrokerError
 from raybroker.model.settings.settings import destination_attributes, updated_attributes
 from tests.scenarios.host_story import HostStory
@@ -86,7 +86,7 @@ class Story:
 
     def __init__(self) -> None:
         self.home: Destination
-        self.log: list[Entry] = []
+        self.log: list[LogEntry] = []
         self.telling = Telling()
         self.numbers: dict[str, int] = {}
         self.contents: dict[int, Any] = {}
@@ -348,7 +348,7 @@ class Story:
         return self._recover()
 
     def _recover(self) -> str:
-        recovery = Recovery(1)
+        recovery = DestinationRecovery(1)
         if self.state is not None:
             recovery.load(self.state)
         for entry in self.log:

@@ -26,7 +26,7 @@ from raybroker.core.outcome import (
 )
 from raybroker.core.settlement import QUEUE_ALL
 from raybroker.core.subscription import Subscription
-from raybroker.model.blocks.record import BLOCK, Entry
+from raybroker.model.blocks.record import BLOCK, LogEntry
 
 MANY = 12
 """More messages than this are told as the first and the last."""
@@ -57,7 +57,7 @@ class Telling:
             late[0] = f"then {late[0]}"
         return [*(f"now {self._effect(effect)}" for effect in out.immediate), *map(self._record, out.records), *late]
 
-    def _record(self, entry: Entry) -> str:
+    def _record(self, entry: LogEntry) -> str:
         if entry.kind == BLOCK:
             meta = records.decode_block_meta(entry.meta)
             owner = f" in {_text(meta.txn)}" if meta.txn else ""

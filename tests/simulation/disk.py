@@ -14,7 +14,16 @@ from typing import Any
 from raybroker.core.durable import records
 from raybroker.engine.path.committer import entry_bytes
 from raybroker.model.blocks.large_block import LargeBlock, LargePayload
-from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, NOTE_BYTES_MAX, Entry, EntryRun, StoreStats, in_runs
+from raybroker.model.blocks.record import (
+    BLOCK,
+    CHECKPOINT,
+    NOTE,
+    NOTE_BYTES_MAX,
+    EntryRun,
+    LogEntry,
+    StoreStats,
+    in_runs,
+)
 from raybroker.model.errors import BrokerError, StoreDamagedError, StoreError
 from tests.simulation.events import Loop
 from tests.simulation.large import SimBody, StoredBody
@@ -27,12 +36,12 @@ class SimDisk:
     """
 
     def __init__(self) -> None:
-        self.log: list[Entry] = []
+        self.log: list[LogEntry] = []
         self.blocks: dict[tuple[int, int], bytes] = {}
         self.damaged: set[tuple[int, int]] = set()
         self.fronts: dict[tuple[int, int], int] = {}
 
-    def append(self, entries: Iterable[Entry]) -> None:
+    def append(self, entries: Iterable[LogEntry]) -> None:
         for entry in entries:
             if entry.kind == BLOCK:
                 key = entry.destination, entry.ordinal
@@ -46,7 +55,7 @@ class SimDisk:
                     self.blocks[key] += body.data
             else:
                 assert entry.kind == CHECKPOINT or len(entry.meta) <= NOTE_BYTES_MAX
-            self.log.append(Entry(entry.kind, entry.destination, entry.ordinal, entry.meta))
+            self.log.append(LogEntry(entry.kind, entry.destination, entry.ordinal, entry.meta))
 
 
 class SimStore:
@@ -65,7 +74,7 @@ class SimStore:
         self._checkpoint_entries = checkpoint_entries
         self._relocation = relocation
 
-    def recover(self) -> Iterator[Entry]:
+    def recover(self) -> Iterator[LogEntry]:
         log = self.disk.log
         cut = self._cut()
         if cut >= 0:
@@ -74,11 +83,11 @@ class SimStore:
         yield from log[cut + 1 :]
         self.fresh = len(log) - cut - 1
 
-    def recover_runs(self) -> Iterator[Entry | EntryRun]:
+    def recover_runs(self) -> Iterator[LogEntry | EntryRun]:
         """As :meth:`recover`, in its place, with neighbours together, as the journal gives them."""
         return in_runs(self.recover())
 
-    def commit(self, entries: Sequence[Entry]) -> None:
+    def commit(self, entries: Sequence[LogEntry]) -> None:
         if self.dead:
             raise StoreError("the disk is broken")
         self.disk.append(entries)
@@ -174,7 +183,7 @@ class Batch:
 
     __slots__ = ("deltas", "done", "entries", "size")
 
-    def __init__(self, entries: Sequence[Entry], deltas: list[Any], done: Callable[[], None]) -> None:
+    def __init__(self, entries: Sequence[LogEntry], deltas: list[Any], done: Callable[[], None]) -> None:
         self.entries = entries
         self.deltas = deltas
         self.done = done
@@ -221,7 +230,7 @@ class SimCommitter:
         self.overloaded = False
         self.pending_bytes = 0
 
-    def submit(self, entries: Sequence[Entry], done: Callable[[], None]) -> None:
+    def submit(self, entries: Sequence[LogEntry], done: Callable[[], None]) -> None:
         if any(entry.kind == CHECKPOINT for entry in entries):
             self.deltas += self._snapshot()
         for entry in entries if self.leaving else ():

@@ -9,12 +9,12 @@ from raybroker.core import command as cmd
 from raybroker.core import transaction
 from raybroker.core.admission import intake
 from raybroker.core.blocks import ranges
-from raybroker.core.delivery.decided import Dispatched, Failed
+from raybroker.core.delivery.decided import Dispatched, FailedDeliveries
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.destination import Destination
 from raybroker.core.durable import records as notes
 from raybroker.core.durable import recovery, snapshot
-from raybroker.core.durable.recovery import Recovery
+from raybroker.core.durable.recovery import DestinationRecovery
 from raybroker.core.outcome import Acked, Deliver, Retire, Sent
 from raybroker.core.queue import Queue
 from raybroker.core.settlement import Settlement
@@ -97,7 +97,7 @@ def dispatch_not_recorded(patch: Patch) -> None:
 @mutant("failures are recorded")
 def failure_not_recorded(patch: Patch) -> None:
     old = Settlement.failed
-    patch.set(Settlement, "failed", lambda self, queue, found: old(self, queue, Failed([], found.dead)))
+    patch.set(Settlement, "failed", lambda self, queue, found: old(self, queue, FailedDeliveries([], found.dead)))
 
 
 @mutant("refused messages of a stored block are recorded")
@@ -190,15 +190,15 @@ def checkpoint_without_producers(patch: Patch) -> None:
 
 @mutant("recovery knows what was handed out as whole blocks")
 def recovery_ignores_whole(patch: Patch) -> None:
-    old = Recovery._dispatched
+    old = DestinationRecovery._dispatched
     patch.item(recovery._HANDLERS_OF_KIND, notes.DISPATCHED, lambda self, note: old(self, note._replace(spans=[])))
 
 
 @mutant("a block that was alive in the checkpoint and acknowledged since need not be there")
 def recovery_keeps_live(patch: Patch) -> None:
-    old = Recovery._check_complete
+    old = DestinationRecovery._check_complete
 
-    def check(self: Recovery, *args: Any) -> None:
+    def check(self: DestinationRecovery, *args: Any) -> None:
         whole = {number: found.whole for number, found in self.queues.items()}
         for found in self.queues.values():
             found.whole = set()
@@ -206,14 +206,14 @@ def recovery_keeps_live(patch: Patch) -> None:
         for number, found in self.queues.items():
             found.whole = whole[number]
 
-    patch.set(Recovery, "_check_complete", check)
+    patch.set(DestinationRecovery, "_check_complete", check)
 
 
 @mutant("an acknowledgement may come before the copy that the store moved")
 def moved_copies_come_back(patch: Patch) -> None:
-    old = Recovery._block
+    old = DestinationRecovery._block
 
-    def block(self: Recovery, ordinal: int, meta: Any) -> None:
+    def block(self: DestinationRecovery, ordinal: int, meta: Any) -> None:
         whole = self.queues[0].whole
         parts = [part for low, high in whole for part in ((low, min(high, ordinal)), (max(low, ordinal + 1), high))]
         whole[:] = [(low, high) for low, high in parts if low < high]
@@ -221,7 +221,7 @@ def moved_copies_come_back(patch: Patch) -> None:
             ranges.add(self.queues[0].live, ordinal, ordinal + 1)
         old(self, ordinal, meta)
 
-    patch.set(Recovery, "_block", block)
+    patch.set(DestinationRecovery, "_block", block)
 
 
 @mutant("the last part of a block is noted as the whole block")
@@ -232,15 +232,15 @@ def last_part_noted_as_part(patch: Patch) -> None:
 
 @mutant("recovery gives each subscription what it is owed")
 def recovery_drops_a_claim(patch: Patch) -> None:
-    old = Recovery._owed_of
+    old = DestinationRecovery._owed_of
 
-    def owed_of(self: Recovery, *args: Any) -> dict[int, int]:
+    def owed_of(self: DestinationRecovery, *args: Any) -> dict[int, int]:
         owed = old(self, *args)
         if len(owed) > 1:
             owed.popitem()
         return owed
 
-    patch.set(Recovery, "_owed_of", owed_of)
+    patch.set(DestinationRecovery, "_owed_of", owed_of)
 
 
 @mutant("numbers of destinations are not used again after a checkpoint")

@@ -12,19 +12,19 @@ from raybroker.core.blocks import message_mask as pk
 from raybroker.core.blocks.block_entry import BlockEntry
 from raybroker.core.delivery import consumer_commands, delivery_queue
 from raybroker.core.delivery.backlog import Backlog
-from raybroker.core.delivery.decided import Failed
+from raybroker.core.delivery.decided import FailedDeliveries
 from raybroker.core.delivery.delayed import Delayed
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.destination import Destination
 from raybroker.core.expiry import ExpiryScan
 from raybroker.core.outcome import Outcome, Sent
-from raybroker.core.policy import Policy
+from raybroker.core.policy import DestinationPolicy
 from raybroker.core.settlement import Settlement
 from raybroker.core.topic import Topic
 from raybroker.engine.dead_letters.dead_letter_moves import DeadLetterMoves
 from raybroker.engine.dead_letters.dead_letter_policy import DeadLetterPolicy
 from raybroker.engine.measured_time import MeasuredTime
-from raybroker.engine.path.executor import Executor, Step
+from raybroker.engine.path.executor import DestinationStep, Executor
 from raybroker.engine.transactions import transaction_log
 from raybroker.engine.transactions.transaction_log import TxLog
 from raybroker.engine.transactions.transactions import Transactions
@@ -145,13 +145,17 @@ def paused_consumers_served(patch: Patch) -> None:
 
 @mutant("a message that has failed too often is dead")
 def one_failure_too_many(patch: Patch) -> None:
-    old = Policy.failures_max.fget  # type: ignore[attr-defined]
-    patch.set(Policy, "failures_max", property(lambda self: old(self) + (old(self) >= 0)))
+    old = DestinationPolicy.failures_max.fget  # type: ignore[attr-defined]
+    patch.set(DestinationPolicy, "failures_max", property(lambda self: old(self) + (old(self) >= 0)))
 
 
 @mutant("a rejected message does not come again")
 def rejected_comes_again(patch: Patch) -> None:
-    patch.set(DeliveryQueue, "rejected", lambda self, deliveries, reason: self.give_back(deliveries) or Failed([], []))
+    patch.set(
+        DeliveryQueue,
+        "rejected",
+        lambda self, deliveries, reason: self.give_back(deliveries) or FailedDeliveries([], []),
+    )
 
 
 @mutant("what a lost consumer's application had got counts as failed")
@@ -273,7 +277,7 @@ def commit_in_pieces(patch: Patch) -> None:
     def perform_all(self: Executor, steps: Any, extra: Any, done: Any) -> Any:
         outcomes = []
         for step in steps:
-            outcomes += old(self, [Step(*step)], (), lambda: None)
+            outcomes += old(self, [DestinationStep(*step)], (), lambda: None)
         return outcomes + old(self, [], extra, done)
 
     patch.set(Executor, "perform_all", perform_all)

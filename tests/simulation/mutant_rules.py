@@ -237,7 +237,7 @@ def _limits_raised(field: str) -> Callable[[Patch], None]:
     def apply(patch: Patch) -> None:
         old = limit.admit
 
-        def admit(name: str, limits: limit.Limits, *rest: Any) -> Any:
+        def admit(name: str, limits: limit.DestinationLimits, *rest: Any) -> Any:
             value = getattr(limits, field)
             return old(name, limits._replace(**{field: value + (value >= 0)}), *rest)
 

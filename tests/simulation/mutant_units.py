@@ -15,7 +15,7 @@ from raybroker.core.unit_of_order import dispatch as ordered
 from raybroker.core.unit_of_order import state as orders
 from raybroker.core.unit_of_order.dispatch import UnitPending
 from raybroker.core.unit_of_order.state import UnitState
-from raybroker.core.unit_of_order.unit import Owner, Unit
+from raybroker.core.unit_of_order.unit import Unit, UnitOwner
 from tests.simulation.mutation import Patch, at_once, mutant
 
 
@@ -37,16 +37,16 @@ def void_not_told(patch: Patch) -> None:
 
 @mutant("a unit is with one session at a time")
 def one_owner_for_all(patch: Patch) -> None:
-    def owner_of(self: UnitState, consumer: Consumer) -> Owner:
-        return self.owners.setdefault("", Owner(""))
+    def owner_of(self: UnitState, consumer: Consumer) -> UnitOwner:
+        return self.owners.setdefault("", UnitOwner(""))
 
     patch.set(UnitState, "owner_of", owner_of)
 
 
 @mutant("two consumers of one session share its units")
 def consumers_are_sessions(patch: Patch) -> None:
-    def owner_of(self: UnitState, consumer: Consumer) -> Owner:
-        return self.owners.setdefault(consumer.attachment, Owner(consumer.attachment))
+    def owner_of(self: UnitState, consumer: Consumer) -> UnitOwner:
+        return self.owners.setdefault(consumer.attachment, UnitOwner(consumer.attachment))
 
     patch.set(UnitState, "owner_of", owner_of)
 
@@ -168,7 +168,7 @@ def owner_batches_stay_packed(patch: Patch) -> None:
 
 @mutant("what is packed for a session leaves in the order of its blocks")
 def owner_batches_out_of_order(patch: Patch) -> None:
-    def pack(self: UnitState, owner: Owner, run: Run) -> None:
+    def pack(self: UnitState, owner: UnitOwner, run: Run) -> None:
         old(self, owner, run)
         owner.owner_batches.rotate(1)
 

@@ -211,7 +211,7 @@ def test_a_producer_goes_on_though_what_was_sent_back_had_filled_its_destination
 _ADMIT, _REFUSAL = limits.admit, PoolShare.refusal
 
 
-def _twice(name: str, own: limits.Limits, *args: Any) -> Any:
+def _twice(name: str, own: limits.DestinationLimits, *args: Any) -> Any:
     found = _ADMIT(name, own, *args)
     pool = args[4] if len(args) > 4 else None
     if pool is not None:
@@ -219,11 +219,11 @@ def _twice(name: str, own: limits.Limits, *args: Any) -> Any:
     return found
 
 
-def _removing_needs_no_room(name: str, own: limits.Limits, *args: Any) -> Any:
+def _removing_needs_no_room(name: str, own: limits.DestinationLimits, *args: Any) -> Any:
     return _ADMIT(name, own, *args[:4]) if own.messages_max < 0 and own.bytes_max < 0 else _ADMIT(name, own, *args)
 
 
-def _quota_alone(name: str, own: limits.Limits, *args: Any) -> Any:
+def _quota_alone(name: str, own: limits.DestinationLimits, *args: Any) -> Any:
     pooled = len(args) > 4 and args[4] is not None
     return _ADMIT(name, own._replace(messages_max=-1, bytes_max=-1) if pooled else own, *args)
 

@@ -96,7 +96,7 @@ class Watch:
 
     def before(self, process: Process, event: ev.Event) -> Before:
         member, stale = process.member, False
-        if isinstance(event, ev.Received):
+        if isinstance(event, ev.EnvelopeReceived):
             envelope = event.envelope
             known = member.membership.row(envelope.sender).incarnation
             stale = envelope.sender != process.name and envelope.incarnation < known
@@ -120,12 +120,12 @@ class Watch:
         if member.is_master and not before.is_master:
             self._reign_began(process)
         for action in actions:
-            if isinstance(action, ev.Exchange):
+            if isinstance(action, ev.ExchangeConsumers):
                 incarnation = member.membership.row(action.peer).incarnation
                 self._exchanges[process][action.peer] = incarnation
-            elif isinstance(action, ev.Open):
+            elif isinstance(action, ev.OpenForClients):
                 self._opened(process)
-        if isinstance(event, ev.Received) and isinstance(event.envelope.message, m.Tell):
+        if isinstance(event, ev.EnvelopeReceived) and isinstance(event.envelope.message, m.Tell):
             self._told(process, event.envelope, actions)
         if member.state is not before.state:
             self.world.count(f"state {member.state}")
@@ -192,7 +192,7 @@ class Watch:
         """Without a master: which changes of others this instance has heard of, and could confirm."""
         message: Any = envelope.message
         heard = self.heard.setdefault((process.name, process.member.incarnation), set())
-        sent = [a.envelope.message for a in actions if isinstance(a, ev.Send)]
+        sent = [a.envelope.message for a in actions if isinstance(a, ev.SendEnvelope)]
         if any(isinstance(one, m.Told) for one in sent) or any(isinstance(a, ev.Persist) for a in actions):
             heard.add(int(str(message.change.attributes["tag"])))
 

@@ -16,9 +16,9 @@ from typing import Any
 from raybroker.cluster import start_up
 from raybroker.cluster.broadcast import Heard
 from raybroker.cluster.change_record import ChangeRecord
-from raybroker.cluster.events import Event, HostBack, Tick
+from raybroker.cluster.events import Event, HostBack, MemberTick
 from raybroker.cluster.follower import Follower
-from raybroker.cluster.master import Asked, Master
+from raybroker.cluster.master import AskedChange, Master
 from raybroker.cluster.member import Member
 from raybroker.cluster.member_state import MemberContext
 from raybroker.cluster.membership import Membership
@@ -104,7 +104,7 @@ def a_change_is_made_again_when_it_is_proposed_again(patch: Patch) -> None:
     old = Master.proposed
 
     def proposed(master: Master, sender: str, incarnation: int, message: Any) -> None:
-        master._asked[sender] = Asked(incarnation)
+        master._asked[sender] = AskedChange(incarnation)
         old(master, sender, incarnation, message)
 
     patch(Master, "proposed", proposed)
@@ -277,7 +277,7 @@ def what_waited_for_a_host_is_forgotten(patch: Patch) -> None:
     old = Member.step
 
     def step(member: Member, event: Event, now_ms: int) -> Any:
-        return old(member, Tick() if isinstance(event, HostBack) else event, now_ms)
+        return old(member, MemberTick() if isinstance(event, HostBack) else event, now_ms)
 
     patch(Member, "step", step)
 

@@ -44,8 +44,8 @@ class Network:
         envelope = pickle.loads(data)
         old = world.nodes[to].old
         if old is not None and not old.gone and not old.cut_off and envelope.to == old.member.incarnation:
-            old.feed(ev.Received(envelope))
+            old.feed(ev.EnvelopeReceived(envelope))
             return
         target = world.nodes[to].process
         if target is not None and not target.gone and not target.cut_off:
-            target.feed(ev.Received(envelope))
+            target.feed(ev.EnvelopeReceived(envelope))

@@ -122,7 +122,7 @@ class Process:
     def _do(self, action: ev.Action) -> None:
         world, rng = self.world, self.world.rng
         match action:
-            case ev.Send(to, envelope):
+            case ev.SendEnvelope(to, envelope):
                 world.network.send(self, to, envelope)
             case ev.Persist():
                 self._writes.append(action)
@@ -135,10 +135,10 @@ class Process:
             case ev.ReadTable() | ev.AppendTable() | ev.ShortenTable():
                 assert world.database is not None
                 world.database.call(self, action)
-            case ev.Exchange(peer):
+            case ev.ExchangeConsumers(peer):
                 if rng.random() >= world.plan.exchange_lost:
                     world.loop.after(rng.randrange(1, world.plan.apply_us), self.feed, ev.Exchanged(peer))
-            case ev.Open():
+            case ev.OpenForClients():
                 self.opened = True
             case ev.Answer():
                 world.clients.answered(self, action)
@@ -218,7 +218,7 @@ class Process:
 
     def _tick(self, wake: int) -> None:
         if wake == self._wake:
-            self.feed(ev.Tick())
+            self.feed(ev.MemberTick())
 
     # ---- what happens to it
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from raybroker.cluster import events as ev
 from raybroker.cluster.change_record import ChangeRecord
 from raybroker.cluster.record_rows import parts_of
-from raybroker.model.shared_record import Found, Head, Row
+from raybroker.model.shared_record import FoundRecord, RecordHead, TableRow
 
 ROWS_MAX = 7
 """Few, so that a broker often has to read again."""
@@ -15,10 +15,10 @@ class MemoryTable:
     """``head`` None: there is no table."""
 
     def __init__(self) -> None:
-        self.head: Head | None = None
+        self.head: RecordHead | None = None
         self.base_digest = ""
         self.base = ""
-        self.rows: list[Row] = []
+        self.rows: list[TableRow] = []
         self.appended = 0
         self.refused = 0
 
@@ -41,7 +41,7 @@ class MemoryTable:
             case ev.ShortenTable():
                 return ev.TableDone(call.token, done=self._shorten(call))
 
-    def _read(self, record: str, number: int) -> Found | None:
+    def _read(self, record: str, number: int) -> FoundRecord | None:
         if self.head is None:
             return None
         head = self.head
@@ -53,9 +53,9 @@ class MemoryTable:
         elif number <= self.last:
             digest = self.rows[number - head.base_number - 1].digest
         after = [row for row in self.rows if row.number > start]
-        return Found(head, self.last, digest, tuple(after[:ROWS_MAX]), base)
+        return FoundRecord(head, self.last, digest, tuple(after[:ROWS_MAX]), base)
 
-    def _append(self, record: str, rows: tuple[Row, ...]) -> bool:
+    def _append(self, record: str, rows: tuple[TableRow, ...]) -> bool:
         fits = self.head is not None and self.head.record == record and rows[0].number == self.last + 1
         fits = fits and not {row.writer for row in rows} & {row.writer for row in self.rows}
         if fits:
@@ -69,6 +69,6 @@ class MemoryTable:
         if head is None or (head.record, head.base_number) != (call.record, call.before):
             return False
         self.rows = [row for row in self.rows if row.number > call.number]
-        self.head = Head(head.cluster, head.record, head.term, call.number)
+        self.head = RecordHead(head.cluster, head.record, head.term, call.number)
         self.base_digest, self.base = call.digest, call.base
         return True

@@ -26,7 +26,7 @@ from raybroker.model.blocks.record import BLOCK, CHECKPOINT
 from raybroker.store.fileio import FileIO
 from raybroker.store.journal import Journal
 from raybroker.store.journal.anchors import Manifest
-from raybroker.store.journal.format import Row
+from raybroker.store.journal.format import JournalRow
 from raybroker.store.journal.scan import SegmentScan
 from raybroker.store.journal.segment import segment_name
 from tests.store_faults.bit_rot import Image, write
@@ -52,10 +52,10 @@ class Batch:
     offset: int
     head: int
     nbytes: int
-    rows: list[Row]
+    rows: list[JournalRow]
     sealed: bool
 
-    def texts(self, data: bytes, row: Row) -> list[str]:
+    def texts(self, data: bytes, row: JournalRow) -> list[str]:
         start = self.offset + row.offset
         return [found.decode() for found in TEXT.findall(data[start : start + row.nbytes])]
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Entry
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, LogEntry
 from raybroker.store.journal import FileIO, Journal
 from raybroker.store.journal.own_files import OwnFileOptions
 from raybroker.system.entropy import token
@@ -93,13 +93,13 @@ class Operation:
     blocks: tuple[tuple[int, int, int], ...]
     acks: tuple[tuple[int, int], ...]
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[LogEntry]:
         made = []
         for destination, ordinal, nbytes in self.blocks:
             payload = payload_of(destination, ordinal, nbytes)
             half = nbytes // 2
-            made.append(Entry(BLOCK, destination, ordinal, b"%d" % nbytes, (payload[:half], payload[half:])))
-        made.append(Entry(NOTE, 0, 0, json.dumps([self.number, self.acks]).encode()))
+            made.append(LogEntry(BLOCK, destination, ordinal, b"%d" % nbytes, (payload[:half], payload[half:])))
+        made.append(LogEntry(NOTE, 0, 0, json.dumps([self.number, self.acks]).encode()))
         return made
 
 
@@ -201,7 +201,7 @@ class Host:
         idle = self.model.number % IDLE_EVERY < 2 and self.journal.checkpoint_helps()
         if idle or self.journal.checkpoint_due():
             state = [self.model.number, [[d, o, n] for (d, o), n in operation_live.items()]]
-            self.journal.commit([Entry(CHECKPOINT, 0, 0, json.dumps(state).encode())])
+            self.journal.commit([LogEntry(CHECKPOINT, 0, 0, json.dumps(state).encode())])
         self.journal.maintain(8 << 10)
 
     def _freed(self) -> list[tuple[int, int]]:

@@ -16,7 +16,7 @@ import pytest
 
 import raybroker as rb
 from raybroker.errors import QuotaExceededError, StoreFullError
-from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Entry
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, LogEntry
 from raybroker.store.journal import verify
 from raybroker.store.journal.format import SECTOR_BYTES
 from raybroker.store.journal.reserve import RESERVE_FILES, CheckpointEstimate, Use
@@ -109,7 +109,7 @@ class Drainer:
             self._checkpoint_if_due()
             self.journal.maintain(8 << 10)
             return False
-        self.journal.commit([Entry(BLOCK, 1, self.next, b"m" * 16, (os.urandom(4) * (nbytes // 4),))])
+        self.journal.commit([LogEntry(BLOCK, 1, self.next, b"m" * 16, (os.urandom(4) * (nbytes // 4),))])
         self.live.add(self.next)
         self.next += 1
         self._checkpoint_if_due()
@@ -119,7 +119,7 @@ class Drainer:
         """As a committer does it: a note that finds no room is superseded by a checkpoint."""
         self.live.remove(ordinal)
         try:
-            self.journal.commit([Entry(NOTE, 1, 0, b"%d" % ordinal)])
+            self.journal.commit([LogEntry(NOTE, 1, 0, b"%d" % ordinal)])
         except StoreFullError:
             self.forced += 1
             self._checkpoint()
@@ -141,7 +141,7 @@ class Drainer:
 
     def _checkpoint(self) -> None:
         state = json.dumps([self.next, sorted(self.live), "x" * (ROW_BYTES * len(self.live))])
-        self.journal.commit([Entry(CHECKPOINT, 0, 0, state.encode())])
+        self.journal.commit([LogEntry(CHECKPOINT, 0, 0, state.encode())])
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -196,7 +196,7 @@ def test_a_store_opens_on_a_full_disk_and_says_that_it_only_drains(tmp_path: Pat
     io = FullIO(ROOM_BYTES)
     journal = open_journal(tmp_path / "store", io)
     list(journal.recover())
-    journal.commit([Entry(BLOCK, 1, 1, b"", (b"x" * 100,))])
+    journal.commit([LogEntry(BLOCK, 1, 1, b"", (b"x" * 100,))])
     journal.close()
     for name in (tmp_path / "store").glob("segment-*"):
         if name.stat().st_size != SEGMENT_BYTES:
@@ -206,10 +206,10 @@ def test_a_store_opens_on_a_full_disk_and_says_that_it_only_drains(tmp_path: Pat
     assert [entry.ordinal for entry in journal.recover()] == [1]
     assert "the disk is full" in " ".join(journal.notices())
     assert not journal.has_room(100)
-    journal.commit([Entry(NOTE, 1, 0, b"acknowledged")])
+    journal.commit([LogEntry(NOTE, 1, 0, b"acknowledged")])
     io.others = 0
     assert journal.has_room(100), "as soon as there is space"
-    journal.commit([Entry(BLOCK, 1, 2, b"", (b"x" * 100,))])
+    journal.commit([LogEntry(BLOCK, 1, 2, b"", (b"x" * 100,))])
     journal.close()
 
 

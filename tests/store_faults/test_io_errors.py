@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Buffer, Entry
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Buffer, LogEntry
 from raybroker.model.errors import StoreDamagedError, StoreError, StoreFullError
 from raybroker.store.journal import FileIO, Journal, verify
 from tests.store_faults.script import Host, Model, UnsyncedIO, abandon, open_journal, payload_of
@@ -117,7 +117,7 @@ def workload(directory: Path, io: FileIO, operations: int, acked: Callable[[int]
             raise
         except StoreError:
             with pytest.raises(StoreError):
-                journal.commit([Entry(NOTE, 0, 0, b"")])
+                journal.commit([LogEntry(NOTE, 0, 0, b"")])
             with pytest.raises(StoreError):
                 journal.maintain(1)
             journal.close()
@@ -271,18 +271,18 @@ def full_disk(directory: Path, io: FileIO) -> None:
     assert not journal.has_room(10_000)
     for _ in range(3):
         with pytest.raises(StoreFullError) as refused:
-            journal.commit([Entry(BLOCK, 1, 10_000, b"", (bytes(10_000),))])
+            journal.commit([LogEntry(BLOCK, 1, 10_000, b"", (bytes(10_000),))])
     assert refused.value.definite
     assert refused.value.retryable
     assert journal.stats().used_bytes == before.used_bytes, "a refused batch leaves no trace"
     for ordinal in range(stored):
         assert journal.read(1, ordinal) == payload_of(1, ordinal, 10_000)
-        journal.commit([Entry(NOTE, 1, 0, b"acknowledged %d" % ordinal)])
+        journal.commit([LogEntry(NOTE, 1, 0, b"acknowledged %d" % ordinal)])
         journal.free(1, [ordinal])
         if journal.checkpoint_due():
-            journal.commit([Entry(CHECKPOINT, 0, 0, b"%d are acknowledged" % ordinal)])
+            journal.commit([LogEntry(CHECKPOINT, 0, 0, b"%d are acknowledged" % ordinal)])
             journal.maintain(1 << 20)
-    journal.commit([Entry(CHECKPOINT, 0, 0, b"all is acknowledged")])
+    journal.commit([LogEntry(CHECKPOINT, 0, 0, b"all is acknowledged")])
     while journal.maintain(1 << 20):
         pass
     assert journal.has_room(10_000)
@@ -300,7 +300,7 @@ def fill(journal: Journal, first: int) -> int:
     """Store blocks until refused; the number of the first one that was not stored."""
     for ordinal in range(first, first + 1000):
         try:
-            journal.commit([Entry(BLOCK, 1, ordinal, b"", (payload_of(1, ordinal, 10_000),))])
+            journal.commit([LogEntry(BLOCK, 1, ordinal, b"", (payload_of(1, ordinal, 10_000),))])
         except StoreFullError:
             return ordinal
     raise AssertionError("the disk is not small")

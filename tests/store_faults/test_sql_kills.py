@@ -17,7 +17,7 @@ from raybroker.model.errors import StoreError
 from raybroker.store.sql.address import Address
 from raybroker.store.sql.administration import StoreTables
 from raybroker.store.sql.database import Database
-from raybroker.store.sql.registration import Owner
+from raybroker.store.sql.registration import StoreOwner
 from raybroker.store.sql.store import SqlStore
 from raybroker.system.clock import SystemClock
 from tests.contracts import postgres
@@ -34,7 +34,7 @@ def opened(address: Address) -> SqlStore:
         Database(address),
         "rig",
         "h1",
-        owner=Owner("c", "b", "", "1"),
+        owner=StoreOwner("c", "b", "", "1"),
         monotonic_ns=SystemClock().monotonic_ns,
         segment_bytes=SEGMENT_BYTES,
     )

@@ -23,7 +23,7 @@ TABLE: dict[str, int] = {
     "raybroker.engine.schedules.schedules.Schedules": 9,
     "raybroker.engine.sessions.connection_requests.ConnectionRequests": 10,
     "raybroker.services.listening.connection_services.ConnectionServices": 15,
-    "raybroker.services.stomp.subscription.Subscription": 10,
+    "raybroker.services.stomp.subscription.StompSubscription": 10,
     "raybroker.store.journal.log.LogWriter": 9,
 }
 """Class → arguments of its constructor, without ``self``.  No entry is ever added or raised."""

@@ -38,7 +38,7 @@ log = logging.getLogger("raybroker.broker")
 
 
 @dataclass
-class Heard:
+class HostHeard:
     """What is known of a host: its process, when it was last seen to live, where pings go, and the numbers of the last
     ones with the times when they were sent.
 
@@ -70,7 +70,7 @@ class HostWatch:
         self._datagrams = datagrams
         self._hung_ms = hung_ms
         self._clock = SystemClock()
-        self._heard: dict[str, Heard] = {}
+        self._heard: dict[str, HostHeard] = {}
         """By host."""
 
     async def run(self) -> None:
@@ -93,7 +93,7 @@ class HostWatch:
         """A new host runs as that process: one that is killed before it is looked at has restarted all the same."""
         if host.key not in self._heard:
             now_ns = self._clock.monotonic_ns()
-            self._heard[host.key] = Heard(pid, now_ns, None)
+            self._heard[host.key] = HostHeard(pid, now_ns, None)
             self._answered(host, None, pid, now_ns)
 
     async def _look(self, host: RemoteHost) -> None:
@@ -114,7 +114,7 @@ class HostWatch:
             where = None if address is None else (str(address[0]), int(address[1]))
             now_ns = self._clock.monotonic_ns()
             pinged = known.pinged if known is not None and (known.pid, known.address) == (pid, where) else {}
-            self._heard[host.key] = Heard(pid, now_ns, where, pinged)
+            self._heard[host.key] = HostHeard(pid, now_ns, where, pinged)
             self._answered(host, known, pid, now_ns)
 
     def process_of(self, key: str) -> int | None:
@@ -131,7 +131,7 @@ class HostWatch:
         if sent_ns is not None:
             known.at_ns = max(known.at_ns, sent_ns)
 
-    def _answered(self, host: RemoteHost, before: Heard | None, pid: int, now_ns: int) -> None:
+    def _answered(self, host: RemoteHost, before: HostHeard | None, pid: int, now_ns: int) -> None:
         """A host has answered a call: tell what is new about it."""
         where = self._log_of(host.spec.host)
         if before is None:
@@ -152,7 +152,7 @@ class HostWatch:
             self._told_again(host, before)
 
     @staticmethod
-    def _told_again(host: RemoteHost, known: Heard) -> None:
+    def _told_again(host: RemoteHost, known: HostHeard) -> None:
         if known.lost:
             known.lost = False
             log.info("[B1172] host %s (process %d) answers again", host.key, known.pid)

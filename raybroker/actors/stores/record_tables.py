@@ -24,7 +24,7 @@ from raybroker.model.errors import (
     StoreDamagedError,
     StoreError,
 )
-from raybroker.model.shared_record import Found, Head
+from raybroker.model.shared_record import FoundRecord, RecordHead
 from raybroker.store.record_table import RecordTable
 from raybroker.system import entropy
 
@@ -121,10 +121,10 @@ class TableManager:
         if not self._table.replace(*parts_of(record), before=head.record):
             raise IllegalStateError("it was replaced by somebody else meanwhile; look at it and try again")
 
-    def _head(self) -> Head:
+    def _head(self) -> RecordHead:
         return self._found("", 0).head
 
-    def _found(self, record: str, number: int) -> Found:
+    def _found(self, record: str, number: int) -> FoundRecord:
         found = self._table.read(record, number)
         if found is None:
             raise ConfigError("there is none; create it: raybroker dbmgr create sharecc_tbl")

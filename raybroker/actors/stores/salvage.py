@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from raybroker.engine.checkpoint import read_back
 from raybroker.engine.salvage import DestinationLeft, Salvaged, salvage
-from raybroker.model.blocks.record import Entry
+from raybroker.model.blocks.record import LogEntry
 from raybroker.model.errors import StoreDamagedError, StoreError
 from raybroker.store.fileio import FileIO
 from raybroker.store.journal import set_aside
@@ -23,7 +23,7 @@ from raybroker.store.journal.anchors import MANIFEST_NAMES, MARK_NAME, ManifestF
 from raybroker.store.journal.lenient import NO_MARK, LenientRecovery, LostRange, read_anchors
 from raybroker.store.journal.lockfile import LOCK_NAME, LockFile
 from raybroker.store.journal.own_files import body_name
-from raybroker.store.journal.recovery import Recovery, newest_manifest
+from raybroker.store.journal.recovery import JournalRecovery, newest_manifest
 from raybroker.store.journal.segment import SegmentFiles, slot_of
 from raybroker.system.clock import SystemClock
 
@@ -153,7 +153,7 @@ def _why_not(io: FileIO, directory: Path) -> str:
         manifest = newest_manifest(manifests, faults, mark, directory)
         if not segments and (manifest.segments or mark.generation > 1):
             return "its segments are missing, every one of them"
-        reader = Recovery(io, files, manifest, mark)
+        reader = JournalRecovery(io, files, manifest, mark)
         reader.find_end()
         found = read_back(reader.entries())
         found.schedules.check_complete()
@@ -221,7 +221,7 @@ class _Salvage:
             raise
 
     def _state(self, reader: LenientRecovery, *, checkpoint_lost: bool) -> Salvaged:
-        entries = (entry for entry in reader.entries(runs=False) if isinstance(entry, Entry))
+        entries = (entry for entry in reader.entries(runs=False) if isinstance(entry, LogEntry))
         lost = sum(lost.entries for lost in reader.ranges)
         if reader.mark == NO_MARK or checkpoint_lost:
             lost += UNKNOWN_ENTRIES

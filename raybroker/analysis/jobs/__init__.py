@@ -19,10 +19,10 @@ from raybroker.analysis.jobs.paths import are_paths_even
 from raybroker.analysis.jobs.prefetch import which_prefetch
 from raybroker.analysis.jobs.quality import how_good_is_the_input
 from raybroker.analysis.jobs.traffic import where_does_traffic_go
-from raybroker.analysis.reports.answer import Answer
-from raybroker.analysis.tables import Tables
+from raybroker.analysis.reports.answer import JobAnswer
+from raybroker.analysis.tables import LakeTables
 
-JOBS: Final[tuple[Callable[[Tables], Answer], ...]] = (
+JOBS: Final[tuple[Callable[[LakeTables], JobAnswer], ...]] = (
     who_is_hot,
     what_piles_up,
     who_waits_for_whom,

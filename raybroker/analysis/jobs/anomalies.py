@@ -14,8 +14,8 @@ from typing import Any, Final
 from raybroker.analysis import names
 from raybroker.analysis.frames import query
 from raybroker.analysis.lake.plan import moment
-from raybroker.analysis.reports.answer import Answer, Finding, Lines, Table, lost, number
-from raybroker.analysis.tables import Tables
+from raybroker.analysis.reports.answer import AnswerTable, Finding, JobAnswer, Lines, lost, number
+from raybroker.analysis.tables import LakeTables
 
 METRICS: Final = {
     "redelivered": names.REDELIVERED,
@@ -36,7 +36,7 @@ HOUR_MS: Final = 3_600_000
 SHOWN: Final = 30
 
 
-def what_is_unusual(tables: Tables) -> Answer:
+def what_is_unusual(tables: LakeTables) -> JobAnswer:
     """The hours of each destination with unusually many redelivered, expired, dead or refused messages."""
     hours = tables.rows(hourly(tables.counters(*METRICS.values())))
     days = len({hour["ts"] // 86_400_000 for hour in hours})
@@ -59,7 +59,9 @@ def what_is_unusual(tables: Tables) -> Answer:
                 }
             )
     found.sort(key=lambda row: -row["score"])
-    answer = Answer("what_is_unusual", "Are there unusually many redelivered, expired, dead or refused messages?", "")
+    answer = JobAnswer(
+        "what_is_unusual", "Are there unusually many redelivered, expired, dead or refused messages?", ""
+    )
     measure = "the same hour of the other days" if by_day else "the other hours (too few days for more)"
     answer.text = f"{len(found)} unusual hours, measured against {measure}."
     answer.findings += [
@@ -73,7 +75,7 @@ def what_is_unusual(tables: Tables) -> Answer:
         for row in found[:SHOWN]
     ]
     answer.tables.append(
-        Table(
+        AnswerTable(
             "Unusual hours",
             {
                 "destination": "destination",

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from raybroker.analysis import names
 from raybroker.analysis.frames import chosen, held_levels, query, with_holes
-from raybroker.analysis.reports.answer import Answer, Finding, Lines, Table, due, duration, number
-from raybroker.analysis.tables import Tables
+from raybroker.analysis.reports.answer import AnswerTable, Finding, JobAnswer, Lines, due, duration, number
+from raybroker.analysis.tables import LakeTables
 
 TREND_STEPS: Final = 24
 """The trend is that of so many of the last steps."""
@@ -21,13 +21,13 @@ DRAINS: Final = 10.0
 TOP: Final = 20
 
 
-def what_piles_up(tables: Tables) -> Answer:
+def what_piles_up(tables: LakeTables) -> JobAnswer:
     """The trend of messages held by broker and destination over the last steps, and what follows from it."""
     asked = tables.gauges(names.HELD, names.HELD_BYTES, names.QUOTA_MESSAGES, names.QUOTA_BYTES)
     since_ms = tables.window.until_ms - TREND_STEPS * tables.step_ms
     found = sorted(tables.rows(trends(asked, since_ms)), key=lambda row: -row["held"])
     rows = [{**row, **_outlook(row)} for row in found]
-    answer = Answer("what_piles_up", "What piles up, and when is it drained or at its quota?", "")
+    answer = JobAnswer("what_piles_up", "What piles up, and when is it drained or at its quota?", "")
     for row in rows:
         where = f"{row['destination']} on {row['broker']}"
         if row["to_quota_s"] is not None and row["to_quota_s"] <= QUOTA_SOON_S:
@@ -62,7 +62,7 @@ def what_piles_up(tables: Tables) -> Answer:
     held = sum(row["held"] for row in rows)
     answer.text = f"{number(held)} messages are held at the end, {growing} of {len(rows)} backlogs grow."
     answer.tables.append(
-        Table(
+        AnswerTable(
             "Backlogs at the end",
             {
                 "destination": "destination",
@@ -136,7 +136,7 @@ def _outlook(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _lines(tables: Tables, order: list[str]) -> Lines:
+def _lines(tables: LakeTables, order: list[str]) -> Lines:
     names_ = list(dict.fromkeys(order))[:6]
     series: dict[str, list[tuple[float, float | None]]] = {name: [] for name in names_}
     held = tables.gauges(names.HELD)

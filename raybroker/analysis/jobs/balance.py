@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from raybroker.analysis import names
 from raybroker.analysis.frames import query
-from raybroker.analysis.reports.answer import Answer, Bars, Finding, Table, duration, number, percent
-from raybroker.analysis.tables import Tables
+from raybroker.analysis.reports.answer import AnswerTable, Bars, Finding, JobAnswer, duration, number, percent
+from raybroker.analysis.tables import LakeTables
 
 GAUGES: Final = {
     "producers": names.PRODUCERS,
@@ -30,12 +30,12 @@ STARVED: Final = 50.0
 TOP: Final = 20
 
 
-def who_waits_for_whom(tables: Tables) -> Answer:
+def who_waits_for_whom(tables: LakeTables) -> JobAnswer:
     """Rates in and out, who was idle or full how long, by destination over all brokers."""
     seconds = max(1.0, (tables.window.until_ms - tables.window.since_ms) / 1000)
     found = tables.rows(balances(tables.counters(names.IN, names.OUT), tables.gauges(*GAUGES.values())))
     rows = [_rated(row, seconds) for row in found]
-    answer = Answer(
+    answer = JobAnswer(
         "who_waits_for_whom", "Who waits for whom: are producers and consumers in balance, who starves?", ""
     )
     for row in rows:
@@ -47,7 +47,7 @@ def who_waits_for_whom(tables: Tables) -> Answer:
         "messages waited at another."
     )
     answer.tables.append(
-        Table(
+        AnswerTable(
             "Balance",
             {
                 "destination": "destination",

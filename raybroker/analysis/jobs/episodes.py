@@ -7,8 +7,8 @@ from typing import Any, Final
 from raybroker.analysis import names
 from raybroker.analysis.frames import chosen, query, spread_rates, with_holes
 from raybroker.analysis.lake.plan import moment
-from raybroker.analysis.reports.answer import Answer, Finding, Lines, Table, duration, held_back, percent
-from raybroker.analysis.tables import Tables
+from raybroker.analysis.reports.answer import AnswerTable, Finding, JobAnswer, Lines, duration, held_back, percent
+from raybroker.analysis.tables import LakeTables
 
 LEVELS: Final = (("red", 0.98), ("orange", 0.90), ("yellow", 0.80))
 """Memory levels by used part, highest first; below the last it is green."""
@@ -24,13 +24,13 @@ OF_MEMORY: Final = (names.MEMORY_USED, names.RESIDENT, names.MEMORY_LIMIT)
 """The metrics that USED needs."""
 
 
-def when_was_it_tight(tables: Tables) -> Answer:
+def when_was_it_tight(tables: LakeTables) -> JobAnswer:
     """Steps in which something was tight, those next to each other together."""
     steps = held_back_steps(tables.counters(names.FLOW_SECONDS), tables.gauges(names.HELD_BACK))
     flow = tables.rows(islands(steps, "broker, destination, type", "sum(held) held_s", tables.step_ms))
     used = memory_used(tables.gauges(*OF_MEMORY))
     memory = _memory(tables, used)
-    answer = Answer("when_was_it_tight", "When were producers held back, and when was memory short?", "")
+    answer = JobAnswer("when_was_it_tight", "When were producers held back, and when was memory short?", "")
     held = sum(row["held_s"] for row in flow)
     answer.text = (
         f"{len(flow)} episodes of flow control, producers held back for {duration(held)} in all; "
@@ -59,7 +59,7 @@ def when_was_it_tight(tables: Tables) -> Answer:
         for row in memory[:SHOWN]
     ]
     answer.tables += [
-        Table(
+        AnswerTable(
             "Flow control, longest first",
             {
                 "destination": "destination",
@@ -78,7 +78,7 @@ def when_was_it_tight(tables: Tables) -> Answer:
                 for row in worst[:SHOWN]
             ],
         ),
-        Table(
+        AnswerTable(
             "Memory",
             {"broker": "broker", "level": "level", "from": "from", "lasted": "lasted", "part": "most used"},
             [
@@ -127,7 +127,7 @@ def memory_used(gauges: Any) -> Any:
     return query(f"select broker, ts, {USED} used from {{gauges}} group by 1, 2", gauges=gauges)
 
 
-def _memory(tables: Tables, used: Any) -> list[dict[str, Any]]:
+def _memory(tables: LakeTables, used: Any) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     short = islands(used.where(f"used >= {LEVELS[-1][1]}"), "broker", "max(used) used", tables.step_ms)
     for row in tables.rows(short):
@@ -136,7 +136,7 @@ def _memory(tables: Tables, used: Any) -> list[dict[str, Any]]:
     return found
 
 
-def _lines(tables: Tables, used: Any, brokers: list[str]) -> Lines:
+def _lines(tables: LakeTables, used: Any, brokers: list[str]) -> Lines:
     rates = spread_rates(tables.counters(names.FLOW_SECONDS), tables.step_ms)
     held = query("select ts, sum(rate) held from {rates} group by 1 order by 1", rates=rates)
     series: dict[str, list[tuple[float, float | None]]] = {

@@ -11,8 +11,8 @@ from typing import Any, Final
 from raybroker.analysis import names
 from raybroker.analysis.frames import query, spread_rates, with_holes
 from raybroker.analysis.jobs.episodes import OF_MEMORY, USED
-from raybroker.analysis.reports.answer import Answer, Finding, Lines, Table, due, duration, number, percent
-from raybroker.analysis.tables import Tables
+from raybroker.analysis.reports.answer import AnswerTable, Finding, JobAnswer, Lines, due, duration, number, percent
+from raybroker.analysis.tables import LakeTables
 
 COUNTERS: Final = (names.BROKER_CPU, names.BROKER_IN)
 GAUGES: Final = (*OF_MEMORY, names.QUOTA_USED, names.STORE_LIVE)
@@ -30,14 +30,14 @@ CPU_FULL: Final = 0.8
 """Cores of a broker's processes that count as full: a host's loop is one thread."""
 
 
-def when_is_it_full(tables: Tables) -> Answer:
+def when_is_it_full(tables: LakeTables) -> JobAnswer:
     """Growth a day of memory, quotas, processor and traffic, and days to the limit."""
     days = (tables.window.until_ms - tables.window.since_ms) / 1000 / DAY_S
     by_day = days >= DAYS_MIN
     found = tables.rows(trends(tables.counters(*COUNTERS), tables.gauges(*GAUGES), by_day=by_day))
     rows = [_outlook(row, enough=days >= TELL_DAYS) for row in found]
     rows.sort(key=lambda row: (row["days_left"] is None, row["days_left"] or 0.0, -abs(row["growth_part"] or 0.0)))
-    answer = Answer("when_is_it_full", "What grows, and when is it full?", "")
+    answer = JobAnswer("when_is_it_full", "What grows, and when is it full?", "")
     soon = [row for row in rows if row["days_left"] is not None and row["days_left"] <= SOON_DAYS]
     answer.findings += [
         Finding(
@@ -55,7 +55,7 @@ def when_is_it_full(tables: Tables) -> Answer:
     if days < TELL_DAYS:
         answer.text = f"{duration(days * DAY_S)} of metrics say nothing of days to come; this is how it stands."
     answer.tables.append(
-        Table(
+        AnswerTable(
             "Growth",
             {
                 "what": "what",
@@ -143,7 +143,7 @@ def _outlook(row: dict[str, Any], *, enough: bool) -> dict[str, Any]:
     return {**row, "full": full, "days_left": left, "growth_part": part}
 
 
-def _lines(tables: Tables) -> Lines:
+def _lines(tables: LakeTables) -> Lines:
     rates = spread_rates(tables.counters(names.BROKER_IN), tables.step_ms)
     rows = tables.rows(query("select ts, sum(rate) rate from {rates} group by 1 order by 1", rates=rates))
     points = with_holes([(row["ts"], row["rate"]) for row in rows], tables.step_ms)

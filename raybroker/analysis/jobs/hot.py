@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from raybroker.analysis import names
 from raybroker.analysis.frames import chosen, query, spread_rates, with_holes
-from raybroker.analysis.reports.answer import Answer, Bars, Finding, Lines, Table, number, percent
-from raybroker.analysis.tables import Tables
+from raybroker.analysis.reports.answer import AnswerTable, Bars, Finding, JobAnswer, Lines, number, percent
+from raybroker.analysis.tables import LakeTables
 
 TOP: Final = 20
 LINES: Final = 6
@@ -25,7 +25,7 @@ RATE_MIN: Final = 1.0
 """Messages a second below which nothing is called hot."""
 
 
-def who_is_hot(tables: Tables) -> Answer:
+def who_is_hot(tables: LakeTables) -> JobAnswer:
     """Destinations by messages a second, brokers by theirs, units by their part of a destination."""
     seconds = max(1.0, (tables.window.until_ms - tables.window.since_ms) / 1000)
     counters = tables.counters(names.IN, names.BYTES_IN, names.BROKER_CPU, names.UNITS)
@@ -36,7 +36,7 @@ def who_is_hot(tables: Tables) -> Answer:
     ]
     units = tables.rows(by_unit(counters))
     everything = sum(row["messages"] for row in destinations)
-    answer = Answer("who_is_hot", "Who is hot: which destinations, brokers and units of order carry the load?", "")
+    answer = JobAnswer("who_is_hot", "Who is hot: which destinations, brokers and units of order carry the load?", "")
     answer.findings += _hot_destinations(destinations, everything)
     answer.findings += _hot_brokers(brokers)
     answer.findings += [
@@ -60,7 +60,7 @@ def who_is_hot(tables: Tables) -> Answer:
     else:
         answer.text = "No destination took messages in this time, or the lake has the aggregate tier alone."
     answer.tables += [
-        Table(
+        AnswerTable(
             "Destinations",
             {
                 "destination": "destination",
@@ -73,12 +73,12 @@ def who_is_hot(tables: Tables) -> Answer:
             },
             [{**row, "bytes_text": number(row["bytes"], "B")} for row in shown],
         ),
-        Table(
+        AnswerTable(
             "Brokers",
             {"broker": "broker", "messages": "messages in", "rate": "in/s", "peak": "peak in/s", "cpu": "CPU cores"},
             brokers[:TOP],
         ),
-        Table(
+        AnswerTable(
             "Units of order",
             {
                 "destination": "destination",
@@ -194,7 +194,7 @@ def _hot_brokers(rows: list[dict[str, Any]]) -> list[Finding]:
     return found
 
 
-def _lines(tables: Tables, wanted: list[str]) -> Lines:
+def _lines(tables: LakeTables, wanted: list[str]) -> Lines:
     series: dict[str, list[tuple[float, float | None]]] = {name: [] for name in wanted}
     lines = over_time(chosen(tables.counters(names.IN), "destination", wanted), tables.step_ms)
     for row in tables.rows(lines) if wanted else ():

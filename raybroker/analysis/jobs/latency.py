@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from raybroker.analysis import names
 from raybroker.analysis.frames import merged, with_holes
-from raybroker.analysis.reports.answer import Answer, Finding, Lines, Table, duration, number
-from raybroker.analysis.tables import Tables, quantile, split
+from raybroker.analysis.reports.answer import AnswerTable, Finding, JobAnswer, Lines, duration, number
+from raybroker.analysis.tables import LakeTables, quantile, split
 
 STAGES: Final = {
     "until stored": names.SEND_TO_STORE,
@@ -22,14 +22,14 @@ SLOW_STORE_HARM: Final = 48.0
 TOP: Final = 12
 
 
-def how_long_does_it_take(tables: Tables) -> Answer:
+def how_long_does_it_take(tables: LakeTables) -> JobAnswer:
     """Quantiles of the histograms of each stage, by destination, and over time for all of them."""
     histograms = tables.histograms(*STAGES.values())
     by_destination = merged(histograms, "metric, destination, type").where("number > 0")
     order = [by_destination["number"].desc(), "metric", "destination", "type"]
     rows = _quantiles(tables.rows(by_destination.orderBy(*order).limit(1000)))
     everything = {row["stage"]: row for row in _quantiles(tables.rows(merged(histograms, "metric")))}
-    answer = Answer(
+    answer = JobAnswer(
         "how_long_does_it_take", "How long does it take until messages are stored, delivered, acknowledged?", ""
     )
     shown: list[dict[str, Any]] = []
@@ -54,7 +54,7 @@ def how_long_does_it_take(tables: Tables) -> Answer:
     ]
     answer.text = "Medians over everything: " + ", ".join(told) + "." if told else "No histograms in this time."
     answer.tables.append(
-        Table(
+        AnswerTable(
             "Quantiles",
             {
                 "stage": "stage",
@@ -92,7 +92,7 @@ def _quantiles(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return made
 
 
-def _lines(tables: Tables) -> Lines:
+def _lines(tables: LakeTables) -> Lines:
     chosen = {STAGES[stage]: stage for stage in ("until stored", "until delivered", "until acknowledged")}
     series: dict[str, list[tuple[float, float | None]]] = {f"{stage}, p99": [] for stage in chosen.values()}
     for row in tables.rows(merged(tables.histograms(*chosen), "metric, ts").orderBy("ts")):

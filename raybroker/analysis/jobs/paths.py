@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from raybroker.analysis import names
 from raybroker.analysis.frames import query, with_holes
-from raybroker.analysis.reports.answer import Answer, Bars, Finding, Lines, Table, number
-from raybroker.analysis.tables import Tables
+from raybroker.analysis.reports.answer import AnswerTable, Bars, Finding, JobAnswer, Lines, number
+from raybroker.analysis.tables import LakeTables
 
 SKEW: Final = 2.0
 """Units of a member by the mean of all, above which the spread is uneven."""
@@ -16,11 +16,11 @@ UNEVEN: Final = 32.0
 """Harm of an uneven spread."""
 
 
-def are_paths_even(tables: Tables) -> Answer:
+def are_paths_even(tables: LakeTables) -> JobAnswer:
     """Units by member at the end, and over time."""
     gauges = tables.gauges(names.PATH_UNITS)
     rows = tables.rows(at_the_end(gauges))
-    answer = Answer("are_paths_even", "Does the path service spread units of order evenly?", "")
+    answer = JobAnswer("are_paths_even", "Does the path service spread units of order evenly?", "")
     total = sum(row["units"] for row in rows)
     members = max(len(rows), len(tables.brokers)) if rows else 0
     mean = total / members if members else 0.0
@@ -43,7 +43,7 @@ def are_paths_even(tables: Tables) -> Answer:
         if row["skew"] >= SKEW and row["units"] >= UNITS_MIN
     ]
     answer.tables.append(
-        Table("Units by member", {"member": "member", "units": "units", "skew": "by the average"}, rows[:30])
+        AnswerTable("Units by member", {"member": "member", "units": "units", "skew": "by the average"}, rows[:30])
     )
     if rows:
         answer.plots += [
@@ -77,6 +77,6 @@ def skew(gauges: Any) -> Any:
     )
 
 
-def _lines(tables: Tables, gauges: Any) -> Lines:
+def _lines(tables: LakeTables, gauges: Any) -> Lines:
     points = with_holes([(row["ts"], row["skew"]) for row in tables.rows(skew(gauges))], tables.step_ms)
     return Lines("Largest member by the average", "times", {"skew": points})

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from raybroker.analysis import names
 from raybroker.analysis.frames import merged, query
-from raybroker.analysis.reports.answer import Answer, Finding, Table, duration, number, percent
-from raybroker.analysis.tables import Tables, quantile, split
+from raybroker.analysis.reports.answer import AnswerTable, Finding, JobAnswer, duration, number, percent
+from raybroker.analysis.tables import LakeTables, quantile, split
 
 MARGIN: Final = 2.0
 ROUND_TRIP_S: Final = 0.001
@@ -32,12 +32,12 @@ HOARD_S: Final = 10.0
 """A buffer that is work for longer than this keeps messages from others."""
 
 
-def which_prefetch(tables: Tables) -> Answer:
+def which_prefetch(tables: LakeTables) -> JobAnswer:
     """Advice for each destination whose consumers were measured."""
     round_trip = _round_trip(tables)
     rows = [_advice(row, round_trip) for row in _measured(tables)]
     rows.sort(key=lambda row: -row["number"])
-    answer = Answer("which_prefetch", "Which prefetch limit and threshold do consumers need?", "")
+    answer = JobAnswer("which_prefetch", "Which prefetch limit and threshold do consumers need?", "")
     for row in rows:
         answer.findings += _finding(row)
     assumed = "" if round_trip is not None else " (assumed: none was measured)"
@@ -47,7 +47,7 @@ def which_prefetch(tables: Tables) -> Answer:
         "message size × 2."
     )
     answer.tables.append(
-        Table(
+        AnswerTable(
             "Advice",
             {
                 "destination": "destination",
@@ -93,7 +93,7 @@ def _nice(value: float) -> int:
     return next((round(step * scale) for step in NICE if step * scale >= value * 0.999), 10 * round(scale))
 
 
-def _round_trip(tables: Tables) -> float | None:
+def _round_trip(tables: LakeTables) -> float | None:
     row = tables.rows(merged(tables.histograms(names.ROUND_TRIP)))
     return quantile(*split(row[0]["buckets"]), 0.9) if row and row[0]["buckets"] is not None else None
 
@@ -123,7 +123,7 @@ def measured(counters: Any, gauges: Any, histograms: Any) -> Any:
     )
 
 
-def _measured(tables: Tables) -> list[dict[str, Any]]:
+def _measured(tables: LakeTables) -> list[dict[str, Any]]:
     rows = tables.rows(
         measured(
             tables.counters(names.BYTES_IN, names.IN),

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from raybroker.analysis import names
 from raybroker.analysis.frames import query
-from raybroker.analysis.reports.answer import Answer, Finding, Table, duration, lost, number
-from raybroker.analysis.tables import Tables
+from raybroker.analysis.reports.answer import AnswerTable, Finding, JobAnswer, duration, lost, number
+from raybroker.analysis.tables import LakeTables
 
 MEANINGS: Final = {
     "torn": "scrapes or files that end too early; not used",
@@ -37,7 +37,7 @@ CLOCK_S: Final = 1.0
 COLLECTOR: Final = "(collector)"
 
 
-def how_good_is_the_input(tables: Tables) -> Answer:
+def how_good_is_the_input(tables: LakeTables) -> JobAnswer:
     """Counts by kind of fault, the places named, restarts, and clocks."""
     rows = [
         *({key: one[key] for key in ("what", "broker", "place", "number")} for one in tables.notes),
@@ -48,7 +48,7 @@ def how_good_is_the_input(tables: Tables) -> Answer:
     sums: dict[str, float] = {}
     for row in rows:
         sums[row["what"]] = sums.get(row["what"], 0.0) + row["number"]
-    answer = Answer("how_good_is_the_input", "How good is the input?", "")
+    answer = JobAnswer("how_good_is_the_input", "How good is the input?", "")
     answer.text = (
         f"{number(ingest.get('samples', 0.0))} samples of {number(ingest.get('scrapes', 0.0))} scrapes from "
         f"{len(tables.brokers)} brokers; {number(sum(sums.values()))} faults of {len(sums)} kinds; "
@@ -66,15 +66,15 @@ def how_good_is_the_input(tables: Tables) -> Answer:
     ]
     answer.findings += _differing(clocks)
     answer.tables += [
-        Table(
+        AnswerTable(
             "What was wrong", {"what": "what", "broker": "broker", "place": "where", "number": "times"}, _shown(rows)
         ),
-        Table(
+        AnswerTable(
             "Counters that started anew",
             {"broker": "broker", "resets": "series", "from": "first in step of"},
             started[:SHOWN],
         ),
-        Table(
+        AnswerTable(
             "Clocks",
             {"broker": "broker", "ahead_text": "ahead of the others", "least": "at least (s)", "most": "at most (s)"},
             [{**row, "ahead_text": _signed(row["ahead_s"])} for row in clocks[:SHOWN]],
@@ -91,7 +91,7 @@ def _shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for kind in sorted(kinds) for row in [one for one in rows if one["what"] == kind][:each]]
 
 
-def _restarts(tables: Tables) -> list[dict[str, Any]]:
+def _restarts(tables: LakeTables) -> list[dict[str, Any]]:
     from raybroker.analysis.lake.plan import moment
 
     rows = tables.rows(restarts(tables.counters(names.BROKER_IN, names.BROKER_CPU, names.IN)))

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from raybroker.analysis import names
 from raybroker.analysis.frames import query
-from raybroker.analysis.reports.answer import Answer, Finding, Matrix, Table, number, percent
-from raybroker.analysis.tables import Tables
+from raybroker.analysis.reports.answer import AnswerTable, Finding, JobAnswer, Matrix, number, percent
+from raybroker.analysis.tables import LakeTables
 
 REMOTE_PART: Final = 0.5
 REMOTE_HARM: Final = 10.0
@@ -15,13 +15,13 @@ MATRIX_MAX: Final = 30
 RATE_MIN: Final = 1.0
 
 
-def where_does_traffic_go(tables: Tables) -> Answer:
+def where_does_traffic_go(tables: LakeTables) -> JobAnswer:
     """Deliveries by place for each destination, and by member's and consumer's broker for all."""
     seconds = max(1.0, (tables.window.until_ms - tables.window.since_ms) / 1000)
     destinations = tables.rows(by_place(tables.counters(names.DELIVERED)))
     pairs = tables.rows(by_way(tables.counters(names.ROUTED)))
     local, remote = sum(row["local"] for row in destinations), sum(row["remote"] for row in destinations)
-    answer = Answer(
+    answer = JobAnswer(
         "where_does_traffic_go", "Where does traffic go: local against remote delivery, from broker to broker?", ""
     )
     part = remote / (local + remote) if local + remote else None
@@ -40,12 +40,12 @@ def where_does_traffic_go(tables: Tables) -> Answer:
         if _remote(row) >= REMOTE_PART and row["remote"] / seconds >= RATE_MIN
     ]
     answer.tables += [
-        Table(
+        AnswerTable(
             "Destinations",
             {"destination": "destination", "local": "local", "remote": "remote", "part": "remote part"},
             [{**row, "part": percent(_remote(row))} for row in destinations[:20]],
         ),
-        Table(
+        AnswerTable(
             "Busiest ways",
             {"member": "from broker", "home": "to consumers of", "messages": "messages", "rate": "msg/s"},
             [{**row, "rate": row["messages"] / seconds} for row in pairs[:20]],

@@ -26,7 +26,7 @@ _SHAPE_BYTES_MAX: Final = 64 << 20
 """What is remembered of sequences of heads; then all is forgotten."""
 
 
-class Series(NamedTuple):
+class SampleSeries(NamedTuple):
     """What a head names."""
 
     name: str
@@ -57,13 +57,13 @@ class _Shape(NamedTuple):
     types: Any
 
 
-class Reader:
+class ColumnReader:
     """Reads batches of scrapes; ``series`` and ``types`` are what numbers in ``Samples`` mean, and only grow."""
 
     def __init__(self) -> None:
-        self.series: list[Series] = []
+        self.series: list[SampleSeries] = []
         self.types: list[str] = []
-        self._series: dict[Series, int] = {}
+        self._series: dict[SampleSeries, int] = {}
         self._types: dict[str, int] = {}
         self._codes: dict[bytes, int] = {}
         self._meaning: list[int | Comment | None] = [None, None]
@@ -149,7 +149,7 @@ class Reader:
         return len(self._meaning) - 1
 
     def _sample(self, got: Sample) -> int:
-        series = Series(got.name, tuple(sorted(got.labels.items())))
+        series = SampleSeries(got.name, tuple(sorted(got.labels.items())))
         key = self._series.get(series)
         if key is None:
             key = self._series[series] = len(self.series)

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 from raybroker.analysis import names
 from raybroker.analysis.asking import Asking
 from raybroker.analysis.lake import lake as layout
-from raybroker.analysis.lake.lake import File, Frame
+from raybroker.analysis.lake.lake import File, ScrapeFrame
 
 PLAIN: Final = Asking()
 """Nothing is shown, and the authorities of the system are trusted."""
@@ -85,7 +85,7 @@ class LakeWriter:
         mine = [one for path in self.lake.glob(f"{folder}/*.prom*") if (one := layout.describe(path)) is not None]
         self._last = max((one.last for one in mine), default=0)
         for path in sorted(self.lake.glob(f"{folder}/{_OPEN}")):
-            keys = [one.key for one in layout.frames(path.read_bytes(), path.name) if isinstance(one, Frame)]
+            keys = [one.key for one in layout.frames(path.read_bytes(), path.name) if isinstance(one, ScrapeFrame)]
             if keys:
                 _pack(path, min(keys), max(keys))
                 self._last = max(self._last, *keys)
@@ -123,7 +123,7 @@ def _compact_group(group: list[File], max_bytes: int) -> int:
     batch: list[tuple[File, bytes]] = []
     for file in group:
         text, whole = layout.content(file.path)
-        good = whole and all(isinstance(one, Frame) for one in layout.frames(text, ""))
+        good = whole and all(isinstance(one, ScrapeFrame) for one in layout.frames(text, ""))
         if batch and (not good or sum(len(one) for _, one in batch) + len(text) > max_bytes):
             fewer += _merge(batch)
             batch = []

@@ -35,7 +35,7 @@ _NAME = re.compile(r"(\d{13,16})-(\d{13,16})\.prom(\.gz)?")
 _EPOCH_ORDINAL: Final = 719_163
 
 
-class Frame(NamedTuple):
+class ScrapeFrame(NamedTuple):
     """One scrape of one broker."""
 
     key: int
@@ -55,7 +55,7 @@ class File(NamedTuple):
     size: int
 
 
-class Fault(NamedTuple):
+class LakeFault(NamedTuple):
     """Something wrong with the input: what (``torn``, ``corrupt``, …), where, how often."""
 
     what: str
@@ -104,7 +104,7 @@ def _crc(key: int, ts_ms: int, body: bytes) -> int:
     return zlib.crc32(body, zlib.crc32(b"%d %d" % (key, ts_ms)))
 
 
-def files(lake: Path) -> tuple[list[File], list[Fault]]:
+def files(lake: Path) -> tuple[list[File], list[LakeFault]]:
     """All files by broker and first key, and what in the folder is not understood.
 
     Raises NotADirectoryError when there is no such folder.
@@ -112,13 +112,13 @@ def files(lake: Path) -> tuple[list[File], list[Fault]]:
     if not lake.is_dir():
         raise NotADirectoryError(str(lake))
     found: list[File] = []
-    faults: list[Fault] = []
+    faults: list[LakeFault] = []
     for path in lake.glob("date=*/broker=*/*"):
         if path.name.startswith("."):
             continue
         one = describe(path)
         if one is None:
-            faults.append(Fault("strange file", path.relative_to(lake).as_posix()))
+            faults.append(LakeFault("strange file", path.relative_to(lake).as_posix()))
         else:
             found.append(one)
     return sorted(found, key=lambda file: (file.broker, file.first, file.last)), sorted(faults)
@@ -165,7 +165,7 @@ def _salvage(raw: bytes) -> bytes:
     return b"".join(parts)
 
 
-def frames(text: bytes, where: str) -> Iterator[Frame | Fault]:
+def frames(text: bytes, where: str) -> Iterator[ScrapeFrame | LakeFault]:
     """The frames of a file's text in their order, and a Fault where there is none or a broken one."""
     at = 0
     while at < len(text):
@@ -173,17 +173,17 @@ def frames(text: bytes, where: str) -> Iterator[Frame | Fault]:
         if head is None:
             next_at = _next_mark(text, at + 1)
             if text[at:next_at].strip():
-                yield Fault("corrupt", where)
+                yield LakeFault("corrupt", where)
             at = next_at
             continue
         key, ts, length, crc = int(head[1]), int(head[2]), int(head[3]), int(head[4], 16)
         body = text[head.end() : head.end() + length]
         if len(body) == length and _crc(key, ts, body) == crc:
-            yield Frame(key, ts, crc, body)
+            yield ScrapeFrame(key, ts, crc, body)
             at = head.end() + length
         else:
             next_at = _next_mark(text, head.end())
-            yield Fault("torn" if next_at - head.end() < length else "corrupt", where)
+            yield LakeFault("torn" if next_at - head.end() < length else "corrupt", where)
             at = next_at
 
 
@@ -192,7 +192,7 @@ def _next_mark(text: bytes, at: int) -> int:
     return len(text) if found < 0 else found + 1
 
 
-def read(path: str) -> Iterator[Frame | Fault]:
+def read(path: str) -> Iterator[ScrapeFrame | LakeFault]:
     """The frames of one file. A file that went away because it was compacted is read from the one that replaced it."""
     file = describe(Path(path))
     try:
@@ -201,27 +201,27 @@ def read(path: str) -> Iterator[Frame | Fault]:
         yield from _replacement(Path(path))
         return
     except OSError as error:
-        yield Fault("unreadable", f"{_short(path)}: {error.strerror}")
+        yield LakeFault("unreadable", f"{_short(path)}: {error.strerror}")
         return
     torn = False
     for one in frames(text, _short(path)):
-        torn = torn or isinstance(one, Fault)
+        torn = torn or isinstance(one, LakeFault)
         yield one
     if not whole and not torn:
-        yield Fault("torn", _short(path))
+        yield LakeFault("torn", _short(path))
     if file is not None and file.size == 0:
-        yield Fault("empty file", _short(path))
+        yield LakeFault("empty file", _short(path))
 
 
-def _replacement(path: Path) -> Iterator[Frame | Fault]:
+def _replacement(path: Path) -> Iterator[ScrapeFrame | LakeFault]:
     match = _NAME.fullmatch(path.name)
     first, last = (int(match[1]), int(match[2])) if match else (0, 0)
     for other in path.parent.glob("*.prom*"):
         one = describe(other)
         if one is not None and one.first <= first and one.last >= last and other != path:
-            yield from (got for got in read(str(other)) if isinstance(got, Fault) or first <= got.key <= last)
+            yield from (got for got in read(str(other)) if isinstance(got, LakeFault) or first <= got.key <= last)
             return
-    yield Fault("vanished", _short(str(path)))
+    yield LakeFault("vanished", _short(str(path)))
 
 
 def _short(path: str) -> str:

@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 from raybroker.analysis import names
 from raybroker.analysis.lake import lake as layout
 from raybroker.analysis.lake import steps
-from raybroker.analysis.lake.lake import Fault
-from raybroker.analysis.lake.plan import Part, Walk, Window
+from raybroker.analysis.lake.lake import LakeFault
+from raybroker.analysis.lake.plan import LakePart, PlanWindow, Walk
 
 JOBS: Final = "_jobs"
 """The folder of what jobs ask."""
@@ -61,18 +61,18 @@ _ARROW: Final = pa.schema(
 _ESCAPED: Final = frozenset("\"#%'*/:=?\\\x7f{[]^")
 
 
-class Work(NamedTuple):
+class ParquetWork(NamedTuple):
     """What one task does. ``kept``: every metric, and also the table by date and broker."""
 
     number: int
-    part: Part
-    window: Window
+    part: LakePart
+    window: PlanWindow
     step_ms: int
     out: str
     kept: bool
 
 
-def write(work: Work) -> int:
+def write(work: ParquetWork) -> int:
     """Reduce a part of the lake to steps and write them; how many rows. Raises OSError when they cannot be written."""
     reducer = steps.Reducer(work.step_ms, None if work.kept else names.ASKED)
     walk = Walk(work.part, work.window)
@@ -101,7 +101,7 @@ def folder_name(column: str, value: str) -> str:
 class _Files:
     """Gathers batches and writes them."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: ParquetWork) -> None:
         self._work = work
         self._held: list[Any] = []
         self._rows = self._written = self._pieces = 0
@@ -190,13 +190,13 @@ class Batches:
         self._labels: Any = None
         self._size = -1
 
-    def of(self, rows: steps.Rows) -> Iterator[Any]:
+    def of(self, rows: steps.StepRows) -> Iterator[Any]:
         """Counters and gauges, then histograms."""
         kinds = self._reducer.kinds
         part = kinds.part[rows.series]
         plain = np.flatnonzero((part == steps.COUNTER) | (part == steps.GAUGE))
         if len(plain):
-            one = steps.Rows(*(column[plain] for column in rows))
+            one = steps.StepRows(*(column[plain] for column in rows))
             gauge = part[plain] == steps.GAUGE
             missing, nothing = pa.nulls(len(plain), _LIST), pa.nulls(len(plain), pa.float64())
             yield self._batch(
@@ -263,7 +263,7 @@ class Batches:
             self._labels = pa.array(labels, _MAP)
             self._size = len(groups)
 
-    def notes(self, faults: Sequence[Fault], span: Sequence[int]) -> Iterator[Any]:
+    def notes(self, faults: Sequence[LakeFault], span: Sequence[int]) -> Iterator[Any]:
         """What was wrong, how much there was, from when to when, and of which clusters."""
         ts_ms = span[0]
         sums: dict[tuple[str, str], int] = {}

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from raybroker.analysis.lake import lake as layout
-from raybroker.analysis.lake.lake import DAY_MS, Fault, File, Frame
+from raybroker.analysis.lake.lake import DAY_MS, File, LakeFault, ScrapeFrame
 
 FOREVER_MS: Final = 1 << 52
 FUTURE_MS: Final = 300_000
@@ -36,7 +36,7 @@ GAP_INTERVALS: Final = 3.0
 GAP_MS_MIN: Final = 5_000
 
 
-class Window(NamedTuple):
+class PlanWindow(NamedTuple):
     """The time asked for, [since, until) in milliseconds, and the present."""
 
     since_ms: int
@@ -44,7 +44,7 @@ class Window(NamedTuple):
     now_ms: int
 
 
-class Part(NamedTuple):
+class LakePart(NamedTuple):
     """Files of one broker by day and key, those that can have the scrape before them, and the stretch of time."""
 
     broker: str
@@ -66,27 +66,27 @@ class Piece(NamedTuple):
     baseline: bool
 
 
-def within(files: Iterable[File], window: Window) -> tuple[list[File], list[Fault]]:
+def within(files: Iterable[File], window: PlanWindow) -> tuple[list[File], list[LakeFault]]:
     """The files whose days can have scrapes of the window, and those of impossible days."""
     first = layout.date_of(max(0, window.since_ms - DAY_MS))
     last = layout.date_of(max(0, min(window.until_ms, window.now_ms + FUTURE_MS)))
     past = layout.date_of(max(0, window.now_ms - PAST_DAYS * DAY_MS))
     chosen: list[File] = []
-    faults: list[Fault] = []
+    faults: list[LakeFault] = []
     for file in files:
         if file.date < past or file.date > layout.date_of(window.now_ms + DAY_MS):
-            faults.append(Fault("impossible time", f"{file.broker} {file.date}"))
+            faults.append(LakeFault("impossible time", f"{file.broker} {file.date}"))
         elif first <= file.date <= last:
             chosen.append(file)
     return chosen, faults
 
 
-def parts(files: Iterable[File], tasks: int = 8, step_ms: int = DAY_MS) -> list[Part]:
+def parts(files: Iterable[File], tasks: int = 8, step_ms: int = DAY_MS) -> list[LakePart]:
     """Parts of about equal size, some for each of ``tasks`` that run at once; days are cut at multiples of a step."""
     ordered = sorted(files, key=lambda file: (file.broker, file.date, file.first))
     total = sum(file.size for file in ordered)
     size = min(PART_BYTES_MAX, max(PART_BYTES_MIN, total // max(1, 4 * tasks)))
-    made: list[Part] = []
+    made: list[LakePart] = []
     batch: list[File] = []
     before: list[File] = []
     for (broker, _), day in itertools.groupby(ordered, lambda file: (file.broker, file.date)):
@@ -100,7 +100,7 @@ def parts(files: Iterable[File], tasks: int = 8, step_ms: int = DAY_MS) -> list[
     return [*made, *_cut(batch, before, size, step_ms)] if batch else made
 
 
-def _cut(batch: list[File], before: list[File], size: int, step_ms: int) -> list[Part]:
+def _cut(batch: list[File], before: list[File], size: int, step_ms: int) -> list[LakePart]:
     """One part, or stretches of a large day."""
     near = [one for one in before if one.broker == batch[0].broker]
     pieces = sum(one.size for one in batch) // size
@@ -109,18 +109,18 @@ def _cut(batch: list[File], before: list[File], size: int, step_ms: int) -> list
         start, end = min(moment_of(one, one.first) for one in batch), max(moment_of(one, one.last) for one in batch)
         wanted = (start + (end - start) * at // pieces for at in range(1, pieces))
         cuts = sorted({-(-ts // step_ms) * step_ms for ts in wanted if -(-ts // step_ms) * step_ms <= end})
-    made: list[Part] = []
+    made: list[LakePart] = []
     for since, until in itertools.pairwise([0, *cuts, FOREVER_MS]):
         mine = [one for one in batch if moment_of(one, one.first) < until and moment_of(one, one.last) >= since]
         earlier = [one for one in batch if one not in mine and moment_of(one, one.last) < since]
         last = sorted([*near, *earlier], key=lambda one: one.last)[-BEFORE_FILES:]
         if mine:
             paths, known = (tuple(one.path for one in some) for some in (mine, last))
-            made.append(Part(batch[0].broker, paths, known, since, until))
+            made.append(LakePart(batch[0].broker, paths, known, since, until))
     return made
 
 
-def _owner(file: File, frame: Frame) -> int:
+def _owner(file: File, frame: ScrapeFrame) -> int:
     """The moment by which a scrape belongs to a stretch: its time, or where its file lies if that began later."""
     return frame.ts if moment_of(file, file.first) <= frame.ts else moment_of(file, frame.key)
 
@@ -134,11 +134,13 @@ def moment_of(file: File, key: int) -> int:
 class Walk:
     """Reads a part; ``faults`` are complete when ``pieces`` has come to its end."""
 
-    def __init__(self, part: Part, window: Window, chunk_bytes: int = CHUNK_BYTES) -> None:
+    def __init__(self, part: LakePart, window: PlanWindow, chunk_bytes: int = CHUNK_BYTES) -> None:
         self._part = part
-        self._window = Window(max(window.since_ms, part.since_ms), min(window.until_ms, part.until_ms), window.now_ms)
+        self._window = PlanWindow(
+            max(window.since_ms, part.since_ms), min(window.until_ms, part.until_ms), window.now_ms
+        )
         self._chunk_bytes = chunk_bytes
-        self.faults: list[Fault] = []
+        self.faults: list[LakeFault] = []
         self._newest = -1
         self._used: list[int] = []
         self._intervals: list[tuple[int, int]] = []
@@ -166,34 +168,36 @@ class Walk:
             yield Piece(stamps, bodies, baseline=False)
         self._gaps()
 
-    def _before(self) -> Frame | None:
+    def _before(self) -> ScrapeFrame | None:
         latest = self._window.now_ms + FUTURE_MS
         read = (one for path in self._part.before for one in layout.read(path))
         frames = [
             one
             for one in read
-            if isinstance(one, Frame) and one.ts <= latest and (not self._part.since_ms or one.ts < self._part.since_ms)
+            if isinstance(one, ScrapeFrame)
+            and one.ts <= latest
+            and (not self._part.since_ms or one.ts < self._part.since_ms)
         ]
         newest = max(frames, key=lambda frame: frame.ts, default=None)
         if newest is not None:
             self._newest = newest.ts
         return newest
 
-    def _ordered(self) -> Iterator[Frame]:
+    def _ordered(self) -> Iterator[ScrapeFrame]:
         for group in _overlapping(self._part.files):
-            frames: list[tuple[Frame, bool]] = []
+            frames: list[tuple[ScrapeFrame, bool]] = []
             for path in group:
                 file = layout.named(Path(path))
                 owned = file is None or self._part.has(moment_of(file, file.first))
                 for one in layout.read(path):
-                    if isinstance(one, Frame):
+                    if isinstance(one, ScrapeFrame):
                         frames.append((one, file is None or self._part.has(_owner(file, one))))
                     elif owned:
-                        self.faults.append(Fault(one.what, f"{self._part.broker}: {one.where}"))
+                        self.faults.append(LakeFault(one.what, f"{self._part.broker}: {one.where}"))
             frames.sort(key=lambda pair: (pair[0].ts, pair[0].key))
             yield from (frame for frame, mine in frames if self._usable(frame, mine=mine))
 
-    def _usable(self, frame: Frame, *, mine: bool) -> bool:
+    def _usable(self, frame: ScrapeFrame, *, mine: bool) -> bool:
         """``mine``: the scrape belongs to this stretch; of others only the one before it is wanted."""
         if frame.ts > self._window.now_ms + FUTURE_MS:
             self._fault("future", mine)
@@ -215,7 +219,7 @@ class Walk:
 
     def _fault(self, what: str, mine: bool) -> None:
         if mine:
-            self.faults.append(Fault(what, self._part.broker))
+            self.faults.append(LakeFault(what, self._part.broker))
 
     def _gaps(self) -> None:
         if len(self._intervals) < 3:
@@ -223,7 +227,7 @@ class Walk:
         usual = statistics.median(millis for _, millis in self._intervals)
         for start, millis in self._intervals:
             if millis > max(GAP_INTERVALS * usual, GAP_MS_MIN):
-                self.faults.append(Fault("gap", f"{self._part.broker}: {millis // 1000} s after {moment(start)}"))
+                self.faults.append(LakeFault("gap", f"{self._part.broker}: {millis // 1000} s after {moment(start)}"))
 
 
 def moment(ts_ms: int) -> str:

@@ -17,7 +17,7 @@ from tempfile import TemporaryFile
 from typing import Final
 
 from raybroker.analysis.lake import parquet
-from raybroker.analysis.lake.plan import Part, Window
+from raybroker.analysis.lake.plan import LakePart, PlanWindow
 
 HERE_BYTES: Final = 2 << 20
 """A lake up to this size on disk is read in this process: it takes less time than another process needs to start."""
@@ -33,7 +33,7 @@ serve()
 """A worker of ours.  Ctrl-C goes to all processes of a terminal; the process that started the worker ends it."""
 
 
-def begun(works: Sequence[parquet.Work], lake_bytes: int, cores: int) -> AbstractContextManager[Wait]:
+def begun(works: Sequence[parquet.ParquetWork], lake_bytes: int, cores: int) -> AbstractContextManager[Wait]:
     """Begin to read: a small lake in a thread of this process, a larger one in a process for each core.
 
     When the block ends early, what has not been read is left out.
@@ -42,7 +42,7 @@ def begun(works: Sequence[parquet.Work], lake_bytes: int, cores: int) -> Abstrac
 
 
 @contextmanager
-def _in_thread(works: Sequence[parquet.Work]) -> Iterator[Wait]:
+def _in_thread(works: Sequence[parquet.ParquetWork]) -> Iterator[Wait]:
     pool = ThreadPoolExecutor(1, thread_name_prefix="reading")
     try:
         parts = [pool.submit(parquet.write, work) for work in works]
@@ -52,7 +52,7 @@ def _in_thread(works: Sequence[parquet.Work]) -> Iterator[Wait]:
 
 
 @contextmanager
-def _in_processes(works: Sequence[parquet.Work], count: int) -> Iterator[Wait]:
+def _in_processes(works: Sequence[parquet.ParquetWork], count: int) -> Iterator[Wait]:
     """Parts are of about equal size, so every process gets the same number of them beforehand."""
     processes: list[subprocess.Popen[bytes]] = []
     try:
@@ -64,7 +64,7 @@ def _in_processes(works: Sequence[parquet.Work], count: int) -> Iterator[Wait]:
                 one.kill()
 
 
-def _started(works: Sequence[parquet.Work]) -> subprocess.Popen[bytes]:
+def _started(works: Sequence[parquet.ParquetWork]) -> subprocess.Popen[bytes]:
     with TemporaryFile() as given:
         given.write(json.dumps(works).encode())
         given.seek(0)
@@ -99,9 +99,9 @@ def _work(
     step_ms: int,
     out: str,
     kept: bool,
-) -> parquet.Work:
+) -> parquet.ParquetWork:
     """A work of what JSON makes of it."""
     broker, files, before, *stretch = part
-    return parquet.Work(
-        number, Part(broker, tuple(files), tuple(before), *stretch), Window(*window), step_ms, out, kept
+    return parquet.ParquetWork(
+        number, LakePart(broker, tuple(files), tuple(before), *stretch), PlanWindow(*window), step_ms, out, kept
     )

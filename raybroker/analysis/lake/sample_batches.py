@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from raybroker.analysis.lake.columns import NO_STAMP, Reader, Samples
-from raybroker.analysis.lake.lake import Fault
+from raybroker.analysis.lake.columns import NO_STAMP, ColumnReader, Samples
+from raybroker.analysis.lake.lake import LakeFault
 
 SAMPLE_SCHEMA: Final = (
     "ts timestamp, broker string, metric string, labels map<string,string>, value double, type string"
@@ -36,20 +36,20 @@ class SampleBatches:
         self._faults = options.get("faults", "") == "true"
         wanted = options.get("metrics", "")
         self._wanted = frozenset(wanted.split(",")) if wanted else None
-        self._reader = Reader()
+        self._reader = ColumnReader()
         self._names: Any = pa.array([], pa.string())
         self._labels: Any = pa.array([], _MAP)
         self._chosen = np.empty(0, bool)
         self._own_stamps = options.get("clock", "") != "true"
         """Samples may have times of their own; who evaluates scrapes wants those of the scrapes."""
-        self._bad: list[Fault] = []
+        self._bad: list[LakeFault] = []
 
     def batches(self, stamps_ms: Sequence[int], bodies: Sequence[bytes]) -> Iterator[Any]:
         """The samples of some scrapes."""
         if not bodies:
             return
         samples, bad = self._reader.read(bodies)
-        self._bad += [Fault("bad line", f"{self._broker}: {one.line[:80]}") for one in bad]
+        self._bad += [LakeFault("bad line", f"{self._broker}: {one.line[:80]}") for one in bad]
         self._grow()
         if self._wanted is not None:
             kept = self._chosen[samples.series]
@@ -83,7 +83,7 @@ class SampleBatches:
             wanted = self._wanted or frozenset()
             self._chosen = np.append(self._chosen, np.array([one.name in wanted for one in fresh], bool))
 
-    def fault_batch(self, faults: Sequence[Fault]) -> Iterator[Any]:
+    def fault_batch(self, faults: Sequence[LakeFault]) -> Iterator[Any]:
         """What was wrong, as rows, when they are asked for."""
         rows = [*faults, *self._bad]
         if self._faults and rows:

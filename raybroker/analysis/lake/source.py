@@ -18,8 +18,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 
 from raybroker.analysis.lake import lake as layout
 from raybroker.analysis.lake import plan
-from raybroker.analysis.lake.lake import Fault
-from raybroker.analysis.lake.plan import Part, Walk, Window
+from raybroker.analysis.lake.lake import LakeFault
+from raybroker.analysis.lake.plan import LakePart, PlanWindow, Walk
 from raybroker.analysis.lake.sample_batches import SAMPLE_SCHEMA, SampleBatches
 from raybroker.analysis.lake.stream import LakeStream
 
@@ -30,21 +30,21 @@ FOREVER_MS: Final = 1 << 52
 class PartOfLake(InputPartition):
     """A part of the lake as Spark passes it to a task."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: LakePart) -> None:
         super().__init__(part)
         self.part = part
 
 
-def window_of(options: Mapping[str, str]) -> Window:
+def window_of(options: Mapping[str, str]) -> PlanWindow:
     """The window of a source's options."""
-    return Window(
+    return PlanWindow(
         int(options.get("since_ms", "0")),
         int(options.get("until_ms", str(FOREVER_MS))),
         int(options.get("now_ms", str(FOREVER_MS))),
     )
 
 
-def parts_of(options: Mapping[str, str]) -> tuple[list[Part], list[Fault]]:
+def parts_of(options: Mapping[str, str]) -> tuple[list[LakePart], list[LakeFault]]:
     """The parts of the lake that the options ask for, and what is wrong with its folders."""
     files, strange = layout.files(Path(options["path"]))
     window = window_of(options)
@@ -80,7 +80,7 @@ class LakeReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         found, _ = parts_of(self._options)
         made: list[InputPartition] = [PartOfLake(part) for part in found]
-        return made or [PartOfLake(Part("", ()))]
+        return made or [PartOfLake(LakePart("", ()))]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, PartOfLake)

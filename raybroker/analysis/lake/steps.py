@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from raybroker.analysis import names
-from raybroker.analysis.lake.columns import NO_STAMP, Reader
-from raybroker.analysis.lake.lake import Fault
+from raybroker.analysis.lake.columns import NO_STAMP, ColumnReader
+from raybroker.analysis.lake.lake import LakeFault
 
 COUNTER, GAUGE, BUCKET, COUNT, SUM, OTHER = range(6)
 """What a series is here; OTHER ones make no rows."""
@@ -39,7 +39,7 @@ class Group(NamedTuple):
     labels: tuple[tuple[str, str], ...]
 
 
-class Rows(NamedTuple):
+class StepRows(NamedTuple):
     """Reduced values by series and step, sorted by both. Gauges: last, low, high, total, samples."""
 
     series: Any
@@ -78,7 +78,7 @@ class Kinds:
     ``only``: the metrics that rows are made of, or None for all.
     """
 
-    def __init__(self, reader: Reader, only: Set[str] | None = None) -> None:
+    def __init__(self, reader: ColumnReader, only: Set[str] | None = None) -> None:
         self._reader = reader
         self._only = only
         self.part = np.empty(0, np.int8)
@@ -134,15 +134,15 @@ class Reducer:
 
     def __init__(self, step_ms: int, only: Set[str] | None = None) -> None:
         self.step_ms = step_ms
-        self.reader = Reader()
+        self.reader = ColumnReader()
         self.kinds = Kinds(self.reader, only)
         self.faults: dict[tuple[str, str], int] = {}
         self.scrapes = self.samples = 0
         self._value = np.empty(0, np.float64)
         self._ts = np.empty(0, np.int64)
-        self._open: Rows | None = None
+        self._open: StepRows | None = None
 
-    def add(self, stamps_ms: Sequence[int], bodies: Sequence[bytes], *, baseline: bool = False) -> Rows | None:
+    def add(self, stamps_ms: Sequence[int], bodies: Sequence[bytes], *, baseline: bool = False) -> StepRows | None:
         """Scrapes by rising time; the rows of all steps before the last one. ``baseline``: only what was before."""
         samples, bad = self.reader.read(bodies)
         self.kinds.grow()
@@ -161,14 +161,14 @@ class Reducer:
         rows = self._reduced(series, stamps, values)
         return None if baseline or rows is None else self._close(rows)
 
-    def finish(self) -> Rows | None:
+    def finish(self) -> StepRows | None:
         """The rows of the last step."""
         rows, self._open = self._open, None
         return rows
 
-    def found(self) -> list[Fault]:
+    def found(self) -> list[LakeFault]:
         """What was wrong with lines and metrics."""
-        return [Fault(what, where, count) for (what, where), count in sorted(self.faults.items())]
+        return [LakeFault(what, where, count) for (what, where), count in sorted(self.faults.items())]
 
     def _fault(self, what: str, where: str, count: int = 1) -> None:
         key = (what, where) if len(self.faults) < 1000 or (what, where) in self.faults else (what, "others")
@@ -205,7 +205,7 @@ class Reducer:
                 self._fault("impossible value", where, times)
         return np.flatnonzero(good & possible & self.kinds.wanted[samples.series])
 
-    def _reduced(self, series: Any, stamps: Any, values: Any) -> Rows | None:
+    def _reduced(self, series: Any, stamps: Any, values: Any) -> StepRows | None:
         if len(series) == 0:
             return None
         order = np.lexsort((stamps, series)) if np.any(np.diff(stamps) < 0) else np.argsort(series, kind="stable")
@@ -224,22 +224,22 @@ class Reducer:
         one = np.ones(len(series), np.int64)
         step = stamps // self.step_ms
         return _grouped(
-            Rows(series, step, increase, millis, reset.astype(np.int64), one, values, values, values, values)
+            StepRows(series, step, increase, millis, reset.astype(np.int64), one, values, values, values, values)
         )
 
-    def _close(self, rows: Rows) -> Rows | None:
+    def _close(self, rows: StepRows) -> StepRows | None:
         """Rows of closed steps; the rows of the newest one stay open."""
         if self._open is not None:
-            both = Rows(*(np.concatenate(pair) for pair in zip(self._open, rows, strict=True)))
+            both = StepRows(*(np.concatenate(pair) for pair in zip(self._open, rows, strict=True)))
             order = np.lexsort((np.arange(len(both.series)), both.step, both.series))
-            rows = _grouped(Rows(*(column[order] for column in both)))
+            rows = _grouped(StepRows(*(column[order] for column in both)))
         newest = rows.step == rows.step.max()
-        self._open = Rows(*(column[newest] for column in rows))
-        done = Rows(*(column[~newest] for column in rows))
+        self._open = StepRows(*(column[newest] for column in rows))
+        done = StepRows(*(column[~newest] for column in rows))
         return done if len(done.series) else None
 
 
-def _grouped(rows: Rows) -> Rows:
+def _grouped(rows: StepRows) -> StepRows:
     """Rows of equal series and step put together; they are next to each other, by rising time."""
     change = np.empty(len(rows.series), bool)
     change[0] = True
@@ -248,7 +248,7 @@ def _grouped(rows: Rows) -> Rows:
     ends = np.append(starts[1:], len(rows.series)) - 1
     added = [np.add.reduceat(column, starts) for column in rows[2:6]]
     low, high = np.minimum.reduceat(rows.low, starts), np.maximum.reduceat(rows.high, starts)
-    return Rows(
+    return StepRows(
         rows.series[starts],
         rows.step[starts],
         added[0],
@@ -262,7 +262,7 @@ def _grouped(rows: Rows) -> Rows:
     )
 
 
-def histograms(rows: Rows, kinds: Kinds) -> Histograms:
+def histograms(rows: StepRows, kinds: Kinds) -> Histograms:
     """The rows of histograms with their buckets; one without a _count series counts by its last bucket."""
     part, group = kinds.part[rows.series], kinds.group[rows.series]
     picked = np.flatnonzero((part == BUCKET) | (part == COUNT) | (part == SUM))

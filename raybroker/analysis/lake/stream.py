@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from raybroker.analysis.lake import lake as layout
-from raybroker.analysis.lake.lake import DAY_MS, Fault, File
+from raybroker.analysis.lake.lake import DAY_MS, File, LakeFault
 from raybroker.analysis.lake.plan import FUTURE_MS, PAST_DAYS, moment_of
 from raybroker.analysis.lake.sample_batches import SampleBatches
 from raybroker.system.clock import SystemClock
@@ -54,7 +54,7 @@ class Lanes(InputPartition):
         self.lanes, self.since_ms, self.clock, self.clock_ms = lanes, since_ms, clock, clock_ms
 
 
-class Listing:
+class LakeListing:
     """What lies in a lake. Days before the newest ones are looked at again only when their folders have changed."""
 
     def __init__(self, lake: Path) -> None:
@@ -105,7 +105,7 @@ class LakeStream(DataSourceStreamReader):
         self._lake = Path(options["path"])
         self._since = int(options.get("since_ms", "0"))
         self._batch_bytes = int(options.get("batch_bytes", str(BATCH_BYTES)))
-        self._listing: Listing | None = None
+        self._listing: LakeListing | None = None
 
     def _now_ms(self) -> int:
         given = self._options.get("now_ms")
@@ -121,7 +121,7 @@ class LakeStream(DataSourceStreamReader):
         floors = {broker: floor_of(days, before["since"], now_ms) for broker, days in keys.items()}
         lowest = layout.date_of(before["since"])
         if self._listing is None:
-            self._listing = Listing(self._lake)
+            self._listing = LakeListing(self._lake)
         files, fresh = self._listing.scan(min(floors.values(), default=lowest))
         new = [
             one
@@ -205,20 +205,20 @@ class LakeStream(DataSourceStreamReader):
     def _read(self, lane: Lane, since_ms: int) -> Iterator[Any]:
         maker = SampleBatches(lane.broker, self._options)
         now_ms = self._now_ms()
-        faults: list[Fault] = []
+        faults: list[LakeFault] = []
         seen: set[int] = set()
         for path in lane.files:
             stamps: list[int] = []
             bodies: list[bytes] = []
             for one in layout.read(path):
-                if isinstance(one, Fault):
+                if isinstance(one, LakeFault):
                     faults.append(one)
                     continue
                 if not lane.after < one.key <= lane.upto or one.ts < since_ms:
                     continue
                 wrong = "duplicate" if one.key in seen else wrong_time(one.ts, now_ms)
                 if wrong:
-                    faults.append(Fault(wrong, lane.broker))
+                    faults.append(LakeFault(wrong, lane.broker))
                 else:
                     stamps.append(one.ts)
                     bodies.append(one.body)
@@ -229,7 +229,7 @@ class LakeStream(DataSourceStreamReader):
     def _late(self, lane: Lane) -> Iterator[Any]:
         now_ms = self._now_ms()
         faults = [
-            one if isinstance(one, Fault) else Fault(wrong_time(one.ts, now_ms) or "late", lane.broker)
+            one if isinstance(one, LakeFault) else LakeFault(wrong_time(one.ts, now_ms) or "late", lane.broker)
             for path in lane.files
             for one in layout.read(path)
         ]

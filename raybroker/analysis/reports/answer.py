@@ -55,7 +55,7 @@ def held_back(seconds: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class AnswerTable:
     """Rows to show; ``columns`` is key → title."""
 
     title: str
@@ -96,14 +96,14 @@ Plot = Lines | Bars | Matrix
 
 
 @dataclass(slots=True)
-class Answer:
+class JobAnswer:
     """The answer of one job. ``figures`` are its results for programs."""
 
     job: str
     question: str
     text: str
     findings: list[Finding] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
+    tables: list[AnswerTable] = field(default_factory=list)
     plots: list[Plot] = field(default_factory=list)
     figures: dict[str, Any] = field(default_factory=dict)
 

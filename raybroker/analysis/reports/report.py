@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from raybroker.analysis.lake.plan import moment
 from raybroker.analysis.reports import plots
-from raybroker.analysis.reports.answer import SEVERITIES, Answer, Finding, Table, by_harm, number
+from raybroker.analysis.reports.answer import SEVERITIES, AnswerTable, Finding, JobAnswer, by_harm, number
 
 FINDINGS_TOP: Final = 12
 FORMAT: Final = 1
@@ -67,7 +67,7 @@ class Facts:
     clusters: Sequence[str] = ()
 
 
-def to_json(facts: Facts, answers: Sequence[Answer]) -> dict[str, Any]:
+def to_json(facts: Facts, answers: Sequence[JobAnswer]) -> dict[str, Any]:
     """Everything as plain values."""
     jobs = [
         {
@@ -83,7 +83,7 @@ def to_json(facts: Facts, answers: Sequence[Answer]) -> dict[str, Any]:
     return written
 
 
-def write(out: Path, facts: Facts, answers: Sequence[Answer]) -> list[Path]:
+def write(out: Path, facts: Facts, answers: Sequence[JobAnswer]) -> list[Path]:
     """Write ``out`` (HTML) and the JSON beside it; the files written."""
     out.parent.mkdir(parents=True, exist_ok=True)
     beside = out.with_suffix(".json")
@@ -94,7 +94,7 @@ def write(out: Path, facts: Facts, answers: Sequence[Answer]) -> list[Path]:
     return [out, beside]
 
 
-def page(facts: Facts, answers: Sequence[Answer]) -> str:
+def page(facts: Facts, answers: Sequence[JobAnswer]) -> str:
     """The report as HTML."""
     findings = by_harm(found for one in answers for found in one.findings)
     counts = {name: sum(found.severity == name for found in findings) for name in SEVERITIES}
@@ -135,7 +135,7 @@ def _of(count: float, what: str) -> str:
     return what if count == 1 else f"{what}s"
 
 
-def _section(answer: Answer) -> str:
+def _section(answer: JobAnswer) -> str:
     parts = [f'<section id="{answer.job}"><h2>{html.escape(answer.question)}</h2><p>{html.escape(answer.text)}</p>']
     if answer.findings:
         parts.append(_findings(by_harm(answer.findings), FINDINGS_TOP))
@@ -164,7 +164,7 @@ def _findings(found: Sequence[Finding], shown: int) -> str:
     return listed(found[:shown]) + more
 
 
-def _table(table: Table) -> str:
+def _table(table: AnswerTable) -> str:
     numbers = {key for key in table.columns if all(isinstance(row.get(key), int | float | None) for row in table.rows)}
 
     def kind(key: str) -> str:

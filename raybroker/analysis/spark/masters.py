@@ -69,7 +69,7 @@ def check(master: str) -> None:
     raise ConfigError(f"no Spark master answers at {', '.join(errors)}")
 
 
-class Seen(NamedTuple):
+class SeenMaster(NamedTuple):
     """What a worker says: its host, and what it lacks; empty when nothing."""
 
     host: str
@@ -107,26 +107,26 @@ def check_workers(spark: Any, lake: Path, place: Path, option: str) -> None:
         raise ConfigError("; ".join(f"worker {one.host} {one.lacks}" for one in lacking[:3]))
 
 
-def look(lake: str, token: str, option: str, number: int) -> Seen:
+def look(lake: str, token: str, option: str, number: int) -> SeenMaster:
     """Runs on a worker."""
     host = socket.gethostname()
     for name in NEEDED:
         try:
             __import__(name)
         except ImportError as error:
-            return Seen(host, f"has no {name} in {sys.executable} ({error}); PYSPARK_PYTHON names the one to use")
+            return SeenMaster(host, f"has no {name} in {sys.executable} ({error}); PYSPARK_PYTHON names the one to use")
     if not Path(lake).is_dir():
-        return Seen(host, f"does not see the lake {lake}: it must be a folder that all workers share")
+        return SeenMaster(host, f"does not see the lake {lake}: it must be a folder that all workers share")
     folder = Path(token).parent
     if not Path(token).is_file():
-        return Seen(host, f"does not see what is written to {folder} ({option}) by the driver: all must share it")
+        return SeenMaster(host, f"does not see what is written to {folder} ({option}) by the driver: all must share it")
     mine = Path(f"{token}-{host}-{number}")
     try:
         mine.write_text(host, encoding="utf-8")
         mine.unlink()
     except OSError as error:
-        return Seen(host, f"cannot write to {folder} ({option}): {error.strerror}")
-    return Seen(host, "")
+        return SeenMaster(host, f"cannot write to {folder} ({option}): {error.strerror}")
+    return SeenMaster(host, "")
 
 
 def reason(error: BaseException) -> str:

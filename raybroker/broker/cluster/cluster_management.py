@@ -10,7 +10,7 @@ from raybroker.admin.verb_types import MasterChange
 from raybroker.broker.cluster.cluster_shell import Clustering
 from raybroker.cluster.backup import dump
 from raybroker.cluster.change_record import Change
-from raybroker.cluster.events import Brokers
+from raybroker.cluster.events import BrokersConfigured
 from raybroker.cluster.membership import BrokerState
 from raybroker.hosting.host_port import Row
 from raybroker.model.errors import ConfigError
@@ -132,7 +132,7 @@ class ClusterItself:
         """The record names the brokers of the cluster: those are expected from now on."""
         names = self._clustering.member.agreed.brokers
         if names:
-            self._clustering.feed(Brokers(tuple(names)))
+            self._clustering.feed(BrokersConfigured(tuple(names)))
 
     async def change_master(self, target: str, passed_on: bool = False) -> MasterChange:
         """Move the configuration change record to another broker while brokers run; result and text.

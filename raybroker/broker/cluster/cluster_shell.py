@@ -118,14 +118,14 @@ class Clustering:
             self._set_timer()
 
     def receive(self, envelope: Envelope) -> None:
-        self.feed(ev.Received(envelope))
+        self.feed(ev.EnvelopeReceived(envelope))
 
     def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         if not self._ended:
             delay_s = max(self.member.wake_at_ms - self._now_ms(), 1) / 1000
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self.feed, ev.Tick())
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self.feed, ev.MemberTick())
 
     def _spawn(self, work: Any) -> None:
         self._loops.once("the record", work)
@@ -134,7 +134,7 @@ class Clustering:
 
     def _do(self, action: ev.Action) -> None:
         match action:
-            case ev.Send(to, envelope):
+            case ev.SendEnvelope(to, envelope):
                 self._carry(to, envelope)
             case ev.Persist():
                 self._writes.put_nowait(action)
@@ -142,11 +142,11 @@ class Clustering:
                 self._spawn(self._apply(action))
             case ev.ReadTable() | ev.AppendTable() | ev.ShortenTable():
                 self._spawn(self._call_table(action))
-            case ev.Exchange(peer):
+            case ev.ExchangeConsumers(peer):
                 # Consumers attach to every member by themselves as soon as they see the broker up, so there is nothing
                 # that brokers would have to tell each other about them.
                 asyncio.get_running_loop().call_soon(self.feed, ev.Exchanged(peer))
-            case ev.Open():
+            case ev.OpenForClients():
                 self.opened.set()
                 self._ring()
             case ev.Answer(request):

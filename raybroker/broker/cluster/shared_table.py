@@ -9,7 +9,7 @@ from typing import Protocol
 
 from raybroker.cluster import events as ev
 from raybroker.model.errors import BrokerError, RequestTimeoutError
-from raybroker.model.shared_record import Found, Row
+from raybroker.model.shared_record import FoundRecord, TableRow
 from raybroker.system.failpoint import failpoint
 from raybroker.transport.daemon_calls import in_daemon_thread
 
@@ -21,8 +21,8 @@ class Table(Protocol):
 
     shown: str
 
-    def read(self, record: str, number: int) -> Found | None: ...
-    def insert(self, record: str, rows: Sequence[Row]) -> bool: ...
+    def read(self, record: str, number: int) -> FoundRecord | None: ...
+    def insert(self, record: str, rows: Sequence[TableRow]) -> bool: ...
     def shorten(self, record: str, before: int, number: int, digest: str, base: str) -> bool: ...
 
 

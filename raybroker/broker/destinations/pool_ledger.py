@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from raybroker.core.admission.pool_share import FIFO, PoolLimits, Room
+from raybroker.core.admission.pool_share import FIFO, PoolLimits, PoolRoom
 
 WAITS_MS: Final = 250
 """A host that waits for room and does not ask again within that time has lost its place before the others."""
@@ -27,15 +27,15 @@ class Grant(NamedTuple):
     """``lease`` of the host, all together; ``ahead``: how much of it is more than it needs; ``lacking``: how much of
     what it needs is not there."""
 
-    lease: Room
-    ahead: Room
-    lacking: Room
+    lease: PoolRoom
+    ahead: PoolRoom
+    lacking: PoolRoom
 
 
 class _Lease:
     __slots__ = ("room", "version")
 
-    def __init__(self, version: int, room: Room) -> None:
+    def __init__(self, version: int, room: PoolRoom) -> None:
         self.version = version
         self.room = room
 
@@ -59,7 +59,7 @@ class PoolLedger:
         """Those of which it is not known what they may use: until it is, nothing is granted."""
         return [host for host in hosts if host not in self._leases or self._boundless(self._leases[host].room)]
 
-    def hear(self, host: str, version: int, lease: Room) -> bool:
+    def hear(self, host: str, version: int, lease: PoolRoom) -> bool:
         """A host says what it had when a version began; whether the statement is of its latest one."""
         known = self._leases.get(host)
         if known is None:
@@ -72,7 +72,7 @@ class PoolLedger:
         """The latest of a host that was heard."""
         return self._leases[host].version
 
-    def grant(self, host: str, need: Room, hosts: int, now_ms: int, *, waits: bool, sure: bool = True) -> Grant:
+    def grant(self, host: str, need: PoolRoom, hosts: int, now_ms: int, *, waits: bool, sure: bool = True) -> Grant:
         """Lease a host that was heard what it needs, and some ahead where there is much.
 
         ``hosts``: how many there are; ``waits``: senders wait there, so that it keeps its place before hosts that ask
@@ -81,16 +81,16 @@ class PoolLedger:
         lease = self._leases[host]
         first = self.is_first(host, now_ms)
         free = self._free() if first and sure else self._nothing()
-        given = Room(_smaller(need.messages, free.messages), _smaller(need.bytes, free.bytes))
-        lacking = Room(need.messages - given.messages, need.bytes - given.bytes)
-        ahead = Room(0, 0)
+        given = PoolRoom(_smaller(need.messages, free.messages), _smaller(need.bytes, free.bytes))
+        lacking = PoolRoom(need.messages - given.messages, need.bytes - given.bytes)
+        ahead = PoolRoom(0, 0)
         if lacking == (0, 0):
-            ahead = Room(_ahead(free.messages, given.messages, hosts), _ahead(free.bytes, given.bytes, hosts))
+            ahead = PoolRoom(_ahead(free.messages, given.messages, hosts), _ahead(free.bytes, given.bytes, hosts))
             self._waiting.pop(host, None)
         elif waits:
             self._waiting[host] = now_ms + WAITS_MS
         limits, room = self.limits, lease.room
-        lease.room = Room(
+        lease.room = PoolRoom(
             -1 if limits.messages < 0 else room.messages + given.messages + ahead.messages,
             -1 if limits.bytes < 0 else room.bytes + given.bytes + ahead.bytes,
         )
@@ -106,32 +106,32 @@ class PoolLedger:
         """Its senders have given up, or got in."""
         self._waiting.pop(host, None)
 
-    def leased(self) -> Room:
+    def leased(self) -> PoolRoom:
         """What all hosts may use together; -1 where there is no limit."""
         limits, rooms = self.limits, [lease.room for lease in self._leases.values()]
-        return Room(
+        return PoolRoom(
             -1 if limits.messages < 0 else sum(max(room.messages, 0) for room in rooms),
             -1 if limits.bytes < 0 else sum(max(room.bytes, 0) for room in rooms),
         )
 
     # ---- internals -------------------------------------------------------------------------------------------------
 
-    def _boundless(self, room: Room) -> bool:
+    def _boundless(self, room: PoolRoom) -> bool:
         """It may use any number of what is limited now."""
         return (self.limits.messages >= 0 > room.messages) or (self.limits.bytes >= 0 > room.bytes)
 
-    def _free(self) -> Room:
+    def _free(self) -> PoolRoom:
         """-1: any number."""
         if any(self._boundless(lease.room) for lease in self._leases.values()):
             return self._nothing()
         limits, leased = self.limits, self.leased()
-        return Room(
+        return PoolRoom(
             -1 if limits.messages < 0 else max(limits.messages - leased.messages, 0),
             -1 if limits.bytes < 0 else max(limits.bytes - leased.bytes, 0),
         )
 
-    def _nothing(self) -> Room:
-        return Room(-1 if self.limits.messages < 0 else 0, -1 if self.limits.bytes < 0 else 0)
+    def _nothing(self) -> PoolRoom:
+        return PoolRoom(-1 if self.limits.messages < 0 else 0, -1 if self.limits.bytes < 0 else 0)
 
 
 def _smaller(need: int, free: int) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from raybroker.broker.destinations.pool_ledger import PoolLedger
-from raybroker.core.admission.pool_share import FIFO, PoolLimits, Room
+from raybroker.core.admission.pool_share import FIFO, PoolLimits, PoolRoom
 from raybroker.engine.destinations.pools import SYSTEM, system_limits
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import BrokerError
@@ -61,16 +61,16 @@ class BrokerPools:
             return {"version": version, "lease": (0, 0) if gone else (-1, -1), "ahead": (0, 0), "short": gone}
         ledger = self._ledgers.setdefault(pool, PoolLedger(limits))
         ledger.limits = limits
-        lease = Room(*row["lease"])
+        lease = PoolRoom(*row["lease"])
         if not ledger.hear(host, version, lease):
             return {"newest": ledger.version(host)}
-        need, waits = Room(*row["need"]), bool(row["waiting"])
+        need, waits = PoolRoom(*row["need"]), bool(row["waiting"])
         keys = self._keys(host)
         ledger.retain(keys)
         grant = ledger.grant(host, need, len(keys), self._now_ms(), waits=waits, sure=not ledger.unknown(keys))
         if grant.lacking != (0, 0) or ledger.unknown(keys):
             first = ledger.is_first(host, self._now_ms())
-            await self._recall(pool, ledger, host, grant.lacking if first else Room(0, 0))
+            await self._recall(pool, ledger, host, grant.lacking if first else PoolRoom(0, 0))
             if not ledger.hear(host, version, lease):
                 return {"newest": ledger.version(host)}
             sure = not ledger.unknown(keys)
@@ -78,7 +78,7 @@ class BrokerPools:
         short = grant.lacking != (0, 0) and not ledger.unknown(keys)
         return {"version": version, "lease": tuple(grant.lease), "ahead": tuple(grant.ahead), "short": short}
 
-    def leased(self, pool: str) -> Room | None:
+    def leased(self, pool: str) -> PoolRoom | None:
         """What the hosts may use of it together, as far as is known."""
         ledger = self._ledgers.get(pool)
         return ledger.leased() if ledger is not None else None
@@ -86,11 +86,11 @@ class BrokerPools:
     def _keys(self, host: str) -> set[str]:
         return {host, *(one.key for one in self._hosts()), *self._unasked()}
 
-    async def _recall(self, pool: str, ledger: PoolLedger, host: str, owed: Room) -> None:
+    async def _recall(self, pool: str, ledger: PoolLedger, host: str, owed: PoolRoom) -> None:
         """Ask all hosts but one to give back what they do not use, once at a time."""
         task = self._recalls.get(pool)
         if task is None:
-            set_aside = owed if ledger.limits.policy == FIFO else Room(0, 0)
+            set_aside = owed if ledger.limits.policy == FIFO else PoolRoom(0, 0)
             work = [self._ask(ledger, one, pool, set_aside) for one in self._hosts() if one.key != host]
 
             async def all_of_them() -> None:
@@ -102,7 +102,7 @@ class BrokerPools:
             task = self._recalls[pool] = asyncio.get_running_loop().create_task(all_of_them())
         await asyncio.shield(task)
 
-    async def _ask(self, ledger: PoolLedger, host: HostPort, pool: str, owed: Room) -> None:
+    async def _ask(self, ledger: PoolLedger, host: HostPort, pool: str, owed: PoolRoom) -> None:
         try:
             said: dict[str, Any] = await asyncio.wait_for(host.pools.recall(pool, list(owed)), RECALL_TIMEOUT_S)
         except (BrokerError, TimeoutError):
@@ -110,4 +110,4 @@ class BrokerPools:
         if not said["waiting"]:
             ledger.waits_no_more(host.key)
         if said["known"]:
-            ledger.hear(host.key, int(said["version"]), Room(*said["lease"]))
+            ledger.hear(host.key, int(said["version"]), PoolRoom(*said["lease"]))

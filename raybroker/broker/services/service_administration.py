@@ -15,10 +15,10 @@ from raybroker.services.clients.client_ids import ClientIds
 from raybroker.services.clients.client_rows import Wanted, ended_because, is_inside
 
 if TYPE_CHECKING:  # A broker whose services do not listen has no use for what these import.
-    from raybroker.security.access_rules import Request
+    from raybroker.security.access_rules import AccessRequest
     from raybroker.security.user_file import UserFile
     from raybroker.services.listening.connection_services import ConnectionServices
-    from raybroker.services.listening.listener import Listener
+    from raybroker.services.listening.listener import ServiceListener
 
 
 class Inside(Protocol):
@@ -136,7 +136,7 @@ class ServiceAdministration:
 
     # ---- what health is made of
 
-    def active(self) -> dict[str, Listener]:
+    def active(self) -> dict[str, ServiceListener]:
         """The services that listen."""
         return dict(self.services.listeners) if self.services is not None else {}
 
@@ -167,7 +167,7 @@ class ServiceAdministration:
     async def why_denied(
         self, user: str, operation: str, destination: str | None = None, type: str = "queue", service: str = "jms"
     ) -> Row:
-        from raybroker.security.access_rules import Request, User
+        from raybroker.security.access_rules import AccessRequest, User
 
         services = self._running()
         if operation == "connect" and destination is not None:
@@ -178,7 +178,7 @@ class ServiceAdministration:
         kind = SERVICE_KINDS.get(service)
         if kind is None:
             raise ConfigError(f"there is no service {service!r}; there are {', '.join(SERVICE_KINDS)}")
-        connect = Request("connection", kind, "")
+        connect = AccessRequest("connection", kind, "")
         wanted = connect if operation == "connect" else _request(operation, destination, type)
         if wanted is not connect and kind == "ADMIN":
             raise ConfigError(f"service {service} carries administration alone, no messages; name another one")
@@ -203,26 +203,26 @@ def _of_kind(name: str) -> str:
     return found
 
 
-def _request(operation: str, destination: str | None, type: str) -> Request:
+def _request(operation: str, destination: str | None, type: str) -> AccessRequest:
     """What the arguments mean; raises ConfigError."""
-    from raybroker.security.access_rules import OPERATIONS, Request
+    from raybroker.security.access_rules import OPERATIONS, AccessRequest
 
     kind = check_destination_type(type)
     if operation == "create":
-        return Request(kind, "", "create")
+        return AccessRequest(kind, "", "create")
     if operation not in OPERATIONS[kind]:
         operations = ", ".join((*OPERATIONS[kind], "create", "connect"))
         raise ConfigError(f"operation {operation!r}; it is one of {operations}")
     if destination is None:
         raise ConfigError(f"operation {operation!r} is with a destination; name one")
-    return Request(kind, check_destination_name(destination, allow_reserved=True), operation)
+    return AccessRequest(kind, check_destination_name(destination, allow_reserved=True), operation)
 
 
-def _needed(services: ConnectionServices, connect: Request, wanted: Request) -> list[Request]:
+def _needed(services: ConnectionServices, connect: AccessRequest, wanted: AccessRequest) -> list[AccessRequest]:
     """The rights that a request takes, in the order in which they are asked for; what is wanted is the last."""
-    from raybroker.security.access_rules import Request
+    from raybroker.security.access_rules import AccessRequest
 
     found = [connect]
     if wanted.operation not in ("", "create") and services.would_create(wanted.resource, wanted.variant):
-        found.append(Request(wanted.resource, "", "create"))
+        found.append(AccessRequest(wanted.resource, "", "create"))
     return found if wanted is connect else [*found, wanted]

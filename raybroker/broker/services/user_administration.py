@@ -58,10 +58,10 @@ class Users:
 
     async def set_user(self, name: str, verifier: str, group: str = "user", active: bool = True) -> UserChange:
         from raybroker.model.definitions.user import user_of
-        from raybroker.security.user_file import Entry
+        from raybroker.security.user_file import UserEntry
 
         made = user_of(name, {"verifier": verifier, "group": group, "active": active})
-        await self._changed(self._file().put, name, Entry(**made))
+        await self._changed(self._file().put, name, UserEntry(**made))
         return {"brokers": [self._broker], "down": []}
 
     async def destroy_user(self, name: str) -> UserChange:

@@ -258,7 +258,7 @@ def _tell_errors(scrapes: list[Any]) -> None:
 def _follow(
     lake: Path, master: str, since_ms: int, interval_s: float, checkpoint: Path | None, *, json: bool, archive: bool
 ) -> None:
-    from raybroker.analysis.follow import Follower, claim, follow
+    from raybroker.analysis.follow import LakeFollower, claim, follow
     from raybroker.analysis.spark import masters, session
 
     if not lake.is_dir():
@@ -275,7 +275,7 @@ def _follow(
     with session.spark(master, archive=archive) as spark, _ended_by_signals(stop):
         if checkpoint is not None and not here:
             masters.check_workers(spark, lake.absolute(), checkpoint.absolute(), "--checkpoint")
-        follower = Follower(
+        follower = LakeFollower(
             spark,
             lake,
             lambda batch: _show(batch, json=json),

@@ -21,7 +21,7 @@ from raybroker.model.errors import ConfigError
 from raybroker.security.file_repository import argon2_hash
 from raybroker.security.passfile import rewritten
 from raybroker.security.private_files import write_private
-from raybroker.security.user_file import Entry, UserFile, check_password
+from raybroker.security.user_file import UserEntry, UserFile, check_password
 from raybroker.system.entropy import token
 from raybroker.wire.scram import SALT_BYTES, Verifier
 
@@ -89,7 +89,7 @@ def add(
         raise UsageError(f"-g {group}: the groups are {', '.join(GROUPS)}")
     if user in users.users():
         raise ConfigError(f"user {user!r} exists already; update or delete it")
-    users.add(user, Entry(_verifier(user, passfile, kind), group))
+    users.add(user, UserEntry(_verifier(user, passfile, kind), group))
     output.say(f"added user {user} of group {group} to {users.path}")
 
 

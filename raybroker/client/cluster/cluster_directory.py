@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
-from raybroker.client.cluster.directory import BrokerRow, Place, Subscription, View
+from raybroker.client.cluster.directory import DestinationPlace, KnownBroker, KnownSubscription, View
 from raybroker.model.errors import BrokerError, BrokerGoneError, ConnectionLostError
 from raybroker.model.naming.names import home_of_temporary
 from raybroker.transport.loops import sleep_waited_for
@@ -36,7 +36,7 @@ class Calls(Protocol):
         """The brokers there are, those to try first at the front."""
         ...
 
-    def place(self, found: Sequence[Any]) -> Place:
+    def place(self, found: Sequence[Any]) -> DestinationPlace:
         """What ``locate`` of a broker answered."""
         ...
 
@@ -169,7 +169,7 @@ class ClusterDirectory:
 
     # ---- destinations ----------------------------------------------------------------------------------------------
 
-    async def locate(self, kind: str, name: str, create: bool, broker: str | None = None) -> Place:
+    async def locate(self, kind: str, name: str, create: bool, broker: str | None = None) -> DestinationPlace:
         broker = broker or home_of_temporary(name)
         if broker and broker != self._home:
             guest = not home_of_temporary(name)
@@ -191,7 +191,7 @@ class ClusterDirectory:
 
     # ---- subscriptions ---------------------------------------------------------------------------------------------
 
-    async def subscribe(self, subscription: Subscription) -> None:
+    async def subscribe(self, subscription: KnownSubscription) -> None:
         await self._ask("subscribe", subscription._asdict())
 
     async def identify(self, client_id: str, instance: str) -> None:
@@ -204,7 +204,7 @@ class ClusterDirectory:
 
     async def brokers(self, broker: str | None = None) -> View:
         version, home, rows = await self._ask_at(broker, "brokers")
-        return View(version, home, tuple(BrokerRow(*row) for row in rows))
+        return View(version, home, tuple(KnownBroker(*row) for row in rows))
 
     async def brokers_changed(self, version: int, timeout_s: float, broker: str | None = None) -> int:
         return int(await self._ask_at(broker, "brokers_changed", version, timeout_s))

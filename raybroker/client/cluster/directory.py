@@ -16,7 +16,7 @@ Dial = Callable[[Callable[[], Link]], Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DestinationPlace:
     """Where a destination is served: ``key`` names the host (one connection to it is enough), ``dial`` reaches it,
     ``token`` authenticates the client.
 
@@ -31,7 +31,7 @@ class Place:
     traits: Mapping[str, Any] = field(default_factory=dict)
 
 
-class BrokerRow(NamedTuple):
+class KnownBroker(NamedTuple):
     """One broker of the cluster. ``state``: UP, SUSPECT or DOWN; ``coordinator``: it keeps the order of consumers;
     ``node``: the Ray node that it is on."""
 
@@ -46,10 +46,10 @@ class View(NamedTuple):
 
     version: int
     home: str
-    members: tuple[BrokerRow, ...]
+    members: tuple[KnownBroker, ...]
 
 
-class Subscription(NamedTuple):
+class KnownSubscription(NamedTuple):
     """A named subscription of a topic, as the broker knows it."""
 
     topic: str
@@ -61,7 +61,7 @@ class Subscription(NamedTuple):
     no_local: bool
 
 
-ALONE = View(0, "", (BrokerRow("", "UP", True),))
+ALONE = View(0, "", (KnownBroker("", "UP", True),))
 """What a broker sees that is alone for good."""
 
 
@@ -83,7 +83,7 @@ class Directory(Protocol):
         """The name of the home broker; "" where there is one broker and never another."""
         ...
 
-    async def locate(self, kind: str, name: str, create: bool, broker: str | None = None) -> Place:
+    async def locate(self, kind: str, name: str, create: bool, broker: str | None = None) -> DestinationPlace:
         """Where the destination is served; creates it when missing, if ``create`` and the broker allow.
 
         ``broker``: whose member of the destination, None for the home broker's. A temporary destination is found
@@ -132,7 +132,7 @@ class Directory(Protocol):
         """Remove one before that; raises IllegalStateError while it has consumers, and for other owners."""
         ...
 
-    async def subscribe(self, subscription: Subscription) -> None:
+    async def subscribe(self, subscription: KnownSubscription) -> None:
         """Before a named subscription is opened: creates a missing topic as :meth:`locate` and ends an unused
         subscription of the same identity that is another one. May be repeated.
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.client.cluster.cluster_directory import ClusterDirectory
-from raybroker.client.cluster.directory import Place
+from raybroker.client.cluster.directory import DestinationPlace
 from raybroker.client.ways.host_way import way_to_host
 from raybroker.model.errors import BrokerError, BrokerGoneError, NoClusterError
 from raybroker.model.naming.names import check_cluster_name
@@ -67,9 +67,9 @@ class RayCalls:
         prefix = self._ray.broker_name(self.cluster, "")
         return [name.removeprefix(prefix) for name in self._ray.list_actors(prefix)]
 
-    def place(self, found: Sequence[Any]) -> Place:
+    def place(self, found: Sequence[Any]) -> DestinationPlace:
         key, ip, port, token, broker, traits, certificate = found
-        return Place(f"{key}@{ip}:{port}", token, way_to_host(ip, port, certificate), broker, traits)
+        return DestinationPlace(f"{key}@{ip}:{port}", token, way_to_host(ip, port, certificate), broker, traits)
 
     async def identify(self, broker: str, client_id: str, instance: str) -> None:
         await self.call(broker, "identify", client_id, instance)

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from raybroker.client.cluster.directory import Place
+from raybroker.client.cluster.directory import DestinationPlace
 from raybroker.client.connection.channel import Channel, Observer
 from raybroker.client.ways.logging_in import Credentials
 from raybroker.client.ways.service_address import ServiceAddress
@@ -60,7 +60,7 @@ DialKey = Callable[[str, Callable[[], Link]], Awaitable[object]]
 """Connects the link that the factory makes to the host with this key, or to the control side for ""."""
 
 
-class Way(NamedTuple):
+class ServiceWay(NamedTuple):
     """How a service is reached. ``shown``: where it is, for messages; ``hint``: why it may end a connection at once."""
 
     shown: str
@@ -68,14 +68,14 @@ class Way(NamedTuple):
     hint: str = ""
 
 
-Reach = Callable[[ServiceAddress], Awaitable[Way]]
+Reach = Callable[[ServiceAddress], Awaitable[ServiceWay]]
 """Finds the way to a service; raises OSError, TimeoutError and BrokerError."""
 
 
 class _Control:
     """A control connection that has logged in. ``way``: to its service, where sockets to hosts go too."""
 
-    def __init__(self, channel: Channel, way: Way, told: dict[str, Any]) -> None:
+    def __init__(self, channel: Channel, way: ServiceWay, told: dict[str, Any]) -> None:
         self.channel = channel
         self.way = way
         self.told = told
@@ -192,9 +192,9 @@ class ServiceCalls:
             if self._service in ports
         }
 
-    async def _open(self, way: Way) -> _Control:
+    async def _open(self, way: ServiceWay) -> _Control:
         """Connect and log in."""
-        place = Place(f"of the broker at {way.shown}", bytes(TOKEN_BYTES), partial(way.dial, ""))
+        place = DestinationPlace(f"of the broker at {way.shown}", bytes(TOKEN_BYTES), partial(way.dial, ""))
         channel = Channel(place)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
@@ -326,10 +326,10 @@ class ServiceCalls:
     async def names(self) -> list[str]:
         return list(self._doors)
 
-    def place(self, found: Sequence[Any]) -> Place:
+    def place(self, found: Sequence[Any]) -> DestinationPlace:
         key, broker, traits, secret = found
         way = self._controls[broker].way
-        return Place(f"{key}@{way.shown}", bytes(secret), partial(way.dial, key), broker, traits)
+        return DestinationPlace(f"{key}@{way.shown}", bytes(secret), partial(way.dial, key), broker, traits)
 
     def close(self) -> None:
         """End the control connections: the broker learns that the client has gone."""
@@ -346,10 +346,10 @@ def _admission(told: Any) -> dict[str, Any]:
     return told
 
 
-async def way_to(address: ServiceAddress, connect: Connect = direct) -> Way:
+async def way_to(address: ServiceAddress, connect: Connect = direct) -> ServiceWay:
     """The way over TCP."""
     target = await Target.of(address, connect)
-    return Way(str(target), partial(_dial, target))
+    return ServiceWay(str(target), partial(_dial, target))
 
 
 async def _dial(target: Target, key: str, factory: Callable[[], Link]) -> object:

@@ -38,7 +38,7 @@ class Failing(Protocol):
     def fail(self, error: BrokerError, /) -> None: ...
 
 
-class Attachments:
+class EndpointAttachments:
     """On the IO loop. ``temporaries``: the temporary destinations of the connection; ``reconnects``: whether an
     endpoint whose channel is lost is brought back."""
 

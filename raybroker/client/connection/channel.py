@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
-from raybroker.client.cluster.directory import Place
+from raybroker.client.cluster.directory import DestinationPlace
 from raybroker.client.connection.body_room import BodyRoom
 from raybroker.client.connection.large_deliveries import LargeDeliveries
 from raybroker.client.io.io_thread import fulfil, refuse
@@ -28,7 +28,7 @@ from raybroker.wire.native import frames as wire
 from raybroker.wire.native.connection import Native, preface
 
 
-def ended_by(event: wire.Event, name: str) -> BrokerError:
+def ended_by(event: wire.EventFrame, name: str) -> BrokerError:
     """Why the host has ended a handle of destination ``name``."""
     if event.name == "halted":
         return from_code(str(event.data.get("code")), str(event.data.get("text")))
@@ -40,15 +40,15 @@ ACK_RANGES_MAX: Final = 32_768
 
 
 _OF_HANDLES: Final = (
-    wire.Deliver,
-    wire.Sent,
-    wire.Refused,
-    wire.Promoted,
-    wire.Ready,
-    wire.Drained,
-    wire.Withdrawn,
-    wire.Recall,
-    wire.DeliverLarge,
+    wire.DeliverFrame,
+    wire.SentFrame,
+    wire.RefusedFrame,
+    wire.PromotedFrame,
+    wire.ReadyFrame,
+    wire.DrainedFrame,
+    wire.WithdrawnFrame,
+    wire.RecallFrame,
+    wire.DeliverLargeFrame,
 )
 UPLOADS_MAX: Final = 4
 """Large bodies that go to a host at a time; others wait."""
@@ -84,7 +84,7 @@ class Observer(Protocol):
 class Channel:
     """``await Channel.open(place, …)``; then :meth:`call` for requests and :meth:`write` for everything else."""
 
-    def __init__(self, place: Place, room: BodyRoom | None = None) -> None:
+    def __init__(self, place: DestinationPlace, room: BodyRoom | None = None) -> None:
         self.place = place
         self.observer: Observer | None = None
         self.endpoints: dict[int, Endpoint] = {}
@@ -110,7 +110,7 @@ class Channel:
     @classmethod
     async def open(
         cls,
-        place: Place,
+        place: DestinationPlace,
         hello: dict[str, Any],
         timeout_s: float,
         observer: Observer | None = None,
@@ -214,7 +214,7 @@ class Channel:
         if waiting:
             await asyncio.wait(waiting)
 
-    def _refuse_confirmations(self, handle: int, event: wire.Event) -> None:
+    def _refuse_confirmations(self, handle: int, event: wire.EventFrame) -> None:
         endpoint = self.endpoints.get(handle)
         name = endpoint.name if endpoint is not None else "the handle"
         for request, (of, confirmed) in list(self._acks.items()):
@@ -296,26 +296,26 @@ class Channel:
         behind = self.large.behind
         for frame in frames:
             if isinstance(frame, _OF_HANDLES):
-                if (type(frame) is wire.DeliverLarge or behind) and self.large.takes(frame):
+                if (type(frame) is wire.DeliverLargeFrame or behind) and self.large.takes(frame):
                     continue
                 endpoint = self.endpoints.get(frame.handle)
                 if endpoint is not None:
                     endpoint.on_frame(frame)
-            elif isinstance(frame, wire.Acked):
+            elif isinstance(frame, wire.AckedFrame):
                 waiting = self._acks.pop(frame.request, None)
                 if waiting is not None:
                     fulfil(waiting[1], frame.unknown)
-            elif isinstance(frame, wire.Reply):
+            elif isinstance(frame, wire.ReplyFrame):
                 self._resolve(frame.request, frame.result)
-            elif isinstance(frame, wire.Released):
+            elif isinstance(frame, wire.ReleasedFrame):
                 self._resolve(frame.request, frame.next_tag)
-            elif isinstance(frame, wire.Failed):
+            elif isinstance(frame, wire.FailedFrame):
                 future = self._requests.get(frame.request)
                 if future is not None and not future.done():
                     future.set_exception(from_code(frame.code, frame.text))
-            elif isinstance(frame, wire.Ping):
+            elif isinstance(frame, wire.PingFrame):
                 self.link.write(wire.pong(frame.nonce))
-            elif isinstance(frame, wire.Event):
+            elif isinstance(frame, wire.EventFrame):
                 self._event(frame)
 
     def _broke(self, error: BaseException) -> None:
@@ -342,7 +342,7 @@ class Channel:
             then(result)
         future.set_result(result)
 
-    def _event(self, event: wire.Event) -> None:
+    def _event(self, event: wire.EventFrame) -> None:
         if event.name == "closing":
             self.reason = from_code(str(event.data.get("code")), str(event.data.get("text")))
             if self.observer is not None:

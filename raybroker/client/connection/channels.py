@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from raybroker.client.cluster.directory import Directory, Place
+from raybroker.client.cluster.directory import DestinationPlace, Directory
 from raybroker.client.connection.body_room import BodyRoom
 from raybroker.client.connection.channel import Channel, Observer
 from raybroker.client.connection.ended import Ended
@@ -56,7 +56,7 @@ class Channels:
         self._opening: dict[str, asyncio.Lock] = {}
         self._pinger: asyncio.Task[None] | None = None
 
-    async def to(self, place: Place) -> Channel:
+    async def to(self, place: DestinationPlace) -> Channel:
         """The channel to a place, opened if there is none."""
         async with self._opening.setdefault(place.key, asyncio.Lock()):
             channel = self._channels.get(place.key)

@@ -23,7 +23,7 @@ from raybroker.client.cluster.addresses import Attributes
 from raybroker.client.cluster.choosers import Choosers
 from raybroker.client.cluster.cluster_view import ClusterView
 from raybroker.client.cluster.directory import Directory
-from raybroker.client.connection.attachments import Attachments
+from raybroker.client.connection.attachments import EndpointAttachments
 from raybroker.client.connection.body_room import BodyRoom
 from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.channels import Channels
@@ -158,7 +158,7 @@ class ConnectionCore:
         )
         self.flow = ConnectionFlow(attributes, self.channels.write_flow, io.post)
         self.brokers = ClusterView(directory, self.tasks, self.channels.all)
-        self.attachments = Attachments(
+        self.attachments = EndpointAttachments(
             directory,
             self.channels,
             self.brokers,

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from raybroker.client.connection.attachments import Attachments
+from raybroker.client.connection.attachments import EndpointAttachments
 from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.endpoint import Endpoint
 from raybroker.client.connection.events import ConsumerEvent
@@ -28,7 +28,7 @@ class WatchingConnection(Protocol):
 
     io: IoThread
     tasks: Tasks
-    attachments: Attachments
+    attachments: EndpointAttachments
 
 
 class ConsumerWatches:
@@ -84,7 +84,7 @@ class ConsumerWatch(Endpoint):
         self._report(bool(answer["ready"]))
 
     def on_frame(self, frame: wire.Frame) -> None:
-        if not isinstance(frame, wire.Event):
+        if not isinstance(frame, wire.EventFrame):
             return
         if frame.name == "consumers":
             self._report(bool(frame.data.get("ready")))

@@ -63,7 +63,7 @@ class LargeDeliveries:
         if waiting is not None:
             waiting.append(frame)
             return True
-        if not isinstance(frame, wire.DeliverLarge):
+        if not isinstance(frame, wire.DeliverLargeFrame):
             return False
         self.behind[frame.handle] = deque((frame,))
         task = self._reading[frame.handle] = asyncio.get_running_loop().create_task(self._read_all(frame.handle))
@@ -85,7 +85,7 @@ class LargeDeliveries:
         if task is not None:
             task.cancel()
         for frame in waiting:
-            self._deliver(_as_any_other(frame) if isinstance(frame, wire.DeliverLarge) else frame)
+            self._deliver(_as_any_other(frame) if isinstance(frame, wire.DeliverLargeFrame) else frame)
 
     def lost(self) -> None:
         """The connection has ended: what is not complete never will be."""
@@ -103,14 +103,14 @@ class LargeDeliveries:
         waiting = self.behind[handle]
         while waiting:
             frame = waiting[0]
-            if isinstance(frame, wire.DeliverLarge):
+            if isinstance(frame, wire.DeliverLargeFrame):
                 await self._read_in_room(frame)
                 frame = _as_any_other(frame)
             waiting.popleft()
             self._deliver(frame)
         del self.behind[handle], self._reading[handle]
 
-    async def _read_in_room(self, frame: wire.DeliverLarge) -> None:
+    async def _read_in_room(self, frame: wire.DeliverLargeFrame) -> None:
         """Give the block its body; it stays without when the host does not have it any more."""
         bodies, block = self._bodies, frame.block
         if bodies is None or not frame.epoch:
@@ -128,7 +128,7 @@ class LargeDeliveries:
         if data is not None:
             block.large = CountedBody(data, bodies)
 
-    async def _read(self, frame: wire.DeliverLarge) -> bytes | None:
+    async def _read(self, frame: wire.DeliverLargeFrame) -> bytes | None:
         """The body; None when the host does not have it any more."""
         block: LargeBlock = frame.block
         size, body = block.large.nbytes, BytesIO()
@@ -148,7 +148,7 @@ class LargeDeliveries:
             return None
         return body.getvalue()
 
-    async def _ask(self, frame: wire.DeliverLarge, piece: int) -> asyncio.Future[Any]:
+    async def _ask(self, frame: wire.DeliverLargeFrame, piece: int) -> asyncio.Future[Any]:
         """The answer to come."""
         await self._room.acquire()
         args = {"handle": frame.handle, "epoch": frame.epoch, "ordinal": frame.ordinal, "piece": piece}
@@ -161,5 +161,5 @@ class LargeDeliveries:
         return future
 
 
-def _as_any_other(frame: wire.DeliverLarge) -> wire.Deliver:
-    return wire.Deliver(frame.handle, frame.epoch, frame.tag, frame.attempt, frame.block)
+def _as_any_other(frame: wire.DeliverLargeFrame) -> wire.DeliverFrame:
+    return wire.DeliverFrame(frame.handle, frame.epoch, frame.tag, frame.attempt, frame.block)

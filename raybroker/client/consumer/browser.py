@@ -10,7 +10,7 @@ import asyncio
 from typing import Protocol
 
 from raybroker.client.cluster.addresses import Attributes
-from raybroker.client.connection.attachments import Attachments
+from raybroker.client.connection.attachments import EndpointAttachments
 from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.connection_flow import ConnectionFlow
 from raybroker.client.connection.endpoint import Endpoint
@@ -33,7 +33,7 @@ class BrowserConnection(Protocol):
 
     io: IoThread
     attributes: Attributes
-    attachments: Attachments
+    attachments: EndpointAttachments
     flow: ConnectionFlow
     message_bytes_max: int
     temporaries: set[Destination]
@@ -100,13 +100,13 @@ class BrowserCore(Endpoint):
         return []
 
     def on_frame(self, frame: wire.Frame) -> None:
-        if isinstance(frame, wire.Deliver):
+        if isinstance(frame, wire.DeliverFrame):
             if missing(frame.block):  # It was consumed meanwhile.
                 return
             delivery = Delivery(frame.block, self, frame.epoch, frame.tag, frame.attempt)
             self._found.extend([Message(delivery, index) for index in range(frame.block.count)])
             self._connection.flow.meter(frame.block.count)
-        elif isinstance(frame, wire.Event):
+        elif isinstance(frame, wire.EventFrame):
             self._connection.attachments.end(self, InvalidDestinationError(f"destination {self.name} was destroyed"))
 
     def fail(self, error: BrokerError) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from raybroker.client.cluster.cluster_view import ClusterView
 from raybroker.client.cluster.directory import Directory
-from raybroker.client.connection.attachments import Attachments
+from raybroker.client.connection.attachments import EndpointAttachments
 from raybroker.client.connection.channel import Channel, ended_by
 from raybroker.client.connection.endpoint import Endpoint
 from raybroker.client.consumer.acknowledging import unacknowledged_ranges
@@ -52,7 +52,7 @@ class ConsumerConnection(BufferConnection, Protocol):
 
     directory: Directory
     tasks: Tasks
-    attachments: Attachments
+    attachments: EndpointAttachments
     brokers: ClusterView
     duplicates: DuplicateDeliveries
     message_bytes_max: int
@@ -343,18 +343,18 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         with self._lock:
             return (self.consumed[-1][1], unacknowledged_ranges.count(self.consumed)) if self.consumed else None
 
-    def _asked(self, frame: wire.Ready | wire.Drained) -> None:
+    def _asked(self, frame: wire.ReadyFrame | wire.DrainedFrame) -> None:
         """The host has something, or nothing more, for this member."""
         share = self._share
         if share is not None and frame.epoch == self.epoch:
             with self._lock:
-                if isinstance(frame, wire.Ready):
+                if isinstance(frame, wire.ReadyFrame):
                     share.credit_pool.ready(share)
                 else:
                     share.credit_pool.drained(share)
 
     def on_frame(self, frame: wire.Frame) -> None:
-        if not isinstance(frame, wire.Deliver):
+        if not isinstance(frame, wire.DeliverFrame):
             self._on_other(frame)
             return
         block, tag = frame.block, frame.tag
@@ -412,21 +412,21 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
 
     def _on_other(self, frame: wire.Frame) -> None:
         """A frame that brings no messages."""
-        if isinstance(frame, wire.Ready | wire.Drained):
+        if isinstance(frame, wire.ReadyFrame | wire.DrainedFrame):
             self._asked(frame)
-        elif isinstance(frame, wire.Withdrawn):
+        elif isinstance(frame, wire.WithdrawnFrame):
             if frame.epoch == self.epoch:
                 self._withdrawn(list(frame.ranges))
-        elif isinstance(frame, wire.Recall):
+        elif isinstance(frame, wire.RecallFrame):
             if (channel := self._reachable(frame.epoch)) is not None:
                 given, ask = self.give_up(frame.ranges)
                 channel.link.write(wire.recalled(self._handle, frame.epoch, given))
                 if ask:
                     self._send_credit(ask, frame.epoch)
-        elif isinstance(frame, wire.Promoted):
+        elif isinstance(frame, wire.PromotedFrame):
             self.active = True
             self._owner.member_promoted()
-        elif isinstance(frame, wire.Event) and frame.name in ("destroyed", "halted"):
+        elif isinstance(frame, wire.EventFrame) and frame.name in ("destroyed", "halted"):
             self._connection.attachments.end(self, ended_by(frame, self.name))
 
     def _notify(self, *, everybody: bool = False) -> None:

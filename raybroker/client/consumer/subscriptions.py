@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 from typing import Any, Final
 
-from raybroker.client.cluster.directory import Subscription
+from raybroker.client.cluster.directory import KnownSubscription
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.consumer_options import ConsumerOptions
@@ -90,7 +90,7 @@ async def open_consumer(
                 f"the durable subscription {wanted['name']!r} needs a client id, which it is known by together with its"
                 " name: connect with client_id=…, or set imqConfiguredClientID"
             )
-        announced = Subscription(
+        announced = KnownSubscription(
             destination.name,
             connection.client_id,
             wanted["name"],

@@ -32,7 +32,7 @@ from concurrent.futures import CancelledError, Future, InvalidStateError
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from raybroker.client.io.held_signals import HeldSignals
-from raybroker.client.io.turns import LEAD_NS, NOBODY_NS, Owner, Turns
+from raybroker.client.io.turns import LEAD_NS, NOBODY_NS, TurnOwner, Turns
 from raybroker.model.errors import BrokerError, IllegalStateError
 from raybroker.system.clock import SystemClock
 from raybroker.transport.direct import SUPPORTED as DIRECT
@@ -213,7 +213,7 @@ class IoThread:
 
     def expect(self) -> None:
         """This thread is about to post something and to wait for what comes of it: nobody has to be woken up for it."""
-        if self._turns.owner is Owner.NOBODY and self.served is not None:
+        if self._turns.owner is TurnOwner.NOBODY and self.served is not None:
             self._turns.expect(threading.get_ident())
 
     def _ring(self) -> None:
@@ -221,12 +221,12 @@ class IoThread:
         me = threading.get_ident()
         with self._lock:
             owner = self._turns.owner
-            if owner is Owner.NOBODY:
+            if owner is TurnOwner.NOBODY:
                 if self._turns.posted(me):
                     self._wake_up()
             elif self._rung or self._turns.leader == me:
                 return
-            elif owner is Owner.LEADER:
+            elif owner is TurnOwner.LEADER:
                 assert self.sockets is not None
                 self.sockets.ring()
                 self._rung = True
@@ -321,9 +321,9 @@ class IoThread:
     def _need_loop(self) -> None:
         """Something was scheduled in the event loop: it has to run."""
         with self._lock:
-            if self._turns.owner is Owner.NOBODY:
+            if self._turns.owner is TurnOwner.NOBODY:
                 self._wake_up()
-            elif self._turns.owner is Owner.LEADER and self.sockets is not None:
+            elif self._turns.owner is TurnOwner.LEADER and self.sockets is not None:
                 self.sockets.needs_loop = True
                 self.sockets.ring()
 
@@ -368,7 +368,7 @@ class IoThread:
         """Serve the sockets in this thread until ``done``; False when it has to be waited for otherwise: somebody else
         serves them, nothing came for LEAD_NS, or what came needs the event loop."""
         turns, sockets = self._turns, self.sockets
-        if turns.owner is not Owner.NOBODY or not self._may_be_led or sockets is None or self.unusable:
+        if turns.owner is not TurnOwner.NOBODY or not self._may_be_led or sockets is None or self.unusable:
             return False
         me, now_ns = threading.get_ident(), _now_ns()
         until_ns = now_ns + (LEAD_NS if timeout_s is None else min(LEAD_NS, round(timeout_s * 1e9)))

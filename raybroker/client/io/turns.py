@@ -24,7 +24,7 @@ NOBODY_NS: Final = 5_000_000
 """The IO thread looks so often whether a leader came, and serves when none did."""
 
 
-class Owner(Enum):
+class TurnOwner(Enum):
     NOBODY = "nobody"
     LEADER = "leader"
     SERVER = "server"
@@ -46,7 +46,7 @@ class Turns:
     )
 
     def __init__(self) -> None:
-        self.owner = Owner.SERVER
+        self.owner = TurnOwner.SERVER
         self.leader = 0
         """The thread that leads; 0 when none does."""
         self._expected = 0
@@ -64,11 +64,11 @@ class Turns:
 
     def lead(self, thread: int, now_ns: int) -> bool:
         """A thread is about to wait: True when it is to serve meanwhile, False when it has to follow."""
-        if self.owner is not Owner.NOBODY or self._followers:
+        if self.owner is not TurnOwner.NOBODY or self._followers:
             return False
         if now_ns - self._served_ns > LOOP_NS:
             return False
-        self.owner = Owner.LEADER
+        self.owner = TurnOwner.LEADER
         self.leader = thread
         self._leads += 1
         return True
@@ -86,7 +86,7 @@ class Turns:
     def left(self, now_ns: int, *, needs_loop: bool) -> bool:
         """The leader serves no more: True when the IO thread is needed at once."""
         self._last, self._last_ns = self.leader, now_ns
-        self.owner = Owner.NOBODY
+        self.owner = TurnOwner.NOBODY
         self.leader = 0
         return needs_loop or bool(self._followers)
 
@@ -94,7 +94,7 @@ class Turns:
         """A thread waits for those who serve: True when the IO thread is needed at once."""
         self._followers.add(thread)
         self._expected = 0  # What it was about to post was posted before already.
-        return self.owner is Owner.NOBODY
+        return self.owner is TurnOwner.NOBODY
 
     def followed(self, thread: int, now_ns: int) -> bool:
         """It has its answer: True when the IO thread is to step aside.
@@ -104,14 +104,14 @@ class Turns:
         self._followers.discard(thread)
         again = thread == self._last and now_ns - self._last_ns < LOOP_NS
         self._last, self._last_ns = thread, now_ns
-        return again and not self._followers and self.owner is Owner.SERVER
+        return again and not self._followers and self.owner is TurnOwner.SERVER
 
     def step_aside(self, now_ns: int) -> bool:
         """The IO thread was asked to: True when it does, False when somebody follows it meanwhile."""
         self._served_ns = now_ns
         if self._followers:
             return False
-        self.owner = Owner.NOBODY
+        self.owner = TurnOwner.NOBODY
         self._looked_at = self._leads
         return True
 
@@ -119,7 +119,7 @@ class Turns:
         """The IO thread looks: True when it serves from now on. ``needed``: somebody woke it up."""
         idle = self._looked_at == self._leads
         self._looked_at = self._leads
-        if self.owner is not Owner.NOBODY or not (idle or needed or self._followers):
+        if self.owner is not TurnOwner.NOBODY or not (idle or needed or self._followers):
             return False
-        self.owner = Owner.SERVER
+        self.owner = TurnOwner.SERVER
         return True

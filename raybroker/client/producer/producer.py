@@ -484,8 +484,8 @@ class ProducerCore(Endpoint):
             )
 
     def on_frame(self, frame: wire.Frame) -> None:
-        if isinstance(frame, wire.Sent | wire.Refused):
-            rows = frame.rows if isinstance(frame, wire.Refused) else ()
+        if isinstance(frame, wire.SentFrame | wire.RefusedFrame):
+            rows = frame.rows if isinstance(frame, wire.RefusedFrame) else ()
             if self._transactions is not None:
                 self._refused_in_transaction(rows, self._transactions)
                 return
@@ -506,7 +506,7 @@ class ProducerCore(Endpoint):
                 self._losses.know(rows)
                 heard = batch is not None and (batch.shared.persistent or state.answered)
                 self._losses.refuse(unheard(batch, rows) if batch is not None and heard else rows)
-        elif isinstance(frame, wire.Event):
+        elif isinstance(frame, wire.EventFrame):
             if frame.name == "credit":
                 self._take_credit(int(frame.data.get("credit", 0)))
                 return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from raybroker.client.cluster.addresses import Attributes
-from raybroker.client.connection.attachments import Attachments
+from raybroker.client.connection.attachments import EndpointAttachments
 from raybroker.client.connection.connection import OpenProducer
 from raybroker.client.connection.events import Events
 from raybroker.client.io.io_thread import IoThread
@@ -22,7 +22,7 @@ class ProducerConnection(Protocol):
     clock: SystemClock
     attributes: Attributes
     tasks: Tasks
-    attachments: Attachments
+    attachments: EndpointAttachments
     events: Events
     message_bytes_max: int
     flow_rates: FlowRates | None

@@ -26,7 +26,7 @@ from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
 from raybroker.client.cluster.addresses import Attributes
-from raybroker.client.connection.attachments import Attachments
+from raybroker.client.connection.attachments import EndpointAttachments
 from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.channels import Channels
 from raybroker.client.consumer.acknowledging.unacknowledged_ranges import Ranges
@@ -95,7 +95,7 @@ class TransactionConnection(Protocol):
     attributes: Attributes
     tasks: Tasks
     channels: Channels
-    attachments: Attachments
+    attachments: EndpointAttachments
 
 
 class TransactionSession(Protocol):

@@ -15,7 +15,7 @@ ANSWER_BYTES_MAX: Final = 8 << 20
 READ_BYTES: Final = 256 << 10
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """``body`` is whole."""
 
     status: int
@@ -47,7 +47,7 @@ class HttpRequests:
         self._streams, self._protocol = made, h11.Connection(h11.CLIENT)
         return made
 
-    async def post(self, path: str, headers: Mapping[str, str], body: bytes, timeout_s: float) -> Answer:
+    async def post(self, path: str, headers: Mapping[str, str], body: bytes, timeout_s: float) -> HttpAnswer:
         """Raises OSError, TimeoutError, and ProtocolError for what is no HTTP; the next request connects again then."""
         try:
             async with asyncio.timeout(timeout_s):
@@ -59,7 +59,7 @@ class HttpRequests:
             self.close()
             raise
 
-    async def _post(self, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
+    async def _post(self, path: str, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
         reader, writer = self._streams or await self.connect()
         protocol = self._protocol
         told = [("Host", self._shown), ("Content-Length", str(len(body))), *headers.items()]
@@ -88,7 +88,7 @@ class HttpRequests:
             protocol.start_next_cycle()
         else:
             self.close()
-        return Answer(status, b"".join(parts))
+        return HttpAnswer(status, b"".join(parts))
 
     def close(self) -> None:
         """End the connection; the next request makes another one."""

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from raybroker.client.ways.http_requests import Answer, HttpRequests
+from raybroker.client.ways.http_requests import HttpAnswer, HttpRequests
 from raybroker.client.ways.target import Target
 from raybroker.model.errors import BrokerError, ConnectionLostError, NoClusterError, ProtocolError
 from raybroker.transport.link import WRITE_BYTES_HIGH, WRITE_BYTES_LOW, Link
@@ -54,7 +54,7 @@ async def dial(target: Target, key: str, factory: Callable[[], Link], tls: Mappi
     return link
 
 
-async def _opened(opening: HttpRequests) -> Answer:
+async def _opened(opening: HttpRequests) -> HttpAnswer:
     try:
         return await opening.post(PATH, {}, b"", OPEN_TIMEOUT_S)
     except TimeoutError:
@@ -63,7 +63,7 @@ async def _opened(opening: HttpRequests) -> Answer:
         raise ConnectionLostError(f"it ended the connection, and answers no request: {error}") from None
 
 
-def _told(answer: Answer) -> dict[str, Any]:
+def _told(answer: HttpAnswer) -> dict[str, Any]:
     """What the server says of the session that it has opened."""
     try:
         found = json.loads(answer.body) if answer.status in (201, 503) else None

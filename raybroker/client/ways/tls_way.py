@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from raybroker.client.cluster.service_calls import Way
+from raybroker.client.cluster.service_calls import ServiceWay
 from raybroker.client.ways.service_address import ServiceAddress
 from raybroker.client.ways.sockets import Connect, direct
 from raybroker.client.ways.target import Target
@@ -95,9 +95,9 @@ class TlsWays:
         self._tls = ClientTls(attributes)
         self._connect = connect
 
-    async def reach(self, address: ServiceAddress) -> Way:
+    async def reach(self, address: ServiceAddress) -> ServiceWay:
         target = await Target.of(address, self._connect)
-        return Way(str(target), _TlsWay(target, self._tls).dial, self._tls.hint)
+        return ServiceWay(str(target), _TlsWay(target, self._tls).dial, self._tls.hint)
 
 
 class _TlsWay:

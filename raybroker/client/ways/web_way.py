@@ -15,7 +15,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from raybroker.client.cluster.service_calls import Way
+from raybroker.client.cluster.service_calls import ServiceWay
 from raybroker.client.ways import long_poll, web_socket
 from raybroker.client.ways.service_address import ServiceAddress
 from raybroker.client.ways.sockets import Connect, direct
@@ -45,10 +45,10 @@ class WebWays:
         self._tls = ClientTls(attributes) if secure else None
         self._carrier = str(attributes[CARRIER])
 
-    async def reach(self, address: ServiceAddress) -> Way:
+    async def reach(self, address: ServiceAddress) -> ServiceWay:
         target = await Target.of(address, self._connect)
         hint = self._tls.hint if self._tls is not None else "does that port have TLS? then it is https://"
-        return Way(str(target), _WebWay(target, self._tls, self._carrier).dial, hint)
+        return ServiceWay(str(target), _WebWay(target, self._tls, self._carrier).dial, hint)
 
 
 class _WebWay:

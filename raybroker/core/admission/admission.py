@@ -23,7 +23,7 @@ from raybroker.core.counters import Counters
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.durable import records
 from raybroker.core.outcome import Gate, Refused
-from raybroker.core.policy import Policy
+from raybroker.core.policy import DestinationPolicy
 from raybroker.core.step import Step
 from raybroker.core.unit_of_work import UnitsOfWork
 from raybroker.model.definitions.pauses import PRODUCING
@@ -46,7 +46,7 @@ class Admission:
         self,
         name: str,
         step: Step,
-        policy: Policy,
+        policy: DestinationPolicy,
         block_index: BlockIndex,
         counters: Counters,
         works: UnitsOfWork,

@@ -20,12 +20,12 @@ from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.delivery.run import Run
 from raybroker.core.durable import records
 from raybroker.core.outcome import Outcome, Refused, Sent
-from raybroker.core.policy import Policy
+from raybroker.core.policy import DestinationPolicy
 from raybroker.core.selector.content import Content
 from raybroker.core.settlement import Settlement
 from raybroker.core.staged_transaction import StagedBlock, StagedTransaction, stage
 from raybroker.core.step import Step
-from raybroker.model.blocks.record import BLOCK, Entry
+from raybroker.model.blocks.record import BLOCK, LogEntry
 from raybroker.model.errors import InvalidDestinationError, TransactionRolledBackError
 from raybroker.model.naming.names import DestinationType
 
@@ -36,7 +36,7 @@ class Taking(Protocol):
     kind: ClassVar[DestinationType]
     name: str
     current: Step
-    policy: Policy
+    policy: DestinationPolicy
     admission: Admission
     counters: Counters
     block_index: BlockIndex
@@ -202,7 +202,7 @@ def store(
     columns = block.columns
     missing = everything & ~mask
     if missing:
-        home.current.record_rows(records.REFUSED, 0, [records.Row(ordinal, missing)])
+        home.current.record_rows(records.REFUSED, 0, [records.RecordRow(ordinal, missing)])
     sizes, count = block.sizes, block.count
     if columns is PLAIN and not txn and not came and home.kind == "queue" and type(sizes) is int:
         data = records.encode_plain_meta(count, producer, first_seq, sizes)
@@ -223,7 +223,7 @@ def store(
             came,
         )
         data = records.encode_block_meta(meta)
-    home.current.out.records.append(Entry(BLOCK, home.current.destination, ordinal, data))
+    home.current.out.records.append(LogEntry(BLOCK, home.current.destination, ordinal, data))
 
 
 def discard_excess(home: Taking) -> None:

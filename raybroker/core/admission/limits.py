@@ -28,7 +28,7 @@ _OUT_OF_ORDER: Final = (
 )
 
 
-class Limits(NamedTuple):
+class DestinationLimits(NamedTuple):
     """-1 is no limit."""
 
     messages_max: int
@@ -49,7 +49,7 @@ class Limits(NamedTuple):
         return self.bytes_max < 0 or held_bytes + sum(sizes) < self.bytes_max
 
 
-def limits_of(attributes: DestinationAttributes, host_bytes_max: int) -> Limits:
+def limits_of(attributes: DestinationAttributes, host_bytes_max: int) -> DestinationLimits:
     """The limits of a destination; of one message the smallest of its own, ``host_bytes_max``, bytes, -1 for none, and
     what there may be of all together where others make room for it."""
     behaviour, count, total = attributes.limitBehavior, attributes.maxNumMsgs, attributes.maxTotalMsgBytes
@@ -59,7 +59,7 @@ def limits_of(attributes: DestinationAttributes, host_bytes_max: int) -> Limits:
         most, source = host_bytes_max, "imq.message.max_size"
     if removing and total >= 0 and not 0 <= most <= total:
         most, source = total, "maxTotalMsgBytes"
-    return Limits(
+    return DestinationLimits(
         count if rejecting or (removing and count == 0) else -1,
         total if rejecting else -1,
         most,
@@ -70,7 +70,7 @@ def limits_of(attributes: DestinationAttributes, host_bytes_max: int) -> Limits:
 
 def admit(
     name: str,
-    limits: Limits,
+    limits: DestinationLimits,
     held_messages: int,
     held_bytes: int,
     sizes: Sequence[int],
@@ -105,7 +105,7 @@ def admit(
 
 
 def oversized(
-    name: str, limits: Limits, sizes: Sequence[int], heads: Sequence[int], offered: Ranges
+    name: str, limits: DestinationLimits, sizes: Sequence[int], heads: Sequence[int], offered: Ranges
 ) -> tuple[Ranges, list[Refused]]:
     """Split the offered messages into those within maximumMessageSize, by their bodies and headers, and the others."""
     kept: Ranges = []
@@ -119,7 +119,7 @@ def oversized(
     return kept, refused
 
 
-def largest_exceeded(name: str, limits: Limits, size: int, head: int | None = None) -> str:
+def largest_exceeded(name: str, limits: DestinationLimits, size: int, head: int | None = None) -> str:
     """Why a message with a body of ``size`` bytes is too large for destination ``name``; "" when it is not.
 
     ``head``: bytes of its headers; None: they do not count, since it was sent before.
@@ -137,7 +137,7 @@ def largest_exceeded(name: str, limits: Limits, size: int, head: int | None = No
     )
 
 
-def _reason(name: str, limits: Limits, messages: int, held_bytes: int, size: int) -> tuple[str, str] | None:
+def _reason(name: str, limits: DestinationLimits, messages: int, held_bytes: int, size: int) -> tuple[str, str] | None:
     if too_large := largest_exceeded(name, limits, size):
         return "message_too_large", too_large
     if 0 <= limits.messages_max <= messages:

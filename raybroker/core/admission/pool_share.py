@@ -45,7 +45,7 @@ class PoolLimits(NamedTuple):
     bytes_name: str = "imq.system.max_size"
 
 
-class Room(NamedTuple):
+class PoolRoom(NamedTuple):
     """So many messages, and so many bytes."""
 
     messages: int
@@ -53,7 +53,7 @@ class Room(NamedTuple):
 
 
 @dataclass(eq=False, slots=True)
-class Waiter:
+class PoolWaiter:
     """A block that waits for room. ``key``: its producer; ``what`` is the caller's."""
 
     messages: int
@@ -69,9 +69,9 @@ class Statement(NamedTuple):
     what more it needs now for the first that waits."""
 
     version: int
-    lease: Room
-    used: Room
-    need: Room
+    lease: PoolRoom
+    used: PoolRoom
+    need: PoolRoom
     waiting: int
 
 
@@ -115,20 +115,20 @@ class PoolShare:
         self.alone = alone
         self.used_messages = self.used_bytes = 0
         self.version = version
-        self.waiting: list[Waiter] = []
+        self.waiting: list[PoolWaiter] = []
         self.asking = False
         """The broker was asked and has not answered."""
         self.refused = 0
-        self.lease = Room(0, 0)
+        self.lease = PoolRoom(0, 0)
         self._waiting_bytes = 0
-        self._owed = Room(0, 0)
+        self._owed = PoolRoom(0, 0)
         self._owed_until_ms = 0
         self._asked_ms = self._short_ms = _NEVER
         """When the broker was asked last, and when it was asked what it answered with "short" last."""
         self._new = True
         """The broker has granted it nothing yet: it is asked before somebody needs it."""
         self._next_ask_ms = _NEVER
-        self._wanted = Room(0, 0)
+        self._wanted = PoolRoom(0, 0)
         """What the host itself would send, and has no room for."""
         self._low_messages = self._low_bytes = 0
         self.surrender()
@@ -146,26 +146,26 @@ class PoolShare:
         self.version += 1
         limits = self.limits
         if self.alone:
-            self.lease = Room(limits.messages, limits.bytes)
+            self.lease = PoolRoom(limits.messages, limits.bytes)
             return
-        self.lease = Room(
+        self.lease = PoolRoom(
             self.used_messages if limits.messages >= 0 else -1, self.used_bytes if limits.bytes >= 0 else -1
         )
         self._short_ms = self._next_ask_ms = _NEVER
         self._low_messages = self._low_bytes = 0
 
-    def set_aside(self, owed: Room, now_ms: int) -> None:
+    def set_aside(self, owed: PoolRoom, now_ms: int) -> None:
         """Senders of another host come first: so much of what becomes free is not for those of this one."""
         self._owed, self._owed_until_ms = owed, now_ms + OWED_MS
 
-    def granted(self, version: int, lease: Room, ahead: Room, *, short: bool, now_ms: int) -> None:
+    def granted(self, version: int, lease: PoolRoom, ahead: PoolRoom, *, short: bool, now_ms: int) -> None:
         """The broker has answered: the lease is this at least. ``short``: the pool has no more; ``ahead``: how much of
         the lease was more than asked for, so that the next question can come before it is used up."""
         self.asking = False
         if version != self.version:
             return
-        self._wanted, self._new = Room(0, 0), False
-        self.lease = Room(_larger(self.lease.messages, lease.messages), _larger(self.lease.bytes, lease.bytes))
+        self._wanted, self._new = PoolRoom(0, 0), False
+        self.lease = PoolRoom(_larger(self.lease.messages, lease.messages), _larger(self.lease.bytes, lease.bytes))
         self._low_messages, self._low_bytes = ahead.messages // 2, ahead.bytes // 2
         if short:
             self._short_ms = self._asked_ms
@@ -208,13 +208,13 @@ class PoolShare:
         return self.statement()
 
     def statement(self) -> Statement:
-        wanted, used = self._wanted, Room(self.used_messages, self.used_bytes)
+        wanted, used = self._wanted, PoolRoom(self.used_messages, self.used_bytes)
         if self.waiting:
             first = self.waiting[0]
-            wanted = Room(max(wanted.messages, first.messages), max(wanted.bytes, first.bytes))
-        need = Room(0, 0)
+            wanted = PoolRoom(max(wanted.messages, first.messages), max(wanted.bytes, first.bytes))
+        need = PoolRoom(0, 0)
         if wanted != (0, 0):
-            need = Room(
+            need = PoolRoom(
                 max(used.messages + wanted.messages - self.lease.messages, 0) if self.lease.messages >= 0 else 0,
                 max(used.bytes + wanted.bytes - self.lease.bytes, 0) if self.lease.bytes >= 0 else 0,
             )
@@ -223,7 +223,7 @@ class PoolShare:
     def want(self, messages: int, nbytes: int) -> None:
         """The host itself would send so much and has no room: ask for it, although nobody waits."""
         if not self.whole:
-            self._wanted = Room(messages, nbytes)
+            self._wanted = PoolRoom(messages, nbytes)
 
     # ---- charges ---------------------------------------------------------------------------------------------------
 
@@ -238,7 +238,7 @@ class PoolShare:
         over = 0 <= lease.messages < self.used_messages or 0 <= lease.bytes < self.used_bytes
         if over and not self.alone:
             self.version += 1
-            self.lease = Room(_larger(lease.messages, self.used_messages), _larger(lease.bytes, self.used_bytes))
+            self.lease = PoolRoom(_larger(lease.messages, self.used_messages), _larger(lease.bytes, self.used_bytes))
             self._new = True  # The broker has to know, so that it grants others less.
 
     # ---- admission -------------------------------------------------------------------------------------------------
@@ -276,20 +276,20 @@ class PoolShare:
     def has_room_to_wait(self, nbytes: int) -> bool:
         return len(self.waiting) < WAITING_MAX and self._waiting_bytes + nbytes <= WAITING_BYTES_MAX
 
-    def wait(self, waiter: Waiter) -> None:
+    def wait(self, waiter: PoolWaiter) -> None:
         self.waiting.append(waiter)
         self._waiting_bytes += waiter.bytes
 
-    def leave(self, waiter: Waiter) -> None:
+    def leave(self, waiter: PoolWaiter) -> None:
         """It waits no longer."""
         self.waiting.remove(waiter)
         self._waiting_bytes -= waiter.bytes
 
-    def take_next(self, now_ms: int) -> tuple[Waiter, bool] | None:
+    def take_next(self, now_ms: int) -> tuple[PoolWaiter, bool] | None:
         """The next whose waiting is over, taken out: because it fits, or because its time is over. With it whether it
         may have what room there is: others that wait before it come first."""
         if now_ms >= self._owed_until_ms:
-            self._owed = Room(0, 0)
+            self._owed = PoolRoom(0, 0)
         fifo, before = self.limits.policy == FIFO, set[int]()
         for at, waiter in enumerate(self.waiting):
             first = at == 0 if fifo else waiter.key not in before
@@ -310,7 +310,7 @@ class PoolShare:
             soonest = min(soonest, self._next_ask_ms)
         return max(soonest, now_ms + 1)
 
-    def _over(self, waiter: Waiter, now_ms: int) -> bool:
+    def _over(self, waiter: PoolWaiter, now_ms: int) -> bool:
         if now_ms < waiter.deadline_ms:
             return False
         return self._short_ms >= waiter.since_ms or self.whole or now_ms >= waiter.since_ms + ANSWER_MS

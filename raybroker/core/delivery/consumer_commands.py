@@ -13,7 +13,7 @@ from raybroker.core.delivery.dead_letters import Dead
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.delivery.window import DrainWindow
 from raybroker.core.outcome import Acked, Drained, Outcome, Promoted, Released
-from raybroker.core.policy import Policy
+from raybroker.core.policy import DestinationPolicy
 from raybroker.core.settlement import Settlement
 from raybroker.core.step import Step
 from raybroker.core.unit_of_order.revocation import void
@@ -26,7 +26,7 @@ class Serving(Protocol):
     kind: ClassVar[DestinationType]
     name: str
     current: Step
-    policy: Policy
+    policy: DestinationPolicy
     counters: Counters
     settlement: Settlement
     queue_of: dict[int, DeliveryQueue]

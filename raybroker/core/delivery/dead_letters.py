@@ -17,7 +17,7 @@ class Dead(NamedTuple):
     failure: str = ""
 
 
-class DeadLetters:
+class DeadLetterRules:
     """``masks``: block → its messages that are dead here; the block index counts them as such."""
 
     __slots__ = ("_index", "_runs", "masks")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from raybroker.core.delivery.consumers import Delivery
 from raybroker.core.delivery.dead_letters import Dead
 from raybroker.core.delivery.run import Run
-from raybroker.core.durable.records import Row
+from raybroker.core.durable.records import RecordRow
 
 
 class Dispatched:
@@ -31,8 +31,8 @@ class Dispatched:
         self.redelivered = 0
 
 
-class Failed(NamedTuple):
+class FailedDeliveries(NamedTuple):
     """What became of failed deliveries: rows to write down, and those that are dead."""
 
-    rows: list[Row]
+    rows: list[RecordRow]
     dead: list[Dead]

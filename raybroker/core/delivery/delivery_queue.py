@@ -16,8 +16,8 @@ from raybroker.core.blocks.block_entry import BlockEntry
 from raybroker.core.blocks.block_index import BlockIndex
 from raybroker.core.delivery.batch_wait import BatchWait
 from raybroker.core.delivery.consumers import Consumer, Consumers, Delivery
-from raybroker.core.delivery.dead_letters import Dead, DeadLetters
-from raybroker.core.delivery.decided import Dispatched, Failed
+from raybroker.core.delivery.dead_letters import Dead, DeadLetterRules
+from raybroker.core.delivery.decided import Dispatched, FailedDeliveries
 from raybroker.core.delivery.delayed import Age, Delayed, age_of
 from raybroker.core.delivery.dispatch_gate import DispatchGate
 from raybroker.core.delivery.pending import Pending
@@ -30,7 +30,7 @@ from raybroker.core.delivery.sorted_pending import SortedPending
 from raybroker.core.delivery.window import DrainWindow
 from raybroker.core.durable import records
 from raybroker.core.outcome import Deliver, Drained, Ready
-from raybroker.core.policy import Policy
+from raybroker.core.policy import DestinationPolicy
 from raybroker.core.selector.content import Content
 from raybroker.core.step import Step
 from raybroker.core.subscription import Subscription
@@ -75,7 +75,7 @@ class DeliveryQueue:
         self,
         number: int,
         step: Step,
-        policy: Policy,
+        policy: DestinationPolicy,
         block_index: BlockIndex,
         works: UnitsOfWork,
         subscription: Subscription | None = None,
@@ -93,7 +93,7 @@ class DeliveryQueue:
         self.pending: Pending = self.plain
         self.delayed = Delayed()
         self.hidden: list[tuple[Run, bool]] = []
-        self.dead_letters = DeadLetters(block_index)
+        self.dead_letters = DeadLetterRules(block_index)
         self.dispatch_gate = DispatchGate()
         self.batch_wait = BatchWait()
         self._arrival = 1
@@ -314,13 +314,15 @@ class DeliveryQueue:
         for item in reversed(deliveries + self.pending.returned(deliveries)):
             self.put_back(item.run)
 
-    def failed(self, deliveries: list[Delivery], wanted_ms: int, *, rest: bool = True, reason: str = "") -> Failed:
+    def failed(
+        self, deliveries: list[Delivery], wanted_ms: int, *, rest: bool = True, reason: str = ""
+    ) -> FailedDeliveries:
         """Handing these out has failed: they rest and come again, or are dead.
 
         ``wanted_ms`` is the delay that the consumer wants; the destination's own value beats it. Without
         ``rest`` they come again at once: their consumer is gone. ``reason`` is written on the dead.
         """
-        found = Failed([], [])
+        found = FailedDeliveries([], [])
         attributes, limit = self.policy.attributes, self.policy.failures_max
         with_them = self.pending.returned(deliveries)
         if rest and attributes.redeliveryDelayOverride >= 0:
@@ -337,23 +339,23 @@ class DeliveryQueue:
             else:
                 self.put_back(run)
             if self.is_recorded(run.ordinal):
-                found.rows.append(records.Row(run.ordinal, run.mask, run.failures, until_ms))
+                found.rows.append(records.RecordRow(run.ordinal, run.mask, run.failures, until_ms))
         for item in with_them:
             self.put_back(item.run)
         found.dead.reverse()
         return found
 
-    def rejected(self, deliveries: list[Delivery], reason: str) -> Failed:
+    def rejected(self, deliveries: list[Delivery], reason: str) -> FailedDeliveries:
         """The consumer wants these never again."""
         runs = [item.run._replace(failures=records.REJECTED) for item in deliveries]
         self.pending.settled(runs)
-        rows = [records.Row(r.ordinal, r.mask, r.failures) for r in runs if self.is_recorded(r.ordinal)]
-        return Failed(rows, [Dead(run, "ERROR", parted(reason)[0], reason) for run in runs])
+        rows = [records.RecordRow(r.ordinal, r.mask, r.failures) for r in runs if self.is_recorded(r.ordinal)]
+        return FailedDeliveries(rows, [Dead(run, "ERROR", parted(reason)[0], reason) for run in runs])
 
-    def expired(self, deliveries: list[Delivery], reason: str) -> Failed:
+    def expired(self, deliveries: list[Delivery], reason: str) -> FailedDeliveries:
         """The consumer has found these expired."""
         self.pending.settled([item.run for item in deliveries])
-        return Failed([], [Dead(item.run, "EXPIRED", reason) for item in deliveries])
+        return FailedDeliveries([], [Dead(item.run, "EXPIRED", reason) for item in deliveries])
 
     def overdue(self) -> None:
         """Take back what should have been acknowledged by now, uncounted.
@@ -500,7 +502,7 @@ class DeliveryQueue:
                 yield "delivered", item.run
 
 
-def _plain(policy: Policy, consumers: Consumers, step: Step) -> PlainPending:
+def _plain(policy: DestinationPolicy, consumers: Consumers, step: Step) -> PlainPending:
     """Where messages without units of order wait: in the order of arrival and priority, or sorted."""
     keys = parse_sort_keys(policy.attributes.destinationKeys)
     selector_index = SelectorIndex(step.peek)

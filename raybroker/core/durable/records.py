@@ -126,7 +126,7 @@ class Span(NamedTuple):
     value: int = 0
 
 
-class Row(NamedTuple):
+class RecordRow(NamedTuple):
     """Messages ``mask`` of block ``ordinal``; ``value`` counts attempts or failures, ``until_ms`` is a time of
     the wall clock or 0."""
 
@@ -142,7 +142,7 @@ class JournalRecord(NamedTuple):
     kind: int
     queue: int
     spans: list[Span]
-    rows: list[Row]
+    rows: list[RecordRow]
     rest: bytes = b""
 
 
@@ -359,7 +359,9 @@ def in_records(first: Sequence[_A], second: Sequence[_B]) -> Iterator[tuple[Sequ
         yield first[at : at + ROWS_MAX], second[at : at + ROWS_MAX]
 
 
-def encode(kind: int, queue: int, spans: Sequence[Span] = (), rows: Sequence[Row] = (), rest: bytes = b"") -> bytes:
+def encode(
+    kind: int, queue: int, spans: Sequence[Span] = (), rows: Sequence[RecordRow] = (), rest: bytes = b""
+) -> bytes:
     """One record."""
     out = [_HEAD.pack(kind, queue, len(spans), len(rows))]
     if spans:
@@ -382,7 +384,7 @@ def decode(record: bytes) -> JournalRecord:
     for _ in range(row_count):
         ordinal, value, until_ms = _PICK.unpack_from(record, at)
         mask, at = pk.unpack(record, at + _PICK.size)
-        rows.append(Row(ordinal, mask, value, until_ms))
+        rows.append(RecordRow(ordinal, mask, value, until_ms))
     return JournalRecord(kind, queue, spans, rows, record[at:])
 
 

@@ -24,14 +24,14 @@ from raybroker.core.delivery.run import Run
 from raybroker.core.destination import Destination
 from raybroker.core.durable import records
 from raybroker.core.durable import snapshot as snap
-from raybroker.core.durable.records import BlockMeta, JournalRecord, Row
+from raybroker.core.durable.records import BlockMeta, JournalRecord, RecordRow
 from raybroker.core.queue import Queue
 from raybroker.core.settlement import QUEUE_ALL
 from raybroker.core.staged_transaction import StagedBlock, stage
 from raybroker.core.subscription import Subscription
 from raybroker.core.topic import Topic
 from raybroker.model.blocks.block import PRIORITY_MAX
-from raybroker.model.blocks.record import BLOCK, Entry, EntryRun
+from raybroker.model.blocks.record import BLOCK, EntryRun, LogEntry
 from raybroker.model.errors import StoreDamagedError
 from raybroker.model.settings.settings import DestinationAttributes
 
@@ -71,10 +71,10 @@ class DeliveryQueueFound:
         """Blocks of which the rest left otherwise than to a consumer, or is among the totals already."""
         self.consumed: dict[int, int] = {}
         """Single messages that consumers had since the totals were written down."""
-        self.tried: dict[int, list[Row]] = {}
+        self.tried: dict[int, list[RecordRow]] = {}
         self.tried_whole: dict[int, int] = {}
-        self.failed: dict[int, list[Row]] = {}
-        self.staged: dict[int, list[Row]] = {}
+        self.failed: dict[int, list[RecordRow]] = {}
+        self.staged: dict[int, list[RecordRow]] = {}
 
     def counted_already(self) -> None:
         """The totals were written down here: they have all that is settled."""
@@ -132,7 +132,7 @@ class AloneRun(NamedTuple):
         return BlockMeta(1, 0, 0, self.sizes[ordinal - self.first], self.priorities[ordinal - self.first])
 
 
-class Recovery:
+class DestinationRecovery:
     """Collects what a store gives back about one destination; :meth:`finish` makes it."""
 
     def __init__(self, number: int) -> None:
@@ -174,7 +174,7 @@ class Recovery:
         for queue in self.queues.values():
             queue.counted_already()
 
-    def apply(self, entry: Entry) -> None:
+    def apply(self, entry: LogEntry) -> None:
         """One BLOCK or NOTE of this destination, in the order of the log; ATTRIBUTES and GONE are the engine's."""
         if entry.kind == BLOCK:
             self._block(entry.ordinal, records.decode_block_meta(entry.meta))
@@ -680,18 +680,18 @@ def _bytes_of(meta: BlockMeta, mask: int) -> int:
 
 
 _HANDLERS_OF_KIND: Final = {
-    records.ACKED: Recovery._acked,
-    records.REFUSED: Recovery._refused,
-    records.TAKEN: Recovery._taken,
-    records.BURIED: Recovery._buried,
-    records.DISPATCHED: Recovery._dispatched,
-    records.FAILED: Recovery._failed,
-    records.QUEUE: Recovery._subscribed,
-    records.QUEUE_GONE: Recovery._unsubscribed,
-    records.LIVE: Recovery._live,
-    records.OWED: Recovery._owed,
-    records.STAGED: Recovery._staged,
-    records.WAITING: Recovery._waiting,
-    records.DEDUP: Recovery._ids,
-    records.COUNTED: Recovery._totals,
+    records.ACKED: DestinationRecovery._acked,
+    records.REFUSED: DestinationRecovery._refused,
+    records.TAKEN: DestinationRecovery._taken,
+    records.BURIED: DestinationRecovery._buried,
+    records.DISPATCHED: DestinationRecovery._dispatched,
+    records.FAILED: DestinationRecovery._failed,
+    records.QUEUE: DestinationRecovery._subscribed,
+    records.QUEUE_GONE: DestinationRecovery._unsubscribed,
+    records.LIVE: DestinationRecovery._live,
+    records.OWED: DestinationRecovery._owed,
+    records.STAGED: DestinationRecovery._staged,
+    records.WAITING: DestinationRecovery._waiting,
+    records.DEDUP: DestinationRecovery._ids,
+    records.COUNTED: DestinationRecovery._totals,
 }

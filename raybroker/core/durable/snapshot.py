@@ -71,7 +71,7 @@ def snapshot(home: Saving) -> bytes:
     for queue in home.queues.values():
         if queue.durable:
             parts.extend(section(record) for record in _queue(home, queue))
-    told = [records.Row(o, mask) for o, mask in _told(home)]
+    told = [records.RecordRow(o, mask) for o, mask in _told(home)]
     parts.extend(section(records.encode(records.BURIED, 0, (), some)) for some, _ in records.in_records(told, ()))
     late = sorted(b.ordinal for s in home.staged.values() if not s.prepared for b in s.blocks)
     live = [records.Span(a, b) for a, b in spans(late)]
@@ -108,11 +108,11 @@ def _queue(home: Saving, queue: DeliveryQueue) -> Iterator[bytes]:
     waiting = {block.ordinal for staged in home.staged.values() for block in staged.blocks}
     if queue.owes is None:
         live = [records.Span(a, b) for a, b in held.stored_spans(waiting)]
-        rows = [records.Row(o, b.done) for o, b in held.unpacked() if b.done and b.stored and o not in waiting]
+        rows = [records.RecordRow(o, b.done) for o, b in held.unpacked() if b.done and b.stored and o not in waiting]
     else:
         owed = [o for o in queue.owes if held.is_stored(o) and o not in waiting]
         live = [records.Span(a, b) for a, b in spans(sorted(owed))]
-        rows = [records.Row(o, queue.owes[o]) for o in owed]
+        rows = [records.RecordRow(o, queue.owes[o]) for o in owed]
     yield records.encode(records.LIVE, queue.number, live)
     for some, _ in records.in_records(sorted(rows), ()):
         yield records.encode(records.ACKED if queue.owes is None else records.OWED, queue.number, (), some)
@@ -136,11 +136,11 @@ def _queue(home: Saving, queue: DeliveryQueue) -> Iterator[bytes]:
 def _rows(kind: int, queue: DeliveryQueue, runs: Sequence[tuple[Run, int, int]]) -> Iterator[bytes]:
     """Runs with a value and a time; blocks of which the delivery queue has nothing else are written as spans, where
     they can."""
-    loose: list[records.Row] = []
+    loose: list[records.RecordRow] = []
     whole: list[records.Span] = []
     for run, value, until_ms in sorted(runs, key=lambda item: (item[0].ordinal, item[0].mask)):
         if kind == records.FAILED or run.mask != queue.owed(run.ordinal):
-            loose.append(records.Row(run.ordinal, run.mask, value, until_ms))
+            loose.append(records.RecordRow(run.ordinal, run.mask, value, until_ms))
         elif whole and whole[-1].last + 1 == run.ordinal and whole[-1].value == value:
             whole[-1] = records.Span(whole[-1].first, run.ordinal, value)
         else:
@@ -153,7 +153,7 @@ def _staged(home: Saving, txn: int, staged: StagedTransaction) -> Iterator[bytes
     ordinals = sorted(b.ordinal for b in staged.blocks if home.block_index.held[b.ordinal].stored)
     live = [records.Span(a, b) for a, b in spans(ordinals)]
     yield records.encode(records.WAITING, 0, live, (), records.encode_number(txn))
-    missing = [records.Row(o, done) for o in ordinals if (done := home.block_index.held[o].done)]
+    missing = [records.RecordRow(o, done) for o in ordinals if (done := home.block_index.held[o].done)]
     for some, _ in records.in_records(missing, ()):
         yield records.encode(records.REFUSED, 0, (), some)
     for number, rows in rows_of(home, staged.acks).items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 
-from raybroker.core.selector.faults import Fault
+from raybroker.core.selector.faults import SelectorFault
 from raybroker.core.selector.tokens import LONG_END
 from raybroker.core.selector.tree import (
     AllOf,
@@ -114,7 +114,7 @@ def _kind_of_literal(node: Literal) -> Kind:
     if isinstance(node.value, bool):
         return Kind.CONDITION
     if isinstance(node.value, int) and not -LONG_END <= node.value < LONG_END:
-        raise Fault(node.at, "an integer that is too large", f"at most {LONG_END - 1}")
+        raise SelectorFault(node.at, "an integer that is too large", f"at most {LONG_END - 1}")
     return Kind.NUMBER
 
 
@@ -124,9 +124,11 @@ def _check_comparison(node: Compare) -> None:
         for kind, operand, side in ((left, node.left, "before"), (right, node.right, "after")):
             if kind not in (Kind.NUMBER, Kind.NAME):
                 expected = f"a number {side} {node.operator} (texts and truth values have only = and <>)"
-                raise Fault(operand.at, _shown(operand, kind), expected)
+                raise SelectorFault(operand.at, _shown(operand, kind), expected)
     elif left is not right and Kind.NAME not in (left, right):
-        raise Fault(node.right.at, _shown(node.right, right), f"{left.value} after {node.operator}, as before it")
+        raise SelectorFault(
+            node.right.at, _shown(node.right, right), f"{left.value} after {node.operator}, as before it"
+        )
 
 
 def _want_number(node: Node, where: str) -> None:
@@ -136,13 +138,13 @@ def _want_number(node: Node, where: str) -> None:
 def _want(node: Node, wanted: Kind, expected: str) -> None:
     kind = _kind(node)
     if kind not in (wanted, Kind.NAME):
-        raise Fault(node.at, _shown(node, kind), expected)
+        raise SelectorFault(node.at, _shown(node, kind), expected)
 
 
 def _want_name(node: Node, word: str) -> None:
     kind = _kind(node)
     if kind is not Kind.NAME:
-        raise Fault(node.at, _shown(node, kind), f"a name before {word}")
+        raise SelectorFault(node.at, _shown(node, kind), f"a name before {word}")
 
 
 def _shown(node: Node, kind: Kind) -> str:

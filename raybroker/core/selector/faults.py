@@ -10,7 +10,7 @@ _SHOWN_CHARS: Final = 100
 """Of a long selector, so many characters are shown before the fault and after it."""
 
 
-class Fault(Exception):  # noqa: N818 - not an error of the table: it becomes one in ``refusal``, inside this package
+class SelectorFault(Exception):  # noqa: N818 - not an error of the table: it becomes one in ``refusal``, inside this package
     """``at`` is an offset into the selector, 0 the first character."""
 
     def __init__(self, at: int, found: str, expected: str) -> None:
@@ -20,7 +20,7 @@ class Fault(Exception):  # noqa: N818 - not an error of the table: it becomes on
         self.expected = expected
 
 
-def refusal(text: str, fault: Fault) -> InvalidSelectorError:
+def refusal(text: str, fault: SelectorFault) -> InvalidSelectorError:
     """The error for the user; columns count from 1."""
     start, end = max(fault.at - _SHOWN_CHARS, 0), fault.at + _SHOWN_CHARS
     shown = ("…" if start else "") + text[start:end] + ("…" if end < len(text) else "")

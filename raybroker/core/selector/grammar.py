@@ -13,7 +13,7 @@ from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedToken
 from lark.lexer import Lexer
 
-from raybroker.core.selector.faults import Fault
+from raybroker.core.selector.faults import SelectorFault
 from raybroker.core.selector.limits import IN_LIST_MAX
 from raybroker.core.selector.tokens import number_of, text_of, words
 from raybroker.core.selector.tree import (
@@ -119,7 +119,7 @@ class _Tree(Transformer[Token, Node]):
     def among(self, found: list[Any]) -> Node:
         value, negation, *texts = found
         if len(texts) > IN_LIST_MAX:
-            raise Fault(_at(texts[IN_LIST_MAX]), f"{len(texts)} texts in one list", f"at most {IN_LIST_MAX}")
+            raise SelectorFault(_at(texts[IN_LIST_MAX]), f"{len(texts)} texts in one list", f"at most {IN_LIST_MAX}")
         return In(value.at, value, frozenset(text_of(text) for text in texts), negation is not None)
 
     def like(self, found: tuple[Node, Token | None, Token, Token | None]) -> Node:
@@ -188,7 +188,7 @@ def parse(text: str) -> Node:
         else:
             at, found = _at(token), _shown(token)
         accepted = {kind.removeprefix("_") for kind in error.accepts or _AFTER_ALL}
-        raise Fault(at, found, _expected(token.type.removeprefix("_"), accepted)) from None
+        raise SelectorFault(at, found, _expected(token.type.removeprefix("_"), accepted)) from None
 
 
 def _shown(token: Token) -> str:

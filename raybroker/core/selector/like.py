@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from raybroker.core.selector.faults import Fault
+from raybroker.core.selector.faults import SelectorFault
 from raybroker.core.selector.tree import Like
 
 _ONE: Final = None
@@ -70,7 +70,7 @@ def _cut(node: Like) -> list[Piece]:
     """The pieces between the ``%``; the first and the last may be empty."""
     escape = node.escape
     if escape is not None and len(escape) != 1:
-        raise Fault(node.escape_at, f"an escape text of {len(escape)} characters", "one character")
+        raise SelectorFault(node.escape_at, f"an escape text of {len(escape)} characters", "one character")
     pieces: list[Piece] = [[]]
     chars = iter(node.pattern)
     for char in chars:
@@ -78,7 +78,7 @@ def _cut(node: Like) -> list[Piece]:
             escaped = next(chars, "")
             if escaped not in ("%", "_", escape):
                 found = f"{escape!r} before {escaped!r}" if escaped else f"{escape!r} at the end of the pattern"
-                raise Fault(node.pattern_at, found, f"%, _ or {escape!r} after the escape character")
+                raise SelectorFault(node.pattern_at, found, f"%, _ or {escape!r} after the escape character")
             pieces[-1].append(escaped)
         elif char == "%":
             pieces.append([])

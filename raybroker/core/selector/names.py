@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from raybroker.core.selector.faults import Fault
+from raybroker.core.selector.faults import SelectorFault
 from raybroker.model.naming.property_names import stranger
 from raybroker.model.naming.units import UNIT_PROPERTY
 
@@ -42,6 +42,6 @@ def check_name(name: str, at: int) -> None:
     """Raises Fault for a name that Java or JMS does not allow."""
     offset = stranger(name)
     if offset >= 0:
-        raise Fault(at + offset, f"the character {name[offset]!r}", "a letter, a digit, _ or $ in a name")
+        raise SelectorFault(at + offset, f"the character {name[offset]!r}", "a letter, a digit, _ or $ in a name")
     if name.startswith("JMS") and not name.startswith(("JMSX", "JMS_")) and name not in HEADERS:
-        raise Fault(at, name, f"one of the headers that a selector may name: {', '.join(HEADERS)}")
+        raise SelectorFault(at, name, f"one of the headers that a selector may name: {', '.join(HEADERS)}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from raybroker.core.blocks.message_mask import indexes, of_indexes
 from raybroker.core.selector.content import Content
-from raybroker.core.selector.faults import Fault, refusal
+from raybroker.core.selector.faults import SelectorFault, refusal
 from raybroker.core.selector.limits import SELECTOR_CHARS_MAX
 from raybroker.core.selector.names import KNOWN_OF_RUN, OF_DELIVERY, may_be_property
 
@@ -92,11 +92,13 @@ def compile_selector(text: str) -> Selector:
     from raybroker.core.selector.traces import traces
 
     if len(text) > SELECTOR_CHARS_MAX:
-        fault = Fault(SELECTOR_CHARS_MAX, f"a selector of {len(text)} characters", f"at most {SELECTOR_CHARS_MAX}")
+        fault = SelectorFault(
+            SELECTOR_CHARS_MAX, f"a selector of {len(text)} characters", f"at most {SELECTOR_CHARS_MAX}"
+        )
         raise refusal(text, fault)
     try:
         tree = parse(text)
         check(tree)
         return Selector(text, frozenset(names(tree)), sieve(tree), traces(tree))
-    except Fault as fault:
+    except SelectorFault as fault:
         raise refusal(text, fault) from None

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from raybroker.core.selector.faults import Fault
+from raybroker.core.selector.faults import SelectorFault
 from raybroker.core.selector.limits import NESTING_MAX
 from raybroker.core.selector.names import check_name
 from raybroker.model.naming.property_names import RESERVED_WORDS
@@ -75,7 +75,9 @@ def words(text: str) -> Iterator[Word]:
     while at < len(text):
         found = _WORDS.match(text, at)
         if found is None:
-            raise Fault(at, *_STRANGERS.get(text[at], (f"the character {text[at]!r}", "a sign of the language")))
+            raise SelectorFault(
+                at, *_STRANGERS.get(text[at], (f"the character {text[at]!r}", "a sign of the language"))
+            )
         kind, word = str(found.lastgroup), found[0]
         if kind == "NAME":
             if word.isascii() and word.upper() in RESERVED_WORDS:
@@ -85,7 +87,7 @@ def words(text: str) -> Iterator[Word]:
         elif kind == "OPEN":
             depth += 1
             if depth > NESTING_MAX:
-                raise Fault(at, f"{depth} parentheses inside each other", f"at most {NESTING_MAX}")
+                raise SelectorFault(at, f"{depth} parentheses inside each other", f"at most {NESTING_MAX}")
         elif kind == "CLOSE":
             depth -= 1
         if kind != "SPACE":
@@ -108,7 +110,7 @@ def number_of(word: str, at: int) -> int | float:
         digits = found[base].replace("_", "").lstrip("0") or "0"
         value = int(digits, _BASES[base]) if len(digits) <= _LONG_CHARS_MAX else LONG_END + 1
         if value > LONG_END:
-            raise Fault(at, "an integer that is too large", f"at most {LONG_END - 1}")
+            raise SelectorFault(at, "an integer that is too large", f"at most {LONG_END - 1}")
         return value
     if found := _FLOAT.fullmatch(word):
         number = float(found["value"].replace("_", ""))
@@ -120,5 +122,7 @@ def number_of(word: str, at: int) -> int | float:
         except OverflowError:
             pass
     else:
-        raise Fault(at, f"{word[:40]}, which is no number", "a number as Java writes it, such as 7, 0x1F, 7.5 or 7E3")
-    raise Fault(at, "a number that is too large", "at most 1.7976931348623157E308")
+        raise SelectorFault(
+            at, f"{word[:40]}, which is no number", "a number as Java writes it, such as 7, 0x1F, 7.5 or 7E3"
+        )
+    raise SelectorFault(at, "a number that is too large", "at most 1.7976931348623157E308")

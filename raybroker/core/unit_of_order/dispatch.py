@@ -17,7 +17,7 @@ from raybroker.core.delivery.pending import Handing
 from raybroker.core.delivery.run import Run
 from raybroker.core.delivery.sorted_backlog import Position, SortedBacklog
 from raybroker.core.unit_of_order.state import UnitState
-from raybroker.core.unit_of_order.unit import Owner, Unit
+from raybroker.core.unit_of_order.unit import Unit, UnitOwner
 from raybroker.model.blocks.block import BLOCK_MESSAGES_MAX
 
 OPEN_MESSAGES_MAX: Final = 8_192
@@ -171,7 +171,7 @@ def _rank(run: Run) -> tuple[int, int, int]:
 
 
 def _together(
-    order: UnitState, owner: Owner, first: Run, head: Run | None, batch: Run | None, room: int, selector: int
+    order: UnitState, owner: UnitOwner, first: Run, head: Run | None, batch: Run | None, room: int, selector: int
 ) -> tuple[int, list[tuple[Unit, int]], int, int]:
     """What a session gets of the block of ``first``, alike, up to where others come between.
 
@@ -203,7 +203,7 @@ def _together(
 
 
 def _gather(
-    order: UnitState, owner: Owner, first: Run, room: int, selector: int
+    order: UnitState, owner: UnitOwner, first: Run, room: int, selector: int
 ) -> tuple[list[tuple[Unit, int]], int, int]:
     """What is ready for a session of one block, alike ``first``: by unit, all together, and where others come between.
 
@@ -227,7 +227,7 @@ def _gather(
     return parts, mask, 0
 
 
-def _take_part(order: UnitState, owner: Owner, unit: Unit, mask: int) -> None:
+def _take_part(order: UnitState, owner: UnitOwner, unit: Unit, mask: int) -> None:
     """Messages that are behind go to the session that has the unit."""
     if mask:
         unit.take(mask)
@@ -256,7 +256,7 @@ def _followers(order: UnitState, run: Run, heads: int) -> tuple[list[tuple[Unit,
     return found, 0
 
 
-def _take_heads(order: UnitState, owner: Owner, run: Run, heads: int, mask: int) -> None:
+def _take_heads(order: UnitState, owner: UnitOwner, run: Run, heads: int, mask: int) -> None:
     """First messages of units go to a session, and others without a unit; those not among ``mask`` go back."""
     if heads & ~mask:
         order.to_bucket(run._replace(mask=heads & ~mask))
@@ -316,7 +316,7 @@ class _Share:
 
     __slots__ = ("consumer", "later", "mask", "owner", "room")
 
-    def __init__(self, owner: Owner, consumer: Consumer | None) -> None:
+    def __init__(self, owner: UnitOwner, consumer: Consumer | None) -> None:
         self.owner = owner
         self.consumer = consumer
         self.room = consumer.room() if consumer is not None else 0
@@ -331,7 +331,7 @@ def _deal(order: UnitState, consumer: Consumer, run: Run, names: tuple[str | Non
     """
     units = order.units
     own = _Share(order.owner_of(consumer), consumer)
-    shares: dict[Owner, _Share] = {own.owner: own}
+    shares: dict[UnitOwner, _Share] = {own.owner: own}
     takers = _takers(order, own, shares)
     each = max(-(-run.mask.bit_count() // len(takers)), PART_MIN)
     taker, left = takers.pop(), each
@@ -382,7 +382,7 @@ def _deal(order: UnitState, consumer: Consumer, run: Run, names: tuple[str | Non
     ]
 
 
-def _takers(order: UnitState, own: _Share, shares: dict[Owner, _Share]) -> list[_Share]:
+def _takers(order: UnitState, own: _Share, shares: dict[UnitOwner, _Share]) -> list[_Share]:
     """Who gets free units, one part each: the consumers with room, the last first."""
     found = [own]
     for consumer in order.plain.consumers.turn:
@@ -406,7 +406,7 @@ def _put_off(order: UnitState, run: Run, behind: dict[Unit, int], bucketed: int)
         order.to_bucket(run._replace(mask=bucketed))
 
 
-def _share_of(order: UnitState, owner: Owner, shares: dict[Owner, _Share]) -> _Share:
+def _share_of(order: UnitState, owner: UnitOwner, shares: dict[UnitOwner, _Share]) -> _Share:
     """The share of another session; without room when none of its consumers has any, or there is more before it."""
     there = order.plain.consumers.by_attachment.values() if not owner.owner_batches else ()
     found = (c for c in there if (c.owner or c.attachment) == owner.name and c.room() > 0)

@@ -18,7 +18,7 @@ from typing import Final
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.blocks.block_entry import BlockEntry
 from raybroker.core.delivery.run import Run
-from raybroker.core.unit_of_order.unit import Owner, Unit, by_unit
+from raybroker.core.unit_of_order.unit import Unit, UnitOwner, by_unit
 
 Units = dict[str, Unit]
 Held = dict[int, BlockEntry]
@@ -27,7 +27,7 @@ LOOKED_AT_MAX: Final = 64
 everything costs less in the end."""
 
 
-def take_first(units: Units, held: Held, owner: Owner, mask: int) -> None:
+def take_first(units: Units, held: Held, owner: UnitOwner, mask: int) -> None:
     """Hand these messages of its first owner batch to the session."""
     run = owner.owner_batches[0]
     if mask == run.mask:
@@ -40,7 +40,7 @@ def take_first(units: Units, held: Held, owner: Owner, mask: int) -> None:
         unit.held += 1
 
 
-def unpack(units: Units, held: Held, owner: Owner) -> Iterable[Unit]:
+def unpack(units: Units, held: Held, owner: UnitOwner) -> Iterable[Unit]:
     """Everything that waits for a session as owner batches waits in its units again; returns those units."""
     owner_batches = list(owner.owner_batches)
     owner.owner_batches.clear()
@@ -54,7 +54,9 @@ def unpack(units: Units, held: Held, owner: Owner) -> Iterable[Unit]:
     return found
 
 
-def unpack_all(units: Units, held: Held, owners: Iterable[Owner], ordinals: Iterable[int] | None = None) -> list[Unit]:
+def unpack_all(
+    units: Units, held: Held, owners: Iterable[UnitOwner], ordinals: Iterable[int] | None = None
+) -> list[Unit]:
     """Unpack the owner batches of these sessions, or of those that have some of these blocks; returns the units."""
     chosen = None if ordinals is None else set(ordinals)
     found: list[Unit] = []
@@ -70,7 +72,7 @@ def take_out(units: Units, held: Held, freed: Iterable[Unit]) -> list[Unit]:
     Returns all units whose messages were unpacked with them.
     """
     found: list[Unit] = []
-    by_owner: dict[Owner, dict[str, Unit]] = {}
+    by_owner: dict[UnitOwner, dict[str, Unit]] = {}
     for unit in freed:
         assert unit.owner is not None
         by_owner.setdefault(unit.owner, {})[unit.name] = unit
@@ -82,7 +84,7 @@ def take_out(units: Units, held: Held, freed: Iterable[Unit]) -> list[Unit]:
     return found
 
 
-def _take_out(held: Held, owner: Owner, units: Units) -> None:
+def _take_out(held: Held, owner: UnitOwner, units: Units) -> None:
     kept: deque[Run] = deque()
     for run in owner.owner_batches:
         arrival, ordinal, every, attempts, failures, priority = run

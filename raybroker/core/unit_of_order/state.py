@@ -32,7 +32,7 @@ from raybroker.core.selector.content import Content
 from raybroker.core.step import Step
 from raybroker.core.unit_of_order.owner_batches import take_first, take_out, unpack, unpack_all
 from raybroker.core.unit_of_order.revocation import First, first_overtaken, first_returned, revoke
-from raybroker.core.unit_of_order.unit import Owner, Unit, by_unit
+from raybroker.core.unit_of_order.unit import Unit, UnitOwner, by_unit
 from raybroker.core.unit_of_order.unopened_blocks import UnopenedBlocks
 
 
@@ -67,7 +67,7 @@ class UnitState:
         self.unopened = UnopenedBlocks(opened)
         self.unopened.mixed = bool(plain.backlog.count)
         self.units: dict[str, Unit] = {}
-        self.owners: dict[str | int, Owner] = {}
+        self.owners: dict[str | int, UnitOwner] = {}
         self.reserved: dict[int, int] = {}
         self.dirty: dict[Unit, None] = {}
         self.behind = 0
@@ -210,14 +210,14 @@ class UnitState:
 
     # ---- going out -------------------------------------------------------------------------------------------------
 
-    def owner_of(self, consumer: Consumer) -> Owner:
+    def owner_of(self, consumer: Consumer) -> UnitOwner:
         name = consumer.owner or consumer.attachment
         owner = self.owners.get(name)
         if owner is None:
-            owner = self.owners[name] = Owner(name)
+            owner = self.owners[name] = UnitOwner(name)
         return owner
 
-    def hold(self, unit: Unit, owner: Owner, count: int) -> None:
+    def hold(self, unit: Unit, owner: UnitOwner, count: int) -> None:
         """A session gets messages of the unit."""
         if unit.owner is None:
             unit.owner = owner
@@ -225,13 +225,13 @@ class UnitState:
         assert unit.owner is owner, f"unit {unit.name} is with {unit.owner.name!r} and goes to {owner.name!r}"
         unit.held += count
 
-    def pack(self, owner: Owner, run: Run) -> None:
+    def pack(self, owner: UnitOwner, run: Run) -> None:
         """Messages of the block that was opened last wait for a session; their units count them already."""
         owner.owner_batches.append(run)
         self.behind += run.mask.bit_count()
         self.news += 1
 
-    def take_batch(self, owner: Owner, mask: int) -> None:
+    def take_batch(self, owner: UnitOwner, mask: int) -> None:
         """The session gets these messages of its first owner batch."""
         take_first(self.units, self.held, owner, mask)
         self.behind -= mask.bit_count()
@@ -285,7 +285,7 @@ class UnitState:
     def restage(self, run: Run, txn: int) -> None:
         """A restart found messages acknowledged in a prepared transaction."""
         names = self.held[run.ordinal].columns.units
-        owner = self.owners.setdefault(-txn, Owner(-txn))
+        owner = self.owners.setdefault(-txn, UnitOwner(-txn))
         for name, mask in by_unit(names, run.mask).items():
             unit = self._unit(name)
             if unit.owner is None or unit.owner is owner:

@@ -26,7 +26,7 @@ _TRIM: int = 32
 """Runs that may have left a unit before its list is compacted."""
 
 
-class Owner:
+class UnitOwner:
     """An owner of units: a session, or a transaction that a restart found. ``units``: how many units it owns.
 
     ready          by (priority, signature) the units that have more for it, those with the earliest message first
@@ -109,7 +109,7 @@ class Unit:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.owner: Owner | None = None
+        self.owner: UnitOwner | None = None
         self.held = 0
         self.staged = 0
         self.txn = 0

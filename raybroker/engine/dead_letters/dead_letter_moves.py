@@ -16,7 +16,7 @@ from raybroker.core.outcome import DeadLetter
 from raybroker.engine.dead_letters.death_records import DeathRecords
 from raybroker.engine.destinations.destination_registry import DMQ, DestinationRegistry
 from raybroker.engine.destinations.subscription_keys import subscription_key
-from raybroker.engine.path.executor import Executor, Step, unawaited
+from raybroker.engine.path.executor import DestinationStep, Executor, unawaited
 from raybroker.engine.path.own_sends import OwnSends
 from raybroker.engine.ports import Forward
 from raybroker.model.blocks.block import Block
@@ -79,7 +79,7 @@ class DeadLetterMoves:
         if not target.admission.would_take(block.lengths, home.policy.account):
             return False
         settled = cmd.SettleDeadLetters(effect.queue, effect.ordinal, effect.mask)
-        self._executor.perform_all([self._own.step(target, block), Step(home, settled)], (), unawaited)
+        self._executor.perform_all([self._own.step(target, block), DestinationStep(home, settled)], (), unawaited)
         return True
 
     def _forwarded(self, home: Destination, effect: DeadLetter, name: str, refused: Refused, ok: bool) -> None:

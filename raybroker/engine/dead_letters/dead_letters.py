@@ -15,7 +15,7 @@ from raybroker.engine.dead_letters.dead_letter_policy import DeadLetterPolicy
 from raybroker.engine.destinations.destination_registry import DestinationRegistry
 from raybroker.engine.memory.block_reader import BlockReader
 from raybroker.engine.path.executor import Executor
-from raybroker.engine.path.wakeups import Retries
+from raybroker.engine.path.wakeups import WakeupRetries
 
 
 class DeadLetters:
@@ -29,7 +29,7 @@ class DeadLetters:
         policy: DeadLetterPolicy,
         moves: DeadLetterMoves,
         log: DeadLetterLog,
-        waiting: Retries[tuple[Destination, DeadLetter]],
+        waiting: WakeupRetries[tuple[Destination, DeadLetter]],
     ) -> None:
         self._executor = executor
         self._registry = registry

@@ -15,7 +15,7 @@ from raybroker.model.blocks.block import Block
 from raybroker.model.errors import InvalidDestinationError
 
 
-class Seen(NamedTuple):
+class SeenMessage(NamedTuple):
     """Messages of a block as a browser sees them. ``state``: waiting, delayed, hidden or delivered."""
 
     ordinal: int
@@ -24,9 +24,9 @@ class Seen(NamedTuple):
     state: str
 
 
-def look(home: Destination, states: Sequence[str]) -> list[Seen]:
+def look(home: Destination, states: Sequence[str]) -> list[SeenMessage]:
     """Everything that is in one of these states now, in the order of delivery; of a topic, each message once."""
-    found: list[Seen] = []
+    found: list[SeenMessage] = []
     known: dict[int, int] = {}
     for queue in home.queues.values():
         for state, run in queue.contents():
@@ -34,11 +34,11 @@ def look(home: Destination, states: Sequence[str]) -> list[Seen]:
             if state in states and mask:
                 if home.kind == "topic":
                     known[run.ordinal] = known.get(run.ordinal, 0) | mask
-                found.append(Seen(run.ordinal, mask, run.attempts, state))
+                found.append(SeenMessage(run.ordinal, mask, run.attempts, state))
     return found
 
 
-class Browser:
+class Browsing:
     """A snapshot of what waited when it was made; what was consumed since is left out."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Browser:
     def more(self) -> bool:
         return bool(self._todo)
 
-    def next(self, most: int) -> Iterator[tuple[Seen, Block]]:
+    def next(self, most: int) -> Iterator[tuple[SeenMessage, Block]]:
         """Up to ``most`` messages that match, by block. Raises InvalidDestinationError when the queue is gone."""
         if not self._registry.has(self.home):
             raise InvalidDestinationError(f"{self.home.kind} {self.home.name} was destroyed")

@@ -18,7 +18,7 @@ from raybroker.engine.measuring.meters import Meters
 from raybroker.engine.memory.quarantine import Quarantine
 from raybroker.engine.path.executor import Done, Executor, unawaited
 from raybroker.engine.sessions.attachments import Attachments
-from raybroker.model.blocks.record import NOTE, Entry
+from raybroker.model.blocks.record import NOTE, LogEntry
 from raybroker.model.definitions import pauses
 from raybroker.model.errors import IllegalStateError
 from raybroker.model.settings.settings import DestinationAttributes, updated_attributes
@@ -174,4 +174,4 @@ class DestinationAdministration:
             self._executor.append([], done)
             return
         attributes = records.encode(records.ATTRIBUTES, 0, rest=definition.encode())
-        self._executor.append([Entry(NOTE, home.number, 0, meta) for meta in (attributes, *more)], done)
+        self._executor.append([LogEntry(NOTE, home.number, 0, meta) for meta in (attributes, *more)], done)

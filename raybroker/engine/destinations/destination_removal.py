@@ -12,7 +12,7 @@ from raybroker.engine.path.executor import Done, Executor
 from raybroker.engine.path.wakeups import Wakeups
 from raybroker.engine.schedules.schedules import Schedules
 from raybroker.engine.sessions.attachments import Attachments
-from raybroker.model.blocks.record import NOTE, Entry
+from raybroker.model.blocks.record import NOTE, LogEntry
 
 
 class DestinationRemoval:
@@ -62,4 +62,4 @@ class DestinationRemoval:
         if definition.owner is not None:
             self._executor.append([], gone)
         else:
-            self._executor.append([Entry(NOTE, home.number, 0, records.encode(records.GONE, 0)), *ended], gone)
+            self._executor.append([LogEntry(NOTE, home.number, 0, records.encode(records.GONE, 0)), *ended], gone)

@@ -15,7 +15,7 @@ from raybroker.engine.destinations.destination_registry import DestinationRegist
 from raybroker.engine.memory.block_reader import BlockReader
 from raybroker.engine.path.executor import Executor
 from raybroker.engine.path.own_sends import OwnSends
-from raybroker.engine.path.wakeups import Retries
+from raybroker.engine.path.wakeups import WakeupRetries
 from raybroker.engine.ports import Codec
 from raybroker.model.blocks.block import Block
 from raybroker.model.errors import MessageTooLargeError
@@ -31,7 +31,7 @@ class MessageComposition:
         blocks: BlockReader,
         own: OwnSends,
         codec: Codec,
-        full: Retries[tuple[Destination, Compose]],
+        full: WakeupRetries[tuple[Destination, Compose]],
         dead: Callable[[Destination, DeadLetter], None],
     ) -> None:
         self._executor = executor

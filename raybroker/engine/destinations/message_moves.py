@@ -18,14 +18,14 @@ from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.destination import Destination
 from raybroker.engine.destinations.destination_registry import DestinationRegistry
 from raybroker.engine.destinations.subscription_keys import queue_with
-from raybroker.engine.path.executor import DISK_FULL, Done, Executor, Step, unawaited
+from raybroker.engine.path.executor import DISK_FULL, DestinationStep, Done, Executor, unawaited
 from raybroker.engine.path.own_sends import OwnSends
 from raybroker.engine.ports import Clock, Codec
 from raybroker.model.blocks.block import Block
 from raybroker.model.errors import InvalidDestinationError
 
 
-class Moved(NamedTuple):
+class MovedMessages(NamedTuple):
     """How many messages were moved, and why the first that was not was refused; "" when none was."""
 
     messages: int
@@ -53,7 +53,7 @@ class MessageMoves:
         self._left: dict[tuple[Destination, str], int] = {}
         """Dead messages that stay: where they are, and where they died."""
 
-    def revive(self, home: Destination, ordinal: int, mask: int, block: Block) -> Moved:
+    def revive(self, home: Destination, ordinal: int, mask: int, block: Block) -> MovedMessages:
         """Send dead messages of a block back to the destination, or the one subscription, where each died.
 
         When all blocks have had their turn, :meth:`tell_left` is to be called.  One whose destination or subscription
@@ -75,7 +75,7 @@ class MessageMoves:
             if chosen:
                 count, why = self.move(home, ordinal, chosen, target, new, queue)
                 moved, refused = moved + count, refused or why
-        return Moved(moved, refused)
+        return MovedMessages(moved, refused)
 
     def tell_left(self) -> None:
         """Tell the log of dead messages that nobody gets any more: one line with a count for each subscription."""
@@ -102,7 +102,7 @@ class MessageMoves:
         target: Destination,
         block: Block,
         queue: DeliveryQueue | None = None,
-    ) -> Moved:
+    ) -> MovedMessages:
         """Put ``block`` into ``target``, or one ``queue`` of it, in place of messages of ``home`` that wait, as far as
         the target takes them.
 
@@ -110,9 +110,9 @@ class MessageMoves:
         """
         fitting, why = target.admission.fitting(block.lengths, home.policy.account)
         if not fitting:
-            return Moved(0, why)
+            return MovedMessages(0, why)
         if not self._executor.has_room(block.nbytes):
-            return Moved(0, DISK_FULL)
+            return MovedMessages(0, DISK_FULL)
         block, mask = _of(block, mask, fitting)
         self._executor.perform(home, cmd.Remove({ordinal: mask}, aside=True))
         found = [(one.number, one.dead_letters.masks) for one in home.queues.values()]
@@ -121,12 +121,16 @@ class MessageMoves:
         for _, some in rows:
             taken |= some
         if not taken:
-            return Moved(0, why)
+            return MovedMessages(0, why)
         block, _ = _of(block, mask, _at(mask, taken))
         only = queue.number if queue is not None else None
-        gone = [Step(home, cmd.SettleDeadLetters(number, ordinal, some, dead=False)) for number, some in rows if some]
+        gone = [
+            DestinationStep(home, cmd.SettleDeadLetters(number, ordinal, some, dead=False))
+            for number, some in rows
+            if some
+        ]
         self._executor.perform_all([self._own.step(target, block, only=only), *gone], (), unawaited)
-        return Moved(taken.bit_count(), why)
+        return MovedMessages(taken.bit_count(), why)
 
     def put(self, target: Destination, blocks: Sequence[Block], subscription: str, done: Done) -> None:
         """Put copies into a destination, or into the one subscription of that key, in one batch; ``done`` when they are

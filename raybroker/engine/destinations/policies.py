@@ -34,7 +34,7 @@ def own_attributes(definition: Definition) -> DestinationAttributes:
     return definition.attributes
 
 
-class Policies:
+class HostPolicies:
     """``config``: what destinations have that say nothing themselves."""
 
     def __init__(self, config: ConfigView) -> None:

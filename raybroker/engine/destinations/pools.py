@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
-from raybroker.core.admission.pool_share import Account, PoolLimits, PoolShare, Room
+from raybroker.core.admission.pool_share import Account, PoolLimits, PoolRoom, PoolShare
 from raybroker.core.blocks.block_index import BlockIndex
-from raybroker.core.policy import Policy
+from raybroker.core.policy import DestinationPolicy
 from raybroker.engine.destinations.destination_registry import DMQ
 from raybroker.engine.path.blocked_sends import DESTROYED, REPOINTED, BlockedSends
 from raybroker.engine.path.observers import Observers
@@ -42,7 +42,7 @@ class Charged(Protocol):
 
     number: int
     name: str
-    policy: Policy
+    policy: DestinationPolicy
     block_index: BlockIndex
 
     @property
@@ -254,7 +254,7 @@ class Pools:
         if self._ask is not None and share.wants_more(self.now_ms()):
             self._ask(share)
 
-    def granted(self, pool: str, version: int, lease: Room, ahead: Room, *, short: bool) -> None:
+    def granted(self, pool: str, version: int, lease: PoolRoom, ahead: PoolRoom, *, short: bool) -> None:
         """The broker's answer."""
         share = self.shares.get(pool)
         if share is not None:
@@ -274,7 +274,7 @@ class Pools:
             share.unanswered(self.now_ms())
             self._blocked().serve(share)
 
-    def recall(self, pool: str, owed: Room) -> dict[str, Any]:
+    def recall(self, pool: str, owed: PoolRoom) -> dict[str, Any]:
         """Give back what is not used, and say what is; ``owed``: room to set aside for others that wait."""
         share = self.shares.get(pool)
         if share is None:  # Nothing here is charged to a quota; the broker's limits may still have to come.

@@ -23,7 +23,7 @@ from raybroker.core.blocks import message_mask as pk
 from raybroker.core.destination import Destination
 from raybroker.engine.destinations.destination_registry import DestinationRegistry
 from raybroker.engine.memory.block_cache import BlockCache
-from raybroker.engine.path.executor import DISK_FULL, Done, Executor, Step, unawaited
+from raybroker.engine.path.executor import DISK_FULL, DestinationStep, Done, Executor, unawaited
 from raybroker.engine.path.own_sends import OwnSends
 from raybroker.engine.path.wakeups import Durations
 from raybroker.engine.ports import Codec
@@ -44,7 +44,7 @@ class _Aside(NamedTuple):
     until_ms: int
 
 
-class Transfer:
+class MessageTransfer:
     """What this host gives and takes. Transactions are known by keys that nobody else has."""
 
     def __init__(
@@ -102,7 +102,7 @@ class Transfer:
         if aside is None or not self._registry.has(aside.home):
             raise IllegalStateError("the messages are not set aside any more")
         self._transactions.log.remember(key, True, shared=True)
-        steps = [Step(aside.home, cmd.SettleDeadLetters(*row, dead=False)) for row in aside.rows]
+        steps = [DestinationStep(aside.home, cmd.SettleDeadLetters(*row, dead=False)) for row in aside.rows]
         self._executor.perform_all(steps, (transaction_log.decided(0, key, True, True),), done)
 
     def keep(self, key: bytes, done: Done) -> None:

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Final
 
 from raybroker.core.delivery.consumers import Consumer
-from raybroker.engine.measuring.samplers import Average, Busiest, Sample, Sampling, Times
+from raybroker.engine.measuring.samplers import Average, Busiest, Sampling, SizeSample, Times
 from raybroker.model import histogram as h
 from raybroker.model.histogram import Histogram
 
@@ -37,7 +37,7 @@ class DestinationMeter:
 
     def __init__(self, now_ns: int, sampling: Sampling) -> None:
         self.arrivals = Times(now_ns)
-        self.sends, self.keeps, self.deliveries = Sample(sampling), Sample(sampling), Sample(sampling)
+        self.sends, self.keeps, self.deliveries = SizeSample(sampling), SizeSample(sampling), SizeSample(sampling)
         self.send_to_store_seconds = Histogram(h.SECONDS)
         self.store_to_delivery_seconds = Histogram(h.SECONDS)
         self.delivery_to_ack_seconds = Histogram(h.SECONDS)
@@ -81,7 +81,7 @@ class ConsumerMeter:
     def __init__(
         self, home: str, consumer: Consumer | None, destination: DestinationMeter, now_ns: int, *, remote: bool
     ) -> None:
-        self.acks = Sample(destination.deliveries.sampling)
+        self.acks = SizeSample(destination.deliveries.sampling)
         self.home = home
         self.consumer = consumer
         self.destination = destination

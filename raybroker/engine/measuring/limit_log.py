@@ -18,7 +18,7 @@ TOLD_EVERY_MS: Final = 60_000
 """Least time between two lines about one destination."""
 
 
-class _Known:
+class _Limited:
     """What the log has heard of a destination, and when, milliseconds."""
 
     __slots__ = ("at_ms", "refusals", "removed", "slow_ms", "slowed", "total")
@@ -35,7 +35,7 @@ class LimitLog:
     def __init__(self, now_ms: Callable[[], int], report: Callable[[str], None]) -> None:
         self._now_ms = now_ms
         self._report = report
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, _Limited] = {}
         """Destinations that have reached a limit."""
 
     def tick(self, destinations: Iterable[Destination]) -> None:
@@ -45,7 +45,7 @@ class LimitLog:
             if total:
                 known = self._known.get(home.number)
                 if known is None:
-                    known = self._known[home.number] = _Known()
+                    known = self._known[home.number] = _Limited()
                 if total != known.total and self._now_ms() - known.at_ms >= TOLD_EVERY_MS:
                     known.total, known.at_ms = total, self._now_ms()
                     self._tell(home, known)
@@ -54,7 +54,7 @@ class LimitLog:
         """It is destroyed."""
         self._known.pop(home.number, None)
 
-    def _tell(self, home: Destination, known: _Known) -> None:
+    def _tell(self, home: Destination, known: _Limited) -> None:
         name, counters, attributes = f"{home.kind} {home.name}", home.counters, home.attributes
         for code, (count, text) in counters.refusals.items():
             more = count - known.refusals.get(code, 0)

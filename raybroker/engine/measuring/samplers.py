@@ -47,7 +47,7 @@ class Sampling:
         return (self.turn >> 16) % SAMPLE_EVERY
 
 
-class Sample:
+class SizeSample:
     """Which batches at one place are observed, and for how many each of them stands.
 
     While the host has few of them, every one.  Of many, small ones are taken in groups of SAMPLE_EVERY, one of which,

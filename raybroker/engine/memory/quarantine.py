@@ -16,7 +16,7 @@ from raybroker.engine.dead_letters.death_records import DeathRecords
 from raybroker.engine.destinations.destination_registry import DMQ, DestinationRegistry
 from raybroker.engine.live_settings import LiveSettings
 from raybroker.engine.memory.block_cache import BlockCache
-from raybroker.engine.path.executor import Executor, Step
+from raybroker.engine.path.executor import DestinationStep, Executor
 from raybroker.engine.path.own_sends import OwnSends
 from raybroker.engine.ports import Forward, Store
 from raybroker.model.blocks.block import Block
@@ -103,7 +103,7 @@ class Quarantine:
             raise ResourceAllocationError(f"{DMQ} does not take the record of what is skipped; make room there first")
         perform(home, cmd.Remove({ordinal: held.everything}, aside=True))
         rows = [(n, mask) for n, queue in home.queues.items() if (mask := queue.dead_letters.masks.get(ordinal, 0))]
-        gone = [Step(home, cmd.SettleDeadLetters(queue, ordinal, mask)) for queue, mask in rows]
+        gone = [DestinationStep(home, cmd.SettleDeadLetters(queue, ordinal, mask)) for queue, mask in rows]
         if target is not None or self._forward is None:
             sends = [own.step(target, record)] if target is not None else []
             self._executor.perform_all([*sends, *gone], (), lambda: done(True))

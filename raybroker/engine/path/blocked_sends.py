@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
 
 from raybroker.core import command as cmd
-from raybroker.core.admission.pool_share import WAITING_MAX, PoolShare, Waiter
+from raybroker.core.admission.pool_share import WAITING_MAX, PoolShare, PoolWaiter
 from raybroker.core.outcome import Outcome, Refused
 from raybroker.core.selector.content import Content
 from raybroker.engine.path.executor import Executor
@@ -92,7 +92,7 @@ class BlockedSends:
         """Those where somebody waits → when time alone may change something."""
         self._due: set[PoolShare] = set()
         """Those that are to be served when no command is under way."""
-        self._leaving: list[Waiter] = []
+        self._leaving: list[PoolWaiter] = []
         """Those that wait no longer and are about to be refused."""
         self._calls: list[PutOff] = []
 
@@ -105,7 +105,7 @@ class BlockedSends:
         share, now_ms = account.share, self._now_ms()
         if not share.has_room_to_wait(nbytes):
             return self._perform(send, f"{share.refusal(count)}; {WAITING_MAX} blocks wait for room already")
-        share.wait(Waiter(count, nbytes, now_ms, now_ms + timeout_ms, send.attachment.number, send))
+        share.wait(PoolWaiter(count, nbytes, now_ms, now_ms + timeout_ms, send.attachment.number, send))
         send.session.blocked += 1
         self._shares[share] = now_ms + timeout_ms
         self.serve(share)
@@ -203,7 +203,7 @@ class BlockedSends:
                 waiter.what.session.blocked -= 1
             self.serve(share)
 
-    def _finish(self, waiter: Waiter, text: str) -> None:
+    def _finish(self, waiter: PoolWaiter, text: str) -> None:
         """Carry out what has waited; with ``text`` none of it is taken."""
         send: Blocked = waiter.what
         send.session.blocked -= 1

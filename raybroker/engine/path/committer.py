@@ -20,7 +20,7 @@ from typing import Final
 
 from raybroker.engine.ports import Store
 from raybroker.model import histogram
-from raybroker.model.blocks.record import BLOCK, CHECKPOINT, Entry
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, LogEntry
 from raybroker.model.errors import BrokerError, StoreError, StoreFullError
 from raybroker.model.histogram import Histogram
 
@@ -53,11 +53,11 @@ NOTED_MAX: Final = 256
 """Commits that are noted before their figures are put into histograms."""
 
 Done = Callable[[], None]
-Batch = tuple[Sequence[Entry], int, Done]
+Batch = tuple[Sequence[LogEntry], int, Done]
 """Entries, how many bytes they are, and whom to tell."""
 
 
-def entry_bytes(entries: Sequence[Entry]) -> int:
+def entry_bytes(entries: Sequence[LogEntry]) -> int:
     """How much a batch will add to a log, to the nearest few bytes an entry."""
     nbytes = 64 * len(entries)
     for entry in entries:
@@ -138,7 +138,7 @@ class InlineCommitter:
         self.overloaded = False
         self.pending_bytes = 0
 
-    def submit(self, entries: Sequence[Entry], done: Done) -> None:
+    def submit(self, entries: Sequence[LogEntry], done: Done) -> None:
         if self._dead:
             return
         try:
@@ -213,7 +213,7 @@ class ThreadCommitter:
         self._thread = threading.Thread(target=self._guarded, name="raybroker-commit", daemon=True)
         self._thread.start()
 
-    def submit(self, entries: Sequence[Entry], done: Done) -> None:
+    def submit(self, entries: Sequence[LogEntry], done: Done) -> None:
         """Called in the engine's thread only."""
         size = entry_bytes(entries)
         with self._lock:

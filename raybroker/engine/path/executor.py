@@ -26,14 +26,14 @@ from raybroker.engine.path.wakeups import Wakeups
 from raybroker.engine.ports import Committer, Store
 from raybroker.model.blocks.block import Block
 from raybroker.model.blocks.large_block import payload_of
-from raybroker.model.blocks.record import BLOCK, NOTE, Entry, Payload
+from raybroker.model.blocks.record import BLOCK, NOTE, LogEntry, Payload
 from raybroker.model.errors import BrokerError, StoreError, StoreFullError
 
 Done = Callable[[], None]
 DISK_FULL: Final = "the store's disk is full; consume messages or free space"
 
 
-class Step(NamedTuple):
+class DestinationStep(NamedTuple):
     """One command for one destination, with the block that a Send brings."""
 
     home: Destination
@@ -63,7 +63,7 @@ class Executor:
         observers: Observers,
         kept: Callable[[Destination, Outcome, Block], None],
         damaged: Callable[[Destination, int], None],
-        checkpoint: Callable[[], Entry],
+        checkpoint: Callable[[], LogEntry],
         failed: Callable[[BrokerError], None],
         report: Callable[[str], None],
     ) -> None:
@@ -111,7 +111,7 @@ class Executor:
         try:
             time = self._time
             outcome = home.step(command, now_ms=time.look(), ahead_ms=time.ahead_ms)
-            records: Sequence[Entry] = outcome.records
+            records: Sequence[LogEntry] = outcome.records
             effects, ordinal = outcome.after_durable, outcome.accepted
             durable = partial(self._release, home, effects) if effects else None
             if ordinal is not None:
@@ -132,7 +132,7 @@ class Executor:
             self._settle_down()
         return outcome
 
-    def perform_all(self, steps: Sequence[Step], extra: Sequence[Entry], done: Done) -> list[Outcome]:
+    def perform_all(self, steps: Sequence[DestinationStep], extra: Sequence[LogEntry], done: Done) -> list[Outcome]:
         """Several commands whose records become durable together or not at all; then ``done``. None of them raises.
 
         All effects wait for that: nothing is seen of what may not have been.
@@ -142,7 +142,7 @@ class Executor:
             return outcomes
         self._performing += 1
         try:
-            records: list[Entry] = []
+            records: list[LogEntry] = []
             now_ms, ahead_ms = self._time.look(), self._time.ahead_ms
             waited = [(home.number, block) for home, command, _ in steps for block in _waiting(home, command)]
             for home, command, block in steps:
@@ -162,13 +162,13 @@ class Executor:
         self._settle_down()
         return outcomes
 
-    def append(self, entries: Sequence[Entry], done: Done) -> None:
+    def append(self, entries: Sequence[LogEntry], done: Done) -> None:
         """Write entries; ``done`` once they, and everything before them, are durable."""
         self._runner.append(entries, lambda: done() if self.failure is None else None)
 
     def note(self, number: int, meta: bytes, done: Done) -> None:
         """Write one journal record of a destination."""
-        self.append([Entry(NOTE, number, 0, meta)], done)
+        self.append([LogEntry(NOTE, number, 0, meta)], done)
 
     def has_room(self, nbytes: int) -> bool:
         """Whether the store would take so much more; refusing early keeps room for acknowledgements."""
@@ -251,7 +251,7 @@ class Executor:
         for ordinal in outcome.damaged:
             self.later(partial(self._damaged, home, ordinal))
 
-    def _keep(self, home: Destination, outcome: Outcome, block: Block) -> tuple[Sequence[Entry], bool]:
+    def _keep(self, home: Destination, outcome: Outcome, block: Block) -> tuple[Sequence[LogEntry], bool]:
         """The records with the block's bytes, and whether the bytes are to leave the memory once they are durable."""
         ordinal = outcome.accepted
         if ordinal is None:
@@ -268,16 +268,16 @@ class Executor:
         if len(outcome.records) == 1:
             kind, destination, _, meta, _ = outcome.records[0]
             if kind == BLOCK:
-                return (Entry(BLOCK, destination, ordinal, meta, self.payload(block)),), crowded
+                return (LogEntry(BLOCK, destination, ordinal, meta, self.payload(block)),), crowded
         return [
-            Entry(BLOCK, e.destination, e.ordinal, e.meta, self.payload(block)) if e.kind == BLOCK else e
+            LogEntry(BLOCK, e.destination, e.ordinal, e.meta, self.payload(block)) if e.kind == BLOCK else e
             for e in outcome.records
         ], crowded
 
-    def _with_bytes(self, home: Destination, records: Sequence[Entry]) -> list[Entry]:
+    def _with_bytes(self, home: Destination, records: Sequence[LogEntry]) -> list[LogEntry]:
         """Records of blocks that came before and waited for their transaction."""
         return [
-            Entry(BLOCK, e.destination, e.ordinal, e.meta, self.payload(self._cache.get(home.number, e.ordinal)))
+            LogEntry(BLOCK, e.destination, e.ordinal, e.meta, self.payload(self._cache.get(home.number, e.ordinal)))
             if e.kind == BLOCK
             else e
             for e in records
@@ -302,7 +302,11 @@ class Executor:
         self._cache.demote(home.number, ordinal)
 
     def _release_all(
-        self, steps: Sequence[Step], outcomes: Sequence[Outcome], waited: Sequence[tuple[int, int]], done: Done
+        self,
+        steps: Sequence[DestinationStep],
+        outcomes: Sequence[Outcome],
+        waited: Sequence[tuple[int, int]],
+        done: Done,
     ) -> None:
         """Those of all destinations, before anything that follows from one of them; ``waited``: destination and ordinal
         of blocks that waited for their transaction, and that the store may not have got."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from raybroker.core import command as cmd
 from raybroker.core.destination import Destination
 from raybroker.engine.destinations.destination_registry import DestinationRegistry
-from raybroker.engine.path.executor import Step
+from raybroker.engine.path.executor import DestinationStep
 from raybroker.engine.path.overrides import columns_of
 from raybroker.engine.ports import Codec, Governed
 from raybroker.model.blocks.block import Block
@@ -51,6 +51,8 @@ class OwnSends:
         )
         return command, block
 
-    def step(self, target: Destination, block: Block, *, moved: bool = True, only: int | None = None) -> Step:
+    def step(
+        self, target: Destination, block: Block, *, moved: bool = True, only: int | None = None
+    ) -> DestinationStep:
         """:meth:`send` as a step of several commands."""
-        return Step(target, *self.send(target, block, moved=moved, only=only))
+        return DestinationStep(target, *self.send(target, block, moved=moved, only=only))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from raybroker.engine.ports import Committer
-from raybroker.model.blocks.record import Entry
+from raybroker.model.blocks.record import LogEntry
 
 
 class Runner:
@@ -20,7 +20,7 @@ class Runner:
         self._committer = committer
         self.in_flight = 0
 
-    def append(self, records: Sequence[Entry], durable: Callable[[], None] | None) -> None:
+    def append(self, records: Sequence[LogEntry], durable: Callable[[], None] | None) -> None:
         """Append; call ``durable`` once the records, and everything appended before them, are durable."""
         if not records:
             if durable is None:

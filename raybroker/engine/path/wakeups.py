@@ -55,7 +55,7 @@ class Durations:
         self._wakeups.wake(0, at_ms)
 
 
-class Retries(Generic[Item]):
+class WakeupRetries(Generic[Item]):
     """What was not taken, and is to be tried again some seconds after the first of it came."""
 
     def __init__(self, durations: Durations) -> None:

@@ -14,7 +14,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from raybroker.model.blocks.record import BLOCK, NOTE, Buffer, Entry
+from raybroker.model.blocks.record import BLOCK, NOTE, Buffer, LogEntry
 from raybroker.model.errors import StoreDamagedError
 
 ENDED_MAX: Final = 1_000
@@ -22,7 +22,7 @@ ENDED_MAX: Final = 1_000
 
 
 @dataclass(slots=True)
-class Row:
+class ScheduleRow:
     """One schedule. ``number`` is the host's; ``id`` the one that users know.
 
     destination  number of where it sends
@@ -52,7 +52,7 @@ class Row:
         return json.dumps(asdict(self), separators=(",", ":")).encode()
 
     @classmethod
-    def decode(cls, data: bytes) -> Row:
+    def decode(cls, data: bytes) -> ScheduleRow:
         """Raises StoreDamagedError."""
         try:
             return cls(**json.loads(data))
@@ -66,7 +66,7 @@ class ScheduleLog:
     ``dead``: blocks that recovery found and nobody needs."""
 
     next_number: int = 1
-    rows: dict[int, Row] = field(default_factory=dict)
+    rows: dict[int, ScheduleRow] = field(default_factory=dict)
     ended: dict[str, None] = field(default_factory=dict)
     dead: list[int] = field(default_factory=list)
     _counts: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -88,11 +88,11 @@ class ScheduleLog:
     # ---- reading ---------------------------------------------------------------------------------------------------
 
     @staticmethod
-    def owns(entry: Entry) -> bool:
+    def owns(entry: LogEntry) -> bool:
         """Whether an entry of destination 0 is about schedules; the others are about transactions."""
         return entry.kind == BLOCK or entry.meta[:1] == b"{"
 
-    def apply(self, entry: Entry) -> None:
+    def apply(self, entry: LogEntry) -> None:
         """One block or note, in the order of the log. Raises StoreDamagedError."""
         if entry.kind == BLOCK:
             self._block(entry.ordinal, entry.meta)
@@ -127,7 +127,7 @@ class ScheduleLog:
         if number < self._before and counts is None:
             self.dead.append(number)
             return
-        row = Row.decode(meta)
+        row = ScheduleRow.decode(meta)
         if counts is not None:
             row.fired, row.last_ms = counts
         self.rows[number] = row
@@ -163,18 +163,18 @@ class ScheduleLog:
             raise StoreDamagedError(f"a checkpoint's schedules do not decode: {error!r}") from None
 
 
-def made(row: Row, message: Buffer) -> Entry:
+def made(row: ScheduleRow, message: Buffer) -> LogEntry:
     """A new schedule."""
-    return Entry(BLOCK, 0, row.number, row.encode(), (message,))
+    return LogEntry(BLOCK, 0, row.number, row.encode(), (message,))
 
 
-def fired(row: Row) -> Entry:
+def fired(row: ScheduleRow) -> LogEntry:
     return _note({"fired": row.number, "count": row.fired, "last": row.last_ms})
 
 
-def ended(row: Row) -> Entry:
+def ended(row: ScheduleRow) -> LogEntry:
     return _note({"ended": row.number, "id": row.id})
 
 
-def _note(fields: dict[str, Any]) -> Entry:
-    return Entry(NOTE, 0, 0, json.dumps(fields, separators=(",", ":")).encode())
+def _note(fields: dict[str, Any]) -> LogEntry:
+    return LogEntry(NOTE, 0, 0, json.dumps(fields, separators=(",", ":")).encode())

@@ -34,9 +34,9 @@ from raybroker.engine.path.wakeups import AGAIN_MS, Wakeups
 from raybroker.engine.ports import Codec
 from raybroker.engine.schedules import schedule_log
 from raybroker.engine.schedules.recurrence import Recurrence, recurrence
-from raybroker.engine.schedules.schedule_log import Row, ScheduleLog
+from raybroker.engine.schedules.schedule_log import ScheduleLog, ScheduleRow
 from raybroker.model.blocks.block import Block
-from raybroker.model.blocks.record import Entry
+from raybroker.model.blocks.record import LogEntry
 from raybroker.model.bounds import SCHEDULED_BYTES_MAX
 from raybroker.model.errors import (
     BrokerError,
@@ -97,7 +97,7 @@ class Schedules:
 
     # ---- made and ended --------------------------------------------------------------------------------------------
 
-    def add(self, home: Destination, row: Row, block: Block, done: Done) -> None:
+    def add(self, home: Destination, row: ScheduleRow, block: Block, done: Done) -> None:
         """A new schedule; ``done`` when it is durable. One with that id is left as it is: somebody asks again.
 
         Raises ConfigError, MessageTooLargeError, ResourceAllocationError, or InvalidDestinationError for a temporary
@@ -132,7 +132,7 @@ class Schedules:
 
         self._executor.append([schedule_log.made(row, block.view)], durable)
 
-    def _check(self, home: Destination, row: Row, block: Block) -> None:
+    def _check(self, home: Destination, row: ScheduleRow, block: Block) -> None:
         """Whether the message could be sent; raises what is wrong with it."""
         if block.nbytes > SCHEDULED_BYTES_MAX:
             raise MessageTooLargeError(
@@ -152,7 +152,7 @@ class Schedules:
         if home is not None:
             self._executor.perform(home, cmd.Tick())
 
-    def _drop(self, row: Row, done: Done) -> None:
+    def _drop(self, row: ScheduleRow, done: Done) -> None:
         self._end(row)
 
         def durable() -> None:
@@ -161,7 +161,7 @@ class Schedules:
 
         self._executor.append([schedule_log.ended(row)], durable)
 
-    def without(self, home: Destination) -> tuple[list[Entry], list[int]]:
+    def without(self, home: Destination) -> tuple[list[LogEntry], list[int]]:
         """A destination is destroyed: its schedules are over. Returns what is to be written with its end, and what
         :meth:`freed` gets when that is durable."""
         rows = [row for row in self.log.rows.values() if row.destination == home.number]
@@ -173,7 +173,7 @@ class Schedules:
         """It is durable that these blocks are dead."""
         self._cache.retire(0, blocks, stored=True)
 
-    def _end(self, row: Row) -> None:
+    def _end(self, row: ScheduleRow) -> None:
         number = row.number
         del self.log.rows[number]
         self.log.remember(row.id)
@@ -181,7 +181,7 @@ class Schedules:
             known.pop(number, None)
         self._keep(row)
 
-    def _by_id(self, id_: str) -> Row | None:
+    def _by_id(self, id_: str) -> ScheduleRow | None:
         return next((row for row in self.log.rows.values() if row.id == id_), None)
 
     # ---- firing ----------------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ class Schedules:
         if self._heap:
             self._wakeups.wake(0, self._time.measured(self._heap[0][0]))
 
-    def _plan(self, row: Row, rule: Recurrence) -> None:
+    def _plan(self, row: ScheduleRow, rule: Recurrence) -> None:
         self._when[row.number] = rule
         at_ms = rule.after(row.last_ms)
         if at_ms is not None:
@@ -218,7 +218,7 @@ class Schedules:
             if row.number not in self._halted:
                 self._plan(row, self._when[row.number])
 
-    def _wait_until(self, row: Row, at_ms: int) -> None:
+    def _wait_until(self, row: ScheduleRow, at_ms: int) -> None:
         self._due[row.number] = at_ms
         heappush(self._heap, (at_ms, row.number))
         if len(self._heap) > 2 * len(self._due) + 16:
@@ -226,7 +226,7 @@ class Schedules:
             heapify(self._heap)
         self._wakeups.wake(0, self._time.measured(at_ms))
 
-    def _fire_all(self, row: Row, now_ms: int) -> None:
+    def _fire_all(self, row: ScheduleRow, now_ms: int) -> None:
         """The occurrences of one schedule that have passed."""
         rule = self._when[row.number]
         for _ in range(CATCH_UP_MAX):
@@ -250,7 +250,7 @@ class Schedules:
         if row.number in self.log.rows:
             self._plan(row, rule)
 
-    def _fire(self, row: Row, at_ms: int, now_ms: int, rule: Recurrence) -> bool:
+    def _fire(self, row: ScheduleRow, at_ms: int, now_ms: int, rule: Recurrence) -> bool:
         """Send the message once; False when it was not taken, and waits, or cannot be read back."""
         home = self._registry.by_number(row.destination)
         assert home is not None, "a schedule goes with its destination"
@@ -283,19 +283,19 @@ class Schedules:
         )
         return True
 
-    def _halt(self, row: Row, error: BrokerError) -> None:
+    def _halt(self, row: ScheduleRow, error: BrokerError) -> None:
         self._halted[row.number] = error
         self._due.pop(row.number, None)
         self._keep(row)
         self._report(f"schedule {row.id} is halted: {error}")
 
-    def _keep(self, row: Row) -> None:
+    def _keep(self, row: ScheduleRow) -> None:
         """Its destination is not idle as long as it has schedules."""
         home = self._registry.by_number(row.destination)
         if home is not None:
             home.kept = self.log.needs(row.destination)
 
-    def _message(self, row: Row, template: Block, at_ms: int, now_ms: int) -> Block:
+    def _message(self, row: ScheduleRow, template: Block, at_ms: int, now_ms: int) -> Block:
         return Block(
             self._codec.occurrence(
                 template,
@@ -349,7 +349,7 @@ class Schedules:
                 found.append(self._row(row, home))
         return found
 
-    def _row(self, row: Row, home: Destination) -> dict[str, Any]:
+    def _row(self, row: ScheduleRow, home: Destination) -> dict[str, Any]:
         halted, waiting = self._halted.get(row.number), self._waiting.get(row.number)
         return {
             "id": row.id,

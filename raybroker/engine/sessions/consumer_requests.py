@@ -150,14 +150,14 @@ class ConsumerRequests:
         session.peer.reply(request, {"live": live_units(home, names)})
 
     def _open_browser(self, session: Session, request: int, args: Arguments) -> None:
-        from raybroker.engine.destinations.browsing import Browser
+        from raybroker.engine.destinations.browsing import Browsing
 
         handle = session.new_handle(args)
         if kind_of(args) != "queue":
             raise InvalidDestinationError("topics cannot be browsed")
         home = self._registry.named("queue", args["name"])
         self._require_own(session, home, "browse")
-        browser = session.browsers[handle] = Browser(
+        browser = session.browsers[handle] = Browsing(
             home, selector_of(args), ("waiting",), self._registry, self._blocks, self._codec, self._now_ms
         )
         session.peer.reply(request, {"messages": browser.messages})

@@ -28,7 +28,7 @@ class _Watched:
         self.attachments: dict[int, Attachment] = {}
 
 
-class ConsumerWatch:
+class HostConsumerWatch:
     """All watches of a host."""
 
     def __init__(self, attachments: Attachments, observers: Observers) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from raybroker.engine.ports import Clock
-from raybroker.engine.schedules.schedule_log import Row
+from raybroker.engine.schedules.schedule_log import ScheduleRow
 from raybroker.engine.schedules.schedules import Schedules
 from raybroker.engine.sessions.attachments import Attachments
 from raybroker.engine.sessions.session import Arguments, Operation, Session
@@ -45,7 +45,7 @@ class ScheduleRequests:
         if not (0 <= ttl_ms <= OVERRIDE_MS_MAX and 0 <= delay_ms <= OVERRIDE_MS_MAX):
             raise ProtocolError(f"a schedule with ttl_ms {ttl_ms} and delay_ms {delay_ms}; at most {OVERRIDE_MS_MAX}")
         now_ms = self._clock.now_ms()
-        row = Row(
+        row = ScheduleRow(
             number=0,
             id=id_,
             destination=0,

@@ -38,7 +38,7 @@ from raybroker.model.errors import (
 )
 
 if TYPE_CHECKING:
-    from raybroker.engine.destinations.browsing import Browser
+    from raybroker.engine.destinations.browsing import Browsing
 
 HANDLES_MAX: Final = 65_536
 """Producers, consumers and browsers on one connection to one host."""
@@ -92,7 +92,7 @@ class Session:
         self.outbox = Outbox()
         self.producers: dict[int, Attachment] = {}
         self.consumers: dict[int, Attachment] = {}
-        self.browsers: dict[int, Browser] = {}
+        self.browsers: dict[int, Browsing] = {}
         self.producer_ids: dict[int, int] = {}
         self.transactions: dict[int, Transaction] = {}
         """By the client's number."""

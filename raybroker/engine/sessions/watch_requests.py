@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from raybroker.engine.destinations.destination_registry import DestinationRegistry
-from raybroker.engine.sessions.consumer_watch import ConsumerWatch
+from raybroker.engine.sessions.consumer_watch import HostConsumerWatch
 from raybroker.engine.sessions.session import Arguments, Operation, Session
 
 
 class WatchRequests:
     """Requests about watches."""
 
-    def __init__(self, registry: DestinationRegistry, watch: ConsumerWatch) -> None:
+    def __init__(self, registry: DestinationRegistry, watch: HostConsumerWatch) -> None:
         self._registry = registry
         self._watch = watch
 

@@ -15,7 +15,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from raybroker.model.blocks.record import NOTE, Entry
+from raybroker.model.blocks.record import NOTE, LogEntry
 from raybroker.model.errors import StoreDamagedError
 
 PREPARED: Final = "prepared"
@@ -167,14 +167,14 @@ class TxLog:
             raise StoreDamagedError(f"a checkpoint's transactions do not decode: {error!r}") from None
 
 
-def decided(number: int, key: bytes, commit: bool, shared: bool) -> Entry:
+def decided(number: int, key: bytes, commit: bool, shared: bool) -> LogEntry:
     """The note of every commit: :func:`note` for it, at a third of the cost."""
     meta = f'["{DECIDED}",{number},"{key.hex()}",{_WORDS[commit]},{_WORDS[shared]}]'
-    return Entry(NOTE, 0, 0, meta.encode())
+    return LogEntry(NOTE, 0, 0, meta.encode())
 
 
 _WORDS: Final = ("false", "true")
 
 
-def note(word: str, number: int, key: bytes, *rest: Any) -> Entry:
-    return Entry(NOTE, 0, 0, json.dumps([word, number, key.hex(), *rest], separators=(",", ":")).encode())
+def note(word: str, number: int, key: bytes, *rest: Any) -> LogEntry:
+    return LogEntry(NOTE, 0, 0, json.dumps([word, number, key.hex(), *rest], separators=(",", ":")).encode())

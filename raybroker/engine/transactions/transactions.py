@@ -16,7 +16,7 @@ from raybroker.core.destination import Destination
 from raybroker.core.outcome import Outcome, Sent
 from raybroker.engine.destinations.destination_registry import DestinationRegistry
 from raybroker.engine.measuring.meters import Meters
-from raybroker.engine.path.executor import Done, Executor, Step, unawaited
+from raybroker.engine.path.executor import DestinationStep, Done, Executor, unawaited
 from raybroker.engine.path.wakeups import Durations
 from raybroker.engine.ports import Clock
 from raybroker.engine.sessions.attachments import Attachment, Attachments
@@ -239,7 +239,7 @@ class Transactions:
         )
         self.log.prepared[row.number] = row
         note = transaction_log.note(transaction_log.PREPARED, row.number, key, row.kind, coordinator, row.created_ms)
-        steps = [Step(home, cmd.Prepare(transaction.number)) for home in transaction.homes]
+        steps = [DestinationStep(home, cmd.Prepare(transaction.number)) for home in transaction.homes]
         self._executor.perform_all(steps, (note,), lambda: done("commit"))
 
     def decide(self, key: bytes, commit: bool, done: Done) -> None:
@@ -307,7 +307,7 @@ class Transactions:
         delay_ms = 0 if commit else transaction.delay_ms
         for home in () if commit else transaction.homes:
             self._meters.life.rolled_back(home, number)
-        steps = [Step(home, cmd.Decide(number, commit, delay_ms)) for home in transaction.homes]
+        steps = [DestinationStep(home, cmd.Decide(number, commit, delay_ms)) for home in transaction.homes]
         self._executor.perform_all(steps, extra, done)
 
     def outcome(self, key: bytes) -> str:

@@ -17,7 +17,7 @@ from raybroker.model.errors import MessageFormatError, ProtocolError
 from raybroker.model.listing import Row
 
 if TYPE_CHECKING:
-    from raybroker.engine.destinations.browsing import Seen
+    from raybroker.engine.destinations.browsing import SeenMessage
 
 
 class Copies:
@@ -29,7 +29,7 @@ class Copies:
 
     def chosen(
         self, home: Destination, selector: str | None, ids: list[str] | None, states: tuple[str, ...]
-    ) -> Iterator[tuple[Seen, Block]]:
+    ) -> Iterator[tuple[SeenMessage, Block]]:
         """What is in one of the states and matches, by block."""
         from raybroker.engine.destinations.browsing import look
 
@@ -48,7 +48,7 @@ class Copies:
             if mask:
                 yield seen._replace(mask=mask), block
 
-    def copied(self, block: Block, seen: Seen) -> bytes:
+    def copied(self, block: Block, seen: SeenMessage) -> bytes:
         """Chosen messages of a block as another destination gets them: delivered as often as here."""
         return self._codec.delivered(b"".join(block.pick(seen.mask)), seen.attempts)
 
@@ -63,7 +63,7 @@ def exported_block(index: int, data: bytes) -> Block:
     return block
 
 
-def browsed_row(block: Block, index: int, seen: Seen, body_bytes_max: int) -> Row:
+def browsed_row(block: Block, index: int, seen: SeenMessage, body_bytes_max: int) -> Row:
     """One message as a page of them shows it."""
     header = decode_header(block.header(index))
     return {

@@ -12,7 +12,7 @@ from raybroker.core import command as cmd
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.destination import Destination
 from raybroker.engine.destinations.destination_registry import DMQ, DestinationRegistry
-from raybroker.engine.destinations.message_moves import MessageMoves, Moved
+from raybroker.engine.destinations.message_moves import MessageMoves, MovedMessages
 from raybroker.engine.destinations.pools import Pools
 from raybroker.engine.measuring.life_cycle import LifeCycle
 from raybroker.engine.memory.quarantine import Damaged, Quarantine
@@ -28,7 +28,7 @@ from raybroker.model.naming.names import is_metrics_topic
 from raybroker.model.settings.setting import INT_MAX
 
 if TYPE_CHECKING:
-    from raybroker.engine.destinations.browsing import Seen
+    from raybroker.engine.destinations.browsing import SeenMessage
 
 BROWSE_BYTES_MAX: Final = 8 << 20
 """Bodies of one page; as much as a page of an export."""
@@ -125,7 +125,9 @@ class MessagesPort:
         self._executor.append([], done)
         return moved, refused
 
-    def _move(self, home: Destination, selector: str | None, ids: list[str] | None, to: Destination | None) -> Moved:
+    def _move(
+        self, home: Destination, selector: str | None, ids: list[str] | None, to: Destination | None
+    ) -> MovedMessages:
         """As :meth:`move`, as far as there is room now."""
         moved, refused = 0, ""
         for seen, block in list(self._copies.chosen(home, selector, ids, MOVABLE)):
@@ -136,7 +138,7 @@ class MessagesPort:
                 count, why = self._moves.move(home, seen.ordinal, seen.mask, to, picked)
             moved, refused = moved + count, refused or why
         self._moves.tell_left()
-        return Moved(moved, refused)
+        return MovedMessages(moved, refused)
 
     async def _leased(self) -> bool:
         """Whether the broker was asked for more of the pools that were too small, and has answered."""
@@ -284,7 +286,7 @@ def _require_movable(home: Destination) -> None:
         )
 
 
-def _masks(found: Iterator[Seen]) -> tuple[dict[int, int], int]:
+def _masks(found: Iterator[SeenMessage]) -> tuple[dict[int, int], int]:
     chosen: dict[int, int] = {}
     for seen in found:
         chosen[seen.ordinal] = chosen.get(seen.ordinal, 0) | seen.mask

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from raybroker.core.admission.pool_share import Room
+from raybroker.core.admission.pool_share import PoolRoom
 from raybroker.engine.destinations.destination_administration import DestinationAdministration
 from raybroker.engine.destinations.destination_registry import DestinationRegistry
-from raybroker.engine.destinations.policies import Policies
+from raybroker.engine.destinations.policies import HostPolicies
 from raybroker.engine.destinations.pools import Pools
 from raybroker.model.listing import Row
 
@@ -20,7 +20,7 @@ class PoolsPort:
     def __init__(
         self,
         pools: Pools,
-        policies: Policies,
+        policies: HostPolicies,
         registry: DestinationRegistry,
         administration: DestinationAdministration,
     ) -> None:
@@ -37,7 +37,7 @@ class PoolsPort:
         """Give back what the host does not use of a pool: version and lease of its share, how many blocks
         are ``waiting``, and whether the pool is ``known`` there. ``owed``: messages and bytes to set aside for
         other hosts where senders wait."""
-        return self._pools.recall(pool, Room(*owed))
+        return self._pools.recall(pool, PoolRoom(*owed))
 
     async def define_quotas(self, quotas: Row) -> None:
         """From now on these are the quotas there are: name → attributes."""
@@ -53,5 +53,5 @@ class PoolsPort:
                 await asyncio.sleep(0)
 
     async def effective(self, type: str, name: str) -> Row:
-        """What policies make of a destination's attributes: see engine.destinations.policies.Policies.row."""
+        """What policies make of a destination's attributes: see engine.destinations.policies.HostPolicies.row."""
         return self._policies.row(self._registry.definition(self._registry.named(type, name)))

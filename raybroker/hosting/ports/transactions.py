@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from raybroker.engine.destinations.destination_registry import DestinationRegistry
-from raybroker.engine.destinations.transfer import Transfer
+from raybroker.engine.destinations.transfer import MessageTransfer
 from raybroker.engine.transactions.transactions import Transactions
 from raybroker.hosting.durable import Changes, Done, durable
 from raybroker.hosting.ports.copies import exported_block
@@ -55,7 +55,7 @@ class HandoverPort:
     def __init__(
         self,
         registry: DestinationRegistry,
-        transfer: Transfer,
+        transfer: MessageTransfer,
         require_memory: Callable[[str], None],
         changes: Changes,
     ) -> None:

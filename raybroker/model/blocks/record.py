@@ -38,7 +38,7 @@ NOTE_BYTES_MAX: Final = 1 << 20
 """A note is small; what is larger belongs into a checkpoint or a block."""
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """One entry of a store's log.
 
     kind         BLOCK, NOTE or CHECKPOINT
@@ -67,17 +67,17 @@ class EntryRun(NamedTuple):
     blocks: int
     metas: bytes
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[LogEntry]:
         size = len(self.metas) // self.blocks
         for at in range(self.blocks):
-            yield Entry(BLOCK, self.destination, self.first + at, self.metas[at * size : (at + 1) * size])
+            yield LogEntry(BLOCK, self.destination, self.first + at, self.metas[at * size : (at + 1) * size])
 
 
 RUN_BLOCKS_MAX: Final = 1 << 16
 """Blocks of one run that :func:`in_runs` makes."""
 
 
-def in_runs(entries: Iterable[Entry]) -> Iterator[Entry | EntryRun]:
+def in_runs(entries: Iterable[LogEntry]) -> Iterator[LogEntry | EntryRun]:
     """The entries in their order, with blocks that follow each other and are alike together."""
     metas: list[bytes] = []
     destination = first = expected = width = -1

@@ -36,7 +36,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from raybroker.client.aio.connection import Connection
-from raybroker.client.cluster.service_calls import ServiceCalls, Way, way_to
+from raybroker.client.cluster.service_calls import ServiceCalls, ServiceWay, way_to
 from raybroker.client.connection.body_room import BodyRoom
 from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.connection import ConnectionCore
@@ -45,7 +45,7 @@ from raybroker.client.ways.from_outside import connected
 from raybroker.client.ways.logging_in import Credentials
 from raybroker.client.ways.service_address import SERVICE, ServiceAddress
 from raybroker.model.errors import BrokerError, SecurityError
-from raybroker.security.checks import Checks
+from raybroker.security.checks import CheckThreads
 from raybroker.services.listening.arrivals import GATEWAY, Origin
 from raybroker.services.listening.listener import PAUSED
 from raybroker.services.listening.login_turns import LoginTurns
@@ -96,7 +96,7 @@ class Gateway:
         io: IoThread,
         state: Callable[[], str] = lambda: "RUNNING",
         near: Near | None = None,
-        checks: Checks | None = None,
+        checks: CheckThreads | None = None,
     ) -> None:
         self.service = service
         self.io = io
@@ -197,8 +197,8 @@ class _Dialler:
         self._arrive = arrive
         self._peer = peer
 
-    async def reach(self, address: ServiceAddress) -> Way:
-        return Way(address.host, self.dial) if address is OWN else await way_to(address)
+    async def reach(self, address: ServiceAddress) -> ServiceWay:
+        return ServiceWay(address.host, self.dial) if address is OWN else await way_to(address)
 
     async def dial(self, key: str, factory: Callable[[], Link]) -> object:
         link = factory()
@@ -262,7 +262,7 @@ class Gateways:
         self._make = servers
         self._near = near
         self._io: IoThread | None = None
-        self._checks = Checks(PROVING_THREADS)
+        self._checks = CheckThreads(PROVING_THREADS)
         self._open: dict[str, Server] = {}
         """By service."""
 

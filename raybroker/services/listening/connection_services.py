@@ -37,18 +37,18 @@ from raybroker.model.settings.setting_services import (
 )
 from raybroker.model.settings.settings import ConfigView, lookup
 from raybroker.security.access import Access
-from raybroker.security.access_rules import Request, User
+from raybroker.security.access_rules import AccessRequest, User
 from raybroker.security.authentication import Authentication
 from raybroker.security.certificate_users import CertificateUsers
-from raybroker.security.mechanism import BASIC, Exchange, Identity, Peer
+from raybroker.security.mechanism import BASIC, Exchange, Identity, LoginPeer
 from raybroker.security.tls import ServerTls
-from raybroker.security.user_file import Entry, UserFile
+from raybroker.security.user_file import UserEntry, UserFile
 from raybroker.services.clients.client_ids import ClientIds
 from raybroker.services.clients.client_rows import ALL, Wanted, client_row
 from raybroker.services.clients.user_limits import CONSUMERS, DESTINATIONS, SUBSCRIPTIONS, TEMPORARY, Kept, UserLimits
 from raybroker.services.listening.accepting import BACKLOG
 from raybroker.services.listening.bounds import Bounds
-from raybroker.services.listening.listener import PAUSED, QUIESCED, RUNNING, GatewayOpener, Listener, Row
+from raybroker.services.listening.listener import PAUSED, QUIESCED, RUNNING, GatewayOpener, Row, ServiceListener
 from raybroker.services.listening.port_mapper import PortMapper
 from raybroker.services.native.control import Control
 from raybroker.services.native.native import TRAFFIC, RefusalLog
@@ -56,7 +56,7 @@ from raybroker.system import entropy
 from raybroker.system.supervision import Supervisor
 from raybroker.transport.ports import bound_socket
 from raybroker.wire.native.connection import TOKEN_BYTES
-from raybroker.wire.port_map import MAPPER, Door
+from raybroker.wire.port_map import MAPPER, ServicePort
 
 LOG: Final = logging.getLogger("raybroker.services")
 UNKNOWN: Final = "UNKNOWN"
@@ -166,7 +166,7 @@ class ConnectionServices:
         self.handshake_s: float = config["raybroker.handshake.timeout_ms"] / 1000
         self.proof_s: float = config["imq.authentication.client.response.timeout"]
         self._refusals = RefusalLog(now_ns)
-        self.listeners: dict[str, Listener] = {}
+        self.listeners: dict[str, ServiceListener] = {}
         self._config = config
         self._version = version
         self._users = users
@@ -225,7 +225,7 @@ class ConnectionServices:
                 bound = self._bound(name, self._config[address_property(name, "port")])
             except ConfigError as error:
                 raise ConfigError(f"service {name} does not listen: {error}") from None
-            listener = Listener(
+            listener = ServiceListener(
                 self,
                 name,
                 bound,
@@ -282,8 +282,8 @@ class ConnectionServices:
             await asyncio.to_thread(self._certificates.users)
         return tls
 
-    def _doors(self) -> list[Door]:
-        return [Door(row.name, row.protocol, row.kind, row.port) for row in self.listeners.values()]
+    def _doors(self) -> list[ServicePort]:
+        return [ServicePort(row.name, row.protocol, row.kind, row.port) for row in self.listeners.values()]
 
     # ---- what a service asks ---------------------------------------------------------------------------------------
 
@@ -304,7 +304,7 @@ class ConnectionServices:
             return None
         return self._tls.days_left(round(self.now_s() * 1000))
 
-    def login(self, service: str, mechanism: str, peer: Peer) -> Exchange:
+    def login(self, service: str, mechanism: str, peer: LoginPeer) -> Exchange:
         return self._authentication.exchange(service, mechanism, peer)
 
     def mechanisms(self, service: str) -> list[str]:
@@ -344,7 +344,7 @@ class ConnectionServices:
                         LOG.info("[B1069] connection %s from %s: %s", control.id, control.peer, why)
                         self.end(control, why)
 
-    def _why_no_more(self, listener: Listener, control: Control, users: Mapping[str, Entry]) -> str:
+    def _why_no_more(self, listener: ServiceListener, control: Control, users: Mapping[str, UserEntry]) -> str:
         """Why a client may not stay, "" when he may."""
         user, proved = control.user, control.proved
         if user is None or control.why:
@@ -357,7 +357,7 @@ class ConnectionServices:
                 return f"user {user.name!r} is not active any more"
             if entry != proved and control.mechanism:  # Not by a certificate.
                 return f"user {user.name!r} has another password now; log in with it"
-        if not self.access(listener.name).decide(user, Request("connection", listener.kind, "")).allowed:
+        if not self.access(listener.name).decide(user, AccessRequest("connection", listener.kind, "")).allowed:
             return f"user {user.name!r} may not connect to {listener.kind} services any more"
         return ""
 
@@ -422,7 +422,7 @@ class ConnectionServices:
             (wanted,) = args
             topic = str(wanted["topic"])
             access = self.access(service)
-            access.require(user, Request("topic", topic, "consume"))
+            access.require(user, AccessRequest("topic", topic, "consume"))
             self._require_create(access, user, "topic", topic)
             return await self._subscribe(user, wanted, lambda: self._backend.ask(method, args))
         if method == "unsubscribe":
@@ -500,16 +500,16 @@ class ConnectionServices:
         """Who may not consume from a topic may not end a subscription of it either, whatever client id he names."""
         for row in await self._backend.admin("list_subscriptions", {}):
             if row["durable"] and ((row["client_id"] or ""), row["name"]) == (client_id or "", name):
-                access.require(user, Request("topic", row["topic"], "consume"))
+                access.require(user, AccessRequest("topic", row["topic"], "consume"))
 
     def _require_create(self, access: Access, user: User, kind: str, name: str) -> None:
         """Whoever uses what is not there creates it; a topic of metrics, who may consume from it."""
         if kind not in ("queue", "topic"):
             raise InvalidDestinationError(f"destination type {kind!r:.40} is not understood")
         if self.would_create(kind, name):
-            access.require(user, Request(kind, "", "create"))
+            access.require(user, AccessRequest(kind, "", "create"))
         elif kind == "topic" and is_metrics_topic(name):
-            access.require(user, Request(kind, name, "consume"))
+            access.require(user, AccessRequest(kind, name, "consume"))
 
     def would_create(self, kind: str, name: str) -> bool:
         """Whether using a destination needs the right to create one. Topics of metrics do not: they are the broker's,
@@ -518,7 +518,7 @@ class ConnectionServices:
 
     # ---- what administrators ask -------------------------------------------------------------------------------------
 
-    def named(self, name: str) -> Listener:
+    def named(self, name: str) -> ServiceListener:
         """Raises ConfigError for a service that is not active."""
         found = self.listeners.get(name)
         if found is None:
@@ -594,7 +594,7 @@ class ConnectionServices:
             listener.threads = {"minThreads": least, "maxThreads": most}
             listener.clients_max = most // 2
 
-    async def _move(self, listener: Listener, port: Any) -> None:
+    async def _move(self, listener: ServiceListener, port: Any) -> None:
         """The new port is listened at before the old one is given up; a port that is taken changes nothing."""
         before, bound = listener.port, self._bound(listener.name, port)
         try:

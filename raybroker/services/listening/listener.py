@@ -28,8 +28,8 @@ from raybroker.model.errors import (
 from raybroker.model.naming.addresses import is_loopback
 from raybroker.model.settings.setting_services import SERVICE_KINDS, SERVICE_PROTOCOLS
 from raybroker.security.access import Access
-from raybroker.security.access_rules import Request, User
-from raybroker.security.mechanism import Exchange, Identity, Peer
+from raybroker.security.access_rules import AccessRequest, User
+from raybroker.security.mechanism import Exchange, Identity, LoginPeer
 from raybroker.security.tls import ServerTls
 from raybroker.services.listening.accepting import accepting, ended, exactly, first_byte, take_over
 from raybroker.services.listening.arrivals import ITSELF, MAKES_ROOM, Arrivals, Origin
@@ -68,7 +68,7 @@ class Services(Protocol):
         """Whether the broker itself has looked from there whether somebody listens."""
         ...
 
-    def login(self, service: str, mechanism: str, peer: Peer) -> Exchange: ...
+    def login(self, service: str, mechanism: str, peer: LoginPeer) -> Exchange: ...
 
     def mechanisms(self, service: str) -> list[str]: ...
 
@@ -127,7 +127,7 @@ class GatewayOpener(Protocol):
     def close(self) -> None: ...
 
 
-class Listener:
+class ServiceListener:
     """One service. ``clients_max``: control connections that it takes; ``gateways``: serve its port, None for one of
     the native protocol; ``tls``: of one that takes clients with TLS alone."""
 
@@ -287,7 +287,7 @@ class Listener:
         self._require_open(control)
         address = control.peer.rpartition(":")[0]
         # Without TLS of its own, what a service hears comes from a gateway, which knows how its client sends.
-        peer = Peer(address, encrypted=self.protocol != "tcp" and control.origin.encrypted)
+        peer = LoginPeer(address, encrypted=self.protocol != "tcp" and control.origin.encrypted)
         return self._services.login(self.name, mechanism, peer)
 
     def certified(self, control: Control, certificate: bytes) -> User:
@@ -299,7 +299,7 @@ class Listener:
 
     async def admitted(self, control: Control, identity: Identity) -> Row:
         services, user = self._services, identity.user
-        services.access(self.name).require(user, Request("connection", self.kind, ""))
+        services.access(self.name).require(user, AccessRequest("connection", self.kind, ""))
         async with services.claiming(control.client):
             self._require_open(control)
             of_user = sum(client.user is not None and client.user.name == user.name for client in self.clients)

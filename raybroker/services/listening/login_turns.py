@@ -23,7 +23,7 @@ REMEMBERED_MAX: Final = 16_384
 """Pairs of user and address that have logged in; the one that did so least recently is forgotten."""
 
 
-class _Waiting(NamedTuple):
+class _WaitingLogin(NamedTuple):
     address: str
     turn: asyncio.Future[None]
 
@@ -34,9 +34,9 @@ class LoginTurns:
     def __init__(self) -> None:
         self._running: Counter[str] = Counter()
         self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
-        self._first: list[_Waiting] = []
+        self._first: list[_WaitingLogin] = []
         """Known ones that wait, and then the others."""
-        self._others: list[_Waiting] = []
+        self._others: list[_WaitingLogin] = []
 
     @asynccontextmanager
     async def of(self, user: str, address: str) -> AsyncIterator[None]:
@@ -65,7 +65,7 @@ class LoginTurns:
         waiting = sum(one.address == address for one in line)
         if waiting >= WAITING_OF_ADDRESS:
             raise LoginLimitError(f"{waiting} logins from {address} wait for their turn; try again later")
-        one = _Waiting(address, asyncio.get_running_loop().create_future())
+        one = _WaitingLogin(address, asyncio.get_running_loop().create_future())
         line.append(one)
         try:
             await one.turn

@@ -15,7 +15,7 @@ from typing import Final
 from raybroker.services.listening.accepting import accepting
 from raybroker.services.listening.arrivals import Arrivals
 from raybroker.system.supervision import Supervisor
-from raybroker.wire.port_map import MAPPER, Door, port_map
+from raybroker.wire.port_map import MAPPER, ServicePort, port_map
 
 LOG: Final = logging.getLogger("raybroker.services")
 TIMEOUT_S: Final = 5.0
@@ -32,7 +32,7 @@ class PortMapper:
         self,
         broker: str,
         version: str,
-        doors: Callable[[], list[Door]],
+        doors: Callable[[], list[ServicePort]],
         refused: Callable[[str, str], None],
         *,
         most: int,
@@ -63,7 +63,7 @@ class PortMapper:
             self._refused(peer, f"the port mapper answers {len(self._telling)} connections already")
 
     async def _tell(self, taken: socket.socket) -> None:
-        doors = [Door(MAPPER, "tcp", "PORTMAPPER", self.port), *self._doors()]
+        doors = [ServicePort(MAPPER, "tcp", "PORTMAPPER", self.port), *self._doors()]
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(TIMEOUT_S):

@@ -21,10 +21,10 @@ from raybroker.model.errors import BrokerError, ConfigError, NotAdmittedError, S
 from raybroker.model.settings.settings import ConfigView
 from raybroker.security.access import ADMIN_GROUP
 from raybroker.security.basic import Basic
-from raybroker.security.checks import Checks
+from raybroker.security.checks import CheckThreads
 from raybroker.security.file_repository import FileRepository
 from raybroker.security.lockout import Lockout
-from raybroker.security.mechanism import UNENCRYPTED, Peer, require_private
+from raybroker.security.mechanism import UNENCRYPTED, LoginPeer, require_private
 from raybroker.security.private_files import read_private
 from raybroker.security.user_file import UserFile
 from raybroker.services.web.credentials import who
@@ -56,7 +56,7 @@ class MetricsAccess:
         self.healthy_open = healthy_open
         self._token = directory / TOKEN_FILE
         self._unencrypted = unencrypted
-        self._checks = Checks(threads)
+        self._checks = CheckThreads(threads)
         self._basic = Basic(FileRepository(users), Lockout(now_s), self._checks, unencrypted=True)
 
     async def require(self, header: str | None, address: str, *, encrypted: bool = False) -> None:
@@ -77,7 +77,7 @@ class MetricsAccess:
             require_private(address, self._unencrypted or encrypted, f"token in {TOKEN_FILE}")
         except SecurityError as error:
             raise NotAdmittedError(str(error)) from None
-        exchange = self._basic.exchange(Peer(address))
+        exchange = self._basic.exchange(LoginPeer(address))
         exchange.begin(given.user)
         identity, _ = await exchange.finish(given.password)
         if ADMIN_GROUP not in identity.user.groups:

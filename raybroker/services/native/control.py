@@ -89,7 +89,7 @@ LOGIN: Final = Machine(
 )
 
 
-class Door(Protocol):
+class LoginDoor(Protocol):
     """The service that a control connection belongs to."""
 
     def login(self, control: Control, mechanism: str) -> Exchange:
@@ -123,7 +123,7 @@ class Control:
 
     def __init__(
         self,
-        door: Door,
+        door: LoginDoor,
         id: str,
         peer: str,
         *,
@@ -204,12 +204,12 @@ class Control:
                 self._requests += 1
                 if self._requests > REQUESTS_UNKNOWN_MAX:
                     raise ProtocolError(f"more than {REQUESTS_UNKNOWN_MAX} requests before the login is over")
-            if isinstance(frame, wire.Ping):
+            if isinstance(frame, wire.PingFrame):
                 self._write(wire.pong(frame.nonce))
-            elif isinstance(frame, wire.Pong):
+            elif isinstance(frame, wire.PongFrame):
                 continue
-            elif not isinstance(frame, wire.Call):
-                raise ProtocolError(f"a control connection takes no {type(frame).__name__} frames")
+            elif not isinstance(frame, wire.CallFrame):
+                raise ProtocolError(f"a control connection takes no {type(frame).__name__}")
             elif len(self._asked) >= ASKED_MAX:
                 self._write(wire.failed(frame.request, ProtocolError.code, f"{ASKED_MAX} requests are under way"))
             else:
@@ -223,7 +223,7 @@ class Control:
         if self.link.congested:
             self.link.pause_reading()
 
-    async def _answer(self, frame: wire.Call) -> None:
+    async def _answer(self, frame: wire.CallFrame) -> None:
         try:
             answer = self._long_answers.reply(frame.request, await self._handle(frame.op, frame.args))
         except BrokerError as error:

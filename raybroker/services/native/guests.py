@@ -292,11 +292,11 @@ class _Guest:
 
     def refused(self, kind: str, name: str, operation: str) -> str:
         """Why the user may not do that any more, "" when he may."""
-        from raybroker.security.access_rules import Request
+        from raybroker.security.access_rules import AccessRequest
 
         assert self.claims is not None
         user, access = user_of(self.claims), self._access_of(str(self.claims["rules"]))
-        request = Request(kind, name, operation)
+        request = AccessRequest(kind, name, operation)
         if access.decide(user, request).allowed:
             return ""
         return f"user {user.name!r} may not {request} any more: the access rules have changed"
@@ -328,21 +328,23 @@ class _Guest:
             raise
 
     def _check(self, op: str, args: dict[str, Any]) -> None:
-        from raybroker.security.access_rules import Request
+        from raybroker.security.access_rules import AccessRequest
 
         assert self.claims is not None
         user, access = user_of(self.claims), self._access_of(str(self.claims["rules"]))
         kind, name = str(args.get("type", "queue")), str(args.get("name", ""))
         operation = _RIGHTS.get(op)
         if operation is not None:
-            access.require(user, Request(kind, name, operation))
+            access.require(user, AccessRequest(kind, name, operation))
             if op == "open_consumer" and (most := int(self.claims.get("consumers_max", -1))) >= 0:
                 count = self._consumers_of(user.name)
                 if count >= most:
                     raise exceeded(CONSUMERS, user.name, count, most)
         elif op in _ANY:
-            if not any(access.decide(user, Request(kind, name, right)).allowed for right in ("produce", "consume")):
-                access.require(user, Request(kind, name, "produce"))
+            if not any(
+                access.decide(user, AccessRequest(kind, name, right)).allowed for right in ("produce", "consume")
+            ):
+                access.require(user, AccessRequest(kind, name, "produce"))
         elif ADMIN_GROUP not in user.groups:
             raise SecurityError(f"user {user.name!r} may not ask for {op}: it is for the group {ADMIN_GROUP}")
 

@@ -92,7 +92,7 @@ class Guest(Protocol):
         ...
 
 
-class Connection:
+class NativeConnection:
     """One client: implements the engine's Peer on a Link. ``guest``: of one that came in through a connection service,
     what it may do."""
 
@@ -171,33 +171,33 @@ class Connection:
         coming = iter(frames)
         try:
             for frame in coming:
-                if isinstance(frame, wire.Send):
+                if isinstance(frame, wire.SendFrame):
                     if guest is not None:
                         self._came(frame.block)
                     session.send(frame.handle, frame.floor, frame.block)
-                elif isinstance(frame, wire.Ack):
+                elif isinstance(frame, wire.AckFrame):
                     session.acknowledge(frame.handle, frame.epoch, frame.request, frame.ranges)
-                elif isinstance(frame, wire.Credit):
+                elif isinstance(frame, wire.CreditFrame):
                     session.credit(frame.handle, frame.epoch, frame.credit)
-                elif isinstance(frame, wire.Drain):
+                elif isinstance(frame, wire.DrainFrame):
                     session.drain(frame.handle, frame.epoch, frame.credit)
-                elif isinstance(frame, wire.SendTx):
+                elif isinstance(frame, wire.SendTxFrame):
                     if guest is not None:
                         self._came(frame.block)
                     session.send(frame.handle, frame.floor, frame.block, frame.txn)
-                elif isinstance(frame, wire.SendLarge):
+                elif isinstance(frame, wire.SendLargeFrame):
                     if guest is not None:
                         self._require_no_sender(frame.block)
                     session.send_large(frame.handle, frame.floor, frame.body, frame.block, frame.txn)
-                elif isinstance(frame, wire.Settle):
+                elif isinstance(frame, wire.SettleFrame):
                     session.settle(*frame)
-                elif isinstance(frame, (wire.Begun, wire.Taken)):
-                    (session.begun if isinstance(frame, wire.Begun) else session.taken)(*frame)
-                elif isinstance(frame, wire.Recalled):
+                elif isinstance(frame, (wire.BegunFrame, wire.TakenFrame)):
+                    (session.begun if isinstance(frame, wire.BegunFrame) else session.taken)(*frame)
+                elif isinstance(frame, wire.RecalledFrame):
                     session.recalled(*frame)
-                elif isinstance(frame, wire.Extend):
+                elif isinstance(frame, wire.ExtendFrame):
                     session.extend(*frame)
-                elif isinstance(frame, wire.Call):
+                elif isinstance(frame, wire.CallFrame):
                     if guest is not None and not self._allowed(guest, frame):
                         continue
                     if frame.op == "hello":
@@ -208,15 +208,15 @@ class Connection:
                         self._said_hello(session, frame.args)
                     if self.link.congested:
                         self._put_off += coming
-                elif isinstance(frame, wire.Flow):
+                elif isinstance(frame, wire.FlowFrame):
                     self._go = frame.go
                     session.flow(frame.go)
                     if frame.go:
                         self._metered = 0
                         session.writable()
-                elif isinstance(frame, wire.Ping):
+                elif isinstance(frame, wire.PingFrame):
                     self.link.write(wire.pong(frame.nonce))
-                elif isinstance(frame, wire.Pong):
+                elif isinstance(frame, wire.PongFrame):
                     self._answered(frame.nonce)
         finally:
             turn.end(alone=alone)
@@ -227,7 +227,7 @@ class Connection:
             if part.overloaded:
                 service.hold(self)
 
-    def _allowed(self, guest: Guest, frame: wire.Call) -> bool:
+    def _allowed(self, guest: Guest, frame: wire.CallFrame) -> bool:
         """Whether a guest may ask that; one that may not is told, and so is one for whom that cannot be found out."""
         try:
             guest.check(frame.op, frame.args)
@@ -242,7 +242,7 @@ class Connection:
             return True
         return False
 
-    def _require_welcome(self, hello: wire.Call) -> None:
+    def _require_welcome(self, hello: wire.CallFrame) -> None:
         """Raises ConnectionEndedError for a client that an administrator has ended, and tells it so."""
         why = self._service.ended.why(str(hello.args.get("connection", "")))
         if why is not None and self.guest is None:
@@ -502,16 +502,16 @@ class NativeService:
         self.handshake_s: float = config["raybroker.handshake.timeout_ms"] / 1000
         self.limits = Bounds.of(config)
         name = "raybroker.service.frames_bytes_max"
-        self.unfinished: Unfinished[Connection] = Unfinished(config[name], _give_up_frame, name)
+        self.unfinished: Unfinished[NativeConnection] = Unfinished(config[name], _give_up_frame, name)
         self.connections_max: int = config["raybroker.connections_max"]
-        self.connections: set[Connection] = set()
+        self.connections: set[NativeConnection] = set()
         self.ended = EndedClients()
         self.address: tuple[str, int] | None = None
         self.bounded: tuple[Bounded, ...] = ()
         """What may get more than it can put away."""
         self.turn = Turn()
         """Of whatever is under way on the service's loop."""
-        self.held: set[Connection] = set()
+        self.held: set[NativeConnection] = set()
         """Nothing is read from them until those parts have caught up."""
         self._server: asyncio.Server | SecurePort | None = None
         self.round_trips = Histogram(histogram.SECONDS)
@@ -541,13 +541,13 @@ class NativeService:
 
     def accept(self, guest: Guest | None = None) -> Link:
         """A connection's own end, for a pipe within the process, or of a socket that a connection service gives."""
-        return Connection(self, guest).link
+        return NativeConnection(self, guest).link
 
     def use(self, committer: Committer, *others: Bounded) -> None:
         self.bounded = committer, *others
         self.turn.pending = lambda: committer.pending_bytes
 
-    def hold(self, connection: Connection) -> None:
+    def hold(self, connection: NativeConnection) -> None:
         self.held.add(connection)
         connection.read_or_not(held=True)
 
@@ -559,7 +559,7 @@ class NativeService:
         for connection in held:
             connection.read_or_not(held=False)
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: NativeConnection) -> None:
         self.connections.add(connection)
         self.opened_count += 1
         if not self._pings and self._ping_s > 0 and connection.link.has_socket:
@@ -570,7 +570,7 @@ class NativeService:
             self.refused(connection, f"{limit} connections are open; close some or raise it")
             connection.link.close(ResourceAllocationError(f"too many connections: {limit}"))
 
-    def refused(self, connection: Connection, why: str) -> None:
+    def refused(self, connection: NativeConnection, why: str) -> None:
         """A client was not let in."""
         self.refused_at(connection.peer, why)
 
@@ -579,7 +579,7 @@ class NativeService:
         self.refused_count += 1
         self._refusals.refused(peer, why)
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: NativeConnection) -> None:
         if connection in self.connections:
             if connection.guest is not None:
                 connection.guest.gone(connection.traffic())
@@ -637,7 +637,7 @@ class NativeService:
             connection.link.close()
 
 
-def _give_up_frame(connection: Connection, why: str) -> None:
+def _give_up_frame(connection: NativeConnection, why: str) -> None:
     """It is told why, once its transport is not in the middle of a read: it may be the one whose frame grows now."""
     asyncio.get_running_loop().call_soon(connection.close, ResourceAllocationError.code, why)
 

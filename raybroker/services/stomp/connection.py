@@ -23,10 +23,10 @@ from raybroker.model.machine import Machine
 from raybroker.services.gateways.answers import Answers
 from raybroker.services.gateways.unfinished import Unfinished
 from raybroker.services.stomp.handles import BrokerConnection
-from raybroker.services.stomp.limits import READ_BYTES_HIGH, Limits
+from raybroker.services.stomp.limits import READ_BYTES_HIGH, StompLimits
 from raybroker.services.stomp.session import MakeSession, StompSession
 from raybroker.transport.unread import UnreadWatch
-from raybroker.wire.stomp.frame import EOL, VERSIONS, Frame, Version, encode, receipt
+from raybroker.wire.stomp.frame import EOL, VERSIONS, StompFrame, Version, encode, receipt
 from raybroker.wire.stomp.parser import Parser
 
 LOG: Final = logging.getLogger("raybroker.services")
@@ -43,20 +43,20 @@ ERROR_CHARS_MAX: Final = 2000
 _SERVER: Final = "raybroker"
 
 
-class ConnectionState(StrEnum):
+class StompState(StrEnum):
     CONNECTING = "CONNECTING"
     CONNECTED = "CONNECTED"
     ENDED = "ENDED"
     LOST = "LOST"
 
 
-class ConnectionEvent(StrEnum):
+class StompEvent(StrEnum):
     LOG_IN = "logged in"
     END = "ended"
     LOSE = "lost"
 
 
-_S, _E = ConnectionState, ConnectionEvent
+_S, _E = StompState, StompEvent
 OPEN: Final = (_S.CONNECTING, _S.CONNECTED)
 CONNECTION: Final = Machine(
     "the connection",
@@ -68,10 +68,10 @@ CONNECTION: Final = Machine(
 )
 
 
-class Door(Protocol):
+class StompDoor(Protocol):
     """The server, as a connection sees it."""
 
-    limits: Limits
+    limits: StompLimits
     version: str
     unfinished: Unfinished[StompConnection]
     """Frames of all connections that have not ended."""
@@ -106,7 +106,7 @@ class Door(Protocol):
 class StompConnection(asyncio.Protocol):
     """See the module. ``peer``: address and port."""
 
-    def __init__(self, door: Door, peer: str) -> None:
+    def __init__(self, door: StompDoor, peer: str) -> None:
         self.peer = peer
         self.turn = asyncio.Lock()
         self.user = ""
@@ -122,9 +122,9 @@ class StompConnection(asyncio.Protocol):
         self._flushed.set()
         self._handling = False
         """The task has a frame, and will look for the next one."""
-        self._left: Frame | Exception | None = None
+        self._left: StompFrame | Exception | None = None
         """A frame, or the end of frames, that was found in the bytes as they came and that the task is to see to."""
-        self._state = ConnectionState.CONNECTING
+        self._state = StompState.CONNECTING
         self._stoppable = False
         """The task has begun, and does not close the session yet: it may be cancelled."""
         self._heard_s = self._wrote_s = self._loop.time()
@@ -193,7 +193,7 @@ class StompConnection(asyncio.Protocol):
         self._flushed.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._happens(ConnectionEvent.LOSE)
+        self._happens(StompEvent.LOSE)
         self._watch.stop()
         self._door.unfinished.ends(self)
         self._flushed.set()
@@ -217,13 +217,13 @@ class StompConnection(asyncio.Protocol):
         if self._state is _S.LOST:
             raise ConnectionLostError("the STOMP client is gone")
 
-    def receipt(self, frame: Frame) -> None:
+    def receipt(self, frame: StompFrame) -> None:
         """Answer a frame that asks for it."""
         wanted = frame.headers.get("receipt")
         if wanted is not None:
             self.write(receipt(wanted, self._version))
 
-    def fail(self, error: BaseException, frame: Frame | None) -> None:
+    def fail(self, error: BaseException, frame: StompFrame | None) -> None:
         """ERROR, and the end."""
         if self._state not in OPEN:
             return
@@ -237,7 +237,7 @@ class StompConnection(asyncio.Protocol):
         if isinstance(error, ProtocolError) and self._session is None:
             headers["version"] = ",".join(VERSIONS)
         what = f"The frame {frame.command[:40]} could not be processed: " if frame is not None else ""
-        self.write(encode(Frame("ERROR", headers, f"{what}{text}\n".encode()), self._version))
+        self.write(encode(StompFrame("ERROR", headers, f"{what}{text}\n".encode()), self._version))
         LOG.info("[B1067] the STOMP client %s is told an error and closed: %s", self.peer, text)
         self._finish()
 
@@ -245,7 +245,7 @@ class StompConnection(asyncio.Protocol):
         """Nothing more is handled; the client may read what was written."""
         if self._state not in OPEN:
             return
-        self._happens(ConnectionEvent.END)
+        self._happens(StompEvent.END)
         self._door.unfinished.ends(self)
         self._cancel_timers()
         self._stop_working()
@@ -258,7 +258,7 @@ class StompConnection(asyncio.Protocol):
         self._timers.append(self._loop.call_later(LINGER_S, transport.abort))
         self._more.set()
 
-    def _happens(self, event: ConnectionEvent) -> None:
+    def _happens(self, event: StompEvent) -> None:
         self._state = CONNECTION.after(self._state, event)
 
     def _stop_working(self) -> None:
@@ -281,7 +281,7 @@ class StompConnection(asyncio.Protocol):
 
     async def _work(self) -> None:
         """Handle frames, one after another, until the end."""
-        frame: Frame | None = None
+        frame: StompFrame | None = None
         self._stoppable = True
         try:
             while self._state in OPEN:
@@ -319,7 +319,7 @@ class StompConnection(asyncio.Protocol):
         except Exception as error:  # noqa: BLE001 - the task tells the client
             self._left = error
 
-    async def _next_frame(self) -> Frame | None:
+    async def _next_frame(self) -> StompFrame | None:
         while self._state in OPEN:
             left, self._left = self._left, None
             if isinstance(left, Exception):
@@ -339,7 +339,7 @@ class StompConnection(asyncio.Protocol):
             await self._more.wait()
         return None
 
-    async def _handle(self, frame: Frame) -> None:
+    async def _handle(self, frame: StompFrame) -> None:
         if self._session is None:
             await self._connect(frame)
         elif frame.command == "DISCONNECT":
@@ -351,7 +351,7 @@ class StompConnection(asyncio.Protocol):
 
     # ---- the login ---------------------------------------------------------------------------------------------------
 
-    async def _connect(self, frame: Frame) -> None:
+    async def _connect(self, frame: StompFrame) -> None:
         if frame.command not in ("CONNECT", "STOMP"):
             raise ProtocolError(f"the first frame is CONNECT, not {frame.command}")
         headers = frame.headers
@@ -367,7 +367,7 @@ class StompConnection(asyncio.Protocol):
         )
         try:
             await core.start()
-            self._happens(ConnectionEvent.LOG_IN)
+            self._happens(StompEvent.LOG_IN)
         except BaseException:
             await core.close()
             raise
@@ -385,7 +385,7 @@ class StompConnection(asyncio.Protocol):
             "heart-beat": f"{BEAT_MS},{BEAT_MS}" if version != "1.0" else "0,0",
             "user-name": self.user,
         }
-        self.write(encode(Frame("CONNECTED", told), version))
+        self.write(encode(StompFrame("CONNECTED", told), version))
         if version != "1.0":
             self._begin_beats(they_ms, we_ms)
 

@@ -29,7 +29,7 @@ TEMPORARIES_MAX: Final = 100
 OWN_NAME_CHARS_MAX: Final = 200
 
 
-class Target(NamedTuple):
+class StompTarget(NamedTuple):
     """``own``: ``name`` is that of a temporary destination as its connection calls it."""
 
     kind: str
@@ -37,7 +37,7 @@ class Target(NamedTuple):
     own: bool = False
 
 
-def target(text: str | None, header: str = "destination") -> Target:
+def target(text: str | None, header: str = "destination") -> StompTarget:
     """What a header names; raises InvalidDestinationError."""
     if not text:
         raise InvalidDestinationError(f"the frame has no header {header}")
@@ -48,7 +48,7 @@ def target(text: str | None, header: str = "destination") -> Target:
                 break
             if whose == "remote" and not is_temporary_name(name):
                 raise InvalidDestinationError(f"{header}:{text:.300} is no temporary destination")
-            return Target(kind, name, whose == "own")
+            return StompTarget(kind, name, whose == "own")
     raise InvalidDestinationError(
         f"{header}:{text:.300} is no destination: it begins with {', '.join(FORMS)}, and a name follows"
     )

@@ -27,7 +27,7 @@ READ_BYTES_HIGH: Final = 256 << 10
 among those of all clients until it has ended, see ``frames_bytes_max``."""
 
 
-class Limits(NamedTuple):
+class StompLimits(NamedTuple):
     """``body_bytes_max``: imq.message.max_size; ``handshake_s``: for the login; ``unencrypted``: passcodes are taken
     from other machines without TLS (raybroker.authentication.unencrypted); ``login_bytes_max``: of the frame CONNECT,
     ``head_bytes_max``: of command and headers of every other one; ``frames_bytes_max``: of all clients' frames that

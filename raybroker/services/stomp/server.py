@@ -23,7 +23,7 @@ from raybroker.services.listening.bounds import Bounds
 from raybroker.services.native.native import RefusalLog
 from raybroker.services.stomp.connection import StompConnection
 from raybroker.services.stomp.handles import BrokerConnection
-from raybroker.services.stomp.limits import Limits
+from raybroker.services.stomp.limits import StompLimits
 from raybroker.services.stomp.session import MakeSession, session_maker
 from raybroker.system.supervision import Supervisor
 from raybroker.wire.stomp.frame import Version
@@ -38,7 +38,7 @@ def stomp_server(
 ) -> Callable[[Gateway], StompServer]:
     """Makes the server of a gateway; ``version``: of the broker, ``now_ns``: a clock that never goes back, ``tls``:
     gives the context for a new client, None for a service without TLS."""
-    limits = Limits(
+    limits = StompLimits(
         message_bytes_max(config["imq.message.max_size"]),
         config["raybroker.handshake.timeout_ms"] / 1000,
         config["raybroker.authentication.unencrypted"],
@@ -58,14 +58,14 @@ class StompServer:
 
     Bounds: ``Bounds.arriving`` clients that have not logged in, of which a silent one makes room for the next, and of
     them ``arriving_of_address`` from one address; the others by imq.<service>.max_threads, and by address and by user
-    as clients of every service, since each has a connection to the broker of its own; ``Limits.frames_bytes_max`` bytes
-    of frames that have not ended.
+    as clients of every service, since each has a connection to the broker of its own; ``StompLimits.frames_bytes_max``
+    bytes of frames that have not ended.
     """
 
     def __init__(
         self,
         gateway: Gateway,
-        limits: Limits,
+        limits: StompLimits,
         version: str,
         refused: Callable[[str, str], None],
         tls: Callable[[], ssl.SSLContext] | None = None,

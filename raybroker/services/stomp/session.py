@@ -37,7 +37,7 @@ from raybroker.model.errors import (
 from raybroker.model.naming.names import is_temporary_name
 from raybroker.model.settings.setting_listeners import PREFETCH_BYTES_MAX
 from raybroker.services.gateways.prefetch_room import PrefetchRoom
-from raybroker.services.stomp.destinations import Target, Temporaries, target
+from raybroker.services.stomp.destinations import StompTarget, Temporaries, target
 from raybroker.services.stomp.handles import BrokerConnection
 from raybroker.services.stomp.headers import body_of, number, send_options, truth
 from raybroker.services.stomp.limits import (
@@ -47,10 +47,10 @@ from raybroker.services.stomp.limits import (
     SUBSCRIPTIONS_MAX,
     TRANSACTIONS_MAX,
 )
-from raybroker.services.stomp.subscription import AUTO, MODES, Out, Settling, Subscription
+from raybroker.services.stomp.subscription import AUTO, MODES, Out, Settling, StompSubscription
 from raybroker.services.stomp.transaction import StompTransaction
 from raybroker.system import entropy
-from raybroker.wire.stomp.frame import Frame, Version
+from raybroker.wire.stomp.frame import StompFrame, Version
 
 LOG: Final = logging.getLogger("raybroker.services")
 DURABLE: Final = ("activemq.subscriptionName", "durable-subscription-name")
@@ -94,11 +94,11 @@ class Unopened(Exception):  # noqa: N818 - nothing is wrong
 class Client(Out, Protocol):
     """The connection, as its session sees it."""
 
-    def receipt(self, frame: Frame) -> None:
+    def receipt(self, frame: StompFrame) -> None:
         """It is done: answer it if it asks for that."""
         ...
 
-    def fail(self, error: BaseException, frame: Frame | None) -> None:
+    def fail(self, error: BaseException, frame: StompFrame | None) -> None:
         """Tell the client, and end the connection."""
         ...
 
@@ -121,8 +121,8 @@ class StompSession:
         self._version = version
         self._temporaries = Temporaries()
         self._coming, self._share_max = PrefetchRoom(prefetch_bytes), prefetch_bytes // SHARES
-        self._subscriptions: dict[str, Subscription] = {}
-        self._by_key: dict[str, Subscription] = {}
+        self._subscriptions: dict[str, StompSubscription] = {}
+        self._by_key: dict[str, StompSubscription] = {}
         self._keys = (f"{entropy.token(KEY_BYTES).hex()}-{number}" for number in itertools.count(1))
         self._delivering: dict[str, asyncio.Task[None]] = {}
         self._transactions: dict[str, StompTransaction] = {}
@@ -134,7 +134,7 @@ class StompSession:
         self._unsettled = 0
         """Messages sent and not stored yet, and acknowledgements that are not confirmed and that somebody waits for."""
         self._settled = asyncio.Event()
-        self._commands: Final[Mapping[str, Callable[[Frame], Any]]] = {
+        self._commands: Final[Mapping[str, Callable[[StompFrame], Any]]] = {
             "SEND": self._send,
             "SUBSCRIBE": self._subscribe,
             "UNSUBSCRIBE": self._unsubscribe,
@@ -145,7 +145,7 @@ class StompSession:
             "ABORT": self._abort,
         }
 
-    async def handle(self, frame: Frame) -> None:
+    async def handle(self, frame: StompFrame) -> None:
         """One frame but CONNECT and DISCONNECT; raises what it is answered by ERROR with."""
         command = self._commands.get(frame.command)
         if command is None:
@@ -161,7 +161,7 @@ class StompSession:
 
     # ---- SEND --------------------------------------------------------------------------------------------------------
 
-    def send_at_once(self, frame: Frame) -> bool:
+    def send_at_once(self, frame: StompFrame) -> bool:
         """Hand over the message of a SEND that has to wait for nothing; False: nothing has happened, and the frame is
         one for :meth:`handle`, which also says what is wrong with it."""
         if frame.command != "SEND" or self._unsettled >= SENDS_MAX:
@@ -171,7 +171,7 @@ class StompSession:
         except (BrokerError, Unopened):
             return False
 
-    async def _send(self, frame: Frame) -> bool:
+    async def _send(self, frame: StompFrame) -> bool:
         await self._settled_but(SENDS_MAX - 1)
         while True:
             try:
@@ -183,7 +183,7 @@ class StompSession:
                 return False
             await asyncio.wrap_future(full.room_future())
 
-    def _hand_over(self, frame: Frame) -> AnyProducer | None:
+    def _hand_over(self, frame: StompFrame) -> AnyProducer | None:
         """Returns None when it is done, or the producer that has no room for the message, which may be tried again.
         Raises Unopened when :meth:`_open` has to come first."""
         headers = frame.headers
@@ -220,7 +220,7 @@ class StompSession:
             return opened
         return None
 
-    async def _open(self, frame: Frame) -> None:
+    async def _open(self, frame: StompFrame) -> None:
         """What the message of a SEND goes to and through."""
         headers = frame.headers
         found = await self._destination(target(headers.get("destination")))
@@ -231,7 +231,7 @@ class StompSession:
         producer = transaction.producer if transaction is not None else await self._producer()
         await producer.find(found)
 
-    def _stored(self, frame: Frame, message_id: str, error: BaseException | None) -> None:
+    def _stored(self, frame: StompFrame, message_id: str, error: BaseException | None) -> None:
         self._settle()
         if error is not None:
             self._client.fail(error, frame)
@@ -258,7 +258,7 @@ class StompSession:
         assert isinstance(producer, UnnamedProducer)
         return producer
 
-    def _made(self, named: Target) -> Destination:
+    def _made(self, named: StompTarget) -> Destination:
         """Raises Unopened for a temporary one of this connection that is not there."""
         kind = Queue if named.kind == "queue" else Topic
         if not named.own:
@@ -268,7 +268,7 @@ class StompSession:
             raise Unopened
         return kind(real)
 
-    async def _destination(self, named: Target) -> Destination:
+    async def _destination(self, named: StompTarget) -> Destination:
         """A temporary one of this connection is made when it is not there."""
         try:
             return self._made(named)
@@ -281,7 +281,7 @@ class StompSession:
 
     # ---- subscriptions -----------------------------------------------------------------------------------------------
 
-    async def _subscribe(self, frame: Frame) -> bool:
+    async def _subscribe(self, frame: StompFrame) -> bool:
         headers = frame.headers
         name = headers.get("id")
         if name is None:
@@ -328,7 +328,7 @@ class StompSession:
             self._coming.give_back(share)
             raise
         key = next(self._keys)
-        made = Subscription(
+        made = StompSubscription(
             name,
             key,
             ack,
@@ -352,7 +352,7 @@ class StompSession:
         if error is not None:
             self._client.fail(error, None)
 
-    async def _unsubscribe(self, frame: Frame) -> bool:
+    async def _unsubscribe(self, frame: StompFrame) -> bool:
         headers = frame.headers
         name = headers.get("id", headers.get("destination") if self._version == "1.0" else None)
         durable = _first(headers, DURABLE)
@@ -365,7 +365,7 @@ class StompSession:
             await unsubscribe(self._plain, durable)
         return True
 
-    async def _end(self, subscription: Subscription) -> None:
+    async def _end(self, subscription: StompSubscription) -> None:
         del self._by_key[subscription.key]
         task = self._delivering.pop(subscription.key)
         task.cancel()
@@ -378,7 +378,7 @@ class StompSession:
 
     # ---- ACK and NACK ------------------------------------------------------------------------------------------------
 
-    def _messages_of(self, frame: Frame) -> tuple[Subscription, int]:
+    def _messages_of(self, frame: StompFrame) -> tuple[StompSubscription, int]:
         """The subscription and serial that an ACK or NACK is about."""
         headers = frame.headers
         if self._version == "1.2":
@@ -402,7 +402,7 @@ class StompSession:
                     return subscription, serial
         raise ProtocolError(f"no message {message_id!r:.120} waits for an acknowledgement")
 
-    async def _ack(self, frame: Frame) -> bool:
+    async def _ack(self, frame: StompFrame) -> bool:
         subscription, serial = self._messages_of(frame)
         transaction = self._transaction_of(frame)
         messages = subscription.take(serial)
@@ -412,7 +412,7 @@ class StompSession:
             return True
         return self._await(frame, subscription.acknowledge(messages))
 
-    async def _nack(self, frame: Frame) -> bool:
+    async def _nack(self, frame: StompFrame) -> bool:
         if self._version == "1.0":
             raise ProtocolError("NACK is a command of STOMP 1.1 and later")
         subscription, serial = self._messages_of(frame)
@@ -425,7 +425,7 @@ class StompSession:
             return True
         return self._await(frame, subscription.refuse(messages, dead=dead))
 
-    def _await(self, frame: Frame, answers: Settling) -> bool:
+    def _await(self, frame: StompFrame, answers: Settling) -> bool:
         """Answer once all are confirmed."""
         confirmations, lost = answers
         waiting = len(confirmations)
@@ -451,7 +451,7 @@ class StompSession:
             one.add_done_callback(confirmed)
         return False
 
-    def _settled_as_asked(self, frame: Frame, fault: BrokerError | None) -> bool:
+    def _settled_as_asked(self, frame: StompFrame, fault: BrokerError | None) -> bool:
         """True when there is no fault; raises one that the client has to know. A message whose broker was lost comes
         again, flagged, as to every client: that ends the connection of one alone who waits for a RECEIPT, because
         STOMP has no other word for it than ERROR."""
@@ -464,7 +464,7 @@ class StompSession:
 
     # ---- transactions ------------------------------------------------------------------------------------------------
 
-    def _transaction_of(self, frame: Frame) -> StompTransaction | None:
+    def _transaction_of(self, frame: StompFrame) -> StompTransaction | None:
         name = frame.headers.get("transaction")
         if name is None:
             return None
@@ -473,13 +473,13 @@ class StompSession:
             raise ProtocolError(f"there is no transaction {name!r:.80}; BEGIN it first")
         return found
 
-    def _named(self, frame: Frame) -> str:
+    def _named(self, frame: StompFrame) -> str:
         name = frame.headers.get("transaction")
         if not name:
             raise ProtocolError(f"{frame.command} has no header transaction")
         return name
 
-    async def _begin(self, frame: Frame) -> bool:
+    async def _begin(self, frame: StompFrame) -> bool:
         name = self._named(frame)
         if name in self._transactions:
             raise ProtocolError(f"transaction {name!r:.80} has begun already")
@@ -496,19 +496,19 @@ class StompSession:
         self._transactions[name] = found
         return True
 
-    async def _commit(self, frame: Frame) -> bool:
+    async def _commit(self, frame: StompFrame) -> bool:
         transaction = self._ended(frame)
         answers = await transaction.commit()
         self._reuse(transaction)
         return self._await(frame, answers)
 
-    async def _abort(self, frame: Frame) -> bool:
+    async def _abort(self, frame: StompFrame) -> bool:
         transaction = self._ended(frame)
         await transaction.abort()
         self._reuse(transaction)
         return True
 
-    def _ended(self, frame: Frame) -> StompTransaction:
+    def _ended(self, frame: StompFrame) -> StompTransaction:
         name = self._named(frame)
         if name not in self._transactions:
             raise ProtocolError(f"there is no transaction {name!r:.80}; BEGIN it first")

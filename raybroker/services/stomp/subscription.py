@@ -22,7 +22,7 @@ from raybroker.services.gateways.received_message import ReceivedMessage
 from raybroker.services.stomp.handles import ReceivingSession
 from raybroker.services.stomp.headers import CONTENT_TYPE, MessageFacts, body_bytes, message_headers, property_name
 from raybroker.services.stomp.limits import BATCH_BYTES
-from raybroker.wire.stomp.frame import Frame, Version, encode
+from raybroker.wire.stomp.frame import StompFrame, Version, encode
 
 LOG: Final = logging.getLogger("raybroker.services")
 AUTO: Final = "auto"
@@ -59,7 +59,7 @@ class Settling(NamedTuple):
     lost: ConnectionLostError | None = None
 
 
-class Subscription:
+class StompSubscription:
     """``name``: the header subscription; ``key``: names it to ACK frames, and no other subscription of any connection;
     ``text_of``: destinations as the client writes them; ``kind``: queue or topic."""
 
@@ -167,7 +167,7 @@ class Subscription:
             facts, self.name, f"{self.key}-{serial}", with_ack=self.ack != AUTO and self._version == "1.2"
         )
         headers.setdefault(CONTENT_TYPE, content_type)
-        frame = encode(Frame("MESSAGE", headers, body), self._version)
+        frame = encode(StompFrame("MESSAGE", headers, body), self._version)
         if self.ack != AUTO:
             message.forget()
             self._unacknowledged[serial] = message

@@ -8,7 +8,7 @@ from raybroker.model.errors import ResourceAllocationError
 from raybroker.services.gateways.received_message import ReceivedMessage
 from raybroker.services.stomp.handles import Transactions
 from raybroker.services.stomp.limits import TRANSACTION_FRAMES_MAX
-from raybroker.services.stomp.subscription import Settling, Subscription
+from raybroker.services.stomp.subscription import Settling, StompSubscription
 
 
 class StompTransaction:
@@ -19,8 +19,8 @@ class StompTransaction:
         self._transactions = transactions
         self.producer = producer
         self._frames = 0
-        self._acknowledged: list[tuple[Subscription, dict[int, ReceivedMessage]]] = []
-        self._refused: list[tuple[Subscription, dict[int, ReceivedMessage], bool]] = []
+        self._acknowledged: list[tuple[StompSubscription, dict[int, ReceivedMessage]]] = []
+        self._refused: list[tuple[StompSubscription, dict[int, ReceivedMessage], bool]] = []
 
     def require_room(self) -> None:
         """Raises ResourceAllocationError when no more frames may be part of it."""
@@ -34,11 +34,11 @@ class StompTransaction:
         self.require_room()
         self._frames += 1
 
-    def acknowledge(self, subscription: Subscription, messages: dict[int, ReceivedMessage]) -> None:
+    def acknowledge(self, subscription: StompSubscription, messages: dict[int, ReceivedMessage]) -> None:
         subscription.lent += len(messages)
         self._acknowledged.append((subscription, messages))
 
-    def refuse(self, subscription: Subscription, messages: dict[int, ReceivedMessage], *, dead: bool) -> None:
+    def refuse(self, subscription: StompSubscription, messages: dict[int, ReceivedMessage], *, dead: bool) -> None:
         subscription.lent += len(messages)
         self._refused.append((subscription, messages, dead))
 

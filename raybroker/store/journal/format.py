@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, NOTE_BYTES_MAX, Buffer, Entry, PackedPayload
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, NOTE_BYTES_MAX, Buffer, LogEntry, PackedPayload
 
 SECTOR_BYTES: Final = 512
 ZEROS: Final = bytes(SECTOR_BYTES)
@@ -66,7 +66,7 @@ def padded(nbytes: int) -> int:
     return -(-nbytes // SECTOR_BYTES) * SECTOR_BYTES
 
 
-class BlockRow(NamedTuple):
+class JournalBlockRow(NamedTuple):
     """Location of a block's payload; ``offset`` is from the start of the batch's payloads, or of the segment."""
 
     ordinal: int
@@ -104,7 +104,7 @@ class Packed:
         body: bytes,
         payloads: list[Buffer],
         payload_bytes: int,
-        blocks: list[BlockRow],
+        blocks: list[JournalBlockRow],
         *,
         checkpoint: bool,
         compressed: bool,
@@ -123,13 +123,13 @@ class Packed:
         self.summary_bytes = summary_bytes
 
 
-def pack_entries(entries: Sequence[Entry], flags: int = 0) -> Packed:
+def pack_entries(entries: Sequence[LogEntry], flags: int = 0) -> Packed:
     """Check and encode ``entries``; every payload is read once, for its CRC."""
     assert entries, "a batch has at least one entry"
     rows: list[bytes] = []
     metas: list[bytes] = []
     payloads: list[Buffer] = []
-    blocks: list[BlockRow] = []
+    blocks: list[JournalBlockRow] = []
     offset = 0
     checkpoint = compressed = False
     for entry in entries:
@@ -142,7 +142,7 @@ def pack_entries(entries: Sequence[Entry], flags: int = 0) -> Packed:
                 nbytes += buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)
                 crc = crc32(buffer, crc)
             payloads += entry.payload
-            blocks.append(BlockRow(entry.ordinal, entry.destination, offset, nbytes, crc, meta, flags))
+            blocks.append(JournalBlockRow(entry.ordinal, entry.destination, offset, nbytes, crc, meta, flags))
             offset += nbytes
         else:
             assert kind in (NOTE, CHECKPOINT), f"no such kind of entry: {kind}"
@@ -218,7 +218,7 @@ def decode_batch_header(data: Buffer, offset: int, *, segment: int, room_bytes: 
     return header
 
 
-class Row(NamedTuple):
+class JournalRow(NamedTuple):
     """One entry of a batch as found in a file."""
 
     kind: int
@@ -231,7 +231,7 @@ class Row(NamedTuple):
     crc: int
 
 
-def decode_head(header: BatchHeader, head: Buffer) -> list[Row]:
+def decode_head(header: BatchHeader, head: Buffer) -> list[JournalRow]:
     """The rows of a batch; ``head`` is its header, rows and metas.  Raises FormatError unless the chain fits.
 
     Offsets are counted from the start of the batch.
@@ -244,12 +244,12 @@ def decode_head(header: BatchHeader, head: Buffer) -> list[Row]:
         raise FormatError("the checksum of the head is wrong")
     metas = BATCH_HEADER_BYTES + header.entries * ROW_BYTES
     offset = header.head_bytes
-    rows: list[Row] = []
+    rows: list[JournalRow] = []
     for kind, flags, _, destination, ordinal, meta_bytes, nbytes, crc in _ROW.iter_unpack(
         view[BATCH_HEADER_BYTES:metas]
     ):
         meta = bytes(view[metas : metas + meta_bytes])
-        rows.append(Row(kind, flags, destination, ordinal, meta, offset, nbytes, crc))
+        rows.append(JournalRow(kind, flags, destination, ordinal, meta, offset, nbytes, crc))
         metas += meta_bytes
         offset += nbytes
     if metas != header.head_bytes or offset != header.nbytes:
@@ -257,14 +257,16 @@ def decode_head(header: BatchHeader, head: Buffer) -> list[Row]:
     return rows
 
 
-def pack_rows(rows: Sequence[Row]) -> Packed:
+def pack_rows(rows: Sequence[JournalRow]) -> Packed:
     """A batch of entries that were found in files, with the checksums that they have; its payloads come from there."""
     assert rows, "a batch has at least one entry"
     packed = [_ROW.pack(r.kind, r.flags, 0, r.destination, r.ordinal, len(r.meta), r.nbytes, r.crc) for r in rows]
-    blocks, offset = list[BlockRow](), 0
+    blocks, offset = list[JournalBlockRow](), 0
     for row in rows:
         if row.kind == BLOCK:
-            blocks.append(BlockRow(row.ordinal, row.destination, offset, row.nbytes, row.crc, row.meta, row.flags))
+            blocks.append(
+                JournalBlockRow(row.ordinal, row.destination, offset, row.nbytes, row.crc, row.meta, row.flags)
+            )
         offset += row.nbytes
     body = b"".join((*packed, *[row.meta for row in rows]))
     checkpoint = any(row.kind == CHECKPOINT for row in rows)
@@ -326,7 +328,7 @@ class SummaryWriter:
         self._metas: list[bytes] = []
         self.blocks = 0
 
-    def add(self, block: BlockRow, base_offset: int) -> int:
+    def add(self, block: JournalBlockRow, base_offset: int) -> int:
         """One block whose ``offset`` counts from ``base_offset`` of the segment; how many bytes that adds."""
         ordinal, destination, offset, nbytes, crc, meta, flags = block
         self._rows += _SUMMARY_ROW.pack(ordinal, destination, offset + base_offset, nbytes, crc, len(meta), flags)

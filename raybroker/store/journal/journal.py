@@ -23,7 +23,7 @@ from typing import Final
 
 from raybroker.model.blocks.block import BLOCK_BYTES_MAX
 from raybroker.model.blocks.large_block import LargeBlock
-from raybroker.model.blocks.record import CHECKPOINT, Entry, EntryRun, StoreStats
+from raybroker.model.blocks.record import CHECKPOINT, EntryRun, LogEntry, StoreStats
 from raybroker.model.errors import StoreDamagedError, StoreError, StoreFullError
 from raybroker.store.fileio import FileIO, read_exact
 from raybroker.store.journal.anchors import MANIFEST_NAMES, MARK_NAME, Manifest, ManifestFiles, Mark, MarkFile
@@ -33,7 +33,7 @@ from raybroker.store.journal.lockfile import LockFile
 from raybroker.store.journal.log import LogWriter
 from raybroker.store.journal.own_files import OwnFileOptions, OwnFiles, Reference
 from raybroker.store.journal.reclaim import LastCheckpoint, Reclaimer
-from raybroker.store.journal.recovery import Recovery, newest_manifest
+from raybroker.store.journal.recovery import JournalRecovery, newest_manifest
 from raybroker.store.journal.reserve import RESERVE_FILES, CheckpointEstimate, Use
 from raybroker.store.journal.segment import Segment, SegmentFiles, slot_of
 from raybroker.store.journal.set_aside import check_not_begun, notices
@@ -113,26 +113,26 @@ class Journal:
             self._release()
             raise
 
-    def recover(self) -> Iterator[Entry]:
+    def recover(self) -> Iterator[LogEntry]:
         """The stored entries; to be exhausted once before any other call.  See ``recovery`` for the order.
 
         Every block given back counts as live until it is freed.
         """
         for found in self._recovered(runs=False):
-            assert isinstance(found, Entry)
+            assert isinstance(found, LogEntry)
             yield found
 
-    def recover_runs(self) -> Iterator[Entry | EntryRun]:
+    def recover_runs(self) -> Iterator[LogEntry | EntryRun]:
         """As :meth:`recover`, in its place, with blocks that are side by side together; in order within each
         destination."""
         return self._recovered(runs=True)
 
-    def _recovered(self, *, runs: bool) -> Iterator[Entry | EntryRun]:
+    def _recovered(self, *, runs: bool) -> Iterator[LogEntry | EntryRun]:
         assert not self._ready, "a store is recovered once"
         self._log.check()
         try:
             for entry in self._recovery.entries(runs=runs):
-                if isinstance(entry, Entry) and entry.kind == CHECKPOINT:
+                if isinstance(entry, LogEntry) and entry.kind == CHECKPOINT:
                     self._estimate.checkpoint(len(entry.meta))
                 yield entry
         except (OSError, StoreDamagedError) as error:
@@ -150,7 +150,7 @@ class Journal:
                 " before there is room"
             )
 
-    def commit(self, entries: Sequence[Entry]) -> None:
+    def commit(self, entries: Sequence[LogEntry]) -> None:
         """Write one batch; on return it is durable.
 
         StoreFullError: nothing was written and the store lives on (a batch without blocks may still succeed, and one
@@ -450,7 +450,7 @@ class Journal:
                 raise
         return self._log.append(packed, use)
 
-    def _put_out(self, entries: Sequence[Entry], packed: Packed) -> tuple[Packed, dict[tuple[int, int], Reference]]:
+    def _put_out(self, entries: Sequence[LogEntry], packed: Packed) -> tuple[Packed, dict[tuple[int, int], Reference]]:
         """The batch with references to files of their own in the place of large payloads, and those."""
         references: dict[tuple[int, int], Reference] = {}
         if not has_large(entries, packed, self._record_bytes):
@@ -571,7 +571,7 @@ class Journal:
     def _open_log(self, entropy: Callable[[int], bytes], sync: bool, monotonic_ns: Callable[[], int]) -> None:
         mark, faults = self._load_anchors(entropy)
         manifest = newest_manifest(self._manifests, faults, mark, self.directory)
-        self._recovery = Recovery(self._io, self._files, manifest, mark)
+        self._recovery = JournalRecovery(self._io, self._files, manifest, mark)
         self._recovery.find_end()
         self._index = self._recovery.index
         self._log = LogWriter(

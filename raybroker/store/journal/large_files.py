@@ -14,7 +14,7 @@ from typing import Final
 from zlib import crc32
 
 from raybroker.model.blocks.large_block import PIECE_BYTES, LargePayload, piece_bytes, pieces_of
-from raybroker.model.blocks.record import BLOCK, Entry
+from raybroker.model.blocks.record import BLOCK, LogEntry
 from raybroker.model.errors import StoreError, StoreFullError
 from raybroker.store.fileio import FileIO, write_all
 from raybroker.store.journal.format import OWN_FILE, Packed, pack_entries, with_flag
@@ -125,7 +125,7 @@ class NewBody:
             self._own.drop(self._number)
 
 
-def has_large(entries: Sequence[Entry], packed: Packed, record_bytes: int) -> bool:
+def has_large(entries: Sequence[LogEntry], packed: Packed, record_bytes: int) -> bool:
     """Whether a payload of the batch has a file of its own, or is larger than ``record_bytes`` and gets one."""
     return any(row.nbytes > record_bytes for row in packed.blocks) or any(
         type(entry.payload) is LargePayload for entry in entries
@@ -133,7 +133,7 @@ def has_large(entries: Sequence[Entry], packed: Packed, record_bytes: int) -> bo
 
 
 def put_out(
-    entries: Sequence[Entry],
+    entries: Sequence[LogEntry],
     packed: Packed,
     own: OwnFiles,
     record_bytes: int,
@@ -165,7 +165,7 @@ def put_out(
     return with_flag(pack_entries(changed), at, among_blocks, OWN_FILE)
 
 
-def keep_bodies(entries: Sequence[Entry]) -> None:
+def keep_bodies(entries: Sequence[LogEntry]) -> None:
     """The log has the references: the files of bodies that came in pieces are those of their blocks now."""
     for entry in entries:
         if type(entry.payload) is LargePayload:

@@ -27,14 +27,14 @@ from raybroker.store.journal.format import (
     SECTOR_BYTES,
     BatchHeader,
     FormatError,
-    Row,
+    JournalRow,
     SegmentHeader,
     SummaryRow,
     decode_batch_header,
     iter_summary,
     padded,
 )
-from raybroker.store.journal.recovery import Recovery
+from raybroker.store.journal.recovery import JournalRecovery
 from raybroker.store.journal.scan import SegmentScan
 from raybroker.store.journal.segment import Segment, SegmentFiles, segment_name
 from raybroker.store.locations import location_parts
@@ -85,11 +85,12 @@ class Files(Protocol):
 
 
 class FoundBatch(NamedTuple):
-    """An intact batch, or blocks of a lost one that the summary knows (``header`` is None); see ``Row`` for offsets."""
+    """An intact batch, or blocks of a lost one that the summary knows (``header`` is None); see ``JournalRow`` for
+    offsets."""
 
     offset: int
     header: BatchHeader | None
-    rows: list[Row]
+    rows: list[JournalRow]
 
 
 class _Run(NamedTuple):
@@ -144,7 +145,7 @@ def read_anchors(io: FileIO, directory: Path) -> Anchors:
 
 
 @dataclass
-class LenientRecovery(Recovery):
+class LenientRecovery(JournalRecovery):
     """``read`` first, then ``entries``, without runs.
 
     ranges   what is lost; an entry of the kind LOST stands at the place of each that is behind the last checkpoint
@@ -333,7 +334,7 @@ class LenientRecovery(Recovery):
     def _stale(self, header: BatchHeader) -> bool:
         return header.first_seq >= self.manifest.base_seq and header.incarnation < self.manifest.incarnation
 
-    def _torn(self, scan: SegmentScan, number: int, header: BatchHeader, rows: list[Row], at: int) -> bool:
+    def _torn(self, scan: SegmentScan, number: int, header: BatchHeader, rows: list[JournalRow], at: int) -> bool:
         """Whether this is the last batch, which may be torn, and never was acknowledged; as in recovery."""
         segment = self.segments[number]
         seq = header.first_seq + header.entries
@@ -401,7 +402,7 @@ class LenientRecovery(Recovery):
     def _lose(self, number: int, at: int, end: int, seq: int, end_seq: int, why: str) -> list[FoundBatch | int]:
         """A lost range: blocks of it that the summary knows, then its place."""
         segment = self.segments[number]
-        kept: list[Row] = []
+        kept: list[JournalRow] = []
         gone: list[tuple[int, int]] = []
         data = self._summary_data(segment) if segment.sealed else None
         size = self.sizes[segment.slot]
@@ -410,7 +411,7 @@ class LenientRecovery(Recovery):
         ):
             if at <= offset < end:
                 if offset + nbytes <= size:
-                    kept.append(Row(BLOCK, flags, destination, ordinal, meta, offset - at, nbytes, crc))
+                    kept.append(JournalRow(BLOCK, flags, destination, ordinal, meta, offset - at, nbytes, crc))
                 else:
                     gone.append((destination, ordinal))
         self.ranges.append(
@@ -433,13 +434,13 @@ class LenientRecovery(Recovery):
                     at = base + row.offset
                     yield row.ordinal, row.destination, at, row.nbytes, row.crc, row.meta, row.flags
 
-    def _batches_of(self, segment: Numbered, offset: int) -> Iterator[tuple[int, list[Row]]]:
+    def _batches_of(self, segment: Numbered, offset: int) -> Iterator[tuple[int, list[JournalRow]]]:
         pieces = self.found.get(segment.number)
         if pieces is None:
             return super()._batches_of(self.segments[segment.number], offset)
         return iter([(p.offset, p.rows) for p in pieces if isinstance(p, FoundBatch) and p.offset >= offset])
 
-    def _since(self, start: tuple[int, int] | None) -> Iterator[tuple[Segment, int, Row]]:
+    def _since(self, start: tuple[int, int] | None) -> Iterator[tuple[Segment, int, JournalRow]]:
         """As in recovery, with a row of the kind LOST at the place of each range."""
         anyone = next(iter(self.segments.values()), None)
         for number in sorted({*self.segments, *self.lost_segments}):
@@ -458,7 +459,7 @@ class LenientRecovery(Recovery):
                 for row in rows[begin:]:
                     yield segment, base, row
 
-    def _pieces(self, number: int, offset: int) -> Iterator[tuple[int, list[Row]] | int]:
+    def _pieces(self, number: int, offset: int) -> Iterator[tuple[int, list[JournalRow]] | int]:
         pieces = self.found.get(number)
         if pieces is None:
             yield from super()._batches_of(self.segments[number], offset)
@@ -488,8 +489,8 @@ class LenientRecovery(Recovery):
         return ""
 
 
-def _lost_row(place: int) -> Row:
-    return Row(LOST, 0, 0, place, b"", 0, 0, 0)
+def _lost_row(place: int) -> JournalRow:
+    return JournalRow(LOST, 0, 0, place, b"", 0, 0, 0)
 
 
 def _sizes(files: Files) -> dict[int, int]:

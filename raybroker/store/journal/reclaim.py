@@ -17,11 +17,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from raybroker.model.blocks.record import BLOCK, Entry
+from raybroker.model.blocks.record import BLOCK, LogEntry
 from raybroker.model.errors import StoreDamagedError, StoreFullError
 from raybroker.store.journal.format import OWN_FILE, RELOCATED, pack_entries, with_flag
 from raybroker.store.journal.log import LogWriter
-from raybroker.store.journal.recovery import Index, Recovery
+from raybroker.store.journal.recovery import Index, JournalRecovery
 from raybroker.store.journal.reserve import Use
 from raybroker.store.journal.segment import Segment, SegmentFiles
 from raybroker.store.locations import location
@@ -94,7 +94,7 @@ class Reclaimer:
         self,
         log: LogWriter,
         files: SegmentFiles,
-        reader: Recovery,
+        reader: JournalRecovery,
         index: Index,
         lock: threading.Lock,
         segment_bytes: int,
@@ -179,7 +179,7 @@ class Reclaimer:
         return found, nbytes, True
 
     def _append(self, source: Segment, rows: list[tuple[_Block, bytes]]) -> None:
-        entries = [Entry(BLOCK, row[1], row[0], row[5], (payload,)) for row, payload in rows]
+        entries = [LogEntry(BLOCK, row[1], row[0], row[5], (payload,)) for row, payload in rows]
         packed = pack_entries(entries, RELOCATED)
         references = [at for at, (row, _) in enumerate(rows) if row[6] & OWN_FILE]
         if references:

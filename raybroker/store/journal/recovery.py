@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from raybroker.model.blocks.record import BLOCK, CHECKPOINT, Entry, EntryRun
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, EntryRun, LogEntry
 from raybroker.model.errors import StoreDamagedError
 from raybroker.store.fileio import FileIO, read_exact
 from raybroker.store.journal.anchors import MANIFEST_NAMES, Manifest, ManifestFiles, Mark
@@ -36,9 +36,9 @@ from raybroker.store.journal.format import (
     SECTOR_BYTES,
     SUMMARY_ROW_BYTES,
     BatchHeader,
-    BlockRow,
     FormatError,
-    Row,
+    JournalBlockRow,
+    JournalRow,
     SegmentHeader,
     SummaryRow,
     iter_summary,
@@ -73,7 +73,7 @@ def newest_manifest(manifests: ManifestFiles, faults: list[str], mark: Mark, dir
 
 
 @dataclass
-class Recovery:
+class JournalRecovery:
     """The log of one directory, read with the manifest and mark in force.
 
     ``find_end`` first, then ``entries``; both fill ``segments`` and ``index``.
@@ -86,7 +86,7 @@ class Recovery:
     segments: dict[int, Segment] = field(default_factory=dict)
     index: Index = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
-    tail: list[tuple[int, list[Row]]] = field(default_factory=list)
+    tail: list[tuple[int, list[JournalRow]]] = field(default_factory=list)
     own: set[tuple[int, int]] = field(default_factory=set)
     """Blocks whose payload is a reference to a file of its own."""
     replayed_bytes: int = 0
@@ -108,7 +108,7 @@ class Recovery:
         if self.segments:
             self.scan_tail(self.segments[max(self.segments)])
 
-    def entries(self, *, runs: bool = True) -> Iterator[Entry | EntryRun]:
+    def entries(self, *, runs: bool = True) -> Iterator[LogEntry | EntryRun]:
         """Entries in the order of the contract; the index is complete when it is exhausted.
 
         ``runs``: blocks that are side by side come together, in order within each destination.
@@ -134,13 +134,13 @@ class Recovery:
                     moved[found.destination, found.ordinal] = found.meta
         if start is not None:
             checkpoint = replay.pop(0)[2]
-            assert isinstance(checkpoint, Row)
+            assert isinstance(checkpoint, JournalRow)
             assert checkpoint.kind == CHECKPOINT, "replay begins with a checkpoint"
-            yield Entry(CHECKPOINT, checkpoint.destination, 0, checkpoint.meta)
+            yield LogEntry(CHECKPOINT, checkpoint.destination, 0, checkpoint.meta)
             for segment in before:
                 yield from self._old_blocks(segment, start, fresh, moved, runs=runs)
             for (destination, ordinal), meta in moved.items():
-                yield Entry(BLOCK, destination, ordinal, meta)
+                yield LogEntry(BLOCK, destination, ordinal, meta)
         for _, _, found in replay:
             if isinstance(found, Stretch):
                 rows_bytes = SUMMARY_ROW_BYTES * len(found.offsets) + len(found.metas)
@@ -152,9 +152,11 @@ class Recovery:
                 nbytes = SUMMARY_ROW_BYTES + len(found.meta)
                 self.replayed_bytes += nbytes if found.kind == BLOCK else len(found.meta) >> 2
                 self.log_bytes += nbytes + found.nbytes
-                yield Entry(found.kind, found.destination, found.ordinal, found.meta)
+                yield LogEntry(found.kind, found.destination, found.ordinal, found.meta)
 
-    def _gathered(self, rows: Iterator[tuple[Segment, int, Row]]) -> Iterator[tuple[Segment, int, Row | Stretch]]:
+    def _gathered(
+        self, rows: Iterator[tuple[Segment, int, JournalRow]]
+    ) -> Iterator[tuple[Segment, int, JournalRow | Stretch]]:
         """Rows behind the last checkpoint with new blocks gathered, in order within each destination."""
         gatherer, at = Gatherer(), None
         for segment, base, row in rows:
@@ -275,11 +277,11 @@ class Recovery:
         finally:
             self.files.unpin(segment.slot)
 
-    def _accept(self, segment: Segment, offset: int, chain: int, seq: int, nbytes: int, rows: list[Row]) -> None:
+    def _accept(self, segment: Segment, offset: int, chain: int, seq: int, nbytes: int, rows: list[JournalRow]) -> None:
         self.tail.append((offset, rows))
         for row in rows:
             if row.kind == BLOCK:
-                block = BlockRow(
+                block = JournalBlockRow(
                     row.ordinal, row.destination, offset + row.offset, row.nbytes, row.crc, row.meta, row.flags
                 )
                 segment.note_block(block, 0)
@@ -322,7 +324,7 @@ class Recovery:
                 return segment.number, segment.checkpoint_offset
         return None
 
-    def _since(self, start: tuple[int, int] | None) -> Iterator[tuple[Segment, int, Row]]:
+    def _since(self, start: tuple[int, int] | None) -> Iterator[tuple[Segment, int, JournalRow]]:
         """(segment, offset of the batch, row) from the last checkpoint entry on, or from the beginning."""
         for segment in self.segments.values():
             if start is not None and segment.number < start[0]:
@@ -335,7 +337,7 @@ class Recovery:
                 for row in rows[begin:]:
                     yield segment, base, row
 
-    def _batches_of(self, segment: Segment, offset: int) -> Iterator[tuple[int, list[Row]]]:
+    def _batches_of(self, segment: Segment, offset: int) -> Iterator[tuple[int, list[JournalRow]]]:
         if not segment.sealed:
             return iter([batch for batch in self.tail if batch[0] >= offset])
         whole = offset == SECTOR_BYTES
@@ -345,7 +347,7 @@ class Recovery:
 
     def _batches(
         self, segment: Segment, offset: int, chain: int | None, seq: int | None
-    ) -> Iterator[tuple[int, list[Row]]]:
+    ) -> Iterator[tuple[int, list[JournalRow]]]:
         """The batches of a sealed segment; StoreDamagedError where they break."""
         fd = self.files.pin(segment.slot)
         at, next_seq, last = offset, seq, chain
@@ -369,7 +371,7 @@ class Recovery:
         moved: dict[tuple[int, int], bytes],
         *,
         runs: bool,
-    ) -> Iterator[Entry | EntryRun]:
+    ) -> Iterator[LogEntry | EntryRun]:
         """The blocks of a segment that stand before the last checkpoint, each once."""
         if not runs:
             yield from self._old_rows(segment, self._rows_before(segment, start), fresh, moved)
@@ -413,7 +415,7 @@ class Recovery:
         rows: Iterator[SummaryRow],
         fresh: dict[int, set[int]],
         moved: dict[tuple[int, int], bytes],
-    ) -> Iterator[Entry]:
+    ) -> Iterator[LogEntry]:
         index = self.index
         prefix = segment.number << 96
         blocks = nbytes_live = 0
@@ -425,7 +427,7 @@ class Recovery:
             if old is not None:
                 key = destination, ordinal
                 if key in moved:
-                    yield Entry(BLOCK, destination, ordinal, moved.pop(key))
+                    yield LogEntry(BLOCK, destination, ordinal, moved.pop(key))
                 if ordinal in fresh.get(destination, ()) or old >> 96 > segment.number:
                     continue
                 self._drop(old)
@@ -435,7 +437,7 @@ class Recovery:
             blocks += 1
             nbytes_live += nbytes
             if old is None:
-                yield Entry(BLOCK, destination, ordinal, meta)
+                yield LogEntry(BLOCK, destination, ordinal, meta)
         segment.live_blocks += blocks
         segment.live_bytes += nbytes_live
 

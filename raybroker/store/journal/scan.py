@@ -16,7 +16,7 @@ from raybroker.store.journal.format import (
     SECTOR_BYTES,
     BatchHeader,
     FormatError,
-    Row,
+    JournalRow,
     decode_batch_header,
     decode_head,
     padded,
@@ -37,7 +37,7 @@ class SegmentScan:
         self._window = memoryview(b"")
         self._window_at = 0
 
-    def batch(self, offset: int) -> tuple[BatchHeader, list[Row]]:
+    def batch(self, offset: int) -> tuple[BatchHeader, list[JournalRow]]:
         """The batch at ``offset``, its head verified in itself; raises FormatError."""
         data = self._bytes(offset, BATCH_HEADER_BYTES)
         header = decode_batch_header(data, 0, segment=self._number, room_bytes=self._end - offset)
@@ -47,11 +47,11 @@ class SegmentScan:
         """What stands where the header of a batch would be; less at the end of the file."""
         return self._bytes(offset, BATCH_HEADER_BYTES)
 
-    def bad_payloads(self, rows: list[Row], offset: int) -> list[Row]:
+    def bad_payloads(self, rows: list[JournalRow], offset: int) -> list[JournalRow]:
         """The rows of the batch at ``offset`` whose payload does not match its checksum."""
         return [row for row in rows if row.nbytes and crc32(self._bytes(offset + row.offset, row.nbytes)) != row.crc]
 
-    def payload(self, row: Row, offset: int) -> bytes:
+    def payload(self, row: JournalRow, offset: int) -> bytes:
         """The payload of a row of the batch at ``offset``, not verified."""
         return bytes(self._bytes(offset + row.offset, row.nbytes))
 
@@ -69,7 +69,9 @@ class SegmentScan:
                         pass
                 at = data.find(wanted, at + 1)
 
-    def batches(self, offset: int, chain: int | None, seq: int | None) -> Iterator[tuple[int, BatchHeader, list[Row]]]:
+    def batches(
+        self, offset: int, chain: int | None, seq: int | None
+    ) -> Iterator[tuple[int, BatchHeader, list[JournalRow]]]:
         """(offset, header, rows) of the batches from ``offset`` to the end that was given; FormatError where it breaks.
 
         ``chain`` and ``seq`` are what must come before the first batch; None takes them from the batch itself.

@@ -26,7 +26,7 @@ from raybroker.store.journal.anchors import SegmentRecord
 from raybroker.store.journal.format import (
     ROW_BYTES,
     SECTOR_BYTES,
-    BlockRow,
+    JournalBlockRow,
     Packed,
     SummaryWriter,
     padded,
@@ -122,7 +122,7 @@ class Segment:
         """Where what it holds ends, with its summary, also if that is not written yet."""
         return padded(self.data_end + self.summary_bytes)
 
-    def note_block(self, block: BlockRow, base_offset: int) -> None:
+    def note_block(self, block: JournalBlockRow, base_offset: int) -> None:
         """Take a block into the summary to be written; its offset counts from ``base_offset``."""
         self.summary_bytes += self.summary.add(block, base_offset)
         self.blocks += 1

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
-from raybroker.model.blocks.record import Entry
+from raybroker.model.blocks.record import LogEntry
 from raybroker.model.errors import StoreDamagedError, StoreError
 from raybroker.store.fileio import FileIO, read_exact, read_whole, write_all
 from raybroker.store.journal.anchors import COMPRESSED, MANIFEST_NAMES, MARK_NAME, Manifest, Mark, SegmentRecord
@@ -132,12 +132,12 @@ class SettingAside:
         names = {*map(segment_name, damaged), *lost} - {""} - kept
         return sorted(name for name in (*names, *bodies) if self._io.exists(self._directory / name))
 
-    def needed_bytes(self, checkpoint: Entry) -> int:
+    def needed_bytes(self, checkpoint: LogEntry) -> int:
         """About how much room it takes."""
         sizes = [self._reader.segments[number].data_end for number in self._reader.found]
         return sum(sizes) + 2 * len(checkpoint.meta) + (1 << 20)
 
-    def carry_out(self, checkpoint: Entry, record: Mapping[str, Any], moved: list[str]) -> None:
+    def carry_out(self, checkpoint: LogEntry, record: Mapping[str, Any], moved: list[str]) -> None:
         """Raises StoreError, and the store is as it was then."""
         io, directory = self._io, self._directory
         try:
@@ -178,7 +178,7 @@ class SettingAside:
 
     # ---- the log
 
-    def _write_log(self, checkpoint: Entry) -> None:
+    def _write_log(self, checkpoint: LogEntry) -> None:
         reader, io = self._reader, self._io
         incarnation = reader.incarnation + 1
         records: list[SegmentRecord] = []
@@ -272,7 +272,7 @@ class SettingAside:
                 write_all(self._io, fd, [data], at)
                 at += some
 
-    def _begin(self, number: int, checkpoint: Entry, incarnation: int) -> tuple[SegmentRecord, int]:
+    def _begin(self, number: int, checkpoint: LogEntry, incarnation: int) -> tuple[SegmentRecord, int]:
         """The segment that the log goes on with, and where its checkpoint ends."""
         io, slot, store = self._io, self._new_slot(), self._reader.manifest.store
         packed = pack_entries([checkpoint])

@@ -23,10 +23,10 @@ from raybroker.store.journal.anchors import (
     MarkFile,
     mark_bytes,
 )
-from raybroker.store.journal.format import OWN_FILE, SECTOR_BYTES, FormatError, Row, SegmentHeader, padded
+from raybroker.store.journal.format import OWN_FILE, SECTOR_BYTES, FormatError, JournalRow, SegmentHeader, padded
 from raybroker.store.journal.lockfile import LOCK_NAME, LockFile
 from raybroker.store.journal.own_files import Reference, body_name
-from raybroker.store.journal.recovery import Recovery, newest_manifest
+from raybroker.store.journal.recovery import JournalRecovery, newest_manifest
 from raybroker.store.journal.scan import SegmentScan
 from raybroker.store.journal.segment import Segment, SegmentFiles, segment_name
 
@@ -181,7 +181,7 @@ def _verify_tail(io: FileIO, files: SegmentFiles, manifest: Manifest, mark: Mark
     record = manifest.segments[-1]
     name = segment_name(record.slot)
     known = mark or Mark(manifest.store, 0, 0, False, 0, 0, 0)
-    reader = Recovery(io, files, manifest, known)
+    reader = JournalRecovery(io, files, manifest, known)
     reader.segments[record.number] = segment = Segment.of_record(record)
     try:
         reader.scan_tail(segment)
@@ -197,7 +197,7 @@ def _verify_tail(io: FileIO, files: SegmentFiles, manifest: Manifest, mark: Mark
 
 
 def _verify_batch(
-    scan: SegmentScan, files: SegmentFiles, name: str, offset: int, rows: list[Row], report: Report
+    scan: SegmentScan, files: SegmentFiles, name: str, offset: int, rows: list[JournalRow], report: Report
 ) -> None:
     """The payloads of a batch whose head is good."""
     report.cover(name, offset, rows[-1].offset + rows[-1].nbytes)
@@ -212,7 +212,7 @@ def _verify_batch(
             _verify_own_file(files, Reference.decode(scan.payload(row, offset)), row, report)
 
 
-def _verify_own_file(files: SegmentFiles, reference: Reference, row: Row, report: Report) -> None:
+def _verify_own_file(files: SegmentFiles, reference: Reference, row: JournalRow, report: Report) -> None:
     """A file that a row refers to.  One that is not there belonged to a block that is dead, as far as the row tells:
     the loss of a living one is seen by whoever reads it."""
     name, nbytes = body_name(reference.number), reference.nbytes

@@ -25,7 +25,7 @@ from raybroker.model.errors import ConfigError, StoreDamagedError, StoreError
 from raybroker.store.sql.administration import StoreTables
 from raybroker.store.sql.packing import signed, unsigned
 from raybroker.store.sql.registration import create_tables, mark_compressed, versions
-from raybroker.store.sql.schema import COMPRESSED, NEWEST, VERSION, Tables
+from raybroker.store.sql.schema import COMPRESSED, NEWEST, VERSION, SqlTables
 
 MAGIC: Final = b"RBSTOREB"
 ROWS: Final = 200
@@ -115,7 +115,7 @@ def _frames(tables: StoreTables, connection: Any) -> Iterator[bytes]:
         )
 
 
-def _rows(path: Path, tables: StoreTables, rows: Tables) -> Iterator[tuple[Any, dict[str, Any]]]:
+def _rows(path: Path, tables: StoreTables, rows: SqlTables) -> Iterator[tuple[Any, dict[str, Any]]]:
     """(table, values) of each row in a file that was checked."""
     for frame in _read(path, tables):
         match frame[:1]:

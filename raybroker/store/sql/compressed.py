@@ -15,7 +15,7 @@ from typing import Any, Final
 from raybroker.model.errors import StoreError, StoreFullError
 from raybroker.store.sql.database import Database, UnreachableError
 from raybroker.store.sql.registration import mark_compressed, versions
-from raybroker.store.sql.schema import COMPRESSED, Tables
+from raybroker.store.sql.schema import COMPRESSED, SqlTables
 
 LOOK_NS: Final = 60_000_000_000
 
@@ -28,7 +28,7 @@ class CompressedBlocks:
     because  why they get no compressed blocks, for people; "" when they do
     """
 
-    def __init__(self, database: Database, tables: Tables, shown: str, monotonic_ns: Callable[[], int]) -> None:
+    def __init__(self, database: Database, tables: SqlTables, shown: str, monotonic_ns: Callable[[], int]) -> None:
         self._database = database
         self._tables = tables
         self._shown = shown

@@ -13,7 +13,7 @@ from raybroker.model.settings.setting_store import SQL_STORES
 from raybroker.model.settings.settings import ConfigView
 from raybroker.store.sql.address import address_of, store_id
 from raybroker.store.sql.database import Database, UnreachableError
-from raybroker.store.sql.registration import Owner
+from raybroker.store.sql.registration import StoreOwner
 from raybroker.store.sql.store import SqlStore
 
 PAUSE_FIRST_S: Final = 0.25
@@ -57,7 +57,7 @@ def open_store(
     """
     database = Database(address_of(config, directory, password))
     id = store_id(config, cluster, broker)  # noqa: A001 - as in Tables
-    owner = Owner(cluster, broker, holder, f"{os.getpid()} on {socket.gethostname()}")
+    owner = StoreOwner(cluster, broker, holder, f"{os.getpid()} on {socket.gethostname()}")
     most: int = config["imq.persist.jdbc.connection.retry.max"]
     delay_s: float = config["imq.persist.jdbc.connection.retry.delay"] / 1000
     failed, pause_s = 0, min(PAUSE_FIRST_S, delay_s)

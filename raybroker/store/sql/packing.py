@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, NOTE_BYTES_MAX, Entry, PackedPayload
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, NOTE_BYTES_MAX, LogEntry, PackedPayload
 
 _ITEM: Final = struct.Struct("<BII")
 _CRC: Final = struct.Struct("<I")
@@ -23,7 +23,7 @@ ENTRY_BYTES: Final = 64
 _SIGN: Final = 1 << 63
 
 
-class BlockRow(NamedTuple):
+class SqlBlockRow(NamedTuple):
     """A row of ``block``; ``number`` counts the blocks of the host."""
 
     number: int
@@ -36,12 +36,12 @@ class BlockRow(NamedTuple):
     payload: bytes
 
 
-class Packed(NamedTuple):
+class PackedRows(NamedTuple):
     """``checkpoint``: size of the last one in the batch, -1 without one.  ``compressed``: it has blocks that were
     compressed where they are stored."""
 
     body: bytes
-    blocks: list[BlockRow]
+    blocks: list[SqlBlockRow]
     checkpoint: int
     nbytes: int
     compressed: bool
@@ -70,10 +70,10 @@ def row_crc(number: int, destination: int, ordinal: int, nbytes: int, crc: int, 
     return crc32(meta, crc32(_ROW.pack(number, destination, ordinal, nbytes, crc)))
 
 
-def pack(entries: Sequence[Entry], number: int) -> Packed:
+def pack(entries: Sequence[LogEntry], number: int) -> PackedRows:
     """The rows of one batch, whose first block has that number."""
     body: list[bytes] = []
-    blocks: list[BlockRow] = []
+    blocks: list[SqlBlockRow] = []
     crcs: list[bytes] = []
     checkpoint, nbytes, compressed = -1, 0, False
 
@@ -90,7 +90,7 @@ def pack(entries: Sequence[Entry], number: int) -> Packed:
             data = bytes(payload[0]) if len(payload) == 1 else b"".join(payload)
             crc = crc32(data)
             of_row = row_crc(number, destination, ordinal, len(data), crc, meta)
-            blocks.append(BlockRow(number, destination, ordinal, len(data), crc, of_row, bytes(meta), data))
+            blocks.append(SqlBlockRow(number, destination, ordinal, len(data), crc, of_row, bytes(meta), data))
             crcs.append(_CRC.pack(of_row))
             number += 1
             nbytes += len(data)
@@ -103,7 +103,7 @@ def pack(entries: Sequence[Entry], number: int) -> Packed:
         close_run()
         body += (_ITEM.pack(kind, destination, len(meta)), meta)
     close_run()
-    return Packed(b"".join(body), blocks, checkpoint, nbytes, compressed)
+    return PackedRows(b"".join(body), blocks, checkpoint, nbytes, compressed)
 
 
 def unpack(body: bytes) -> Iterator[Item]:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from raybroker.store.sql.database import Database
 from raybroker.store.sql.registration import HostRow
-from raybroker.store.sql.schema import Tables, key
+from raybroker.store.sql.schema import SqlTables, key
 
 PART_ROWS: Final = 5_000
 """Rows that are deleted in one transaction."""
@@ -29,7 +29,7 @@ class Range(NamedTuple):
     nbytes: int
 
 
-class Part(NamedTuple):
+class RowPart(NamedTuple):
     """``log``: rows of the log up to that batch; 0 for none."""
 
     ranges: list[Range]
@@ -40,7 +40,7 @@ Freed = list[tuple[int, int]]
 """(number, bytes) of blocks."""
 
 
-class Reclaimer:
+class SqlReclaimer:
     """``head``: the host's row when the store was opened; ``first_log``: the lowest batch with a row.
 
     fresh           blocks that were freed since the last checkpoint; appended to under the store's lock
@@ -48,7 +48,7 @@ class Reclaimer:
     log_bytes       of the log since the last checkpoint, ``dead_log_bytes`` of the log before, about
     """
 
-    def __init__(self, database: Database, tables: Tables, head: HostRow, first_log: int) -> None:
+    def __init__(self, database: Database, tables: SqlTables, head: HostRow, first_log: int) -> None:
         self._database = database
         self._tables = tables
         self._host = head.id
@@ -75,7 +75,7 @@ class Reclaimer:
         self._checkpoint = checkpoint
         self.dead_log_bytes, self.log_bytes = self.dead_log_bytes + self.log_bytes, 0
 
-    def part(self) -> Part | None:
+    def part(self) -> RowPart | None:
         """What to delete next; None for nothing."""
         ranges: list[Range] = []
         rows = 0
@@ -87,9 +87,9 @@ class Reclaimer:
         last = min(self._checkpoint - 1, self._first_log + PART_ROWS - 1)
         if last < self._first_log:
             last = 0
-        return Part(ranges, last) if ranges or last else None
+        return RowPart(ranges, last) if ranges or last else None
 
-    def delete(self, connection: Any, part: Part) -> None:
+    def delete(self, connection: Any, part: RowPart) -> None:
         """Delete it in the caller's transaction."""
         sql, host = self._database.sql, self._host
         if part.ranges:
@@ -103,7 +103,7 @@ class Reclaimer:
             log = self._tables.log
             connection.execute(sql.delete(log).where(log.c.id.between(key(host, self._first_log), key(host, part.log))))
 
-    def done(self, part: Part) -> int:
+    def done(self, part: RowPart) -> int:
         """The transaction is committed; how many bytes of blocks are gone."""
         nbytes = 0
         for one in part.ranges:

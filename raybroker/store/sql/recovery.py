@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any, Final
 
-from raybroker.model.blocks.record import BLOCK, CHECKPOINT, Entry
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, LogEntry
 from raybroker.model.errors import StoreDamagedError
 from raybroker.store.locations import Locations, location, location_parts
 from raybroker.store.sql.database import Database
 from raybroker.store.sql.packing import ENTRY_BYTES, Item, chained, row_crc, unpack, unsigned
 from raybroker.store.sql.registration import HostRow
-from raybroker.store.sql.schema import NUMBER_MAX, Tables, key
+from raybroker.store.sql.schema import NUMBER_MAX, SqlTables, key
 
 ROWS: Final = 500
 """Rows that are fetched at a time."""
@@ -38,7 +38,7 @@ def place_parts(value: int) -> tuple[int, int, int]:
     return high << _LOW_BITS | low & _LOW, nbytes, crc
 
 
-class Recovery:
+class SqlRecovery:
     """``index`` and the counts are complete when ``entries`` is exhausted.
 
     replayed_bytes    of what was written after the last checkpoint
@@ -47,7 +47,7 @@ class Recovery:
     first_log         the lowest batch that has a row
     """
 
-    def __init__(self, database: Database, tables: Tables, head: HostRow) -> None:
+    def __init__(self, database: Database, tables: SqlTables, head: HostRow) -> None:
         self._database = database
         self._tables = tables
         self._head = head
@@ -56,7 +56,7 @@ class Recovery:
         self.replayed_bytes = self.checkpoint_bytes = 0
         self.first_log = head.batch + 1
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[LogEntry]:
         """See ``engine.ports.Store.recover``.  Raises StoreDamagedError, StoreError."""
         database = self._database
         connection = database.connect()
@@ -66,7 +66,7 @@ class Recovery:
         finally:
             database.close(connection)
 
-    def _entries(self, connection: Any) -> Iterator[Entry]:
+    def _entries(self, connection: Any) -> Iterator[LogEntry]:
         sql, log, head = self._database.sql, self._tables.log, self._head
         lowest = connection.execute(
             sql.select(sql.func.min(log.c.id), sql.func.sum(sql.func.length(log.c.body))).where(
@@ -98,19 +98,19 @@ class Recovery:
 
     def _before(
         self, connection: Any, items: list[Item], first_block: int, at: int
-    ) -> Generator[Entry, None, tuple[list[Item], int]]:
+    ) -> Generator[LogEntry, None, tuple[list[Item], int]]:
         """The last checkpoint and the blocks before it; returns the items behind it and the number of their block."""
         last = max((i for i, item in enumerate(items) if item.kind == CHECKPOINT), default=-1)
         if last < 0:
             raise self._damage(f"row {key(self._head.id, at)} of {self._tables.log.name} has no checkpoint")
         first = first_block + sum(len(item.crcs) for item in items[:last])
         self.checkpoint_bytes = len(items[last].meta)
-        yield Entry(CHECKPOINT, items[last].destination, 0, items[last].meta)
+        yield LogEntry(CHECKPOINT, items[last].destination, 0, items[last].meta)
         for row in self._blocks(connection, 1, first - 1):
             yield self._block(row)
         return items[last + 1 :], first
 
-    def _after(self, items: list[Item], blocks: Iterator[Any], at: int) -> Iterator[Entry]:
+    def _after(self, items: list[Item], blocks: Iterator[Any], at: int) -> Iterator[LogEntry]:
         """The entries of a batch, in their order."""
         for item in items:
             if item.kind != BLOCK:
@@ -120,7 +120,7 @@ class Recovery:
                         f"row {key(self._head.id, at)} of {self._tables.log.name} has a checkpoint that"
                         " the row of the host does not know"
                     )
-                yield Entry(item.kind, item.destination, 0, item.meta)
+                yield LogEntry(item.kind, item.destination, 0, item.meta)
                 continue
             for crc in item.crcs:
                 row = next(blocks, None)
@@ -132,7 +132,7 @@ class Recovery:
                 self.replayed_bytes += ENTRY_BYTES + len(row.meta) + row.nbytes
                 yield self._block(row)
 
-    def _block(self, row: Any) -> Entry:
+    def _block(self, row: Any) -> LogEntry:
         """Check the row of a block and take it into the index."""
         number, ordinal, meta = row.id & NUMBER_MAX, unsigned(row.ordinal), bytes(row.meta)
         if row.row_crc != row_crc(number, row.destination, ordinal, row.nbytes, row.crc, meta):
@@ -142,7 +142,7 @@ class Recovery:
             known = self.index[row.destination] = Locations()
         known[ordinal] = place(number, row.nbytes, row.crc)
         self.live_bytes += row.nbytes
-        return Entry(BLOCK, row.destination, ordinal, meta)
+        return LogEntry(BLOCK, row.destination, ordinal, meta)
 
     def _items(self, at: int, body: bytes) -> list[Item]:
         try:

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from raybroker.model.errors import ConfigError, StoreDamagedError, StoreError
 from raybroker.store.sql.database import Database
-from raybroker.store.sql.schema import COMPRESSED, NEWEST, VERSION, Tables, version_of
+from raybroker.store.sql.schema import COMPRESSED, NEWEST, VERSION, SqlTables, version_of
 
 
-class Owner(NamedTuple):
+class StoreOwner(NamedTuple):
     """Who opens a store: ``holder`` is the installation of the broker, "" for any; ``process`` is for people."""
 
     cluster: str
@@ -35,14 +35,14 @@ class HostRow(NamedTuple):
     owner: str
 
 
-def versions(database: Database, connection: Any, tables: Tables) -> set[int]:
+def versions(database: Database, connection: Any, tables: SqlTables) -> set[int]:
     """The versions of which there are tables.  Raises StoreError."""
     with database.errors():
         names = database.sql.inspect(connection).get_table_names()
         return {found for name in names if (found := version_of(name, tables.id)) is not None}
 
 
-def require_tables(database: Database, connection: Any, tables: Tables) -> None:
+def require_tables(database: Database, connection: Any, tables: SqlTables) -> None:
     """Raises ConfigError when there are no tables, or of another version; StoreError."""
     found, shown = versions(database, connection, tables), f"{tables.names} at {database.shown}"
     if found and max(found) > NEWEST:
@@ -58,7 +58,7 @@ def require_tables(database: Database, connection: Any, tables: Tables) -> None:
 
 
 def create_tables(
-    database: Database, connection: Any, tables: Tables, cluster: str, broker: str, next_host: int = 1
+    database: Database, connection: Any, tables: SqlTables, cluster: str, broker: str, next_host: int = 1
 ) -> None:
     """Make the tables, empty, in the caller's transaction.  ``next_host``: after all that the tables before had, so
     that what one of those still writes meets no row."""
@@ -71,20 +71,20 @@ def create_tables(
     )
 
 
-def remove_tables(connection: Any, tables: Tables) -> None:
+def remove_tables(connection: Any, tables: SqlTables) -> None:
     """Remove the tables with all rows, in the caller's transaction."""
     tables.metadata.drop_all(connection)
     tables.compressed.drop(connection, checkfirst=True)
 
 
-def mark_compressed(database: Database, connection: Any, tables: Tables) -> None:
+def mark_compressed(database: Database, connection: Any, tables: SqlTables) -> None:
     """Make the version COMPRESSED, unless it is, in the caller's transaction: the one with the first such block."""
     connection.execute(database.sql.update(tables.store).values(id=1))  # Hosts take turns.
     if COMPRESSED not in versions(database, connection, tables):
         tables.compressed.create(connection)
 
 
-def check_owner(database: Database, connection: Any, tables: Tables, cluster: str, broker: str) -> str:
+def check_owner(database: Database, connection: Any, tables: SqlTables, cluster: str, broker: str) -> str:
     """The holder.  Raises ConfigError for the tables of another broker, StoreDamagedError, StoreError."""
     with database.errors():
         rows = connection.execute(
@@ -100,7 +100,9 @@ def check_owner(database: Database, connection: Any, tables: Tables, cluster: st
     return str(rows[0].holder)
 
 
-def register(database: Database, connection: Any, tables: Tables, owner: Owner, host: str, hosting: str) -> HostRow:
+def register(
+    database: Database, connection: Any, tables: SqlTables, owner: StoreOwner, host: str, hosting: str
+) -> HostRow:
     """The row of a host that opens its store now, with its new incarnation; made when there is none.
 
     Part of the caller's transaction.  Raises ConfigError for tables of another broker, StoreError for another holder.

@@ -33,7 +33,7 @@ PARTS: Final = ("store", "host", "log", "block")
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class SqlTables:
     """``id``: what the names end in, see :mod:`raybroker.store.sql.address`.  ``compressed``, which is in metadata of
     its own, is there when the version is COMPRESSED."""
 
@@ -66,7 +66,7 @@ def version_of(name: str, id: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def tables_of(sql: Any, id: str) -> Tables:
+def tables_of(sql: Any, id: str) -> SqlTables:
     metadata = sql.MetaData()
 
     def table(part: str, *columns: Any) -> Any:
@@ -80,7 +80,7 @@ def tables_of(sql: Any, id: str) -> Tables:
         kind = sql.BigInteger().with_variant(sql.Integer(), "sqlite")
         return sql.Column("id", kind, primary_key=True, autoincrement=False)
 
-    return Tables(
+    return SqlTables(
         id,
         metadata,
         table(
@@ -140,7 +140,7 @@ class Statements(NamedTuple):
     payload: Any
 
 
-def statements_of(sql: Any, tables: Tables) -> Statements:
+def statements_of(sql: Any, tables: SqlTables) -> Statements:
     host, block, bind = tables.host.c, tables.block.c, sql.bindparam
     mine = (
         host.id == bind("of_id"),

@@ -19,16 +19,16 @@ from enum import Enum
 from typing import Any, Final
 from zlib import crc32
 
-from raybroker.model.blocks.record import Entry, EntryRun, PackedPayload, StoreStats, in_runs
+from raybroker.model.blocks.record import EntryRun, LogEntry, PackedPayload, StoreStats, in_runs
 from raybroker.model.errors import StoreDamagedError, StoreError, StoreFullError
 from raybroker.store.locations import Locations
 from raybroker.store.sql.compressed import CompressedBlocks
 from raybroker.store.sql.database import Database, UnreachableError
 from raybroker.store.sql.lock import HostLock
-from raybroker.store.sql.packing import Packed, chained, pack, signed
-from raybroker.store.sql.reclaim import Part, Reclaimer
-from raybroker.store.sql.recovery import Recovery, place, place_parts
-from raybroker.store.sql.registration import Owner, create_tables, register, require_tables, versions
+from raybroker.store.sql.packing import PackedRows, chained, pack, signed
+from raybroker.store.sql.reclaim import RowPart, SqlReclaimer
+from raybroker.store.sql.recovery import SqlRecovery, place, place_parts
+from raybroker.store.sql.registration import StoreOwner, create_tables, register, require_tables, versions
 from raybroker.store.sql.schema import key, statements_of, tables_of
 
 SEGMENT_BYTES: Final = 64 << 20
@@ -66,7 +66,7 @@ class SqlStore:
         id: str,
         host: str,
         *,
-        owner: Owner,
+        owner: StoreOwner,
         monotonic_ns: Callable[[], int],
         hosting: str = "",
         segment_bytes: int = SEGMENT_BYTES,
@@ -96,7 +96,7 @@ class SqlStore:
             self._release()
             raise
 
-    def _open(self, owner: Owner, host: str, hosting: str) -> None:
+    def _open(self, owner: StoreOwner, host: str, hosting: str) -> None:
         database, tables = self._database, self._tables
         if database.address.embedded:
             with database.transaction(self._writer) as connection:
@@ -114,7 +114,7 @@ class SqlStore:
             )
         with database.transaction(self._writer) as connection:
             self._head = register(database, connection, tables, owner, host, hosting)
-        self._recovery = Recovery(database, tables, self._head)
+        self._recovery = SqlRecovery(database, tables, self._head)
         self._index = self._recovery.index
         self._statements = statements_of(database.sql, tables)
         self._batch, self._blocks, self._chain = self._head.batch, self._head.blocks, self._head.chain
@@ -127,7 +127,7 @@ class SqlStore:
 
     # ---- the contract
 
-    def recover(self) -> Iterator[Entry]:
+    def recover(self) -> Iterator[LogEntry]:
         """The stored entries; to be exhausted once before any other call.  See ``recovery``.
 
         Every block given back counts as live until it is freed.
@@ -144,14 +144,14 @@ class SqlStore:
         self._ready = True
         self._live_bytes = self._stored_bytes = found.live_bytes
         self._since_checkpoint, self._checkpoint_bytes = found.replayed_bytes, found.checkpoint_bytes
-        self._reclaimer = Reclaimer(self._database, self._tables, self._head, found.first_log)
+        self._reclaimer = SqlReclaimer(self._database, self._tables, self._head, found.first_log)
         self._reclaimer.log_bytes, self._reclaimer.dead_log_bytes = found.log_bytes, found.dead_log_bytes
 
-    def recover_runs(self) -> Iterator[Entry | EntryRun]:
+    def recover_runs(self) -> Iterator[LogEntry | EntryRun]:
         """As :meth:`recover`, in its place, with blocks that follow each other together."""
         return in_runs(self.recover())
 
-    def commit(self, entries: Sequence[Entry]) -> None:
+    def commit(self, entries: Sequence[LogEntry]) -> None:
         """Write one batch in one transaction; on return it is durable.
 
         StoreFullError: the database has no room; nothing was written and the store lives on.  Any other StoreError:
@@ -330,7 +330,9 @@ class SqlStore:
 
     # ---- inside
 
-    def _transact(self, entries: Sequence[Entry], packed: Packed, part: Part | None, *, again: bool = False) -> Packed:
+    def _transact(
+        self, entries: Sequence[LogEntry], packed: PackedRows, part: RowPart | None, *, again: bool = False
+    ) -> PackedRows:
         """One batch as one transaction; what was written. ``again``: it may have been committed already."""
         with self._database.transaction(self._writer) as connection:
             if packed.compressed and not self._compressed.allow(connection):  # Its lock comes before hosts' locks.
@@ -342,7 +344,7 @@ class SqlStore:
                 self._reclaimer.delete(connection, part)
         return packed
 
-    def _is_written(self, connection: Any, packed: Packed) -> bool:
+    def _is_written(self, connection: Any, packed: PackedRows) -> bool:
         """Whether the batch is in the tables. Waits for the end of a transaction whose connection was cut, and keeps
         others from beginning."""
         sql, rows, head = self._database.sql, self._tables.host.c, self._head
@@ -355,7 +357,7 @@ class SqlStore:
             chained(packed.body, self._chain),
         )
 
-    def _delete(self, part: Part) -> None:
+    def _delete(self, part: RowPart) -> None:
         with self._database.transaction(self._writer) as connection:
             self._reclaimer.delete(connection, part)
 
@@ -401,7 +403,7 @@ class SqlStore:
             raise self._died(error) from None
         self._seen_ns = self._monotonic_ns()
 
-    def _write(self, connection: Any, packed: Packed) -> None:
+    def _write(self, connection: Any, packed: PackedRows) -> None:
         statements, head = self._statements, self._head
         number = self._batch + 1
         of_host = {
@@ -442,7 +444,7 @@ class SqlStore:
                 ],
             )
 
-    def _written(self, packed: Packed) -> None:
+    def _written(self, packed: PackedRows) -> None:
         """The batch is durable."""
         if packed.compressed:
             self._compressed.written()
@@ -517,7 +519,7 @@ class SqlStore:
         self._host_lock.release()
 
 
-def _plain(entry: Entry) -> Entry:
+def _plain(entry: LogEntry) -> LogEntry:
     """The same entry with the block as it came."""
     payload = entry.payload
     return entry._replace(payload=payload.plain) if type(payload) is PackedPayload else entry

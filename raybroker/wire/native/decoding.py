@@ -97,39 +97,39 @@ def _sending(
 def _send_tx(handle: int, floor: int, txn: int, block: Block) -> Frame:
     if not 1 <= txn <= wire.U32_MAX:
         raise ProtocolError(f"a SEND_TX frame names transaction {txn}; allowed are 1 to {wire.U32_MAX}")
-    return wire.SendTx(handle, floor, txn, block)
+    return wire.SendTxFrame(handle, floor, txn, block)
 
 
 def _send_large(handle: int, floor: int, txn: int, body: int, block: LargeBlock) -> Frame:
     if txn > wire.U32_MAX:
         raise ProtocolError(f"a SEND_LARGE frame names transaction {txn}; allowed are 0 to {wire.U32_MAX}")
-    return wire.SendLarge(handle, floor, txn, body, block)
+    return wire.SendLargeFrame(handle, floor, txn, body, block)
 
 
 def _call(body: memoryview) -> Iterable[Frame]:
     request, op, args = _unpack(body, (int, str, dict), "CALL")
     if not 0 <= request <= wire.U32_MAX:
         raise ProtocolError(f"a CALL frame has the number {request}; it is 0 to {wire.U32_MAX}")
-    return (wire.Call(request, op, args),)
+    return (wire.CallFrame(request, op, args),)
 
 
 def _reply(body: memoryview) -> Iterable[Frame]:
     request, result = _unpack(body, (int, object), "REPLY")
-    return (wire.Reply(request, result),)
+    return (wire.ReplyFrame(request, result),)
 
 
 def _failed(body: memoryview) -> Iterable[Frame]:
-    return (wire.Failed(*_unpack(body, (int, str, str), "FAILED")),)
+    return (wire.FailedFrame(*_unpack(body, (int, str, str), "FAILED")),)
 
 
 def _event(body: memoryview) -> Iterable[Frame]:
-    return (wire.Event(*_unpack(body, (str, dict), "EVENT")),)
+    return (wire.EventFrame(*_unpack(body, (str, dict), "EVENT")),)
 
 
 def _sent(body: memoryview) -> Iterable[Frame]:
     if body.nbytes % wire.SENT_ROW.size:
         raise ProtocolError(f"a SENT frame of {body.nbytes} bytes is not made of rows of {wire.SENT_ROW.size}")
-    return [wire.Sent(*row) for row in wire.SENT_ROW.iter_unpack(body)]
+    return [wire.SentFrame(*row) for row in wire.SENT_ROW.iter_unpack(body)]
 
 
 def _refused(body: memoryview) -> Iterable[Frame]:
@@ -137,7 +137,7 @@ def _refused(body: memoryview) -> Iterable[Frame]:
     for row in rows:
         if not isinstance(row, list) or [type(v) for v in row] != [int, int, str, str]:
             raise ProtocolError("a REFUSED frame has a malformed row")
-    return (wire.Refused(handle, first, count, [(a, b, code, text) for a, b, code, text in rows]),)
+    return (wire.RefusedFrame(handle, first, count, [(a, b, code, text) for a, b, code, text in rows]),)
 
 
 def _deliver(body: memoryview) -> Iterable[Frame]:
@@ -146,7 +146,7 @@ def _deliver(body: memoryview) -> Iterable[Frame]:
     block = Block(body[wire.DELIVER_HEAD.size :])
     block.check()
     handle, epoch, tag, attempt = wire.DELIVER_HEAD.unpack_from(body)
-    return (wire.Deliver(handle, epoch, tag, attempt, block),)
+    return (wire.DeliverFrame(handle, epoch, tag, attempt, block),)
 
 
 def _deliver_large(body: memoryview) -> Iterable[Frame]:
@@ -155,7 +155,7 @@ def _deliver_large(body: memoryview) -> Iterable[Frame]:
     block = LargeBlock.promised(body[wire.DELIVER_LARGE_HEAD.size :])
     block.check()
     handle, epoch, tag, attempt, ordinal = wire.DELIVER_LARGE_HEAD.unpack_from(body)
-    return (wire.DeliverLarge(handle, epoch, tag, attempt, ordinal, block),)
+    return (wire.DeliverLargeFrame(handle, epoch, tag, attempt, ordinal, block),)
 
 
 def _settle(body: memoryview) -> Iterable[Frame]:
@@ -174,37 +174,37 @@ def _settle(body: memoryview) -> Iterable[Frame]:
         raise ProtocolError("a SETTLE frame has a malformed range")
     if any(not 0 <= first <= last <= wire.U64_MAX for first, last in rows):
         raise ProtocolError("a SETTLE frame has a range that is out of bounds or ends before it starts")
-    return (wire.Settle(handle, epoch, request, outcome, delay_ms, reason, [(a, b) for a, b in rows]),)
+    return (wire.SettleFrame(handle, epoch, request, outcome, delay_ms, reason, [(a, b) for a, b in rows]),)
 
 
 def _flow(body: memoryview) -> Iterable[Frame]:
     if body.nbytes != 1 or body[0] > 1:
         raise ProtocolError("a FLOW frame holds one byte, 0 or 1")
-    return (wire.Flow(body[0] == 1),)
+    return (wire.FlowFrame(body[0] == 1),)
 
 
 Decoders = dict[int, Decoder]
 """Frame type → what reads its body."""
 
 _EITHER: Final[Decoders] = {
-    wire.PING: _fixed(wire.Ping, wire.NONCE, "PING"),
-    wire.PONG: _fixed(wire.Pong, wire.NONCE, "PONG"),
+    wire.PING: _fixed(wire.PingFrame, wire.NONCE, "PING"),
+    wire.PONG: _fixed(wire.PongFrame, wire.NONCE, "PONG"),
 }
 TO_HOST: Final[Decoders] = {
     **_EITHER,
     wire.CALL: _call,
-    wire.SEND: _sending(wire.Send, wire.SEND_HEAD, "SEND"),
+    wire.SEND: _sending(wire.SendFrame, wire.SEND_HEAD, "SEND"),
     wire.SEND_TX: _sending(_send_tx, wire.SEND_TX_HEAD, "SEND_TX"),
     wire.SEND_LARGE: _sending(_send_large, wire.SEND_LARGE_HEAD, "SEND_LARGE", LargeBlock.promised),
-    wire.ACK: _ranged(wire.Ack, wire.ACK_HEAD, "an ACK"),
+    wire.ACK: _ranged(wire.AckFrame, wire.ACK_HEAD, "an ACK"),
     wire.SETTLE: _settle,
-    wire.BEGUN: _fixed(wire.Begun, wire.BEGUN_BODY, "BEGUN"),
-    wire.TAKEN: _fixed(wire.Taken, wire.BEGUN_BODY, "TAKEN"),
-    wire.EXTEND: _ranged(wire.Extend, wire.EXTEND_HEAD, "an EXTEND"),
-    wire.CREDIT: _fixed(wire.Credit, wire.CREDIT_BODY, "CREDIT"),
+    wire.BEGUN: _fixed(wire.BegunFrame, wire.BEGUN_BODY, "BEGUN"),
+    wire.TAKEN: _fixed(wire.TakenFrame, wire.BEGUN_BODY, "TAKEN"),
+    wire.EXTEND: _ranged(wire.ExtendFrame, wire.EXTEND_HEAD, "an EXTEND"),
+    wire.CREDIT: _fixed(wire.CreditFrame, wire.CREDIT_BODY, "CREDIT"),
     wire.FLOW: _flow,
-    wire.DRAIN: _fixed(wire.Drain, wire.DRAIN_BODY, "DRAIN"),
-    wire.RECALLED: _ranged(wire.Recalled, wire.EXTEND_HEAD, "a RECALLED"),
+    wire.DRAIN: _fixed(wire.DrainFrame, wire.DRAIN_BODY, "DRAIN"),
+    wire.RECALLED: _ranged(wire.RecalledFrame, wire.EXTEND_HEAD, "a RECALLED"),
 }
 TO_CLIENT: Final[Decoders] = {
     **_EITHER,
@@ -214,12 +214,12 @@ TO_CLIENT: Final[Decoders] = {
     wire.REFUSED: _refused,
     wire.DELIVER: _deliver,
     wire.DELIVER_LARGE: _deliver_large,
-    wire.ACKED: _fixed(wire.Acked, wire.ACKED_BODY, "ACKED"),
-    wire.RELEASED: _fixed(wire.Released, wire.RELEASED_BODY, "RELEASED"),
-    wire.PROMOTED: _fixed(wire.Promoted, wire.HANDLE, "PROMOTED"),
+    wire.ACKED: _fixed(wire.AckedFrame, wire.ACKED_BODY, "ACKED"),
+    wire.RELEASED: _fixed(wire.ReleasedFrame, wire.RELEASED_BODY, "RELEASED"),
+    wire.PROMOTED: _fixed(wire.PromotedFrame, wire.HANDLE, "PROMOTED"),
     wire.EVENT: _event,
-    wire.DRAINED: _fixed(wire.Drained, wire.DRAIN_BODY, "DRAINED"),
-    wire.READY: _fixed(wire.Ready, wire.READY_BODY, "READY"),
-    wire.WITHDRAWN: _ranged(wire.Withdrawn, wire.EXTEND_HEAD, "a WITHDRAWN"),
-    wire.RECALL: _ranged(wire.Recall, wire.EXTEND_HEAD, "a RECALL"),
+    wire.DRAINED: _fixed(wire.DrainedFrame, wire.DRAIN_BODY, "DRAINED"),
+    wire.READY: _fixed(wire.ReadyFrame, wire.READY_BODY, "READY"),
+    wire.WITHDRAWN: _ranged(wire.WithdrawnFrame, wire.EXTEND_HEAD, "a WITHDRAWN"),
+    wire.RECALL: _ranged(wire.RecallFrame, wire.EXTEND_HEAD, "a RECALL"),
 }

@@ -71,7 +71,7 @@ U32_MAX: Final = (1 << 32) - 1
 U64_MAX: Final = (1 << 64) - 1
 
 
-class Call(NamedTuple):
+class CallFrame(NamedTuple):
     """A request: ``op`` with arguments; ``request`` is repeated in the answer."""
 
     request: int
@@ -79,12 +79,12 @@ class Call(NamedTuple):
     args: dict[str, Any]
 
 
-class Reply(NamedTuple):
+class ReplyFrame(NamedTuple):
     request: int
     result: Any
 
 
-class Failed(NamedTuple):
+class FailedFrame(NamedTuple):
     """A request failed: an error code of model.errors and its text."""
 
     request: int
@@ -92,7 +92,7 @@ class Failed(NamedTuple):
     text: str
 
 
-class Send(NamedTuple):
+class SendFrame(NamedTuple):
     """A block for producer ``handle``; sequence numbers below ``floor`` will not be retried."""
 
     handle: int
@@ -100,7 +100,7 @@ class Send(NamedTuple):
     block: Block
 
 
-class SendTx(NamedTuple):
+class SendTxFrame(NamedTuple):
     """Like Send, as a part of transaction ``txn`` (1 … 2³² - 1) of this connection.
 
     Answered when something of it is refused; of the rest the end of the transaction tells.
@@ -112,7 +112,7 @@ class SendTx(NamedTuple):
     block: Block
 
 
-class SendLarge(NamedTuple):
+class SendLargeFrame(NamedTuple):
     """Like Send or, with ``txn``, SendTx: one message whose body came ahead under the number ``body``."""
 
     handle: int
@@ -122,7 +122,7 @@ class SendLarge(NamedTuple):
     block: LargeBlock
 
 
-class Sent(NamedTuple):
+class SentFrame(NamedTuple):
     """``messages`` from ``first_seq`` on are settled."""
 
     handle: int
@@ -130,7 +130,7 @@ class Sent(NamedTuple):
     messages: int
 
 
-class Refused(NamedTuple):
+class RefusedFrame(NamedTuple):
     """Like Sent, but the rows (start index, end index, code, text) of the block were not taken."""
 
     handle: int
@@ -139,7 +139,7 @@ class Refused(NamedTuple):
     rows: list[tuple[int, int, str, str]]
 
 
-class Deliver(NamedTuple):
+class DeliverFrame(NamedTuple):
     """Messages for consumer ``handle``, tagged tag, tag + 1, …; ``attempt`` 1 is the first delivery."""
 
     handle: int
@@ -149,7 +149,7 @@ class Deliver(NamedTuple):
     block: Block
 
 
-class DeliverLarge(NamedTuple):
+class DeliverLargeFrame(NamedTuple):
     """Like Deliver: one message, whose body is to be read by the number of its block, ``ordinal``."""
 
     handle: int
@@ -160,7 +160,7 @@ class DeliverLarge(NamedTuple):
     block: LargeBlock
 
 
-class Ack(NamedTuple):
+class AckFrame(NamedTuple):
     """Deliveries first … last of each range are acknowledged; request 0 wants no confirmation."""
 
     handle: int
@@ -169,7 +169,7 @@ class Ack(NamedTuple):
     ranges: list[tuple[int, int]]
 
 
-class Settle(NamedTuple):
+class SettleFrame(NamedTuple):
     """Deliveries first … last of each range have another outcome than being acknowledged; see OUTCOMES.
 
     ``delay_ms``: not to be delivered again before, -1 as the destination says. Answered by Acked unless request is 0.
@@ -184,7 +184,7 @@ class Settle(NamedTuple):
     ranges: list[tuple[int, int]]
 
 
-class Begun(NamedTuple):
+class BegunFrame(NamedTuple):
     """The application got the deliveries up to ``tag``."""
 
     handle: int
@@ -192,7 +192,7 @@ class Begun(NamedTuple):
     tag: int
 
 
-class Taken(NamedTuple):
+class TakenFrame(NamedTuple):
     """Nothing up to ``tag`` is in the buffer of a consumer any more that has a bound in bytes."""
 
     handle: int
@@ -200,7 +200,7 @@ class Taken(NamedTuple):
     tag: int
 
 
-class Extend(NamedTuple):
+class ExtendFrame(NamedTuple):
     """The time in which deliveries first … last of each range have to be acknowledged begins again."""
 
     handle: int
@@ -208,12 +208,12 @@ class Extend(NamedTuple):
     ranges: list[tuple[int, int]]
 
 
-class Acked(NamedTuple):
+class AckedFrame(NamedTuple):
     request: int
     unknown: int
 
 
-class Credit(NamedTuple):
+class CreditFrame(NamedTuple):
     """The consumer asks for more; -1 is without limit. This ends drain mode."""
 
     handle: int
@@ -221,7 +221,7 @@ class Credit(NamedTuple):
     credit: int
 
 
-class Drain(NamedTuple):
+class DrainFrame(NamedTuple):
     """The consumer is in drain mode from now on: it gets up to ``credit`` messages at once, and the rest is void.
 
     What it had been granted before is void as well. Answered by Drained, after the messages, unless nothing is void; a
@@ -233,7 +233,7 @@ class Drain(NamedTuple):
     credit: int
 
 
-class Drained(NamedTuple):
+class DrainedFrame(NamedTuple):
     """There is nothing more for the consumer, and ``unused`` of what it had been granted is void."""
 
     handle: int
@@ -241,14 +241,14 @@ class Drained(NamedTuple):
     unused: int
 
 
-class Ready(NamedTuple):
+class ReadyFrame(NamedTuple):
     """Told once after each Drain, when the next one would bring something."""
 
     handle: int
     epoch: int
 
 
-class Withdrawn(NamedTuple):
+class WithdrawnFrame(NamedTuple):
     """Deliveries first … last of each range are void: an earlier message of their unit of order went back, or they were
     not acknowledged in time; then the consumer gets no more before it says something."""
 
@@ -257,7 +257,7 @@ class Withdrawn(NamedTuple):
     ranges: list[tuple[int, int]]
 
 
-class Recall(NamedTuple):
+class RecallFrame(NamedTuple):
     """To a consumer that has said that it can: give back what of deliveries first … last of each range the application
     has not begun. Answered by Recalled, also when that is nothing; until then the consumer gets no more."""
 
@@ -266,7 +266,7 @@ class Recall(NamedTuple):
     ranges: list[tuple[int, int]]
 
 
-class Recalled(NamedTuple):
+class RecalledFrame(NamedTuple):
     """The answer: these of the deliveries are given back, as if they had never been handed out."""
 
     handle: int
@@ -274,31 +274,31 @@ class Recalled(NamedTuple):
     ranges: list[tuple[int, int]]
 
 
-class Released(NamedTuple):
+class ReleasedFrame(NamedTuple):
     handle: int
     request: int
     next_tag: int
 
 
-class Promoted(NamedTuple):
+class PromotedFrame(NamedTuple):
     handle: int
 
 
-class Ping(NamedTuple):
+class PingFrame(NamedTuple):
     nonce: int
 
 
-class Pong(NamedTuple):
+class PongFrame(NamedTuple):
     nonce: int
 
 
-class Flow(NamedTuple):
+class FlowFrame(NamedTuple):
     """Stop (False) or go on (True) delivering on this connection."""
 
     go: bool
 
 
-class Event(NamedTuple):
+class EventFrame(NamedTuple):
     """The host tells of something nobody asked for: a name and its data."""
 
     name: str
@@ -306,35 +306,35 @@ class Event(NamedTuple):
 
 
 Frame = (
-    Call
-    | Reply
-    | Failed
-    | Send
-    | Sent
-    | Refused
-    | Deliver
-    | Ack
-    | Acked
-    | Credit
-    | Released
-    | Promoted
-    | Ping
-    | Pong
-    | Flow
-    | Event
-    | SendTx
-    | Settle
-    | Begun
-    | Extend
-    | Drain
-    | Drained
-    | Ready
-    | Withdrawn
-    | SendLarge
-    | DeliverLarge
-    | Recall
-    | Recalled
-    | Taken
+    CallFrame
+    | ReplyFrame
+    | FailedFrame
+    | SendFrame
+    | SentFrame
+    | RefusedFrame
+    | DeliverFrame
+    | AckFrame
+    | AckedFrame
+    | CreditFrame
+    | ReleasedFrame
+    | PromotedFrame
+    | PingFrame
+    | PongFrame
+    | FlowFrame
+    | EventFrame
+    | SendTxFrame
+    | SettleFrame
+    | BegunFrame
+    | ExtendFrame
+    | DrainFrame
+    | DrainedFrame
+    | ReadyFrame
+    | WithdrawnFrame
+    | SendLargeFrame
+    | DeliverLargeFrame
+    | RecallFrame
+    | RecalledFrame
+    | TakenFrame
 )
 
 

@@ -39,7 +39,7 @@ _MEANING: Final[dict[Version, dict[str, str]]] = {
 }
 
 
-class Frame(NamedTuple):
+class StompFrame(NamedTuple):
     """``headers``: of one that is repeated the first, as the protocol says."""
 
     command: str
@@ -68,7 +68,7 @@ def unescaped(text: str, version: Version) -> str:
     return "".join([*found, text[at:]])
 
 
-def encode(frame: Frame, version: Version) -> bytes:
+def encode(frame: StompFrame, version: Version) -> bytes:
     """The bytes of a frame; one of a command that may have a body says its length."""
     command, headers, body = frame
     lines = [command]

@@ -18,7 +18,7 @@ from raybroker.wire.stomp.frame import (
     PLAIN,
     VERSIONS,
     WITH_BODY,
-    Frame,
+    StompFrame,
     Version,
     decode_headers,
 )
@@ -62,7 +62,7 @@ class Parser:
             self._at = 0
         self._data += data
 
-    def next_frame(self) -> Frame | None:
+    def next_frame(self) -> StompFrame | None:
         """The next frame, or None when more bytes are needed.
 
         Raises ProtocolError for what is no frame of the version, and MessageTooLargeError.
@@ -79,7 +79,7 @@ class Parser:
             raise ProtocolError(f"a {command} frame has no body")
         self._head = None
         self._at = self._seen = end + 1
-        return Frame(command, headers, body)
+        return StompFrame(command, headers, body)
 
     def _read_head(self) -> bool:
         data, at = self._data, self._at

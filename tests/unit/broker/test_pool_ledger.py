@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from raybroker.broker.destinations.pool_ledger import WAITS_MS, PoolLedger
-from raybroker.core.admission.pool_share import PoolLimits, PoolShare, Room, Waiter
+from raybroker.core.admission.pool_share import PoolLimits, PoolRoom, PoolShare, PoolWaiter
 from raybroker.engine.destinations.pools import VERSION_BITS
 
 MOST = 6
@@ -21,70 +21,70 @@ def ledger_of(messages: int = MOST, nbytes: int = -1, policy: str = "FIFO") -> P
 
 def test_a_host_that_is_alone_gets_everything_at_once() -> None:
     ledger = ledger_of(10, 100)
-    ledger.hear("a", 1, Room(0, 0))
-    assert ledger.grant("a", Room(1, 5), 1, 0, waits=True) == (Room(10, 100), Room(9, 95), Room(0, 0))
+    ledger.hear("a", 1, PoolRoom(0, 0))
+    assert ledger.grant("a", PoolRoom(1, 5), 1, 0, waits=True) == (PoolRoom(10, 100), PoolRoom(9, 95), PoolRoom(0, 0))
 
 
 def test_one_of_several_gets_what_it_needs_and_a_part_of_the_rest() -> None:
     ledger = ledger_of(10)
     for host in "ab":
-        ledger.hear(host, 1, Room(0, -1))
-    assert ledger.grant("a", Room(2, 0), 2, 0, waits=True).lease == Room(4, -1)
-    assert ledger.grant("b", Room(7, 0), 2, 0, waits=True) == (Room(6, -1), Room(0, 0), Room(1, 0))
-    assert ledger.leased() == Room(10, -1)
+        ledger.hear(host, 1, PoolRoom(0, -1))
+    assert ledger.grant("a", PoolRoom(2, 0), 2, 0, waits=True).lease == PoolRoom(4, -1)
+    assert ledger.grant("b", PoolRoom(7, 0), 2, 0, waits=True) == (PoolRoom(6, -1), PoolRoom(0, 0), PoolRoom(1, 0))
+    assert ledger.leased() == PoolRoom(10, -1)
 
 
 def test_nothing_is_granted_while_it_is_not_known_what_a_host_has() -> None:
     ledger = ledger_of(10)
-    ledger.hear("a", 1, Room(0, -1))
+    ledger.hear("a", 1, PoolRoom(0, -1))
     assert ledger.unknown(["a", "b"]) == ["b"]
-    assert ledger.grant("a", Room(1, 0), 2, 0, waits=True, sure=False).lacking == Room(1, 0)
-    ledger.hear("b", 1, Room(-1, -1))  # It was not told of the limit yet.
+    assert ledger.grant("a", PoolRoom(1, 0), 2, 0, waits=True, sure=False).lacking == PoolRoom(1, 0)
+    ledger.hear("b", 1, PoolRoom(-1, -1))  # It was not told of the limit yet.
     assert ledger.unknown(["a", "b"]) == ["b"]
-    assert ledger.grant("a", Room(1, 0), 2, 0, waits=True).lacking == Room(1, 0)
+    assert ledger.grant("a", PoolRoom(1, 0), 2, 0, waits=True).lacking == PoolRoom(1, 0)
 
 
 def test_limits_below_what_is_leased_grant_nothing_until_it_has_fallen() -> None:
     ledger = ledger_of(10)
-    ledger.hear("a", 1, Room(8, -1))
+    ledger.hear("a", 1, PoolRoom(8, -1))
     ledger.limits = PoolLimits(5, -1)
-    assert ledger.grant("a", Room(1, 0), 1, 0, waits=True).lacking == Room(1, 0)
-    ledger.hear("a", 2, Room(4, -1))
-    assert ledger.grant("a", Room(1, 0), 1, 0, waits=True).lease == Room(5, -1)
+    assert ledger.grant("a", PoolRoom(1, 0), 1, 0, waits=True).lacking == PoolRoom(1, 0)
+    ledger.hear("a", 2, PoolRoom(4, -1))
+    assert ledger.grant("a", PoolRoom(1, 0), 1, 0, waits=True).lease == PoolRoom(5, -1)
 
 
 def test_the_host_that_waits_first_comes_first_as_long_as_it_asks() -> None:
     ledger = ledger_of(4)
     for host in "ab":
-        ledger.hear(host, 1, Room(2, -1))
-    assert ledger.grant("a", Room(2, 0), 2, 0, waits=True).lacking == Room(2, 0)
-    ledger.hear("b", 2, Room(1, -1))
+        ledger.hear(host, 1, PoolRoom(2, -1))
+    assert ledger.grant("a", PoolRoom(2, 0), 2, 0, waits=True).lacking == PoolRoom(2, 0)
+    ledger.hear("b", 2, PoolRoom(1, -1))
     assert not ledger.is_first("b", 10)
-    assert ledger.grant("b", Room(1, 0), 2, 10, waits=True).lacking == Room(1, 0)
-    assert ledger.grant("b", Room(1, 0), 2, WAITS_MS, waits=True).lacking == Room(0, 0)
+    assert ledger.grant("b", PoolRoom(1, 0), 2, 10, waits=True).lacking == PoolRoom(1, 0)
+    assert ledger.grant("b", PoolRoom(1, 0), 2, WAITS_MS, waits=True).lacking == PoolRoom(0, 0)
 
 
 def test_preemptive_grants_to_whoever_fits() -> None:
     ledger = ledger_of(4, policy="Preemptive")
-    ledger.hear("a", 1, Room(3, -1))
-    ledger.hear("b", 1, Room(0, -1))
-    assert ledger.grant("b", Room(1, 0), 2, 10, waits=True).lacking == Room(0, 0)
+    ledger.hear("a", 1, PoolRoom(3, -1))
+    ledger.hear("b", 1, PoolRoom(0, -1))
+    assert ledger.grant("b", PoolRoom(1, 0), 2, 10, waits=True).lacking == PoolRoom(0, 0)
 
 
 def test_what_an_ended_process_said_is_not_heard_after_its_successor() -> None:
     ledger = ledger_of(10)
-    assert ledger.hear("a", 105, Room(4, -1))
-    assert ledger.hear("a", 201, Room(2, -1))
-    assert not ledger.hear("a", 106, Room(0, -1))
-    assert (ledger.leased(), ledger.version("a")) == (Room(2, -1), 201)
+    assert ledger.hear("a", 105, PoolRoom(4, -1))
+    assert ledger.hear("a", 201, PoolRoom(2, -1))
+    assert not ledger.hear("a", 106, PoolRoom(0, -1))
+    assert (ledger.leased(), ledger.version("a")) == (PoolRoom(2, -1), 201)
 
 
 def test_a_host_that_is_dropped_leaves_its_room_to_the_others() -> None:
     ledger = ledger_of(10)
-    ledger.hear("a", 1, Room(10, -1))
-    ledger.hear("b", 1, Room(0, -1))
+    ledger.hear("a", 1, PoolRoom(10, -1))
+    ledger.hear("b", 1, PoolRoom(0, -1))
     ledger.retain({"b"})
-    assert ledger.grant("b", Room(10, 0), 1, 0, waits=True).lacking == Room(0, 0)
+    assert ledger.grant("b", PoolRoom(10, 0), 1, 0, waits=True).lacking == PoolRoom(0, 0)
 
 
 class World:
@@ -130,7 +130,7 @@ class World:
 
     def send(self, host: str, timeout_ms: int = 30) -> None:
         share, count = self.share[host], self.random.randint(1, 3)
-        share.wait(Waiter(count, 0, self.now, self.now + timeout_ms, 1, None))
+        share.wait(PoolWaiter(count, 0, self.now, self.now + timeout_ms, 1, None))
         self.serve(host)
 
     def serve(self, host: str) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from raybroker.broker.destinations.pools import BrokerPools
-from raybroker.core.admission.pool_share import PoolLimits, PoolShare, Room, Waiter
+from raybroker.core.admission.pool_share import PoolLimits, PoolRoom, PoolShare, PoolWaiter
 from raybroker.model.errors import ConnectionLostError
 
 CONFIG = {"imq.system.max_count": 10, "imq.system.max_size": -1, "raybroker.system.blockingSendPolicy": "FIFO"}
@@ -37,12 +37,16 @@ class Host:
     async def ask(self, pools: BrokerPools, messages: int) -> bool:
         """Ask for room for a block, and hold it if there is; whether there is."""
         if not self.share.fits(messages, 0):
-            self.share.wait(Waiter(messages, 0, 0, 0, 1, None))
+            self.share.wait(PoolWaiter(messages, 0, 0, 0, 1, None))
             said = self.share.ask(0)
             row = said._asdict() | {"pool": "system"}
             answer = await pools.lease(self.key, row)
             self.share.granted(
-                answer["version"], Room(*answer["lease"]), Room(*answer["ahead"]), short=answer["short"], now_ms=0
+                answer["version"],
+                PoolRoom(*answer["lease"]),
+                PoolRoom(*answer["ahead"]),
+                short=answer["short"],
+                now_ms=0,
             )
             self.share.leave(self.share.waiting[0])
         if not self.share.fits(messages, 0):

@@ -11,9 +11,9 @@ import pytest
 from raybroker.broker.cluster.shared_table import SharedTable
 from raybroker.cluster import events as ev
 from raybroker.model.errors import ConfigError, RequestTimeoutError, StoreError
-from raybroker.model.shared_record import Found, Head, Row
+from raybroker.model.shared_record import FoundRecord, RecordHead, TableRow
 
-FOUND = Found(Head("c", "r", 1, 0), 0, "", ())
+FOUND = FoundRecord(RecordHead("c", "r", 1, 0), 0, "", ())
 
 
 class Scripted:
@@ -21,16 +21,16 @@ class Scripted:
 
     shown = "records"
 
-    def __init__(self, read: Callable[[], Found | None] = lambda: FOUND) -> None:
+    def __init__(self, read: Callable[[], FoundRecord | None] = lambda: FOUND) -> None:
         self._read = read
         self.threads: list[threading.Thread] = []
         self.asked: list[object] = []
 
-    def read(self, record: str, number: int) -> Found | None:
+    def read(self, record: str, number: int) -> FoundRecord | None:
         self.threads.append(threading.current_thread())
         return self._read()
 
-    def insert(self, record: str, rows: Sequence[Row]) -> bool:
+    def insert(self, record: str, rows: Sequence[TableRow]) -> bool:
         self.asked.append((record, rows))
         return True
 
@@ -63,7 +63,7 @@ def test_calls_are_carried_out_in_another_thread() -> None:
     ],
 )
 def test_an_error_is_an_answer(error: Exception, unknown: bool) -> None:
-    def fail() -> Found:
+    def fail() -> FoundRecord:
         raise error
 
     done = asyncio.run(SharedTable(Scripted(fail), 5000).carry_out(ev.ReadTable(1, "r", 0)))
@@ -74,7 +74,7 @@ def test_an_error_is_an_answer(error: Exception, unknown: bool) -> None:
 def test_a_call_that_hangs_is_given_up_and_holds_up_nobody() -> None:
     go_on = threading.Event()
 
-    def hang() -> Found:
+    def hang() -> FoundRecord:
         assert go_on.wait(20)
         return FOUND
 
@@ -111,7 +111,7 @@ def test_a_call_that_hangs_is_given_up_and_holds_up_nobody() -> None:
 def test_what_comes_after_the_end_of_the_loop_is_for_nobody() -> None:
     go_on = threading.Event()
 
-    def hang() -> Found:
+    def hang() -> FoundRecord:
         assert go_on.wait(20)
         return FOUND
 

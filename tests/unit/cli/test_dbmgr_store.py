@@ -13,7 +13,7 @@ from raybroker.actors.stores.store_tables import StoreManager, check_tables, hos
 from raybroker.cli import connecting
 from raybroker.config import Config
 from raybroker.config.brokers import plan_of
-from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Entry
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, LogEntry
 from raybroker.model.errors import ConfigError, IllegalStateError, StoreDamagedError, StoreError
 from raybroker.store.sql.opening import holder_of, open_store
 from raybroker.store.sql.store import SqlStore
@@ -21,9 +21,9 @@ from raybroker.system.clock import SystemClock
 
 TABLES = {f"raybroker1_{part}_Sdefault_b1" for part in ("store", "host", "log", "block")}
 COMMITTED = [
-    [Entry(BLOCK, 1, 0, b"m0", (b"zero",)), Entry(NOTE, 1, 0, b"note")],
-    [Entry(CHECKPOINT, 0, 0, b"state"), Entry(BLOCK, 1, 2**64 - 1, b"", (b"\0" * 3000,))],
-    [Entry(NOTE, 2, 0, b"last")],
+    [LogEntry(BLOCK, 1, 0, b"m0", (b"zero",)), LogEntry(NOTE, 1, 0, b"note")],
+    [LogEntry(CHECKPOINT, 0, 0, b"state"), LogEntry(BLOCK, 1, 2**64 - 1, b"", (b"\0" * 3000,))],
+    [LogEntry(NOTE, 2, 0, b"last")],
 ]
 
 
@@ -81,7 +81,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     return Place(tmp_path)
 
 
-def content(store: SqlStore) -> tuple[list[Entry], list[bytes]]:
+def content(store: SqlStore) -> tuple[list[LogEntry], list[bytes]]:
     entries = list(store.recover())
     return entries, [store.read(e.destination, e.ordinal) for e in entries if e.kind == BLOCK]
 
@@ -143,9 +143,9 @@ def test_a_store_that_is_open_is_not_lost_by_mistake(raybroker: Any, place: Plac
     assert raybroker("dbmgr", "reset", "lck", "--force", *place.arguments).exit_code == 1, "its process runs"
     raybroker.output("dbmgr", "recreate", "tbl", "--force", *place.arguments)
     with pytest.raises(StoreError, match="another process has opened it since"):
-        store.commit([Entry(NOTE, 1, 0, b"late")])
+        store.commit([LogEntry(NOTE, 1, 0, b"late")])
     with pytest.raises(StoreError, match="was stopped"):
-        store.commit([Entry(NOTE, 1, 0, b"later")])
+        store.commit([LogEntry(NOTE, 1, 0, b"later")])
     store.close()
 
 

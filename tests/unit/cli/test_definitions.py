@@ -14,7 +14,7 @@ import raybroker as rb
 from raybroker.cli import connecting
 from raybroker.cli.objects.definition_file import to_toml
 from raybroker.client.admin.admin import Admin
-from raybroker.security.user_file import Entry, UserFile
+from raybroker.security.user_file import UserEntry, UserFile
 from tests.unit.cli.conftest import Kept
 
 HEAD = "[raybroker]\ndefinitions = 1\n"
@@ -120,7 +120,7 @@ SCRAM = "SCRAM-SHA-256$600000:c2FsdA==$a2V5:a2V5"
 def guarded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[UserFile]:
     """The file of users of a broker with connection services, which every command connects to."""
     users = UserFile(tmp_path / "security" / "passwd")
-    users.put("ann", Entry(SCRAM))
+    users.put("ann", UserEntry(SCRAM))
     properties = {
         "imq.service.activelist": "jms",
         "imq.hostname": "127.0.0.1",
@@ -143,7 +143,7 @@ def test_users_go_into_a_file_for_its_owner_alone_and_come_back(
     assert file.stat().st_mode & 0o777 == 0o600
     assert tomllib.loads(file.read_text())["users"] == {"ann": {"verifier": SCRAM}}
     guarded.drop("ann")
-    guarded.put("bob", Entry(SCRAM))
+    guarded.put("bob", UserEntry(SCRAM))
     refused = raybroker("import", "definitions", str(file))
     assert (refused.exit_code, "has users: give --users to take them" in refused.stderr) == (2, True)
     made = raybroker("import", "definitions", str(file), "--users", "--prune")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from raybroker.security.file_repository import FileRepository
-from raybroker.security.mechanism import RefusedError
+from raybroker.security.mechanism import LoginRefusedError
 from raybroker.security.user_file import UserFile, is_verifier
 
 
@@ -49,7 +49,7 @@ def test_what_is_kept_of_a_password_is_chosen(raybroker: Any, users: Path, passf
     passfile.write_text("second password")
     raybroker.output("usermgr", "update", *given)
     assert repository.check("ann", "second password").name == "ann"
-    with pytest.raises(RefusedError):
+    with pytest.raises(LoginRefusedError):
         repository.check("ann", "first password")
 
 

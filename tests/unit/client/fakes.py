@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any
 
-from raybroker.client.cluster.directory import Place
+from raybroker.client.cluster.directory import DestinationPlace
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.consumer_options import ConsumerOptions
@@ -89,14 +89,14 @@ class ScriptedHost:
     def _take(self, frames: list[wire.Frame]) -> None:
         self.frames += frames
         for frame in frames:
-            if isinstance(frame, wire.Call):
+            if isinstance(frame, wire.CallFrame):
                 self._answer(frame)
-            elif isinstance(frame, wire.Send | wire.SendTx) and self.confirms:
+            elif isinstance(frame, wire.SendFrame | wire.SendTxFrame) and self.confirms:
                 self.link.write(wire.sent([(frame.handle, frame.block.first_seq, frame.block.count)]))
-            elif isinstance(frame, wire.Ack | wire.Settle) and frame.request:
+            elif isinstance(frame, wire.AckFrame | wire.SettleFrame) and frame.request:
                 self.link.write(wire.acked(frame.request, 0))
 
-    def _answer(self, call: wire.Call) -> None:
+    def _answer(self, call: wire.CallFrame) -> None:
         if call.op in self.cut_at:
             self.cut_at.discard(call.op)
             self.link.abort()
@@ -113,7 +113,7 @@ class ScriptedHost:
 
     def calls(self, *ops: str) -> list[tuple[str, dict[str, Any]]]:
         """(name, arguments) of the requests that came, of some names or all."""
-        found = [f for f in self.frames if isinstance(f, wire.Call)]
+        found = [f for f in self.frames if isinstance(f, wire.CallFrame)]
         return [(f.op, f.args) for f in found if not ops or f.op in ops]
 
     def of(self, kind: type[Any]) -> list[Any]:
@@ -154,10 +154,10 @@ class ScriptedDirectory:
         self.asked: list[tuple[str, Any]] = []
         self.rows: list[dict[str, Any]] = []
 
-    async def locate(self, kind: str, name: str, create: bool, broker: str | None = None) -> Place:
+    async def locate(self, kind: str, name: str, create: bool, broker: str | None = None) -> DestinationPlace:
         self.asked.append(("locate", (kind, name, create)))
         host = next((h for h in self.hosts if name.startswith(h.key)), self.hosts[0])
-        return Place(f"{host.key}@127.0.0.1:1", TOKEN, host.dial)
+        return DestinationPlace(f"{host.key}@127.0.0.1:1", TOKEN, host.dial)
 
     async def admin(self, verb: str, args: dict[str, Any]) -> Any:
         self.asked.append((verb, args))

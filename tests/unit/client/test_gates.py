@@ -28,9 +28,9 @@ def test_a_slow_destination_fills_the_buffer_until_it_opens() -> None:
         waits = [*send(producer, bytes(40_000)), *send(producer, bytes(40_000))]
         assert producer.put(b"x", b"", PERSISTENT, None, urgent=False, block=False) is None, "there is no room"
         await turns()
-        assert scripted.host.of(wire.Send) == []
+        assert scripted.host.of(wire.SendFrame) == []
         await told(scripted, "open")
-        assert sum(frame.block.count for frame in scripted.host.of(wire.Send)) == 2
+        assert sum(frame.block.count for frame in scripted.host.of(wire.SendFrame)) == 2
         await turns()
         assert [future.done() for future in waits] == [True, True]
 
@@ -46,7 +46,7 @@ def test_a_paused_destination_refuses_sends_until_it_opens() -> None:
         await told(scripted, "open")
         send(producer, b"y")
         await turns()
-        assert [bytes(f.block.body(0)) for f in scripted.host.of(wire.Send)] == [b"y"]
+        assert [bytes(f.block.body(0)) for f in scripted.host.of(wire.SendFrame)] == [b"y"]
 
     run(work)
 

@@ -24,17 +24,17 @@ def test_what_was_not_begun_is_given_back_and_the_rest_stays(mode: str) -> None:
         assert bodies(consumer.take(2)) == [b"1", b"2"]
         recall(scripted, (1, 3), (6, 6))
         await turns()
-        assert [f.ranges for f in scripted.host.of(wire.Recalled)] == [[(3, 3), (6, 6)]]
+        assert [f.ranges for f in scripted.host.of(wire.RecalledFrame)] == [[(3, 3), (6, 6)]]
         assert consumer.buffered == 2
         assert bodies(consumer.take(9)) == [b"4", b"5"]
         recall(scripted, (1, 6))
         await turns()
-        assert [f.ranges for f in scripted.host.of(wire.Recalled)][1:] == [[]], "an answer comes in any case"
+        assert [f.ranges for f in scripted.host.of(wire.RecalledFrame)][1:] == [[]], "an answer comes in any case"
         session.mode = "client"
         session.acknowledge(None)
         await turns()
-        assert [f.ranges for f in scripted.host.of(wire.Ack)] == [[(1, 2), (4, 5)]]
-        assert scripted.host.of(wire.Settle) == [], "nothing else is said of what was given back"
+        assert [f.ranges for f in scripted.host.of(wire.AckFrame)] == [[(1, 2), (4, 5)]]
+        assert scripted.host.of(wire.SettleFrame) == [], "nothing else is said of what was given back"
 
     run(work)
 
@@ -46,11 +46,11 @@ def test_what_is_given_back_is_asked_for_anew_after_the_answer() -> None:
         await turns()
         recall(scripted, (3, 4))
         await turns()
-        assert [type(f) for f in scripted.host.frames if isinstance(f, wire.Recalled | wire.Credit)] == [
-            wire.Recalled,
-            wire.Credit,
+        assert [type(f) for f in scripted.host.frames if isinstance(f, wire.RecalledFrame | wire.CreditFrame)] == [
+            wire.RecalledFrame,
+            wire.CreditFrame,
         ]
-        assert [f.credit for f in scripted.host.of(wire.Credit)] == [2]
+        assert [f.credit for f in scripted.host.of(wire.CreditFrame)] == [2]
         assert bodies(consumer.take(9)) == [b"1", b"2"]
 
     run(work)
@@ -62,7 +62,7 @@ def test_a_question_about_an_ended_attachment_has_no_answer() -> None:
         scripted.host.deliver([b"1"])
         recall(scripted, (1, 1), epoch=9)
         await turns()
-        assert scripted.host.of(wire.Recalled) == []
+        assert scripted.host.of(wire.RecalledFrame) == []
         assert bodies(consumer.take(5)) == [b"1"]
 
     run(work)

@@ -52,8 +52,8 @@ def test_withdrawn_messages_are_not_handed_out(one_by_one: bool) -> None:
         assert consumer.buffered == 0
         session.acknowledge(None)
         await turns()
-        assert [f.ranges for f in scripted.host.of(wire.Ack)] == [[(2, 2), (4, 4), (7, 7)]]
-        assert scripted.host.of(wire.Settle) == []
+        assert [f.ranges for f in scripted.host.of(wire.AckFrame)] == [[(2, 2), (4, 4), (7, 7)]]
+        assert scripted.host.of(wire.SettleFrame) == []
 
     run(work)
 
@@ -77,7 +77,7 @@ def test_a_buffer_that_is_withdrawn_whole_is_empty_and_asks_for_more() -> None:
         withdraw(scripted, (1, 2))
         await turns()
         assert not consumer.has_something()
-        assert [f.credit for f in scripted.host.of(wire.Credit)] == [2]
+        assert [f.credit for f in scripted.host.of(wire.CreditFrame)] == [2]
         scripted.host.deliver([b"3"], tag=3)
         await turns()
         assert bodies(consumer.take(5)) == [b"3"]
@@ -96,7 +96,7 @@ def test_withdrawn_ones_that_have_expired_are_settled_by_nobody() -> None:
         assert consumer.buffered == 2
         assert bodies(consumer.take(5)) == [b"3"]
         await turns()
-        assert [f.ranges for f in scripted.host.of(wire.Settle)] == [[(2, 2)]]
+        assert [f.ranges for f in scripted.host.of(wire.SettleFrame)] == [[(2, 2)]]
         assert consumer.buffered == 0
 
     run(work)
@@ -146,7 +146,7 @@ def test_giving_back_while_the_consumer_is_being_attached_anew_gives_nothing_bac
             await turns()
         await consumer.release()
         assert host.calls("release") == []
-        attaching = next(f for f in reversed(host.of(wire.Call)) if f.op == "open_consumer")
+        attaching = next(f for f in reversed(host.of(wire.CallFrame)) if f.op == "open_consumer")
         host.link.write(wire.reply(attaching.request, {"epoch": 2, "limit": 1000, "active": True}))
         host.deliver([b"1"], handle=attaching.args["handle"], epoch=2)
         await turns()

@@ -41,7 +41,7 @@ class Cluster:
         self.applied: dict[str, list[ev.Apply]] = {name: [] for name in names}
         self.answers: dict[int, ev.Answer] = {}
         self.notes: list[str] = []
-        self.sent: list[tuple[str, m.Message]] = []
+        self.sent: list[tuple[str, m.MemberMessage]] = []
         self.opened: list[str] = []
         self.halted: list[str] = []
         self.failure = ""
@@ -80,10 +80,10 @@ class Cluster:
     def _do(self, name: str, action: ev.Action) -> None:
         incarnation = self.members[name].incarnation
         match action:
-            case ev.Send(to, envelope):
+            case ev.SendEnvelope(to, envelope):
                 self.sent.append((to, envelope.message))
                 if not self.cut & {name, to}:
-                    self._work.append((to, 0, ev.Received(envelope)))
+                    self._work.append((to, 0, ev.EnvelopeReceived(envelope)))
             case ev.Persist(token, frames, replace):
                 self.frames[name] = [*([] if replace else self.frames[name]), *frames]
                 if not self.hold_writes:
@@ -95,13 +95,13 @@ class Cluster:
                 assert self.table is not None
                 done = self.table_says(name, action) or self.table.carry_out(action)
                 self._work.append((name, incarnation, done))
-            case ev.Exchange(peer):
+            case ev.ExchangeConsumers(peer):
                 self._work.append((name, incarnation, ev.Exchanged(peer)))
             case ev.Answer(request):
                 self.answers[request] = action
             case ev.Note(text):
                 self.notes.append(text)
-            case ev.Open():
+            case ev.OpenForClients():
                 self.opened.append(name)
             case ev.Halt(reason):
                 self.halted.append(reason)
@@ -124,7 +124,7 @@ class Cluster:
             self.now_ms = min(end, max(due, self.now_ms + 1))
             for name in list(self.members):
                 if self.members[name].wake_at_ms <= self.now_ms:
-                    self.tell(name, ev.Tick())
+                    self.tell(name, ev.MemberTick())
         self.settle()
 
     # ---- changes

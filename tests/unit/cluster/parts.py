@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from raybroker.cluster.change_record import Change, ChangeRecord
-from raybroker.cluster.events import Action, Persist, Send
-from raybroker.cluster.member_messages import Message
+from raybroker.cluster.events import Action, Persist, SendEnvelope
+from raybroker.cluster.member_messages import MemberMessage
 from raybroker.cluster.member_state import MemberContext, MemberEvent, MemberSettings
 from raybroker.cluster.record_application import Applier
 from raybroker.cluster.saved_record import Saved
@@ -42,8 +42,8 @@ class Parts:
         self.life.out[:] = [action for action in self.life.out if not isinstance(action, kind)]
         return found
 
-    def said(self) -> list[tuple[str, Message]]:
-        return [(action.to, action.envelope.message) for action in self.took(Send)]
+    def said(self) -> list[tuple[str, MemberMessage]]:
+        return [(action.to, action.envelope.message) for action in self.took(SendEnvelope)]
 
     def write(self) -> list[bytes]:
         """All that was to be written is on disk; returns it."""

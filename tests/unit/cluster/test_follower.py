@@ -13,13 +13,13 @@ from raybroker.cluster.follower import Follower, recorded
 from raybroker.cluster.member_messages import (
     Ask,
     Beat,
-    Decision,
+    ChangeDecided,
+    ChangeProposal,
     Disagree,
     Entries,
-    Offer,
+    MasterTaken,
     Position,
-    Proposal,
-    Taken,
+    RecordOffer,
     Whole,
 )
 from raybroker.cluster.saved_record import entry_frame
@@ -59,7 +59,7 @@ class Copy(Parts):
         self.follower.beaten(Beat(CLAIM, position(found), 1, True))
 
     def decided(self, code: str = "", *, number: int = 1, of: str = "r", sender: str = "b2") -> None:
-        self.follower.decided(sender, Decision(1, of, number, code, "no" if code else ""))
+        self.follower.decided(sender, ChangeDecided(1, of, number, code, "no" if code else ""))
 
     def tick(self, later_ms: int) -> None:
         self.life.now_ms = NOW + later_ms
@@ -196,10 +196,10 @@ def test_an_offer_of_the_master_for_the_next_term_is_kept_and_confirmed_once_it_
     sender: str, claim: Leadership, kept: bool
 ) -> None:
     copy = Copy()
-    copy.follower.offered(sender, Offer(claim, dump(record("q1"))))
+    copy.follower.offered(sender, RecordOffer(claim, dump(record("q1"))))
     assert ((copy.life.offer is not None), copy.said()) == (kept, [])
     copy.write()
-    assert copy.said() == ([("b2", Taken(claim, position(record("q1"))))] if kept else [])
+    assert copy.said() == ([("b2", MasterTaken(claim, position(record("q1"))))] if kept else [])
 
 
 # ---- changes that are wanted here ------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def test_an_offer_of_the_master_for_the_next_term_is_kept_and_confirmed_once_it_
 def proposing() -> Copy:
     copy = Copy()
     copy.follower.propose(Propose(REQUEST, queue("q1")))
-    assert copy.said() == [("b2", Proposal(1, queue("q1")))]
+    assert copy.said() == [("b2", ChangeProposal(1, queue("q1")))]
     return copy
 
 

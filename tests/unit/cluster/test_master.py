@@ -20,9 +20,19 @@ from raybroker.cluster.events import (
     Propose,
 )
 from raybroker.cluster.master import REMEMBERED, Master
-from raybroker.cluster.member_messages import Ask, Decision, Disagree, Entries, Offer, Position, Proposal, Taken, Whole
+from raybroker.cluster.member_messages import (
+    Ask,
+    ChangeDecided,
+    ChangeProposal,
+    Disagree,
+    Entries,
+    MasterTaken,
+    Position,
+    RecordOffer,
+    Whole,
+)
 from raybroker.cluster.member_state import MemberEvent, MemberState
-from raybroker.cluster.saved_record import Offer as Offered
+from raybroker.cluster.saved_record import RecordOffer as Offered
 from raybroker.cluster.saved_record import claim_frame
 from raybroker.cluster.term import Leadership
 from raybroker.model.errors import MasterUnavailableError
@@ -59,7 +69,7 @@ class Reigning(Parts):
     def taken(self, claim: Leadership = NEXT, *, sender: str = "b2", number: int | None = None) -> None:
         record = self.life.record
         position = Position(record.id, record.number if number is None else number, record.digest)
-        self.master.taken(sender, Taken(claim, position))
+        self.master.taken(sender, MasterTaken(claim, position))
 
 
 def test_a_new_record_has_the_state_of_before_and_its_master_reigns_once_it_is_on_disk() -> None:
@@ -123,26 +133,26 @@ def test_a_change_that_cannot_be_made_is_refused_and_not_written() -> None:
 def test_the_same_proposal_is_made_once_and_its_decision_told_again() -> None:
     parts = Reigning()
     for _ in range(2):
-        parts.master.proposed("b2", 5, Proposal(1, queue("q1")))
+        parts.master.proposed("b2", 5, ChangeProposal(1, queue("q1")))
     assert parts.said() == []
     parts.write()
-    decision = ("b2", Decision(1, "r", 1))
+    decision = ("b2", ChangeDecided(1, "r", 1))
     assert parts.said()[1:] == [decision]
-    parts.master.proposed("b2", 5, Proposal(1, queue("q1")))
+    parts.master.proposed("b2", 5, ChangeProposal(1, queue("q1")))
     assert (parts.said(), parts.life.record.number) == ([decision], 1)
-    parts.master.proposed("b2", 6, Proposal(1, queue("q2")))
+    parts.master.proposed("b2", 6, ChangeProposal(1, queue("q2")))
     assert parts.life.record.number == 2, "another instance counts anew"
 
 
 def test_what_is_refused_is_decided_too_and_what_is_forgotten_is_ignored() -> None:
     parts = Reigning()
     for number in range(1, REMEMBERED + 2):
-        parts.master.proposed("b2", 5, Proposal(number, queue("q1")))
-    codes = {message.code for _, message in parts.said() if isinstance(message, Decision)}
+        parts.master.proposed("b2", 5, ChangeProposal(number, queue("q1")))
+    codes = {message.code for _, message in parts.said() if isinstance(message, ChangeDecided)}
     assert len(codes) == 1
     assert codes != {""}
     for number, again in ((1, 0), (2, 1), (REMEMBERED + 1, 1)):
-        parts.master.proposed("b2", 5, Proposal(number, queue("q2")))
+        parts.master.proposed("b2", 5, ChangeProposal(number, queue("q2")))
         assert len(parts.said()) == again
 
 
@@ -194,7 +204,7 @@ def test_the_record_is_offered_with_all_that_was_being_written_and_nothing_is_ta
     parts.master.propose(Propose(1, queue("q1")))
     assert (parts.change(), parts.said()) == ([], [])
     parts.write()
-    (offer,) = [message for _, message in parts.said() if isinstance(message, Offer)]
+    (offer,) = [message for _, message in parts.said() if isinstance(message, RecordOffer)]
     assert offer.claim == NEXT
     parts.master.propose(Propose(2, queue("q2")))
     assert [type(answer.error) for answer in parts.took(Answer)] == [MasterUnavailableError]

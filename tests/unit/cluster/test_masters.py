@@ -133,7 +133,7 @@ def test_an_older_offer_does_not_replace_a_newer_one() -> None:
     original = cluster._do
 
     def keep(name: str, action: ev.Action) -> None:
-        if isinstance(action, ev.Send) and isinstance(action.envelope.message, m.Offer):
+        if isinstance(action, ev.SendEnvelope) and isinstance(action.envelope.message, m.RecordOffer):
             offers.append(action.envelope)
             return
         original(name, action)
@@ -146,8 +146,8 @@ def test_an_older_offer_does_not_replace_a_newer_one() -> None:
     original_do = cluster._do
 
     def late(name: str, action: ev.Action) -> None:
-        if isinstance(action, ev.Send) and isinstance(action.envelope.message, m.Taken):
-            cluster.tell("b3", ev.Received(offers[0]))
+        if isinstance(action, ev.SendEnvelope) and isinstance(action.envelope.message, m.MasterTaken):
+            cluster.tell("b3", ev.EnvelopeReceived(offers[0]))
         original_do(name, action)
 
     cluster._do = late  # type: ignore[method-assign]

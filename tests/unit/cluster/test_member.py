@@ -22,7 +22,7 @@ from tests.unit.cluster.cluster import Cluster, queue, running
 def test_every_event_and_message_has_its_handler() -> None:
     assert set(_EVENTS) == set(ev.Event.__subclasses__())
     at_the_door = {m.Greet, m.Refuse}  # Also of a broker that has not greeted yet.
-    assert set(_MESSAGES) | at_the_door == set(m.Message.__subclasses__())
+    assert set(_MESSAGES) | at_the_door == set(m.MemberMessage.__subclasses__())
 
 
 def test_a_broker_waits_for_the_master_takes_no_clients_and_goes_on_by_itself() -> None:  # K-12
@@ -246,16 +246,18 @@ def test_a_new_instance_replaces_the_old_one_which_halts_when_it_hears_of_it() -
     new = cluster.members["b3"]
     assert new.incarnation > old.incarnation
     stale = old.step(ev.Propose(99, queue("q")), cluster.now_ms)
-    (envelope,) = [action.envelope for action in stale if isinstance(action, ev.Send)]
-    actions = cluster.tell("b1", ev.Received(envelope))
+    (envelope,) = [action.envelope for action in stale if isinstance(action, ev.SendEnvelope)]
+    actions = cluster.tell("b1", ev.EnvelopeReceived(envelope))
     assert cluster.members["b1"].record.number == 0
-    (refusal,) = [action.envelope for action in actions if isinstance(action, ev.Send)]
+    (refusal,) = [action.envelope for action in actions if isinstance(action, ev.SendEnvelope)]
     assert isinstance(refusal.message, m.Refuse)
-    (halt,) = old.step(ev.Received(refusal), cluster.now_ms)
+    (halt,) = old.step(ev.EnvelopeReceived(refusal), cluster.now_ms)
     assert isinstance(halt, ev.Halt)
     assert old.state is MemberState.STOPPED
-    assert old.step(ev.Tick(), cluster.now_ms) == []
-    assert not [action for action in new.step(ev.Received(refusal), cluster.now_ms) if isinstance(action, ev.Halt)]
+    assert old.step(ev.MemberTick(), cluster.now_ms) == []
+    assert not [
+        action for action in new.step(ev.EnvelopeReceived(refusal), cluster.now_ms) if isinstance(action, ev.Halt)
+    ]
     assert new.state is MemberState.OPERATING, "the refusal was meant for the old instance"
 
 
@@ -268,8 +270,8 @@ def test_who_was_greeted_as_an_instance_of_the_master_is_remembered_over_a_resta
     cluster.cut |= {"b1"}
     cluster.start("b3")
     greeting = m.Greet({}, old.claim, old.membership.joined, True)
-    actions = cluster.tell("b3", ev.Received(m.Envelope("b1", old.incarnation, 0, greeting)))
-    assert [type(a.envelope.message) for a in actions if isinstance(a, ev.Send)] == [m.Refuse]
+    actions = cluster.tell("b3", ev.EnvelopeReceived(m.Envelope("b1", old.incarnation, 0, greeting)))
+    assert [type(a.envelope.message) for a in actions if isinstance(a, ev.SendEnvelope)] == [m.Refuse]
     assert cluster.members["b3"].state is MemberState.WAITING_FOR_MASTER
 
 
@@ -292,7 +294,7 @@ def test_consumers_are_exchanged_with_every_live_instance_once_before_clients_ar
     cluster._do = lambda name, action: (seen.append(action) if name == "b3" else None, original(name, action))[1]  # type: ignore[method-assign]
     cluster.start("b3")
     cluster.run(8000)
-    order = [type(action).__name__ for action in seen if isinstance(action, ev.Exchange | ev.Open)]
+    order = [type(action).__name__ for action in seen if isinstance(action, ev.ExchangeConsumers | ev.OpenForClients)]
     assert order == ["Exchange", "Exchange", "Open"]
 
 
@@ -301,7 +303,7 @@ def test_a_peer_that_does_not_exchange_holds_a_broker_up_for_a_bounded_time() ->
     cluster.stop("b3")
     cluster.run(3000)
     original = cluster._do
-    cluster._do = lambda name, action: None if isinstance(action, ev.Exchange) else original(name, action)  # type: ignore[method-assign]
+    cluster._do = lambda name, action: None if isinstance(action, ev.ExchangeConsumers) else original(name, action)  # type: ignore[method-assign]
     cluster.start("b3")
     cluster.run(4000)
     assert cluster.states()["b3"] == "EXCHANGING"
@@ -347,7 +349,7 @@ def test_brokers_that_are_found_later_are_greeted_at_once() -> None:  # K-17
     cluster.frames["b4"], cluster.applied["b4"] = [], []
     cluster.names = ("b1", "b4")
     cluster.start("b4")
-    cluster.tell("b1", ev.Brokers(("b1", "b4")))
+    cluster.tell("b1", ev.BrokersConfigured(("b1", "b4")))
     cluster.run(3000)
     assert cluster.states() == {"b1": "OPERATING", "b4": "OPERATING"}
 

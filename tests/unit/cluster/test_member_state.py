@@ -6,7 +6,7 @@ import pytest
 
 from raybroker.cluster import member_state
 from raybroker.cluster.change_record import Change, ChangeRecord
-from raybroker.cluster.events import Persist, Send
+from raybroker.cluster.events import Persist, SendEnvelope
 from raybroker.cluster.member_messages import Bye, Greet, Position
 from raybroker.cluster.member_state import MemberContext, MemberEvent, MemberSettings, MemberState
 from raybroker.cluster.membership import DOWN_MS
@@ -33,7 +33,7 @@ def test_a_greeting_is_for_whoever_has_the_name_and_all_else_for_the_instance_th
     parts.life.membership.heard("b3", 6, NOW, joined=0)
     parts.life.send("b2", Greet({}, parts.life.claim, 0, True))
     parts.life.send_all(Bye())
-    found = [(action.to, action.envelope.to, type(action.envelope.message)) for action in parts.took(Send)]
+    found = [(action.to, action.envelope.to, type(action.envelope.message)) for action in parts.took(SendEnvelope)]
     assert found == [("b2", 0, Greet), ("b2", 5, Bye)], "b3 is heard and was not greeted"
     parts.life.now_ms += DOWN_MS
     parts.life.membership.tick(parts.life.now_ms)

@@ -10,7 +10,7 @@ import pytest
 from raybroker.cluster.change_record import ChangeRecord
 from raybroker.cluster.record_rows import check, entry_of, parts_of, record_of, row_of
 from raybroker.model.errors import ProtocolError, StoreDamagedError
-from raybroker.model.shared_record import Found, Row
+from raybroker.model.shared_record import FoundRecord, TableRow
 from tests.unit.cluster.parts import queue
 
 
@@ -21,11 +21,11 @@ def record(*names: str) -> ChangeRecord:
     return found
 
 
-def found_of(base: ChangeRecord, later: ChangeRecord) -> Found:
+def found_of(base: ChangeRecord, later: ChangeRecord) -> FoundRecord:
     """A table with that base, and the entries of ``later`` behind it."""
     head, digest, text = parts_of(base)
     rows = tuple(row_of(entry, "b1") for entry in later.entries if entry.number > base.number)
-    return Found(head, later.number, digest, rows, text)
+    return FoundRecord(head, later.number, digest, rows, text)
 
 
 def test_an_entry_comes_back_as_it_was() -> None:
@@ -49,7 +49,7 @@ def test_an_entry_comes_back_as_it_was() -> None:
 )
 def test_a_row_that_is_no_entry_is_refused(body: str) -> None:
     with pytest.raises(ProtocolError, match="entry 1"):
-        entry_of(Row(1, body, "digest", "b1"))
+        entry_of(TableRow(1, body, "digest", "b1"))
 
 
 def test_a_row_of_another_number_is_refused() -> None:

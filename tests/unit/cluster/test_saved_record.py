@@ -6,8 +6,8 @@ import pytest
 
 from raybroker.cluster.change_record import ChangeRecord
 from raybroker.cluster.saved_record import (
-    Offer,
     Saved,
+    SavedOffer,
     claim_frame,
     entry_frame,
     life_frame,
@@ -34,7 +34,9 @@ def test_nothing_saved_is_a_broker_that_never_followed_anybody() -> None:
 
 
 def test_all_of_it_comes_back() -> None:
-    saved = Saved(4, "c", CLAIM, "b1", ("b2", 9), record("q1"), Offer(Leadership(4, "b1", "r"), record("q1", "q2")))
+    saved = Saved(
+        4, "c", CLAIM, "b1", ("b2", 9), record("q1"), SavedOffer(Leadership(4, "b1", "r"), record("q1", "q2"))
+    )
     again = load_frames(saved.frames())
     assert (again.incarnation, again.cluster, again.claim, again.configured) == (4, "c", CLAIM, "b1")
     assert again.instance == ("b2", 9)

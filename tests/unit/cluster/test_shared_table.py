@@ -22,7 +22,7 @@ from raybroker.model.errors import (
     RequestTimeoutError,
     StoreDamagedError,
 )
-from raybroker.model.shared_record import Found, Head, Row
+from raybroker.model.shared_record import FoundRecord, RecordHead, TableRow
 from tests.simulation_control.table import MemoryTable
 from tests.unit.cluster.cluster import NAMES, Cluster, queue
 
@@ -397,16 +397,16 @@ def test_brokers_with_a_table_and_without_one_refuse_each_other() -> None:
 JUNK: tuple[Any, ...] = (None, -1, 1 << 70, 2.5, "", "x", "[]", b"\xff", "{}", 7)
 
 
-def spoilt(found: Found, rng: Random) -> Found:
+def spoilt(found: FoundRecord, rng: Random) -> FoundRecord:
     """Something of it is something else."""
     junk: Any = rng.choice(JUNK)
     part = rng.choice(("head", "row", "row", "rows", "last", "digest", "base"))
     if part == "head":
-        name = rng.choice([field.name for field in fields(Head)])
+        name = rng.choice([field.name for field in fields(RecordHead)])
         return replace(found, head=replace(found.head, **{name: junk}))
     if part == "row" and found.rows:
         rows, at = list(found.rows), rng.randrange(len(found.rows))
-        name = rng.choice([field.name for field in fields(Row)])
+        name = rng.choice([field.name for field in fields(TableRow)])
         body = rows[at].body
         if name == "body" and rng.random() < 0.5:
             junk = body[: rng.randrange(len(body))] + rng.choice(("", "0", '"', "]")) + body[rng.randrange(len(body)) :]
@@ -564,7 +564,7 @@ def test_rows_are_read_back_as_the_entries_that_they_were() -> None:
 )
 def test_a_row_that_is_no_entry_is_named(body: str) -> None:
     with pytest.raises(ProtocolError, match="entry 1"):
-        entry_of(Row(1, body, "0" * 32, "w"))
+        entry_of(TableRow(1, body, "0" * 32, "w"))
 
 
 @pytest.mark.parametrize("part", ["base", "record", "cluster", "number"])

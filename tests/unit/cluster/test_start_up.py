@@ -9,7 +9,7 @@ from raybroker.cluster.events import Note
 from raybroker.cluster.master import Master
 from raybroker.cluster.member_state import MemberContext, MemberSettings
 from raybroker.cluster.record_application import Applier
-from raybroker.cluster.saved_record import Offer, Saved
+from raybroker.cluster.saved_record import Saved, SavedOffer
 from raybroker.cluster.start_up import begin
 from raybroker.cluster.term import Leadership
 from tests.unit.cluster.parts import NOW, Parts, queue
@@ -59,7 +59,7 @@ def test_a_master_without_its_record_waits_for_a_backup() -> None:
 
 def test_a_record_that_was_offered_for_this_term_is_taken_over() -> None:
     claim = Leadership(2, "b1", "r")
-    saved = Saved(claim=claim, configured="b1", record=record(), offer=Offer(claim, record()))
+    saved = Saved(claim=claim, configured="b1", record=record(), offer=SavedOffer(claim, record()))
     start = Starting(saved)
     start.write()
     assert (start.life.is_master, start.life.record.term, start.life.trouble) == (True, 2, "")
@@ -68,7 +68,7 @@ def test_a_record_that_was_offered_for_this_term_is_taken_over() -> None:
 @pytest.mark.parametrize(("term", "kept"), [(1, False), (2, False), (3, True)])
 def test_an_offer_of_an_earlier_term_is_dropped(term: int, kept: bool) -> None:
     claim = Leadership(2, "b2", "r")
-    offer = Offer(Leadership(term, "b1", "r"), record())
+    offer = SavedOffer(Leadership(term, "b1", "r"), record())
     start = Starting(Saved(claim=claim, configured="b2", record=record(), offer=offer), master="b2")
     assert ((start.life.offer is not None), start.life.claim) == (kept, claim)
 

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from raybroker.cluster.unit_routing import LEASE_MS, UNITS_MAX, Candidate, PathMap
+from raybroker.cluster.unit_routing import LEASE_MS, UNITS_MAX, PathMap, RouteCandidate
 from raybroker.model.errors import StoreDamagedError
 from raybroker.model.hashing import rendezvous
 
@@ -192,7 +192,7 @@ class Paths(RuleBasedStateMachine):
         self.holds: dict[str, set[str]] = {producer: set() for producer in PRODUCERS}
         self.heard = dict.fromkeys(PRODUCERS, 0)
         self.messages: Counter[str] = Counter()
-        self.asked: list[tuple[Candidate, list[str]]] = []
+        self.asked: list[tuple[RouteCandidate, list[str]]] = []
 
     @rule(unit=st.sampled_from(UNITS), producer=st.sampled_from(PRODUCERS), member=st.sampled_from(["b1", "b2"]))
     def use(self, unit: str, producer: str, member: str) -> None:

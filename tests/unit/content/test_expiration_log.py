@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybroker.content.expiration_log import VALUE_CHARS_MAX, Policy, expiry_record, parse_policy
+from raybroker.content.expiration_log import VALUE_CHARS_MAX, LogPolicy, expiry_record, parse_policy
 from raybroker.content.headers import pack_fields
 from raybroker.model.blocks.block import Block, encode_block
 
@@ -93,7 +93,7 @@ def test_a_name_that_is_asked_for_twice_stands_once_where_it_was_first() -> None
 
 @given(st.text(alphabet="%,aJ header", max_size=30))
 def test_every_text_is_a_policy(text: str) -> None:
-    assert isinstance(parse_policy(text), Policy)
+    assert isinstance(parse_policy(text), LogPolicy)
     assert record(text).startswith(f"<ExpiredJMSMessage JMSMessageID='{ID}' ")
 
 

@@ -11,12 +11,12 @@ from raybroker.core.blocks import message_mask as pk
 from raybroker.core.blocks.block_entry import Columns
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.destination import Destination
-from raybroker.core.durable.recovery import KINDS, Recovery
+from raybroker.core.durable.recovery import KINDS, DestinationRecovery
 from raybroker.core.durable.snapshot import snapshot
 from raybroker.core.invariants import check
 from raybroker.core.outcome import Acked, DeadLetter, Deliver, Gate, Outcome, Refused, Sent
 from raybroker.core.subscription import Subscription
-from raybroker.model.blocks.record import BLOCK, Entry
+from raybroker.model.blocks.record import BLOCK, LogEntry
 from raybroker.model.settings.settings import DestinationAttributes
 
 NOW = 1_000_000
@@ -102,7 +102,7 @@ class Home:
 
     def __init__(self, kind: str = "queue", *, reap_ms: int | None = None, **attributes: Any) -> None:
         self.now_ms = NOW
-        self.log: list[Entry] = []
+        self.log: list[LogEntry] = []
         self.contents: dict[int, Any] = {}
         self.seqs: dict[int, int] = {}
         self.decided: dict[int, bool] = {}
@@ -197,10 +197,10 @@ class Home:
 
 
 def rebuilt(
-    old: Destination, state: bytes | None, entries: Sequence[Entry], decided: dict[int, bool], now_ms: int
+    old: Destination, state: bytes | None, entries: Sequence[LogEntry], decided: dict[int, bool], now_ms: int
 ) -> Destination:
     """A destination from a snapshot and entries."""
-    recovery = Recovery(old.number)
+    recovery = DestinationRecovery(old.number)
     if state is not None:
         recovery.load(state)
     for entry in entries:

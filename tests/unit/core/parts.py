@@ -6,7 +6,7 @@ from raybroker.core.blocks.block_entry import PLAIN, BlockEntry, Columns
 from raybroker.core.blocks.block_index import BlockIndex
 from raybroker.core.delivery.consumers import Consumer
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
-from raybroker.core.policy import Policy
+from raybroker.core.policy import DestinationPolicy
 from raybroker.core.step import Step
 from raybroker.core.subscription import Subscription
 from raybroker.core.unit_of_work import UnitsOfWork
@@ -21,7 +21,7 @@ class Parts:
     def __init__(self, subscription: Subscription | None = None, **attributes: object) -> None:
         self.step = Step(1)
         self.out = self.step.begin(NOW)
-        self.policy = Policy(DestinationAttributes(**attributes))  # type: ignore[arg-type]
+        self.policy = DestinationPolicy(DestinationAttributes(**attributes))  # type: ignore[arg-type]
         self.index = BlockIndex()
         self.works = UnitsOfWork(self.index)
         self.queue = DeliveryQueue(1, self.step, self.policy, self.index, self.works, subscription)

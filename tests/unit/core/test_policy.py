@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from raybroker.core.policy import Policy
+from raybroker.core.policy import DestinationPolicy
 from raybroker.model.settings.settings import DestinationAttributes
 
 
 def test_insertion_is_paused_while_it_is_named() -> None:
-    policy = Policy(DestinationAttributes())
+    policy = DestinationPolicy(DestinationAttributes())
     assert not policy.insertion_paused
     policy.paused["insertion"] = 0
     assert policy.insertion_paused
 
 
 def test_without_a_limit_of_the_host_the_attribute_holds() -> None:
-    policy = Policy(DestinationAttributes(redeliveryLimit=4))
+    policy = DestinationPolicy(DestinationAttributes(redeliveryLimit=4))
     assert policy.failures_max == 4
     policy.set_host_limits(message_bytes_max=-1, rollbacks_max=3)
     assert policy.failures_max == 2

@@ -29,8 +29,8 @@ def test_rows_are_written_in_as_many_records_as_they_need() -> None:
     step.begin(10)
     step.record_rows(records.ACKED, 2, [])
     assert step.out.records == []
-    step.record_rows(records.ACKED, 2, [records.Row(1, 0b1)], [records.Span(4, 5)])
-    step.record_rows(records.FAILED, 2, [records.Row(n, 0b1) for n in range(records.ROWS_MAX + 1)])
+    step.record_rows(records.ACKED, 2, [records.RecordRow(1, 0b1)], [records.Span(4, 5)])
+    step.record_rows(records.FAILED, 2, [records.RecordRow(n, 0b1) for n in range(records.ROWS_MAX + 1)])
     assert {(entry.kind, entry.destination) for entry in step.out.records} == {(NOTE, 3)}
     found = [records.decode(entry.meta) for entry in step.out.records]
     assert [(one.kind, len(one.spans), len(one.rows)) for one in found] == [

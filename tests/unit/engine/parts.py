@@ -12,11 +12,11 @@ from raybroker.core.outcome import Effect, Outcome
 from raybroker.engine.checkpoint import Definition
 from raybroker.engine.destinations.destination_registry import DestinationRegistry
 from raybroker.engine.measured_time import MeasuredTime
-from raybroker.engine.path.executor import Step
+from raybroker.engine.path.executor import DestinationStep
 from raybroker.engine.path.own_sends import OwnSends
 from raybroker.hosting.block_codec import WireCodec
 from raybroker.model.blocks.block import Block
-from raybroker.model.blocks.record import NOTE, Entry
+from raybroker.model.blocks.record import NOTE, LogEntry
 from raybroker.model.settings.settings import destination_attributes
 from tests.unit.engine.rig import Clock, made, text_of
 
@@ -40,9 +40,11 @@ class Commands:
         action()
 
     def perform(self, home: Destination, command: cmd.Command, block: Block | None = None) -> Outcome:
-        return self.perform_all([Step(home, command, block)], (), lambda: None)[0]
+        return self.perform_all([DestinationStep(home, command, block)], (), lambda: None)[0]
 
-    def perform_all(self, steps: Sequence[Step], extra: Sequence[Entry], done: Callable[[], None]) -> list[Outcome]:
+    def perform_all(
+        self, steps: Sequence[DestinationStep], extra: Sequence[LogEntry], done: Callable[[], None]
+    ) -> list[Outcome]:
         found = []
         for home, command, block in steps:
             outcome = home.step(command, now_ms=self.time.look(), ahead_ms=self.time.ahead_ms)
@@ -54,12 +56,12 @@ class Commands:
         done()
         return found
 
-    def append(self, entries: Sequence[Entry], done: Callable[[], None]) -> None:
+    def append(self, entries: Sequence[LogEntry], done: Callable[[], None]) -> None:
         self.batches.append(list(entries))
         done()
 
     def note(self, number: int, meta: bytes, done: Callable[[], None]) -> None:
-        self.append([Entry(NOTE, number, 0, meta)], done)
+        self.append([LogEntry(NOTE, number, 0, meta)], done)
 
     def read(self, home: Destination, ordinal: int) -> Block | None:
         """As a block reader."""

@@ -13,7 +13,7 @@ from raybroker.core.destination import Destination
 from raybroker.engine.host import BodyPlaces, Host, HostIdentity, Surroundings
 from raybroker.hosting.block_codec import WireCodec
 from raybroker.model.blocks.block import Block, encode_block
-from raybroker.model.blocks.record import Entry
+from raybroker.model.blocks.record import LogEntry
 from raybroker.model.definitions.quota import quota_of
 from raybroker.model.settings.settings import dead_message_queue, destination_attributes
 from raybroker.store.memory import MemoryStore
@@ -40,11 +40,11 @@ class SlowCommitter:
 
     def __init__(self, store: MemoryStore) -> None:
         self.store = store
-        self.waiting: list[tuple[Sequence[Entry], Callable[[], None]]] = []
+        self.waiting: list[tuple[Sequence[LogEntry], Callable[[], None]]] = []
         self.overloaded = False
         self.pending_bytes = self.tidied = 0
 
-    def submit(self, entries: Sequence[Entry], done: Callable[[], None]) -> None:
+    def submit(self, entries: Sequence[LogEntry], done: Callable[[], None]) -> None:
         self.waiting.append((entries, done))
 
     def sync(self) -> None:
@@ -326,7 +326,7 @@ class Rig:
     def bodies(self, name: str) -> list[str]:
         return [body for body, _ in self.waiting(name)]
 
-    def commits(self) -> list[list[Entry]]:
+    def commits(self) -> list[list[LogEntry]]:
         """Batches that wait to become durable."""
         return [list(entries) for entries, _ in self.committer.waiting if entries]
 

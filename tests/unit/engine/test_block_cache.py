@@ -6,7 +6,7 @@ from raybroker.engine.measured_time import MeasuredTime
 from raybroker.engine.memory.block_cache import OPENED_BYTES_MAX, OPENED_MAX, BlockCache
 from raybroker.engine.memory.pager import Pager
 from raybroker.model.blocks.block import Block, encode_block
-from raybroker.model.blocks.record import BLOCK, Entry
+from raybroker.model.blocks.record import BLOCK, LogEntry
 from raybroker.store.memory import MemoryStore
 from tests.unit.engine.rig import Clock
 from tests.unit.engine.test_pager import Files
@@ -23,7 +23,7 @@ def filled(blocks: int, data: bytes, budget_bytes: int) -> tuple[BlockCache, Mem
     cache = BlockCache(store, budget_bytes)
     for ordinal in range(1, blocks + 1):
         crowded = cache.put(1, ordinal, Block(data), stored=True)
-        store.commit([Entry(BLOCK, 1, ordinal, b"", (data,))])
+        store.commit([LogEntry(BLOCK, 1, ordinal, b"", (data,))])
         if crowded:
             cache.demote(1, ordinal)
     return cache, store

@@ -5,21 +5,21 @@ from __future__ import annotations
 import pytest
 
 from raybroker.core import command as cmd
-from raybroker.engine.destinations.browsing import Browser, look
+from raybroker.engine.destinations.browsing import Browsing, look
 from raybroker.model.errors import InvalidDestinationError
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import text_of
 
 
-class Browsing(Desk):
+class BrowsingDesk(Desk):
     def __init__(self) -> None:
         super().__init__()
         self.home = self.add()
 
-    def browser(self, selector: str | None = None) -> Browser:
-        return Browser(self.home, selector, ("waiting",), self.registry, self.executor, self.codec, self.clock.now_ms)
+    def browser(self, selector: str | None = None) -> Browsing:
+        return Browsing(self.home, selector, ("waiting",), self.registry, self.executor, self.codec, self.clock.now_ms)
 
-    def seen(self, browser: Browser, most: int = 100) -> list[str]:
+    def seen(self, browser: Browsing, most: int = 100) -> list[str]:
         return [
             text_of(block, index)
             for seen, block in browser.next(most)
@@ -29,7 +29,7 @@ class Browsing(Desk):
 
 
 def test_it_goes_on_where_the_last_part_ended() -> None:
-    world = Browsing()
+    world = BrowsingDesk()
     world.put(world.home, "a", "b", "c")
     world.put(world.home, "d")
     browser = world.browser()
@@ -40,7 +40,7 @@ def test_it_goes_on_where_the_last_part_ended() -> None:
 
 
 def test_what_was_consumed_since_and_what_is_new_are_left_out() -> None:
-    world = Browsing()
+    world = BrowsingDesk()
     ordinal = world.put(world.home, "a", "b")
     browser = world.browser()
     world.executor.perform(world.home, cmd.Remove({ordinal: 0b01}))
@@ -49,7 +49,7 @@ def test_what_was_consumed_since_and_what_is_new_are_left_out() -> None:
 
 
 def test_expired_messages_and_those_that_do_not_match_are_left_out() -> None:
-    world = Browsing()
+    world = BrowsingDesk()
     world.put(world.home, "short", ttl=10, properties={"n": 2})
     world.put(world.home, "x", properties={"n": 1})
     world.put(world.home, "y", properties={"n": 2})
@@ -59,7 +59,7 @@ def test_expired_messages_and_those_that_do_not_match_are_left_out() -> None:
 
 
 def test_a_destroyed_queue_ends_the_browser() -> None:
-    world = Browsing()
+    world = BrowsingDesk()
     world.put(world.home, "a")
     browser = world.browser()
     del world.registry.destinations["queue", "q"]
@@ -68,7 +68,7 @@ def test_a_destroyed_queue_ends_the_browser() -> None:
 
 
 def test_states_are_told_apart() -> None:
-    world = Browsing()
+    world = BrowsingDesk()
     world.put(world.home, "later", delay=100)
     world.put(world.home, "now")
     assert [seen.state for seen in look(world.home, ("waiting", "delayed"))] == ["waiting", "delayed"]

@@ -9,7 +9,7 @@ from raybroker.engine.checkpoint import Definition, Recovered, encode_checkpoint
 from raybroker.engine.schedules.schedule_log import ScheduleLog
 from raybroker.engine.transactions.transaction_log import TxLog
 from raybroker.engine.transactions.transaction_log import decided as transaction_decided
-from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Entry
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, LogEntry
 from raybroker.model.errors import StoreDamagedError
 from raybroker.model.settings.settings import destination_attributes
 from tests.unit.engine.parts import Desk
@@ -18,8 +18,8 @@ from tests.unit.engine.rig import made
 LIMITED = destination_attributes({"maxNumMsgs": 7}, type="topic")
 
 
-def attributes_note(number: int, definition: Definition) -> Entry:
-    return Entry(NOTE, number, 0, records.encode(records.ATTRIBUTES, 0) + definition.encode())
+def attributes_note(number: int, definition: Definition) -> LogEntry:
+    return LogEntry(NOTE, number, 0, records.encode(records.ATTRIBUTES, 0) + definition.encode())
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_records_behind_it_are_sorted_by_destination() -> None:
         [
             attributes_note(4, definition),
             transaction_decided(1, b"k", True, False),
-            Entry(NOTE, 0, 0, b'{"ended": 3, "id": "s"}'),
+            LogEntry(NOTE, 0, 0, b'{"ended": 3, "id": "s"}'),
         ]
     )
     assert (found.next_number, found.definitions) == (5, {4: definition})
@@ -78,20 +78,20 @@ def test_a_destroyed_destination_leaves_its_blocks_dead() -> None:
         log += world.executor.perform(home, *world.own.send(home, block)).records
     found = read_back(log)
     assert found.dead(home.number) == []
-    found = read_back([*log, Entry(NOTE, home.number, 0, records.encode(records.GONE, 0))])
+    found = read_back([*log, LogEntry(NOTE, home.number, 0, records.encode(records.GONE, 0))])
     assert (found.definitions, found.dead(home.number)) == ({}, [1, 2])
 
 
 @pytest.mark.parametrize(
     "entry",
     [
-        Entry(CHECKPOINT, 0, 0, b"short"),
-        Entry(CHECKPOINT, 0, 0, b"\1\0\0\0\1\0\0\0\0\0\0\0"),
-        Entry(BLOCK, 3, 1, b"\0"),
-        Entry(NOTE, 3, 0, b""),
+        LogEntry(CHECKPOINT, 0, 0, b"short"),
+        LogEntry(CHECKPOINT, 0, 0, b"\1\0\0\0\1\0\0\0\0\0\0\0"),
+        LogEntry(BLOCK, 3, 1, b"\0"),
+        LogEntry(NOTE, 3, 0, b""),
     ],
 )
-def test_what_cannot_be_understood_is_damage(entry: Entry) -> None:
+def test_what_cannot_be_understood_is_damage(entry: LogEntry) -> None:
     with pytest.raises(StoreDamagedError):
         read_back([entry])
 

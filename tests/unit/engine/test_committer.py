@@ -13,7 +13,7 @@ import pytest
 
 from raybroker.engine.path import committer as cm
 from raybroker.engine.path.committer import ThreadCommitter, entry_bytes
-from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Entry
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, LogEntry
 from raybroker.model.errors import BrokerError, StoreError, StoreFullError
 
 PATIENCE_S = 20.0
@@ -36,7 +36,7 @@ class Engine:
         self.relieved = 0
         self.room = -1
         """Bytes that the store still takes; -1 for any number. A checkpoint is always taken, and makes room."""
-        self.stored: list[Entry] = []
+        self.stored: list[LogEntry] = []
         self.asked = 0
         self.turn: list[Callable[[], Any]] = []
         self.posted: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
@@ -62,17 +62,17 @@ class Engine:
     def checkpoint(self) -> None:
         number = self._submitted
         self._submitted += 1
-        self.committer.submit([Entry(CHECKPOINT, 0, 0, b"state")], lambda: self.done.append(number))
+        self.committer.submit([LogEntry(CHECKPOINT, 0, 0, b"state")], lambda: self.done.append(number))
 
     def note(self) -> None:
         number = self._submitted
         self._submitted += 1
-        self.committer.submit([Entry(NOTE, 1, 0, b"%d" % number)], lambda: self.done.append(number))
+        self.committer.submit([LogEntry(NOTE, 1, 0, b"%d" % number)], lambda: self.done.append(number))
 
     def _relieved(self) -> None:
         self.relieved += 1
 
-    def commit(self, entries: Sequence[Entry]) -> None:
+    def commit(self, entries: Sequence[LogEntry]) -> None:
         """The store's."""
         assert self.free.wait(PATIENCE_S)
         self.threads.append("own" if threading.current_thread().name == "raybroker-commit" else "engine")
@@ -95,7 +95,7 @@ class Engine:
         """One batch of about so many bytes."""
         number = self._submitted
         self._submitted += 1
-        self.committer.submit([Entry(BLOCK, 1, number, b"", (bytes(nbytes),))], lambda: self.done.append(number))
+        self.committer.submit([LogEntry(BLOCK, 1, number, b"", (bytes(nbytes),))], lambda: self.done.append(number))
 
     def go_on(self) -> None:
         """To the end of the engine's turn."""
@@ -301,7 +301,9 @@ def test_after_a_failure_nothing_is_ever_called_done(nbytes: int) -> None:
 
 def test_the_size_of_a_batch_counts_all_its_parts() -> None:
     parts = (b"12345", memoryview(b"123"), bytearray(7))
-    assert entry_bytes([Entry(BLOCK, 1, 1, b"meta", parts), Entry(BLOCK, 1, 2, b"", ())]) == 2 * 64 + 4 + 5 + 3 + 7
+    assert (
+        entry_bytes([LogEntry(BLOCK, 1, 1, b"meta", parts), LogEntry(BLOCK, 1, 2, b"", ())]) == 2 * 64 + 4 + 5 + 3 + 7
+    )
 
 
 def test_notes_that_find_no_room_wait_for_a_checkpoint_that_takes_their_place() -> None:

@@ -10,7 +10,7 @@ import pytest
 from raybroker.core import command as cmd
 from raybroker.core.outcome import DeadLetter
 from raybroker.engine.dead_letters.dead_letters import DeadLetters
-from raybroker.engine.path.wakeups import AGAIN_MS, Durations, Retries, Wakeups
+from raybroker.engine.path.wakeups import AGAIN_MS, Durations, WakeupRetries, Wakeups
 from raybroker.model.blocks.record import BLOCK
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import DMQ, Client, Rig
@@ -369,7 +369,7 @@ class Dying(Desk):
         self.told: list[str] = []
         self.sent: list[tuple[str, int, bool]] = []
         self.settled: list[int] = []
-        retries: Retries[Any] = Retries(Durations(Wakeups(), self.time))
+        retries: WakeupRetries[Any] = WakeupRetries(Durations(Wakeups(), self.time))
         me: Any = self
         self.dead = DeadLetters(self.executor, self.registry, self.executor, me, me, me, retries)
 

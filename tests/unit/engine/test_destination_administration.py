@@ -13,7 +13,7 @@ from raybroker.engine.checkpoint import Definition
 from raybroker.engine.destinations.destination_administration import DestinationAdministration
 from raybroker.engine.destinations.temporary_destinations import ORPHAN_MS
 from raybroker.engine.sessions.attachments import Attachments, Outbox
-from raybroker.model.blocks.record import Entry
+from raybroker.model.blocks.record import LogEntry
 from raybroker.model.errors import ConfigError, IllegalStateError, InvalidDestinationError, StoreDamagedError
 from raybroker.model.settings.settings import destination_attributes
 from tests.unit.engine.parts import Desk
@@ -419,8 +419,8 @@ class Administered(Desk):
         self.verbs.create(name, attributes, auto_created=auto_created, done=self.durable, owner=owner)
         return self.registry.named("queue", name)
 
-    def written(self) -> list[Entry]:
-        return [one for batch in self.executor.batches for one in batch if isinstance(one, Entry)]
+    def written(self) -> list[LogEntry]:
+        return [one for batch in self.executor.batches for one in batch if isinstance(one, LogEntry)]
 
 
 def test_a_new_destination_is_written_and_a_temporary_one_is_not() -> None:

@@ -12,12 +12,12 @@ from raybroker.core.durable import records
 from raybroker.engine.destinations.destination_removal import DestinationRemoval
 from raybroker.engine.path.wakeups import Wakeups
 from raybroker.engine.sessions.attachments import Attachments, Outbox
-from raybroker.model.blocks.record import NOTE, Entry
+from raybroker.model.blocks.record import NOTE, LogEntry
 from raybroker.model.errors import IllegalStateError
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import RecordingPeer
 
-ENDED = Entry(NOTE, 0, 0, b"the end of a schedule")
+ENDED = LogEntry(NOTE, 0, 0, b"the end of a schedule")
 
 
 class Removing(Desk):
@@ -26,7 +26,7 @@ class Removing(Desk):
     def __init__(self) -> None:
         super().__init__()
         self.told: list[Any] = []
-        self.written: list[tuple[list[Entry], Callable[[], None]]] = []
+        self.written: list[tuple[list[LogEntry], Callable[[], None]]] = []
         self.executor.append = lambda entries, done: self.written.append((list(entries), done))
         self.attachments = Attachments(1)
         self.wakeups = Wakeups()
@@ -50,7 +50,7 @@ def test_what_was_stored_is_freed_when_its_end_is_durable() -> None:
     world.removal.destroy("q", lambda: world.told.append("done"))
     assert world.told == [("leaving", "q")]
     ((entries, durable),) = world.written
-    assert entries == [Entry(NOTE, home.number, 0, records.encode(records.GONE, 0)), ENDED]
+    assert entries == [LogEntry(NOTE, home.number, 0, records.encode(records.GONE, 0)), ENDED]
     assert (world.registry.destinations, world.registry.definitions, world.wakeups.due(9)) == ({}, {}, [])
     durable()
     assert world.told[1:] == [

@@ -12,15 +12,15 @@ from raybroker.core.outcome import Effect, Idle, Outcome, Retire
 from raybroker.engine.measured_time import MeasuredTime
 from raybroker.engine.memory.block_cache import BlockCache
 from raybroker.engine.path.effect_dispatcher import EffectDispatcher
-from raybroker.engine.path.executor import Executor, Step, unawaited
+from raybroker.engine.path.executor import DestinationStep, Executor, unawaited
 from raybroker.engine.path.observers import Observers
 from raybroker.engine.path.wakeups import Wakeups
-from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Entry
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, LogEntry
 from raybroker.model.errors import StoreError, StoreFullError
 from tests.unit.engine.rig import Clock, SlowCommitter, made
 
 NUMBER = 4
-NOTED = Entry(NOTE, NUMBER, 0, b"n")
+NOTED = LogEntry(NOTE, NUMBER, 0, b"n")
 LATE, AT_ONCE = Idle(), Retire((9,), False)
 
 
@@ -69,7 +69,7 @@ class World:
             observers=self.observers,
             kept=lambda home, outcome, block: self.seen.append("kept"),
             damaged=lambda home, ordinal: self.seen.append(("damaged", ordinal)),
-            checkpoint=lambda: Entry(CHECKPOINT, 0, 0, b"all"),
+            checkpoint=lambda: LogEntry(CHECKPOINT, 0, 0, b"all"),
             failed=lambda error: self.seen.append(("failed", error)),
             report=lambda line: self.seen.append(("told", line)),
         )
@@ -79,7 +79,7 @@ class World:
     def _released(self, home: Any, effect: Effect) -> None:
         self.seen.append(effect)
 
-    def _commit(self, entries: Sequence[Entry]) -> None:
+    def _commit(self, entries: Sequence[LogEntry]) -> None:
         self.seen.append([entry.kind for entry in entries])
 
     def perform(self, outcome: Outcome, block: Any = None) -> Any:
@@ -102,7 +102,7 @@ def test_effects_that_need_the_disk_wait_for_the_records_and_the_others_do_not()
 def test_a_block_is_written_with_its_bytes_and_stays_in_memory_while_there_is_room() -> None:
     for budget_bytes, stays in ((1 << 20, True), (0, False)):
         world, block = World(budget_bytes), made("a")
-        world.perform(Outcome(records=[Entry(BLOCK, NUMBER, 1, b"m")], accepted=1), block)
+        world.perform(Outcome(records=[LogEntry(BLOCK, NUMBER, 1, b"m")], accepted=1), block)
         ((entries, _),) = world.committer.waiting
         assert entries[0].payload == (block.view,)
         assert world.took() == ["kept", "looked"]
@@ -142,7 +142,7 @@ def test_what_is_deferred_while_nothing_is_under_way_happens_at_once() -> None:
 def test_commands_that_are_performed_together_are_written_together_and_seen_together() -> None:
     world = World()
     home: Any = Home(Outcome(records=[NOTED], immediate=[AT_ONCE]), Outcome(records=[NOTED], after_durable=[LATE]))
-    steps: Any = [Step(home, None), Step(home, None)]  # type: ignore[arg-type]
+    steps: Any = [DestinationStep(home, None), DestinationStep(home, None)]  # type: ignore[arg-type]
     outcomes = world.executor.perform_all(steps, [NOTED], lambda: world.seen.append("done"))
     assert len(outcomes) == 2
     assert world.took() == ["looked", "looked"]
@@ -156,7 +156,7 @@ def test_what_follows_from_an_effect_comes_after_those_of_all_that_was_performed
     world.dispatcher.handlers[Retire] = lambda home, effect: (world.executor.later(later), world.seen.append(effect))[0]
     one: Any = Home(Outcome(records=[NOTED], after_durable=[AT_ONCE]))
     other: Any = Home(Outcome(records=[NOTED], after_durable=[LATE]))
-    steps: Any = [Step(one, None), Step(other, None)]  # type: ignore[arg-type]
+    steps: Any = [DestinationStep(one, None), DestinationStep(other, None)]  # type: ignore[arg-type]
     world.executor.perform_all(steps, [], lambda: world.seen.append("done"))
     world.took()
     world.committer.sync()

@@ -7,7 +7,7 @@ from typing import Any
 from raybroker.core.outcome import Compose, DeadLetter
 from raybroker.engine.destinations.message_composition import MessageComposition
 from raybroker.engine.path.overrides import columns_of, parts_in
-from raybroker.engine.path.wakeups import AGAIN_MS, Durations, Retries, Wakeups
+from raybroker.engine.path.wakeups import AGAIN_MS, Durations, WakeupRetries, Wakeups
 from raybroker.model.errors import MessageTooLargeError
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import text_of
@@ -21,7 +21,7 @@ class Composing(Desk):
         super().__init__()
         self.home = self.add(**SINGLE)
         self.dead: list[DeadLetter] = []
-        self.full: Retries[Any] = Retries(Durations(Wakeups(), self.time))
+        self.full: WakeupRetries[Any] = WakeupRetries(Durations(Wakeups(), self.time))
         self.composition = self.part(self.codec)
 
     def part(self, codec: Any) -> MessageComposition:

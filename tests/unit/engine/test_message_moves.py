@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raybroker.core import command as cmd
-from raybroker.engine.destinations.message_moves import MessageMoves, Moved
+from raybroker.engine.destinations.message_moves import MessageMoves, MovedMessages
 from raybroker.engine.path.executor import DISK_FULL
 from raybroker.engine.ports import Death
 from raybroker.model.blocks.block import Block
@@ -19,7 +19,7 @@ class Moving(Desk):
         self.home, self.target = self.add("from"), self.add("to", **of_target)
         self.moves = MessageMoves(self.executor, self.registry, self.own, self.codec, self.clock, self.lines.append)
 
-    def move(self, ordinal: int, mask: int) -> Moved:
+    def move(self, ordinal: int, mask: int) -> MovedMessages:
         block = self.executor.blocks[self.home.number, ordinal]
         return self.moves.move(self.home, ordinal, mask, self.target, Block(b"".join(block.pick(mask))))
 

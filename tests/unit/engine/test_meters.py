@@ -23,8 +23,8 @@ from raybroker.engine.measuring.samplers import (
     TIMES_MAX,
     Average,
     Busiest,
-    Sample,
     Sampling,
+    SizeSample,
     Times,
 )
 from raybroker.model.histogram import PARTS, Histogram, merge
@@ -92,7 +92,7 @@ def test_a_value_on_an_edge_is_in_the_bucket_below_it() -> None:
 
 def test_while_there_are_few_batches_every_one_is_observed_once() -> None:
     sampling = Sampling()
-    one, other = Sample(sampling), Sample(sampling)
+    one, other = SizeSample(sampling), SizeSample(sampling)
     for _ in range(3):
         assert [sample.weigh(1) for sample in (one, other) for _ in range(SAMPLE_FREE // 2 - 1)] == [1] * (
             SAMPLE_FREE - 2
@@ -102,7 +102,7 @@ def test_while_there_are_few_batches_every_one_is_observed_once() -> None:
 
 def test_of_many_small_batches_one_of_each_group_stands_for_all_and_large_ones_for_themselves() -> None:
     sampling = Sampling()
-    sample = Sample(sampling)
+    sample = SizeSample(sampling)
     sampling.free = 0
     weights = [sample.weigh(1) for _ in range(1 + 1000 * SAMPLE_EVERY)]
     assert weights.pop(0) == 1
@@ -117,7 +117,7 @@ def test_of_many_small_batches_one_of_each_group_stands_for_all_and_large_ones_f
 @given(st.lists(st.tuples(st.integers(1, 2 * SAMPLE_EVERY), st.integers(0, 40)), max_size=30))
 def test_weights_add_up_to_the_batches_but_for_a_group(seconds_of: list[tuple[int, int]]) -> None:
     sampling = Sampling()
-    sample = Sample(sampling)
+    sample = SizeSample(sampling)
     batches = counted = 0
     for batch_count, free in seconds_of:
         sampling.free = free
@@ -130,7 +130,7 @@ def test_weights_add_up_to_the_batches_but_for_a_group(seconds_of: list[tuple[in
 @pytest.mark.parametrize("period", range(2, SAMPLE_EVERY + 2))
 def test_what_comes_at_regular_turns_is_not_taken_for_all(period: int) -> None:
     sampling = Sampling()
-    sample = Sample(sampling)
+    sample = SizeSample(sampling)
     sampling.free = 0
     true, estimate = 0.0, 0.0
     for turn in range(100_000):

@@ -8,7 +8,7 @@ import pytest
 
 from raybroker.config import Config
 from raybroker.engine.checkpoint import Definition
-from raybroker.engine.destinations.policies import Policies, own_attributes
+from raybroker.engine.destinations.policies import HostPolicies, own_attributes
 from raybroker.errors import ConfigError
 from raybroker.model.definitions.policy import policy_of
 from raybroker.model.settings.settings import auto_created, dead_message_queue, destination_attributes
@@ -25,7 +25,7 @@ def made(name: str = "q", *, auto: bool = False, **own: Any) -> Definition:
 
 
 def test_without_a_policy_a_destination_has_its_own_attributes() -> None:
-    policies, definition = Policies(CONFIG), made(maxNumMsgs=4)
+    policies, definition = HostPolicies(CONFIG), made(maxNumMsgs=4)
     assert policies.hold(definition) is definition.attributes is own_attributes(definition)
     row = policies.row(definition)
     assert (row["policy"], row["operator_policy"], row["origins"]) == ("", "", {"maxNumMsgs": "destination"})
@@ -33,7 +33,7 @@ def test_without_a_policy_a_destination_has_its_own_attributes() -> None:
 
 
 def test_a_policy_fills_in_what_a_destination_does_not_set_itself() -> None:
-    policies = Policies(CONFIG)
+    policies = HostPolicies(CONFIG)
     policies.define({"p": fields(maxNumMsgs=3, useDMQ=False), "o": {**fields(maxNumProducers=2), "operator": True}})
     own = made(maxNumMsgs=4)
     held = policies.hold(own)
@@ -51,14 +51,14 @@ def test_a_policy_fills_in_what_a_destination_does_not_set_itself() -> None:
 
 
 def test_an_auto_created_destination_sets_nothing_itself() -> None:
-    policies, definition = Policies(CONFIG), made(auto=True)
+    policies, definition = HostPolicies(CONFIG), made(auto=True)
     assert (definition.attributes.maxNumMsgs, policies.row(definition)["origins"]) == (77, {})
     policies.define({"p": fields(maxNumMsgs=3)})
     assert policies.hold(definition).maxNumMsgs == 3
 
 
 def test_no_policy_holds_for_the_brokers_own_destinations() -> None:
-    policies = Policies(CONFIG)
+    policies = HostPolicies(CONFIG)
     policies.define({"p": fields(maxNumMsgs=3)})
     dead = Definition("mq.sys.dmq", False, dead_message_queue())
     assert policies.hold(dead) is dead.attributes
@@ -66,6 +66,6 @@ def test_no_policy_holds_for_the_brokers_own_destinations() -> None:
 
 
 def test_policies_that_cannot_be_are_refused() -> None:
-    policies = Policies(CONFIG)
+    policies = HostPolicies(CONFIG)
     with pytest.raises(ConfigError, match="'colour' is none of its fields"):
         policies.define({"p": {**fields(useDMQ=True), "colour": 1}})

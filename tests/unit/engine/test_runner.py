@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from raybroker.engine.path.runner import Runner
-from raybroker.model.blocks.record import NOTE, Entry
+from raybroker.model.blocks.record import NOTE, LogEntry
 
-ENTRY = Entry(NOTE, 1, 0, b"x")
+ENTRY = LogEntry(NOTE, 1, 0, b"x")
 
 
 class Waiting:
@@ -17,9 +17,9 @@ class Waiting:
     pending_bytes = 0
 
     def __init__(self) -> None:
-        self.batches: list[tuple[list[Entry], Callable[[], None]]] = []
+        self.batches: list[tuple[list[LogEntry], Callable[[], None]]] = []
 
-    def submit(self, entries: Sequence[Entry], done: Callable[[], None]) -> None:
+    def submit(self, entries: Sequence[LogEntry], done: Callable[[], None]) -> None:
         self.batches.append((list(entries), done))
 
     def commit(self) -> None:

@@ -11,20 +11,20 @@ from raybroker.engine.measuring.samplers import (
     TIMES_MAX,
     Average,
     Busiest,
-    Sample,
     Sampling,
+    SizeSample,
     Times,
 )
 
 
 def test_every_batch_counts_while_there_are_few() -> None:
-    sample = Sample(Sampling())
+    sample = SizeSample(Sampling())
     assert [sample.weigh(1) for _ in range(SAMPLE_FREE)] == [1] * SAMPLE_FREE
 
 
 def test_of_many_small_batches_one_in_each_group_stands_for_all() -> None:
     sampling = Sampling()
-    sample = Sample(sampling)
+    sample = SizeSample(sampling)
     groups = 500
     for _ in range(SAMPLE_FREE):
         sample.weigh(1)

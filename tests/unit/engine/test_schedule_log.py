@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from raybroker.engine.schedules import schedule_log as log
-from raybroker.engine.schedules.schedule_log import ENDED_MAX, Row, ScheduleLog
-from raybroker.model.blocks.record import BLOCK, NOTE, Entry
+from raybroker.engine.schedules.schedule_log import ENDED_MAX, ScheduleLog, ScheduleRow
+from raybroker.model.blocks.record import BLOCK, NOTE, LogEntry
 from raybroker.model.errors import StoreDamagedError
 
 
-def row(number: int = 1, fired: int = 0, last_ms: int = 0) -> Row:
-    return Row(
+def row(number: int = 1, fired: int = 0, last_ms: int = 0) -> ScheduleRow:
+    return ScheduleRow(
         number=number,
         id=f"s{number}",
         destination=3,
@@ -27,7 +27,7 @@ def row(number: int = 1, fired: int = 0, last_ms: int = 0) -> Row:
     )
 
 
-def applied(*entries: Entry, start: ScheduleLog | None = None) -> ScheduleLog:
+def applied(*entries: LogEntry, start: ScheduleLog | None = None) -> ScheduleLog:
     found = start or ScheduleLog()
     for entry in entries:
         assert ScheduleLog.owns(entry)
@@ -68,7 +68,7 @@ def test_ids_of_the_latest_that_ended_are_remembered() -> None:
 def test_what_does_not_decode_is_damage() -> None:
     for kind, meta in ((NOTE, b"{"), (NOTE, b"{}"), (BLOCK, b"[]"), (BLOCK, b"{}")):
         with pytest.raises(StoreDamagedError):
-            ScheduleLog().apply(Entry(kind, 0, 1, meta))
+            ScheduleLog().apply(LogEntry(kind, 0, 1, meta))
     with pytest.raises(StoreDamagedError):
         ScheduleLog.decode(b"{}")
-    assert not ScheduleLog.owns(Entry(NOTE, 0, 0, b'["decided"]'))
+    assert not ScheduleLog.owns(LogEntry(NOTE, 0, 0, b'["decided"]'))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.engine.schedules.schedule_log import Row
+from raybroker.engine.schedules.schedule_log import ScheduleRow
 from raybroker.engine.sessions.attachments import Attachments, Outbox
 from raybroker.engine.sessions.schedule_requests import ID_CHARS_MAX, REPEAT_MAX, ScheduleRequests
 from raybroker.model.errors import InvalidDestinationError, ProtocolError
@@ -21,7 +21,7 @@ class Asking(Desk):
 
     def __init__(self) -> None:
         super().__init__()
-        self.added: list[tuple[Any, Row, Any, Any]] = []
+        self.added: list[tuple[Any, ScheduleRow, Any, Any]] = []
         schedules: Any = SimpleNamespace(add=lambda *args: self.added.append(args))
         self.attachments = Attachments(1)
         self.peer = RecordingPeer()
@@ -42,7 +42,7 @@ def test_a_schedule_is_answered_when_it_is_durable() -> None:
     ((home, row, block, done),) = world.added
     assert (home.name, text_of(block, 0)) == ("q", "tick")
     now_ms = world.clock.now_ms()
-    assert row == Row(
+    assert row == ScheduleRow(
         number=0,
         id="s",
         destination=0,

@@ -11,9 +11,9 @@ from raybroker.core import command as cmd
 from raybroker.core.destination import Destination
 from raybroker.engine.path.wakeups import AGAIN_MS, Wakeups
 from raybroker.engine.schedules import recurrence, schedule_log, schedules
-from raybroker.engine.schedules.schedule_log import Row, ScheduleLog
+from raybroker.engine.schedules.schedule_log import ScheduleLog, ScheduleRow
 from raybroker.engine.schedules.schedules import Schedules
-from raybroker.model.blocks.record import BLOCK, NOTE, Entry
+from raybroker.model.blocks.record import BLOCK, NOTE, LogEntry
 from raybroker.model.bounds import SCHEDULED_BYTES_MAX
 from raybroker.model.errors import ConfigError, InvalidDestinationError, ResourceAllocationError, StoreDamagedError
 from tests.unit.engine.parts import Desk
@@ -536,7 +536,7 @@ def test_a_schedule_without_its_destination_is_dropped_and_said() -> None:
 
 def test_a_schedule_without_its_message_is_damage() -> None:
     log = ScheduleLog()
-    row = schedule_log.Row(1, "s", 5, "@daily", "UTC", 0, False, 0, 0, 0, 0, 0)
+    row = schedule_log.ScheduleRow(1, "s", 5, "@daily", "UTC", 0, False, 0, 0, 0, 0, 0)
     log.rows[1], log.next_number = row, 2
     found = ScheduleLog.decode(log.encode())
     with pytest.raises(StoreDamagedError, match="schedule 1"):
@@ -549,14 +549,14 @@ def test_a_schedule_without_its_message_is_damage() -> None:
 @pytest.mark.parametrize(
     "entry",
     [
-        Entry(NOTE, 0, 0, b'{"fired":9,"last":1}'),
-        Entry(NOTE, 0, 0, b'{"ended":9}'),
-        Entry(NOTE, 0, 0, b"{nonsense"),
-        Entry(BLOCK, 0, 1, b'{"id":"x"}', (b"x",)),
-        Entry(BLOCK, 0, 1, b"\xff", (b"x",)),
+        LogEntry(NOTE, 0, 0, b'{"fired":9,"last":1}'),
+        LogEntry(NOTE, 0, 0, b'{"ended":9}'),
+        LogEntry(NOTE, 0, 0, b"{nonsense"),
+        LogEntry(BLOCK, 0, 1, b'{"id":"x"}', (b"x",)),
+        LogEntry(BLOCK, 0, 1, b"\xff", (b"x",)),
     ],
 )
-def test_bytes_that_mean_nothing_are_damage(entry: Entry) -> None:
+def test_bytes_that_mean_nothing_are_damage(entry: LogEntry) -> None:
     assert ScheduleLog.owns(entry)
     with pytest.raises(StoreDamagedError, match="schedule"):
         ScheduleLog().apply(entry)
@@ -627,7 +627,7 @@ class Planned(Desk):
         catch_up: bool = False,
     ) -> None:
         now_ms = self.clock.ms
-        row = Row(
+        row = ScheduleRow(
             number=0,
             id=id_,
             destination=0,

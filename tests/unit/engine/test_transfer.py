@@ -9,7 +9,7 @@ import pytest
 
 from raybroker.content.headers import encode_header
 from raybroker.core import command as cmd
-from raybroker.engine.destinations.transfer import PATIENCE_MS, Transfer
+from raybroker.engine.destinations.transfer import PATIENCE_MS, MessageTransfer
 from raybroker.engine.path.wakeups import Durations, Wakeups
 from raybroker.engine.transactions.transaction_log import TxLog
 from raybroker.errors import IllegalStateError, ResourceAllocationError
@@ -260,7 +260,7 @@ class Giving(Desk):
         )
         cache: Any = SimpleNamespace(get=lambda number, ordinal: self.executor.blocks[number, ordinal])
         self.wakeups = Wakeups()
-        self.transfer = Transfer(
+        self.transfer = MessageTransfer(
             self.executor, self.registry, transactions, cache, self.own, Durations(self.wakeups, self.time), self.codec
         )
 

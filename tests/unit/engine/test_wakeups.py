@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raybroker.engine.measured_time import MeasuredTime
-from raybroker.engine.path.wakeups import AGAIN_MS, Durations, Retries, Wakeups
+from raybroker.engine.path.wakeups import AGAIN_MS, Durations, WakeupRetries, Wakeups
 from tests.unit.engine.rig import Clock
 
 
@@ -40,7 +40,7 @@ def test_a_forgotten_one_does_not_wake_and_the_rest_is_asked_for_again() -> None
 def test_what_was_not_taken_comes_back_together() -> None:
     alarms: list[int] = []
     clock = Clock()
-    retries: Retries[str] = Retries(Durations(Wakeups(alarms.append), MeasuredTime(clock)))
+    retries: WakeupRetries[str] = WakeupRetries(Durations(Wakeups(alarms.append), MeasuredTime(clock)))
     assert retries.due() == []
     retries.add("a")
     clock.ms += 10
@@ -58,7 +58,7 @@ def test_what_was_not_taken_comes_back_together() -> None:
 def test_what_the_host_waits_for_takes_as_long_when_the_clock_is_set(hours: int) -> None:
     alarms: list[int] = []
     clock, wakeups = Clock(), Wakeups(alarms.append)
-    retries: Retries[str] = Retries(Durations(wakeups, MeasuredTime(clock)))
+    retries: WakeupRetries[str] = WakeupRetries(Durations(wakeups, MeasuredTime(clock)))
     retries.add("a")
     clock.stepped_ms = hours * 3_600_000
     assert retries.due() == []

@@ -10,7 +10,7 @@ import pytest
 from raybroker.config import Config
 from raybroker.hosting.host_service import HostService, HostStorage
 from raybroker.model.settings.settings import destination_attributes
-from raybroker.services.native.native import Connection
+from raybroker.services.native.native import NativeConnection
 from raybroker.store.memory import MemoryStore
 from raybroker.system.clock import SystemClock
 from raybroker.wire.native import frames as wire
@@ -43,7 +43,7 @@ class Commits:
         await self.service.start(threaded=True)
         await self.service.destinations.create("queue", QUEUE, destination_attributes().as_dict("queue"), False)
         for number in range(senders):
-            peer = Peer(Connection(self.service.service))
+            peer = Peer(NativeConnection(self.service.service))
             peer.feed(preface(TOKEN))
             peer.feed(wire.call(1, "hello", {"started": True, "connection": f"c{number}"}))
             peer.feed(wire.call(2, "open_producer", {"handle": 1, "name": QUEUE, "type": "queue", "producer": number}))
@@ -61,7 +61,7 @@ class Commits:
         for _ in range(TURNS_MAX):
             found = self.senders[number].frames()
             if found:
-                assert found == [wire.Sent(1, seq, 1)]
+                assert found == [wire.SentFrame(1, seq, 1)]
                 return
             await asyncio.sleep(0)
         raise AssertionError(f"the message of sender {number} was not confirmed")
@@ -92,7 +92,7 @@ def test_a_lone_sender_is_confirmed_before_the_loop_turns() -> None:
         before = commits.done()
         for seq in range(2, ROUNDS + 2):
             commits.send(0, seq)
-            assert commits.senders[0].frames() == [wire.Sent(1, seq, 1)]
+            assert commits.senders[0].frames() == [wire.SentFrame(1, seq, 1)]
         assert commits.done() - before == ROUNDS
         commits.send(1, 1)
         assert commits.senders[1].frames() == [], "whoever sends after somebody else waits for more of them"
@@ -112,7 +112,7 @@ def test_nothing_is_confirmed_that_could_not_be_stored() -> None:
         commits.send(0, 2)
         for _ in range(TURNS_MAX):
             await asyncio.sleep(0)
-        assert not [frame for frame in commits.senders[0].frames() if isinstance(frame, wire.Sent)]
+        assert not [frame for frame in commits.senders[0].frames() if isinstance(frame, wire.SentFrame)]
         assert commits.service.host.failure is not None
         await commits.service.close()
 

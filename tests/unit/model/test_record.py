@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raybroker.model.blocks import record
-from raybroker.model.blocks.record import BLOCK, NOTE, Entry, EntryRun, in_runs
+from raybroker.model.blocks.record import BLOCK, NOTE, EntryRun, LogEntry, in_runs
 
 ENTRIES = st.lists(
     st.builds(
         lambda note, home, ordinal, width: (
-            Entry(NOTE, home, 0, b"note") if note else Entry(BLOCK, home, ordinal, bytes([ordinal]) * width)
+            LogEntry(NOTE, home, 0, b"note") if note else LogEntry(BLOCK, home, ordinal, bytes([ordinal]) * width)
         ),
         st.integers(0, 9).map(lambda n: n == 9),
         st.integers(1, 2),
@@ -21,15 +21,15 @@ ENTRIES = st.lists(
     ),
     max_size=40,
 )
-ASCENDING = st.integers(0, 40).map(lambda count: [Entry(BLOCK, 1, n, b"%2d" % n) for n in range(count)])
+ASCENDING = st.integers(0, 40).map(lambda count: [LogEntry(BLOCK, 1, n, b"%2d" % n) for n in range(count)])
 
 
 @given(st.one_of(ENTRIES, ASCENDING), st.sampled_from((1, 2, 7, 1_000)))
-def test_runs_are_the_entries_in_their_order(entries: list[Entry], most: int) -> None:
+def test_runs_are_the_entries_in_their_order(entries: list[LogEntry], most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record, "RUN_BLOCKS_MAX", most)
         found = list(in_runs(entries))
-    flat: list[Entry] = []
+    flat: list[LogEntry] = []
     for entry in found:
         flat += entry.entries() if isinstance(entry, EntryRun) else [entry]
     assert flat == entries
@@ -37,5 +37,5 @@ def test_runs_are_the_entries_in_their_order(entries: list[Entry], most: int) ->
 
 
 def test_neighbours_are_one_run() -> None:
-    entries = [Entry(BLOCK, 1, n, b"%2d" % n) for n in range(10, 30)]
+    entries = [LogEntry(BLOCK, 1, n, b"%2d" % n) for n in range(10, 30)]
     assert list(in_runs(entries)) == [EntryRun(1, 10, 20, b"".join(entry.meta for entry in entries))]

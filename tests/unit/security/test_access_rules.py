@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raybroker.errors import ConfigError
-from raybroker.security.access_rules import AccessRules, Request, User, default_rules
+from raybroker.security.access_rules import AccessRequest, AccessRules, User, default_rules
 
 HEAD = "version=JMQFileAccessControlModel/100\n"
 SNOOPY = User("snoopy", frozenset({"dogs"}))
@@ -17,8 +17,8 @@ def rules(*lines: str) -> AccessRules:
     return AccessRules.parse(HEAD + "\n".join(lines))
 
 
-def produce(name: str = "q1") -> Request:
-    return Request("queue", name, "produce")
+def produce(name: str = "q1") -> AccessRequest:
+    return AccessRequest("queue", name, "produce")
 
 
 @pytest.mark.parametrize(
@@ -70,22 +70,22 @@ def test_the_rule_that_decides_is_told() -> None:
     found = rules("queue.*.produce.allow.user=*", "queue.a.b.produce.deny.group=dogs")
     assert found.decide(SNOOPY, produce("a.b")) == (False, "queue.a.b.produce.deny.group=dogs")
     assert found.decide(LINUS, produce("a.b")) == (True, "queue.*.produce.allow.user=*")
-    assert found.decide(LINUS, Request("queue", "a.b", "consume")) == (False, "")
+    assert found.decide(LINUS, AccessRequest("queue", "a.b", "consume")) == (False, "")
 
 
 def test_only_rules_for_the_very_name_count_where_that_is_asked() -> None:
     found = rules("queue.*.produce.allow.user=*", "queue.mq.sys.dmq.consume.allow.group=admin")
     assert not found.decide_exactly(ADMIN, produce("mq.sys.dmq")).allowed
-    assert found.decide_exactly(ADMIN, Request("queue", "mq.sys.dmq", "consume")).allowed
+    assert found.decide_exactly(ADMIN, AccessRequest("queue", "mq.sys.dmq", "consume")).allowed
 
 
 def test_the_default_rules_keep_the_admin_service_for_its_group() -> None:
     found = default_rules()
     for user, admin in ((SNOOPY, False), (ADMIN, True)):
-        assert found.decide(user, Request("connection", "NORMAL", "")).allowed
-        assert found.decide(user, Request("connection", "ADMIN", "")).allowed is admin
-        assert found.decide(user, Request("topic", "", "create")).allowed
-        assert found.decide(user, Request("queue", "x", "browse")).allowed
+        assert found.decide(user, AccessRequest("connection", "NORMAL", "")).allowed
+        assert found.decide(user, AccessRequest("connection", "ADMIN", "")).allowed is admin
+        assert found.decide(user, AccessRequest("topic", "", "create")).allowed
+        assert found.decide(user, AccessRequest("queue", "x", "browse")).allowed
 
 
 @pytest.mark.parametrize(

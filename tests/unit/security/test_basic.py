@@ -11,9 +11,9 @@ from raybroker.errors import ProtocolError, SecurityError
 from raybroker.model.definitions.user import NAME_CHARS_MAX
 from raybroker.security.access_rules import User
 from raybroker.security.basic import Basic, BasicExchange
-from raybroker.security.checks import Checks
+from raybroker.security.checks import CheckThreads
 from raybroker.security.lockout import FAILURES_MAX, LOCKED_S, Lockout
-from raybroker.security.mechanism import WRONG, Peer, RefusedError
+from raybroker.security.mechanism import WRONG, LoginPeer, LoginRefusedError
 from raybroker.security.user_file import PASSWORD_CHARS_MAX
 
 ANN = User("ann", frozenset({"user"}))
@@ -25,18 +25,18 @@ class World:
     def __init__(self) -> None:
         self.now_s = 100.0
         self.asked: list[tuple[str, str]] = []
-        self.checks = Checks(1)
+        self.checks = CheckThreads(1)
         self.lockout = Lockout(lambda: self.now_s)
         self.basic = Basic(self, self.lockout, self.checks)
 
     def check(self, name: str, password: str) -> User:
         self.asked.append((name, password))
         if (name, password) != ("ann", "secret"):
-            raise RefusedError("has a wrong password")
+            raise LoginRefusedError("has a wrong password")
         return ANN
 
     def exchange(self, address: str = "127.0.0.1") -> BasicExchange:
-        return self.basic.exchange(Peer(address))
+        return self.basic.exchange(LoginPeer(address))
 
     def login(self, name: str, password: str) -> BasicExchange:
         """One that fails."""
@@ -103,5 +103,5 @@ def test_passwords_are_taken_where_nobody_else_reads_them(world: World) -> None:
     far = "192.0.2.7"
     with pytest.raises(SecurityError, match="takes no passwords over a connection that is not encrypted"):
         world.exchange(far)
-    world.basic.exchange(Peer(far, encrypted=True))
-    Basic(world, world.lockout, world.checks, unencrypted=True).exchange(Peer(far))
+    world.basic.exchange(LoginPeer(far, encrypted=True))
+    Basic(world, world.lockout, world.checks, unencrypted=True).exchange(LoginPeer(far))

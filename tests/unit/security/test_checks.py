@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from raybroker.errors import ConnectionLostError, ResourceAllocationError
-from raybroker.security.checks import CHECKS_MAX, CHECKS_OF_ADDRESS_MAX, Checks
+from raybroker.security.checks import CHECKS_MAX, CHECKS_OF_ADDRESS_MAX, CheckThreads
 
 
-def run(work: Callable[[Checks], Coroutine[Any, Any, None]], threads: int = 2) -> None:
-    checks = Checks(threads)
+def run(work: Callable[[CheckThreads], Coroutine[Any, Any, None]], threads: int = 2) -> None:
+    checks = CheckThreads(threads)
     try:
         asyncio.run(work(checks))
     finally:
@@ -22,7 +22,7 @@ def run(work: Callable[[Checks], Coroutine[Any, Any, None]], threads: int = 2) -
 
 
 def test_a_check_runs_in_a_thread_of_its_own_and_its_error_comes_back() -> None:
-    async def work(checks: Checks) -> None:
+    async def work(checks: CheckThreads) -> None:
         assert await checks.run("a", lambda x: (x, threading.current_thread().name), 7) == (7, "raybroker-login_0")
         with pytest.raises(ZeroDivisionError):
             await checks.run("a", lambda: 1 // 0)
@@ -30,14 +30,14 @@ def test_a_check_runs_in_a_thread_of_its_own_and_its_error_comes_back() -> None:
     run(work, threads=1)
 
 
-async def begun(checks: Checks, address: str, gate: threading.Event, count: int) -> list[asyncio.Task[bool]]:
+async def begun(checks: CheckThreads, address: str, gate: threading.Event, count: int) -> list[asyncio.Task[bool]]:
     tasks = [asyncio.create_task(checks.run(address, gate.wait, 60)) for _ in range(count)]
     await asyncio.sleep(0)
     return tasks
 
 
 def test_one_address_has_few_places_and_others_have_theirs() -> None:
-    async def work(checks: Checks) -> None:
+    async def work(checks: CheckThreads) -> None:
         gate = threading.Event()
         try:
             tasks = await begun(checks, "a", gate, CHECKS_OF_ADDRESS_MAX)
@@ -53,7 +53,7 @@ def test_one_address_has_few_places_and_others_have_theirs() -> None:
 
 
 def test_all_addresses_together_have_a_bound_and_nothing_stays_of_who_was_refused() -> None:
-    async def work(checks: Checks) -> None:
+    async def work(checks: CheckThreads) -> None:
         gate = threading.Event()
         tasks = []
         try:
@@ -71,7 +71,7 @@ def test_all_addresses_together_have_a_bound_and_nothing_stays_of_who_was_refuse
 
 
 def test_what_comes_after_the_end_is_told_so_and_does_not_count() -> None:
-    async def work(checks: Checks) -> None:
+    async def work(checks: CheckThreads) -> None:
         checks.close()
         for _ in range(2 * CHECKS_OF_ADDRESS_MAX):
             with pytest.raises(ConnectionLostError, match="shuts down"):
@@ -81,7 +81,7 @@ def test_what_comes_after_the_end_is_told_so_and_does_not_count() -> None:
 
 
 def test_closing_gives_up_those_that_wait() -> None:
-    async def work(checks: Checks) -> None:
+    async def work(checks: CheckThreads) -> None:
         gate, running = threading.Event(), threading.Event()
 
         def wait() -> bool:

@@ -11,16 +11,16 @@ from raybroker.security.access_rules import User
 from raybroker.security.digest import DigestExchange
 from raybroker.security.lockout import FAILURES_MAX, LOCKED_S, REMEMBERED_MAX, Lockout
 from raybroker.security.mechanism import WRONG
-from raybroker.security.user_file import Entry
+from raybroker.security.user_file import UserEntry
 from raybroker.wire.scram import ScramClient, Verifier
 
 VERIFIER = str(Verifier.of("secret", b"s" * 16, 1))
 HASH = "$argon2id$v=19$m=65536,t=3,p=4$c2FsdHNhbHQ$aGFzaA"
 USERS = {
-    "new": Entry(HASH),
-    "ann": Entry(VERIFIER),
-    "old": Entry(VERIFIER, active=False),
-    "root": Entry(VERIFIER, "admin"),
+    "new": UserEntry(HASH),
+    "ann": UserEntry(VERIFIER),
+    "old": UserEntry(VERIFIER, active=False),
+    "root": UserEntry(VERIFIER, "admin"),
 }
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from raybroker.errors import ConfigError
 from raybroker.security.access import Access
-from raybroker.security.access_rules import DEFAULT_RULES, Request, User
+from raybroker.security.access_rules import DEFAULT_RULES, AccessRequest, User
 from raybroker.security.rule_file import RuleFile
-from raybroker.security.user_file import Entry, UserFile
+from raybroker.security.user_file import UserEntry, UserFile
 
-ANN = Entry("SCRAM-SHA-256$1:YQ==$a:b")
+ANN = UserEntry("SCRAM-SHA-256$1:YQ==$a:b")
 
 
 @pytest.fixture
@@ -23,13 +23,13 @@ def users(tmp_path: Path) -> UserFile:
 def test_users_are_added_changed_and_deleted(users: UserFile) -> None:
     assert users.users() == {}
     users.add("ann", ANN)
-    users.add("guest", Entry("v:1", "anonymous"))
+    users.add("guest", UserEntry("v:1", "anonymous"))
     users.update("ann", active=False)
-    guest = Entry("v:1", "anonymous")
-    assert UserFile(users.path).users() == {"ann": Entry(ANN.verifier, "user", False), "guest": guest}
+    guest = UserEntry("v:1", "anonymous")
+    assert UserFile(users.path).users() == {"ann": UserEntry(ANN.verifier, "user", False), "guest": guest}
     users.update("ann", verifier="other", active=True)
     users.delete("guest")
-    assert UserFile(users.path).users() == {"ann": Entry("other")}
+    assert UserFile(users.path).users() == {"ann": UserEntry("other")}
     assert users.path.stat().st_mode & 0o777 == 0o600
     assert [path.name for path in users.path.parent.iterdir()] == ["passwd"]
 
@@ -44,13 +44,13 @@ def test_users_are_added_changed_and_deleted(users: UserFile) -> None:
         ("*", ANN, "none of"),
         ("a\nb", ANN, "printable"),
         ("x" * 129, ANN, "1 to 128"),
-        ("bob", Entry("v", "owners"), "the groups are admin, user, anonymous"),
-        ("bob", Entry("v", "anonymous"), "anonymous holds one user"),
+        ("bob", UserEntry("v", "owners"), "the groups are admin, user, anonymous"),
+        ("bob", UserEntry("v", "anonymous"), "anonymous holds one user"),
     ],
 )
-def test_what_cannot_be_a_user_is_refused(users: UserFile, name: str, entry: Entry, told: str) -> None:
+def test_what_cannot_be_a_user_is_refused(users: UserFile, name: str, entry: UserEntry, told: str) -> None:
     users.add("ann", ANN)
-    users.add("guest", Entry("v", "anonymous"))
+    users.add("guest", UserEntry("v", "anonymous"))
     with pytest.raises(ConfigError, match=told):
         users.add(name, entry)
     assert sorted(users.users()) == ["ann", "guest"]
@@ -80,7 +80,7 @@ def test_no_verifier_is_shown() -> None:
 def test_rules_are_read_again_when_they_change(tmp_path: Path) -> None:
     path = tmp_path / "rules"
     file = RuleFile(path)
-    wanted, ann = Request("queue", "q", "produce"), User("ann")
+    wanted, ann = AccessRequest("queue", "q", "produce"), User("ann")
     assert file.rules().decide(ann, wanted).allowed
     path.write_text(DEFAULT_RULES + "queue.q.produce.deny.user=ann\n")
     assert not file.rules().decide(ann, wanted).allowed
@@ -104,7 +104,7 @@ def test_what_the_broker_owns_needs_a_rule_of_its_own(tmp_path: Path) -> None:
     path.write_text(DEFAULT_RULES + "queue.mq.sys.dmq.browse.allow.group=admin\n")
     access, off = Access.of(str(path)), Access.of("")
     ann, root = User("ann"), User("root", frozenset({"admin"}))
-    assert not access.decide(ann, Request("queue", "mq.sys.dmq", "browse")).allowed
-    assert access.decide(root, Request("queue", "mq.sys.dmq", "browse")).allowed
-    assert off.decide(ann, Request("queue", "mq.sys.dmq", "browse")).allowed
-    assert [off.decide(user, Request("connection", "ADMIN", "")).allowed for user in (ann, root)] == [False, True]
+    assert not access.decide(ann, AccessRequest("queue", "mq.sys.dmq", "browse")).allowed
+    assert access.decide(root, AccessRequest("queue", "mq.sys.dmq", "browse")).allowed
+    assert off.decide(ann, AccessRequest("queue", "mq.sys.dmq", "browse")).allowed
+    assert [off.decide(user, AccessRequest("connection", "ADMIN", "")).allowed for user in (ann, root)] == [False, True]

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from raybroker.errors import ConfigError, IllegalStateError, ProtocolError, SecurityError
 from raybroker.security.access_rules import User
-from raybroker.security.checks import Checks
-from raybroker.security.mechanism import Peer, RefusedError
+from raybroker.security.checks import CheckThreads
+from raybroker.security.mechanism import LoginPeer, LoginRefusedError
 from raybroker.security.token import (
     FILE_BYTES_MAX,
     GROUPS_MAX,
@@ -92,7 +92,7 @@ def test_a_token_names_a_user_his_groups_and_its_end(file: KeyFile) -> None:
 )
 def test_what_is_refused_is_named_and_not_shown(file: KeyFile, made: Any, told: str) -> None:
     given = made()
-    with pytest.raises(RefusedError, match=told) as caught:
+    with pytest.raises(LoginRefusedError, match=told) as caught:
         identity_of(given, file.keys(), TokenRules())
     assert given not in str(caught.value)
 
@@ -131,7 +131,7 @@ def test_a_changed_file_holds_at_once_and_a_bad_one_changes_nothing(
 
 class Exchanges:
     def __init__(self, file: KeyFile) -> None:
-        self.checks = Checks(1)
+        self.checks = CheckThreads(1)
         self.mechanism = Token(file, TokenRules(), self.checks)
 
 
@@ -143,7 +143,7 @@ def exchanges(file: KeyFile) -> Iterator[Exchanges]:
 
 
 def test_a_login_by_token_has_one_step(exchanges: Exchanges) -> None:
-    exchange = exchanges.mechanism.exchange(Peer("127.0.0.1"))
+    exchange = exchanges.mechanism.exchange(LoginPeer("127.0.0.1"))
     with pytest.raises(ProtocolError, match="begins with nothing"):
         exchange.begin("ann")
     assert exchange.begin("") == ""
@@ -154,13 +154,13 @@ def test_a_login_by_token_has_one_step(exchanges: Exchanges) -> None:
 
 
 def test_the_client_is_told_nothing_of_the_reason(exchanges: Exchanges, file: KeyFile) -> None:
-    exchange = exchanges.mechanism.exchange(Peer("127.0.0.1"))
+    exchange = exchanges.mechanism.exchange(LoginPeer("127.0.0.1"))
     with pytest.raises(SecurityError) as caught:
         asyncio.run(exchange.finish(token(OTHER)))
     assert str(caught.value) == REFUSED
     assert exchange.why.startswith("somebody sent a token that is not good")
     file.path.unlink()
-    missing = Token(KeyFile(file.path), TokenRules(), exchanges.checks).exchange(Peer("127.0.0.1"))
+    missing = Token(KeyFile(file.path), TokenRules(), exchanges.checks).exchange(LoginPeer("127.0.0.1"))
     with pytest.raises(IllegalStateError, match="cannot check tokens now"):
         asyncio.run(missing.finish(token()))
     assert "cannot be read" in missing.why
@@ -168,5 +168,5 @@ def test_the_client_is_told_nothing_of_the_reason(exchanges: Exchanges, file: Ke
 
 def test_tokens_are_taken_where_nobody_else_reads_them(exchanges: Exchanges) -> None:
     with pytest.raises(SecurityError, match="takes no tokens over a connection that is not encrypted"):
-        exchanges.mechanism.exchange(Peer("192.0.2.7"))
-    exchanges.mechanism.exchange(Peer("192.0.2.7", encrypted=True))
+        exchanges.mechanism.exchange(LoginPeer("192.0.2.7"))
+    exchanges.mechanism.exchange(LoginPeer("192.0.2.7", encrypted=True))

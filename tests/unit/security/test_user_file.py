@@ -8,36 +8,36 @@ from pathlib import Path
 import pytest
 
 from raybroker.errors import ConfigError
-from raybroker.security.user_file import Entry, UserFile
+from raybroker.security.user_file import UserEntry, UserFile
 
 SCRAM, OTHER = "SCRAM-SHA-256$1:c2FsdA==$a2V5:a2V5", "SCRAM-SHA-256$1:c2FsdA==$b3Ro:b3Ro"
 
 
 def test_what_is_as_it_should_be_stays(tmp_path: Path) -> None:
     file = UserFile(tmp_path / "security" / "passwd")
-    file.put("ann", Entry(SCRAM))
+    file.put("ann", UserEntry(SCRAM))
     seen = file.path.stat()
-    file.put("ann", Entry(SCRAM))
+    file.put("ann", UserEntry(SCRAM))
     file.drop("bob")
     assert (file.path.stat().st_mtime_ns, file.path.stat().st_ino) == (seen.st_mtime_ns, seen.st_ino)
     assert seen.st_mode & 0o777 == 0o600
-    file.put("ann", Entry(OTHER, active=False))
-    assert dict(file.users()) == {"ann": Entry(OTHER, "user", False)}
+    file.put("ann", UserEntry(OTHER, active=False))
+    assert dict(file.users()) == {"ann": UserEntry(OTHER, "user", False)}
     file.drop("ann")
     assert dict(file.users()) == {}
 
 
 def test_a_group_stays_as_it_was_made_and_holds_one_anonymous_user(tmp_path: Path) -> None:
     file = UserFile(tmp_path / "passwd")
-    file.put("ann", Entry(SCRAM))
+    file.put("ann", UserEntry(SCRAM))
     with pytest.raises(ConfigError, match="is of group user, which stays as it was made"):
-        file.put("ann", Entry(SCRAM, "admin"))
-    file.put("guest", Entry(SCRAM, "anonymous"))
+        file.put("ann", UserEntry(SCRAM, "admin"))
+    file.put("guest", UserEntry(SCRAM, "anonymous"))
     with pytest.raises(ConfigError, match="group anonymous holds one user, and has 'guest'"):
-        file.put("other", Entry(SCRAM, "anonymous"))
+        file.put("other", UserEntry(SCRAM, "anonymous"))
     for name in ("a:b", "", "x" * 129):
         with pytest.raises(ConfigError, match="a name has 1 to 128"):
-            file.put(name, Entry(SCRAM))
+            file.put(name, UserEntry(SCRAM))
 
 
 def test_changes_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_changes_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
 
     def put(name: str) -> None:
         ready.wait()
-        UserFile(tmp_path / "passwd").put(name, Entry(SCRAM))
+        UserFile(tmp_path / "passwd").put(name, UserEntry(SCRAM))
 
     threads = [threading.Thread(target=put, args=(name,)) for name in names]
     for thread in threads:

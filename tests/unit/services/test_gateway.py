@@ -14,7 +14,7 @@ import pytest
 import raybroker as rb
 from raybroker.client.io.io_thread import IoThread, end_thread
 from raybroker.errors import IllegalStateError, SecurityError
-from raybroker.security.user_file import Entry, UserFile
+from raybroker.security.user_file import UserEntry, UserFile
 from raybroker.services.gateways.gateway import Gateway, Gateways
 from raybroker.services.listening.arrivals import Origin
 from raybroker.wire.scram import Verifier
@@ -26,7 +26,7 @@ class Rig:
     """A loopback broker with the service jms, through whose listener the gateway comes in."""
 
     def __init__(self, folder: Path) -> None:
-        UserFile(folder / "passwd").add("ann", Entry(str(Verifier.of("secret", b"s" * 16, 64)), "user"))
+        UserFile(folder / "passwd").add("ann", UserEntry(str(Verifier.of("secret", b"s" * 16, 64)), "user"))
         self.rules = folder / "accesscontrol.properties"
         properties = {
             "imq.service.activelist": "jms",

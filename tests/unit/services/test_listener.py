@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from raybroker.security.mechanism import Peer
+from raybroker.security.mechanism import LoginPeer
 from raybroker.services.listening.arrivals import ITSELF, Origin
 from raybroker.services.listening.bounds import Bounds
-from raybroker.services.listening.listener import Listener
+from raybroker.services.listening.listener import ServiceListener
 from raybroker.services.native.control import Control
 
 
@@ -21,12 +21,12 @@ class Services:
     bounds = Bounds()
 
     def __init__(self) -> None:
-        self.peers: list[Peer] = []
+        self.peers: list[LoginPeer] = []
 
         self.probes: set[str] = set()
         self.told: list[str] = []
 
-    def login(self, service: str, mechanism: str, peer: Peer) -> Any:
+    def login(self, service: str, mechanism: str, peer: LoginPeer) -> Any:
         self.peers.append(peer)
 
     def is_probe(self, peer: str) -> bool:
@@ -49,16 +49,16 @@ class Services:
 def test_whether_others_may_read_what_a_client_sends(service: str, origin: Origin, encrypted: bool) -> None:
     services: Any = Services()
     with socket.create_server(("127.0.0.1", 0)) as bound:
-        listener = Listener(services, service, bound, 5)
+        listener = ServiceListener(services, service, bound, 5)
         control = Control(listener, "c", "192.0.2.1:7", first_s=1, proof_s=1, origin=origin)
         listener.login(control, "basic")
-    assert services.peers == [Peer("192.0.2.1", encrypted=encrypted)]
+    assert services.peers == [LoginPeer("192.0.2.1", encrypted=encrypted)]
 
 
 def test_the_brokers_own_probe_is_no_refused_client() -> None:
     services: Any = Services()
     with socket.create_server(("0.0.0.0", 0)) as bound:
-        listener = Listener(services, "jms", bound, 5)
+        listener = ServiceListener(services, "jms", bound, 5)
     assert listener.address == ("127.0.0.1", listener.port)
     services.probes.add("127.0.0.1:7")
     listener.refused("127.0.0.1:7", "it said nothing")

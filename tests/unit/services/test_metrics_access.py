@@ -12,7 +12,7 @@ import pytest
 
 from raybroker.errors import ConfigError, SecurityError
 from raybroker.security.private_files import write_private
-from raybroker.security.user_file import Entry, UserFile
+from raybroker.security.user_file import UserEntry, UserFile
 from raybroker.services.metrics.metrics_access import TOKEN_FILE, MetricsAccess, metrics_access
 from raybroker.wire.scram import Verifier
 
@@ -22,8 +22,8 @@ VERIFIER = str(Verifier.of("secret", b"s" * 16, 64))
 
 def users_in(folder: Path) -> UserFile:
     users = UserFile(folder / "passwd")
-    users.add("root", Entry(VERIFIER, "admin"))
-    users.add("ann", Entry(VERIFIER, "user"))
+    users.add("root", UserEntry(VERIFIER, "admin"))
+    users.add("ann", UserEntry(VERIFIER, "user"))
     return users
 
 

@@ -98,7 +98,7 @@ def test_who_says_nothing_from_one_ping_to_the_next_is_lost() -> None:
             peer.feed(OPENING)
             peer.frames()
             peer.connection.ping()
-        [ping] = [frame for frame in alive.frames() if isinstance(frame, wire.Ping)]
+        [ping] = [frame for frame in alive.frames() if isinstance(frame, wire.PingFrame)]
         alive.feed(wire.pong(ping.nonce))
         for peer in (alive, silent):
             peer.connection.ping()
@@ -148,7 +148,7 @@ class Honest(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         for frame in self._machine.receive_data(data):
-            if isinstance(frame, wire.Ping):
+            if isinstance(frame, wire.PingFrame):
                 self.pings += 1
                 self._transport.write(wire.pong(frame.nonce))
                 time.sleep(2)
@@ -359,10 +359,10 @@ def test_a_malformed_request_is_refused_and_changes_nothing(op: str, args: dict[
         peer.feed(wire.call(9, op, args))
         answers = peer.frames()
         if op == "hello" and "client_id" in args:
-            assert [type(a) for a in answers] == [wire.Reply]
+            assert [type(a) for a in answers] == [wire.ReplyFrame]
             return
         if not peer.closed and op != "close_producer":
-            assert [(type(a), a[0]) for a in answers] == [(wire.Failed, 9)]
+            assert [(type(a), a[0]) for a in answers] == [(wire.FailedFrame, 9)]
         if not peer.closed:
             assert rig.state() == before
         assert rig.serves()
@@ -376,9 +376,9 @@ def test_credit_past_what_the_protocol_allows_is_refused() -> None:
             peer = rig.guest()
             peer.feed(OPENING)
             peer.feed(wire.call(2, "open_consumer", consumer_args(handle=2, limit=1)))
-            epoch = next(f.result["epoch"] for f in peer.frames() if isinstance(f, wire.Reply) and f.request == 2)
+            epoch = next(f.result["epoch"] for f in peer.frames() if isinstance(f, wire.ReplyFrame) and f.request == 2)
             peer.feed(wire.call(3, "release", {"handle": 2, "epoch": epoch, "credit": credit}))
-            assert [type(f) for f in peer.frames()] == [wire.Failed], credit
+            assert [type(f) for f in peer.frames()] == [wire.FailedFrame], credit
             peer.transport.close()
         assert rig.serves()
 
@@ -394,7 +394,7 @@ def test_a_producer_can_only_have_a_number_that_its_blocks_can_carry() -> None:
                 continue
             peer = rig.guest()
             peer.feed(OPENING + data)
-            assert [type(f) for f in peer.frames()][1:] == [wire.Reply if right else wire.Failed]
+            assert [type(f) for f in peer.frames()][1:] == [wire.ReplyFrame if right else wire.FailedFrame]
             peer.transport.close()
         rig.state()
 
@@ -417,10 +417,10 @@ def test_an_acknowledgement_of_what_was_never_delivered_is_answered_and_settles_
     async def work(rig: Rig) -> None:
         peer = rig.guest()
         peer.feed(OPENING + wire.call(2, "open_consumer", consumer_args(handle=2, limit=1)))
-        replies = [f for f in peer.frames() if isinstance(f, wire.Reply)]
+        replies = [f for f in peer.frames() if isinstance(f, wire.ReplyFrame)]
         epoch = replies[-1].result["epoch"]
         peer.feed(wire.ack(2, epoch, 5, [(2, (1 << 64) - 1)]))
-        assert peer.frames() == [wire.Acked(5, (1 << 32) - 1)]
+        assert peer.frames() == [wire.AckedFrame(5, (1 << 32) - 1)]
         peer.feed(wire.ack(2, epoch + 1, 6, [(0, (1 << 64) - 1)]) + wire.ack(3, 0, 7, [(0, (1 << 64) - 1)]))
         assert [f[0] for f in peer.frames()] == [6, 7]
         assert rig.host.registry.destinations["queue", QUEUE].block_index.messages == 3
@@ -433,12 +433,12 @@ def test_an_outcome_of_what_was_never_delivered_is_answered_and_settles_nothing(
     async def work(rig: Rig) -> None:
         peer = rig.guest()
         peer.feed(OPENING + wire.call(2, "open_consumer", consumer_args(handle=2, limit=1)))
-        epoch = next(f.result["epoch"] for f in peer.frames() if isinstance(f, wire.Reply) and f.request == 2)
+        epoch = next(f.result["epoch"] for f in peer.frames() if isinstance(f, wire.ReplyFrame) and f.request == 2)
         for request, outcome in enumerate(("reject", "release", "fail", "expired"), start=5):
             peer.feed(wire.settle(2, epoch, request, outcome, -1, "", [(2, 9)]))
-            assert peer.frames() == [wire.Acked(request, 8)]
+            assert peer.frames() == [wire.AckedFrame(request, 8)]
             peer.feed(wire.settle(2, epoch + 1, 9, outcome, -1, "", [(1, 1)]))
-            assert peer.frames() == [wire.Acked(9, 1)]
+            assert peer.frames() == [wire.AckedFrame(9, 1)]
         peer.feed(wire.begun(2, epoch, (1 << 64) - 1) + wire.extend(2, epoch, [(1, 1 << 40)]) + wire.begun(9, 1, 1))
         assert not peer.closed
         assert rig.host.registry.destinations["queue", QUEUE].block_index.messages == 3
@@ -453,12 +453,12 @@ def test_a_block_in_a_transaction_is_seen_when_it_is_committed() -> None:
         peer.feed(OPENING + wire.call(2, "open_producer", {"handle": 1, "name": QUEUE, "producer": 70}))
         peer.feed(send_in(7, handle=1, producer=70))
         await asyncio.sleep(0)
-        assert [f for f in peer.frames() if isinstance(f, wire.Sent)] == [], "the end of the transaction tells"
+        assert [f for f in peer.frames() if isinstance(f, wire.SentFrame)] == [], "the end of the transaction tells"
         home = rig.host.registry.destinations["queue", QUEUE]
         assert home.block_index.messages == 4
         assert sum(queue.plain.backlog.count for queue in home.queues.values()) == 3
         peer.feed(wire.call(3, "txn_commit", {"txn": 7, "key": b"k", "acks": []}))
-        assert [f for f in peer.frames() if isinstance(f, wire.Reply)] == [wire.Reply(3, {})]
+        assert [f for f in peer.frames() if isinstance(f, wire.ReplyFrame)] == [wire.ReplyFrame(3, {})]
         assert sum(queue.plain.backlog.count for queue in home.queues.values()) == 4
 
     in_rig(work)
@@ -473,7 +473,7 @@ def test_a_persistent_block_for_a_handle_that_is_not_open_is_refused_message_by_
     async def work(rig: Rig) -> None:
         peer = rig.guest()
         peer.feed(OPENING + send(9, producer=7, first_seq=50))
-        refusals = [f for f in peer.frames() if isinstance(f, wire.Refused)]
+        refusals = [f for f in peer.frames() if isinstance(f, wire.RefusedFrame)]
         assert [(f.handle, f.first_seq, f.messages, f.rows[0][:3]) for f in refusals] == [
             (9, 50, 3, (0, 3, "invalid_destination"))
         ]
@@ -500,7 +500,7 @@ def test_a_retried_block_is_confirmed_again_and_stored_once() -> None:
         peer.feed(OPENING + wire.call(2, "open_producer", {"handle": 1, "name": QUEUE, "producer": 7}))
         peer.feed(send(1, producer=7, first_seq=1) * 2)
         await asyncio.sleep(0)
-        assert [f for f in peer.frames() if isinstance(f, wire.Sent)] == [wire.Sent(1, 1, 3)] * 2
+        assert [f for f in peer.frames() if isinstance(f, wire.SentFrame)] == [wire.SentFrame(1, 1, 3)] * 2
         assert rig.host.registry.destinations["queue", QUEUE].block_index.messages == 3
 
     in_rig(work)
@@ -545,7 +545,7 @@ def test_a_service_that_listens_pings_its_connections_by_itself() -> None:
         silent = rig.guest()
         silent.feed(OPENING)
         await until(lambda: silent.closed)
-        assert [frame for frame in silent.frames() if isinstance(frame, wire.Ping)]
+        assert [frame for frame in silent.frames() if isinstance(frame, wire.PingFrame)]
 
     in_rig(work, {"imq.ping.interval": 1})
 

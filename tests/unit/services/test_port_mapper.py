@@ -6,7 +6,7 @@ import asyncio
 import socket
 
 from raybroker.services.listening.port_mapper import PortMapper
-from raybroker.wire.port_map import Door, read_map
+from raybroker.wire.port_map import ServicePort, read_map
 
 
 def test_the_map_is_told_and_more_than_may_ask_at_once_are_not() -> None:
@@ -15,7 +15,7 @@ def test_the_map_is_told_and_more_than_may_ask_at_once_are_not() -> None:
         mapper = PortMapper(
             "b1",
             "1.0",
-            lambda: [Door("jms", "tcp", "NORMAL", 7)],
+            lambda: [ServicePort("jms", "tcp", "NORMAL", 7)],
             lambda peer, why: refused.append(why),
             most=3,
             of_address=2,

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Entry
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, LogEntry
 from raybroker.store.journal.format import (
     BATCH_HEADER_BYTES,
     SECTOR_BYTES,
     FormatError,
-    Row,
+    JournalRow,
     SegmentHeader,
     SummaryWriter,
     batch_head,
@@ -24,7 +24,7 @@ from raybroker.store.journal.format import (
 )
 
 blocks = st.builds(
-    Entry,
+    LogEntry,
     st.just(BLOCK),
     st.integers(0, 2**32 - 1),
     st.integers(0, 2**64 - 1),
@@ -32,7 +32,7 @@ blocks = st.builds(
     st.lists(st.binary(max_size=300), max_size=5).map(tuple),
 )
 others = st.builds(
-    Entry,
+    LogEntry,
     st.sampled_from([NOTE, CHECKPOINT]),
     st.integers(0, 2**32 - 1),
     st.just(0),
@@ -41,38 +41,38 @@ others = st.builds(
 )
 batches = st.lists(blocks | others, min_size=1, max_size=8)
 SAMPLE = [
-    Entry(BLOCK, 1, 2, b"meta", (b"some ", b"payload")),
-    Entry(NOTE, 1, 0, b"a note"),
-    Entry(BLOCK, 3, 2**64 - 1, b"", (b"x" * 40,)),
+    LogEntry(BLOCK, 1, 2, b"meta", (b"some ", b"payload")),
+    LogEntry(NOTE, 1, 0, b"a note"),
+    LogEntry(BLOCK, 3, 2**64 - 1, b"", (b"x" * 40,)),
 ]
 
 
-def encode(entries: list[Entry], *, segment: int = 7, first_seq: int = 100, chain: int = 12345) -> bytes:
+def encode(entries: list[LogEntry], *, segment: int = 7, first_seq: int = 100, chain: int = 12345) -> bytes:
     packed = pack_entries(entries)
     head, _ = batch_head(packed, segment=segment, incarnation=3, first_seq=first_seq, chain=chain)
     return b"".join((head, *packed.payloads))
 
 
-def decode(data: bytes, *, segment: int = 7, room_bytes: int | None = None) -> list[Row]:
+def decode(data: bytes, *, segment: int = 7, room_bytes: int | None = None) -> list[JournalRow]:
     header = decode_batch_header(data, 0, segment=segment, room_bytes=len(data) if room_bytes is None else room_bytes)
     return decode_head(header, data[: header.head_bytes])
 
 
 @given(batches)
-def test_a_batch_comes_back_as_it_was(entries: list[Entry]) -> None:
+def test_a_batch_comes_back_as_it_was(entries: list[LogEntry]) -> None:
     data = encode(entries)
     assert padded(len(data)) == pack_entries(entries).nbytes
     rows = decode(data)
     found = [
-        Entry(row.kind, row.destination, row.ordinal, row.meta, (data[row.offset : row.offset + row.nbytes],))
+        LogEntry(row.kind, row.destination, row.ordinal, row.meta, (data[row.offset : row.offset + row.nbytes],))
         for row in rows
     ]
-    joined = [Entry(e.kind, e.destination, e.ordinal, e.meta, (b"".join(e.payload),)) for e in entries]
+    joined = [LogEntry(e.kind, e.destination, e.ordinal, e.meta, (b"".join(e.payload),)) for e in entries]
     assert found == joined
 
 
 @given(batches)
-def test_the_chain_goes_on_from_batch_to_batch(entries: list[Entry]) -> None:
+def test_the_chain_goes_on_from_batch_to_batch(entries: list[LogEntry]) -> None:
     packed = pack_entries(entries)
     head, after = batch_head(packed, segment=1, incarnation=1, first_seq=0, chain=99)
     header = decode_batch_header(head, 0, segment=1, room_bytes=1 << 30)
@@ -113,19 +113,19 @@ def test_noise_is_not_a_batch(data: bytes) -> None:
 
 def test_a_batch_is_aligned_to_sectors() -> None:
     assert [padded(n) for n in (0, 1, 511, 512, 513)] == [0, 512, 512, 512, 1024]
-    assert pack_entries([Entry(NOTE, 0, 0, b"")]).nbytes == SECTOR_BYTES
+    assert pack_entries([LogEntry(NOTE, 0, 0, b"")]).nbytes == SECTOR_BYTES
     assert BATCH_HEADER_BYTES == 56
 
 
 def test_only_blocks_have_ordinal_and_payload() -> None:
     with pytest.raises(AssertionError):
-        pack_entries([Entry(NOTE, 0, 1, b"")])
+        pack_entries([LogEntry(NOTE, 0, 1, b"")])
     with pytest.raises(AssertionError):
-        pack_entries([Entry(CHECKPOINT, 0, 0, b"", (b"x",))])
+        pack_entries([LogEntry(CHECKPOINT, 0, 0, b"", (b"x",))])
     with pytest.raises(AssertionError):
-        pack_entries([Entry(9, 0, 0, b"")])
+        pack_entries([LogEntry(9, 0, 0, b"")])
     with pytest.raises(AssertionError):
-        pack_entries([Entry(NOTE, 0, 0, bytes((1 << 20) + 1))])
+        pack_entries([LogEntry(NOTE, 0, 0, bytes((1 << 20) + 1))])
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1))
@@ -156,7 +156,7 @@ def test_chains_of_segments_and_stores_differ() -> None:
 
 
 @given(st.lists(blocks, max_size=10))
-def test_a_summary_comes_back_as_it_was(entries: list[Entry]) -> None:
+def test_a_summary_comes_back_as_it_was(entries: list[LogEntry]) -> None:
     writer = SummaryWriter()
     expected = []
     if entries:

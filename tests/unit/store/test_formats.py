@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from raybroker.content.packed_block import PACKED
-from raybroker.model.blocks.record import BLOCK, Entry, PackedPayload
+from raybroker.model.blocks.record import BLOCK, LogEntry, PackedPayload
 from raybroker.model.errors import StoreDamagedError
 from raybroker.store.journal import Journal, anchors, verify
 from raybroker.store.journal.own_files import OwnFileOptions
@@ -33,12 +33,12 @@ def formats(directory: Path) -> set[bytes]:
     return {(directory / name).read_bytes()[7:8] for name in anchors.MANIFEST_NAMES}
 
 
-def plain(ordinal: int, nbytes: int = 100) -> Entry:
-    return Entry(BLOCK, 1, ordinal, b"", (bytes(nbytes),))
+def plain(ordinal: int, nbytes: int = 100) -> LogEntry:
+    return LogEntry(BLOCK, 1, ordinal, b"", (bytes(nbytes),))
 
 
-def compressed(ordinal: int, nbytes: int = 100) -> Entry:
-    return Entry(BLOCK, 1, ordinal, b"", PackedPayload((COMPRESSED_BODY[:1], b"c" * (nbytes - 1)), (bytes(nbytes),)))
+def compressed(ordinal: int, nbytes: int = 100) -> LogEntry:
+    return LogEntry(BLOCK, 1, ordinal, b"", PackedPayload((COMPRESSED_BODY[:1], b"c" * (nbytes - 1)), (bytes(nbytes),)))
 
 
 def test_a_store_without_compressed_blocks_keeps_the_format_that_older_releases_read(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_store_of_before_that_has_compressed_blocks_is_read(tmp_path: Path) ->
     """Stores were given such blocks before there was a format for it."""
     directory = tmp_path / "store"
     journal = opened(directory)
-    journal.commit([Entry(BLOCK, 1, 1, b"", (COMPRESSED_BODY,))])
+    journal.commit([LogEntry(BLOCK, 1, 1, b"", (COMPRESSED_BODY,))])
     journal.close()
     assert formats(directory) == {b"1"}
     journal = opened(directory)

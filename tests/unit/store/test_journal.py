@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Entry
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, LogEntry
 from raybroker.model.errors import StoreDamagedError, StoreError
 from raybroker.store.fileio import write_all
 from raybroker.store.journal import FileIO, Journal, verify
@@ -94,7 +94,7 @@ def test_missing_files_are_damage_and_not_a_new_store(tmp_path: Path, pattern: s
     directory = tmp_path / "store"
     journal = opened(directory)
     list(journal.recover())
-    journal.commit([Entry(NOTE, 0, 0, b"precious")])
+    journal.commit([LogEntry(NOTE, 0, 0, b"precious")])
     journal.close()
     for path in directory.glob(pattern):
         path.unlink()
@@ -121,7 +121,7 @@ def test_the_segment_size_may_change_between_openings(tmp_path: Path) -> None:
         journal = opened(directory, segment_bytes=segment_bytes)
         assert sum(entry.kind == BLOCK for entry in journal.recover()) == stored
         for _ in range(50):
-            journal.commit([Entry(BLOCK, 1, stored, b"", (bytes(1000),))])
+            journal.commit([LogEntry(BLOCK, 1, stored, b"", (bytes(1000),))])
             stored += 1
         journal.close()
     assert verify(directory).blocks == stored
@@ -131,7 +131,7 @@ def test_stats_tell_of_space_and_syncs(tmp_path: Path) -> None:
     journal = opened(tmp_path / "store")
     list(journal.recover())
     for ordinal in range(30):
-        journal.commit([Entry(BLOCK, 1, ordinal, b"m", (bytes(1000),))])
+        journal.commit([LogEntry(BLOCK, 1, ordinal, b"m", (bytes(1000),))])
     stats = journal.stats()
     assert stats.live_bytes == 30_000
     assert stats.live_bytes < stats.used_bytes < stats.reserved_bytes
@@ -160,12 +160,12 @@ def test_readers_are_not_disturbed_by_reclaiming(tmp_path: Path) -> None:
     thread = threading.Thread(target=read)
     thread.start()
     for ordinal in range(600):
-        journal.commit([Entry(BLOCK, 1, ordinal, b"", (b"%04d" % ordinal * 300,))])
+        journal.commit([LogEntry(BLOCK, 1, ordinal, b"", (b"%04d" % ordinal * 300,))])
         stored[0] = ordinal + 1
         if ordinal not in keep:
             journal.free(1, [ordinal])
         if journal.checkpoint_due():
-            journal.commit([Entry(CHECKPOINT, 0, 0, b"state")])
+            journal.commit([LogEntry(CHECKPOINT, 0, 0, b"state")])
         journal.maintain(4096)
     stop.set()
     thread.join()
@@ -180,12 +180,12 @@ def test_a_block_of_the_last_checkpoint_is_given_back_even_if_a_later_note_kille
     directory = tmp_path / "store"
     journal = opened(directory)
     list(journal.recover())
-    journal.commit([Entry(BLOCK, 1, 1, b"first", (bytes(1000),))])
+    journal.commit([LogEntry(BLOCK, 1, 1, b"first", (bytes(1000),))])
     for ordinal in range(2, 40):
-        journal.commit([Entry(BLOCK, 1, ordinal, b"", (bytes(1000),))])
+        journal.commit([LogEntry(BLOCK, 1, ordinal, b"", (bytes(1000),))])
     journal.free(1, range(2, 40))
-    journal.commit([Entry(CHECKPOINT, 0, 0, b"1 is live")])
-    journal.commit([Entry(NOTE, 1, 0, b"1 is acknowledged")])
+    journal.commit([LogEntry(CHECKPOINT, 0, 0, b"1 is live")])
+    journal.commit([LogEntry(NOTE, 1, 0, b"1 is acknowledged")])
     journal.free(1, [1])
     while journal.maintain(1 << 20):
         pass
@@ -194,7 +194,7 @@ def test_a_block_of_the_last_checkpoint_is_given_back_even_if_a_later_note_kille
     found = list(journal.recover())
     journal.close()
     assert found[0].meta == b"1 is live"
-    assert Entry(BLOCK, 1, 1, b"first") in found
+    assert LogEntry(BLOCK, 1, 1, b"first") in found
     assert found[-1].meta == b"1 is acknowledged"
 
 
@@ -204,7 +204,7 @@ def test_compaction_leaves_no_sparse_segment_and_a_crash_within_it_loses_nothing
     journal = opened(directory)
     list(journal.recover())
     for ordinal in range(60):
-        journal.commit([Entry(BLOCK, 1 + ordinal % 2, ordinal, b"", (b"%04d" % ordinal * 200,))])
+        journal.commit([LogEntry(BLOCK, 1 + ordinal % 2, ordinal, b"", (b"%04d" % ordinal * 200,))])
     journal.free(1, range(0, 60, 2))
     keep = {ordinal: journal.read(2, ordinal) for ordinal in range(1, 60, 2)}
     assert journal.usage() == {2: (30, 30 * 800)}
@@ -214,7 +214,7 @@ def test_compaction_leaves_no_sparse_segment_and_a_crash_within_it_loses_nothing
     journal.compact()
     assert journal.compacting
     assert not journal.maintain(1 << 20), "a checkpoint begins it"
-    journal.commit([Entry(CHECKPOINT, 0, 0, b"state")])
+    journal.commit([LogEntry(CHECKPOINT, 0, 0, b"state")])
     assert journal.maintain(1000)
     crashed = tmp_path / "crashed"
     shutil.copytree(directory, crashed)
@@ -239,7 +239,7 @@ def test_usage_counts_what_is_packed_into_pages_too(tmp_path: Path) -> None:
     journal = opened(tmp_path / "store", segment_bytes=1 << 20)
     list(journal.recover())
     for first in range(0, 600, 100):
-        journal.commit([Entry(BLOCK, 1, ordinal, b"", (bytes(10),)) for ordinal in range(first, first + 100)])
+        journal.commit([LogEntry(BLOCK, 1, ordinal, b"", (bytes(10),)) for ordinal in range(first, first + 100)])
     journal.free(1, range(100, 150))
     assert journal.usage() == {1: (550, 5500)}
     journal.close()
@@ -284,7 +284,7 @@ def test_few_descriptors_are_enough_for_many_segments(tmp_path: Path, monkeypatc
     journal = opened(tmp_path / "store", segment_bytes=8 << 10)
     list(journal.recover())
     for ordinal in range(60):
-        journal.commit([Entry(BLOCK, 1, ordinal, b"", (b"%04d" % ordinal * 500,))])
+        journal.commit([LogEntry(BLOCK, 1, ordinal, b"", (b"%04d" % ordinal * 500,))])
     for ordinal in range(0, 60, 7):
         assert journal.read(1, ordinal) == b"%04d" % ordinal * 500
     assert len(journal._log.segments) > 15
@@ -308,9 +308,9 @@ def test_short_writes_go_on_until_all_is_written(tmp_path: Path) -> None:
 def test_a_memory_store_that_failed_is_dead_and_keeps_what_was_committed() -> None:
     store = MemoryStore()
     list(store.recover())
-    store.commit([Entry(NOTE, 0, 0, b"kept")])
+    store.commit([LogEntry(NOTE, 0, 0, b"kept")])
     store.fail_next_commit = "the disk broke"
     for _ in range(2):
         with pytest.raises(StoreError, match="the disk broke"):
-            store.commit([Entry(NOTE, 0, 0, b"lost")])
+            store.commit([LogEntry(NOTE, 0, 0, b"lost")])
     assert [entry.meta for entry in store.crash().recover()] == [b"kept"]

@@ -13,7 +13,7 @@ import pytest
 
 from raybroker.model.blocks.block import encode_block
 from raybroker.model.blocks.large_block import PIECE_BYTES, LargeBlock, payload_of, pieces_of
-from raybroker.model.blocks.record import BLOCK, CHECKPOINT, Entry
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, LogEntry
 from raybroker.model.errors import StoreDamagedError, StoreError, StoreFullError
 from raybroker.store.journal import FileIO, Journal, verify
 from raybroker.store.journal.large_files import NewBody
@@ -25,7 +25,7 @@ def journal(directory: Path, io: FileIO | None = None) -> Journal:
     return Journal(directory, monotonic_ns=lambda: 0, entropy=os.urandom, segment_bytes=1 << 20, io=io or FileIO())
 
 
-def opened(directory: Path, io: FileIO | None = None) -> tuple[Journal, list[Entry]]:
+def opened(directory: Path, io: FileIO | None = None) -> tuple[Journal, list[LogEntry]]:
     store = journal(directory, io)
     return store, list(store.recover())
 
@@ -46,7 +46,7 @@ def block_of(body: NewBody, data: bytes = DATA) -> LargeBlock:
 
 
 def keep(store: Journal, body: NewBody, ordinal: int) -> None:
-    store.commit([Entry(BLOCK, 1, ordinal, b"meta", payload_of(block_of(body)))])
+    store.commit([LogEntry(BLOCK, 1, ordinal, b"meta", payload_of(block_of(body)))])
 
 
 def names(directory: Path, prefix: str) -> list[str]:
@@ -61,7 +61,7 @@ def test_a_stored_block_has_its_front_at_hand_and_its_body_in_the_file(tmp_path:
     directory = tmp_path / "store"
     store, _ = opened(directory)
     keep(store, come(store), 1)
-    store.commit([Entry(BLOCK, 1, 2, b"meta", (b"small",))])
+    store.commit([LogEntry(BLOCK, 1, 2, b"meta", (b"small",))])
     for _ in range(2):
         found = store.large(1, 1)
         assert found is not None
@@ -149,7 +149,7 @@ def test_a_dead_block_gives_its_file_back_after_a_checkpoint(tmp_path: Path) -> 
     keep(store, come(store), 1)
     store.free(1, [1])
     assert len(names(tmp_path / "store", "body-")) == 1
-    store.commit([Entry(CHECKPOINT, 0, 0, b"")])
+    store.commit([LogEntry(CHECKPOINT, 0, 0, b"")])
     assert names(tmp_path / "store", "body-") == []
     store.close()
 

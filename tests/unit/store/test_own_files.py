@@ -11,7 +11,7 @@ from zlib import crc32
 import pytest
 
 from raybroker.config import Config
-from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Entry
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, LogEntry
 from raybroker.model.errors import StoreDamagedError, StoreError, StoreFullError
 from raybroker.store.journal import FileIO, Journal, verify
 from raybroker.store.journal.own_files import OwnFileOptions, OwnFiles, Reference
@@ -192,23 +192,23 @@ def opened(directory: Path, record_bytes: int = 1_000, io: FileIO | None = None)
     )
 
 
-def block(ordinal: int, nbytes: int = LARGE) -> Entry:
+def block(ordinal: int, nbytes: int = LARGE) -> LogEntry:
     data = body(ordinal, nbytes)
-    return Entry(BLOCK, 1, ordinal, b"m%d" % ordinal, (data[:64], data[64:]))
+    return LogEntry(BLOCK, 1, ordinal, b"m%d" % ordinal, (data[:64], data[64:]))
 
 
 def test_large_blocks_are_in_own_files_and_survive_restarts_copies_and_a_crash(tmp_path: Path) -> None:  # P-07
     directory = tmp_path / "store"
     journal = opened(directory)
     list(journal.recover())
-    journal.commit([block(1), Entry(NOTE, 1, 0, b"note"), block(2, 800), block(3)])
+    journal.commit([block(1), LogEntry(NOTE, 1, 0, b"note"), block(2, 800), block(3)])
     assert len(names(directory, "body-")) == 2
     assert journal.stats().own_files == 2
     for ordinal in range(10, 90):  # Several segments, most of which die.
         journal.commit([block(ordinal, 800)])
     journal.free(1, range(10, 90))
     journal.compact()
-    journal.commit([Entry(CHECKPOINT, 0, 0, b"state")])
+    journal.commit([LogEntry(CHECKPOINT, 0, 0, b"state")])
     while journal.maintain(1 << 20):
         pass
     assert min(journal._log.segments) > 1, "the references were copied"
@@ -231,7 +231,7 @@ def test_large_blocks_are_in_own_files_and_survive_restarts_copies_and_a_crash(t
         with pytest.raises(KeyError):
             journal.read(1, 1)
         assert len(names(path, "body-")) == 2
-        journal.commit([Entry(CHECKPOINT, 0, 0, b"state")])
+        journal.commit([LogEntry(CHECKPOINT, 0, 0, b"state")])
         assert len(names(path, "body-")) == 1
         journal.close()
 
@@ -243,11 +243,11 @@ def test_dead_own_files_worth_a_segment_ask_for_a_checkpoint(tmp_path: Path) -> 
         journal.commit([block(ordinal)])
         journal.free(1, [ordinal])
         assert journal.checkpoint_due() is (ordinal == 4)
-    journal.commit([Entry(CHECKPOINT, 0, 0, b"state")])
+    journal.commit([LogEntry(CHECKPOINT, 0, 0, b"state")])
     assert not journal.checkpoint_due()
     assert journal.stats().free_files == 4
     journal.compact()
-    journal.commit([Entry(CHECKPOINT, 0, 0, b"state")])
+    journal.commit([LogEntry(CHECKPOINT, 0, 0, b"state")])
     assert journal.stats().free_files == 0, "compaction gives them back"
     journal.close()
 
@@ -273,7 +273,7 @@ def test_a_damaged_own_file_is_named_when_it_is_read_and_the_rest_lives_on(tmp_p
         assert journal.salvage(1, 1)[: LARGE - 1] == body(1)[:-1]
     assert journal.read(1, 2) == body(2)
     journal.free(1, [1])
-    journal.commit([Entry(CHECKPOINT, 0, 0, b"state")])
+    journal.commit([LogEntry(CHECKPOINT, 0, 0, b"state")])
     journal.close()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from raybroker.model.blocks.record import BLOCK, CHECKPOINT, Entry
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, LogEntry
 from raybroker.store.journal import FileIO, Journal
 from raybroker.store.journal.read_ahead import AHEAD_BYTES, GAP_BYTES, READERS_MAX, ReadAhead
 
@@ -65,8 +65,8 @@ def test_a_journal_that_is_read_in_order_fetches_what_it_has_once(tmp_path: Path
     )
     list(journal.recover())
     for ordinal in range(50):
-        journal.commit([Entry(BLOCK, 1, ordinal, b"", (b"%02d" % ordinal * 50_000,))])
-    journal.commit([Entry(CHECKPOINT, 0, 0, b"state")])
+        journal.commit([LogEntry(BLOCK, 1, ordinal, b"", (b"%02d" % ordinal * 50_000,))])
+    journal.commit([LogEntry(CHECKPOINT, 0, 0, b"state")])
     for ordinal in range(50):
         assert journal.read(1, ordinal) == b"%02d" % ordinal * 50_000
     assert 0.8 * 50 * 100_000 < io.fetched < 50 * 100_000

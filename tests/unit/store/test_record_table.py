@@ -16,14 +16,16 @@ from raybroker.model.errors import (
     StoreDamagedError,
     StoreError,
 )
-from raybroker.model.shared_record import TABLE, Found, Head, Row
+from raybroker.model.shared_record import TABLE, FoundRecord, RecordHead, TableRow
 from raybroker.store.record_table import ROWS_MAX, RecordTable
 
-HEAD = Head("c", "r1", 1, 0)
+HEAD = RecordHead("c", "r1", 1, 0)
 
 
-def rows(first: int, count: int, by: str = "w") -> list[Row]:
-    return [Row(number, f"body{number}", f"digest{number}", f"{by}{number}") for number in range(first, first + count)]
+def rows(first: int, count: int, by: str = "w") -> list[TableRow]:
+    return [
+        TableRow(number, f"body{number}", f"digest{number}", f"{by}{number}") for number in range(first, first + count)
+    ]
 
 
 @pytest.fixture
@@ -38,7 +40,7 @@ def table(file: Path) -> RecordTable:
     return found
 
 
-def read(table: RecordTable, record: str = "r1", number: int = 0) -> Found:
+def read(table: RecordTable, record: str = "r1", number: int = 0) -> FoundRecord:
     found = table.read(record, number)
     assert found is not None
     return found
@@ -47,15 +49,15 @@ def read(table: RecordTable, record: str = "r1", number: int = 0) -> Found:
 def test_what_is_appended_is_read_by_whoever_comes_after(table: RecordTable, file: Path) -> None:
     assert table.insert("r1", rows(1, 3))
     another = RecordTable(f"sqlite:///{file}", 300)
-    assert read(another) == Found(HEAD, 3, "", tuple(rows(1, 3)))
-    assert read(another, number=2) == Found(HEAD, 3, "digest2", tuple(rows(3, 1)))
-    assert read(another, number=3) == Found(HEAD, 3, "digest3", ())
-    assert read(another, number=9) == Found(HEAD, 3, "", ())
+    assert read(another) == FoundRecord(HEAD, 3, "", tuple(rows(1, 3)))
+    assert read(another, number=2) == FoundRecord(HEAD, 3, "digest2", tuple(rows(3, 1)))
+    assert read(another, number=3) == FoundRecord(HEAD, 3, "digest3", ())
+    assert read(another, number=9) == FoundRecord(HEAD, 3, "", ())
 
 
 def test_who_has_another_record_gets_the_whole(table: RecordTable) -> None:
     table.insert("r1", rows(1, 2))
-    assert read(table, "other", 7) == Found(HEAD, 2, "", tuple(rows(1, 2)), "the base")
+    assert read(table, "other", 7) == FoundRecord(HEAD, 2, "", tuple(rows(1, 2)), "the base")
 
 
 def test_many_rows_are_read_in_parts(table: RecordTable) -> None:
@@ -72,11 +74,11 @@ def test_many_rows_are_read_in_parts(table: RecordTable) -> None:
         ("r1", rows(4, 1)),
         ("r2", rows(3, 1)),
         ("r1", rows(3, 1, "z") + rows(3, 1)),
-        ("r1", [Row(3, "body", "digest", "w1")]),
-        ("r1", [Row(3, "a", "d", "x"), Row(4, "b", "d", "x")]),
+        ("r1", [TableRow(3, "body", "digest", "w1")]),
+        ("r1", [TableRow(3, "a", "d", "x"), TableRow(4, "b", "d", "x")]),
     ],
 )
-def test_what_does_not_follow_is_not_appended_at_all(table: RecordTable, record: str, new: list[Row]) -> None:
+def test_what_does_not_follow_is_not_appended_at_all(table: RecordTable, record: str, new: list[TableRow]) -> None:
     assert table.insert("r1", rows(1, 2))
     assert not table.insert(record, new)
     assert read(table).rows == tuple(rows(1, 2))
@@ -90,7 +92,7 @@ def test_of_those_who_append_at_once_each_number_has_one(file: Path, table: Reco
         for attempt in range(10):
             while True:
                 last = read(mine).last
-                if mine.insert("r1", [Row(last + 1, "body", "digest", f"{name}{attempt}")]):
+                if mine.insert("r1", [TableRow(last + 1, "body", "digest", f"{name}{attempt}")]):
                     won.append(last + 1)
                     break
 
@@ -106,25 +108,25 @@ def test_of_those_who_append_at_once_each_number_has_one(file: Path, table: Reco
 def test_a_long_history_becomes_the_base(table: RecordTable) -> None:
     table.insert("r1", rows(1, 5))
     assert table.shorten("r1", 0, 3, "digest3", "shorter")
-    head = Head("c", "r1", 1, 3)
-    assert read(table, number=3) == Found(head, 5, "digest3", tuple(rows(4, 2)))
-    assert read(table, number=1) == Found(head, 5, "", tuple(rows(4, 2)), "shorter")
+    head = RecordHead("c", "r1", 1, 3)
+    assert read(table, number=3) == FoundRecord(head, 5, "digest3", tuple(rows(4, 2)))
+    assert read(table, number=1) == FoundRecord(head, 5, "", tuple(rows(4, 2)), "shorter")
     assert not table.shorten("r1", 0, 4, "digest4", "late")
     assert not table.shorten("r2", 3, 4, "digest4", "another")
     assert table.shorten("r1", 3, 5, "digest5", "all")
-    assert read(table, number=5) == Found(Head("c", "r1", 1, 5), 5, "digest5", ())
+    assert read(table, number=5) == FoundRecord(RecordHead("c", "r1", 1, 5), 5, "digest5", ())
     assert not table.insert("r1", rows(5, 1))
     assert table.insert("r1", rows(6, 1))
 
 
 def test_a_replaced_record_takes_nothing_of_the_old(table: RecordTable) -> None:
     table.insert("r1", rows(1, 2))
-    new = Head("c", "r2", 1000, 7)
+    new = RecordHead("c", "r2", 1000, 7)
     assert not table.replace(new, "digest7", "of the backup", before="r0")
     assert table.replace(new, "digest7", "of the backup", before="r1")
     assert not table.insert("r1", rows(3, 1))
-    assert read(table) == Found(new, 7, "", (), "of the backup")
-    assert read(table, "r2", 7) == Found(new, 7, "digest7", ())
+    assert read(table) == FoundRecord(new, 7, "", (), "of the backup")
+    assert read(table, "r2", 7) == FoundRecord(new, 7, "digest7", ())
 
 
 def test_without_a_table_there_is_nothing_and_nothing_is_made(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Entry, EntryRun
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, EntryRun, LogEntry
 from raybroker.store.journal import Journal
 from raybroker.store.journal.segment import Segment
 from tests.store_faults.script import UnsyncedIO, abandon, open_journal
@@ -29,23 +29,23 @@ def write(journal: Journal, rng: Random, steps: int, metas: tuple[int, ...]) -> 
             nexts[home] += rng.choice((1,) * 30 + (7,))
             live.append((home, ordinal))
             body = bytes([ordinal & 0xFF]) * rng.choice((0, 60, 300) * 9 + (6_000,))
-            entries.append(Entry(BLOCK, home, ordinal, bytes([ordinal % 251]) * rng.choice(metas), (body,)))
+            entries.append(LogEntry(BLOCK, home, ordinal, bytes([ordinal % 251]) * rng.choice(metas), (body,)))
             if rng.random() < 0.02:
-                entries.append(Entry(NOTE, home, 0, b"note %d" % ordinal))
+                entries.append(LogEntry(NOTE, home, 0, b"note %d" % ordinal))
         journal.commit(entries)
         freed = [key for key in live if rng.random() < rng.choice((0, 0, 0.3, 0.9))]
         for home, ordinal in freed:
             journal.free(home, [ordinal])
         live = [key for key in live if key not in set(freed)]
         if journal.checkpoint_due() or rng.random() < 0.01:
-            journal.commit([Entry(NOTE, 1, 0, b"before"), Entry(CHECKPOINT, 0, 0, b"state %d" % step)])
+            journal.commit([LogEntry(NOTE, 1, 0, b"before"), LogEntry(CHECKPOINT, 0, 0, b"state %d" % step)])
         journal.maintain(rng.choice((1, 20_000)))
 
 
-def read(directory: Path, *, runs: bool) -> tuple[dict[int, list[Entry]], Any, int]:
+def read(directory: Path, *, runs: bool) -> tuple[dict[int, list[LogEntry]], Any, int]:
     """What a journal gives back by destination, what it knows then, and how many runs there were."""
     journal = open_journal(directory, UnsyncedIO())
-    found: dict[int, list[Entry]] = {}
+    found: dict[int, list[LogEntry]] = {}
     count = 0
     for entry in journal.recover_runs() if runs else journal.recover():
         if isinstance(entry, EntryRun):
@@ -66,7 +66,7 @@ def read(directory: Path, *, runs: bool) -> tuple[dict[int, list[Entry]], Any, i
     return found, (known, totals, due, own), count
 
 
-def split(entries: list[Entry]) -> tuple[list[Entry], list[Entry]]:
+def split(entries: list[LogEntry]) -> tuple[list[LogEntry], list[LogEntry]]:
     """Blocks that stand before the first note, whose order says nothing, by ordinal; and the rest."""
     at = next((i for i, entry in enumerate(entries) if entry.kind != BLOCK), len(entries))
     return sorted(entries[:at]), entries[at:]
@@ -94,8 +94,8 @@ def test_a_damaged_summary_is_read_in_runs_from_its_batches(tmp_path: Path) -> N
     journal = open_journal(tmp_path / "store", UnsyncedIO())
     list(journal.recover())
     for first in range(1, 400, 20):
-        journal.commit([Entry(BLOCK, 1, ordinal, b"m" * 26, (bytes(100),)) for ordinal in range(first, first + 20)])
-    journal.commit([Entry(CHECKPOINT, 0, 0, b"state")])
+        journal.commit([LogEntry(BLOCK, 1, ordinal, b"m" * 26, (bytes(100),)) for ordinal in range(first, first + 20)])
+    journal.commit([LogEntry(CHECKPOINT, 0, 0, b"state")])
     sealed = next(segment for segment in journal._log.segments.values() if segment.sealed)
     path = journal._files.path(sealed.slot)
     abandon(journal)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from raybroker.model.blocks.record import BLOCK, CHECKPOINT, Buffer, Entry
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, Buffer, LogEntry
 from raybroker.store.journal import FileIO, Journal, verify
 from raybroker.store.journal.reserve import RESERVE_FILES, Use
 from raybroker.store.journal.segment import SegmentFiles
@@ -87,9 +87,9 @@ def disk_bytes(directory: Path) -> int:
 
 def filled(journal: Journal, blocks: int, first: int = 0) -> None:
     for ordinal in range(first, first + blocks):
-        journal.commit([Entry(BLOCK, 1, ordinal, b"", (BODY,))])
+        journal.commit([LogEntry(BLOCK, 1, ordinal, b"", (BODY,))])
         if journal.checkpoint_due():
-            journal.commit([Entry(CHECKPOINT, 0, 0, b"state")])
+            journal.commit([LogEntry(CHECKPOINT, 0, 0, b"state")])
         tidied(journal)
 
 
@@ -213,7 +213,7 @@ def test_a_store_takes_little_more_than_what_is_in_it_and_hardly_anything_when_i
     assert abs(journal.stats().reserved_bytes - disk_bytes(directory)) < MIB // 2
     journal.free(1, range(400))
     journal.compact()
-    journal.commit([Entry(CHECKPOINT, 0, 0, b"state")])
+    journal.commit([LogEntry(CHECKPOINT, 0, 0, b"state")])
     tidied(journal)
     assert not journal.compacting
     assert disk_bytes(directory) <= reserve + MIB // 2

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy
 
 from raybroker.config import Config
-from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, Entry
+from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, LogEntry
 from raybroker.model.errors import StoreDamagedError, StoreError, StoreFullError
 from raybroker.store.sql import backup
 from raybroker.store.sql.address import Address, address_of, store_id
@@ -19,9 +19,9 @@ from raybroker.store.sql.database import Database, size_bytes
 from raybroker.store.sql.lock import HostLock, advisory_key
 from raybroker.store.sql.opening import holder_of, is_sql
 from raybroker.store.sql.packing import Item, chained, pack, row_crc, signed, unpack, unsigned
-from raybroker.store.sql.reclaim import PART_RANGES, PART_ROWS, Range, Reclaimer, ranges_of
+from raybroker.store.sql.reclaim import PART_RANGES, PART_ROWS, Range, SqlReclaimer, ranges_of
 from raybroker.store.sql.recovery import place, place_parts
-from raybroker.store.sql.registration import HostRow, Owner, check_owner, create_tables, register, require_tables
+from raybroker.store.sql.registration import HostRow, StoreOwner, check_owner, create_tables, register, require_tables
 from raybroker.store.sql.schema import NUMBER_MAX, key, statements_of, table_name, tables_of, version_of
 
 
@@ -63,11 +63,11 @@ def test_names_of_tables_tell_their_version() -> None:
 
 def test_a_batch_is_packed_in_its_order() -> None:
     entries = [
-        Entry(NOTE, 3, 0, b"n"),
-        Entry(BLOCK, 1, 2**64 - 1, b"m", (b"ab", bytearray(b"c"))),
-        Entry(BLOCK, 2, 5, b""),
-        Entry(CHECKPOINT, 0, 0, b"state"),
-        Entry(BLOCK, 1, 6, b"", (memoryview(b"x"),)),
+        LogEntry(NOTE, 3, 0, b"n"),
+        LogEntry(BLOCK, 1, 2**64 - 1, b"m", (b"ab", bytearray(b"c"))),
+        LogEntry(BLOCK, 2, 5, b""),
+        LogEntry(CHECKPOINT, 0, 0, b"state"),
+        LogEntry(BLOCK, 1, 6, b"", (memoryview(b"x"),)),
     ]
     packed = pack(entries, 10)
     assert [(row.number, row.destination, row.ordinal, row.payload) for row in packed.blocks] == [
@@ -124,8 +124,8 @@ class Prepared:
         self.tables = StoreTables(self.database, "i", "c", "b")
         self.tables.create()
 
-    def reclaimer(self, checkpoint: int = 0, first_log: int = 1) -> Reclaimer:
-        return Reclaimer(self.database, self.tables.tables, HostRow(1, 1, 0, 0, checkpoint, 0, ""), first_log)
+    def reclaimer(self, checkpoint: int = 0, first_log: int = 1) -> SqlReclaimer:
+        return SqlReclaimer(self.database, self.tables.tables, HostRow(1, 1, 0, 0, checkpoint, 0, ""), first_log)
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def test_a_host_is_registered_once_and_its_incarnation_grows(prepared: Prepared)
     def opened(name: str, holder: str = "") -> HostRow:
         with database.connected() as connection:
             require_tables(database, connection, tables)
-            return register(database, connection, tables, Owner("c", "b", holder, "7"), name, "shared")
+            return register(database, connection, tables, StoreOwner("c", "b", holder, "7"), name, "shared")
 
     assert [opened("h1")[:2], opened("h1", "x")[:2], opened("h2", "x")[:2]] == [(1, 1), (1, 2), (2, 1)]
     with pytest.raises(StoreError, match="another installation of broker b"):
@@ -236,7 +236,7 @@ def test_a_database_without_room_is_told_apart(prepared: Prepared) -> None:
 def test_a_backup_is_read_back_in_another_database(prepared: Prepared, tmp_path: Path) -> None:
     database, tables = prepared.database, prepared.tables.tables
     with database.connected() as connection:
-        register(database, connection, tables, Owner("c", "b", "", "7"), "h1", "shared")
+        register(database, connection, tables, StoreOwner("c", "b", "", "7"), "h1", "shared")
         row = {"destination": 1, "nbytes": 1, "crc": 2, "row_crc": 3, "meta": b"m", "payload": b"p"}
         connection.execute(
             sqlalchemy.insert(tables.block),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybroker.store.journal.format import BlockRow, SummaryWriter, iter_summary
+from raybroker.store.journal.format import JournalBlockRow, SummaryWriter, iter_summary
 from raybroker.store.journal.stretches import Stretch, gathered, summary_pieces
 
 PARTS = st.lists(
@@ -21,7 +21,7 @@ def test_pieces_are_the_rows_of_the_summary(parts: list[tuple[int, int, int, int
     writer = SummaryWriter()
     for home, first, count, width in parts:
         for at in range(count):
-            writer.add(BlockRow(first + at, home, 512 * at, at, 7 * at, bytes([at % 200]) * width, 0), 512)
+            writer.add(JournalBlockRow(first + at, home, 512 * at, at, 7 * at, bytes([at % 200]) * width, 0), 512)
     data = writer.encode()
     found = []
     for piece in summary_pieces(data, writer.blocks):
@@ -32,7 +32,7 @@ def test_pieces_are_the_rows_of_the_summary(parts: list[tuple[int, int, int, int
 def test_a_long_stretch_is_one_piece() -> None:
     writer = SummaryWriter()
     for at in range(1_000):
-        writer.add(BlockRow(at + 1, 1, 512 * at, 9, 1, b"meta", 0), 512)
+        writer.add(JournalBlockRow(at + 1, 1, 512 * at, 9, 1, b"meta", 0), 512)
     (piece,) = summary_pieces(writer.encode(), writer.blocks)
     assert isinstance(piece, Stretch)
     assert (piece.first, len(piece.offsets)) == (1, 1_000)

@@ -87,11 +87,13 @@ def test_frames_go_both_ways_whole_and_in_order(kind: str) -> None:
             for n in range(200):
                 pair.client.link.write(wire.ping(n), *wire.send(1, n, block) if n % 50 == 0 else (wire.flow(True),))
             await until(lambda: len(pair.host.frames) == 400)
-            assert [f.nonce for f in pair.host.frames if isinstance(f, wire.Ping)] == list(range(200))
-            assert [f.block.body(0).nbytes for f in pair.host.frames if isinstance(f, wire.Send)] == [3_000_000] * 4
+            assert [f.nonce for f in pair.host.frames if isinstance(f, wire.PingFrame)] == list(range(200))
+            assert [f.block.body(0).nbytes for f in pair.host.frames if isinstance(f, wire.SendFrame)] == [
+                3_000_000
+            ] * 4
             pair.host.link.write(wire.pong(7))
             await until(lambda: pair.client.frames)
-            assert pair.client.frames == [wire.Pong(7)]
+            assert pair.client.frames == [wire.PongFrame(7)]
             assert pair.host.link.bytes_in > 12_000_000
 
     run(work)
@@ -127,7 +129,7 @@ def test_what_was_written_before_closing_still_arrives(kind: str) -> None:
             pair.host.link.write(wire.event("closing", {"code": "store"}))
             pair.host.link.close()
             await until(lambda: pair.client.ended)
-            assert pair.client.frames == [wire.Event("closing", {"code": "store"})]
+            assert pair.client.frames == [wire.EventFrame("closing", {"code": "store"})]
             assert pair.client.ended == [None]
 
     run(work)
@@ -149,7 +151,7 @@ def test_a_paused_link_delivers_nothing_until_it_goes_on(kind: str) -> None:
             pair.host.link.resume_reading()
             pair.host.link.resume_reading()
             await until(lambda: len(pair.host.frames) == 4)
-            assert pair.host.frames == [wire.Ping(n) for n in range(1, 5)]
+            assert pair.host.frames == [wire.PingFrame(n) for n in range(1, 5)]
 
     run(work)
 
@@ -194,7 +196,7 @@ def test_what_may_wait_for_the_end_of_the_turn_leaves_in_one_write_and_in_order(
             await asyncio.sleep(0)
             assert link.writes == before + 2
             await until(lambda: len(pair.host.frames) == 5)
-            assert [frame.nonce for frame in pair.host.frames if isinstance(frame, wire.Ping)] == list(range(5))
+            assert [frame.nonce for frame in pair.host.frames if isinstance(frame, wire.PingFrame)] == list(range(5))
             assert link.traffic() == (0, before + 2, len(preface(TOKEN)) + 5 * len(wire.ping(0)))
 
     run(work)
@@ -214,7 +216,7 @@ def test_much_does_not_wait_and_the_end_of_a_link_does_not_forget_what_waits(kin
             link.write_soon(wire.ping(7))
             link.close()
             await until(lambda: pair.host.ended)
-            assert [type(frame) for frame in pair.host.frames] == [wire.Send, wire.Ping]
+            assert [type(frame) for frame in pair.host.frames] == [wire.SendFrame, wire.PingFrame]
             link.write_soon(wire.ping(8))
             await asyncio.sleep(0)
             assert link.writes == before + 2, "nothing is written to what has ended"

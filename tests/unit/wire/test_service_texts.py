@@ -7,7 +7,7 @@ import pytest
 from raybroker.client.ways.service_address import ServiceAddress, service_address, service_addresses
 from raybroker.errors import ConfigError, ProtocolError
 from raybroker.wire.native.preamble import HEAD_BYTES, key_length, key_of, preamble
-from raybroker.wire.port_map import Door, port_map, read_map
+from raybroker.wire.port_map import ServicePort, port_map, read_map
 
 
 def test_a_preamble_says_which_host() -> None:
@@ -32,7 +32,7 @@ def test_a_key_is_printable_text(encoded: bytes) -> None:
 
 
 def test_the_map_names_services_and_ports() -> None:
-    doors = [Door("portmapper", "tcp", "PORTMAPPER", 7676), Door("jms", "tcp", "NORMAL", 40000)]
+    doors = [ServicePort("portmapper", "tcp", "PORTMAPPER", 7676), ServicePort("jms", "tcp", "NORMAL", 40000)]
     text = port_map("b1", "0.1.0", doors)
     assert text == b"101 b1 0.1.0\nportmapper tcp PORTMAPPER 7676\njms tcp NORMAL 40000\n.\n"
     assert read_map(text) == {door.name: door for door in doors}

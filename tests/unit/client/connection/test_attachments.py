@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.cluster.directory import Place
-from raybroker.client.connection.attachments import Attachments
+from raybroker.client.cluster.directory import DestinationPlace
+from raybroker.client.connection.attachments import EndpointAttachments
 from raybroker.client.connection.ended import Ended
 from raybroker.client.destinations import Destination, Queue
 from raybroker.client.io.tasks import Tasks
@@ -60,12 +60,12 @@ class Rig:
 
     def __init__(self, *, reconnects: bool = True, **attributes: object) -> None:
         self.tasks = Tasks(Config.of({"imqReconnectInterval": 1, "raybroker.reconnect.timeout_ms": 2000, **attributes}))
-        self.place = Place("h1", TOKEN, self._dial, traits={"distributed": True})
+        self.place = DestinationPlace("h1", TOKEN, self._dial, traits={"distributed": True})
         self.down: set[str] = set()
         self.ended = Ended()
         self.told: list[object] = []
         self.asked: list[tuple[str, str, bool, str | None]] = []
-        self.attachments = Attachments(
+        self.attachments = EndpointAttachments(
             *(self._as_any() for _ in range(3)), self.tasks, self._as_any(), set(), reconnects=reconnects
         )
 
@@ -75,11 +75,11 @@ class Rig:
     async def _dial(self, factory: Callable[[], object]) -> object:
         raise AssertionError("nothing is opened here")
 
-    async def locate(self, kind: str, name: str, create: bool, broker: str | None) -> Place:
+    async def locate(self, kind: str, name: str, create: bool, broker: str | None) -> DestinationPlace:
         self.asked.append((kind, name, create, broker))
         return self.place
 
-    async def to(self, place: Place) -> Any:
+    async def to(self, place: DestinationPlace) -> Any:
         return self
 
     def gone(self, broker: str, after_s: float = 0) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.cluster.directory import Place
+from raybroker.client.cluster.directory import DestinationPlace
 from raybroker.client.connection.channel import Channel
 from raybroker.errors import BrokerError, ConnectionLostError, IllegalStateError, SecurityError, StoreError
 from raybroker.transport.link import Link, memory_pair
@@ -25,20 +25,20 @@ class FakeHost:
     def __init__(self, token: bytes = TOKEN) -> None:
         self.frames: list[wire.Frame] = []
         self.ended: list[object] = []
-        self.answer: Callable[[wire.Call], bytes] = lambda call: wire.reply(call.request, None)
+        self.answer: Callable[[wire.CallFrame], bytes] = lambda call: wire.reply(call.request, None)
         self.link = Link(Native(token=token), on_frames=self._take, on_lost=self.ended.append)
 
     def _take(self, frames: list[wire.Frame]) -> None:
         self.frames += frames
         for frame in frames:
-            if isinstance(frame, wire.Call):
+            if isinstance(frame, wire.CallFrame):
                 self.link.write(self.answer(frame))
 
     async def dial(self, factory: Callable[[], Link]) -> None:
         memory_pair(asyncio.get_running_loop(), factory(), self.link)
 
     async def channel(self, timeout_s: float = 5.0) -> Channel:
-        return await Channel.open(Place("host", TOKEN, self.dial), {}, timeout_s)
+        return await Channel.open(DestinationPlace("host", TOKEN, self.dial), {}, timeout_s)
 
 
 def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -57,7 +57,7 @@ def test_an_answer_goes_to_its_request_whatever_the_order() -> None:
         host.answer = lambda call: b""
         first, second = (asyncio.ensure_future(channel.call(op, {})) for op in ("a", "b"))
         await turns()
-        calls = [f for f in host.frames if isinstance(f, wire.Call) and f.op in "ab"]
+        calls = [f for f in host.frames if isinstance(f, wire.CallFrame) and f.op in "ab"]
         host.link.write(wire.reply(calls[1].request, "for b"), wire.failed(calls[0].request, "store", "for a"))
         host.link.write(wire.reply(999, "for nobody"), wire.acked(998, 0))
         assert await second == "for b"
@@ -98,7 +98,7 @@ def test_more_ranges_than_a_frame_holds_go_in_several_and_the_last_is_confirmed(
         confirmed: Future[int] = Future()
         channel.acknowledge(1, 1, ranges, confirmed)
         await turns()
-        acks = [f for f in host.frames if isinstance(f, wire.Ack)]
+        acks = [f for f in host.frames if isinstance(f, wire.AckFrame)]
         assert [r for a in acks for r in a.ranges] == ranges
         assert [bool(a.request) for a in acks] == [False, False, True]
         host.link.write(wire.acked(acks[-1].request, 0))
@@ -136,7 +136,7 @@ def test_a_handle_is_closed_after_its_acknowledgements_are_answered() -> None:
         waiting = asyncio.ensure_future(channel.confirmed(1))
         await turns()
         assert not waiting.done()
-        request = next(f.request for f in host.frames if isinstance(f, wire.Ack))
+        request = next(f.request for f in host.frames if isinstance(f, wire.AckFrame))
         host.link.write(wire.acked(request, 0))
         await waiting
         assert confirmed.result(0) == 0
@@ -156,7 +156,7 @@ def test_a_confirmation_that_nobody_waits_for_any_more_disturbs_nothing() -> Non
         channel.acknowledge(1, 1, [(1, 1)], given_up)
         given_up.cancel()
         await turns()
-        request = next(f.request for f in host.frames if isinstance(f, wire.Ack))
+        request = next(f.request for f in host.frames if isinstance(f, wire.AckFrame))
         host.link.write(wire.acked(request, 0))
         assert await channel.call("a", {}) is None
 

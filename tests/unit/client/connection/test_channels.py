@@ -91,7 +91,7 @@ def test_requests_and_flow_go_to_all_that_are_not_lost() -> None:
         channels.write_flow(False)
         await turns()
         assert [len(host.calls("start")) for host in (first, second)] == [0, 1]
-        assert [host.of(wire.Flow) for host in (first, second)] == [[], [wire.Flow(False)]]
+        assert [host.of(wire.FlowFrame) for host in (first, second)] == [[], [wire.FlowFrame(False)]]
 
     run(work)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from raybroker.client.cluster.cluster_directory import MOVE_TIMEOUT_S, ClusterDirectory
-from raybroker.client.cluster.directory import Place
+from raybroker.client.cluster.directory import DestinationPlace
 from raybroker.model.errors import BrokerGoneError
 
 SOON_S = 0.01
@@ -34,7 +34,7 @@ class Scripted:
     async def names(self) -> list[str]:
         return list(self.there)
 
-    def place(self, found: Sequence[Any]) -> Place:
+    def place(self, found: Sequence[Any]) -> DestinationPlace:
         raise AssertionError("nobody looks for a place")
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from raybroker.client.cluster.directory import BrokerRow, Place, View
+from raybroker.client.cluster.directory import DestinationPlace, KnownBroker, View
 from raybroker.errors import ConnectionLostError
 from raybroker.wire.native import frames as wire
 from tests.unit.client.fakes import TOKEN, Scripted, ScriptedHost, run, turns
@@ -28,7 +28,7 @@ class Cluster:
         if self.faults:
             self.faults -= 1
             raise ConnectionLostError("away")
-        rows = tuple(BrokerRow(name, state, name == "b1") for name, state in self.rows.items())
+        rows = tuple(KnownBroker(name, state, name == "b1") for name, state in self.rows.items())
         return View(self.version, "b1", rows)
 
     async def brokers_changed(self, version: int, timeout_s: float, broker: str | None = None) -> int:
@@ -49,7 +49,7 @@ class Answering(ScriptedHost):
     def _take(self, frames: list[Any]) -> None:
         super()._take(frames)
         for frame in frames:
-            if isinstance(frame, wire.Ping):
+            if isinstance(frame, wire.PingFrame):
                 self.link.write(wire.pong(frame.nonce))
 
 
@@ -68,8 +68,8 @@ class Endpoint:
         """It writes nothing."""
 
 
-def place(host: ScriptedHost, broker: str) -> Place:
-    return Place(host.key, TOKEN, host.dial, broker)
+def place(host: ScriptedHost, broker: str) -> DestinationPlace:
+    return DestinationPlace(host.key, TOKEN, host.dial, broker)
 
 
 def test_listeners_hear_of_brokers_that_go_and_come() -> None:

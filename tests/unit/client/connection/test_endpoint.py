@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.client.cluster.directory import Place
+from raybroker.client.cluster.directory import DestinationPlace
 from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.endpoint import Endpoint
 from raybroker.client.destinations import Queue
@@ -38,7 +38,7 @@ class Watcher(Endpoint):
 
 async def channel_to(host: ScriptedHost) -> Channel:
     host.answers["hello"] = None
-    return await Channel.open(Place("h1", TOKEN, host.dial), {}, 5)
+    return await Channel.open(DestinationPlace("h1", TOKEN, host.dial), {}, 5)
 
 
 def test_it_is_attached_under_a_handle_and_gets_the_frames_of_that() -> None:
@@ -52,7 +52,7 @@ def test_it_is_attached_under_a_handle_and_gets_the_frames_of_that() -> None:
         assert host.calls("watch") == [("watch", {"handle": 1, "name": "orders", "type": "queue", "extra": 1})]
         host.link.write(wire.promoted(1), wire.promoted(2))
         await turns()
-        assert endpoint.seen[2:] == [wire.Promoted(1)], "another handle is another endpoint's"
+        assert endpoint.seen[2:] == [wire.PromotedFrame(1)], "another handle is another endpoint's"
 
     run(work)
 

@@ -14,14 +14,14 @@ from raybroker.model.errors import IllegalStateError
 from raybroker.wire.native import frames as wire
 
 
-def large(data: bytes, *, handle: int = 1, tag: int = 1, ordinal: int = 7) -> wire.DeliverLarge:
+def large(data: bytes, *, handle: int = 1, tag: int = 1, ordinal: int = 7) -> wire.DeliverLargeFrame:
     front = encode_block([data], producer=1, first_seq=1, timestamp_ms=1, persistent=True, kinds=0, front=True)
-    return wire.DeliverLarge(handle, 5, tag, 1, ordinal, LargeBlock.promised(front))
+    return wire.DeliverLargeFrame(handle, 5, tag, 1, ordinal, LargeBlock.promised(front))
 
 
-def small(*, handle: int = 1, tag: int = 2) -> wire.Deliver:
+def small(*, handle: int = 1, tag: int = 2) -> wire.DeliverFrame:
     data = encode_block([b"small"], producer=1, first_seq=1, timestamp_ms=1, persistent=True, kinds=0)
-    return wire.Deliver(handle, 5, tag, 1, Block(data))
+    return wire.DeliverFrame(handle, 5, tag, 1, Block(data))
 
 
 class Host:
@@ -73,7 +73,7 @@ def test_a_body_is_read_with_a_bounded_number_of_questions_and_then_delivered() 
         assert {(args["handle"], args["epoch"], args["ordinal"]) for args, _ in host.asked} == {(1, 5, 7)}
         await host.answer(DATA)
         (frame,) = host.delivered
-        assert (type(frame), frame.tag) == (wire.Deliver, 1)
+        assert (type(frame), frame.tag) == (wire.DeliverFrame, 1)
         assert isinstance(frame.block.large, WholeBody)
         assert frame.block.large.data == DATA
         assert not host.part.behind
@@ -165,7 +165,7 @@ def test_what_is_void_overtakes_nothing_that_comes_later() -> None:
     """A consumer gave everything back: what waits is delivered at once, without bodies, and reading ends."""
 
     async def work(host: Host) -> None:
-        drained = wire.Drained(1, 5, 3)
+        drained = wire.DrainedFrame(1, 5, 3)
         assert host.part.takes(large(DATA))
         assert host.part.takes(drained)
         assert host.part.takes(large(DATA, tag=2))
@@ -173,7 +173,7 @@ def test_what_is_void_overtakes_nothing_that_comes_later() -> None:
         await turns()
         host.part.deliver_now(1)
         host.part.deliver_now(3)
-        assert [type(frame) for frame in host.delivered] == [wire.Deliver, wire.Drained, wire.Deliver]
+        assert [type(frame) for frame in host.delivered] == [wire.DeliverFrame, wire.DrainedFrame, wire.DeliverFrame]
         assert [missing(frame.block) for frame in (host.delivered[0], host.delivered[2])] == [True, True]
         assert not host.part.takes(small())
         await turns()

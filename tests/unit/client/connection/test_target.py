@@ -9,7 +9,7 @@ import pytest
 
 from raybroker.client.ways.service_address import ServiceAddress
 from raybroker.client.ways.target import Target
-from raybroker.wire.port_map import Door, port_map
+from raybroker.wire.port_map import ServicePort, port_map
 
 
 class Machine:
@@ -28,7 +28,7 @@ class Machine:
         own.setblocking(False)
         with other:
             if port == 1:
-                other.sendall(port_map("b1", "1", [Door("jms", "tcp", "NORMAL", self.port)]))
+                other.sendall(port_map("b1", "1", [ServicePort("jms", "tcp", "NORMAL", self.port)]))
         return own
 
 

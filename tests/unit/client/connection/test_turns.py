@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from raybroker.client.io.turns import LOOP_NS, Owner, Turns
+from raybroker.client.io.turns import LOOP_NS, TurnOwner, Turns
 
 ME, OTHER = 1, 2
 
@@ -19,14 +19,14 @@ def aside(turns: Turns, now_ns: int = 0) -> Turns:
 
 def test_the_io_thread_serves_first_and_nobody_leads_beside_it() -> None:
     turns = Turns()
-    assert turns.owner is Owner.SERVER
+    assert turns.owner is TurnOwner.SERVER
     assert not turns.lead(ME, 0)
 
 
 def test_one_thread_leads_at_a_time() -> None:
     turns = aside(Turns())
     assert turns.lead(ME, 1)
-    assert (turns.owner, turns.leader) == (Owner.LEADER, ME)
+    assert (turns.owner, turns.leader) == (TurnOwner.LEADER, ME)
     assert not turns.lead(OTHER, 1)
     assert not turns.left(2, needs_loop=False)
     assert turns.lead(OTHER, 3)
@@ -143,25 +143,25 @@ class Waiting(RuleBasedStateMachine):
         self.lost = True
         self.told = bool(self.leading)
 
-    @precondition(lambda self: self.lost and self.turns.owner is Owner.SERVER)
+    @precondition(lambda self: self.lost and self.turns.owner is TurnOwner.SERVER)
     @rule()
     def recover(self) -> None:
         self.lost = False
 
-    @precondition(lambda self: self.following and self.turns.owner is not Owner.NOBODY and not self.lost)
+    @precondition(lambda self: self.following and self.turns.owner is not TurnOwner.NOBODY and not self.lost)
     @rule(data=st.data())
     def answered(self, data: st.DataObject) -> None:
         thread = data.draw(st.sampled_from(sorted(self.following)))
         self.following.remove(thread)
         self.asked_aside |= self.turns.followed(thread, self.now_ns)
 
-    @precondition(lambda self: self.asked_aside and self.turns.owner is Owner.SERVER and not self.lost)
+    @precondition(lambda self: self.asked_aside and self.turns.owner is TurnOwner.SERVER and not self.lost)
     @rule()
     def step_aside(self) -> None:
         self.asked_aside = False
         assert self.turns.step_aside(self.now_ns) is not bool(self.following)
 
-    @precondition(lambda self: self.turns.owner is not Owner.SERVER)
+    @precondition(lambda self: self.turns.owner is not TurnOwner.SERVER)
     @rule()
     def look(self) -> None:
         needed, self.woken = self.woken, False
@@ -170,22 +170,22 @@ class Waiting(RuleBasedStateMachine):
 
     @invariant()
     def one_serves(self) -> None:
-        assert (self.turns.owner is Owner.LEADER) == bool(self.leading)
+        assert (self.turns.owner is TurnOwner.LEADER) == bool(self.leading)
         assert self.turns.leader == self.leading
 
     @invariant()
     def no_follower_is_left_alone(self) -> None:
-        if self.following and self.turns.owner is Owner.NOBODY:
+        if self.following and self.turns.owner is TurnOwner.NOBODY:
             assert self.woken
 
     @invariant()
     def whoever_waits_for_a_lost_link_gets_the_loop(self) -> None:
         if self.lost and (self.following or self.leading):
-            assert self.told or self.woken or self.turns.owner is Owner.SERVER
+            assert self.told or self.woken or self.turns.owner is TurnOwner.SERVER
 
     @invariant()
     def the_io_thread_comes_back(self) -> None:
-        if self.turns.owner is Owner.NOBODY:
+        if self.turns.owner is TurnOwner.NOBODY:
             copy = Turns()
             for name in Turns.__slots__:
                 setattr(copy, name, getattr(self.turns, name))

@@ -30,7 +30,7 @@ def chunks(scripted: Scripted, *sizes: int) -> None:
     host, left = scripted.host, list(sizes)
     usual = host._answer
 
-    def answer(call: wire.Call) -> None:
+    def answer(call: wire.CallFrame) -> None:
         if call.op != "browse":
             usual(call)
             return
@@ -74,7 +74,7 @@ def test_a_message_that_was_only_looked_at_cannot_be_settled() -> None:
             message.reject()
         assert message.extend() == []
         await turns()
-        assert scripted.host.of(wire.Ack) + scripted.host.of(wire.Settle) == []
+        assert scripted.host.of(wire.AckFrame) + scripted.host.of(wire.SettleFrame) == []
         assert scripted.host.calls("extend") == []
 
     run(work)

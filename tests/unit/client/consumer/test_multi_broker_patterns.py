@@ -115,7 +115,7 @@ def test_messages_of_all_members_are_taken_in_turn() -> None:
         assert consumer.info()["consumed"] == 8
         consumer.session.acknowledge(None)
         await turns()
-        assert sorted(f.handle for f in scripted.host.of(wire.Ack)) == sorted(
+        assert sorted(f.handle for f in scripted.host.of(wire.AckFrame)) == sorted(
             member._handle for member in consumer.members.values()
         )
         await consumer.close()

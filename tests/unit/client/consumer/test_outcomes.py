@@ -32,7 +32,7 @@ def test_each_outcome_is_told_with_its_delay_and_reason_and_confirmed() -> None:
         ]
         await turns()
         assert [future.done() for waiting in waits for future in waiting] == [True] * 4
-        frames = [(f.outcome, f.delay_ms, f.reason, f.ranges) for f in scripted.host.of(wire.Settle)]
+        frames = [(f.outcome, f.delay_ms, f.reason, f.ranges) for f in scripted.host.of(wire.SettleFrame)]
         assert frames == [
             ("reject", -1, "no such account", [(1, 1)]),
             ("release", -1, "", [(2, 2)]),
@@ -41,7 +41,7 @@ def test_each_outcome_is_told_with_its_delay_and_reason_and_confirmed() -> None:
         ]
         messages[4].acknowledge()
         await turns()
-        assert [f.ranges for f in scripted.host.of(wire.Ack)] == [[(5, 5)]], "the others are out of the books"
+        assert [f.ranges for f in scripted.host.of(wire.AckFrame)] == [[(5, 5)]], "the others are out of the books"
         with pytest.raises(IllegalStateError, match="settled already"):
             messages[0].reject("again")
 
@@ -55,7 +55,7 @@ def test_the_sessions_redelivery_delay_holds_for_a_failure_that_names_none() -> 
         messages[0].fail()
         messages[1].fail(0)
         await turns()
-        assert [f.delay_ms for f in scripted.host.of(wire.Settle)] == [40, 0]
+        assert [f.delay_ms for f in scripted.host.of(wire.SettleFrame)] == [40, 0]
         with pytest.raises(ConfigError, match="redelivery_delay_ms"):
             scripted.session(redelivery_delay_ms=-1)
 
@@ -74,7 +74,7 @@ def test_outcomes_are_for_client_sessions_and_running_listeners_of_auto_ones(mod
         if mode == "auto":
             messages[0].reject()
             await turns()
-            assert [f.outcome for f in scripted.host.of(wire.Settle)] == ["reject"]
+            assert [f.outcome for f in scripted.host.of(wire.SettleFrame)] == ["reject"]
         else:
             with pytest.raises(IllegalStateError, match=mode):
                 messages[0].reject()
@@ -89,7 +89,7 @@ def test_acknowledge_covers_what_the_policy_says(policy: str, expected: list[tup
         messages = await received(scripted, "client")
         messages[1].acknowledge()
         await turns()
-        assert [f.ranges for f in scripted.host.of(wire.Ack)] == [expected]
+        assert [f.ranges for f in scripted.host.of(wire.AckFrame)] == [expected]
 
     run(work)
 

@@ -35,10 +35,10 @@ def test_an_expired_message_is_settled_and_not_handed_out(one_by_one: bool) -> N
         assert consumer.buffered == 0
         session.acknowledge(None)
         await turns()
-        settled = [(f.outcome, f.delay_ms, f.request, r) for f in scripted.host.of(wire.Settle) for r in f.ranges]
+        settled = [(f.outcome, f.delay_ms, f.request, r) for f in scripted.host.of(wire.SettleFrame) for r in f.ranges]
         assert {row[:3] for row in settled} == {("expired", -1, 0)}
         assert sorted(t for *_, (a, b) in settled for t in range(a, b + 1)) == [2, 3, 5]
-        assert [f.ranges for f in scripted.host.of(wire.Ack)] == [[(1, 1), (4, 4)]]
+        assert [f.ranges for f in scripted.host.of(wire.AckFrame)] == [[(1, 1), (4, 4)]]
 
     run(work)
 
@@ -70,7 +70,7 @@ def test_expired_messages_count_as_consumed_for_the_flow() -> None:
         await turns()
         assert consumer.take_one() is None
         await turns()
-        assert [f.credit for f in scripted.host.of(wire.Credit)][-1] >= 1
+        assert [f.credit for f in scripted.host.of(wire.CreditFrame)][-1] >= 1
 
     run(work)
 
@@ -94,7 +94,7 @@ def test_messages_that_are_looked_at_are_handed_out_together_as_others_are() -> 
         assert parts == [2, 2, 2]
         session.acknowledge(None)
         await turns()
-        assert [f.ranges for f in scripted.host.of(wire.Ack)] == [[(1, 2), (4, 7)]]
+        assert [f.ranges for f in scripted.host.of(wire.AckFrame)] == [[(1, 2), (4, 7)]]
 
     run(work)
 
@@ -107,7 +107,7 @@ def test_without_acknowledgements_expired_messages_are_only_dropped() -> None:
         await turns()
         assert bodies(consumer.take(9)) == [b"b"]
         await turns()
-        assert scripted.host.of(wire.Settle) + scripted.host.of(wire.Begun) == []
+        assert scripted.host.of(wire.SettleFrame) + scripted.host.of(wire.BegunFrame) == []
 
     run(work)
 
@@ -121,10 +121,10 @@ def test_the_host_hears_that_a_message_of_a_later_attempt_was_handed_out_once_fo
         await turns()
         assert len(consumer.take(3)) == 3
         await turns()
-        assert [f.tag for f in scripted.host.of(wire.Begun)] == [3]
+        assert [f.tag for f in scripted.host.of(wire.BegunFrame)] == [3]
         assert consumer.take_one() is not None
         await turns()
-        assert [(f.handle, f.epoch, f.tag) for f in scripted.host.of(wire.Begun)] == [(1, 1, 3), (1, 1, 4)]
+        assert [(f.handle, f.epoch, f.tag) for f in scripted.host.of(wire.BegunFrame)] == [(1, 1, 3), (1, 1, 4)]
 
     run(work)
 
@@ -156,17 +156,17 @@ def test_the_ack_deadline_of_what_waits_in_the_buffer_is_extended_and_of_what_wa
         scripted.host.deliver([b"d"], tag=4)
         await turns()
         held = consumer.take(1)
-        while not scripted.host.of(wire.Extend):
+        while not scripted.host.of(wire.ExtendFrame):
             await scripted_pause()
-        assert scripted.host.of(wire.Extend)[0].ranges == [(2, 3), (4, 4)]
+        assert scripted.host.of(wire.ExtendFrame)[0].ranges == [(2, 3), (4, 4)]
         session.in_hand = held[0]
-        seen = len(scripted.host.of(wire.Extend))
-        while len(scripted.host.of(wire.Extend)) == seen:
+        seen = len(scripted.host.of(wire.ExtendFrame))
+        while len(scripted.host.of(wire.ExtendFrame)) == seen:
             await scripted_pause()
-        assert scripted.host.of(wire.Extend)[-1].ranges == [(1, 1), (2, 3), (4, 4)]
+        assert scripted.host.of(wire.ExtendFrame)[-1].ranges == [(1, 1), (2, 3), (4, 4)]
         held[0].extend()
         await turns()
-        assert [(1, 1)] in [f.ranges for f in scripted.host.of(wire.Extend)]
+        assert [(1, 1)] in [f.ranges for f in scripted.host.of(wire.ExtendFrame)]
         await consumer.close()
 
     async def scripted_pause() -> None:

@@ -58,7 +58,7 @@ def queued(producer: ProducerCore, body: bytes, shared: Shared = PERSISTENT) -> 
 
 def blocks(scripted: Scripted) -> list[int]:
     """How many messages the blocks have that came."""
-    return [frame.block.count for frame in scripted.host.of(wire.Send)]
+    return [frame.block.count for frame in scripted.host.of(wire.SendFrame)]
 
 
 def test_a_message_leaves_at_once_while_nothing_is_unconfirmed_and_others_wait_for_the_answer() -> None:

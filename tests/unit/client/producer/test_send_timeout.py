@@ -33,7 +33,7 @@ def test_only_the_future_of_an_asynchronous_send_gives_up_and_its_message_is_set
         later = hand_over(producer, b"3")
         await asyncio.wait([asyncio.wrap_future(later)])
         assert isinstance(later.exception(), RequestTimeoutError)
-        blocks = [frame.block for frame in scripted.host.of(wire.Send)]
+        blocks = [frame.block for frame in scripted.host.of(wire.SendFrame)]
         assert [bytes(block.body(i)) for block in blocks for i in range(block.count)] == [b"1", b"2", b"3"]
         assert not producer.settled_future().done()
         for block in blocks:
@@ -68,9 +68,9 @@ def test_a_message_that_cannot_leave_gives_up_as_well() -> None:
         await turns()
         with pytest.raises(RequestTimeoutError):
             await asyncio.wrap_future(hand_over(producer, b"x"))
-        assert scripted.host.of(wire.Send) == []
+        assert scripted.host.of(wire.SendFrame) == []
         scripted.host.link.write(wire.event("gate", {"handle": 1, "state": "open", "until_ms": 0}))
         await turns()
-        assert len(scripted.host.of(wire.Send)) == 1
+        assert len(scripted.host.of(wire.SendFrame)) == 1
 
     run(work)

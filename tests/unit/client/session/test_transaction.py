@@ -36,7 +36,7 @@ async def working(*hosts: ScriptedHost, **attributes: object) -> tuple[Scripted,
 
 def sent(host: ScriptedHost) -> list[tuple[int, bytes]]:
     """(transaction, body) of every message that was sent in one."""
-    return [(f.txn, bytes(f.block.body(i))) for f in host.of(wire.SendTx) for i in range(f.block.count)]
+    return [(f.txn, bytes(f.block.body(i))) for f in host.of(wire.SendTxFrame) for i in range(f.block.count)]
 
 
 def test_one_host_gets_the_sends_at_once_and_the_acknowledgements_with_the_commit() -> None:
@@ -48,7 +48,7 @@ def test_one_host_gets_the_sends_at_once_and_the_acknowledgements_with_the_commi
         commits = scripted.host.calls("txn_commit", "txn_rollback", "txn_prepare")
         assert [(op, args["txn"], args["acks"]) for op, args in commits] == [("txn_commit", 1, [[2, 1, [[1, 2]]]])]
         assert len(commits[0][1]["key"]) == 16
-        assert scripted.host.of(wire.Ack) + scripted.host.of(wire.Send) == []
+        assert scripted.host.of(wire.AckFrame) + scripted.host.of(wire.SendFrame) == []
         send(producer, b"y")
         await turns()
         assert sent(scripted.host)[-1] == (2, b"y"), "the next transaction has another number"
@@ -467,7 +467,7 @@ def test_messages_that_come_while_a_commit_is_decided_belong_to_the_next_one() -
         producer.on_writable()
         await turns()
         assert sent(scripted.host) == [(1, b"a")]
-        (call,) = [frame for frame in scripted.host.of(wire.Call) if frame.op == "txn_commit"]
+        (call,) = [frame for frame in scripted.host.of(wire.CallFrame) if frame.op == "txn_commit"]
         scripted.host.link.write(wire.reply(call.request, {}))
         await committing
         await turns()

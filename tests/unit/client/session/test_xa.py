@@ -102,9 +102,9 @@ def test_a_branch_is_begun_before_its_messages_and_its_acknowledgements_join_it_
         send(producer, b"out")
         await found.end(A, xa.TMSUCCESS)
         kinds = [
-            f.op if isinstance(f, wire.Call) else "send"
+            f.op if isinstance(f, wire.CallFrame) else "send"
             for f in scripted.host.frames
-            if isinstance(f, wire.SendTx) or (isinstance(f, wire.Call) and f.op in OPS)
+            if isinstance(f, wire.SendTxFrame) or (isinstance(f, wire.CallFrame) and f.op in OPS)
         ]
         assert kinds == ["txn_begin", "send", "txn_stage"]
         assert scripted.host.calls("txn_begin")[0][1]["key"] == A.pack()
@@ -133,7 +133,7 @@ def test_outside_of_a_branch_nothing_is_sent_or_received() -> None:
             assert session.before_more() == []
             await found.end(A, xa.TMSUCCESS)
             await found.rollback_branch(A)
-        assert scripted.host.of(wire.SendTx) == []
+        assert scripted.host.of(wire.SendTxFrame) == []
         for call in (found.commit, found.rollback):
             with pytest.raises(TransactionInProgressError, match="transaction manager"):
                 await call()
@@ -153,7 +153,7 @@ def test_a_resumed_branch_is_begun_again_where_it_goes_on() -> None:
         begun = [(args["txn"], args["key"]) for _, args in scripted.host.calls("txn_begin")]
         assert [key for _, key in begun] == [A.pack(), B.pack(), A.pack()]
         numbers = dict(begun)
-        sent = [(numbers[f.txn], bytes(f.block.body(0))) for f in scripted.host.of(wire.SendTx)]
+        sent = [(numbers[f.txn], bytes(f.block.body(0))) for f in scripted.host.of(wire.SendTxFrame)]
         assert sent == [(A.pack(), b"x"), (B.pack(), b"other"), (A.pack(), b"y")]
 
     run(work)

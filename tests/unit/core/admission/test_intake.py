@@ -140,7 +140,7 @@ def test_what_exceeds_a_limit_is_refused_and_the_rest_is_taken_and_written_so() 
     assert isinstance(sent, Sent)
     assert [(row.start, row.end, row.code) for row in sent.refused] == [(2, 3, "quota_exceeded")]
     assert written(out) == [records.REFUSED, "block"]
-    assert records.decode(out.records[0].meta).rows == [records.Row(1, 0b100)]
+    assert records.decode(out.records[0].meta).rows == [records.RecordRow(1, 0b100)]
     assert (home.waiting(), home.block_index.messages, home.block_index.peak_messages) == ([(1, 0b11)], 2, 2)
     assert home.admission.producers.taken == {PRODUCER: [(1, 3)]}
     assert (home.counters.refused, home.counters.messages_in) == (1, 2)

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybroker.core.admission.limits import Limits, admit, largest_exceeded, limits_of, oversized
+from raybroker.core.admission.limits import DestinationLimits, admit, largest_exceeded, limits_of, oversized
 from raybroker.core.blocks.ranges import Ranges
 from raybroker.model.settings.settings import DestinationAttributes
 
-NONE = Limits(-1, -1, -1)
+NONE = DestinationLimits(-1, -1, -1)
 
 
-def refused_of(limits: Limits, messages: int, held_bytes: int, sizes: list[int]) -> list[int]:
+def refused_of(limits: DestinationLimits, messages: int, held_bytes: int, sizes: list[int]) -> list[int]:
     _, refused = admit("q", limits, messages, held_bytes, sizes, [(0, len(sizes))])
     return [index for row in refused for index in range(row.start, row.end)]
 
@@ -21,28 +21,30 @@ def refused_of(limits: Limits, messages: int, held_bytes: int, sizes: list[int])
 @pytest.mark.parametrize(
     ("limits", "messages", "held_bytes", "sizes", "refused"),
     [
-        (Limits(3, -1, -1), 2, 0, [1], []),  # D-06: the third of three
-        (Limits(3, -1, -1), 3, 0, [1], [0]),
-        (Limits(3, -1, -1), 1, 0, [1, 1, 1], [2]),
-        (Limits(0, -1, -1), 0, 0, [1], [0]),
-        (Limits(-1, 10, -1), 0, 9, [500], []),  # D-07: below the limit, so one message may overshoot
-        (Limits(-1, 10, -1), 0, 10, [1], [0]),
-        (Limits(-1, 10, -1), 0, 0, [9, 500, 1], [2]),
-        (Limits(-1, 10, -1), 0, 0, [10, 1], [1]),
-        (Limits(-1, 10, -1), 0, 10, [0], [0]),  # an empty message needs room as well
-        (Limits(-1, 10, -1), 0, 0, [10, 0], [1]),
-        (Limits(-1, -1, 5), 0, 0, [5], []),  # D-08: exactly the limit is taken
-        (Limits(-1, -1, 5), 0, 0, [6], [0]),
-        (Limits(-1, -1, 5), 0, 0, [5, 6, 5], [1]),
+        (DestinationLimits(3, -1, -1), 2, 0, [1], []),  # D-06: the third of three
+        (DestinationLimits(3, -1, -1), 3, 0, [1], [0]),
+        (DestinationLimits(3, -1, -1), 1, 0, [1, 1, 1], [2]),
+        (DestinationLimits(0, -1, -1), 0, 0, [1], [0]),
+        (DestinationLimits(-1, 10, -1), 0, 9, [500], []),  # D-07: below the limit, so one message may overshoot
+        (DestinationLimits(-1, 10, -1), 0, 10, [1], [0]),
+        (DestinationLimits(-1, 10, -1), 0, 0, [9, 500, 1], [2]),
+        (DestinationLimits(-1, 10, -1), 0, 0, [10, 1], [1]),
+        (DestinationLimits(-1, 10, -1), 0, 10, [0], [0]),  # an empty message needs room as well
+        (DestinationLimits(-1, 10, -1), 0, 0, [10, 0], [1]),
+        (DestinationLimits(-1, -1, 5), 0, 0, [5], []),  # D-08: exactly the limit is taken
+        (DestinationLimits(-1, -1, 5), 0, 0, [6], [0]),
+        (DestinationLimits(-1, -1, 5), 0, 0, [5, 6, 5], [1]),
         (NONE, 10**9, 10**12, [10**9], []),
     ],
 )
-def test_a_limit_is_exact(limits: Limits, messages: int, held_bytes: int, sizes: list[int], refused: list[int]) -> None:
+def test_a_limit_is_exact(
+    limits: DestinationLimits, messages: int, held_bytes: int, sizes: list[int], refused: list[int]
+) -> None:
     assert refused_of(limits, messages, held_bytes, sizes) == refused
 
 
 def test_a_refusal_names_the_limit_and_the_way_out() -> None:
-    _, refused = admit("orders", Limits(3, -1, 5), 3, 0, [1, 9], [(0, 2)])
+    _, refused = admit("orders", DestinationLimits(3, -1, 5), 3, 0, [1, 9], [(0, 2)])
     assert [row.code for row in refused] == ["quota_exceeded", "message_too_large"]
     assert "orders" in refused[0].text
     assert "maxNumMsgs=3" in refused[0].text
@@ -50,19 +52,19 @@ def test_a_refusal_names_the_limit_and_the_way_out() -> None:
 
 
 def test_neighbours_refused_for_one_reason_are_one_row() -> None:
-    _, refused = admit("q", Limits(1, -1, -1), 1, 0, [1] * 5, [(0, 5)])
+    _, refused = admit("q", DestinationLimits(1, -1, -1), 1, 0, [1] * 5, [(0, 5)])
     assert [(row.start, row.end) for row in refused] == [(0, 5)]
 
 
 @given(
-    st.tuples(*[st.one_of(st.just(-1), st.integers(0, 12))] * 3).map(lambda t: Limits(*t)),
+    st.tuples(*[st.one_of(st.just(-1), st.integers(0, 12))] * 3).map(lambda t: DestinationLimits(*t)),
     st.integers(0, 12),
     st.integers(0, 12),
     st.lists(st.integers(0, 8), min_size=1, max_size=12),
     st.randoms(use_true_random=False),
 )
 def test_admission_is_what_its_twin_says(
-    limits: Limits, messages: int, held_bytes: int, sizes: list[int], rng: object
+    limits: DestinationLimits, messages: int, held_bytes: int, sizes: list[int], rng: object
 ) -> None:
     chosen = [i for i in range(len(sizes)) if rng.random() < 0.8]  # type: ignore[attr-defined]
     offered: Ranges = [(i, i + 1) for i in chosen]
@@ -98,7 +100,7 @@ def test_the_smaller_of_the_two_limits_on_one_message_holds_and_is_named(
 
 @pytest.mark.parametrize("behaviour", ["REMOVE_OLDEST", "REMOVE_LOW_PRIORITY"])
 def test_where_others_make_room_what_has_none_even_alone_is_refused(behaviour: str) -> None:
-    def of(**given: int) -> Limits:
+    def of(**given: int) -> DestinationLimits:
         return limits_of(DestinationAttributes(limitBehavior=behaviour, **given), -1)  # type: ignore[arg-type]
 
     assert refused_of(of(maxTotalMsgBytes=10), 9, 9, [10, 11, 0]) == [1]

@@ -12,9 +12,9 @@ from raybroker.core.admission.pool_share import (
     WAITING_MAX,
     Account,
     PoolLimits,
+    PoolRoom,
     PoolShare,
-    Room,
-    Waiter,
+    PoolWaiter,
 )
 
 NOW = 10_000
@@ -24,8 +24,8 @@ def share_of(messages: int = -1, nbytes: int = -1, policy: str = "FIFO", *, alon
     return PoolShare("p", PoolLimits(messages, nbytes, policy), alone=alone)
 
 
-def wait(share: PoolShare, messages: int, nbytes: int = 0, *, key: int = 1, timeout_ms: int = 10) -> Waiter:
-    waiter = Waiter(messages, nbytes, NOW, NOW + timeout_ms, key, None)
+def wait(share: PoolShare, messages: int, nbytes: int = 0, *, key: int = 1, timeout_ms: int = 10) -> PoolWaiter:
+    waiter = PoolWaiter(messages, nbytes, NOW, NOW + timeout_ms, key, None)
     share.wait(waiter)
     return waiter
 
@@ -47,7 +47,7 @@ def test_zero_takes_nothing_and_no_limit_takes_anything() -> None:
 
 def test_of_a_block_that_fits_in_part_that_part_is_taken() -> None:
     share = share_of(2, 100)
-    taken, refused = limits.admit("q", limits.Limits(-1, -1, -1), 0, 0, [10, 200, 10, 10], [(0, 4)], share)
+    taken, refused = limits.admit("q", limits.DestinationLimits(-1, -1, -1), 0, 0, [10, 200, 10, 10], [(0, 4)], share)
     assert taken == [(0, 1), (2, 3)]
     assert [(row.start, row.end, row.code) for row in refused] == [(1, 2, "quota_exceeded"), (3, 4, "quota_exceeded")]
     assert "imq.system.max_size=100" in refused[0].text
@@ -56,11 +56,13 @@ def test_of_a_block_that_fits_in_part_that_part_is_taken() -> None:
 
 
 def test_what_was_admitted_of_a_block_before_counts() -> None:
-    assert limits.admit("q", limits.Limits(-1, -1, -1), 0, 0, [1, 1, 1], [(2, 3)], share_of(2), (2, 2))[0] == []
+    assert (
+        limits.admit("q", limits.DestinationLimits(-1, -1, -1), 0, 0, [1, 1, 1], [(2, 3)], share_of(2), (2, 2))[0] == []
+    )
 
 
 def test_what_the_pool_refuses_does_not_count_for_the_limits_of_the_destination() -> None:
-    taken, _ = limits.admit("q", limits.Limits(1, -1, -1), 0, 0, [200, 10], [(0, 2)], share_of(-1, 100))
+    taken, _ = limits.admit("q", limits.DestinationLimits(1, -1, -1), 0, 0, [200, 10], [(0, 2)], share_of(-1, 100))
     assert taken == [(1, 2)]
 
 
@@ -147,9 +149,9 @@ def test_a_host_that_has_recovered_messages_admits_none_before_it_was_granted_mo
     account.charge(4, 40)
     share.cover()
     assert share.wants_more(NOW)
-    assert share.statement().lease == Room(4, -1)
+    assert share.statement().lease == PoolRoom(4, -1)
     assert not share.fits(1, 1)
-    share.granted(share.version, Room(6, -1), Room(2, 0), short=False, now_ms=NOW)
+    share.granted(share.version, PoolRoom(6, -1), PoolRoom(2, 0), short=False, now_ms=NOW)
     assert share.fits(2, 1)
     assert not share.fits(3, 1)
 
@@ -158,7 +160,7 @@ def test_a_grant_of_an_older_version_is_void() -> None:
     share = share_of(10, alone=False)
     asked = share.ask(NOW).version
     share.surrender()
-    share.granted(asked, Room(10, -1), Room(0, 0), short=False, now_ms=NOW)
+    share.granted(asked, PoolRoom(10, -1), PoolRoom(0, 0), short=False, now_ms=NOW)
     assert not share.fits(1, 1)
 
 
@@ -166,15 +168,15 @@ def test_it_asks_once_at_a_time_and_before_its_lease_is_used_up() -> None:
     share = share_of(100, alone=False)
     waiter = wait(share, 1)
     assert share.wants_more(NOW)
-    assert share.ask(NOW).need == Room(1, 0)
+    assert share.ask(NOW).need == PoolRoom(1, 0)
     assert not share.wants_more(NOW)
-    share.granted(share.version, Room(11, -1), Room(10, 0), short=False, now_ms=NOW)
+    share.granted(share.version, PoolRoom(11, -1), PoolRoom(10, 0), short=False, now_ms=NOW)
     assert share.take_next(NOW) == (waiter, True)
     share.charge(6, 0)
     assert not share.wants_more(NOW)
     share.charge(1, 0)
     assert share.wants_more(NOW)
-    share.granted(share.version, Room(100, -1), Room(10, 0), short=False, now_ms=NOW)
+    share.granted(share.version, PoolRoom(100, -1), PoolRoom(10, 0), short=False, now_ms=NOW)
     share.charge(92, 0)
     assert share.whole
     assert not share.wants_more(NOW)
@@ -185,7 +187,7 @@ def test_nobody_is_refused_before_the_broker_has_said_that_there_is_no_more() ->
     waiter = wait(share, 1, timeout_ms=0)
     share.ask(NOW)
     assert share.take_next(NOW + 500) is None
-    share.granted(share.version, Room(0, -1), Room(0, 0), short=True, now_ms=NOW + 500)
+    share.granted(share.version, PoolRoom(0, -1), PoolRoom(0, 0), short=True, now_ms=NOW + 500)
     assert share.take_next(NOW + 500) == (waiter, True)
     assert not share.wants_more(NOW + 500 + RETRY_MS - 1)
 
@@ -206,19 +208,19 @@ def test_what_the_broker_was_asked_before_the_sender_came_does_not_end_its_wait(
     share = share_of(10, alone=False)
     share.ask(NOW - 5)
     waiter = wait(share, 1, timeout_ms=0)
-    share.granted(share.version, Room(0, -1), Room(0, 0), short=True, now_ms=NOW + 1)
+    share.granted(share.version, PoolRoom(0, -1), PoolRoom(0, 0), short=True, now_ms=NOW + 1)
     assert share.take_next(NOW + 1) is None
     assert share.due_ms(NOW + 1) == NOW + 1 + RETRY_MS
     assert share.wants_more(NOW + 1 + RETRY_MS)
     share.ask(NOW + 1 + RETRY_MS)
-    share.granted(share.version, Room(0, -1), Room(0, 0), short=True, now_ms=NOW + 30)
+    share.granted(share.version, PoolRoom(0, -1), PoolRoom(0, 0), short=True, now_ms=NOW + 30)
     assert share.take_next(NOW + 30) == (waiter, True)
 
 
 def test_room_that_another_host_waits_for_is_set_aside_for_a_while() -> None:
     share = share_of(10, alone=False)
-    share.granted(share.version, Room(4, -1), Room(0, 0), short=False, now_ms=NOW)
-    share.set_aside(Room(3, 0), NOW)
+    share.granted(share.version, PoolRoom(4, -1), PoolRoom(0, 0), short=False, now_ms=NOW)
+    share.set_aside(PoolRoom(3, 0), NOW)
     assert share.fits(1, 0)
     assert not share.fits(2, 0)
     waiter = wait(share, 2, timeout_ms=1000)
@@ -226,11 +228,11 @@ def test_room_that_another_host_waits_for_is_set_aside_for_a_while() -> None:
     assert share.take_next(NOW + OWED_MS) == (waiter, True)
 
 
-@pytest.mark.parametrize(("messages", "nbytes", "lease"), [(5, -1, Room(2, -1)), (-1, 50, Room(-1, 20))])
-def test_what_is_not_used_is_given_back(messages: int, nbytes: int, lease: Room) -> None:
+@pytest.mark.parametrize(("messages", "nbytes", "lease"), [(5, -1, PoolRoom(2, -1)), (-1, 50, PoolRoom(-1, 20))])
+def test_what_is_not_used_is_given_back(messages: int, nbytes: int, lease: PoolRoom) -> None:
     share = share_of(messages, nbytes, alone=False)
     share.charge(2, 20)
-    share.granted(share.version, Room(messages, nbytes), Room(0, 0), short=False, now_ms=NOW)
+    share.granted(share.version, PoolRoom(messages, nbytes), PoolRoom(0, 0), short=False, now_ms=NOW)
     before = share.version
     share.surrender()
     assert (share.version, share.lease) == (before + 1, lease)
@@ -240,8 +242,8 @@ def test_what_the_host_itself_would_send_is_asked_for_although_nobody_waits() ->
     share = share_of(10, alone=False)
     share.want(3, 30)
     assert share.wants_more(NOW)
-    assert share.ask(NOW).need == Room(3, 0)
-    share.granted(share.version, Room(3, -1), Room(0, 0), short=False, now_ms=NOW)
+    assert share.ask(NOW).need == PoolRoom(3, 0)
+    share.granted(share.version, PoolRoom(3, -1), PoolRoom(0, 0), short=False, now_ms=NOW)
     assert not share.wants_more(NOW)
 
 

@@ -89,7 +89,7 @@ class Served:
         return [(run.mask, run.attempts, run.failures) for run in self.queue.pending.runs()]
 
 
-def written(out: Outcome) -> list[tuple[int, list[records.Span], list[records.Row]]]:
+def written(out: Outcome) -> list[tuple[int, list[records.Span], list[records.RecordRow]]]:
     found = [records.decode(entry.meta) for entry in out.records]
     return [(one.kind, one.spans, one.rows) for one in found]
 
@@ -143,15 +143,15 @@ def test_who_leaves_gives_back_in_order_and_takes_its_selector_with_it() -> None
 @pytest.mark.parametrize(
     ("begun", "lost", "seen", "waiting", "rows"),
     [
-        (2, True, -1, [(0b011, 1, 1), (0b100, 1, 0)], [records.Row(1, 0b011, 1)]),
+        (2, True, -1, [(0b011, 1, 1), (0b100, 1, 0)], [records.RecordRow(1, 0b011, 1)]),
         (2, False, -1, [(0b111, 1, 0)], []),
         (0, True, -1, [(0b111, 1, 0)], []),
-        (0, False, 1, [(0b001, 1, 0), (0b110, 0, 0)], [records.Row(1, 0b110, 0)]),
+        (0, False, 1, [(0b001, 1, 0), (0b110, 0, 0)], [records.RecordRow(1, 0b110, 0)]),
         (0, False, 0, [(0b111, 0, 0)], []),
     ],
 )
 def test_only_what_reached_the_application_counts(
-    begun: int, lost: bool, seen: int, waiting: list[tuple[int, int, int]], rows: list[records.Row]
+    begun: int, lost: bool, seen: int, waiting: list[tuple[int, int, int]], rows: list[records.RecordRow]
 ) -> None:
     home = Served()
     home.given()
@@ -270,7 +270,7 @@ def test_what_is_acknowledged_is_settled_and_the_unknown_counted() -> None:
     one = home.given(limit=3, flow="prefetch")
     out = home.do(cmd.Acknowledge(ONE, [(2, 3), (9, 9)], 4))
     assert out.after_durable[-1] == Acked(ONE, 4, 1)
-    assert written(out) == [(records.ACKED, [], [records.Row(1, 0b110)])]
+    assert written(out) == [(records.ACKED, [], [records.RecordRow(1, 0b110)])]
     assert (unsettled(one), one.room(), list(home.current.touched)) == ([1], 2, [1])
     out = home.do(cmd.Acknowledge(ONE, [(2, 3)], 0))
     assert (out.after_durable, home.current.touched) == ([], {})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raybroker.core.delivery.dead_letters import DeadLetters
+from raybroker.core.delivery.dead_letters import DeadLetterRules
 from raybroker.core.delivery.run import Run
 from tests.unit.core.parts import Parts
 
@@ -10,7 +10,7 @@ from tests.unit.core.parts import Parts
 def test_dead_letters_come_back_as_they_were_and_the_block_index_counts_them() -> None:
     parts = Parts()
     ordinal = parts.block(4)
-    dead = DeadLetters(parts.index)
+    dead = DeadLetterRules(parts.index)
     first, second = Run(1, ordinal, 0b0011, 1, 1, 4), Run(1, ordinal, 0b1000, 2, 0, 4)
     dead.add(first)
     dead.add(second)
@@ -23,7 +23,7 @@ def test_dead_letters_come_back_as_they_were_and_the_block_index_counts_them() -
 def test_what_is_no_dead_letter_is_not_taken() -> None:
     parts = Parts()
     ordinal = parts.block(2)
-    dead = DeadLetters(parts.index)
+    dead = DeadLetterRules(parts.index)
     dead.add(Run(1, ordinal, 0b01, 0, 0, 4))
     assert dead.take(ordinal, 0b10) == dead.take(ordinal + 1, 0b1) == []
     assert dead.take(ordinal, 0b11) == [Run(1, ordinal, 0b01, 0, 0, 4)]

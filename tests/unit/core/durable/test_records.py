@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raybroker.core.durable import records
-from raybroker.core.durable.records import BlockMeta, JournalRecord, Row, Span
+from raybroker.core.durable.records import BlockMeta, JournalRecord, RecordRow, Span
 from raybroker.core.subscription import Subscription
 from raybroker.model.errors import StoreDamagedError
 
@@ -19,12 +19,12 @@ MASK = st.integers(1, 2**1024 - 1) | st.integers(1, 2**20)
 U32 = st.integers(0, 2**32 - 1)
 SPANS = st.lists(st.builds(Span, BIG, BIG, U32), max_size=9)
 UNITS = st.none() | st.text(st.characters(), max_size=9)
-ROWS = st.lists(st.builds(Row, BIG, MASK, U32, BIG), max_size=9)
+ROWS = st.lists(st.builds(RecordRow, BIG, MASK, U32, BIG), max_size=9)
 
 
 @given(st.integers(1, 255), U32, SPANS, ROWS, st.binary(max_size=20))
 def test_a_note_is_read_as_it_was_written(
-    kind: int, queue: int, spans: list[Span], rows: list[Row], rest: bytes
+    kind: int, queue: int, spans: list[Span], rows: list[RecordRow], rest: bytes
 ) -> None:
     note = records.encode(kind, queue, spans, rows, rest)
     assert records.kind_of(note) == kind
@@ -122,7 +122,7 @@ def test_long_columns_are_cut_into_notes(a: int, b: int, more_a: int, more_b: in
 
 @pytest.mark.parametrize("size", [0, 1, 5, 12])
 def test_a_note_that_is_cut_short_does_not_decode(size: int) -> None:
-    note = records.encode(records.ACKED, 0, [Span(1, 2)], [Row(3, 1)])
+    note = records.encode(records.ACKED, 0, [Span(1, 2)], [RecordRow(3, 1)])
     with pytest.raises((struct.error, IndexError)):
         records.decode(note[:size])
 

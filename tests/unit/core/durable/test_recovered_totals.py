@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from raybroker.core import command as cmd
 from raybroker.core.destination import Destination
 from raybroker.core.durable import records
-from raybroker.core.durable.recovery import Recovery
+from raybroker.core.durable.recovery import DestinationRecovery
 from raybroker.core.durable.snapshot import counted, snapshot
 from raybroker.core.outcome import Outcome
-from raybroker.model.blocks.record import BLOCK, NOTE, Entry, EntryRun
+from raybroker.model.blocks.record import BLOCK, NOTE, EntryRun, LogEntry
 from raybroker.model.blocks.record import in_runs as runs_of
 from tests.unit.core.driver import Driver, limits, seeds
 from tests.unit.core.homes import Home, rebuilt
@@ -52,10 +52,10 @@ def test_a_snapshot_and_what_came_after_have_the_totals(
     for step in range(60):
         driver.act()
         if noted and step == 30:
-            driver.log.append(Entry(NOTE, 1, 0, counted(driver.core)))
+            driver.log.append(LogEntry(NOTE, 1, 0, counted(driver.core)))
     before = [entry for entry in driver.log[:at] if entry.kind == BLOCK and entry.ordinal in live]
     log = driver.log[at:] + before if moved else before + driver.log[at:]
-    recovery = Recovery(1)
+    recovery = DestinationRecovery(1)
     recovery.load(state)
     for entry in runs_of(log) if together else log:
         (recovery.apply_run if isinstance(entry, EntryRun) else recovery.apply)(entry)  # type: ignore[arg-type]

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from raybroker.core import command as cmd
 from raybroker.core.destination import Destination
 from raybroker.core.durable import records
-from raybroker.core.durable.recovery import Recovery
+from raybroker.core.durable.recovery import DestinationRecovery
 from raybroker.core.durable.snapshot import snapshot
 from raybroker.core.invariants import check
-from raybroker.model.blocks.record import BLOCK, NOTE_BYTES_MAX, Entry
+from raybroker.model.blocks.record import BLOCK, NOTE_BYTES_MAX, LogEntry
 from raybroker.model.errors import StoreDamagedError
 from tests.unit.core.driver import Driver, durable, seeds
 from tests.unit.core.homes import Home, columns, handed, rebuilt
@@ -45,7 +45,7 @@ def _rested(row: Any, now_ms: int) -> Any:
     return priority, attempts, failures, due_ms if due_ms > now_ms else 0
 
 
-def blocks_of(driver: Driver, until: int) -> list[Entry]:
+def blocks_of(driver: Driver, until: int) -> list[LogEntry]:
     """What a store still has of the blocks from before a checkpoint."""
     return [e for e in driver.log[:until] if e.kind == BLOCK and e.ordinal in driver.core.block_index.held]
 
@@ -125,7 +125,7 @@ def test_a_block_that_has_to_be_there_and_is_not_is_damage() -> None:
 
 def test_a_note_of_an_unknown_kind_is_damage() -> None:
     with pytest.raises(StoreDamagedError, match="unknown kind 99"):
-        Recovery(1).apply(Entry(2, 1, 0, records.encode(99, 0)))
+        DestinationRecovery(1).apply(LogEntry(2, 1, 0, records.encode(99, 0)))
 
 
 def test_a_block_settled_in_parts_may_be_gone_before_the_next_snapshot() -> None:
@@ -146,7 +146,7 @@ def test_blocks_that_nobody_is_owed_are_named_for_the_store() -> None:
     home.send(producer, [1])
     home.send(producer, [1])
     home.ack(consumer, 1)
-    recovery = Recovery(1)
+    recovery = DestinationRecovery(1)
     for entry in home.log:
         recovery.apply(entry)
     recovery.finish("d", home.core.attributes)

@@ -16,11 +16,11 @@ from raybroker.core.blocks.block_entry import BlockEntry
 from raybroker.core.blocks.block_index import spans
 from raybroker.core.destination import Destination
 from raybroker.core.durable import records
-from raybroker.core.durable.records import BlockMeta, PartColumn, PartKey, Row, Span
-from raybroker.core.durable.recovery import Recovery
+from raybroker.core.durable.records import BlockMeta, PartColumn, PartKey, RecordRow, Span
+from raybroker.core.durable.recovery import DestinationRecovery
 from raybroker.core.durable.snapshot import HEAD, TAKEN, section, snapshot
 from raybroker.core.invariants import check
-from raybroker.model.blocks.record import BLOCK, NOTE, Entry, EntryRun
+from raybroker.model.blocks.record import BLOCK, NOTE, EntryRun, LogEntry
 from raybroker.model.errors import StoreDamagedError
 from raybroker.model.settings.settings import DestinationAttributes
 from tests.unit.core.driver import Driver, durable, seeds
@@ -31,9 +31,9 @@ OPEN, COMMITTED, ROLLED_BACK = 5, 6, 7
 DECIDED = {COMMITTED: True, ROLLED_BACK: False}
 
 
-def in_runs(entries: Iterable[Entry], rng: Random, longest: int = 1 << 20) -> list[Entry | EntryRun]:
+def in_runs(entries: Iterable[LogEntry], rng: Random, longest: int = 1 << 20) -> list[LogEntry | EntryRun]:
     """The entries, with blocks that are side by side in runs of any length up to ``longest``."""
-    found: list[Entry | EntryRun] = []
+    found: list[LogEntry | EntryRun] = []
     for entry in entries:
         last = found[-1] if found else None
         if entry.kind != BLOCK or rng.random() < 0.02:
@@ -51,10 +51,10 @@ def in_runs(entries: Iterable[Entry], rng: Random, longest: int = 1 << 20) -> li
 
 
 def recovered(
-    state: bytes | None, entries: Iterable[Entry | EntryRun], kind: str = "queue", **attributes: Any
+    state: bytes | None, entries: Iterable[LogEntry | EntryRun], kind: str = "queue", **attributes: Any
 ) -> tuple[Any, ...]:
     """What comes of it, and what it does then; or the error."""
-    recovery = Recovery(1)
+    recovery = DestinationRecovery(1)
     if state is not None:
         recovery.load(state)
     for entry in entries:
@@ -138,7 +138,7 @@ def note_of(rng: Random, most: int) -> bytes:
     first = rng.randrange(1, most + 1)
     spans = [Span(first, min(first + rng.choice((0, 1, 9)), most))]
     counted = [span._replace(value=rng.randrange(1, 4)) for span in spans]
-    rows = [Row(first, 1)]
+    rows = [RecordRow(first, 1)]
     match rng.randrange(9):
         case 0 | 1:
             return records.encode(records.ACKED, 0, spans)
@@ -147,10 +147,12 @@ def note_of(rng: Random, most: int) -> bytes:
         case 3:
             return records.encode(records.DISPATCHED, 0, counted)
         case 4:
-            return records.encode(records.DISPATCHED, 0, (), [Row(first, 1, 2)])
+            return records.encode(records.DISPATCHED, 0, (), [RecordRow(first, 1, 2)])
         case 5:
             failures = rng.choice((1, 3, records.REJECTED))
-            return records.encode(records.FAILED, 0, (), [Row(first, 1, failures, NOW + rng.randrange(-500, 500))])
+            return records.encode(
+                records.FAILED, 0, (), [RecordRow(first, 1, failures, NOW + rng.randrange(-500, 500))]
+            )
         case 6:
             txn = records.encode_number(rng.choice((OPEN, COMMITTED, ROLLED_BACK)))
             return records.encode(records.STAGED, 0, (), rows, txn)
@@ -164,7 +166,7 @@ def a_snapshot(rng: Random, last: int, live: Sequence[int]) -> bytes:
     parts = [HEAD.pack(last + 1, 1, 0), section(TAKEN.pack(9, 1, 10)), section(records.encode_dedup([("id", 3)]))]
     parts.append(section(records.encode(records.LIVE, 0, [Span(a, b) for a, b in spans(sorted(live))])))
     if rng.random() < 0.3:
-        parts.append(section(records.encode(records.ACKED, 0, (), [Row(rng.randrange(1, last + 2), 1)])))
+        parts.append(section(records.encode(records.ACKED, 0, (), [RecordRow(rng.randrange(1, last + 2), 1)])))
         parts.append(section(records.encode(records.DISPATCHED, 0, [Span(1, 3, 2)])))
     for txn in rng.choice(((), (), (0,), (COMMITTED, ROLLED_BACK))):
         first = rng.randrange(1, last + 2)
@@ -188,11 +190,11 @@ def test_any_blocks_recover_alike(seed: int, old: int, new: int, mixed: float, c
         kind = rng.randrange(1, 8) if rng.random() < mixed else 0
         meta = meta_of(kind, ordinal, rng)
         if ordinal > old and rng.random() < mixed / 4:
-            entries.append(Entry(NOTE, 1, 0, records.encode(records.REFUSED, 0, (), [Row(ordinal, 1)])))
-        entries.append(Entry(BLOCK, 1, ordinal, records.encode_block_meta(meta)))
+            entries.append(LogEntry(NOTE, 1, 0, records.encode(records.REFUSED, 0, (), [RecordRow(ordinal, 1)])))
+        entries.append(LogEntry(BLOCK, 1, ordinal, records.encode_block_meta(meta)))
         if ordinal > old and rng.random() < noisy:
-            entries.append(Entry(NOTE, 1, 0, note_of(rng, last)))
-    entries += [Entry(NOTE, 1, 0, note_of(rng, last)) for _ in range(rng.randrange(5)) if last]
+            entries.append(LogEntry(NOTE, 1, 0, note_of(rng, last)))
+    entries += [LogEntry(NOTE, 1, 0, note_of(rng, last)) for _ in range(rng.randrange(5)) if last]
     if rng.random() < 0.3:  # Survivors of old segments stand where they were copied to.
         before = [entry for entry in entries if entry.kind == BLOCK and entry.ordinal <= old]
         moved = rng.sample(before, len(before) // 3)
@@ -222,7 +224,7 @@ def test_any_history_recovers_alike(seed: int, kind: str, cut: int, moved: bool)
     log = driver.log[at:] + before if moved else before + driver.log[at:]
     homes = []
     for entries in (log, in_runs(log, Random(seed))):
-        recovery = Recovery(driver.core.number)
+        recovery = DestinationRecovery(driver.core.number)
         recovery.load(state)
         for entry in entries:
             (recovery.apply_run if isinstance(entry, EntryRun) else recovery.apply)(entry)  # type: ignore[operator]
@@ -234,9 +236,9 @@ def test_any_history_recovers_alike(seed: int, kind: str, cut: int, moved: bool)
 
 def test_messages_sent_alone_recover_without_an_object_each() -> None:
     metas = [records.encode_block_meta(BlockMeta(1, 9, n, 100 + n % 2, n % 10)) for n in range(1, 5_001)]
-    recovery = Recovery(1)
+    recovery = DestinationRecovery(1)
     recovery.apply_run(EntryRun(1, 1, len(metas), b"".join(metas)))
-    recovery.apply(Entry(NOTE, 1, 0, records.encode(records.ACKED, 0, [Span(1_000, 1_999), Span(3_000, 3_000)])))
+    recovery.apply(LogEntry(NOTE, 1, 0, records.encode(records.ACKED, 0, [Span(1_000, 1_999), Span(3_000, 3_000)])))
     home = recovery.finish("d", DestinationAttributes())
     check(home)
     assert home.producers.taken == {9: [(1, 5_001)]}
@@ -247,7 +249,7 @@ def test_messages_sent_alone_recover_without_an_object_each() -> None:
 
 def test_a_run_with_a_block_that_is_lost_names_it() -> None:
     meta = records.encode_block_meta(BlockMeta(1, 9, 1, 100))
-    recovery = Recovery(1)
+    recovery = DestinationRecovery(1)
     recovery.load(a_snapshot(Random(1), 600, range(1, 601)))
     recovery.apply_run(EntryRun(1, 1, 299, meta * 299))
     recovery.apply_run(EntryRun(1, 301, 300, meta * 300))

@@ -14,7 +14,7 @@ from raybroker.core.staged_transaction import StagedBlock, StagedTransaction
 from raybroker.core.subscription import Subscription
 from tests.unit.core.parts import NOW, Parts
 
-Row, Span = records.Row, records.Span
+Row, Span = records.RecordRow, records.Span
 
 
 class Saved:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raybroker.core.selector.check import check, is_constant, names
-from raybroker.core.selector.faults import Fault
+from raybroker.core.selector.faults import SelectorFault
 from raybroker.core.selector.tree import (
     AllOf,
     AnyOf,
@@ -72,7 +72,7 @@ def test_a_tree_that_may_be_true_for_some_message_passes(node: Node) -> None:
     ],
 )
 def test_parts_that_never_fit_are_faults_at_the_part(node: Node, expected: str) -> None:
-    with pytest.raises(Fault) as fault:
+    with pytest.raises(SelectorFault) as fault:
         check(node)
     assert fault.value.at == 9
     assert expected in fault.value.expected

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybroker.core.selector.faults import Fault
+from raybroker.core.selector.faults import SelectorFault
 from raybroker.core.selector.grammar import parse
 from raybroker.core.selector.limits import IN_LIST_MAX
 from raybroker.core.selector.tree import (
@@ -78,7 +78,7 @@ def test_literals_have_the_types_of_their_words() -> None:
 def test_a_text_outside_the_grammar_is_a_fault_that_says_what_may_stand_there(
     text: str, at: int, found: str, expected: str
 ) -> None:
-    with pytest.raises(Fault) as fault:
+    with pytest.raises(SelectorFault) as fault:
         parse(text)
     assert (fault.value.at, fault.value.found) == (at, found)
     assert expected in fault.value.expected
@@ -86,5 +86,5 @@ def test_a_text_outside_the_grammar_is_a_fault_that_says_what_may_stand_there(
 
 def test_a_list_is_limited() -> None:
     assert parse(f"a IN ({', '.join(repr(str(n)) for n in range(IN_LIST_MAX))})")
-    with pytest.raises(Fault, match=f"at most {IN_LIST_MAX}"):
+    with pytest.raises(SelectorFault, match=f"at most {IN_LIST_MAX}"):
         parse(f"a IN ({', '.join(repr(str(n)) for n in range(IN_LIST_MAX + 1))})")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybroker.core.selector.faults import Fault
+from raybroker.core.selector.faults import SelectorFault
 from raybroker.core.selector.like import matcher
 from raybroker.core.selector.tree import Like, Name
 
@@ -57,7 +57,7 @@ def test_an_escaped_sign_stands_for_itself() -> None:
     ],
 )
 def test_a_wrong_escape_is_a_fault_at_the_text_that_is_wrong(pattern: str, escape: str, at: int, found: str) -> None:
-    with pytest.raises(Fault) as fault:
+    with pytest.raises(SelectorFault) as fault:
         matcher(like(pattern, escape))
     assert (fault.value.at, fault.value.found) == (at, found)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybroker.core.selector.faults import Fault
+from raybroker.core.selector.faults import SelectorFault
 from raybroker.core.selector.names import (
     DELIVERY_COUNT,
     HEADERS,
@@ -26,7 +26,7 @@ def test_names_that_exist_pass(name: str) -> None:
     [("a§b", 5, "the character '§'"), ("JMSExpiration", 4, "JMSExpiration"), ("JMS", 4, "JMS")],
 )
 def test_other_names_are_faults_at_the_character_that_is_wrong(name: str, at: int, found: str) -> None:
-    with pytest.raises(Fault) as fault:
+    with pytest.raises(SelectorFault) as fault:
         check_name(name, 4)
     assert (fault.value.at, fault.value.found) == (at, found)
 

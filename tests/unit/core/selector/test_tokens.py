@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybroker.core.selector.faults import Fault
+from raybroker.core.selector.faults import SelectorFault
 from raybroker.core.selector.limits import NESTING_MAX
 from raybroker.core.selector.tokens import LONG_END, Word, number_of, text_of, words
 
@@ -57,7 +57,7 @@ def test_an_exponent_takes_its_sign_and_a_sum_does_not() -> None:
     ],
 )
 def test_what_is_no_word_is_a_fault_at_its_place(text: str, at: int, found: str) -> None:
-    with pytest.raises(Fault) as fault:
+    with pytest.raises(SelectorFault) as fault:
         list(words(text))
     assert (fault.value.at, fault.value.found) == (at, found)
 
@@ -65,7 +65,7 @@ def test_what_is_no_word_is_a_fault_at_its_place(text: str, at: int, found: str)
 def test_parentheses_are_counted_where_they_are_open_at_once() -> None:
     assert len(kinds("()" * (NESTING_MAX + 1))) == 2 * (NESTING_MAX + 1)
     assert len(kinds("(" * NESTING_MAX)) == NESTING_MAX
-    with pytest.raises(Fault, match=f"at most {NESTING_MAX}") as fault:
+    with pytest.raises(SelectorFault, match=f"at most {NESTING_MAX}") as fault:
         list(words("(" * (NESTING_MAX + 1)))
     assert fault.value.at == NESTING_MAX
 
@@ -94,6 +94,6 @@ def test_the_digits_of_the_smallest_integer_come_through() -> None:
     ],
 )
 def test_numbers_that_cannot_be_are_faults(word: str, found: str) -> None:
-    with pytest.raises(Fault) as fault:
+    with pytest.raises(SelectorFault) as fault:
         number_of(word, 3)
     assert (fault.value.at, fault.value.found) == (3, found)

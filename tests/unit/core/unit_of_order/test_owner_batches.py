@@ -5,7 +5,7 @@ from __future__ import annotations
 from raybroker.core.blocks.block_entry import BlockEntry, Columns
 from raybroker.core.delivery.run import Run
 from raybroker.core.unit_of_order.owner_batches import LOOKED_AT_MAX, take_first, take_out, unpack, unpack_all
-from raybroker.core.unit_of_order.unit import Owner, Unit
+from raybroker.core.unit_of_order.unit import Unit, UnitOwner
 
 
 class Batches:
@@ -14,11 +14,11 @@ class Batches:
     def __init__(self) -> None:
         self.held: dict[int, BlockEntry] = {}
         self.units: dict[str, Unit] = {}
-        self.owners: list[Owner] = []
+        self.owners: list[UnitOwner] = []
 
-    def owner(self, name: str, *blocks: str) -> Owner:
+    def owner(self, name: str, *blocks: str) -> UnitOwner:
         """Each block is a batch of that session, which has one earlier message of each unit."""
-        owner = Owner(name)
+        owner = UnitOwner(name)
         self.owners.append(owner)
         for text in blocks:
             names, ordinal = tuple(text.split()), len(self.held) + 1
@@ -31,7 +31,7 @@ class Batches:
                 unit.batched += 1
         return owner
 
-    def batches(self, owner: Owner) -> list[tuple[int, int]]:
+    def batches(self, owner: UnitOwner) -> list[tuple[int, int]]:
         return [(run.ordinal, run.mask) for run in owner.owner_batches]
 
     def waiting(self, name: str) -> list[tuple[int, int]]:

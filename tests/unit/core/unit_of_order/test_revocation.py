@@ -7,7 +7,7 @@ from raybroker.core.delivery.consumers import Consumer, Consumers, Delivery
 from raybroker.core.delivery.run import Run
 from raybroker.core.outcome import Outcome, Withdrawn
 from raybroker.core.unit_of_order.revocation import first_overtaken, first_returned, revoke, void
-from raybroker.core.unit_of_order.unit import Owner, Unit
+from raybroker.core.unit_of_order.unit import Unit, UnitOwner
 
 
 class Sessions:
@@ -33,7 +33,7 @@ class Sessions:
                 if name is not None and mask >> index & 1:
                     unit = self.units.setdefault(name, Unit(name))
                     unit.held += 1
-                    unit.owner = unit.owner or Owner(owner or number)
+                    unit.owner = unit.owner or UnitOwner(owner or number)
         return one
 
     def returned(self, one: Consumer, first: int, last: int) -> tuple[list[tuple[int, int]], Outcome]:

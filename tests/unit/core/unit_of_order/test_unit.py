@@ -6,7 +6,7 @@ import pytest
 
 from raybroker.core.delivery.backlog import ANY
 from raybroker.core.delivery.run import Run
-from raybroker.core.unit_of_order.unit import _TRIM, Owner, Unit, by_unit
+from raybroker.core.unit_of_order.unit import _TRIM, Unit, UnitOwner, by_unit
 
 
 def run(ordinal: int, mask: int, *, priority: int = 4, attempts: int = 0) -> Run:
@@ -149,7 +149,7 @@ def test_a_purge_leaves_only_the_places_of_what_is_not_visible_yet() -> None:
 
 
 def test_the_earliest_of_the_highest_priority_is_served_first() -> None:
-    owner = Owner("s")
+    owner = UnitOwner("s")
     nexts = {"late": run(3, 0b1), "second": run(2, 0b10), "first": run(2, 0b01), "high": run(9, 0b1, priority=5)}
     for name, one in nexts.items():
         owner.add(Unit(name), one, 0)
@@ -162,7 +162,7 @@ def test_the_earliest_of_the_highest_priority_is_served_first() -> None:
 
 
 def test_a_selector_sees_only_the_units_whose_next_message_matches_it() -> None:
-    owner = Owner("s")
+    owner = UnitOwner("s")
     owner.add(Unit("other"), run(1, 0b1), 0b001)
     owner.add(Unit("mine"), run(2, 0b1), 0b110)
     for selector, name in ((0, "other"), (1, "mine"), (2, "mine"), (ANY, "other")):
@@ -173,7 +173,7 @@ def test_a_selector_sees_only_the_units_whose_next_message_matches_it() -> None:
 
 
 def test_a_unit_is_served_once_by_what_is_next_of_it_now() -> None:
-    owner, unit = Owner("s"), Unit("u")
+    owner, unit = UnitOwner("s"), Unit("u")
     owner.add(unit, run(1, 0b1), 0)
     owner.add(unit, run(1, 0b1), 0)
     assert sum(map(len, owner.ready.values())) == 1

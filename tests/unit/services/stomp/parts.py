@@ -10,8 +10,8 @@ from typing import Any
 
 from raybroker.model.errors import BrokerError
 from raybroker.services.gateways.answers import Answers
-from raybroker.services.stomp.subscription import Subscription
-from raybroker.wire.stomp.frame import Frame, Version
+from raybroker.services.stomp.subscription import StompSubscription
+from raybroker.wire.stomp.frame import StompFrame, Version
 from raybroker.wire.stomp.parser import Parser
 
 
@@ -116,7 +116,7 @@ class Client:
         self.answers = Answers()
         self.writes = 0
         self.receipts: list[str] = []
-        self.failures: list[tuple[BaseException, Frame | None]] = []
+        self.failures: list[tuple[BaseException, StompFrame | None]] = []
         self._parser = Parser(body_bytes_max=1 << 20, version=version)
 
     def write(self, data: bytes) -> None:
@@ -126,21 +126,21 @@ class Client:
     async def flushed(self) -> None:
         await asyncio.sleep(0)
 
-    def receipt(self, frame: Frame) -> None:
+    def receipt(self, frame: StompFrame) -> None:
         if "receipt" in frame.headers:
             self.receipts.append(frame.headers["receipt"])
 
-    def fail(self, error: BaseException, frame: Frame | None) -> None:
+    def fail(self, error: BaseException, frame: StompFrame | None) -> None:
         self.failures.append((error, frame))
 
-    def frames(self) -> list[Frame]:
+    def frames(self) -> list[StompFrame]:
         return list(iter(self._parser.next_frame, None))
 
 
 def subscription(
     ack: str, *messages: Any, version: Version = "1.2", session: Session | None = None, number: int = 1
-) -> Subscription:
-    return Subscription(
+) -> StompSubscription:
+    return StompSubscription(
         "s",
         str(number),
         ack,

@@ -10,8 +10,8 @@ import pytest
 from raybroker.model.errors import ProtocolError, SecurityError
 from raybroker.services.gateways.unfinished import Unfinished
 from raybroker.services.stomp.connection import StompConnection, chosen_version, heart_beat
-from raybroker.services.stomp.limits import Limits
-from raybroker.wire.stomp.frame import Frame
+from raybroker.services.stomp.limits import StompLimits
+from raybroker.wire.stomp.frame import StompFrame
 from tests.unit.services.stomp.parts import until
 
 
@@ -37,7 +37,7 @@ def test_heart_beats_are_a_pair() -> None:
 class Closed:
     """A server whose broker lets nobody in."""
 
-    limits = Limits(1000, 30.0, unencrypted=False)
+    limits = StompLimits(1000, 30.0, unencrypted=False)
     version = "9"
 
     def __init__(self) -> None:
@@ -83,13 +83,13 @@ class Busy:
         self.done: list[str] = []
         self.slow = asyncio.Event()
 
-    def send_at_once(self, frame: Frame) -> bool:
+    def send_at_once(self, frame: StompFrame) -> bool:
         if frame.command != "SEND":
             return False
         self.done.append(frame.body.decode())
         return True
 
-    async def handle(self, frame: Frame) -> None:
+    async def handle(self, frame: StompFrame) -> None:
         await self.slow.wait()
         self.done.append(frame.command)
 

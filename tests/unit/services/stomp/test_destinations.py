@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raybroker.model.errors import InvalidDestinationError
-from raybroker.services.stomp.destinations import TEMPORARIES_MAX, Target, Temporaries, target, text_of
+from raybroker.services.stomp.destinations import TEMPORARIES_MAX, StompTarget, Temporaries, target, text_of
 
 REAL = "mq.temp.q.broker.1"
 
@@ -13,14 +13,14 @@ REAL = "mq.temp.q.broker.1"
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("/queue/a", Target("queue", "a")),
-        ("/topic/a.>", Target("topic", "a.>")),
-        ("/temp-queue/a/b", Target("queue", "a/b", True)),
-        ("/temp-topic/a", Target("topic", "a", True)),
-        (f"/remote-temp-queue/{REAL}", Target("queue", REAL)),
+        ("/queue/a", StompTarget("queue", "a")),
+        ("/topic/a.>", StompTarget("topic", "a.>")),
+        ("/temp-queue/a/b", StompTarget("queue", "a/b", True)),
+        ("/temp-topic/a", StompTarget("topic", "a", True)),
+        (f"/remote-temp-queue/{REAL}", StompTarget("queue", REAL)),
     ],
 )
-def test_what_a_header_names(text: str, found: Target) -> None:
+def test_what_a_header_names(text: str, found: StompTarget) -> None:
     assert target(text) == found
 
 

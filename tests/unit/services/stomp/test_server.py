@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from raybroker.model.errors import BrokerError, SecurityError
-from raybroker.services.stomp.limits import Limits
+from raybroker.services.stomp.limits import StompLimits
 from raybroker.services.stomp.server import StompServer
 
 
@@ -23,7 +23,7 @@ async def core_as(*args: Any, **named: Any) -> Any:
 
 def connect(peer: str, *, unencrypted: bool = False, tls: Any = None) -> None:
     gateway: Any = SimpleNamespace(core_as=core_as)
-    server = StompServer(gateway, Limits(1000, 30.0, unencrypted), "1.0", lambda peer, why: None, tls)
+    server = StompServer(gateway, StompLimits(1000, 30.0, unencrypted), "1.0", lambda peer, why: None, tls)
     client: Any = SimpleNamespace(peer=peer)
     asyncio.run(server.connect(client, "ann", "secret", None, "1.2", lambda error: None))
 

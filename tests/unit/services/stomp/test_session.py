@@ -16,7 +16,7 @@ from raybroker.client.session.joint_transaction import JointTransactions
 from raybroker.model.errors import BrokerError, NotSupportedError, ProtocolError, ResourceAllocationError
 from raybroker.services.stomp import session as module
 from raybroker.services.stomp.session import StompSession
-from raybroker.wire.stomp.frame import Frame
+from raybroker.wire.stomp.frame import StompFrame
 from tests.unit.services.stomp.parts import Client, until
 
 NOW_MS = 1000
@@ -91,7 +91,7 @@ class Rig:
         return SimpleNamespace(mode=mode, transactions=self.transactions[-1])
 
     async def does(self, command: str, body: bytes = b"", /, **headers: object) -> None:
-        await self.session.handle(Frame(command, {name: str(value) for name, value in headers.items()}, body))
+        await self.session.handle(StompFrame(command, {name: str(value) for name, value in headers.items()}, body))
 
 
 def play(work: Callable[[Rig], Awaitable[None]], opens: Callable[[], Producer] = Producer) -> None:
@@ -104,14 +104,14 @@ def play(work: Callable[[Rig], Awaitable[None]], opens: Callable[[], Producer] =
         asyncio.run(run())
 
 
-def send(receipt: int, destination: str = "/queue/q", **headers: str) -> Frame:
-    return Frame("SEND", {"destination": destination, "receipt": str(receipt), **headers}, b"x")
+def send(receipt: int, destination: str = "/queue/q", **headers: str) -> StompFrame:
+    return StompFrame("SEND", {"destination": destination, "receipt": str(receipt), **headers}, b"x")
 
 
 def test_only_a_send_to_what_is_open_is_done_at_once() -> None:
     async def work(rig: Rig) -> None:
         session = rig.session
-        assert not session.send_at_once(Frame("BEGIN", {"transaction": "t"}))
+        assert not session.send_at_once(StompFrame("BEGIN", {"transaction": "t"}))
         assert not session.send_at_once(send(1))
         assert rig.producers == []
         await session.handle(send(1))

@@ -9,12 +9,12 @@ import pytest
 
 from raybroker.model.errors import ProtocolError
 from raybroker.services.stomp import subscription as module
-from raybroker.services.stomp.subscription import Subscription
-from raybroker.wire.stomp.frame import Frame, Version
+from raybroker.services.stomp.subscription import StompSubscription
+from raybroker.wire.stomp.frame import StompFrame, Version
 from tests.unit.services.stomp.parts import Client, Session, message, subscription
 
 
-def delivered(one: Subscription, version: Version = "1.2") -> tuple[list[Frame], Client]:
+def delivered(one: StompSubscription, version: Version = "1.2") -> tuple[list[StompFrame], Client]:
     async def run() -> Client:
         client = Client(version)
         await one.deliver(client)

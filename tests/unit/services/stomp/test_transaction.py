@@ -9,7 +9,7 @@ import pytest
 
 from raybroker.model.errors import ResourceAllocationError, TransactionRolledBackError
 from raybroker.services.stomp import transaction as module
-from raybroker.services.stomp.subscription import Subscription
+from raybroker.services.stomp.subscription import StompSubscription
 from raybroker.services.stomp.transaction import StompTransaction
 from tests.unit.services.stomp.parts import Client, Session, message, subscription
 
@@ -37,7 +37,7 @@ def session() -> Session:
 
 
 @pytest.fixture
-def received(session: Session) -> Subscription:
+def received(session: Session) -> StompSubscription:
     """A subscription with three messages that wait for acknowledgements."""
     one = subscription("client", *map(message, (1, 2, 3)), session=session)
 
@@ -48,7 +48,7 @@ def received(session: Session) -> Subscription:
     return one
 
 
-def test_a_commit_joins_what_was_acknowledged_then_refuses(received: Subscription, session: Session) -> None:
+def test_a_commit_joins_what_was_acknowledged_then_refuses(received: StompSubscription, session: Session) -> None:
     transactions = Transactions()
     one = StompTransaction("t", transactions, None)  # type: ignore[arg-type]
     one.acknowledge(received, received.take(2))
@@ -61,7 +61,7 @@ def test_a_commit_joins_what_was_acknowledged_then_refuses(received: Subscriptio
     assert transactions.told[2:] == ["commit"]
 
 
-def test_what_an_aborted_one_had_is_unacknowledged_again(received: Subscription, session: Session) -> None:
+def test_what_an_aborted_one_had_is_unacknowledged_again(received: StompSubscription, session: Session) -> None:
     transactions = Transactions()
     one = StompTransaction("t", transactions, None)  # type: ignore[arg-type]
     one.acknowledge(received, received.take(1))
@@ -71,7 +71,7 @@ def test_what_an_aborted_one_had_is_unacknowledged_again(received: Subscription,
     assert list(received.take(3)) == [1, 2, 3]
 
 
-def test_nothing_is_refused_when_the_commit_fails(received: Subscription, session: Session) -> None:
+def test_nothing_is_refused_when_the_commit_fails(received: StompSubscription, session: Session) -> None:
     transactions = Transactions()
     transactions.fault = TransactionRolledBackError("no")
     one = StompTransaction("t", transactions, None)  # type: ignore[arg-type]

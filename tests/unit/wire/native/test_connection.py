@@ -119,7 +119,7 @@ def test_what_follows_a_frame_stays_for_the_next_one(end: str, data: st.DataObje
 
 def test_many_rows_of_sent_are_one_frame() -> None:
     rows = [(1, 10, 5), (2, 7, 1), (1, 15, 3)]
-    assert client_end().receive_data(wire.sent(rows)) == [wire.Sent(*row) for row in rows]
+    assert client_end().receive_data(wire.sent(rows)) == [wire.SentFrame(*row) for row in rows]
 
 
 def block_of(size: int) -> bytes:
@@ -136,8 +136,8 @@ def test_a_frame_about_as_large_as_the_scratch_comes_through(extra: int, piece: 
     stream = wire.ping(1) + stream + wire.ping(2)
     machine = host_end()
     found = [f for at in range(0, len(stream), piece) for f in machine.receive_data(stream[at : at + piece])]
-    assert [type(f) for f in found] == [wire.Ping, wire.Send, wire.Ping]
-    assert isinstance(found[1], wire.Send)
+    assert [type(f) for f in found] == [wire.PingFrame, wire.SendFrame, wire.PingFrame]
+    assert isinstance(found[1], wire.SendFrame)
     assert found[1].block.body(0) == b"x" * (scratch - empty + extra)
 
 
@@ -146,7 +146,7 @@ def test_messages_of_a_frame_are_not_touched_by_what_comes_after_it() -> None:
     small, large = block_of(100), block_of(300_000)
     found = [f for block in (small, large) for f in machine.receive_data(b"".join(wire.deliver(1, 1, 1, 1, (block,))))]
     machine.receive_data(b"".join(wire.pong(n) for n in range(20_000)))
-    assert [bytes(f.block.view) for f in found if isinstance(f, wire.Deliver)] == [small, large]
+    assert [bytes(f.block.view) for f in found if isinstance(f, wire.DeliverFrame)] == [small, large]
 
 
 def test_the_largest_message_fits_into_a_frame() -> None:
@@ -392,19 +392,19 @@ def test_a_control_frame_over_its_limit_is_not_written() -> None:
 
 def test_an_acknowledgement_of_deliveries_that_nobody_made_can_be_answered() -> None:
     """A peer may name any range; the number of what was not found in it need not fit its field."""
-    assert client_end().receive_data(wire.acked(1, (1 << 64) - 1)) == [wire.Acked(1, (1 << 32) - 1)]
+    assert client_end().receive_data(wire.acked(1, (1 << 64) - 1)) == [wire.AckedFrame(1, (1 << 32) - 1)]
 
 
 def test_the_settle_frame_of_this_file_without_a_fault_is_right() -> None:
-    assert host_end().receive_data(settle()) == [wire.Settle(1, 1, 1, "fail", 0, "", [(1, 2)])]
+    assert host_end().receive_data(settle()) == [wire.SettleFrame(1, 1, 1, "fail", 0, "", [(1, 2)])]
 
 
 def test_a_reason_is_cut_and_made_text_when_it_is_sent() -> None:
     (found,) = host_end().receive_data(wire.settle(1, 1, 0, "reject", -1, "\ud800" + "x" * 9_000, []))
-    assert isinstance(found, wire.Settle)
+    assert isinstance(found, wire.SettleFrame)
     assert found.reason == "?" + "x" * (wire.REASON_CHARS_MAX - 1)
 
 
 def test_the_largest_headers_of_a_dead_message_can_be_sent_on() -> None:
     (found,) = host_end().receive_data(framed(4, bytes(12) + with_headers(69_632)))
-    assert isinstance(found, wire.Send)
+    assert isinstance(found, wire.SendFrame)

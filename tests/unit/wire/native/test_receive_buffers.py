@@ -39,7 +39,7 @@ def test_blocks_received_one_after_another_keep_their_bytes() -> None:
     kept: list[Block] = []
     for n, block in enumerate(sender):
         (frame,) = receiver.receive_data(b"".join(map(bytes, frames.deliver(1, 2, 3, 1, (block,)))))
-        assert isinstance(frame, frames.Deliver)
+        assert isinstance(frame, frames.DeliverFrame)
         if n % 3 == 0:
             kept.append(frame.block)
     assert [block.body(199)[0] for block in kept] == list(range(0, 40, 3))

@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raybroker.model.errors import ProtocolError
-from raybroker.wire.stomp.frame import VERSIONS, Frame, Version, decode_headers, encode, escaped, receipt, unescaped
+from raybroker.wire.stomp.frame import (
+    VERSIONS,
+    StompFrame,
+    Version,
+    decode_headers,
+    encode,
+    escaped,
+    receipt,
+    unescaped,
+)
 
 
 @pytest.mark.parametrize(
@@ -16,16 +25,16 @@ from raybroker.wire.stomp.frame import VERSIONS, Frame, Version, decode_headers,
 )
 def test_each_version_escapes_what_it_can(version: Version, line: str) -> None:
     value = {"1.0": "a:b\\\nc\0", "1.1": "a:b\\\nc\0", "1.2": "a:b\\\nc\r"}[version]
-    assert encode(Frame("RECEIPT", {"k": value}), version) == f"RECEIPT\n{line}\n\n\0\n".encode()
+    assert encode(StompFrame("RECEIPT", {"k": value}), version) == f"RECEIPT\n{line}\n\n\0\n".encode()
 
 
 def test_connected_is_never_escaped() -> None:
-    assert encode(Frame("CONNECTED", {"session": "a:b"}), "1.2") == b"CONNECTED\nsession:a:b\n\n\0\n"
-    assert encode(Frame("CONNECTED", {"a": "b\nx:y\0"}), "1.2") == b"CONNECTED\na:b x:y \n\n\0\n"
+    assert encode(StompFrame("CONNECTED", {"session": "a:b"}), "1.2") == b"CONNECTED\nsession:a:b\n\n\0\n"
+    assert encode(StompFrame("CONNECTED", {"a": "b\nx:y\0"}), "1.2") == b"CONNECTED\na:b x:y \n\n\0\n"
 
 
 def test_a_body_comes_with_its_length() -> None:
-    assert encode(Frame("MESSAGE", {}, b"a\0b"), "1.2") == b"MESSAGE\ncontent-length:3\n\na\0b\0\n"
+    assert encode(StompFrame("MESSAGE", {}, b"a\0b"), "1.2") == b"MESSAGE\ncontent-length:3\n\na\0b\0\n"
 
 
 @pytest.mark.parametrize(("version", "text"), [("1.1", "\\r"), ("1.1", "\\t"), ("1.2", "\\t"), ("1.2", "end\\")])
@@ -65,4 +74,4 @@ def test_the_versions_are_in_order() -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("receipt_id", ["1", "a:b\\c", "line\nand\rmore\0", "ü" * 3, ""])
 def test_a_receipt_is_written_as_every_frame_is(receipt_id: str, version: Version) -> None:
-    assert receipt(receipt_id, version) == encode(Frame("RECEIPT", {"receipt-id": receipt_id}), version)
+    assert receipt(receipt_id, version) == encode(StompFrame("RECEIPT", {"receipt-id": receipt_id}), version)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raybroker.model.errors import BrokerError, MessageTooLargeError, ProtocolError
-from raybroker.wire.stomp.frame import Frame, Version, encode
+from raybroker.wire.stomp.frame import StompFrame, Version, encode
 from raybroker.wire.stomp.parser import HEADERS_MAX, Parser
 
 BODY_MAX = 10_000
@@ -18,7 +18,7 @@ def parser(version: Version = "1.2", **limits: int) -> Parser:
     return Parser(**{"body_bytes_max": BODY_MAX, **limits}, version=version)  # type: ignore[arg-type]
 
 
-def frames(data: bytes, version: Version = "1.2", cuts: tuple[int, ...] = ()) -> list[Frame]:
+def frames(data: bytes, version: Version = "1.2", cuts: tuple[int, ...] = ()) -> list[StompFrame]:
     """All frames of these bytes, which come in pieces."""
     machine, found = parser(version), []
     for start, end in zip((0, *cuts), (*cuts, len(data)), strict=True):
@@ -32,7 +32,7 @@ def frames(data: bytes, version: Version = "1.2", cuts: tuple[int, ...] = ()) ->
 texts = st.text(st.characters(exclude_characters="\0\r", exclude_categories=["Cs"]), max_size=20)
 names = texts.filter(lambda name: bool(name) and name != "content-length")
 any_frame = st.builds(
-    Frame,
+    StompFrame,
     st.sampled_from(["SEND", "MESSAGE", "ERROR"]),
     st.dictionaries(names, texts, max_size=5),
     st.binary(max_size=200),
@@ -40,7 +40,7 @@ any_frame = st.builds(
 
 
 @st.composite
-def streams(draw: st.DrawFn) -> tuple[Version, list[Frame], bytes, tuple[int, ...]]:
+def streams(draw: st.DrawFn) -> tuple[Version, list[StompFrame], bytes, tuple[int, ...]]:
     version: Version = draw(st.sampled_from(["1.1", "1.2"]))
     sent = draw(st.lists(any_frame, max_size=4))
     beats = draw(st.lists(st.sampled_from([b"", b"\n", b"\r\n", b"\n\n"]), min_size=len(sent), max_size=len(sent)))
@@ -51,7 +51,7 @@ def streams(draw: st.DrawFn) -> tuple[Version, list[Frame], bytes, tuple[int, ..
 
 @given(streams())
 def test_what_was_written_is_read_however_it_is_cut(
-    stream: tuple[Version, list[Frame], bytes, tuple[int, ...]],
+    stream: tuple[Version, list[StompFrame], bytes, tuple[int, ...]],
 ) -> None:
     version, sent, data, cuts = stream
     found = frames(data, version, cuts)
@@ -64,7 +64,7 @@ def test_what_was_written_is_read_however_it_is_cut(
 
 @given(st.binary(max_size=400), st.lists(st.integers(0, 400), max_size=6), st.sampled_from(VERSIONS))
 def test_any_bytes_give_the_same_however_they_are_cut(data: bytes, at: list[int], version: Version) -> None:
-    def outcome(cuts: list[int]) -> tuple[list[Frame], str]:
+    def outcome(cuts: list[int]) -> tuple[list[StompFrame], str]:
         machine, found = parser(version), []
         try:
             for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
@@ -86,7 +86,7 @@ def test_a_body_without_a_length_ends_at_the_first_nul() -> None:
 
 def test_lines_may_end_with_cr_lf() -> None:
     (frame,) = frames(b"SEND\r\ndestination:/queue/a\r\ncontent-length:3\r\n\r\na\0b\0\r\n")
-    assert frame == Frame("SEND", {"destination": "/queue/a", "content-length": "3"}, b"a\0b")
+    assert frame == StompFrame("SEND", {"destination": "/queue/a", "content-length": "3"}, b"a\0b")
     assert frames(b"SEND\nfoo:a\n\r\nbody\n\nmore\0")[0].body == b"body\n\nmore"
 
 
@@ -137,7 +137,7 @@ def test_version_and_limits_hold_from_the_next_frame_on() -> None:
     assert first is not None
     assert first.command == "CONNECT"
     machine.version, machine.body_bytes_max = "1.2", 5
-    assert machine.next_frame() == Frame("SEND", {"a": ":"}, b"hello")
+    assert machine.next_frame() == StompFrame("SEND", {"a": ":"}, b"hello")
     assert machine.next_frame() is None
 
 
