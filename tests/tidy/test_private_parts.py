@@ -2,7 +2,7 @@
 
 A part is private whose name, or that of its module, begins with an underscore, and a module that is named as an
 implementation (``…_impl``).  An attribute of that kind counts where the package has none of that name itself, and
-wherever it is reached through the name of an imported library.
+wherever it is reached through the name of an imported library, whose objects nobody changes either.
 """
 
 from __future__ import annotations
@@ -73,6 +73,8 @@ def private_parts(source: str, own: set[str]) -> Iterator[tuple[int, str]]:
             for alias in node.names:
                 if any(map(is_private, [*(node.module or "").split("."), alias.name])):
                     yield node.lineno, f"{node.module}.{alias.name}"
+        elif isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load) and root_of(node) in libraries:
+            yield node.lineno, f"{ast.unparse(node)}, which is set,"
         elif isinstance(node, ast.Attribute) and is_private(node.attr) and node.attr not in DOCUMENTED:
             if node.attr not in own or root_of(node) in libraries:
                 yield node.lineno, ast.unparse(node)
@@ -108,6 +110,7 @@ def test_private_parts_are_found() -> None:
         "raybroker/b.py": "import asyncio\n\n\ndef f(loop):\n    asyncio._set(loop._ready)\n    getattr(loop, '_c')\n",
         "raybroker/c.py": "from asyncio.events import _get_running_loop\nclass A:\n    def f(self, other):\n"
         "        self._x = 1\n        return other._x, other._asdict(), self._y\n",
+        "raybroker/d.py": "import json\njson.dumps = print\n",
     }
     assert sorted(found.partition(" is ")[0] for found in violations(bad)) == [
         "raybroker/a.py:1: _signal",
@@ -117,4 +120,5 @@ def test_private_parts_are_found() -> None:
         "raybroker/b.py:6: getattr(loop, '_c')",
         "raybroker/c.py:1: asyncio.events._get_running_loop",
         "raybroker/c.py:5: self._y",
+        "raybroker/d.py:2: json.dumps, which",
     ]
