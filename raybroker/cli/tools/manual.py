@@ -79,7 +79,21 @@ def _unknown(topic: str, there: dict[str, Traversable], program: Any) -> str:
 
 def _render(text: str) -> None:
     from rich.console import Console
-    from rich.markdown import Markdown
+    from rich.markdown import Markdown, TableElement
+    from rich.table import Table
+
+    class Folded(TableElement):
+        """A table that goes on in the next line where a word is too long, in place of cutting it."""
+
+        def __rich_console__(self, *arguments: Any) -> Any:
+            for table in super().__rich_console__(*arguments):
+                if isinstance(table, Table):
+                    for column in table.columns:
+                        column.overflow = "fold"
+                yield table
+
+    class Page(Markdown):
+        elements = {**Markdown.elements, "table_open": Folded}  # noqa: RUF012 (as in Markdown)
 
     console = Console()
-    console.print(Markdown(text, hyperlinks=False), width=min(console.width, LINE_CHARS_MAX))
+    console.print(Page(text, hyperlinks=False), width=min(console.width, LINE_CHARS_MAX))

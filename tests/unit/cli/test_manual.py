@@ -26,10 +26,13 @@ def test_a_page_in_a_pipe_is_the_file(raybroker: Any, path: str) -> None:
 
 def test_a_page_at_a_terminal_is_rendered(raybroker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "is_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "100")
     for topic in pages():
         text = raybroker.output("help", topic)
         assert "\n## " not in text
         assert "```" not in text
+        assert "…" not in text or "…" in pages()[topic].read_text(encoding="utf-8")
+    assert "message.acknowledge_this()" in raybroker.output("help", "jms")
 
 
 def test_an_unknown_topic_is_answered_with_the_nearest(raybroker: Any) -> None:
