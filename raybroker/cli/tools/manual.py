@@ -31,8 +31,6 @@ FIRST: Final = (
 LINE_CHARS_MAX: Final = 100
 """A page is not wider than this at a terminal, however wide that is."""
 
-Topic = Annotated[str | None, typer.Argument(metavar="TOPIC", help="The page; without one the topics are listed.")]
-
 
 def pages() -> dict[str, Traversable]:
     """Topic → page, in reading order."""
@@ -48,6 +46,16 @@ def pages() -> dict[str, Traversable]:
 
 def _place(topic: str) -> tuple[int, str]:
     return (FIRST.index(topic) if topic in FIRST else len(FIRST), topic)
+
+
+Topic = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="TOPIC",
+        help="The page; without one the topics are listed.",
+        autocompletion=lambda: list(pages()),
+    ),
+]
 
 
 def show(context: typer.Context, topic: Topic = None) -> None:
