@@ -22,7 +22,7 @@ from raybroker.engine.host import BodyPlaces, Host, HostIdentity, Surroundings
 from raybroker.engine.measuring.disk_alarm import DiskAlarm
 from raybroker.engine.measuring.slow_store import SlowStoreLog
 from raybroker.engine.memory.pager import PageFiles
-from raybroker.engine.path.committer import InlineCommitter, ThreadCommitter
+from raybroker.engine.path.committer import EngineCalls, InlineCommitter, ThreadCommitter
 from raybroker.engine.ports import BodyStore, Clock, Committer, Fault, Notice, Store
 from raybroker.hosting.block_codec import WireCodec
 from raybroker.hosting.disk_worker import DiskWorker
@@ -248,18 +248,16 @@ class HostService(HostPort):
         loop = self._loop = asyncio.get_running_loop()
         committer: Committer
         if threaded:
-            committer = ThreadCommitter(
-                self._store,
+            calls = EngineCalls(
                 post=loop.call_soon_threadsafe,
                 soon=self.service.turn.soon,
-                monotonic_ns=self.host.clock.monotonic_ns,
                 relieved=self.service.relieved,
                 failed=self.host.executor.fail,
                 full=self.host.executor.disk_full,
                 release=self.service.turn.release,
-                inline=inline,
             )
             clock = self.host.clock
+            committer = ThreadCommitter(self._store, calls, clock.monotonic_ns, inline=inline)
             self._slow_store = SlowStoreLog(committer, committer.meter, clock.monotonic_ns, _report)
         else:
             committer = InlineCommitter(self._store, failed=self.host.executor.fail)

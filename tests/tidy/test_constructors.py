@@ -18,7 +18,6 @@ TABLE: dict[str, int] = {
     "raybroker.engine.destinations.destination_administration.DestinationAdministration": 9,
     "raybroker.engine.measuring.metrics.MetricRows": 9,
     "raybroker.engine.memory.memory_protection.MemoryProtection": 10,
-    "raybroker.engine.path.committer.ThreadCommitter": 9,
     "raybroker.engine.path.executor.Executor": 11,
     "raybroker.engine.schedules.schedules.Schedules": 9,
     "raybroker.engine.sessions.connection_requests.ConnectionRequests": 10,

@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from raybroker.engine.ports import Store
 from raybroker.model import histogram
@@ -159,36 +159,164 @@ class InlineCommitter:
         """Nothing is ever left to do."""
 
 
+class EngineCalls(NamedTuple):
+    """What a committer calls of its engine.
+
+    post      runs a callable in the engine's thread, from any thread
+    soon      runs one there later in its turn, from that thread
+    relieved  the committer is overloaded no longer
+    failed    the store has failed, and nothing is committed any more
+    full      the store has no room for what is next
+    release   calls those who wait for one group, in order, in the engine's thread
+    """
+
+    post: Callable[[Done], object]
+    soon: Callable[[Done], object]
+    relieved: Done
+    failed: Callable[[BrokerError], None]
+    full: Callable[[StoreFullError], None]
+    release: Callable[[Sequence[Done]], None] = release_each
+
+
+class MeasuredStore:
+    """A store whose commits are measured; one is in flight at a time."""
+
+    __slots__ = ("_monotonic_ns", "_store", "last_ns", "meter")
+
+    def __init__(self, store: Store, monotonic_ns: Callable[[], int]) -> None:
+        self._store = store
+        self._monotonic_ns = monotonic_ns
+        self.meter = CommitMeter()
+        self.last_ns = 0
+        """How long the last commit took."""
+
+    def commit(self, entries: Sequence[LogEntry], size: int, batches: int) -> None:
+        """Raises what the store raises; then nothing is counted."""
+        began = self.meter.began_ns = self._monotonic_ns()
+        try:
+            self._store.commit(entries)
+        finally:
+            self.meter.began_ns = 0
+        took = self.last_ns = self._monotonic_ns() - began
+        self.meter.count(took, size, batches)
+
+    def maintain(self, budget_bytes: int) -> bool:
+        """As the store does."""
+        return self._store.maintain(budget_bytes)
+
+
+class InlineLimit:
+    """Which groups are committed in the engine's thread: small ones, and larger ones while the disk proves quick.
+
+    ``last_ns_max``: after a commit that took longer the thread takes the next one.
+    """
+
+    __slots__ = ("_bytes", "_last_ns_max", "_not_quick", "_run", "_smoothed_ns")
+
+    def __init__(self, last_ns_max: int) -> None:
+        self._last_ns_max = last_ns_max
+        self._run = self._bytes = 0
+        """Commits in the engine's thread since the other one had a chance, and bytes of them."""
+        self._smoothed_ns = 0
+        """What commits in the engine's thread take, smoothed."""
+        self._not_quick = 0
+        """Commits that go to the thread, if they are not small, before the engine's thread tries one again."""
+
+    def allows(self, pending_bytes: int, last_ns: int) -> bool:
+        return (
+            pending_bytes <= (INLINE_SMALL_BYTES if self._not_quick else INLINE_BYTES_MAX)
+            and last_ns <= self._last_ns_max
+            and self._run < INLINE_RUN_MAX
+            and self._bytes < INLINE_RUN_BYTES
+        )
+
+    def begin(self, size: int) -> None:
+        """A group is committed in the engine's thread."""
+        self._run += 1
+        self._bytes += size
+
+    def took(self, took_ns: int) -> None:
+        """One commit that took long is bad luck; a slow disk shows within three."""
+        self._smoothed_ns += (took_ns - self._smoothed_ns) // 8
+        if self._smoothed_ns > INLINE_QUICK_NS:
+            self._smoothed_ns, self._not_quick = 0, INLINE_TRIAL_EVERY
+
+    def pause(self) -> None:
+        """The other thread has its chance."""
+        self._run = self._bytes = 0
+
+    def elsewhere(self) -> None:
+        """A group was committed in the other thread."""
+        self._not_quick = max(0, self._not_quick - 1)
+
+
+class CommitQueue:
+    """Batches that wait to be committed; whoever uses it from several threads holds a lock."""
+
+    __slots__ = ("_batches", "stalled")
+
+    def __init__(self) -> None:
+        self._batches: deque[Batch] = deque()
+        self.stalled = False
+        """The store was full for what is next; from then on the thread commits, until something fits."""
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def append(self, batch: Batch) -> None:
+        self._batches.append(batch)
+
+    def clear(self) -> None:
+        self._batches.clear()
+
+    def put_back(self, group: list[Batch]) -> None:
+        """They found no room, and are the next again."""
+        self._batches.extendleft(reversed(group))
+        self.stalled = True
+
+    def take(self) -> tuple[list[Batch], int]:
+        """The next group, and how many bytes it has."""
+        if self.stalled:
+            return self._take_for_full()
+        batches = self._batches
+        group = [batches.popleft()]
+        size = group[0][1]
+        while batches and size + batches[0][1] <= COMMIT_BYTES_MAX:
+            group.append(batches.popleft())
+            size += group[-1][1]
+        return group, size
+
+    def _take_for_full(self) -> tuple[list[Batch], int]:
+        """One batch; or all up to a checkpoint that supersedes them, and no more than it is to be written."""
+        at = self.checkpoint_at()
+        group = [self._batches.popleft() for _ in range(max(at, 0) + 1)]
+        size = sum(size for _, size, _ in group)
+        if at > 0:
+            entries, done = [e for e in group[-1][0] if e.kind == CHECKPOINT], group[-1][2]
+            group = [*(((), 0, earlier) for _, _, earlier in group[:-1]), (entries, size, done)]
+        return group, size
+
+    def checkpoint_at(self) -> int:
+        """Where among what waits there is a checkpoint with nothing but notes before it; -1 if there is none."""
+        for at, (entries, _, _) in enumerate(self._batches):
+            kinds = [entry.kind for entry in entries]
+            if BLOCK in kinds:
+                break
+            if kinds and kinds[-1] == CHECKPOINT:
+                return at
+        return -1
+
+
 class ThreadCommitter:
-    """Commits as the module says; ``soon`` runs a callable in the engine's thread later in its turn, ``post`` does so
-    from any thread.  ``release`` calls those who wait for one group, in order, in the engine's thread.  Without
-    ``inline`` every commit goes to the thread."""
+    """Commits as the module says. Without ``inline`` every commit goes to the thread."""
 
     def __init__(
-        self,
-        store: Store,
-        *,
-        post: Callable[[Done], object],
-        soon: Callable[[Done], object],
-        monotonic_ns: Callable[[], int],
-        relieved: Done,
-        failed: Callable[[BrokerError], None],
-        full: Callable[[StoreFullError], None],
-        release: Callable[[Sequence[Done]], None] | None = None,
-        inline: bool = True,
+        self, store: Store, engine: EngineCalls, monotonic_ns: Callable[[], int], *, inline: bool = True
     ) -> None:
-        self._store = store
-        self._inline_ns_max = INLINE_NS_MAX if inline else -1
-        self._release = release or release_each
-        self._full = full
-        self._stalled = False
-        """The store was full for what is next; from then on the thread commits, until something fits."""
-        self._post = post
-        self._soon = soon
-        self._monotonic_ns = monotonic_ns
-        self._relieved = relieved
-        self._failed = failed
-        self._waiting: deque[Batch] = deque()
+        self._store = MeasuredStore(store, monotonic_ns)
+        self._engine = engine
+        self._here = InlineLimit(INLINE_NS_MAX if inline else -1)
+        self._waiting = CommitQueue()
         self._committed: deque[tuple[list[Batch], int]] = deque()
         """Groups that are durable, with their bytes, and those who wait for them have not been told."""
         self._lock = threading.Lock()
@@ -199,19 +327,17 @@ class ThreadCommitter:
         """The thread is to reclaim space; it is busy with that."""
         self._armed = False
         """A commit in the engine's thread is due."""
-        self._inline_run = self._inline_bytes = 0
-        self._last_ns = 0
-        self._inline_ns = 0
-        """What commits in the engine's thread take, smoothed."""
-        self._not_quick = 0
-        """Commits that go to the thread, if they are not small, before the engine's thread tries one again."""
         self._closing = False
         self._dead = False
         self.overloaded = False
         self.pending_bytes = 0
-        self.meter = CommitMeter()
         self._thread = threading.Thread(target=self._guarded, name="raybroker-commit", daemon=True)
         self._thread.start()
+
+    @property
+    def meter(self) -> CommitMeter:
+        """What commits took and brought."""
+        return self._store.meter
 
     def submit(self, entries: Sequence[LogEntry], done: Done) -> None:
         """Called in the engine's thread only."""
@@ -227,8 +353,8 @@ class ThreadCommitter:
                 return
             if self._may_commit_here():
                 self._armed = True
-                self._soon(self._commit_here)
-            elif not self._busy or self._stalled:
+                self._engine.soon(self._commit_here)
+            elif not self._busy or self._waiting.stalled:
                 self._wake.notify()
 
     def tidy(self) -> None:
@@ -253,12 +379,7 @@ class ThreadCommitter:
 
     def _may_commit_here(self) -> bool:
         return (
-            not self._busy
-            and not self._stalled
-            and self.pending_bytes <= (INLINE_SMALL_BYTES if self._not_quick else INLINE_BYTES_MAX)
-            and self._last_ns <= self._inline_ns_max
-            and self._inline_run < INLINE_RUN_MAX
-            and self._inline_bytes < INLINE_RUN_BYTES
+            not self._busy and not self._waiting.stalled and self._here.allows(self.pending_bytes, self._store.last_ns)
         )
 
     def _commit_here(self) -> None:
@@ -269,20 +390,13 @@ class ThreadCommitter:
             if not self._may_commit_here():
                 self._wake.notify()
                 return
-            group, size = self._take()
-            self._inline_run += 1
-            self._inline_bytes += size
-        if not self._commit(group, self._failed, self._full, size):
+            group, size = self._waiting.take()
+            self._here.begin(size)
+        if not self._commit(group, self._engine.failed, self._engine.full, size):
             return
-        self._look_at_time()
+        self._here.took(self._store.last_ns)
         self._committed.append((group, size))
         self._finish()
-
-    def _look_at_time(self) -> None:
-        """One commit that took long is bad luck; a slow disk shows within three."""
-        self._inline_ns += (self._last_ns - self._inline_ns) // 8
-        if self._inline_ns > INLINE_QUICK_NS:
-            self._inline_ns, self._not_quick = 0, INLINE_TRIAL_EVERY
 
     # ---- in the thread ---------------------------------------------------------------------------------------------
 
@@ -302,20 +416,20 @@ class ThreadCommitter:
                 if not self._waiting and not tidying:
                     return
                 self._busy = True
-                self._inline_run = self._inline_bytes = 0
-                group, size = ([], 0) if tidying else self._take()
+                self._here.pause()
+                group, size = ([], 0) if tidying else self._waiting.take()
             if tidying:
                 if not self._tidy_up():
                     return
                 continue
-            if not self._commit(group, self._post_failed, lambda reason: self._post(lambda: self._full(reason)), size):
+            if not self._commit(group, self._post_failed, self._post_full, size):
                 if self._dead:
                     return
                 self._wait_for_room()
                 continue
-            self._not_quick = max(0, self._not_quick - 1)
+            self._here.elsewhere()
             self._committed.append((group, size))
-            self._post(self._finish)
+            self._engine.post(self._finish)
             if not self._tidy_up():
                 return
 
@@ -324,10 +438,13 @@ class ThreadCommitter:
         if not self._tidy_up(always=True):
             return
         with self._lock:
-            self._wake.wait_for(lambda: self._closing or self._checkpoint_at() > 0, FULL_RETRY_S)
+            self._wake.wait_for(lambda: self._closing or self._waiting.checkpoint_at() > 0, FULL_RETRY_S)
 
     def _post_failed(self, reason: BrokerError) -> None:
-        self._post(lambda: self._failed(reason))
+        self._engine.post(lambda: self._engine.failed(reason))
+
+    def _post_full(self, reason: StoreFullError) -> None:
+        self._engine.post(lambda: self._engine.full(reason))
 
     def _tidy_up(self, *, always: bool = False) -> bool:
         """Reclaim space while nobody waits for a commit."""
@@ -341,41 +458,9 @@ class ThreadCommitter:
 
     # ---- both ------------------------------------------------------------------------------------------------------
 
-    def _take(self) -> tuple[list[Batch], int]:
-        if self._stalled:
-            return self._take_for_full()
-        waiting = self._waiting
-        group = [waiting.popleft()]
-        size = group[0][1]
-        while waiting and size + waiting[0][1] <= COMMIT_BYTES_MAX:
-            group.append(waiting.popleft())
-            size += group[-1][1]
-        return group, size
-
-    def _take_for_full(self) -> tuple[list[Batch], int]:
-        """One batch; or all up to a checkpoint that supersedes them, and no more than it is to be written."""
-        at = self._checkpoint_at()
-        group = [self._waiting.popleft() for _ in range(max(at, 0) + 1)]
-        size = sum(size for _, size, _ in group)
-        if at > 0:
-            entries, done = [e for e in group[-1][0] if e.kind == CHECKPOINT], group[-1][2]
-            group = [*(((), 0, earlier) for _, _, earlier in group[:-1]), (entries, size, done)]
-        return group, size
-
-    def _checkpoint_at(self) -> int:
-        """Where among what waits there is a checkpoint with nothing but notes before it; -1 if there is none."""
-        for at, (entries, _, _) in enumerate(self._waiting):
-            kinds = [entry.kind for entry in entries]
-            if BLOCK in kinds:
-                break
-            if kinds and kinds[-1] == CHECKPOINT:
-                return at
-        return -1
-
     def _put_back(self, group: list[Batch]) -> None:
         with self._lock:
-            self._waiting.extendleft(reversed(group))
-            self._stalled = True
+            self._waiting.put_back(group)
             self._wake.notify()
 
     def _commit(
@@ -386,12 +471,11 @@ class ThreadCommitter:
         size: int,
     ) -> bool:
         """False: it failed, or it found no room and waits again."""
-        began = self.meter.began_ns = self._monotonic_ns()
+        entries = group[0][0] if len(group) == 1 else [entry for batch, _, _ in group for entry in batch]
         try:
-            entries = group[0][0] if len(group) == 1 else [entry for batch, _, _ in group for entry in batch]
-            if entries:
-                self._store.commit(entries)
-                self._stalled = False
+            if entries:  # What waits for nothing but its turn says nothing about the disk.
+                self._store.commit(entries, size, len(group))
+                self._waiting.stalled = False
         except StoreFullError as error:
             if self._closing:
                 self._die(error, failed)
@@ -402,11 +486,6 @@ class ThreadCommitter:
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing may be acknowledged after it
             self._die(error, failed)
             return False
-        finally:
-            self.meter.began_ns = 0
-        if entries:  # What waits for nothing but its turn says nothing about the disk.
-            self._last_ns = self._monotonic_ns() - began
-            self.meter.count(self._last_ns, size, len(group))
         return True
 
     def _die(self, error: Exception, failed: Callable[[BrokerError], object]) -> None:
@@ -425,6 +504,6 @@ class ThreadCommitter:
             relieved = self.overloaded and self.pending_bytes < PENDING_BYTES_LOW
             if relieved:
                 self.overloaded = False
-            self._release([done for _, _, done in group])
+            self._engine.release([done for _, _, done in group])
             if relieved:
-                self._relieved()
+                self._engine.relieved()

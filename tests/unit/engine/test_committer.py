@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from raybroker.engine.path import committer as cm
-from raybroker.engine.path.committer import ThreadCommitter, entry_bytes
+from raybroker.engine.path.committer import EngineCalls, ThreadCommitter, entry_bytes
 from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, LogEntry
 from raybroker.model.errors import BrokerError, StoreError, StoreFullError
 
@@ -44,15 +44,14 @@ class Engine:
         """The threads that tidied up."""
         self._submitted = 0
         store: Any = self
-        self.committer = ThreadCommitter(
-            store,
+        calls = EngineCalls(
             post=self.posted.put,
             soon=self.turn.append,
-            monotonic_ns=lambda: self.now_ns,
             relieved=self._relieved,
             failed=self.failures.append,
             full=self._full,
         )
+        self.committer = ThreadCommitter(store, calls, lambda: self.now_ns)
 
     def _full(self, error: StoreFullError) -> None:
         self.asked += 1
