@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from raybroker.model.definitions.kinds.kind import Listed, Reading
+from raybroker.model.definitions.kinds.kind import ListedKind, Reading
 from raybroker.model.definitions.kinds.table import KINDS
 from raybroker.model.definitions.values import Defaults, Definitions
 from raybroker.model.errors import ConfigError
@@ -45,7 +45,7 @@ def plain(definitions: Definitions) -> dict[str, Any]:
     found: dict[str, Any] = {HEADER: {"definitions": VERSION}}
     if definitions.missing:
         found[HEADER]["missing"] = sorted(definitions.missing)
-    for kind in sorted(KINDS, key=lambda kind: isinstance(kind, Listed)):
+    for kind in sorted(KINDS, key=lambda kind: isinstance(kind, ListedKind)):
         if table := kind.table(definitions):
             found[kind.section] = kind.plain(table)
     return found
@@ -59,7 +59,7 @@ def definitions_of(
     _check_header(given)
     reading = Reading(defaults, selector)
     found = {
-        kind.section: kind.read(given.get(kind.section, () if isinstance(kind, Listed) else {}), reading)
+        kind.section: kind.read(given.get(kind.section, () if isinstance(kind, ListedKind) else {}), reading)
         for kind in KINDS
     }
     if (count := sum(map(len, found.values()))) > ENTRIES_MAX:

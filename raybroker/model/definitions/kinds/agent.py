@@ -11,7 +11,7 @@ from raybroker.model.definitions.values import Attributes, changed, differing
 from raybroker.model.naming.names import check_template_name
 
 
-class Agents(Kind):
+class AgentKind(Kind):
     name = "agent"
     section = "agents"
     verbs: ClassVar = {"create": "create_forwarding", "destroy": "destroy_forwarding"}
@@ -39,4 +39,4 @@ class Agents(Kind):
                 table[name] = wanted
 
 
-AGENT: Final = Agents()
+AGENT: Final = AgentKind()

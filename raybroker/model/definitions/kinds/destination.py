@@ -22,7 +22,7 @@ DESTINATION: Final = Recorded(
 )
 
 
-class Destinations(Kind):
+class DestinationKind(Kind):
     """Of one type."""
 
     name: DestinationType
@@ -93,8 +93,8 @@ class Destinations(Kind):
             super().end(planning, key)
 
 
-QUEUE: Final = Destinations("queue")
-TOPIC: Final = Destinations("topic")
+QUEUE: Final = DestinationKind("queue")
+TOPIC: Final = DestinationKind("topic")
 
 
 def _leads_back(now: Definitions, name: str, wanted: Attributes) -> bool:

@@ -207,7 +207,7 @@ def verbs_of(word: str) -> dict[str, str]:
     return {action: f"{action}_{word}" for action in ("create", "update", "destroy")}
 
 
-class Listed(Kind):
+class ListedKind(Kind):
     """A kind that a file has as a list of tables; entries have keys of several fields."""
 
     @abstractmethod

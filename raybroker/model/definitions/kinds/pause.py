@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final
 
-from raybroker.model.definitions.kinds.kind import Listed, Planning, Reading, Recorded
+from raybroker.model.definitions.kinds.kind import ListedKind, Planning, Reading, Recorded
 from raybroker.model.definitions.pauses import WORK, at_startup
 from raybroker.model.definitions.values import Attributes, Definitions, Pause
 from raybroker.model.errors import ConfigError
@@ -14,7 +14,7 @@ from raybroker.model.naming.names import check_destination_name
 _FIELDS: Final = ("type", "name", "which")
 
 
-class Pauses(Listed):
+class PauseKind(ListedKind):
     """Until an administrator resumes them; their keys are Pause, and their entries are empty."""
 
     name = "pause"
@@ -82,4 +82,4 @@ class Pauses(Listed):
             del planning.now.pauses[key]
 
 
-PAUSE: Final = Pauses()
+PAUSE: Final = PauseKind()

@@ -22,7 +22,7 @@ _FIELDS: Final = {"pattern": "pattern", "applyTo": "apply_to", "priority": "prio
 """Field of a policy → argument of its verbs."""
 
 
-class Policies(Kind):
+class PolicyKind(Kind):
     name = "policy"
     section = "policies"
     verbs = verbs_of("policy")
@@ -81,4 +81,4 @@ def _flat(policy: Mapping[str, Any]) -> dict[str, Any]:
     return {**{key: value for key, value in policy.items() if key != "attributes"}, **policy.get("attributes", {})}
 
 
-POLICY: Final = Policies()
+POLICY: Final = PolicyKind()

@@ -18,7 +18,7 @@ from raybroker.model.settings.settings import lookup
 _VERBS: Final = {"update": "update_broker"}
 
 
-class Properties(Kind):
+class PropertyKind(Kind):
     """Of all brokers: one entry, however many there are."""
 
     name = "properties"
@@ -89,7 +89,7 @@ class Properties(Kind):
         return [broker for broker, names in left.items() if names]
 
 
-class OwnProperties(Properties):
+class OwnPropertyKind(PropertyKind):
     """What one broker has alone, or with another value than the others; planned with those of all."""
 
     section = "brokers"
@@ -103,14 +103,14 @@ class OwnProperties(Properties):
         return [(broker, broker) for broker in definitions.brokers]
 
     def plan(self, planning: Planning) -> None:
-        """See Properties."""
+        """See PropertyKind."""
 
     def unwanted(self, planning: Planning) -> list[Any]:
         return []
 
 
-PROPERTY: Final = Properties()
-OWN_PROPERTY: Final = OwnProperties()
+PROPERTY: Final = PropertyKind()
+OWN_PROPERTY: Final = OwnPropertyKind()
 
 
 def shared_properties(at: Mapping[str, Mapping[str, Value]]) -> tuple[Attributes, Table]:

@@ -10,7 +10,7 @@ from raybroker.model.definitions.values import Attributes, Changes, changed, dif
 from raybroker.model.naming.names import check_quota_name
 
 
-class Quotas(Kind):
+class QuotaKind(Kind):
     name = "quota"
     section = "quotas"
     verbs = verbs_of("quota")
@@ -53,4 +53,4 @@ def _grants_more(old: Any, new: Any) -> bool:
     return bool(old >= 0 and (new < 0 or new > old))
 
 
-QUOTA: Final = Quotas()
+QUOTA: Final = QuotaKind()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final
 
 from raybroker.model.definitions.kinds.destination import TOPIC
-from raybroker.model.definitions.kinds.kind import Listed, Planning, Reading, Recorded, verbs_of
+from raybroker.model.definitions.kinds.kind import ListedKind, Planning, Reading, Recorded, verbs_of
 from raybroker.model.definitions.values import NAME_CHARS_MAX, Attributes, Identity, changed, differing
 from raybroker.model.errors import ConfigError
 from raybroker.model.naming.names import check_destination_name, is_metrics_topic, is_temporary_name
@@ -15,7 +15,7 @@ NO_PRUNE: Final = "it would be destroyed with its messages and made anew, which 
 _TYPES: Final = {"name": str, "topic": str, "client_id": str, "shared": bool, "selector": str, "no_local": bool}
 
 
-class Subscriptions(Listed):
+class SubscriptionKind(ListedKind):
     """Their keys are identities."""
 
     name = "subscription"
@@ -106,4 +106,4 @@ class Subscriptions(Listed):
             super().end(planning, key)
 
 
-SUBSCRIPTION: Final = Subscriptions()
+SUBSCRIPTION: Final = SubscriptionKind()

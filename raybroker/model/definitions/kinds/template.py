@@ -12,7 +12,7 @@ from raybroker.model.naming.names import DestinationType, check_template_name
 from raybroker.model.settings.settings import lookup
 
 
-class Templates(Kind):
+class TemplateKind(Kind):
     name = "template"
     section = "templates"
     verbs = verbs_of("template")
@@ -50,4 +50,4 @@ def _follow(planning: Planning, type: DestinationType, name: str, old: Attribute
             table[destination] = differing({**now, **taken}, base)
 
 
-TEMPLATE: Final = Templates()
+TEMPLATE: Final = TemplateKind()

@@ -14,7 +14,7 @@ HIDDEN: Final = "(hidden)"
 HIDDEN_TOO: Final = "(another, hidden)"
 
 
-class Users(Kind):
+class UserKind(Kind):
     """Only where they are asked for; a user that brokers have differently has no fields in what there is."""
 
     name = "user"
@@ -77,4 +77,4 @@ class Users(Kind):
         return super().unwanted(planning) if planning.place.users else []
 
 
-USER: Final = Users()
+USER: Final = UserKind()
