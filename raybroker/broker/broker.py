@@ -19,16 +19,11 @@ from raybroker.broker.broker_properties import Keep, Properties, keep_nothing
 from raybroker.broker.clients.clients_inside import ClientsInside
 from raybroker.broker.clients.connection_verbs import ConnectionVerbs
 from raybroker.broker.definitions.definitions_on_demand import DefinitionsOnDemand
+from raybroker.broker.definitions.named import Save, Saved
+from raybroker.broker.definitions.named import keep_nothing as keep_no_definitions
 from raybroker.broker.definitions.policies import Policies
-from raybroker.broker.definitions.policies import Save as SavePolicies
-from raybroker.broker.definitions.policies import Saved as SavedPolicies
-from raybroker.broker.definitions.policies import keep_nothing as keep_no_policies
 from raybroker.broker.definitions.quotas import Quotas
-from raybroker.broker.definitions.quotas import Save as SaveQuotas
-from raybroker.broker.definitions.quotas import Saved as SavedQuotas
-from raybroker.broker.definitions.quotas import keep_nothing as keep_no_quotas
-from raybroker.broker.definitions.templates import Save, Saved, Templates
-from raybroker.broker.definitions.templates import keep_nothing as keep_no_templates
+from raybroker.broker.definitions.templates import Templates
 from raybroker.broker.destinations.destination_registry import Key, Registry
 from raybroker.broker.destinations.destinations import Destinations
 from raybroker.broker.destinations.message_administration import Messages
@@ -94,11 +89,11 @@ class Broker:
         drop_host: DropHost,
         name: str = "loopback",
         templates: Saved | None = None,
-        save_templates: Save = keep_no_templates,
-        quotas: SavedQuotas | None = None,
-        save_quotas: SaveQuotas = keep_no_quotas,
-        policies: SavedPolicies | None = None,
-        save_policies: SavePolicies = keep_no_policies,
+        save_templates: Save = keep_no_definitions,
+        quotas: Saved | None = None,
+        save_quotas: Save = keep_no_definitions,
+        policies: Saved | None = None,
+        save_policies: Save = keep_no_definitions,
         save_properties: Keep = keep_nothing,
         spares: Spares = list,
         memory: Guarded | None = None,
@@ -189,7 +184,7 @@ class Broker:
         own = self.own_definitions
         return Transfer(own, own.all, own.brokers, self.admin, now_s, agents=False)
 
-    def _made_policies(self, saved: SavedPolicies | None, save: SavePolicies) -> Policies:
+    def _made_policies(self, saved: Saved | None, save: Save) -> Policies:
         """Policies, which the destinations' traits and the quotas follow."""
         registry = self.registry
         made = Policies(

@@ -19,8 +19,7 @@ from raybroker.broker.cluster.cluster_shell import Clustering
 from raybroker.broker.cluster.join_settings import settings_of
 from raybroker.broker.cluster.path_service import PathService
 from raybroker.broker.cluster_broker import ClusterBroker
-from raybroker.broker.definitions.policies import Saved as SavedPolicies
-from raybroker.broker.definitions.quotas import Saved as SavedQuotas
+from raybroker.broker.definitions.named import Saved as SavedDefinitions
 from raybroker.client.blocking.connection import Connection, XaConnection
 from raybroker.client.cluster.cluster_directory import ClusterDirectory
 from raybroker.client.cluster.directory import DestinationPlace
@@ -86,10 +85,10 @@ class RigBroker:
         async def save_properties(saved: Saved) -> None:
             rig.changed[self.name] = saved
 
-        async def save_quotas(saved: SavedQuotas) -> None:
+        async def save_quotas(saved: SavedDefinitions) -> None:
             rig.quotas[self.name] = saved
 
-        async def save_policies(saved: SavedPolicies) -> None:
+        async def save_policies(saved: SavedDefinitions) -> None:
             rig.policies[self.name] = saved
 
         self.local = Broker(
@@ -320,8 +319,8 @@ class ClusterRig:
         self.brokers: dict[str, RigBroker] = {}
         self.changed: dict[str, Saved] = {}
         """What each broker has kept of changed properties, as its disk would."""
-        self.quotas: dict[str, SavedQuotas] = {}
-        self.policies: dict[str, SavedPolicies] = {}
+        self.quotas: dict[str, SavedDefinitions] = {}
+        self.policies: dict[str, SavedDefinitions] = {}
         self.nodes: dict[str, str] = {}
         """Broker → address of its machine, of those that are not on that of all others."""
         self.cuts: set[frozenset[str]] = set()

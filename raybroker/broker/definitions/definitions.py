@@ -251,7 +251,7 @@ class Definitions:
         return len(follow)
 
     async def destroy_template(self, name: str) -> None:
-        self._templates.require(name)
+        self._templates.fields(name)
         await self._propose(Change("drop_template", (name,)))
 
     # ---- quotas
@@ -267,12 +267,12 @@ class Definitions:
 
     async def destroy_quota(self, name: str) -> None:
         """Also what has no entry in the record may refer to it: auto-created destinations, and those of one broker."""
-        self._quotas.named(name)
+        self._quotas.fields(name)
         refuse_used(name, (await self.query_quota(name))["users"])
         await self._propose(Change("destroy_quota", (name,)))
 
     async def query_quota(self, name: str) -> Row:
-        self._quotas.named(name)
+        self._quotas.fields(name)
         return merged_quota([row for _, row in await self._all.everywhere("query_quota", {"name": name})])
 
     # ---- policies

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
+from raybroker.broker.definitions.named import TELL_TIMEOUT_S, NamedAtHosts, Save, Saved
 from raybroker.broker.destinations.destination_registry import Key
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.definitions.policy import (
@@ -18,19 +19,12 @@ from raybroker.model.definitions.policy import (
     effective,
     policy_of,
 )
-from raybroker.model.errors import BrokerError, ConfigError, UnknownDefinitionError
+from raybroker.model.errors import ConfigError
 from raybroker.model.naming.names import check_destination_type
-
-Saved = dict[str, dict[str, Any]]
-"""Name → fields, see Policy.fields."""
-Save = Callable[[Saved], Awaitable[None]]
 
 NO_THRESHOLDS: Final = {"messagesHigh": -1, "bytesHigh": -1}
 LOOK_STEP: Final = 200
 """Destinations that are held against policies before others get a turn."""
-TELL_TIMEOUT_S: Final = 5.0
-"""How long a host may take for a change; then it is told again later."""
-
 log = logging.getLogger("raybroker.broker")
 
 
@@ -42,14 +36,13 @@ class KnownQuotas(Protocol):
     async def known_at(self, host: Any, attributes: Row) -> None: ...
 
 
-async def keep_nothing(saved: Saved) -> None:
-    """For brokers whose policies end with them."""
+class Policies(NamedAtHosts):
+    """The policies of one broker. ``destinations``: those that there are; ``defaults``: all attributes that a
+    destination has which says nothing itself; ``quotas``: those that policies may name."""
 
-
-class Policies:
-    """``saved`` is what there is, ``save`` makes a new state durable before it holds; ``hosts``: those that serve;
-    ``destinations``: those that there are; ``defaults``: all attributes that a destination has which says nothing
-    itself; ``quotas``: those that policies may name."""
+    word = "policy"
+    words = "policies"
+    most = POLICIES_MAX
 
     def __init__(
         self,
@@ -60,16 +53,11 @@ class Policies:
         defaults: Callable[[Key], Row] = lambda key: {},
         quotas: KnownQuotas | None = None,
     ) -> None:
+        super().__init__(saved, save, hosts, self._define_at)
         self._defaults = defaults
         self._quotas = quotas
-        self._book = PolicyBook(policy_of(name, fields) for name, fields in (saved or {}).items())
-        self._saved: Saved = dict(saved or {})
-        self._save = save
-        self._hosts = hosts
+        self._book = PolicyBook(self._policies())
         self._destinations = destinations
-        self._changing = asyncio.Lock()
-        self._behind: set[str] = set()
-        """Hosts that were not told yet what there is."""
 
     # ---- definitions
 
@@ -93,10 +81,7 @@ class Policies:
                 },
             )
         )
-        if name in self._saved:
-            raise ConfigError(f"policy {name!r} exists already; update or destroy it")
-        if len(self._saved) >= POLICIES_MAX:
-            raise ConfigError(f"there are {POLICIES_MAX} policies, which is the most there can be")
+        self.refuse_new(name)
         return made
 
     async def update_policy(
@@ -176,71 +161,37 @@ class Policies:
         self.named(name)
         await self.drop(name)
 
-    async def put(self, name: str, fields: Row) -> None:
-        """Make this the policy of that name."""
-        async with self._changing:
-            if fields != self._saved.get(name):
-                await self._replace({**self._saved, name: dict(fields)})
+    async def _replace(self, saved: Saved) -> None:
+        """What has changed is in the log once all hosts that can be are told."""
+        before = self._saved
+        await super()._replace(saved)
+        for name in [name for name in before if name not in saved]:
+            log.info("policy %s holds no more", name)
+        for name, fields in saved.items():
+            if fields != before.get(name):
                 shown = ", ".join(f"{key}={value}" for key, value in fields["attributes"].items())
                 log.info("policy %s holds for %s (%s): %s", name, fields["pattern"], fields["applyTo"], shown)
 
-    async def drop(self, name: str) -> None:
-        """Nothing happens when there is none."""
-        async with self._changing:
-            if name in self._saved:
-                await self._replace({key: value for key, value in self._saved.items() if key != name})
-                log.info("policy %s holds no more", name)
+    def _took(self) -> None:
+        self._book = PolicyBook(self._policies())
 
-    async def _replace(self, policies: Saved) -> None:
-        await self._save(policies)
-        self._saved = policies
-        self._book = PolicyBook(policy_of(name, fields) for name, fields in policies.items())
-        self._behind = {host.key for host in self._hosts()}
-        await self.tell()
+    def _policies(self) -> list[Policy]:
+        return [policy_of(name, fields) for name, fields in self._saved.items()]
 
     def named(self, name: str) -> Policy:
         """Raises UnknownDefinitionError when there is no such policy."""
-        found = self._saved.get(name)
-        if found is None:
-            known = ", ".join(sorted(self._saved)) or "none"
-            raise UnknownDefinitionError(f"there is no policy {name!r}; there are: {known}")
-        return policy_of(name, found)
+        return policy_of(name, self.fields(name))
 
-    def saved(self) -> Saved:
-        """Name → fields."""
-        return dict(self._saved)
-
-    # ---- hosts
-
-    async def tell(self) -> None:
-        """Tell the hosts that do not know yet, for a bounded time."""
-        hosts = [host for host in self._hosts() if host.key in self._behind]
-        self._behind = {host.key for host in hosts}
-        await asyncio.gather(*(self._tell(host) for host in hosts))
-
-    async def greet(self, host: HostPort, new: bool) -> None:
-        """The broker has a host from now on; one that is not ``new`` may know of other policies."""
-        if self._saved or not new:
-            self._behind.add(host.key)
-            await self._tell(host)
-
-    async def _tell(self, host: HostPort) -> None:
-        told = self._saved
-        try:
-            for policy in self._book.all() if self._quotas is not None else ():
-                await self._quotas.known_at(host, dict(policy.attributes))  # type: ignore[union-attr]  # there is a policy only with quotas
-            await asyncio.wait_for(host.pools.define_policies(dict(told)), TELL_TIMEOUT_S)
-        except (BrokerError, TimeoutError) as error:
-            log.warning("host %s was not told of the policies: %s; it will be", host.key, error)
-            return
-        if told is self._saved:
-            self._behind.discard(host.key)
+    async def _define_at(self, host: HostPort, policies: Saved) -> None:
+        for policy in self._book.all() if self._quotas is not None else ():
+            await self._quotas.known_at(host, dict(policy.attributes))  # type: ignore[union-attr]  # there is a policy only with quotas
+        await asyncio.wait_for(host.pools.define_policies(policies), TELL_TIMEOUT_S)
 
     # ---- queries
 
     async def list_policies(self) -> list[Row]:
         """One row a policy: those of operators first, then by priority as they are asked; with its conflicts."""
-        policies = [policy_of(name, fields) for name, fields in self._saved.items()]
+        policies = self._policies()
         found = conflicts(policies)
         book = PolicyBook(policies)
         return [_row(policy, found) for policy in (*book.operator, *book.user)]
@@ -248,7 +199,7 @@ class Policies:
     async def query_policy(self, name: str) -> Row:
         """Raises ConfigError when there is none."""
         self.named(name)
-        policies = [policy_of(other, fields) for other, fields in self._saved.items()]
+        policies = self._policies()
         book = PolicyBook(policies)
         (row,) = (_row(policy, conflicts(policies)) for policy in policies if policy.name == name)
         governed = [

@@ -6,16 +6,15 @@ The amounts are the broker's own: two brokers of a cluster each have all of a qu
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
+from raybroker.broker.definitions.named import TELL_TIMEOUT_S, NamedAtHosts, Save, Saved
 from raybroker.core.admission.pool_share import PoolLimits
 from raybroker.engine.destinations.pools import quota_limits, quota_pool
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.definitions.quota import Quota, quota_of, refuse_contradiction
 from raybroker.model.errors import (
-    BrokerError,
     ConfigError,
     ConnectionLostError,
     IllegalStateError,
@@ -23,28 +22,19 @@ from raybroker.model.errors import (
 )
 from raybroker.model.naming.names import check_quota_name
 
-Saved = dict[str, Quota]
-Save = Callable[[Saved], Awaitable[None]]
-
-QUOTAS_MAX: Final = 1000
-"""Quotas of one broker: they are one small file that is written whole."""
-TELL_TIMEOUT_S: Final = 5.0
-"""How long a host may take for a change; then it is told again later."""
 NAMED_MAX: Final = 5
 """Destinations that are named when a quota is in use."""
 COUNTS: Final = ("messages", "bytes", "waiting", "refused")
 """What is counted of the pools of a quota."""
 
-log = logging.getLogger("raybroker.broker")
 
+class Quotas(NamedAtHosts):
+    """The quotas of one broker. ``unasked``: hosts of which it is not known what they serve; ``templates``: rows of
+    name and attributes."""
 
-async def keep_nothing(saved: Saved) -> None:
-    """For brokers whose quotas end with them."""
-
-
-class Quotas:
-    """``saved`` is what there is, ``save`` makes a new state durable before it holds; ``hosts``: those that serve;
-    ``unasked``: hosts of which it is not known what they serve; ``templates``: rows of name and attributes."""
+    word = "quota"
+    words = "quotas"
+    most = 1000
 
     def __init__(
         self,
@@ -56,17 +46,12 @@ class Quotas:
         *,
         broker: str,
     ) -> None:
-        self._quotas: Saved = dict(saved or {})
-        self._save = save
-        self._hosts = hosts
+        super().__init__(saved, save, hosts, _define)
         self._unasked = unasked
         self._templates = templates
         self._broker = broker
         self.named_by: Callable[[str], list[str]] = lambda name: []
         """The policies that name a quota."""
-        self._changing = asyncio.Lock()
-        self._behind: set[str] = set()
-        """Hosts that were not told yet what there is."""
 
     # ---- definitions -----------------------------------------------------------------------------------------------
 
@@ -77,10 +62,7 @@ class Quotas:
     def checked(self, name: str, attributes: Row) -> Quota:
         """The attributes of a new quota; raises as :meth:`create_quota`."""
         check_quota_name(name)
-        if name in self._quotas:
-            raise ConfigError(f"quota {name!r} exists already; update or destroy it")
-        if len(self._quotas) >= QUOTAS_MAX:
-            raise ConfigError(f"there are {QUOTAS_MAX} quotas, which is the most there can be")
+        self.refuse_new(name)
         return quota_of(attributes)
 
     async def update_quota(self, name: str, changes: Row) -> None:
@@ -89,7 +71,7 @@ class Quotas:
 
     async def changed(self, name: str, changes: Row) -> Quota:
         """The attributes of a quota after changes; raises ConfigError."""
-        after = quota_of(changes, self.named(name))
+        after = quota_of(changes, self.fields(name))
         for host in list(self._hosts()):
             if any(row["quota"] == name for row in await host.pools.rows()):
                 for row in await host.destinations.rows():
@@ -99,35 +81,9 @@ class Quotas:
 
     async def destroy_quota(self, name: str) -> None:
         """Raises IllegalStateError naming what refers to it, ConfigError when it is unknown."""
-        self.named(name)
+        self.fields(name)
         refuse_used(name, await self.users(name))
         await self.drop(name)
-
-    async def put(self, name: str, quota: Mapping[str, Any]) -> None:
-        """Make this the quota of that name."""
-        async with self._changing:
-            await self._replace({**self._quotas, name: dict(quota)})
-
-    async def drop(self, name: str) -> None:
-        """Nothing happens when there is none."""
-        async with self._changing:
-            await self._replace({key: value for key, value in self._quotas.items() if key != name})
-
-    async def _replace(self, quotas: Saved) -> None:
-        if quotas == self._quotas:
-            return
-        await self._save(quotas)
-        self._quotas = quotas
-        self._behind = {host.key for host in self._hosts()}
-        await self.tell()
-
-    def named(self, name: str) -> Quota:
-        """Raises UnknownDefinitionError when there is no such quota."""
-        found = self._quotas.get(name)
-        if found is None:
-            known = ", ".join(sorted(self._quotas)) or "none"
-            raise UnknownDefinitionError(f"there is no quota {name!r}; there are: {known}")
-        return found
 
     def check(self, label: str, attributes: Mapping[str, object]) -> None:
         """Of all attributes of a destination: raises ConfigError for a quota that does not exist, or contradicts."""
@@ -142,29 +98,17 @@ class Quotas:
 
     def _referred(self, name: str) -> Quota:
         try:
-            return self.named(name)
+            return self.fields(name)
         except UnknownDefinitionError as error:
             raise ConfigError(str(error)) from None
 
     def limits(self, pool: str) -> PoolLimits | None:
         """Of the pool of a quota; None when there is no such quota."""
         name = pool.removeprefix(quota_pool(""))
-        quota = self._quotas.get(name)
+        quota = self._saved.get(name)
         return quota_limits(name, quota) if quota is not None and pool == quota_pool(name) else None
 
     # ---- hosts -----------------------------------------------------------------------------------------------------
-
-    async def tell(self) -> None:
-        """Tell the hosts that do not know yet, for a bounded time."""
-        hosts = [host for host in self._hosts() if host.key in self._behind]
-        self._behind = {host.key for host in hosts}
-        await asyncio.gather(*(self._tell(host) for host in hosts))
-
-    async def greet(self, host: HostPort, new: bool) -> None:
-        """The broker has a host from now on; one that is not ``new`` may know of other quotas."""
-        if self._quotas or not new:
-            self._behind.add(host.key)
-            await self._tell(host)
 
     async def known_at(self, host: HostPort, attributes: Row) -> None:
         """Before a host gets attributes of a destination: it has to know their quota. Raises ConnectionLostError."""
@@ -175,21 +119,11 @@ class Quotas:
                     f"host {host.key} cannot be told of quota {attributes['quota']!r} now; try again"
                 )
 
-    async def _tell(self, host: HostPort) -> None:
-        told = self._quotas
-        try:
-            await asyncio.wait_for(host.pools.define_quotas(dict(told)), TELL_TIMEOUT_S)
-        except (BrokerError, TimeoutError) as error:
-            log.warning("host %s was not told of the quotas: %s; it will be", host.key, error)
-            return
-        if told is self._quotas:
-            self._behind.discard(host.key)
-
     # ---- queries ---------------------------------------------------------------------------------------------------
 
     async def list_quotas(self) -> list[Row]:
         """One row a quota, by name: name and attributes."""
-        return [{"name": name, "attributes": dict(quota)} for name, quota in sorted(self._quotas.items())]
+        return self.rows()
 
     async def query_quota(self, name: str) -> Row:
         """Raises ConfigError when there is none, ConnectionLostError when a host cannot be asked."""
@@ -198,7 +132,7 @@ class Quotas:
         counts = {key: sum(row[key] for row in rows) for key in COUNTS}
         return {
             "name": name,
-            "attributes": dict(self.named(name)),
+            "attributes": dict(self.fields(name)),
             "users": await self.users(name),
             **counts,
             "pools": of_pools,
@@ -214,10 +148,14 @@ class Quotas:
 
     async def _rows(self, name: str) -> list[Row]:
         """What hosts say of the pools of a quota."""
-        self.named(name)
+        self.fields(name)
         if unasked := list(self._unasked()):
             raise ConnectionLostError(f"hosts {', '.join(unasked)} cannot be asked who uses quota {name!r}; try again")
         return [row for host in list(self._hosts()) for row in await host.pools.rows() if row["quota"] == name]
+
+
+async def _define(host: HostPort, quotas: Saved) -> None:
+    await asyncio.wait_for(host.pools.define_quotas(quotas), TELL_TIMEOUT_S)
 
 
 def merged(rows: Iterable[Row]) -> Row:

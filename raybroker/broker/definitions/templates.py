@@ -6,9 +6,9 @@ reaches every destination that still has the template's old value; one that says
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
 
+from raybroker.broker.definitions.named import Named, Save, Saved, keep_nothing
 from raybroker.broker.destinations.destination_registry import Key, Registry
 from raybroker.broker.destinations.error_destinations import refuse_circle
 from raybroker.hosting.host_port import Row
@@ -18,24 +18,17 @@ from raybroker.model.naming.names import DestinationType, check_template_name
 from raybroker.model.settings.setting import Value
 from raybroker.model.settings.settings import lookup
 
-Saved = dict[str, dict[str, Value]]
-Save = Callable[[Saved], Awaitable[None]]
 
-TEMPLATES_MAX: Final = 1000
-"""Templates of one broker: they are one small file that is written whole."""
+class Templates(Named):
+    """The templates of one broker, and the destinations in ``registry`` that follow them."""
 
-
-async def keep_nothing(saved: Saved) -> None:
-    """For brokers whose templates end with them."""
-
-
-class Templates:
-    """``saved`` is what there is, ``save`` makes a new state durable before it holds; raises StoreError."""
+    word = "template"
+    words = "templates"
+    most = 1000
 
     def __init__(self, registry: Registry, saved: Saved | None = None, save: Save = keep_nothing) -> None:
+        super().__init__(saved, save)
         self._registry = registry
-        self._save = save
-        self._templates: Saved = dict(saved or {})
         self.check: Callable[[Mapping[str, object]], None] = lambda attributes: None
         """Raises ConfigError for attributes that name what there is not."""
 
@@ -46,24 +39,13 @@ class Templates:
     def checked(self, name: str, attributes: Row) -> Row:
         """The attributes of a new template as values; raises as :meth:`create_template`."""
         check_template_name(name)
-        if name in self._templates:
-            raise ConfigError(f"template {name!r} exists already; update or destroy it")
-        if len(self._templates) >= TEMPLATES_MAX:
-            raise ConfigError(f"there are {TEMPLATES_MAX} templates, which is the most there can be")
+        self.refuse_new(name)
         return dict(self._parsed(attributes))
-
-    async def put(self, name: str, attributes: Row) -> None:
-        """Make this the template of that name."""
-        await self._replace({**self._templates, name: attributes})
-
-    async def drop(self, name: str) -> None:
-        """Nothing happens when there is none."""
-        await self._replace({key: value for key, value in self._templates.items() if key != name})
 
     async def update_template(self, name: str, changes: Row) -> int:
         """Change a template and the destinations that follow it; how many destinations were changed."""
         merged, follow = await self.following(name, changes)
-        await self._replace({**self._templates, name: merged})
+        await self.put(name, merged)
         changed = 0
         for key, followed in follow:
             if (host := self._registry.where.get(key)) is not None:  # Else it was destroyed meanwhile.
@@ -76,7 +58,7 @@ class Templates:
 
         Raises ConfigError for an error destination that would lead back to one of them.
         """
-        old = self._named(name)
+        old = self.fields(name)
         parsed = self._parsed(changes)
         found: list[tuple[Key, Row]] = []
         for kind, destination in self._registry.keys(None):
@@ -94,16 +76,12 @@ class Templates:
 
     async def destroy_template(self, name: str) -> None:
         """Destinations keep what they took from it. Raises ConfigError when there is none."""
-        self.require(name)
+        self.fields(name)
         await self.drop(name)
-
-    def require(self, name: str) -> None:
-        """Raises ConfigError when there is no such template."""
-        self._named(name)
 
     async def list_templates(self) -> list[Row]:
         """One row a template, by name: name and attributes."""
-        return [{"name": name, "attributes": dict(found)} for name, found in sorted(self._templates.items())]
+        return self.rows()
 
     def applied(self, given: Mapping[str, object], type_: DestinationType) -> dict[str, object]:
         """The attributes of a new destination: those given, and those of the template that is named among them."""
@@ -111,27 +89,12 @@ class Templates:
         if not name:
             return dict(given)
         try:
-            return applied(self._named(str(name)), given, type_)
+            return applied(self.fields(str(name)), given, type_)
         except UnknownDefinitionError as error:
             raise ConfigError(str(error)) from None
 
-    def _named(self, name: str) -> dict[str, Value]:
-        found = self._templates.get(name)
-        if found is None:
-            known = ", ".join(sorted(self._templates)) or "none"
-            raise UnknownDefinitionError(f"there is no template {name!r}; there are: {known}")
-        return found
-
     def _parsed(self, attributes: Row) -> dict[str, Value]:
         self.check(attributes)
-        return _parsed(attributes)
-
-    async def _replace(self, templates: Saved) -> None:
-        await self._save(templates)
-        self._templates = templates
-
-
-def _parsed(attributes: Row) -> dict[str, Value]:
-    if "template" in attributes:
-        raise ConfigError("a template has no template of its own")
-    return {name: lookup(name, "destination").parse(value) for name, value in attributes.items()}
+        if "template" in attributes:
+            raise ConfigError("a template has no template of its own")
+        return {name: lookup(name, "destination").parse(value) for name, value in attributes.items()}

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from raybroker.broker.definitions.policies import Policies, Saved, keep_nothing
+from raybroker.broker.definitions.named import Saved, keep_nothing
+from raybroker.broker.definitions.policies import Policies
 from raybroker.errors import ConfigError, ConnectionLostError, StoreError
 from raybroker.model.definitions.policy import POLICIES_MAX
 from raybroker.model.settings.settings import destination_attributes

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from raybroker.broker.definitions.quotas import NAMED_MAX, Quotas, Saved, merged, refuse_used
+from raybroker.broker.definitions.named import Saved
+from raybroker.broker.definitions.quotas import NAMED_MAX, Quotas, merged, refuse_used
 from raybroker.errors import ConfigError, ConnectionLostError, IllegalStateError, StoreError
 from tests.unit.broker.worlds import FakeHost
 
