@@ -52,7 +52,7 @@ class Change:
         """Raises ProtocolError for what is no change."""
         try:
             kind, key, attributes = found
-            if kind not in _KINDS or not all(isinstance(part, str) for part in key):
+            if kind not in KIND_OF or not all(isinstance(part, str) for part in key):
                 raise ValueError(f"{kind!r} of {key!r}")
             return Change(kind, tuple(key), dict(attributes))
         except (TypeError, ValueError) as error:
@@ -133,7 +133,7 @@ class RecordState:
 
     def check(self, change: Change) -> None:
         """Raises InvalidDestinationError or ConfigError when the change cannot be made now."""
-        kind = _KINDS[change.kind]
+        kind = KIND_OF[change.kind]
         there = change.key in self.table(kind)
         label = f"{kind.word} {' '.join(repr(part) for part in change.key if part)}"
         error = InvalidDestinationError if kind.stays else ConfigError
@@ -147,7 +147,7 @@ class RecordState:
         back and a quota that does not exist, IllegalStateError for a quota in use that is to be destroyed.  An entry of
         the record is never refused for that: it was made."""
         self.check(change)
-        kind = _KINDS[change.kind]
+        kind = KIND_OF[change.kind]
         quota = kind.naming(change.attributes).get("quota")
         if quota and change.kind != kind.end and (str(quota),) not in self.quotas:
             raise ConfigError(f"{change}: there is no quota {quota!r} (any more)")
@@ -169,7 +169,7 @@ class RecordState:
     def apply(self, change: Change) -> None:
         """Raises as :meth:`check`, and then changes nothing."""
         self.check(change)
-        kind, key = _KINDS[change.kind], change.key
+        kind, key = KIND_OF[change.kind], change.key
         table = self.table(kind)
         if change.kind == kind.end:
             row = table.pop(key, {})
@@ -224,7 +224,8 @@ class RecordState:
         return any(self.table(kind) for kind in RECORDED)
 
 
-_KINDS: Final = {change: kind for kind in RECORDED for change in (kind.make, kind.change, kind.end) if change}
+KIND_OF: Final = {change: kind for kind in RECORDED for change in (kind.make, kind.change, kind.end) if change}
+"""Change → what it is of."""
 
 
 def of_subscription(key: Key) -> Key:

@@ -12,8 +12,9 @@ from typing import Any
 from raybroker.broker.destinations.destination_registry import DMQ, Key
 from raybroker.broker.destinations.destinations import named
 from raybroker.cluster.change_record import Change
-from raybroker.hosting.host_port import Row
-from raybroker.model.definitions.pauses import check_pause, paused_by, resumed_by
+from raybroker.hosting.host_port import HostPort, Row
+from raybroker.model.definitions.kinds.pause import PAUSE
+from raybroker.model.definitions.pauses import WORK, at_startup, check_pause, paused_by, resumed_by
 from raybroker.model.errors import IllegalStateError, InvalidDestinationError
 from raybroker.model.naming.names import check_destination_type, is_temporary_name
 
@@ -48,7 +49,7 @@ class Pausing:
         keys = await self._chosen(type, name, "paused")
         fields = dict.fromkeys(paused_by(which), until_ms)
         lasting = [key for key in keys if not is_temporary_name(key[1])]
-        await self._propose([Change("pause_destination", key, fields) for key in lasting])
+        await self._propose([Change(PAUSE.recorded.make, key, fields) for key in lasting])
         for key in keys:
             if is_temporary_name(key[1]):
                 args = {"type": key[0], "name": key[1], "which": which, "until_ms": until_ms}
@@ -61,7 +62,7 @@ class Pausing:
         kept = name is not None and type is not None and bool(self.of((check_destination_type(type), name)))
         keys = await self._chosen(type, name, "resumed", kept=kept)
         ended = {key: {word: 0 for word in resumed_by(which) if word in self.of(key)} for key in keys}
-        await self._propose([Change("resume_destination", key, fields) for key, fields in ended.items() if fields])
+        await self._propose([Change(PAUSE.recorded.end, key, fields) for key, fields in ended.items() if fields])
         # What attributes pause at each start is in no record.
         try:
             await self._everywhere("resume_destination", {"type": type, "name": name, "which": which})
@@ -82,3 +83,32 @@ class Pausing:
         if not kept:
             await self._everywhere("query_destination", {"type": key[0], "name": name})
         return [key]
+
+
+class PausesHere:
+    """Pauses of the record, carried out on one broker; ``find``: the host of a destination. Where there is no such
+    destination now, it is paused when it comes: see Placement.create."""
+
+    def __init__(self, find: Callable[[str, str], HostPort | None]) -> None:
+        self._find = find
+
+    async def make(self, change: Change) -> None:
+        key = (check_destination_type(change.key[0]), change.key[1])
+        if (host := self._find(*key)) is not None:
+            for which, until_ms in change.attributes.items():
+                await host.destinations.pause(*key, which, int(str(until_ms)))
+
+    async def end(self, change: Change) -> None:
+        key = (check_destination_type(change.key[0]), change.key[1])
+        if (host := self._find(*key)) is not None:
+            for which in change.attributes:
+                await host.destinations.resume(*key, which)
+
+
+def paused_by_hand(paused: Row, attributes: Row, wanted: Mapping[str, object]) -> dict[str, object]:
+    """What of a destination is paused, in the record's words; not what its attributes pause at each start."""
+    return {
+        which: paused[work]
+        for which, work in WORK.items()
+        if work in paused and (which in wanted or not attributes.get(at_startup(work)))
+    }

@@ -10,10 +10,12 @@ Everything else is carried out, and all of the record once more when the host is
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any, Final
 
+from raybroker.broker.cluster.cluster_pauses import PausesHere, paused_by_hand
+from raybroker.broker.definitions.named import Named
 from raybroker.broker.definitions.policies import Policies
 from raybroker.broker.definitions.quotas import Quotas
 from raybroker.broker.definitions.templates import Templates
@@ -21,25 +23,34 @@ from raybroker.broker.destinations.destination_registry import Key, Registry
 from raybroker.broker.destinations.placement import Placement
 from raybroker.broker.destinations.subscriptions import Subscriptions
 from raybroker.broker.host_listing import require_asked
-from raybroker.cluster.change_record import Change, RecordState, differences, of_subscription
+from raybroker.cluster.change_record import KIND_OF, Change, RecordState, differences, of_subscription
 from raybroker.hosting.host_port import Row
-from raybroker.model.definitions.pauses import WORK, at_startup
+from raybroker.model.definitions.kinds.destination import DESTINATION
+from raybroker.model.definitions.kinds.kind import Recorded
+from raybroker.model.definitions.kinds.pause import PAUSE
+from raybroker.model.definitions.kinds.policy import POLICY
+from raybroker.model.definitions.kinds.quota import QUOTA
+from raybroker.model.definitions.kinds.subscription import SUBSCRIPTION
+from raybroker.model.definitions.kinds.table import BROKER, RECORDED
+from raybroker.model.definitions.kinds.template import TEMPLATE
 from raybroker.model.definitions.quota import quota_of
 from raybroker.model.errors import BrokerError, InvalidDestinationError
 from raybroker.model.naming.names import check_destination_type
-from raybroker.model.settings.settings import SETTINGS, destination_attributes, updated_attributes
+from raybroker.model.settings.settings import SETTINGS
 
 MANY: Final = 500
 """Destinations that are created with one wait for the disk."""
 
 ONLY_HERE: Final = "isLocalOnly"
 
+Work = Callable[[Change], Awaitable[None]]
+
 log = logging.getLogger("raybroker.cluster")
 
 
 class Applying:
-    """Of one broker. ``locate`` creates a topic that is missing; ``brokers_changed`` is called after a change of the
-    list of brokers."""
+    """Of one broker; forwarding agents and where services keep their data are of others, who look at the record.
+    ``locate`` creates a topic that is missing; ``brokers_changed`` is called after a change of the list of brokers."""
 
     def __init__(
         self,
@@ -53,11 +64,26 @@ class Applying:
         brokers_changed: Callable[[], None],
     ) -> None:
         self._registry = registry
+        self._pauses = PausesHere(registry.find)
         self._placement = placement
         self._subscriptions = subscriptions
-        self._templates = templates
-        self._quotas = quotas
-        self._policies = policies
+        self._named: dict[Recorded, Named] = {
+            TEMPLATE.recorded: templates,
+            QUOTA.recorded: quotas,
+            POLICY.recorded: policies,
+        }
+        self._made: dict[Recorded, Work] = {
+            DESTINATION: self._update,
+            SUBSCRIPTION.recorded: self._subscribe,
+            PAUSE.recorded: self._pauses.make,
+            **dict.fromkeys(self._named, self._define),
+        }
+        self._ended: dict[Recorded, Work] = {
+            DESTINATION: self._destroy,
+            SUBSCRIPTION.recorded: self._unsubscribe,
+            PAUSE.recorded: self._pauses.end,
+            **dict.fromkeys(self._named, self._drop),
+        }
         self._locate = locate
         self._brokers_changed = brokers_changed
 
@@ -68,7 +94,7 @@ class Applying:
         """
         failed: BrokerError | None = None
         partly = bool(self._registry.unasked)
-        if any(change.kind in ("add_broker", "remove_broker") for change in changes):
+        if any(KIND_OF[change.kind] is BROKER for change in changes):
             self._brokers_changed()
         for kind, some in groupby(changes, lambda change: change.kind):
             try:
@@ -117,11 +143,8 @@ class Applying:
             if row["durable"]:
                 fields = {key: row[key] for key in ("topic", "shared", "selector", "no_local")}
                 have.subscriptions[row["client_id"] or "", row["name"]] = fields
-        for template in await self._templates.list_templates():
-            have.templates[(template["name"],)] = dict(template["attributes"])
-        for quota in await self._quotas.list_quotas():
-            have.quotas[(quota["name"],)] = dict(quota["attributes"])
-        have.policies.update({(name,): dict(fields) for name, fields in self._policies.saved().items()})
+        for kind, definitions in self._named.items():
+            have.table(kind).update({(name,): fields for name, fields in definitions.saved().items()})
         for host in list(registry.hosts):
             for row in await host.destinations.rows():
                 key = (check_destination_type(row["type"]), row["name"])
@@ -130,15 +153,15 @@ class Applying:
                     have.quotas.pop(named, None)  # What the record does not know goes on having it.
                 if registry.where.get(key) is host and not row["temporary"] and not key[1].startswith("mq."):
                     self._add(have, wanted, key, row)
-        have.added.update(wanted.added)
-        have.services.update(wanted.services)
-        have.forwardings.update(wanted.forwardings)
+        for kind in RECORDED:
+            if kind not in self._made:
+                have.table(kind).update(wanted.table(kind))
         return have
 
     def _add(self, have: RecordState, wanted: RecordState, key: Key, row: Row) -> None:
         """One destination; ``row`` as a host shows what it serves."""
         there: Row = row["traits"]
-        paused = _paused_by_hand(row["paused"], there, wanted.pauses.get(key, {}))
+        paused = paused_by_hand(row["paused"], there, wanted.pauses.get(key, {}))
         if paused:
             have.pauses[key] = paused
         if key in self._registry.auto or there.get(ONLY_HERE):
@@ -154,28 +177,13 @@ class Applying:
         return bool(self._registry.traits.get(key, {}).get(ONLY_HERE))
 
     async def _all(self, kind: str, changes: list[Change]) -> None:
-        if kind == "create_destination":
+        if kind == DESTINATION.make:
             await self._create(changes)
             return
-        work = {
-            "update_destination": self._update,
-            "destroy_destination": self._destroy,
-            "create_subscription": self._subscribe,
-            "destroy_subscription": self._unsubscribe,
-            "create_quota": self._set_quota,
-            "update_quota": self._set_quota,
-            "destroy_quota": self._drop_quota,
-            "create_policy": self._set_policy,
-            "update_policy": self._set_policy,
-            "destroy_policy": self._drop_policy,
-            "set_template": self._set_template,
-            "drop_template": self._drop_template,
-            "pause_destination": self._pause,
-            "resume_destination": self._resume,
-        }.get(kind)
-        for change in changes if work is not None else ():
-            assert work is not None
-            await work(change)
+        of = KIND_OF[kind]
+        if (work := (self._ended if kind == of.end else self._made).get(of)) is not None:
+            for change in changes:
+                await work(change)
 
     async def _create(self, changes: Iterable[Change]) -> None:
         """New ones in shared hosts come together; whatever else one after the other."""
@@ -217,23 +225,6 @@ class Applying:
         if host is not None:
             await self._placement.destroy(key, host)
 
-    async def _pause(self, change: Change) -> None:
-        """Where there is no such destination now, it is paused when it comes: see Placement.create."""
-        key = _key(change)
-        host = self._registry.find(*key)
-        if host is None:
-            return
-        for which, until_ms in change.attributes.items():
-            await host.destinations.pause(*key, which, int(str(until_ms)))
-
-    async def _resume(self, change: Change) -> None:
-        key = _key(change)
-        host = self._registry.find(*key)
-        if host is None:
-            return
-        for which in change.attributes:
-            await host.destinations.resume(*key, which)
-
     async def _subscribe(self, change: Change) -> None:
         client_id, name = change.key
         fields: dict[str, Any] = dict(change.attributes)
@@ -255,51 +246,24 @@ class Applying:
         except InvalidDestinationError:
             return  # It is gone, which is what was wanted.
 
-    async def _set_template(self, change: Change) -> None:
-        await self._templates.put(change.key[0], dict(change.attributes))
+    async def _define(self, change: Change) -> None:
+        """What is updated keeps what the change does not name; a quota of an earlier release gets what is new."""
+        kind, name = KIND_OF[change.kind], change.key[0]
+        named = self._named[kind]
+        kept = {} if change.kind == kind.make else named.saved().get(name, {})
+        fields = {**kept, **change.attributes}
+        await named.put(name, quota_of(fields) if kind is QUOTA.recorded else fields)
 
-    async def _drop_template(self, change: Change) -> None:
-        await self._templates.drop(change.key[0])
-
-    async def _set_quota(self, change: Change) -> None:
-        name = change.key[0]
-        before = {row["name"]: row["attributes"] for row in await self._quotas.list_quotas()}.get(name)
-        kept = before if change.kind == "update_quota" else None
-        await self._quotas.put(name, quota_of({**(kept or {}), **change.attributes}))
-
-    async def _drop_quota(self, change: Change) -> None:
-        if self._registry.unasked:
-            return  # What is there may refer to it.
-        await self._quotas.drop(change.key[0])
-
-    async def _set_policy(self, change: Change) -> None:
-        """Both kinds have all fields: what an update leaves as it was is the same on all brokers."""
-        await self._policies.put(change.key[0], dict(change.attributes))
-
-    async def _drop_policy(self, change: Change) -> None:
-        await self._policies.drop(change.key[0])
+    async def _drop(self, change: Change) -> None:
+        kind = KIND_OF[change.kind]
+        if not (kind.referred and self._registry.unasked):  # What is there may refer to it.
+            await self._named[kind].drop(change.key[0])
 
 
 def _key(change: Change) -> Key:
     return (check_destination_type(change.key[0]), change.key[1])
 
 
-def _paused_by_hand(paused: Row, attributes: Row, wanted: Mapping[str, object]) -> dict[str, object]:
-    """What of a destination is paused, in the record's words; not what its attributes pause at each start."""
-    found: dict[str, object] = {}
-    for which, work in WORK.items():
-        if work in paused and (which in wanted or not attributes.get(at_startup(work))):
-            found[which] = paused[work]
-    return found
-
-
 def _changeable(name: str) -> bool:
     setting = SETTINGS.get(("destination", name))
     return setting is not None and setting.reload != "fixed"
-
-
-def merged(attributes: Row, changes: Row, kind: str, name: str) -> Row:
-    """The attributes of a destination after an update, checked; raises ConfigError."""
-    checked = check_destination_type(kind)
-    before = destination_attributes(attributes, type=checked, name=name)
-    return updated_attributes(before, changes, checked, name=name).as_dict(checked)

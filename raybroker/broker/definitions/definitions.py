@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, Protocol
 
 from raybroker.broker.cluster.cluster_admin import Asker, ClusterAdmin
-from raybroker.broker.cluster.record_application import ONLY_HERE, merged
+from raybroker.broker.cluster.record_application import ONLY_HERE
 from raybroker.broker.definitions.policies import Policies
 from raybroker.broker.definitions.quotas import Quotas, refuse_used
 from raybroker.broker.definitions.quotas import merged as merged_quota
@@ -33,7 +33,12 @@ from raybroker.model.naming.names import (
     is_reserved_name,
     is_temporary_name,
 )
-from raybroker.model.settings.settings import ConfigView, check_attribute_names, destination_attributes
+from raybroker.model.settings.settings import (
+    ConfigView,
+    check_attribute_names,
+    destination_attributes,
+    merged_attributes,
+)
 
 SHOWN_MAX: Final = 5
 """Destinations that an error names."""
@@ -173,7 +178,7 @@ class Definitions:
         if known is None:
             await self._all.everywhere("update_destination", {"type": type, "name": name, "changes": changes})
             return
-        after = merged(known, changes, key[0], name)
+        after = merged_attributes(known, changes, key[0], name)
         held = self._policies.traits(key, {name: known[name] for name in (SWITCHED_ON, "unitOfOrderRouting")})
         if after[SWITCHED_ON] and not held[SWITCHED_ON] and len(self._asker.known()) > 1:
             raise ConfigError(

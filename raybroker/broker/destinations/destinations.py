@@ -31,7 +31,12 @@ from raybroker.model.naming.names import (
     check_destination_type,
     is_reserved_name,
 )
-from raybroker.model.settings.settings import ConfigView, check_attribute_names, destination_attributes
+from raybroker.model.settings.settings import (
+    ConfigView,
+    check_attribute_names,
+    destination_attributes,
+    merged_attributes,
+)
 
 if TYPE_CHECKING:
     from raybroker.model.definitions.values import Pause
@@ -121,8 +126,6 @@ class Destinations:
         raise IllegalStateError(f"{key[0]} {name!r} is not orphaned")
 
     async def update_destination(self, type: str, name: str, changes: Row) -> None:
-        from raybroker.broker.cluster.record_application import merged
-
         key, host = self._known(type, name)
         if key in self._registry.orphans:
             raise IllegalStateError(f"{key[0]} {name!r} is orphaned: {HOW_TO_ADOPT}")
@@ -131,7 +134,7 @@ class Destinations:
             destination_attributes(changes, name=name)
         if _BOUNDING & changes.keys():
             before = (await host.destinations.query(*key))["attributes"]
-            self._quotas.check(f"{key[0]} {name!r}", merged(before, changes, key[0], name))
+            self._quotas.check(f"{key[0]} {name!r}", merged_attributes(before, changes, key[0], name))
         async with self._alone:
             await refuse_circle(self._registry.where, key, changes.get("errorDestination"))
             await self._placement.update(key, host, changes)

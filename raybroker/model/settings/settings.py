@@ -371,3 +371,11 @@ def go_on(way: list[str], queue: str) -> None:
             f"errorDestination of queue {way[0]!r}: dead messages would go round in a circle, {' to '.join(way)}; name"
             " a queue that does not lead back"
         )
+
+
+def merged_attributes(
+    attributes: Mapping[str, object], changes: Mapping[str, object], type: DestinationType, name: str
+) -> dict[str, Value]:
+    """The attributes of a destination after an update, checked; raises ConfigError."""
+    before = destination_attributes(attributes, type=type, name=name)
+    return updated_attributes(before, changes, type, name=name).as_dict(type)
