@@ -15,6 +15,8 @@ from tests.analysis import samples
 from tests.analysis.generate import DAY_S, Plan, make
 from tests.analysis.samples import START_MS
 
+pytestmark = pytest.mark.xdist_group("parquet")  # One worker makes what they share.
+
 NOW_MS = START_MS + 5 * layout.DAY_MS
 
 

@@ -14,6 +14,8 @@ from raybroker.model.hashing import rendezvous
 from tests.contracts.cluster_rig import ClusterRig
 from tests.contracts.handles import WAIT_S
 
+pytestmark = pytest.mark.xdist_group("cluster_aio")  # One worker makes what they share.
+
 NAMES = ("b1", "b2", "b3")
 
 

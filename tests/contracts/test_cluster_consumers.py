@@ -14,6 +14,8 @@ from raybroker.errors import IllegalStateError, ResourceAllocationError
 from tests.contracts.cluster_rig import ClusterRig
 from tests.contracts.handles import WAIT_S, bodies, buffered, nothing, take, until
 
+pytestmark = pytest.mark.xdist_group("cluster_consumers")  # One worker makes what they share.
+
 NAMES = ("b1", "b2", "b3")
 
 

@@ -13,6 +13,8 @@ from raybroker.model.hashing import rendezvous
 from tests.contracts.cluster_rig import ClusterRig
 from tests.contracts.handles import bodies, take, until
 
+pytestmark = pytest.mark.xdist_group("cluster_deduplication")  # One worker makes what they share.
+
 NAMES = ("b1", "b2", "b3")
 WINDOW_MS = 60_000
 

@@ -12,6 +12,8 @@ from raybroker.errors import InvalidDestinationError
 from tests.contracts.cluster_rig import ClusterRig
 from tests.contracts.handles import bodies, nothing, take
 
+pytestmark = pytest.mark.xdist_group("cluster_local")  # One worker makes what they share.
+
 
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterRig]:

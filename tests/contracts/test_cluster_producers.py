@@ -20,6 +20,8 @@ from raybroker.model.hashing import rendezvous
 from tests.contracts.cluster_rig import ClusterRig
 from tests.contracts.handles import bodies, take, until
 
+pytestmark = pytest.mark.xdist_group("cluster_producers")  # One worker makes what they share.
+
 NAMES = ("b1", "b2", "b3")
 UNITS = [f"unit-{n}" for n in range(12)]
 

@@ -13,6 +13,8 @@ from raybroker.errors import ConfigError
 from tests.contracts.cluster_rig import ClusterRig
 from tests.contracts.handles import bodies, take, until
 
+pytestmark = pytest.mark.xdist_group("distributed")  # One worker makes what they share.
+
 NAMES = ("b1", "b2", "b3")
 SMALL = {"raybroker__store__segment_bytes": "1m"}
 

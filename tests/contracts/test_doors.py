@@ -21,6 +21,8 @@ from raybroker.services.administration.resources import RESOURCES, Resource
 from tests.contracts.stomp_rig import Bare
 from tests.contracts.test_services import Outside, until
 
+pytestmark = pytest.mark.xdist_group("doors")  # One worker makes what they share.
+
 RULES: Final = """version=JMQFileAccessControlModel/100
 connection.NORMAL.allow.user=*
 connection.ADMIN.allow.group=admin

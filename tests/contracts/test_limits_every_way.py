@@ -30,6 +30,8 @@ from tests.contracts.handles import WAIT_S, take
 from tests.contracts.stomp_rig import Bare
 from tests.contracts.test_services import Outside, until
 
+pytestmark = pytest.mark.xdist_group("limits_every_way")  # One worker makes what they share.
+
 SENT: Final = 8
 ROOM: Final = 3
 BODIES: Final = [f"message {n:02}" for n in range(SENT)]

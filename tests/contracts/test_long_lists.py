@@ -12,6 +12,8 @@ import pytest
 from raybroker.errors import ConfigError
 from tests.contracts.test_services import Outside
 
+pytestmark = pytest.mark.xdist_group("long_lists")  # One worker makes what they share.
+
 COUNT = 1500
 
 

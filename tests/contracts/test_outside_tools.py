@@ -21,6 +21,8 @@ from raybroker.wire.native.preamble import preamble
 from raybroker.wire.port_map import read_map
 from tests.fuzz.doors import PASSWORD, SERVICES, TLS, AllDoors, until
 
+pytestmark = pytest.mark.xdist_group("outside_tools")  # One worker makes what they share.
+
 INSIDE, OUTSIDE = "10.213.78.1", "10.213.78.2"
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")

@@ -12,6 +12,8 @@ from tests.contracts.stomp_parity import activemq, cases, main, missing
 from tests.contracts.stomp_rig import StompRig
 from tests.contracts.stomp_scenarios import SCENARIOS, Scenario, play
 
+pytestmark = pytest.mark.xdist_group("stomp_parity")  # One worker makes what they share.
+
 
 def _marks(one: Scenario, version: str) -> tuple[pytest.MarkDecorator, ...]:
     """Earlier versions of the protocol take as long and show little more."""

@@ -18,6 +18,8 @@ from raybroker.system.process_memory import resident_bytes
 from raybroker.wire.stomp.frame import StompFrame, encode
 from tests.contracts.stomp_rig import BODY_MAX, WAIT_S, StompRig, until
 
+pytestmark = pytest.mark.xdist_group("stomp_refusals")  # One worker makes what they share.
+
 Q = "/queue/q"
 
 

@@ -15,6 +15,8 @@ from raybroker.security.user_file import UserEntry
 from tests.contracts.stomp_rig import Bare
 from tests.contracts.test_services import VERIFIER, Outside
 
+pytestmark = pytest.mark.xdist_group("why_denied")  # One worker makes what they share.
+
 RULES = """version=JMQFileAccessControlModel/100
 connection.NORMAL.allow.user=*
 connection.NORMAL.deny.user=stranger

@@ -22,7 +22,7 @@ TOPS = ("raybroker", "tests", "dashboards", "deploy", "benchmarks", ".ci")
 FILES = ("README.md", "pyproject.toml", ".gitignore")
 LEFT_BEHIND = ("__pycache__", "*.pyc", "*.egg-info", "results", ".hypothesis")
 BUILD = "import hatchling.build as backend, sys; print(backend.build_sdist(sys.argv[1]))"
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("distribution")]
 
 
 def run(*words: str, cwd: Path, path: Path | None = None) -> str:
@@ -83,6 +83,7 @@ def test_what_is_installed_from_it_draws_boards_without_a_checkout(unpacked: Pat
         "install",
         "-q",
         "--no-deps",
+        "--no-compile",
         "--no-build-isolation",
         "--no-index",
         "--target",

@@ -20,6 +20,8 @@ from tests.store_faults.bit_rot import Image, write
 from tests.store_faults.salvage import Built, check, drain, files_of, flipped, manifest_of
 from tests.store_faults.script import UnsyncedIO, open_journal
 
+pytestmark = pytest.mark.xdist_group("salvage")  # One worker makes what they share.
+
 MANY = 5_000
 
 
