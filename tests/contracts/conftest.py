@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from raybroker.store.journal.anchors import MARK_NAME
 from tests.contracts.handles import LoopbackBroker
 
 MakeBroker = Callable[..., LoopbackBroker]
@@ -62,7 +63,11 @@ class OneStore:
             return
         before = self._path
         self._opened += 1
+        # The broker may write meanwhile. What it has marked as written must not be newer than what is copied.
+        marks = {path: path.read_bytes() for path in before.rglob(MARK_NAME)}
         shutil.copytree(before, self._path)
+        for path, mark in marks.items():
+            (self._path / path.relative_to(before)).write_bytes(mark)
         self.close()
         shutil.rmtree(before)
 

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from raybroker.errors import MessageFormatError
+from raybroker.system.clock import SystemClock
 from tests.contracts.conftest import ONE_FACE, MakeBroker, OneStore
 from tests.contracts.handles import (
     LoopbackBroker,
@@ -21,6 +22,7 @@ from tests.contracts.handles import (
     until,
 )
 
+HOUR_MS = 3_600_000
 SHORT_MS = 150
 """A life or delay that passes within the test, and long enough to do something before."""
 
@@ -138,21 +140,25 @@ def test_an_expired_message_is_never_delivered_and_is_dead(broker: LoopbackBroke
 
 
 @pytest.mark.parametrize("attempt", [1, 2])
-def test_a_message_that_expires_in_the_buffer_is_never_handed_out(broker: LoopbackBroker, attempt: int) -> None:
+def test_a_message_that_expires_in_the_buffer_is_never_handed_out(
+    broker: LoopbackBroker, attempt: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """W-60: already prefetched"""
+    passed_ms = 0
+    monkeypatch.setattr(SystemClock, "now_ms", lambda self: time.time_ns() // 1_000_000 + passed_ms)
     connection, name = broker.connect(), broker.name()
     session = connection.session(ack="client")
     consumer = session.consumer(name)
     producer = session.producer(name)
     producer.send("first")
-    producer.send("short", ttl_ms=SHORT_MS)
+    producer.send("short", ttl_ms=HOUR_MS)
     producer.send("last")
     until(lambda: buffered(consumer) == 3)
     if attempt == 2:
         session.recover()
         until(lambda: buffered(consumer) == 3)
     assert bodies(take(consumer, 1)) == ["first"]
-    outlive(connection, name)
+    passed_ms = HOUR_MS + 1
     assert bodies(take(consumer, 1)) == ["last"]
     until(lambda: [row["body"] for row in dead(connection)] == ["short"])
     assert state_of(connection, name)["messages"] == 2
