@@ -5,7 +5,11 @@ A segment of a path in braces is the verb's argument of that name.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple
+
+from raybroker.admin.verbs import VERBS
+from raybroker.model.definitions.kinds.table import KINDS
 
 _DESTINATION: Final = "/destinations/{type}/{name}"
 _MESSAGES: Final = f"{_DESTINATION}/messages"
@@ -19,6 +23,18 @@ class Resource(NamedTuple):
     path: str
     verb: str
     graded: bool = False
+
+
+def _named() -> Iterator[Resource]:
+    """Of each kind of definition that goes by a name: the verbs that there are for it."""
+    for kind in KINDS:
+        if kind.path:
+            word = kind.verbs["create"].removeprefix("create_")
+            yield Resource("GET", kind.path, f"list_{kind.path.removeprefix('/')}")
+            yield Resource("POST", kind.path, kind.verbs["create"])
+            for method, action in (("GET", "query"), ("PATCH", "update"), ("DELETE", "destroy")):
+                if (verb := f"{action}_{word}") in VERBS:
+                    yield Resource(method, f"{kind.path}/{{name}}", verb)
 
 
 RESOURCES: Final = (
@@ -69,26 +85,9 @@ RESOURCES: Final = (
     Resource("POST", "/cluster/master", "change_master"),
     Resource("GET", "/cluster/record", "backup_record"),
     Resource("GET", "/metrics", "metrics"),
-    Resource("GET", "/templates", "list_templates"),
-    Resource("POST", "/templates", "create_template"),
-    Resource("PATCH", "/templates/{name}", "update_template"),
-    Resource("DELETE", "/templates/{name}", "destroy_template"),
-    Resource("GET", "/quotas", "list_quotas"),
-    Resource("POST", "/quotas", "create_quota"),
-    Resource("GET", "/quotas/{name}", "query_quota"),
-    Resource("PATCH", "/quotas/{name}", "update_quota"),
-    Resource("DELETE", "/quotas/{name}", "destroy_quota"),
-    Resource("GET", "/policies", "list_policies"),
-    Resource("POST", "/policies", "create_policy"),
-    Resource("GET", "/policies/{name}", "query_policy"),
-    Resource("PATCH", "/policies/{name}", "update_policy"),
-    Resource("DELETE", "/policies/{name}", "destroy_policy"),
+    *_named(),
     Resource("GET", "/definitions", "export_definitions"),
     Resource("POST", "/definitions", "import_definitions"),
-    Resource("GET", "/forwardings", "list_forwardings"),
-    Resource("POST", "/forwardings", "create_forwarding"),
-    Resource("GET", "/forwardings/{name}", "query_forwarding"),
-    Resource("DELETE", "/forwardings/{name}", "destroy_forwarding"),
     Resource("GET", "/services", "list_services"),
     Resource("PATCH", "/services/{name}", "update_service"),
     Resource("POST", "/services/{name}/pause", "pause_service"),

@@ -16,6 +16,7 @@ class AgentKind(Kind):
     section = "agents"
     verbs: ClassVar = {"create": "create_forwarding", "destroy": "destroy_forwarding"}
     said: ClassVar = {one.name: one.default for one in fields(Forwarding)}
+    path = "/forwardings"
     recorded = Recorded("forwardings", "forwarding agent", "create_forwarding", "destroy_forwarding")
 
     def entry(self, name: str, given: Any, reading: Reading) -> Attributes:

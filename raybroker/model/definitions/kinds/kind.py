@@ -115,6 +115,7 @@ class Kind(ABC):
     verbs     what is done → the administrative verb that does it
     said      fields of an entry that need not be said, with what they are then
     recorded  how it stands in the configuration change record; None for what is in no record
+    path      of administration over HTTP, for one that goes by its name alone; "" for one that has paths of its own
     lists     the verb by which a broker that is alone lists them; "" for what it knows otherwise
     last      whether it is planned after the others: it holds for whole brokers
     """
@@ -124,6 +125,7 @@ class Kind(ABC):
     verbs: ClassVar[Mapping[str, str]]
     said: ClassVar[Mapping[str, Any]] = {}
     recorded: ClassVar[Recorded | None] = None
+    path: ClassVar[str] = ""
     lists: ClassVar[str] = ""
     last: ClassVar[bool] = False
 

@@ -36,6 +36,7 @@ class PolicyKind(Kind):
         naming=in_attributes,
         later=True,
     )
+    path = "/policies"
     lists = "list_policies"
 
     def entry(self, name: str, given: Any, reading: Reading) -> Attributes:

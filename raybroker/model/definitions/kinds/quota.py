@@ -15,6 +15,7 @@ class QuotaKind(Kind):
     section = "quotas"
     verbs = verbs_of("quota")
     recorded = Recorded("quotas", "quota", "create_quota", "destroy_quota", "update_quota", referred=True, later=True)
+    path = "/quotas"
     lists = "list_quotas"
 
     def entry(self, name: str, given: Any, reading: Reading) -> Attributes:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final
 
 from raybroker.model.definitions.kinds.destination import TOPIC
-from raybroker.model.definitions.kinds.kind import ListedKind, Planning, Reading, Recorded, verbs_of
+from raybroker.model.definitions.kinds.kind import ListedKind, Planning, Reading, Recorded
 from raybroker.model.definitions.values import NAME_CHARS_MAX, Attributes, Identity, changed, differing
 from raybroker.model.errors import ConfigError
 from raybroker.model.naming.names import check_destination_name, is_metrics_topic, is_temporary_name
@@ -20,7 +20,7 @@ class SubscriptionKind(ListedKind):
 
     name = "subscription"
     section = "subscriptions"
-    verbs = verbs_of("subscription")
+    verbs: ClassVar = {"create": "create_subscription", "destroy": "destroy_subscription"}
     said: ClassVar = {"client_id": "", "shared": False, "selector": "", "no_local": False}
     recorded = Recorded(
         "subscriptions",

@@ -17,6 +17,7 @@ class TemplateKind(Kind):
     section = "templates"
     verbs = verbs_of("template")
     recorded = Recorded("templates", "template", "set_template", "drop_template", "set_template", naming=itself)
+    path = "/templates"
     lists = "list_templates"
 
     def entry(self, name: str, given: Any, reading: Reading) -> Attributes:
