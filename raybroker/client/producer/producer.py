@@ -44,8 +44,8 @@ from raybroker.client.producer.settlement import (
     unheard,
     unknown_outcome,
 )
-from raybroker.client.session.transaction import SessionTransactions, Transaction
-from raybroker.content.headers import id_prefix
+from raybroker.client.producer.transaction_part import TransactionPart
+from raybroker.client.session.transaction import SessionTransactions
 from raybroker.model.blocks.record import Buffer
 from raybroker.model.errors import (
     BrokerError,
@@ -81,20 +81,15 @@ class ProducerCore(Endpoint):
         self._owner: ProducerOwner[ProducerCore] = ProducerOwner()
         self._connection = connection
         self._io = connection.io
-        self._clock, self._monotonic_ns = connection.clock, connection.clock.monotonic_ns
         self._transactions = transactions
         self.transacted = transactions is not None
         """Its messages belong to transactions."""
-        self._wrote_in: Transaction | None = None
-        """The open transaction, once it has written something in it."""
-        self._spoils = 0
-        """Whose messages its failure took away: 1 for the open transaction, 2 for the one after that."""
+        self._part = TransactionPart()
         self.encode = encode
         self._state = ProducerState(producer)
         self.one_way = one_way_sends(attributes, destination.kind, transacted=transactions is not None)
         """Which non-persistent sends wait; None: none does."""
         self._state.answered = self.one_way is not None
-        self._id_prefix = id_prefix(producer)
         self._lock = threading.Lock()
         self._room = SendRoom(
             self._state,
@@ -106,7 +101,6 @@ class ProducerCore(Endpoint):
             rates=connection.flow_rates,
             later=self._call_room,
         )
-        self._obeys = connection.flow_rates is not None
         self._send_timeout = SendTimeout(
             self._state, self._lock, self.name, attributes[ATTRIBUTE], connection.clock.monotonic_ns
         )
@@ -116,6 +110,7 @@ class ProducerCore(Endpoint):
             self._flush,
             connection.io,
             attributes["raybroker.producer.linger_ms"] / 1000,
+            min(LINGERING_BYTES_MAX, self._room.bytes_max // 2),
             transacted=transactions is not None,
         )
         self._large = LargeSends(
@@ -128,13 +123,8 @@ class ProducerCore(Endpoint):
             self._losses.give_up,
             transactions=transactions,
         )
-        self._scheduled = False
-        self._everything = False
-        """The open block is to leave too, and not only those that are full."""
         self._generation = 0
-        self._linger_bytes = min(LINGERING_BYTES_MAX, self._room.bytes_max // 2)
         self._window_bytes: int = attributes["raybroker.producer.window_bytes"]
-        self._body_bytes_max: int = connection.message_bytes_max
         self._window_of_ids = True
         """The destination looks for deduplication ids that it has taken before."""
 
@@ -155,8 +145,8 @@ class ProducerCore(Endpoint):
         if self._io.unusable:
             self._io.require_usable()
         kind, data = self.encode(body)
-        if len(data) > self._body_bytes_max:
-            raise too_large(len(data), self._body_bytes_max)
+        if len(data) > self._connection.message_bytes_max:
+            raise too_large(len(data), self._connection.message_bytes_max)
         if header:
             kind, data, header = compressed(kind, data, header)
         with self._lock:
@@ -166,22 +156,22 @@ class ProducerCore(Endpoint):
                 settled=waiter is not None, block=block
             ):
                 return None
-            since_ns, sealed = 0 if waiter is None or urgent else self._monotonic_ns(), len(state.ready)
+            since_ns, sealed = 0 if waiter is None or urgent else self._send_timeout.monotonic_ns(), len(state.ready)
             seq = 0 if state.open is None else state.add_alike(kind, data, header, shared, waiter, since_ns)
             if not seq:
-                seq = state.add(kind, data, header, shared, self._clock.now_ms(), waiter, since_ns)
+                seq = state.add(kind, data, header, shared, self._connection.clock.now_ms(), waiter, since_ns)
             if urgent:
                 self._schedule()
             else:
                 if len(state.ready) > sealed:
                     self._schedule(everything=False)
                 elif not (self.transacted or state.unsettled_messages) and (shared.persistent or state.answered):
-                    if not self._everything:
+                    if not state.everything:
                         self._schedule()
-                    return f"{self._id_prefix}{seq}"
+                    return f"{state.id_prefix}{seq}"
                 if not self._linger.running:
                     self._linger.begin()
-        return f"{self._id_prefix}{seq}"
+        return f"{state.id_prefix}{seq}"
 
     def put_many(
         self, bodies: Iterable[Any], shared: Shared, each: Each | None = None
@@ -194,7 +184,7 @@ class ProducerCore(Endpoint):
         message has of its own.
         """
         self._io.require_usable()
-        source, most = iter(bodies), self._body_bytes_max
+        source, most = iter(bodies), self._connection.message_bytes_max
         held = not (shared.persistent or self._state.answered)
         while chunk := list(islice(source, MANY_MESSAGES)):
             kinds, data, own = encoded(chunk, self.encode, each, most)
@@ -219,9 +209,9 @@ class ProducerCore(Endpoint):
         done: Future[str] = Future() if self._transactions is None else NOTHING_TO_WAIT_FOR
         with self._lock:
             self._room.wait(len(bodies))
-            now_ms = self._clock.now_ms() if now_ms is None else now_ms
+            now_ms = self._connection.clock.now_ms() if now_ms is None else now_ms
             self._state.add_many(kinds, bodies, shared, now_ms, done, own, held=held)
-            if self._transactions is None or self._state.held_bytes > self._linger_bytes:
+            if self._transactions is None or self._state.held_bytes > self._linger.bytes_max:
                 self._schedule()
             else:  # A commit is likely to follow, and takes it along.
                 self._linger.begin()
@@ -306,10 +296,11 @@ class ProducerCore(Endpoint):
 
     def _schedule(self, *, everything: bool = True) -> None:
         """Have what is full written, or everything; with the lock held, in any thread."""
+        state = self._state
         if everything:
-            self._everything = True
-        if not self._scheduled:
-            self._scheduled = True
+            state.everything = True
+        if not state.scheduled:
+            state.scheduled = True
             self._io.post(self._flush_scheduled)
 
     # ---- the IO loop -----------------------------------------------------------------------------------------------
@@ -320,7 +311,7 @@ class ProducerCore(Endpoint):
 
     def _flush(self) -> None:
         """Write everything, as far as the connection takes it; an error ends the producer."""
-        self._everything = True
+        self._state.everything = True
         self._flush_scheduled()
 
     def _flush_scheduled(self) -> None:
@@ -338,14 +329,14 @@ class ProducerCore(Endpoint):
     def _write(self) -> None:
         done, held = list[Batch](), list[tuple[int, Future[str]]]()
         with self._lock:
-            self._scheduled = False
+            self._state.scheduled = False
             channel = self._channel
             if channel is None or channel.lost or self._room.slow:
                 held = self._state.hold()
             elif not self._large.under_way(channel):
                 done = self._write_ready(channel)
         for seq, waiter in held:
-            fulfil(waiter, f"{self._id_prefix}{seq}")
+            fulfil(waiter, f"{self._state.id_prefix}{seq}")
         for batch in done:
             complete(batch, self._state.producer, ())
             if batch.waiters:
@@ -355,8 +346,8 @@ class ProducerCore(Endpoint):
         """Write what is sealed, as far as the channel and the window take it, with the lock held; returns what has left
         and is not waited for any longer."""
         state, buffers, done = self._state, list[Buffer](), list[Batch]()
-        if self._everything and state.unsettled_bytes < self._window_bytes:  # Or else it grows until there is room.
-            self._everything = False
+        if state.everything and state.unsettled_bytes < self._window_bytes:  # Or else it grows until there is room.
+            state.everything = False
             state.seal()
         while not channel.link.congested and (batch := state.next_ready(self._window_bytes)) is not None:
             if batch.large is not None:
@@ -389,15 +380,15 @@ class ProducerCore(Endpoint):
         if transaction is not None and transaction.lost and not transaction.complete:
             self.discard(TransactionRolledBackError(f"the transaction can only be rolled back: {transaction.lost}"))
         with self._lock:
-            self._scheduled = False
             channel, state = self._channel, self._state
+            state.scheduled = False
             if transaction is None or transaction.complete or channel is None or channel.lost:
                 return  # A full destination is no reason to wait any more: what is here has been taken.
             if self._large.under_way(channel):
                 return
             state.seal()
             while not channel.link.congested and (batch := state.next_ready()) is not None:
-                self._wrote_in = transaction
+                self._part.wrote_in = transaction
                 number = transaction.number_on(channel, self.destination)
                 if self._large.begin(channel, self._handle, batch, number):
                     break
@@ -426,12 +417,11 @@ class ProducerCore(Endpoint):
     def spoils(self) -> BrokerError | None:
         """Why the open transaction lacks something that was sent in it here; a producer that had no part in the
         transaction it failed in spoils none."""
-        return self.failure if self._spoils else None
+        return self.failure if self._part.spoils else None
 
     def end_transaction(self) -> None:
         """The transaction was committed, or rolled back: the next one may send."""
-        self._wrote_in = None
-        self._spoils = max(self._spoils - 1, 0)
+        self._part.end()
         if self._room.stopped is not None:
             self.refuse_sends(None)
 
@@ -447,7 +437,7 @@ class ProducerCore(Endpoint):
             "type": self.destination.kind,
             "producer": self._state.producer,
             "generation": self._generation,
-            "obeys": self._obeys,
+            "obeys": self._connection.flow_rates is not None,
             "answers": self.one_way is not None,
             "send_timeout_ms": self._connection.attributes["SendTimeout"],
         }
@@ -494,7 +484,7 @@ class ProducerCore(Endpoint):
                 batch = state.settle(frame.first_seq)
                 if self._room.has_waiters:
                     self._room.changed()
-                if state.ready or self._everything:
+                if state.ready or state.everything:
                     self._schedule(everything=False)
                 elif state.held_bytes and not state.unsettled_messages:  # What came meanwhile waits no longer.
                     self._schedule()
@@ -578,11 +568,7 @@ class ProducerCore(Endpoint):
         """It is over: everybody who waits gets ``error``."""
         error = self.failure = self._owner.error_of(self, error)
         current = self._transactions.current if self._transactions is not None else None
-        ending = current is not None and current.complete
-        if self._state.held_bytes:
-            self._spoils = 2 if ending else 1
-        elif current is not None and self._wrote_in is current and not ending:
-            self._spoils = 1
+        self._part.fail(current, holds_some=self.holds_some)
         self._owner.member_failed(self)
         self._send_timeout.stop()
         with self._lock:

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from raybroker.client.connection.whole_body import WholeBody
+from raybroker.content.headers import id_prefix
 from raybroker.content.possible_duplicates import in_doubt
 from raybroker.model.blocks.block import BLOCK_BYTES_TARGET, BLOCK_MESSAGES_MAX, encode_block
 from raybroker.model.blocks.large_block import LARGE_BODY_BYTES
@@ -204,11 +205,14 @@ class ProducerState:
         "_written",
         "answered",
         "credit",
+        "everything",
         "held_bytes",
+        "id_prefix",
         "next_seq",
         "open",
         "producer",
         "ready",
+        "scheduled",
         "unsettled",
         "unsettled_bytes",
         "unsettled_messages",
@@ -216,6 +220,8 @@ class ProducerState:
 
     def __init__(self, producer: int) -> None:
         self.producer = producer
+        self.id_prefix = id_prefix(producer)
+        """Of the ids of its messages, which their sequence numbers follow."""
         self.next_seq = 1
         self.open: Batch | None = None
         """Takes further messages."""
@@ -233,6 +239,10 @@ class ProducerState:
         """What is not persistent is settled by the broker too, whatever the credit."""
         self.held_bytes = 0
         """All of the above, for the bound on memory."""
+        self.scheduled = False
+        """It will be looked at what may be written."""
+        self.everything = False
+        """The open block is to leave then too, and not only those that are full."""
         self._written = 0
         """So many of those that are ready were written to a connection before."""
         self._broker = ""

@@ -34,7 +34,7 @@ class Timers(Protocol):
 class Linger:
     """The linger time of one producer, whose ``state`` is guarded by ``lock``; ``flush`` writes what is there."""
 
-    __slots__ = ("_flush", "_io", "_linger_s", "_lock", "_seq", "_state", "_transacted", "running")
+    __slots__ = ("_flush", "_io", "_linger_s", "_lock", "_seq", "_state", "_transacted", "bytes_max", "running")
 
     def __init__(
         self,
@@ -43,6 +43,7 @@ class Linger:
         flush: Callable[[], None],
         io: Timers,
         linger_s: float,
+        bytes_max: int = LINGERING_BYTES_MAX,
         *,
         transacted: bool,
     ) -> None:
@@ -52,6 +53,8 @@ class Linger:
         self._io = io
         self._linger_s = linger_s
         self._transacted = transacted
+        self.bytes_max = bytes_max
+        """More than this in a transaction does not wait for its commit."""
         self.running = False
         """The time has begun, and is not over."""
         self._seq = 0

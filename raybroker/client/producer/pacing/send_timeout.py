@@ -21,7 +21,7 @@ ATTRIBUTE: Final = "imqAsyncSendCompletionWaitTimeout"
 class SendTimeout:
     """Ends the waiting of one producer's sends; on the IO loop. ``state`` of the producer is guarded by ``lock``."""
 
-    __slots__ = ("_lock", "_monotonic_ns", "_name", "_state", "_timeout_ns", "_timer", "idle")
+    __slots__ = ("_lock", "_name", "_state", "_timeout_ns", "_timer", "idle", "monotonic_ns")
 
     def __init__(
         self, state: ProducerState, lock: threading.Lock, name: str, timeout_ms: int, monotonic_ns: Callable[[], int]
@@ -29,7 +29,7 @@ class SendTimeout:
         self._state = state
         self._lock = lock
         self._name = name
-        self._monotonic_ns = monotonic_ns
+        self.monotonic_ns = monotonic_ns
         self._timeout_ns = timeout_ms * 1_000_000
         self._timer: asyncio.TimerHandle | None = None
         self.idle = timeout_ms > 0
@@ -51,7 +51,7 @@ class SendTimeout:
 
     def _due(self) -> None:
         self._timer, self.idle = None, True
-        now_ns = self._monotonic_ns()
+        now_ns = self.monotonic_ns()
         with self._lock:
             late, first_ns = self._state.late(now_ns - self._timeout_ns)
         if first_ns:
