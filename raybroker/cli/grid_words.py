@@ -32,29 +32,6 @@ OBJECTS: Final[dict[str, str]] = {
 }
 VERBS: Final = ("create", "list", "query", "update", "destroy", "purge", "pause", "resume", "compact", "metrics")
 """The verbs that every object could have."""
-OWN_VERBS: Final = (
-    "commit",
-    "rollback",
-    "delete",
-    "move",
-    "retry",
-    "export",
-    "import",
-    "reload",
-    "changemaster",
-    "backup",
-    "restore",
-    "reset",
-    "adopt",
-    "skip",
-    "quiesce",
-    "unquiesce",
-    "shutdown",
-    "restart",
-    "check",
-)
-"""The verbs of transactions, of messages, of the cluster, of counts and of checks alone."""
-
 Cluster = Annotated[str, typer.Option("--cluster", metavar="C", help="Name of the cluster.")]
 Instance = Annotated[
     str | None,
@@ -74,7 +51,6 @@ Attributes = Annotated[
 
 
 Force = Annotated[bool, typer.Option("-f", "--force", help="Do not ask; needed without a terminal.")]
-TopicOption = Annotated[str | None, typer.Option("-d", "--destination", metavar="TOPIC", help="Only of this topic.")]
 Selector = Annotated[
     str | None, typer.Option("-s", "--selector", metavar="SQL", help='Only messages that match, such as "price > 5".')
 ]

@@ -9,7 +9,7 @@ from typing import Final
 import typer
 
 from raybroker.cli.exits import Checks, Commands
-from raybroker.cli.grid_words import OWN_VERBS, VERBS, add_missing
+from raybroker.cli.grid_words import VERBS, add_missing
 from raybroker.cli.outside import reachable
 
 HELP: Final = {
@@ -21,33 +21,31 @@ HELP: Final = {
     "purge": "purge dst|dur: discard messages.",
     "pause": "pause dst|svc|bkr: producers, consumers or both; a connection service, or all.",
     "resume": "resume dst|svc|bkr: undo a pause.",
-    "quiesce": "quiesce svc|bkr: take no new clients.",
-    "unquiesce": "unquiesce bkr: take new clients again.",
-    "shutdown": "shutdown bkr: let consumers finish, and end one broker.",
-    "restart": "restart bkr: the same, and start it again.",
+    "compact": "compact dst: give back what stores do not need.",
+    "metrics": "metrics dst|svc|cxn|bkr: counts, rates, connections, consumers, disk; again and again.",
     "commit": "commit txn: settle a prepared transaction.",
     "rollback": "rollback txn: undo a prepared transaction.",
     "delete": "delete msg: delete chosen messages.",
     "move": "move msg: move messages to another destination.",
     "retry": "retry msg: send dead messages back.",
-    "skip": "skip msg: let a halted destination go on without what is damaged.",
     "export": "export msg|definitions: copy messages, or everything that administrators have made, to a file.",
     "import": "import msg|definitions: put messages of a file into a destination; make what definitions say.",
     "reload": "reload cls: take the list of brokers from a cluster file.",
     "changemaster": "changemaster cls: move the configuration change record.",
     "backup": "backup cls: write the configuration change record to a file.",
-    "metrics": "metrics dst|svc|cxn|bkr: counts, rates, connections, consumers, disk; again and again.",
-    "compact": "compact dst: give back what stores do not need.",
+    "restore": "restore cls: make a backup the record, while brokers are down.",
     "reset": "reset dst: count from zero.",
     "adopt": "adopt dst: put what a restored record does not know into it.",
-    "restore": "restore cls: make a backup the record, while brokers are down.",
+    "skip": "skip msg: let a halted destination go on without what is damaged.",
+    "quiesce": "quiesce svc|bkr: take no new clients.",
+    "unquiesce": "unquiesce bkr: take new clients again.",
+    "shutdown": "shutdown bkr: let consumers finish, and end one broker.",
+    "restart": "restart bkr: the same, and start it again.",
     "check": "check bkr|cls|dst|svc: graded checks, for monitoring and probes.",
 }
+"""Verb → the help of its group, which begins with its commands in their order."""
 
-groups: Final = {
-    verb: typer.Typer(cls=Checks if verb == "check" else Commands, no_args_is_help=True)
-    for verb in (*VERBS, *OWN_VERBS)
-}
+groups: Final = {verb: typer.Typer(cls=Checks if verb == "check" else Commands, no_args_is_help=True) for verb in HELP}
 
 
 def attach(app: typer.Typer, files: Iterable[ModuleType]) -> None:
@@ -59,10 +57,5 @@ def attach(app: typer.Typer, files: Iterable[ModuleType]) -> None:
                 command.callback = reachable(command.callback)
         if verb in VERBS:
             add_missing(group, verb, [command.name or "" for command in group.registered_commands])
-        text = HELP.get(verb, "Not in this version.")
-        group.registered_commands.sort(key=lambda command: (command.hidden, text.find(str(command.name))))
-        app.add_typer(group, name=verb, help=text, hidden=verb not in HELP)
-
-
-_MISSING: Final = [verb for verb in VERBS if verb not in HELP]
-MISSING_TEXT: Final = f" Understood, but not in this version: {', '.join(_MISSING)}." if _MISSING else ""
+        group.registered_commands.sort(key=lambda command: (command.hidden, HELP[verb].find(str(command.name))))
+        app.add_typer(group, name=verb, help=HELP[verb])

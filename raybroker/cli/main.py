@@ -31,7 +31,6 @@ EPILOG = (
     "Exit codes: 0 done, 1 refused by the broker (reason on standard error), 2 usage, 3 no cluster reachable, "
     "4 import or salvage with --dry-run has something to do; of check "
     "those of Nagios: 0 ok, 1 warning, 2 critical, 3 unknown, which a usage error is there too."
-    f"{groups.MISSING_TEXT}"
 )
 
 app = typer.Typer(

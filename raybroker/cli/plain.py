@@ -23,7 +23,7 @@ from raybroker.cli import output
 from raybroker.cli.answers import show_list, show_one, things
 from raybroker.cli.command import command
 from raybroker.cli.exits import UsageError
-from raybroker.cli.grid_words import AnyType, Force, Json, ask, attributes
+from raybroker.cli.grid_words import AnyType, Attributes, Force, Ids, Json, Selector, ask, attributes
 from raybroker.cli.grid_words import Type as OneType
 from raybroker.client.admin.admin import Admin
 from raybroker.model.listing import Row
@@ -51,39 +51,33 @@ def opt(
 
 
 class Thing(NamedTuple):
-    """What an object of commands is. ``verb``: in the names of verbs; ``shown``: one of them, in what is said;
-    ``name``: the help of its -n."""
+    """What an object of commands is. ``shown``: one of them, in what is said; ``name``: the help of its -n."""
 
-    verb: str
     shown: str
     name: str = ""
 
 
 OBJECTS: Final = {
-    "dst": Thing("destination", "{type} {name}", "Name of the destination."),
-    "msg": Thing("message", "{answer:message} of {type} {name}", "Name of the destination."),
-    "con": Thing("consumer", "consumer {id}"),
-    "dur": Thing("subscription", "subscription {name}", "Name of the subscription."),
-    "txn": Thing("transaction", "transaction {id}"),
-    "tpl": Thing("template", "template {name}", "Name of the template."),
-    "quota": Thing("quota", "quota {name}", "Name of the quota."),
-    "policy": Thing("policy", "policy {name}", "Name of the policy."),
-    "sch": Thing("schedule", "schedule {id}"),
-    "saf": Thing("forwarding", "forwarding agent {name}", "Name of the agent."),
-    "svc": Thing("service", "service {name}", f"One of {', '.join(SERVICE_KINDS)}."),
-    "cxn": Thing("connection", "connection {id}"),
-    "cls": Thing("cluster", "the cluster"),
-    "store": Thing("store", "the store"),
+    "dst": Thing("{type} {name}", "Name of the destination."),
+    "msg": Thing("{answer:message} of {type} {name}", "Name of the destination."),
+    "dur": Thing("subscription {name}", "Name of the subscription."),
+    "txn": Thing("transaction {id}"),
+    "tpl": Thing("template {name}", "Name of the template."),
+    "quota": Thing("quota {name}", "Name of the quota."),
+    "policy": Thing("policy {name}", "Name of the policy."),
+    "sch": Thing("schedule {id}"),
+    "saf": Thing("forwarding agent {name}", "Name of the agent."),
+    "svc": Thing("service {name}", f"One of {', '.join(SERVICE_KINDS)}."),
 }
 DONE: Final = {"purge": "purged", "skip": "skipped", "commit": "committed", "rollback": "rolled back"}
 """Verb → what it has done, where that is not the verb and -d or -ed."""
 OPTIONS: Final = {
-    "selector": opt("-s", "--selector", metavar="SQL", help='Only messages that match, such as "price > 5".'),
-    "ids": opt("--id", metavar="ID", help="This message. Repeatable."),
+    "selector": Selector,
+    "ids": Ids,
+    "option": Attributes,
     "topic": opt("-d", "--destination", metavar="TOPIC", help="Only of this topic."),
     "destination": opt("-d", "--destination", metavar="NAME", help="Only those of this destination."),
     "client_id": opt("-c", "--client-id", metavar="ID", help="Client id it belongs to; none: it has none."),
-    "option": opt("-o", "--option", metavar="ATTR=VALUE", help="Such as consumerFlowLimit=20. Repeatable."),
 }
 """Argument of verbs → the option that it is in all commands whose row has none for it. Attributes are ``option``."""
 
@@ -128,8 +122,8 @@ class _Count(int):
 def verb_of(words: str) -> Verb[..., Any]:
     """The verb that is declared: pause_destination of "pause dst", list_destinations of "list dst"."""
     verb, _, word = words.partition(" ")
-    one = f"{verb}_{OBJECTS[word].verb}"
-    return VERBS[next(name for name in (one, f"{one}s", f"{one.removesuffix('y')}ies") if name in VERBS)]
+    names = (f"{verb}_{name}{many}" for name, short in output.OBJECTS.items() for many in ("", "s") if short == word)
+    return VERBS[next(name for name in names if name in VERBS)]
 
 
 def make(rows: Iterable[Plain]) -> None:
@@ -150,9 +144,9 @@ def _function(row: Plain) -> Callable[..., None]:
     options += [_parameter(name, given, bool, False) for name, given in row.more.items()]
     options.sort(key=_place if "name" in declared.signature.parameters else _required_first)
     if row.ask:
-        options.append(inspect.Parameter("force", _KIND, default=False, annotation=Force))
+        options.append(_parameter("force", Force, bool, False))
     if listed or one:
-        options.append(inspect.Parameter("json", _KIND, default=False, annotation=Json))
+        options.append(_parameter("json", Json, bool, False))
 
     def run(admin: Admin, **given: Any) -> None:
         force, json = given.pop("force", False), given.pop("json", False)
@@ -215,7 +209,7 @@ def _option(row: Plain, word: str, declared: inspect.Parameter, hint: Any) -> in
     option = row.options.get(name)
     if option is None and Type in (hint, *get_args(hint)):
         annotation, default = (OneType, "q") if required else (AnyType, None)
-        return inspect.Parameter(name, _KIND, default=default, annotation=annotation)
+        return _parameter(name, annotation, str, default)
     if option is None and name in ("name", "id"):
         option = _of_object(word, name, required)
     return _parameter(name, option or OPTIONS[name], base, declared.default)
@@ -240,8 +234,11 @@ def _base(hint: Any) -> Any:
     return _base(inner[0]) if len(inner) == 1 else str
 
 
-def _parameter(name: str, option: Opt, base: Any, default: Any) -> inspect.Parameter:
-    base = option.type or base
-    default = option.default if option.default is not inspect.Parameter.empty else default
-    annotation: Any = Annotated[base | None if default is None else base, option.info]
+def _parameter(name: str, option: Any, base: Any, default: Any) -> inspect.Parameter:
+    """``option``: an Opt, or an annotation that has the type as well."""
+    annotation = option
+    if isinstance(option, Opt):
+        base = option.type or base
+        default = option.default if option.default is not inspect.Parameter.empty else default
+        annotation = Annotated[base | None if default is None else base, option.info]
     return inspect.Parameter(name, _KIND, default=default, annotation=annotation)

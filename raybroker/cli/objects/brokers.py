@@ -12,11 +12,7 @@ from raybroker.cli.answers import show_list, show_one, without
 from raybroker.cli.checks import checked_properties, properties_help
 from raybroker.cli.command import command
 from raybroker.cli.exits import Exit, UsageError
-from raybroker.cli.grid_words import (
-    Cluster,
-    Json,
-    attributes,
-)
+from raybroker.cli.grid_words import Cluster, Json, attributes
 from raybroker.cli.groups import groups
 from raybroker.client.admin.admin import Admin
 from raybroker.model.settings.settings import lookup

@@ -31,7 +31,7 @@ from raybroker.cli.objects.services import SERVICES
 from raybroker.client.admin.admin import Admin
 from raybroker.model.listing import Listing
 
-COLUMNS: Final = {"grade": "grade", "check": "check", "of": "of", "text": "what"}
+COLUMNS: Final = output.columns("grade, check, of, text: what")
 EXITS: Final = "Exit codes: 0 ok, 1 warning, 2 critical (a broker that does not answer, too), 3 unknown."
 
 

@@ -29,68 +29,38 @@ from raybroker.model.settings.setting_services import INSIDE, SERVICE_KINDS
 from raybroker.system.clock import SystemClock
 
 SERVICE: Final = "jms"
-_MESSAGES: Final = {
-    "numMsgsIn": "msgs in",
-    "numMsgsOut": "msgs out",
-    "msgBytesIn": "bytes in",
-    "msgBytesOut": "bytes out",
-}
-_PACKETS: Final = {
-    "numPktsIn": "pkts in",
-    "numPktsOut": "pkts out",
-    "pktBytesIn": "pkt bytes in",
-    "pktBytesOut": "pkt bytes out",
-}
-_HELD: Final = {
-    "numMsgs": "msgs",
-    "peakNumMsgs": "peak",
-    "avgNumMsgs": "avg",
-    "totalMsgBytes": "bytes",
-    "peakTotalMsgBytes": "peak bytes",
-    "avgTotalMsgBytes": "avg bytes",
-    "peakMsgBytes": "largest",
-}
-_CONSUMERS: Final = {
-    "numActiveConsumers": "active",
-    "peakNumActiveConsumers": "peak active",
-    "avgNumActiveConsumers": "avg active",
-    "numBackupConsumers": "backup",
-    "peakNumBackupConsumers": "peak backup",
-    "avgNumBackupConsumers": "avg backup",
-}
-_DISK: Final = {"diskReserved": "reserved", "diskUsed": "used", "diskUtilizationRatio": "used %"}
-_CONNECTIONS: Final = {
-    "numConnections": "connections",
-    "totalMemory": "memory",
-    "freeMemory": "free",
-    "maxMemory": "most",
-    "threads": "threads",
-}
+_MESSAGES: Final = output.columns(
+    "numMsgsIn: msgs in, numMsgsOut: msgs out, msgBytesIn: bytes in, msgBytesOut: bytes out"
+)
+_PACKETS: Final = output.columns(
+    "numPktsIn: pkts in, numPktsOut: pkts out, pktBytesIn: pkt bytes in, pktBytesOut: pkt bytes out"
+)
+_HELD: Final = output.columns(
+    "numMsgs: msgs, peakNumMsgs: peak, avgNumMsgs: avg, totalMsgBytes: bytes, peakTotalMsgBytes: peak bytes, "
+    "avgTotalMsgBytes: avg bytes, peakMsgBytes: largest"
+)
+_CONSUMERS: Final = output.columns(
+    "numActiveConsumers: active, peakNumActiveConsumers: peak active, avgNumActiveConsumers: avg active, "
+    "numBackupConsumers: backup, peakNumBackupConsumers: peak backup, avgNumBackupConsumers: avg backup"
+)
+_DISK: Final = output.columns("diskReserved: reserved, diskUsed: used, diskUtilizationRatio: used %")
+_CONNECTIONS: Final = output.columns(
+    "numConnections: connections, totalMemory: memory, freeMemory: free, maxMemory: most, threads"
+)
 DESTINATION_KINDS: Final = {"ttl": {**_MESSAGES, **_HELD}, "rts": _MESSAGES, "con": _CONSUMERS, "dsk": _DISK}
 BROKER_KINDS: Final = {"ttl": {**_MESSAGES, **_PACKETS}, "rts": {**_MESSAGES, **_PACKETS}, "cxn": _CONNECTIONS}
 
-_CARRIED: Final = {
-    "messages_in": "msgs in",
-    "messages_out": "msgs out",
-    "message_bytes_in": "bytes in",
-    "message_bytes_out": "bytes out",
-    "packets_in": "pkts in",
-    "packets_out": "pkts out",
-    "packet_bytes_in": "pkt bytes in",
-    "packet_bytes_out": "pkt bytes out",
-}
-SERVICE_KINDS_SHOWN: Final = {
+_CARRIED: Final = output.columns(
+    "messages_in: msgs in, messages_out: msgs out, message_bytes_in: bytes in, message_bytes_out: bytes out, "
+    "packets_in: pkts in, packets_out: pkts out, packet_bytes_in: pkt bytes in, packet_bytes_out: pkt bytes out"
+)
+_CLIENTS: Final = output.columns("state, connections, connections_max: at most, accepted, refused")
+SERVICE_KINDS_SHOWN: Final = {"ttl": _CARRIED, "rts": _CARRIED, "cxn": _CLIENTS}
+CONNECTION_KINDS: Final = {
     "ttl": _CARRIED,
     "rts": _CARRIED,
-    "cxn": {
-        "state": "state",
-        "connections": "connections",
-        "connections_max": "at most",
-        "accepted": "accepted",
-        "refused": "refused",
-    },
+    "cxn": output.columns("producers: prod, consumers: cons"),
 }
-CONNECTION_KINDS: Final = {"ttl": _CARRIED, "rts": _CARRIED, "cxn": {"producers": "prod", "consumers": "cons"}}
 
 Interval = Annotated[float, typer.Option("-int", "--interval", metavar="S", help="Between looks.", min=0.05)]
 Samples = Annotated[int, typer.Option("-msp", "--samples", metavar="N", help="How many looks; -1: until Ctrl-C.")]
@@ -134,7 +104,15 @@ def metrics_bkr(
     json: Json = False,
 ) -> None:
     """Show counts of the brokers, again and again: raybroker metrics bkr -m cxn"""
-    _brokers(broker, kind, interval, samples, cluster, json)
+    columns = _columns(kind, BROKER_KINDS)
+
+    def look(admin: Any) -> dict[str, dict[str, Any]]:
+        rows = [row for row in admin.metrics() if broker in (None, row["broker"])]
+        if not rows:
+            raise NoClusterError(f"broker {broker} of cluster {cluster!r} is not running")
+        return {row["broker"]: _broker(row) for row in rows}
+
+    _show(look, kind, columns, interval, samples, cluster, json)
 
 
 @groups["metrics"].command("svc")
@@ -189,18 +167,6 @@ def metrics_cxn(
         return rows
 
     _show(look, kind, {"id": "id", "user": "user", **columns}, interval, samples, cluster, json)
-
-
-def _brokers(broker: str | None, kind: str, interval: float, samples: int, cluster: str, json: bool) -> None:
-    columns = _columns(kind, BROKER_KINDS)
-
-    def look(admin: Any) -> dict[str, dict[str, Any]]:
-        rows = [row for row in admin.metrics() if broker in (None, row["broker"])]
-        if not rows:
-            raise NoClusterError(f"broker {broker} of cluster {cluster!r} is not running")
-        return {row["broker"]: _broker(row) for row in rows}
-
-    _show(look, kind, columns, interval, samples, cluster, json)
 
 
 def _broker(row: dict[str, Any]) -> dict[str, Any]:

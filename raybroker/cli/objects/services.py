@@ -136,15 +136,8 @@ def destroy_cxn(
     Clients of services for administration are closed by their id alone. A client inside the Ray cluster is ended at all
     hosts of all brokers; those that do not answer are named, and the command fails.
     """
-    given = {
-        "service": service,
-        "user": user,
-        "address": address,
-        "client_id": client_id,
-        "destination": destination,
-        "consumer": consumer,
-    }
-    wanted = {name: value for name, value in given.items() if value is not None}
+    given = zip(CHOICE, (service, user, address, client_id, destination, consumer), strict=True)
+    wanted = {name: value for name, value in given if value is not None}
     if (id is None) == (not wanted):
         raise UsageError("destroy cxn: name one with -n, or say which with --by, --from, -d and so on; not both")
     if id is not None:

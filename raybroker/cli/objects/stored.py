@@ -23,16 +23,9 @@ from raybroker.model.listing import Row
 from raybroker.model.naming.names import DEAD_COMMENT, DEAD_EXCEPTION, DEAD_MESSAGE_QUEUE, DEAD_REASON
 from raybroker.wire.native.frames import CONTROL_BYTES_MAX
 
-COLUMNS: Final = {
-    "id": "id",
-    "state": "state",
-    "time": "time",
-    "priority": "prio",
-    "delivery_count": "deliveries",
-    "size": "bytes",
-    "preview": "body",
-    "why": "cause",
-}
+COLUMNS: Final = output.columns(
+    "id, state, time, priority: prio, delivery_count: deliveries, size: bytes, preview: body, why: cause"
+)
 LESS: Final = ("size", "priority", "delivery_count", "state")
 """What a narrow terminal leaves out, in this order, so that id, time, body and cause stay: --json has all."""
 PREVIEW_CHARS: Final = 40

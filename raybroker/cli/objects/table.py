@@ -53,12 +53,7 @@ def _which(text: str) -> str:
 
 
 WHICH: Final = opt(
-    "-pst",
-    "--pause-type",
-    metavar="|".join(PAUSES),
-    help="What of it.",
-    parser=_which,
-    default=EVERYTHING.upper(),
+    "-pst", "--pause-type", metavar="|".join(PAUSES), help="What of it.", parser=_which, default=EVERYTHING.upper()
 )
 
 
@@ -122,11 +117,7 @@ COMMANDS: Final = (
         done=_updated,
         epilog=attributes_help(),
     ),
-    Plain(
-        "destroy dst",
-        "Remove a destination with its messages.",
-        ask="destroy {type} {name} with its messages?",
-    ),
+    Plain("destroy dst", "Remove a destination with its messages.", ask="destroy {type} {name} with its messages?"),
     Plain(
         "adopt dst",
         """Put an orphaned destination into the record again, with its messages: raybroker adopt dst -t q -n orders
@@ -134,11 +125,7 @@ COMMANDS: Final = (
         After restore cls, list dst shows what was created after the backup as ORPHANED; destroy dst drops it instead.
         """,
     ),
-    Plain(
-        "purge dst",
-        "Discard the messages that no consumer holds.",
-        ask="discard the messages of {type} {name}?",
-    ),
+    Plain("purge dst", "Discard the messages that no consumer holds.", ask="discard the messages of {type} {name}?"),
     Plain(
         "pause dst",
         """Pause one destination, or all: raybroker pause dst -t q -n orders -pst CONSUMERS --until 10m
@@ -276,22 +263,13 @@ COMMANDS: Final = (
         "create tpl",
         "Create a template: raybroker create tpl -n small -o maxNumMsgs=100; then create dst … -o template=small",
     ),
-    Plain(
-        "list tpl",
-        "List templates with their attributes.",
-        columns="name, attributes",
-        empty="no templates",
-    ),
+    Plain("list tpl", "List templates with their attributes.", columns="name, attributes", empty="no templates"),
     Plain(
         "update tpl",
         "Change a template and the destinations that have not set those attributes themselves.",
         done="updated template {name} and {answer:destination}",
     ),
-    Plain(
-        "destroy tpl",
-        "Remove a template; destinations keep what they took from it.",
-        ask="remove template {name}?",
-    ),
+    Plain("destroy tpl", "Remove a template; destinations keep what they took from it.", ask="remove template {name}?"),
     # ---- forwarding agents
     Plain(
         "create saf",
@@ -337,9 +315,7 @@ COMMANDS: Final = (
         such_as="MessagesMaximum=1000",
     ),
     Plain(
-        "destroy quota",
-        "Remove a quota to which no destination and no template refers.",
-        ask="remove quota {name}?",
+        "destroy quota", "Remove a quota to which no destination and no template refers.", ask="remove quota {name}?"
     ),
     # ---- policies
     Plain(
@@ -411,10 +387,7 @@ COMMANDS: Final = (
         options={
             "target": opt("--to", metavar="NAME", help="Where they go."),
             "target_type": opt(
-                "--to-type",
-                metavar="q|t",
-                help="Type of that; the same if not given.",
-                parser=destination_type,
+                "--to-type", metavar="q|t", help="Type of that; the same if not given.", parser=destination_type
             ),
         },
         more={"all": ALL},

@@ -12,16 +12,10 @@ from raybroker.cli.grid_words import Cluster, Json
 from raybroker.model.sizes import MIB
 from raybroker.system.clock import SystemClock
 
-COLUMNS: Final = {
-    "name": "name",
-    "type": "type",
-    "messages": "messages",
-    "in_per_second": "in/s",
-    "out_per_second": "out/s",
-    "active_consumers": "consumers",
-    "unacknowledged": "unacked",
-    "redelivered": "redelivered",
-}
+COLUMNS: Final = output.columns(
+    "name, type, messages, in_per_second: in/s, out_per_second: out/s, active_consumers: consumers, "
+    "unacknowledged: unacked, redelivered"
+)
 
 
 def top(

@@ -154,14 +154,7 @@ def query(config: ClusterFile = None, broker: OfBroker = None, json: Json = Fals
     for row in rows:
         output.fields(without(row, "hosts"))
         if "hosts" in row:
-            columns = {
-                "name": "host",
-                "hosting": "hosting",
-                "held": "open",
-                "owner": "process",
-                "blocks": "blocks",
-                "nbytes": "bytes",
-            }
+            columns = output.columns("name: host, hosting, held: open, owner: process, blocks, nbytes: bytes")
             output.table(row["hosts"], columns, empty="no host has stored anything yet")
 
 

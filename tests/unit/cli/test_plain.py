@@ -11,6 +11,7 @@ import pytest
 from raybroker.admin.verbs import VERBS
 from raybroker.cli import output
 from raybroker.cli.exits import UsageError
+from raybroker.cli.groups import HELP, groups
 from raybroker.cli.objects.table import COMMANDS
 from raybroker.cli.plain import OBJECTS, Plain, _checked, _function, verb_of
 from tests.tidy.source import read, tree_of
@@ -45,6 +46,12 @@ def test_commands_are_made_by_the_table_or_by_files_that_say_why_not() -> None:
     assert makers() == set(BY_HAND)
 
 
+def test_the_help_of_a_group_names_its_commands() -> None:
+    for verb, group in groups.items():
+        shown = [command.name for command in group.registered_commands if not command.hidden]
+        assert HELP[verb].partition(":")[0] == f"{verb} {'|'.join(map(str, shown))}"
+
+
 @pytest.mark.parametrize("row", COMMANDS, ids=lambda row: row.words)
 def test_a_row_says_what_its_verb_needs_and_nothing_else(row: Plain) -> None:
     declared = verb_of(row.words)
@@ -66,7 +73,7 @@ def test_a_verb_is_found_by_the_words_of_its_command() -> None:
         "list_policies",
         "destroy_connection",
     ]
-    assert {thing.verb for thing in OBJECTS.values()} <= {name.partition("_")[2].rstrip("s") for name in VERBS}
+    assert set(OBJECTS) <= set(output.OBJECTS.values())
 
 
 def test_columns_are_written_in_one_line() -> None:
