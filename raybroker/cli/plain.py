@@ -85,12 +85,12 @@ OPTIONS: Final = {
 class Plain(NamedTuple):
     """A plain command.
 
-    words    verb and object, "pause dst"; they name the verb that is declared
+    words    verb and object, "purge dst"; they name the verb that is declared
     options  argument of the verb → its option; ``more``: options that are no arguments of it, for the other functions
     columns  of a list, "key: title, …"; ``empty``: what is said when there are none
     shown    a row of the answer as people read it; ``titled``: entries that come below the others, under a title
     ask      the question before; -f answers it
-    done     what is said then, or a function of what was given and of the answer; without it "paused queue orders"
+    done     what is said then, or a function of what was given and of the answer; without it "purged queue orders"
     check    raises UsageError for what was given, before a broker is asked
     show     prints the answer in a way of its own: of the answer, whether as JSON, and what was given
     such_as  an attribute, for the error of one that is not written as such
@@ -120,7 +120,7 @@ class _Count(int):
 
 
 def verb_of(words: str) -> Verb[..., Any]:
-    """The verb that is declared: pause_destination of "pause dst", list_destinations of "list dst"."""
+    """The verb that is declared: purge_destination of "purge dst", list_destinations of "list dst"."""
     verb, _, word = words.partition(" ")
     names = (f"{verb}_{name}{many}" for name, short in output.OBJECTS.items() for many in ("", "s") if short == word)
     return VERBS[next(name for name in names if name in VERBS)]
