@@ -33,10 +33,10 @@ from raybroker.actors.join import opened, shared_table
 from raybroker.actors.observation import Observing
 from raybroker.actors.path_service import PathActor
 from raybroker.actors.stores.store_tables import hosts_of, remove_host
-from raybroker.broker.broker import Broker, HostPort
+from raybroker.broker.broker import Broker, BrokerHosts, BrokerKept, HostPort
 from raybroker.broker.cluster.cluster_shell import Clustering
 from raybroker.broker.cluster.join_settings import settings_of
-from raybroker.broker.cluster_broker import BrokerRows, ClusterBroker
+from raybroker.broker.cluster_broker import BrokerRows, ClusterBroker, others_in
 from raybroker.broker.observing.memory import BrokerMemory
 from raybroker.broker.services.auditing import audited
 from raybroker.broker.services.link_security import cluster_tls
@@ -204,18 +204,16 @@ class BrokerActor:
         )
         self._broker = Broker(
             self._config,
-            make_host=self._make_host,
-            drop_host=self._drop_host,
+            BrokerHosts(self._make_host, self._drop_host, lambda: [*self._spare.hosts]),
+            BrokerKept(saved.templates, saved.quotas, saved.policies, self._save),
+            others_in(lambda: self._cluster),
             name=spec.broker,
-            templates=saved.templates,
-            save_templates=partial(self._save, "templates"),
-            quotas=saved.quotas,
-            save_quotas=partial(self._save, "quotas"),
-            policies=saved.policies,
-            save_policies=partial(self._save, "policies"),
-            save_properties=partial(self._save, "properties"),
-            spares=lambda: [*self._spare.hosts],
             memory=self._memory,
+            end=self._end,
+            figures=(
+                lambda: {**self._observing.row(), "host_restarts_total": self._watch.restarts},
+                self._memory.figures,
+            ),
         )
         self._adopted = self._keyed = False
         self._refusals: dict[str, str] = {}
@@ -235,7 +233,6 @@ class BrokerActor:
             spec.config["raybroker.host.hung_ms"],
             self._observing.log_of,
         )
-        self._broker.measuring.own += [lambda: {"host_restarts_total": watch.restarts}, self._memory.figures]
         self._services = ServicesOfBroker(
             self._config,
             self._broker.services,
@@ -249,7 +246,6 @@ class BrokerActor:
             node_ip=runtime.node_ip,
             own=self._directory,
         )
-        self._broker.ending.end = self._end
         self._loops = loops = Supervisor(f"broker {spec.broker}")
         for name, run in (
             ("open transactions", self._sweep),

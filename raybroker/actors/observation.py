@@ -63,7 +63,6 @@ class Observing:
         measuring = local.measuring
         measuring.cluster = cluster
         measuring.facts = {"version": metadata.version("raybroker"), "ray": ray.__version__}
-        measuring.own += [lambda: process.row("broker", memory_limit(local.config)), self._row]
         self.cluster = cluster
 
     def start(self) -> None:
@@ -164,13 +163,15 @@ class Observing:
             work.cancel()
             raise
 
-    def _row(self) -> dict[str, Any]:
+    def row(self) -> dict[str, Any]:
+        """What the broker's process and its place in the cluster add to its metrics."""
         member = self._clustered.clustering.member
         states = {"UP": 0, "SUSPECT": 0, "DOWN": 0}
         for row in member.membership.rows():
             if row.state != "LEFT":
                 states[row.state if row.state in states else "DOWN"] += 1
         return {
+            **process.row("broker", memory_limit(self._local.config)),
             "brokers": states,
             "log_records_total": dict(self.log.counts),
             "master": int(member.is_master),

@@ -9,18 +9,18 @@ this file: destinations, subscriptions, transactions, messages, templates, quota
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from functools import cached_property
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.admin.verbs import VERBS, implementations
 from raybroker.broker import host_listing
-from raybroker.broker.broker_properties import Keep, Properties, keep_nothing
+from raybroker.broker.broker_properties import Properties
 from raybroker.broker.clients.clients_inside import ClientsInside
 from raybroker.broker.clients.connection_verbs import ConnectionVerbs
 from raybroker.broker.definitions.definitions_on_demand import DefinitionsOnDemand
 from raybroker.broker.definitions.named import Save, Saved
-from raybroker.broker.definitions.named import keep_nothing as keep_no_definitions
 from raybroker.broker.definitions.policies import Policies
 from raybroker.broker.definitions.quotas import Quotas
 from raybroker.broker.definitions.templates import Templates
@@ -31,13 +31,14 @@ from raybroker.broker.destinations.placement import Placement
 from raybroker.broker.destinations.pools import BrokerPools
 from raybroker.broker.destinations.schedules import Schedules
 from raybroker.broker.destinations.subscriptions import Subscriptions, new_identity
-from raybroker.broker.destinations.transactions import Transactions, branch_states
-from raybroker.broker.ending import Ending
+from raybroker.broker.destinations.transactions import Transactions, branch_states, nowhere
+from raybroker.broker.ending import End, Ending
 from raybroker.broker.observing.broker_metrics import Measuring
 from raybroker.broker.observing.health import Health
 from raybroker.broker.observing.memory import Guarded, Unguarded
 from raybroker.broker.observing.metrics_topics import Publishing
 from raybroker.broker.observing.thresholds import BrokerThresholds
+from raybroker.broker.remote_host import HostElsewhere
 from raybroker.broker.services.service_administration import ServiceAdministration
 from raybroker.broker.services.user_administration import Users
 from raybroker.config.live import live
@@ -56,6 +57,7 @@ from raybroker.model.naming.names import (
 )
 from raybroker.model.settings.settings import ConfigView, auto_created, destination_attributes
 from raybroker.model.sizes import UNLIMITED
+from raybroker.services.clients.client_ids import Others, nobody_else
 from raybroker.system import entropy, supervision
 from raybroker.system.clock import SystemClock
 
@@ -74,53 +76,89 @@ def now_s() -> float:
     return SystemClock().monotonic_ns() / 1e9
 
 
+@dataclass(frozen=True)
+class BrokerHosts:
+    """``make(hosting)`` starts a host of that kind; ``drop`` ends one that serves nothing any more; ``spares``: hosts
+    that run and serve nothing yet, which count where processes are counted."""
+
+    make: MakeHost
+    drop: DropHost
+    spares: Spares = list
+
+
+async def save_nothing(field: str, saved: Row) -> None:
+    """For brokers whose definitions and properties end with them."""
+
+
+@dataclass(frozen=True)
+class BrokerKept:
+    """What was kept of a broker. ``save(field, value)`` makes one of these fields, or the ``properties``, durable
+    before it holds; changed properties come with the configuration."""
+
+    templates: Saved = field(default_factory=dict)
+    quotas: Saved = field(default_factory=dict)
+    policies: Saved = field(default_factory=dict)
+    save: Callable[[str, Any], Awaitable[None]] = save_nothing
+
+
+@dataclass(frozen=True)
+class OtherBrokers:
+    """The other brokers of a cluster, as one of them asks: none, until a cluster says it.
+
+    host          finds a host of another broker by its key
+    taken         whether others have a client id, see services.clients.client_ids
+    require_open  raises while the cluster takes no clients
+    """
+
+    host: Callable[[str], HostElsewhere | None] = nowhere
+    taken: Others = nobody_else
+    require_open: Callable[[], None] = lambda: None
+
+
 class Broker:
-    """``make_host(hosting)`` starts a host of that kind; ``drop_host`` ends one that serves nothing any more;
-    ``save_templates`` makes templates durable, ``templates`` are those that were, and so with quotas and policies;
-    ``name`` of the broker; ``save_properties`` makes changed properties durable, which a LiveConfig as ``config``
-    brings with it; ``spares``: hosts that run and serve nothing yet, which count where processes are counted;
-    ``memory`` guards the memory of its processes."""
+    """``name`` of the broker; ``memory`` guards the memory of its processes; ``end`` ends what has started the broker,
+    None where it ends with its program alone; ``figures``: rows of metrics of what has started it."""
 
     def __init__(
         self,
         config: ConfigView,
+        hosts: BrokerHosts,
+        kept: BrokerKept = BrokerKept(),
+        others: OtherBrokers = OtherBrokers(),
         *,
-        make_host: MakeHost,
-        drop_host: DropHost,
         name: str = "loopback",
-        templates: Saved | None = None,
-        save_templates: Save = keep_no_definitions,
-        quotas: Saved | None = None,
-        save_quotas: Save = keep_no_definitions,
-        policies: Saved | None = None,
-        save_policies: Save = keep_no_definitions,
-        save_properties: Keep = keep_nothing,
-        spares: Spares = list,
         memory: Guarded | None = None,
+        end: End | None = None,
+        figures: Iterable[Callable[[], Row]] = (),
     ) -> None:
         changing = live(config)
         self.config: ConfigView = changing
         self.name = name
-        self._spares = spares
+        self._spares = hosts.spares
         self.memory: Guarded = memory or Unguarded()
         self.registry = Registry(name)
         self.subscriptions = Subscriptions(self.registry)
         self.schedules = Schedules(self.registry)
-        self.transactions = Transactions(self.registry)
+        self.transactions = Transactions(self.registry, others.host)
         self.messages = Messages(self.registry)
-        self.templates = Templates(self.registry, templates, save_templates)
+        self.templates = Templates(self.registry, kept.templates, partial(kept.save, "templates"))
 
         def unasked() -> Iterator[str]:
             return map(self.registry.host_key, self.registry.unasked)
 
         self.quotas = Quotas(
-            quotas, save_quotas, lambda: self.registry.hosts, unasked, self.templates.list_templates, broker=name
+            kept.quotas,
+            partial(kept.save, "quotas"),
+            lambda: self.registry.hosts,
+            unasked,
+            self.templates.list_templates,
+            broker=name,
         )
         self.templates.check = self.quotas.require
-        self.policies = self._made_policies(policies, save_policies)
-        self.properties = Properties(changing, self.registry, save_properties, broker=name)
+        self.policies = self._made_policies(kept.policies, partial(kept.save, "policies"))
+        self.properties = Properties(changing, self.registry, partial(kept.save, "properties"), broker=name)
         self.placement = Placement(
-            changing, self.registry, self.subscriptions, make_host, drop_host, self._greet, self.quotas.known_at
+            changing, self.registry, self.subscriptions, hosts.make, hosts.drop, self._greet, self.quotas.known_at
         )
         self.destinations = Destinations(
             changing, self.registry, self.placement, self.templates, self.quotas, self.memory
@@ -129,19 +167,27 @@ class Broker:
             changing, lambda: self.registry.hosts, unasked, MeasuredTime(SystemClock()).now_ms, self.quotas.limits
         )
         self.thresholds = BrokerThresholds(changing, lambda: self.registry.hosts, broker=name)
-        self.measuring = Measuring(changing, self.registry, SystemClock(), broker=name, spares=spares)
-        self.measuring.own.append(self.thresholds.figures)
+        self.measuring = Measuring(
+            changing,
+            self.registry,
+            SystemClock(),
+            (self.thresholds.figures, *figures),
+            broker=name,
+            spares=hosts.spares,
+        )
         self.publishing = Publishing(changing, self.registry, self.measuring, SystemClock())
         self.services = ServiceAdministration(
-            name, ClientsInside(lambda: self.registry.hosts, unasked, self.registry.find, broker=name)
+            name, ClientsInside(lambda: self.registry.hosts, unasked, self.registry.find, broker=name), others.taken
         )
-        self.ending = Ending(changing, self.services, lambda: self.registry.hosts, SystemClock().now_ms(), broker=name)
+        started_ms = SystemClock().now_ms()
+        self.ending = Ending(changing, self.services, lambda: self.registry.hosts, started_ms, end, broker=name)
         self.health = Health(
             self._shown,
             lambda: self.registry.hosts,
             lambda: host_listing.unasked(self.registry),
             self.services,
             self.admin,
+            others.require_open,
             broker=name,
         )
         self._verbs = implementations(
@@ -184,7 +230,7 @@ class Broker:
         own = self.own_definitions
         return Transfer(own, own.all, own.brokers, self.admin, now_s, agents=False)
 
-    def _made_policies(self, saved: Saved | None, save: Save) -> Policies:
+    def _made_policies(self, saved: Saved, save: Save) -> Policies:
         """Policies, which the destinations' traits and the quotas follow."""
         registry = self.registry
         made = Policies(

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from raybroker.admin.verb import By
 from raybroker.admin.verbs import VERBS, implementations
-from raybroker.broker.broker import Broker, now_s
+from raybroker.broker.broker import Broker, OtherBrokers, now_s
 from raybroker.broker.broker_properties import ClusterProperties
 from raybroker.broker.clients.connection_verbs import ConnectionVerbs
 from raybroker.broker.cluster.cluster_admin import ClusterAdmin
@@ -125,9 +125,6 @@ class ClusterBroker:
             ConnectionVerbs(connections.found, connections.end),
         )
         self.forwarding = Forwarding(local.name, local.registry, peers, self.live)
-        local.transactions.elsewhere = self._host_elsewhere
-        local.health.require_open = clustering.require_open
-        local.services.client_ids.others = self._taken_elsewhere
 
     async def _defined(self) -> ModelDefinitions:
         return await self.local.own_definitions.of_cluster(self.clustering.member.agreed)
@@ -353,7 +350,7 @@ class ClusterBroker:
     async def _clients(self, **wanted: Any) -> Listing:
         return await self.local.services.connections(Wanted(**wanted))
 
-    async def _taken_elsewhere(self, client_id: str, instance: str) -> list[bool]:
+    async def taken_elsewhere(self, client_id: str, instance: str) -> list[bool]:
         """Of brokers that do not answer in time nothing is known: hosts refuse a second client at its first use."""
         args = {"client_id": client_id, "instance": instance, "broker": self.name}
         others = (name for name in self.live() if name != self.name)
@@ -367,7 +364,7 @@ class ClusterBroker:
     async def _ask_master(self, broker: str, method: str, args: Row) -> Any:
         return await self._peers.ask(broker, method, args, timeout_s=MASTER_TIMEOUT_S)
 
-    def _host_elsewhere(self, host: str) -> HostElsewhere | None:
+    def host_elsewhere(self, host: str) -> HostElsewhere | None:
         """A host of another broker, by its key; None when it is none of another broker's."""
         broker = host.partition("/")[0]
         if not broker or broker == self.name or broker not in self.clustering.member.membership:
@@ -459,3 +456,16 @@ class ClusterBroker:
 def _shown(state: str) -> str:
     """How clients see it: one that is not integrated yet, or has been stopped, keeps its place and is not there."""
     return state if state in ("UP", "SUSPECT") else "DOWN"
+
+
+def others_in(cluster: Callable[[], ClusterBroker]) -> OtherBrokers:
+    """The other brokers of a cluster, for a broker that is made before its place in the cluster is."""
+
+    def require_open() -> None:
+        cluster().clustering.require_open()
+
+    return OtherBrokers(
+        lambda key: cluster().host_elsewhere(key),
+        lambda client_id, instance: cluster().taken_elsewhere(client_id, instance),
+        require_open,
+    )

@@ -37,7 +37,7 @@ End = Callable[[bool], Awaitable[None]]
 
 
 class Ending:
-    """Of one broker. ``end`` is given by what has started it; None where the broker ends with its program alone.
+    """Of one broker. ``end`` ends what has started it; None where the broker ends with its program alone.
 
     started_ms  when it was started, milliseconds since 1970: another life has another one
     """
@@ -48,10 +48,11 @@ class Ending:
         services: ServiceAdministration,
         hosts: Callable[[], Iterable[HostPort]],
         started_ms: int,
+        end: End | None,
         *,
         broker: str,
     ) -> None:
-        self.end: End | None = None
+        self._end = end
         self.state = RUNNING
         self._config = config
         self._services = services
@@ -75,7 +76,7 @@ class Ending:
         """A request in the time before the end takes the place of the one before; later ones change nothing."""
         if broker not in (None, self._broker):
             raise BrokerGoneError(f"broker {broker} cannot be asked here; this is {self._broker}")
-        if self.end is None:
+        if self._end is None:
             raise NotSupportedError(
                 f"{verb}: broker {self._broker} was started by a program, inside of its process, and ends with its last"
                 " connection there; close that instead"
@@ -86,7 +87,7 @@ class Ending:
             self.state = state
             self._services.take_nobody_new()
             log.info("[B1047] broker %s is %s in %d s; no new clients are taken", self._broker, state, time_s)
-            self._task = self._loops.once("the end", self._run(self.end, time_s))
+            self._task = self._loops.once("the end", self._run(self._end, time_s))
         return {**self.row(), "time_s": time_s, "delivery_s": self._config["raybroker.shutdown.delivery"]}
 
     async def _run(self, end: End, time_s: int) -> None:

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from raybroker.broker.broker import Broker
+from raybroker.broker.broker import Broker, BrokerHosts, BrokerKept
 from raybroker.broker.services.auditing import audit_of, audited, security_directory
 from raybroker.client.blocking.connection import Connection
 from raybroker.client.cluster.directory import ALONE, DestinationPlace, KnownSubscription, View
@@ -156,15 +156,8 @@ class LoopbackDirectory:
 
         self._broker = Broker(
             config,
-            make_host=make_host,
-            drop_host=drop_host,
-            templates=kept.templates,
-            save_templates=partial(save, "templates"),
-            quotas=kept.quotas,
-            save_quotas=partial(save, "quotas"),
-            policies=kept.policies,
-            save_policies=partial(save, "policies"),
-            save_properties=partial(save, "properties"),
+            BrokerHosts(make_host, drop_host),
+            BrokerKept(kept.templates, kept.quotas, kept.policies, save),
             memory=host.host.memory,
         )
         await self._broker.placement.adopt(host)

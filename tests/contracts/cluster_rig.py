@@ -14,11 +14,11 @@ from typing import Any
 
 from raybroker.actors.connection_services import ServicesOfBroker
 from raybroker.actors.join import shared_table
-from raybroker.broker.broker import Broker
+from raybroker.broker.broker import Broker, BrokerHosts, BrokerKept
 from raybroker.broker.cluster.cluster_shell import Clustering
 from raybroker.broker.cluster.join_settings import settings_of
 from raybroker.broker.cluster.path_service import PathService
-from raybroker.broker.cluster_broker import ClusterBroker
+from raybroker.broker.cluster_broker import ClusterBroker, others_in
 from raybroker.broker.definitions.named import Saved as SavedDefinitions
 from raybroker.client.blocking.connection import Connection, XaConnection
 from raybroker.client.cluster.cluster_directory import ClusterDirectory
@@ -82,25 +82,21 @@ class RigBroker:
         async def drop_host(dropped: object) -> None:
             """The host stays."""
 
-        async def save_properties(saved: Saved) -> None:
-            rig.changed[self.name] = saved
-
-        async def save_quotas(saved: SavedDefinitions) -> None:
-            rig.quotas[self.name] = saved
-
-        async def save_policies(saved: SavedDefinitions) -> None:
-            rig.policies[self.name] = saved
+        async def save(field: str, saved: Any) -> None:
+            kept: dict[str, dict[str, Any]] = {
+                "properties": rig.changed,
+                "quotas": rig.quotas,
+                "policies": rig.policies,
+            }
+            if field in kept:
+                kept[field][self.name] = saved
 
         self.local = Broker(
             config,
-            make_host=make_host,
-            drop_host=drop_host,
+            BrokerHosts(make_host, drop_host),
+            BrokerKept({}, rig.quotas.get(self.name, {}), rig.policies.get(self.name, {}), save),
+            others_in(lambda: self.cluster),
             name=self.name,
-            save_properties=save_properties,
-            quotas=rig.quotas.get(self.name),
-            save_quotas=save_quotas,
-            policies=rig.policies.get(self.name),
-            save_policies=save_policies,
         )
         await self.local.placement.adopt(host)
         await self.local.placement.ready()

@@ -142,7 +142,7 @@ def test_what_a_broker_could_not_destroy_at_once_is_destroyed_later(  # K-11
     admin = rig.connect("b1").admin()
     admin.create_destination("queue", name)
     host = rig.brokers["b3"].host
-    destroy, asked = host.destroy, []
+    destroy, asked = host.destinations.destroy, []
 
     async def fails_once(kind: str, which: str) -> None:
         asked.append(which)
@@ -150,7 +150,7 @@ def test_what_a_broker_could_not_destroy_at_once_is_destroyed_later(  # K-11
             raise BrokerGoneError("the host is just being restarted")
         await destroy(kind, which)
 
-    monkeypatch.setattr(host, "destroy", fails_once)
+    monkeypatch.setattr(host.destinations, "destroy", fails_once)
     admin.destroy_destination("queue", name)
     until(lambda: ("queue", name) not in rig.brokers["b3"].local.registry.where)
     assert asked == [name, name]
@@ -169,7 +169,7 @@ def test_a_broker_that_ends_before_it_destroys_something_does_so_when_it_is_back
     async def never(kind: str, which: str) -> None:
         await asyncio.sleep(60)
 
-    monkeypatch.setattr(ending.host, "destroy", never)
+    monkeypatch.setattr(ending.host.destinations, "destroy", never)
     monkeypatch.setattr(cluster_broker, "REACH_TIMEOUT_S", 1.0)
     admin.destroy_destination("queue", name)
     member = ending.cluster.clustering.member

@@ -25,7 +25,7 @@ class Ends:
     def __init__(self, outside: Outside) -> None:
         self.restarts: list[bool] = []
         self.ended = Event()
-        outside.inside._core.directory._broker.ending.end = self._end
+        outside.inside._core.directory._broker.ending._end = self._end
 
     async def _end(self, restart: bool) -> None:
         self.restarts.append(restart)
@@ -138,7 +138,7 @@ def test_a_shell_waits_for_the_end(outside: Outside, tmp_path: Path, monkeypatch
     async def end(restart: bool) -> None:
         directory._services.close()
 
-    directory._broker.ending.end = end
+    directory._broker.ending._end = end
     began = time.monotonic()
     assert shell.output("root", "shutdown", "bkr", "-f") == "broker loopback has closed its services, and ends\n"
     assert time.monotonic() - began < 2 * FINISH_S

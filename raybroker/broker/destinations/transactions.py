@@ -31,18 +31,17 @@ def branch_states(rows: Listing, key: bytes) -> list[str]:
     return [row["state"] for row in rows if row["kind"] == "xa" and row["key"] == key.hex()]
 
 
-def _nowhere(key: str) -> HostElsewhere | None:
+def nowhere(key: str) -> HostElsewhere | None:
     """There is no other broker."""
     return None
 
 
 class Transactions:
-    """The transactions on the hosts of one broker."""
+    """The transactions on the hosts of one broker. ``elsewhere`` finds a host of another broker by its key."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, elsewhere: Callable[[str], HostElsewhere | None] = nowhere) -> None:
         self._registry = registry
-        self.elsewhere: Callable[[str], HostElsewhere | None] = _nowhere
-        """Finds a host of another broker by its key."""
+        self._elsewhere = elsewhere
         self._undecided: dict[tuple[str, str], int] = {}
         """(host, key) → sweeps in which the coordinator knew nothing of it."""
 
@@ -143,7 +142,7 @@ class Transactions:
         """What the coordinator says; None: nothing yet."""
         name = str(row["coordinator"]).partition("@")[0]
         own = next((other for other in self._registry.hosts if other.key == name), None)
-        coordinator = own.transactions if own is not None else self.elsewhere(name)
+        coordinator = own.transactions if own is not None else self._elsewhere(name)
         if coordinator is None and self._registry.unasked:
             return None
         outcome = await coordinator.outcome(row["key"]) if coordinator is not None else "unknown"

@@ -7,7 +7,7 @@ so that many scrapers cost as much as one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from raybroker.broker.destinations.destination_registry import Registry
@@ -40,10 +40,17 @@ IN_STORES: Final = frozenset(
 
 
 class Measuring:
-    """``own``: more rows of the broker itself, for the aggregate tier; set by whoever knows more about it."""
+    """``figures``: more rows of the broker itself, for the aggregate tier."""
 
     def __init__(
-        self, config: ConfigView, registry: Registry, clock: Clock, *, broker: str, spares: Spares = list
+        self,
+        config: ConfigView,
+        registry: Registry,
+        clock: Clock,
+        figures: Iterable[Callable[[], Row]] = (),
+        *,
+        broker: str,
+        spares: Spares = list,
     ) -> None:
         self._spares = spares
         self._registry = registry
@@ -55,7 +62,7 @@ class Measuring:
         self.broker = broker
         self.facts: Row = {}
         """Version numbers: see the catalogue's info."""
-        self.own: list[Callable[[], Row]] = []
+        self._figures = tuple(figures)
         self._totals = totals.Totals()
         self._destination_totals = totals.DestinationTotals()
         self._start_ns = clock.monotonic_ns()
@@ -147,7 +154,7 @@ class Measuring:
             | ({"spare": len(spares)} if spares else {}),
             "unreachable_hosts": silent,
         }
-        for more in self.own:
+        for more in self._figures:
             for key, value in more().items():
                 row[key] = totals.plus(row.get(key, 0), value) if isinstance(value, dict) else value
         return row

@@ -58,7 +58,7 @@ class Services(Protocol):
 
 class Health:
     """Of one broker. ``own``: what it says of itself; ``unasked``: why hosts have not answered since it was started;
-    ``ask``: carries out its verbs. ``require_open`` raises while it takes no clients; a cluster gives it."""
+    ``ask``: carries out its verbs. ``require_open`` raises while it takes no clients."""
 
     def __init__(
         self,
@@ -67,10 +67,11 @@ class Health:
         unasked: Callable[[], Mapping[str, str]],
         services: Services,
         ask: Ask,
+        require_open: Callable[[], None],
         *,
         broker: str,
     ) -> None:
-        self.require_open: Callable[[], None] = lambda: None
+        self._require_open = require_open
         self._own = own
         self._hosts = hosts
         self._unasked = unasked
@@ -117,7 +118,7 @@ class Health:
 
     def _opened(self) -> Row:
         try:
-            self.require_open()
+            self._require_open()
         except BrokerError as error:
             return checks.row("open", self._broker, Grade.CRITICAL, f"it takes no clients: {error}")
         return checks.row("open", self._broker, Grade.OK, "it takes clients")

@@ -11,7 +11,7 @@ from raybroker.model.errors import ConfigError, InvalidDestinationError
 from raybroker.model.listing import Listing
 from raybroker.model.naming.names import check_destination_name, check_destination_type
 from raybroker.model.settings.setting_services import INSIDE, SERVICE_KINDS
-from raybroker.services.clients.client_ids import ClientIds
+from raybroker.services.clients.client_ids import ClientIds, Others, nobody_else
 from raybroker.services.clients.client_rows import Wanted, ended_because, is_inside
 
 if TYPE_CHECKING:  # A broker whose services do not listen has no use for what these import.
@@ -50,13 +50,14 @@ async def nowhere() -> Mapping[str, str]:
 
 
 class ServiceAdministration:
-    """``broker``: its name; ``inside``: clients inside the Ray cluster. ``services``, ``users`` and ``audit`` are given
+    """``broker``: its name; ``inside``: clients inside the Ray cluster; ``others``: who has a client id at the
+    other brokers. ``services``, ``users`` and ``audit`` are given
     once they are there."""
 
-    def __init__(self, broker: str, inside: Inside | None = None) -> None:
+    def __init__(self, broker: str, inside: Inside | None = None, others: Others = nobody_else) -> None:
         self.broker = broker
         self._inside = inside or NobodyInside()
-        self.client_ids = ClientIds(broker, self._held)
+        self.client_ids = ClientIds(broker, self._held, others)
         self.services: ConnectionServices | None = None
         self.users: UserFile | None = None
         self.audit = Audit.silent()

@@ -41,7 +41,7 @@ class ClientIds:
     """Of one broker. ``others`` asks the other brokers of its cluster."""
 
     def __init__(self, broker: str, held: Held, others: Others = nobody_else) -> None:
-        self.others = others
+        self._others = others
         self._broker = broker
         self._held = held
         self._claims: dict[str, list[_Claim]] = {}
@@ -69,7 +69,7 @@ class ClientIds:
     async def _is_another_s(self, client_id: str, claim: _Claim) -> bool:
         if any(other.instance != claim.instance for other in self._claims[client_id] if other is not claim):
             return True
-        answers = await asyncio.gather(self._held(client_id), self.others(client_id, claim.instance))
+        answers = await asyncio.gather(self._held(client_id), self._others(client_id, claim.instance))
         return bool(answers[0] - {claim.instance}) or any(answers[1]) or claim.beaten
 
     def _over(self, client_id: str, claim: _Claim) -> None:

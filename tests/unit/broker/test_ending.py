@@ -46,9 +46,8 @@ class World:
         services.take_nobody_new = self._close  # type: ignore[method-assign]
         config: Any = {"raybroker.shutdown.delivery": delivery_s}
         known: Any = hosts
-        self.ending = Ending(config, services, lambda: known, STARTED_MS, broker="b1")
-        if able:
-            self.ending.end = self._end
+        end = self._end if able else None
+        self.ending = Ending(config, services, lambda: known, STARTED_MS, end, broker="b1")
 
     def _close(self) -> None:
         self.closed += 1

@@ -72,9 +72,13 @@ async def asked(verb: str, args: dict[str, Any]) -> Any:
     return {"type": "queue", "name": args["name"], "state": "RUNNING", "messages": 3, "bytes": 9, "attributes": {}}
 
 
-def made(*hosts: Host, services: Services | None = None, unasked: tuple[str, ...] = ()) -> Health:
+def made(*hosts: Host, services: Services | None = None, unasked: tuple[str, ...] = (), closed: bool = False) -> Health:
+    def require_open() -> None:
+        if closed:
+            raise NotOpenError("it waits for the master")
+
     silent = dict.fromkeys(unasked, "its store is damaged")
-    return Health(lambda: OWN, lambda: hosts, lambda: silent, services or Services(), asked, broker="b1")
+    return Health(lambda: OWN, lambda: hosts, lambda: silent, services or Services(), asked, require_open, broker="b1")
 
 
 def grades(rows: list[dict[str, Any]], check: str) -> dict[str, str]:
@@ -95,10 +99,7 @@ def test_ready_is_what_clients_need_and_no_more() -> None:
     one = made(Host("b1/h1"))
     assert (worst(asyncio.run(one.ready())), worst(asyncio.run(one.live()))) == ("ok", "ok")
 
-    def closed() -> None:
-        raise NotOpenError("it waits for the master")
-
-    one.require_open = closed
+    one = made(Host("b1/h1"), closed=True)
     rows = asyncio.run(one.ready())
     assert grades(rows, "open") == {"b1": "critical"}
     assert "memory" not in {row["check"] for row in rows}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.broker.broker import Broker
+from raybroker.broker.broker import Broker, BrokerHosts, BrokerKept
 from raybroker.config import Config
 from raybroker.errors import ConfigError, StoreError
 from tests.unit.broker.worlds import World
@@ -108,15 +108,13 @@ def test_a_destroyed_template_leaves_its_destinations_as_they_are() -> None:
 
 def test_templates_that_were_saved_are_there_again_and_a_failed_save_changes_nothing() -> None:
     async def work() -> None:
-        async def fail(saved: Any) -> None:
+        async def fail(field: str, saved: Any) -> None:
             raise StoreError("no room")
 
         async def nobody(*_: Any) -> Any:
             raise AssertionError
 
-        broker = Broker(
-            Config.of(), make_host=nobody, drop_host=nobody, templates={"t": {"maxNumMsgs": 5}}, save_templates=fail
-        )
+        broker = Broker(Config.of(), BrokerHosts(nobody, nobody), BrokerKept({"t": {"maxNumMsgs": 5}}, save=fail))
         for verb, args in (("create_template", {"name": "u", "attributes": {}}), ("destroy_template", {"name": "t"})):
             with pytest.raises(StoreError):
                 await broker.admin(verb, args)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from raybroker.broker.broker import Broker
+from raybroker.broker.broker import Broker, BrokerHosts, BrokerKept
 from raybroker.config import Config
 from raybroker.config.live import LiveConfig
 from raybroker.content.headers import message_id
@@ -308,10 +308,8 @@ class World:
         self.broken_disk = False
         self.broker: Any = Broker(
             LiveConfig(config, changed),
-            make_host=self._make,
-            drop_host=self._drop,
-            save_templates=self._save,
-            save_properties=self._keep,
+            BrokerHosts(self._make, self._drop),
+            BrokerKept(save=self._save),
         )
 
     async def admin(self, verb: str, **args: Any) -> Any:
@@ -328,10 +326,10 @@ class World:
     async def _drop(self, host: Any) -> None:
         self.dropped.append(host)
 
-    async def _keep(self, properties: Any) -> None:
-        if self.broken_disk:
-            raise StoreError("the disk is broken")
-        self.kept = properties
-
-    async def _save(self, templates: Any) -> None:
-        self.saved.append(templates)
+    async def _save(self, field: str, value: Any) -> None:
+        if field == "templates":
+            self.saved.append(value)
+        if field == "properties":
+            if self.broken_disk:
+                raise StoreError("the disk is broken")
+            self.kept = value
