@@ -19,7 +19,6 @@ TABLE: dict[str, int] = {
     "raybroker.client.forwarding.agent.ForwardingAgent": 16,
     "raybroker.client.producer.members.unit_routing.RoutedProducer": 21,
     "raybroker.client.producer.pacing.send_room.SendRoom": 23,
-    "raybroker.client.producer.producer.ProducerCore": 20,
     "raybroker.client.producer.producer_state.Batch": 20,
     "raybroker.client.session.session.SessionCore": 27,
     "raybroker.client.ways.long_poll._Carrier": 18,

@@ -58,6 +58,22 @@ from raybroker.wire.native import frames as wire
 log = logging.getLogger("raybroker.client")
 
 
+class AtHost:
+    """What a producer is at the host that it is attached to.
+
+    window_bytes   so much may be under way
+    generation     how often it was attached
+    remembers_ids  the destination looks for deduplication ids that it has taken before
+    """
+
+    __slots__ = ("generation", "remembers_ids", "window_bytes")
+
+    def __init__(self, window_bytes: int) -> None:
+        self.window_bytes = window_bytes
+        self.generation = 0
+        self.remembers_ids = True
+
+
 class ProducerCore(Endpoint):
     """See the module. ``shared`` is what messages have unless a send says otherwise; ``transactions``: those of its
     session, or None."""
@@ -80,11 +96,7 @@ class ProducerCore(Endpoint):
         self._losses = Losses(self._tell_refused, told=transactions is not None)
         self._owner: ProducerOwner[ProducerCore] = ProducerOwner()
         self._connection = connection
-        self._io = connection.io
-        self._transactions = transactions
-        self.transacted = transactions is not None
-        """Its messages belong to transactions."""
-        self._part = TransactionPart()
+        self._part = TransactionPart(transactions)
         self.encode = encode
         self._state = ProducerState(producer)
         self.one_way = one_way_sends(attributes, destination.kind, transacted=transactions is not None)
@@ -123,10 +135,12 @@ class ProducerCore(Endpoint):
             self._losses.give_up,
             transactions=transactions,
         )
-        self._generation = 0
-        self._window_bytes: int = attributes["raybroker.producer.window_bytes"]
-        self._window_of_ids = True
-        """The destination looks for deduplication ids that it has taken before."""
+        self._at_host = AtHost(attributes["raybroker.producer.window_bytes"])
+
+    @property
+    def transacted(self) -> bool:
+        """Its messages belong to transactions."""
+        return self._part.transactions is not None
 
     def belong_to(self, owner: ProducerOwner[ProducerCore]) -> None:
         """From now on it is one of several attachments of a handle."""
@@ -142,8 +156,8 @@ class ProducerCore(Endpoint):
 
         ``waiter`` is told what becomes of it, and unless ``urgent`` does not wait for ever.
         """
-        if self._io.unusable:
-            self._io.require_usable()
+        if self._connection.io.unusable:
+            self._connection.io.require_usable()
         kind, data = self.encode(body)
         if len(data) > self._connection.message_bytes_max:
             raise too_large(len(data), self._connection.message_bytes_max)
@@ -165,7 +179,9 @@ class ProducerCore(Endpoint):
             else:
                 if len(state.ready) > sealed:
                     self._schedule(everything=False)
-                elif not (self.transacted or state.unsettled_messages) and (shared.persistent or state.answered):
+                elif not (self._part.transactions is not None or state.unsettled_messages) and (
+                    shared.persistent or state.answered
+                ):
                     if not state.everything:
                         self._schedule()
                     return f"{state.id_prefix}{seq}"
@@ -183,7 +199,7 @@ class ProducerCore(Endpoint):
         there is no room for the next ones, and that this waits for it in whatever thread goes on. ``each``: what each
         message has of its own.
         """
-        self._io.require_usable()
+        self._connection.io.require_usable()
         source, most = iter(bodies), self._connection.message_bytes_max
         held = not (shared.persistent or self._state.answered)
         while chunk := list(islice(source, MANY_MESSAGES)):
@@ -206,12 +222,12 @@ class ProducerCore(Endpoint):
     ) -> Future[str]:
         """Accept encoded bodies as one block; ``now_ms``: when they were packed, None for now; ``held``: nobody waits
         for it while nothing can leave."""
-        done: Future[str] = Future() if self._transactions is None else NOTHING_TO_WAIT_FOR
+        done: Future[str] = Future() if self._part.transactions is None else NOTHING_TO_WAIT_FOR
         with self._lock:
             self._room.wait(len(bodies))
             now_ms = self._connection.clock.now_ms() if now_ms is None else now_ms
             self._state.add_many(kinds, bodies, shared, now_ms, done, own, held=held)
-            if self._transactions is None or self._state.held_bytes > self._linger.bytes_max:
+            if self._part.transactions is None or self._state.held_bytes > self._linger.bytes_max:
                 self._schedule()
             else:  # A commit is likely to follow, and takes it along.
                 self._linger.begin()
@@ -219,13 +235,13 @@ class ProducerCore(Endpoint):
 
     def _together(self) -> int:
         """Messages that may go as one block: the credit, or what the rate allows; 0 for any number."""
-        credit, run = self._state.credit if self._transactions is None else 0, self._room.run
+        credit, run = self._state.credit if self._part.transactions is None else 0, self._room.run
         return min(credit, run) if credit and run else credit or run
 
     def check_window(self) -> None:
         """A message with a deduplication id is about to be sent: log, once, when the destination ignores it."""
-        if not self._window_of_ids:
-            self._window_of_ids = True
+        if not self._at_host.remembers_ids:
+            self._at_host.remembers_ids = True
             log.warning(
                 "dedup_id of messages to %s does nothing: the destination has duplicateWindowMs=0; set it with"
                 " raybroker update dst -t %s -n %s -o duplicateWindowMs=60000",
@@ -262,7 +278,7 @@ class ProducerCore(Endpoint):
             return self._room.limit
 
     def _call_room(self, wait_s: float) -> None:
-        self._io.post(self._io.loop.call_later, wait_s, self._room_due)
+        self._connection.io.post(self._connection.io.loop.call_later, wait_s, self._room_due)
 
     def take_back(self, waiter: Future[str]) -> bool:
         """Whoever sent a message waits no longer: True when it has not left, and will not."""
@@ -287,7 +303,7 @@ class ProducerCore(Endpoint):
             self._room.changed()
         refuse_all(batches, error)
         if batches:
-            self._io.post(self._losses.give_up, batches, error)
+            self._connection.io.post(self._losses.give_up, batches, error)
 
     def refuse_sends(self, error: BrokerError | None) -> None:
         """Nothing may be sent because of ``error``, or anything again. What is final stays."""
@@ -301,7 +317,7 @@ class ProducerCore(Endpoint):
             state.everything = True
         if not state.scheduled:
             state.scheduled = True
-            self._io.post(self._flush_scheduled)
+            self._connection.io.post(self._flush_scheduled)
 
     # ---- the IO loop -----------------------------------------------------------------------------------------------
 
@@ -319,8 +335,8 @@ class ProducerCore(Endpoint):
         try:
             if self._send_timeout.idle:
                 self._send_timeout.watch()
-            if self._transactions is not None:
-                self._write_in_transaction(self._transactions)
+            if self._part.transactions is not None:
+                self._write_in_transaction(self._part.transactions)
             else:
                 self._write()
         except Exception as error:  # noqa: BLE001 - whoever waits for a message has to be told
@@ -346,10 +362,12 @@ class ProducerCore(Endpoint):
         """Write what is sealed, as far as the channel and the window take it, with the lock held; returns what has left
         and is not waited for any longer."""
         state, buffers, done = self._state, list[Buffer](), list[Batch]()
-        if state.everything and state.unsettled_bytes < self._window_bytes:  # Or else it grows until there is room.
+        if (
+            state.everything and state.unsettled_bytes < self._at_host.window_bytes
+        ):  # Or else it grows until there is room.
             state.everything = False
             state.seal()
-        while not channel.link.congested and (batch := state.next_ready(self._window_bytes)) is not None:
+        while not channel.link.congested and (batch := state.next_ready(self._at_host.window_bytes)) is not None:
             if batch.large is not None:
                 if buffers:
                     channel.link.write(*buffers)
@@ -428,7 +446,7 @@ class ProducerCore(Endpoint):
     async def attach(self, channel: Channel) -> None:
         """Open on a channel, and send again what the last one left unsettled."""
         handle = channel.new_handle(self)
-        self._generation += 1
+        self._at_host.generation += 1
         with self._lock:
             self._room.gate("open")
         args = {
@@ -436,14 +454,14 @@ class ProducerCore(Endpoint):
             "name": self.name,
             "type": self.destination.kind,
             "producer": self._state.producer,
-            "generation": self._generation,
+            "generation": self._at_host.generation,
             "obeys": self._connection.flow_rates is not None,
             "answers": self.one_way is not None,
             "send_timeout_ms": self._connection.attributes["SendTimeout"],
         }
         try:
             answer = await channel.call("open_producer", args, self._opened)
-            self._window_of_ids = bool(answer.get("dedup"))
+            self._at_host.remembers_ids = bool(answer.get("dedup"))
             self.encode = await validating(self.encode, self.name, answer.get("xml"))
         except BaseException:
             if channel.endpoints.pop(handle, None) is not None:
@@ -476,8 +494,8 @@ class ProducerCore(Endpoint):
     def on_frame(self, frame: wire.Frame) -> None:
         if isinstance(frame, wire.SentFrame | wire.RefusedFrame):
             rows = frame.rows if isinstance(frame, wire.RefusedFrame) else ()
-            if self._transactions is not None:
-                self._refused_in_transaction(rows, self._transactions)
+            if self._part.transactions is not None:
+                self._refused_in_transaction(rows, self._part.transactions)
                 return
             with self._lock:
                 state = self._state
@@ -544,8 +562,8 @@ class ProducerCore(Endpoint):
         channel, self._channel = self._channel, None
         self._lose_unanswered()
         self._owner.member_turned()
-        if self._transactions is not None:
-            self._transactions.lose(f"the connection to {self.name} was lost", channel)
+        if self._part.transactions is not None:
+            self._part.transactions.lose(f"the connection to {self.name} was lost", channel)
         else:
             self._flush()  # Nothing can leave.
         if not self.closed:
@@ -567,7 +585,7 @@ class ProducerCore(Endpoint):
     def fail(self, error: BrokerError) -> None:
         """It is over: everybody who waits gets ``error``."""
         error = self.failure = self._owner.error_of(self, error)
-        current = self._transactions.current if self._transactions is not None else None
+        current = self._part.transactions.current if self._part.transactions is not None else None
         self._part.fail(current, holds_some=self.holds_some)
         self._owner.member_failed(self)
         self._send_timeout.stop()

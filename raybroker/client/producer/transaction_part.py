@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from raybroker.client.session.transaction import Transaction
+from raybroker.client.session.transaction import SessionTransactions, Transaction
 
 
 class TransactionPart:
-    """``wrote_in``: the open transaction, once the producer has written something in it.
+    """What a producer has to do with transactions.
 
-    ``spoils``: whose messages its failure took away, 1 for the open transaction, 2 for the one after that; 0: none.
+    transactions  those of its session, or None
+    wrote_in      the open one, once the producer has written something in it
+    spoils        whose messages its failure took away, 1: of the open one, 2: of the one after that too; 0: of none
     """
 
-    __slots__ = ("spoils", "wrote_in")
+    __slots__ = ("spoils", "transactions", "wrote_in")
 
-    def __init__(self) -> None:
+    def __init__(self, transactions: SessionTransactions | None) -> None:
+        self.transactions = transactions
         self.wrote_in: Transaction | None = None
         self.spoils = 0
 

@@ -34,12 +34,15 @@ class Member(ProducerCore):
 
     duplicates, refused = 1, 2  # type: ignore[assignment]
 
+    @property
+    def transacted(self) -> bool:
+        return False
+
     def __init__(self, broker: str | None, traits: dict[str, Any]) -> None:
         self.broker = broker
         self.traits = traits
         self.got: list[Any] = []
         self.failure = None
-        self.transacted = False
         self.one_way = traits.get("one_way")
         self.ended = False
 
