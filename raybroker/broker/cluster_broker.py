@@ -39,6 +39,8 @@ from raybroker.cluster.change_record import Change
 from raybroker.cluster.member_messages import Envelope
 from raybroker.core.selector import compile_selector, normalised
 from raybroker.hosting.host_port import HostPort, Row
+from raybroker.model.definitions.kinds.policy import POLICY
+from raybroker.model.definitions.kinds.quota import QUOTA
 from raybroker.model.definitions.values import Definitions as ModelDefinitions
 from raybroker.model.errors import (
     BrokerError,
@@ -431,12 +433,10 @@ class ClusterBroker:
         registry, definitions = self.local.registry, self._definitions
         for name in list(self.clustering.member.membership):
             await self._itself.list_broker(name)
-        for row in await self.local.quotas.list_quotas():
-            if (row["name"],) not in self.clustering.member.agreed.quotas:
-                await self._propose(Change("create_quota", (row["name"],), row["attributes"]))
-        for name, fields in self.local.policies.saved().items():
-            if (name,) not in self.clustering.member.agreed.policies:
-                await self._propose(Change("create_policy", (name,), fields))
+        for kind, named in ((QUOTA.recorded, self.local.quotas), (POLICY.recorded, self.local.policies)):
+            for name, fields in named.saved().items():
+                if (name,) not in self.clustering.member.agreed.table(kind):
+                    await self._propose(Change(kind.make, (name,), fields))
         for key in stored:
             if key in registry.auto or key in registry.owners or is_reserved_name(key[1]) or definitions.is_local(*key):
                 continue

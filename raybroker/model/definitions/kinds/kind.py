@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
@@ -141,7 +142,7 @@ class Kind(ABC):
             raise ConfigError(f"{self.section} = {str(given)[:80]!r}; it is a table of names")
         found = {}
         for name, entry in given.items():
-            with Naming(f"{self.section}, {name}"):
+            with naming(f"{self.section}, {name}"):
                 found[name] = self.entry(name, entry, reading)
         return found
 
@@ -226,7 +227,7 @@ class ListedKind(Kind):
         found: dict[Any, Any] = {}
         for number, entry in enumerate(given, 1):
             name = entry.get("name", number) if isinstance(entry, Mapping) else number
-            with Naming(f"{self.section}, {str(name)[:80]}"):
+            with naming(f"{self.section}, {str(name)[:80]}"):
                 key, made = self.row(checked_table(entry), reading)
                 if key in found:
                     raise ConfigError(self.twice(key))
@@ -272,15 +273,10 @@ def checked_table(entry: Any) -> Mapping[str, Any]:
     return entry
 
 
-class Naming:
-    """Puts the entry in front of what is wrong with it."""
-
-    def __init__(self, entry: str) -> None:
-        self._entry = entry
-
-    def __enter__(self) -> None:
-        """Nothing to do."""
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, BrokerError):
-            raise ConfigError(f"{self._entry}: {error}") from None
+@contextmanager
+def naming(entry: str) -> Iterator[None]:
+    """Put the entry in front of what is wrong with it."""
+    try:
+        yield
+    except BrokerError as error:
+        raise ConfigError(f"{entry}: {error}") from None
