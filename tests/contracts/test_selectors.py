@@ -159,7 +159,6 @@ def test_an_empty_selector_selects_everything(broker: LoopbackBroker, selector: 
         ("JMSReplyTo = 'x'", "column 1"),
     ],
 )
-@TWO_FACES
 def test_a_bad_selector_is_refused_with_the_place_in_it(broker: LoopbackBroker, selector: str, place: str) -> None:
     """B-22: InvalidSelectorError; and nothing is left behind"""
     connection, name = broker.connect(client_id="c"), broker.name()
