@@ -32,8 +32,7 @@ from raybroker.cluster.member_messages import (
     Whole,
 )
 from raybroker.cluster.member_state import MemberEvent, MemberState
-from raybroker.cluster.saved_record import RecordOffer as Offered
-from raybroker.cluster.saved_record import claim_frame
+from raybroker.cluster.saved_record import SavedOffer, claim_frame
 from raybroker.cluster.term import Leadership
 from raybroker.model.errors import MasterUnavailableError
 from tests.unit.cluster.parts import NOW, Parts, queue
@@ -100,9 +99,9 @@ def test_only_what_was_offered_for_this_very_claim_is_taken_over() -> None:
     assert not parts.master.take_over(claim)
     record = ChangeRecord("r", "c", 1)
     record.propose(queue("q1"))
-    parts.life.offer = Offered(Leadership(3, "b1", "r"), record)
+    parts.life.offer = SavedOffer(Leadership(3, "b1", "r"), record)
     assert not parts.master.take_over(claim)
-    parts.life.offer = Offered(claim, record)
+    parts.life.offer = SavedOffer(claim, record)
     assert parts.master.take_over(claim)
     parts.write()
     assert (parts.life.is_master, parts.life.record, record.term, parts.life.offer) == (True, record, 2, None)
