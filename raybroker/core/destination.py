@@ -166,7 +166,7 @@ class Destination(ABC):
         return False
 
     def discard_given(self, queue: DeliveryQueue, given: int) -> None:
-        """So many messages came back that were to make room."""
+        """Take notice that so many messages came back that were to make room."""
         intake.discard_given(self, queue, given)
 
     def new_queue(self, number: int, subscription: Subscription | None = None) -> DeliveryQueue:
@@ -234,7 +234,7 @@ class Destination(ABC):
                 self.expiry.look_again(ordinal)
 
     def _settle_works(self, out: Outcome) -> None:
-        """At the end of a step: hand over units of work that are complete, and let those expire that are too old."""
+        """Hand over units of work that are complete, and let those expire that are too old, at the end of a step."""
         works, attributes = self.works, self.policy.attributes
         for unit, runs in works.take_complete():
             for run in runs:

@@ -59,7 +59,7 @@ class Topic(Destination):
         return None
 
     def _replace(self, queue: DeliveryQueue, wanted: Subscription) -> None:
-        """The same name with another selector: destroyed and made anew, unless somebody uses it.
+        """Give the same name another selector: the subscription is destroyed and made anew, unless somebody uses it.
 
         A shared one never takes the place of an unshared one, nor the other way round.
         """

@@ -207,7 +207,7 @@ class UnitsOfWork:
         return found
 
     def due_ms(self, attributes: DestinationAttributes) -> int | None:
-        """When the oldest incomplete unit is too old."""
+        """Return when the oldest incomplete unit is too old."""
         if attributes.incompleteWorkExpirationTime < 0 or not self.count:
             return None
         oldest = min((work.since_ms for work in self.units.values() if work.here), default=None)

@@ -146,7 +146,8 @@ class Admission:
     def _admit_each_once(
         self, command: cmd.Send, ids: Sequence[str | None], offered: int, refused: list[Refused]
     ) -> int:
-        """As :meth:`_admit`, without ids of the window; of equal ones in the block the first that is admitted counts.
+        """Do what :meth:`_admit` does, without ids of the window; of equal ones in the block the first that is admitted
+        counts.
 
         An open transaction takes no ids: its commit decides which of its messages are duplicates.
         """

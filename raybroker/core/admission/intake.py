@@ -243,8 +243,8 @@ def _excess(home: Taking, gone: Removal | None = None) -> int:
 
 
 def discard_given(home: Taking, queue: DeliveryQueue, given: int) -> None:
-    """So many messages that were asked back to make room wait again: as many go, unless the limits hold by now. They
-    are those, or others that are older and have come back meanwhile."""
+    """Remove messages now that ``given`` of those that were asked back to make room wait again: as many go, unless the
+    limits hold by now. They are those, or others that are older and have come back meanwhile."""
     reason = home.policy.removing
     while given > 0 and reason is not None and (excess := _excess(home)):
         runs = queue.take_to_remove(min(excess, given), lowest_priority=reason == "LOW_PRIORITY")

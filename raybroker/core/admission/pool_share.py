@@ -301,7 +301,7 @@ class PoolShare:
         return None
 
     def due_ms(self, now_ms: int) -> int:
-        """When time alone ends the waiting of somebody, or the broker is to be asked again; somebody waits."""
+        """Return when time alone ends the waiting of somebody, or the broker is to be asked again; somebody waits."""
         soonest = min(
             waiter.deadline_ms if now_ms < waiter.deadline_ms else waiter.since_ms + ANSWER_MS
             for waiter in self.waiting
@@ -337,7 +337,7 @@ class Account:
 
 
 def _larger(one: int, other: int) -> int:
-    """Of two limits; -1 is none."""
+    """Return the larger of two limits; -1 is none."""
     return -1 if one < 0 or other < 0 else max(one, other)
 
 

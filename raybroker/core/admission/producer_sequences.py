@@ -46,7 +46,7 @@ class ProducerSequences:
         return producer in self.taken
 
     def attach(self, attachment: int, producer: int, generation: int = 0) -> None:
-        """From now on this attachment is the producer's only one."""
+        """Make this attachment the producer's only one."""
         assert attachment not in self.attached
         for older in [a for a, p in self.attached.items() if p == producer]:
             del self.attached[older]

@@ -56,8 +56,8 @@ class BatchWait:
         return False
 
     def until_ms(self, now_ms: int, wait_ms: int) -> int | None:
-        """Until when a partial batch waits, at the end of a step; None: none does, or it was not asked for meanwhile,
-        because delivery is paused or nobody is there."""
+        """Return the end of the wait of a partial batch, at the end of a step; None: none waits, or it was not asked
+        for meanwhile, because delivery is paused or nobody is there."""
         if self.since_ms is not None and now_ms >= self.since_ms + wait_ms:
             self.since_ms = None
         return None if self.since_ms is None else self.since_ms + wait_ms

@@ -39,7 +39,7 @@ class Delivery(NamedTuple):
     until_ms: int
 
     def not_seen(self) -> Delivery:
-        """As it was before it was handed out: it never reached the application."""
+        """Return it as it was before it was handed out: it never reached the application."""
         return self._replace(run=self.run._replace(attempts=self.run.attempts - 1))
 
 
@@ -259,7 +259,7 @@ class Consumer:
         return found
 
     def next_due_ms(self) -> int | None:
-        """When the first acknowledgement is overdue."""
+        """Return when the first acknowledgement is overdue."""
         return min((item.until_ms for item in self.unsettled if item.until_ms), default=None)
 
 

@@ -117,7 +117,8 @@ class DeliveryQueue:
         return self.pending.units if isinstance(self.pending, UnitPending) else {}
 
     def pending_with(self, ordinal: int) -> Pending:
-        """Where messages of a held block wait; from its first block with a unit of order on, it knows units."""
+        """Return what messages of a held block wait in; from its first block with a unit of order on, it knows
+        units."""
         if self.pending is self.plain and self._index.held[ordinal].ordered:
             self.pending = UnitPending(self.number, self.plain, self.step, self._index.held, ordinal - 1)
         return self.pending
@@ -213,7 +214,7 @@ class DeliveryQueue:
     # ---- going out -------------------------------------------------------------------------------------------------
 
     def settle_units(self) -> None:
-        """After a change: which message of each unit of order is next; without units the queue is plain again."""
+        """Find which message of each unit of order is next, after a change; without units the queue is plain again."""
         if isinstance(self.pending, UnitPending):
             self.pending.settle()
             if self.pending.idle:
@@ -453,7 +454,7 @@ class DeliveryQueue:
         return self.remove({found.ordinal: pk.lowest(found.mask, room)}, waiting=False)
 
     def remove_over(self) -> list[Dead]:
-        """After a restart: take out those whose end was decided before, without waiting for a consumer."""
+        """Take out those whose end was decided before a restart, without waiting for a consumer."""
         limit = self.policy.failures_max
         chosen: dict[int, int] = {}
         for state, run in self.contents(tried=True):
@@ -503,7 +504,7 @@ class DeliveryQueue:
 
 
 def _plain(policy: DestinationPolicy, consumers: Consumers, step: Step) -> PlainPending:
-    """Where messages without units of order wait: in the order of arrival and priority, or sorted."""
+    """Return what messages without units of order wait in: in the order of arrival and priority, or sorted."""
     keys = parse_sort_keys(policy.attributes.destinationKeys)
     selector_index = SelectorIndex(step.peek)
     if keys:

@@ -32,7 +32,7 @@ class DispatchGate:
         return self.dispatching
 
     def until_ms(self, attributes: DestinationAttributes) -> int | None:
-        """When the wait is over whoever has come by then; None when there is no wait, or no end of it."""
+        """Return when the wait is over whoever has come by then; None when there is no wait, or no end of it."""
         if self.dispatching or self.since_ms is None or attributes.delayBeforeDispatch < 0:
             return None
         return self.since_ms + attributes.delayBeforeDispatch

@@ -110,7 +110,7 @@ class PartColumn(NamedTuple):
     keys: tuple[PartKey | None, ...]
 
     def later(self, by_ms: int) -> PartColumn:
-        """As of another clock, which is ahead by so much."""
+        """Return the column as of another clock, which is ahead by so much."""
         return self._replace(at_ms=self.at_ms + by_ms)
 
 
@@ -430,7 +430,7 @@ def encode_counts(counts: Counts) -> bytes:
 
 
 def decode_counts(rest: bytes) -> Counts:
-    """Of the rest of a COUNTED record; a total that this release does not know is passed over."""
+    """Read the rest of a COUNTED record; a total that this release does not know is passed over."""
     since_ms, totals, base, waiting = _COUNTS.unpack_from(rest)
     at, end = _COUNTS.size, _COUNTS.size + (totals + base) * _COUNT.size
     rows = [(LASTING[place], n) if place < len(LASTING) else ("", n) for place, n in _COUNT.iter_unpack(rest[at:end])]

@@ -128,7 +128,7 @@ class AloneRun(NamedTuple):
         return AloneRun(start, self.sizes[a:b], self.priorities[a:b])
 
     def meta(self, ordinal: int) -> BlockMeta:
-        """Of one of its blocks; who sent it is not asked any more."""
+        """Return the meta of one of its blocks; who sent it is not asked any more."""
         return BlockMeta(1, 0, 0, self.sizes[ordinal - self.first], self.priorities[ordinal - self.first])
 
 

@@ -67,7 +67,8 @@ class UnitPending(UnitState):
             consumers.turn.rotate(-1)
 
     def has_for(self, consumer: Consumer) -> bool:
-        """When too much is unopened to know, the work is unfinished."""
+        """Return whether it has a message for the consumer; when too much is unopened to know, the work is
+        unfinished."""
         budget = OPEN_MESSAGES_MAX
         while True:
             owner = self.owners.get(consumer.owner or consumer.attachment)
@@ -85,7 +86,8 @@ class UnitPending(UnitState):
             self.refresh()
 
     def sort_some(self) -> bool:
-        """Also go on opening blocks although nobody asks, if what is next may be in any of them."""
+        """Sort some of the backlog, and go on opening blocks although nobody asks, if what is next may be in any of
+        them."""
         budget = OPEN_MESSAGES_MAX if self.hasty else 0
         while self.unopened and budget > 0:
             budget -= self.unopened.queue[0].mask.bit_count()
@@ -96,7 +98,7 @@ class UnitPending(UnitState):
         return self.plain.sort_some(self.classify) or opening
 
     def settle(self) -> None:
-        """After a change: which message of each unit is next; nothing is left of units without messages."""
+        """Find which message of each unit is next, after a change; nothing is left of units without messages."""
         self.unpack_if_hasty()
         self.refresh()
         if self.unopened and self.hasty and not self.plain.unfinished:
@@ -135,7 +137,8 @@ def take(order: UnitState, consumer: Consumer, room: int) -> Run | None:
 
 
 def take_by_keys(order: UnitState, consumer: Consumer, room: int) -> Run | None:
-    """As :func:`take`, of a sorted destination: what its session has next of any unit, or what anybody may have.
+    """Do what :func:`take` does, of a sorted destination: what its session has next of any unit, or what anybody may
+    have.
 
     Blocks are opened as soon as possible there, so that nothing waits in owner batches.
     """
