@@ -59,7 +59,7 @@ class MemoryStore:
         self._recovered = True
 
     def recover_runs(self) -> Iterator[LogEntry | EntryRun]:
-        """As :meth:`recover`, in its place, with blocks that follow each other together."""
+        """Do what :meth:`recover` does, in its place, with blocks that follow each other together."""
         return in_runs(self.recover())
 
     def commit(self, entries: Sequence[LogEntry]) -> None:

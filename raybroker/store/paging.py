@@ -125,7 +125,7 @@ class PagingFiles:
         pack: Callable[[Buffer], Buffer] | None,
         done: Written,
     ) -> None:
-        """In the thread."""
+        """Write the rows into the file; it runs in the thread."""
         io, path, crcs = self._io, self._path(file.number), []
         failure: OSError | None = None
         saved = 0

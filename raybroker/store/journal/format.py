@@ -157,7 +157,7 @@ def pack_entries(entries: Sequence[LogEntry], flags: int = 0) -> Packed:
 
 
 def with_flag(packed: Packed, entries: Sequence[int], blocks: Sequence[int], flag: int) -> Packed:
-    """The same batch, with a flag in the rows of some entries: by their place among all, and among the blocks."""
+    """Set a flag in the rows of some entries of the batch: by their place among all, and among the blocks."""
     body = bytearray(packed.body)
     for entry in entries:
         body[entry * ROW_BYTES + _FLAGS_AT] |= flag

@@ -123,7 +123,7 @@ class Journal:
             yield found
 
     def recover_runs(self) -> Iterator[LogEntry | EntryRun]:
-        """As :meth:`recover`, in its place, with blocks that are side by side together; in order within each
+        """Do what :meth:`recover` does, in its place, with blocks that are side by side together; in order within each
         destination."""
         return self._recovered(runs=True)
 
@@ -232,7 +232,7 @@ class Journal:
 
     @property
     def bodies(self) -> Journal | None:
-        """Where large bodies may come in pieces: here, unless no block is to have a file of its own."""
+        """Return where large bodies may come in pieces: here, unless no block is to have a file of its own."""
         return self if self._record_bytes < BLOCK_BYTES_MAX else None
 
     def large(self, destination: int, ordinal: int) -> LargeBlock | None:

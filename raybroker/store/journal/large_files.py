@@ -104,7 +104,7 @@ class NewBody:
         return not claimed
 
     def reference(self, front: bytes) -> Reference:
-        """For the log, with what stands before the body."""
+        """Return the reference for the log, with what stands before the body."""
         return self._reference(front)
 
     def keep(self) -> None:

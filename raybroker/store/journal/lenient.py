@@ -202,7 +202,8 @@ class LenientRecovery(JournalRecovery):
             self._gaps()
 
     def _gaps(self) -> None:
-        """Without a manifest nobody knows of segments between two that are there; they may be over, or lost."""
+        """Note the segments that are missing between two that are there, of which nobody knows without a manifest; they
+        may be over, or lost."""
         numbers = sorted({*self.segments, *self.lost_segments})
         for before, after in pairwise(numbers):
             if after > before + 1 and before in self.segments and after in self.segments:
@@ -344,7 +345,7 @@ class LenientRecovery(JournalRecovery):
         return self.manifest.relaxed or self._later(scan, segment, at) is None
 
     def _resume(self, scan: SegmentScan, number: int, at: int, seq: int, limit: int) -> _Run | None:
-        """Where the log goes on behind something that cannot be read; None: nowhere in this segment."""
+        """Find where the log goes on behind something that cannot be read; None: nowhere in this segment."""
         segment = self.segments[number]
         known = self._end_of(number, seq)
         if not segment.sealed and self.manifest.relaxed and seq >= known:
@@ -376,7 +377,7 @@ class LenientRecovery(JournalRecovery):
         return runs[0] if runs else None
 
     def _said_end(self, scan: SegmentScan, number: int, at: int, seq: int) -> int | None:
-        """Where a broken batch ends by its own header, if that makes sense."""
+        """Return where a broken batch ends by its own header, if that makes sense."""
         segment = self.segments[number]
         try:
             header = decode_batch_header(
@@ -441,7 +442,7 @@ class LenientRecovery(JournalRecovery):
         return iter([(p.offset, p.rows) for p in pieces if isinstance(p, FoundBatch) and p.offset >= offset])
 
     def _since(self, start: tuple[int, int] | None) -> Iterator[tuple[Segment, int, JournalRow]]:
-        """As in recovery, with a row of the kind LOST at the place of each range."""
+        """Read the rows as recovery does, with a row of the kind LOST at the place of each range."""
         anyone = next(iter(self.segments.values()), None)
         for number in sorted({*self.segments, *self.lost_segments}):
             if number in self.lost_segments and anyone is not None and (start is None or number > start[0]):

@@ -194,7 +194,7 @@ class LogWriter:
             raise self.died(error) from error
 
     def declare(self, *, own_files: bool = False, compressed: bool = False) -> None:
-        """Before such blocks are written for the first time: the store has a format that says so."""
+        """Give the store a format that says that such blocks are in it, before they are written for the first time."""
         self.check()
         manifest = self.manifest
         form = COMPRESSED if compressed else OWN_FILES if own_files else PLAIN

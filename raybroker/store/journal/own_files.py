@@ -150,7 +150,7 @@ class OwnFiles:
     # ---- opening
 
     def adopt(self, incarnation: int, found: Iterable[tuple[Key, Reference]], *, whole: bool) -> None:
-        """After recovery: these are the references.  Files that none of them names are free.
+        """Take over the references that recovery has found.  Files that none of them names are free.
 
         ``whole`` False: a reference could not be read, so files that seem to be free may be needed, and are left alone.
         """

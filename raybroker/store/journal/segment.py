@@ -119,7 +119,7 @@ class Segment:
 
     @property
     def used_end(self) -> int:
-        """Where what it holds ends, with its summary, also if that is not written yet."""
+        """Return where what it holds ends, with its summary, also if that is not written yet."""
         return padded(self.data_end + self.summary_bytes)
 
     def note_block(self, block: JournalBlockRow, base_offset: int) -> None:
@@ -128,7 +128,7 @@ class Segment:
         self.blocks += 1
 
     def compacted_bytes(self) -> int:
-        """About what the live blocks would take if they were written together."""
+        """Return about what the live blocks would take if they were written together."""
         if not self.live_blocks:
             return 0
         return self.live_bytes + self.live_blocks * (ROW_BYTES + self.summary_bytes // max(self.blocks, 1))

@@ -133,7 +133,7 @@ class SettingAside:
         return sorted(name for name in (*names, *bodies) if self._io.exists(self._directory / name))
 
     def needed_bytes(self, checkpoint: LogEntry) -> int:
-        """About how much room it takes."""
+        """Return about how much room it takes."""
         sizes = [self._reader.segments[number].data_end for number in self._reader.found]
         return sum(sizes) + 2 * len(checkpoint.meta) + (1 << 20)
 

@@ -56,8 +56,8 @@ class Sizing:
 
     @property
     def busy(self) -> bool:
-        """Also within the first two windows: what was before is not known.  Never on a crowded disk, where room that
-        one log keeps may be what another one lacks."""
+        """Return whether the log is busy; it is within the first two windows: what was before is not known.  Never on a
+        crowded disk, where room that one log keeps may be what another one lacks."""
         return not self._crowded and (self._windows < 2 or self.lately >= self.segment_bytes >> BUSY_SHIFT)
 
     def calm(self) -> None:

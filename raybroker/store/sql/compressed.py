@@ -48,7 +48,8 @@ class CompressedBlocks:
             self.because = self._text(hinders) if hinders else ""
 
     def look_again(self, connection: Any) -> None:
-        """The same between two commits, where it is time to; what the database has against it changes nothing."""
+        """Do what :meth:`look` does between two commits, where it is time to; what the database has against it changes
+        nothing."""
         if self.because and self._monotonic_ns() - self._looked_ns >= LOOK_NS:
             with suppress(StoreError), self._database.transaction(connection, snapshot=True):
                 self.look(connection)

@@ -28,7 +28,7 @@ Index = dict[int, Locations]
 
 
 def place(number: int, nbytes: int, crc: int) -> int:
-    """Where block ``number`` of a host is, in the form of ``raybroker.store.locations``."""
+    """Return where block ``number`` of a host is, in the form of ``raybroker.store.locations``."""
     return location(number >> _LOW_BITS, number & _LOW | 1 << _LOW_BITS, nbytes, crc)
 
 

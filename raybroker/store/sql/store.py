@@ -148,7 +148,7 @@ class SqlStore:
         self._reclaimer.log_bytes, self._reclaimer.dead_log_bytes = found.log_bytes, found.dead_log_bytes
 
     def recover_runs(self) -> Iterator[LogEntry | EntryRun]:
-        """As :meth:`recover`, in its place, with blocks that follow each other together."""
+        """Do what :meth:`recover` does, in its place, with blocks that follow each other together."""
         return in_runs(self.recover())
 
     def commit(self, entries: Sequence[LogEntry]) -> None:
@@ -520,6 +520,6 @@ class SqlStore:
 
 
 def _plain(entry: LogEntry) -> LogEntry:
-    """The same entry with the block as it came."""
+    """Return the same entry with the block as it came."""
     payload = entry.payload
     return entry._replace(payload=payload.plain) if type(payload) is PackedPayload else entry
