@@ -44,7 +44,7 @@ class Change:
     attributes: Attributes = field(default_factory=dict)
 
     def canonical(self) -> list[object]:
-        """As JSON has it."""
+        """Return it as JSON has it."""
         return [self.kind, list(self.key), dict(self.attributes)]
 
     @staticmethod
@@ -199,7 +199,7 @@ class RecordState:
         return other
 
     def canonical(self) -> dict[str, object]:
-        """As JSON has it: for each table the rows as [key, attributes], in order of creation."""
+        """Return it as JSON has it: for each table the rows as [key, attributes], in order of creation."""
         return {kind.table: [[list(k), dict(v)] for k, v in self.table(kind).items()] for kind in RECORDED}
 
     @staticmethod
@@ -215,7 +215,7 @@ class RecordState:
         return state
 
     def __eq__(self, other: object) -> bool:
-        """The same rows, whatever came first."""
+        """Return whether both have the same rows, whatever came first."""
         return isinstance(other, RecordState) and all(self.table(kind) == other.table(kind) for kind in RECORDED)
 
     __hash__ = None  # type: ignore[assignment]  # it changes
@@ -330,12 +330,12 @@ class ChangeRecord:
 
     @property
     def number(self) -> int:
-        """Of the last entry."""
+        """The number of the last entry."""
         return self.base_number + len(self.entries)
 
     @property
     def digest(self) -> str:
-        """Of everything."""
+        """The digest of everything."""
         return self.entries[-1].digest if self.entries else self.base_digest
 
     def propose(self, change: Change) -> Entry:
@@ -395,7 +395,7 @@ class ChangeRecord:
         self.state.past.clear()
 
     def compress(self, number: int | None = None) -> ChangeRecord:
-        """The same record with its history up to entry ``number``, or all of it, as its base; the numbers go on.
+        """Return the same record with its history up to entry ``number``, or all of it, as its base; the numbers go on.
 
         ``number`` is not before the base and not after the end.
         """

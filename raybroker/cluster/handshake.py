@@ -45,7 +45,8 @@ class Peers:
             self.beat()
 
     def _excuse(self, late_ms: int) -> None:
-        """Where this broker stood still (a stopped process, a machine without memory), the others were not silent."""
+        """Excuse the others where this broker stood still (a stopped process, a machine without memory): they were not
+        silent."""
         life = self._life
         if self._beat_ms == 0 or late_ms < life.settings.heartbeat_ms:
             return
@@ -57,7 +58,7 @@ class Peers:
             )
 
     def next_ms(self) -> int:
-        """When :meth:`tick` has something to do at the latest."""
+        """Return when :meth:`tick` has something to do at the latest."""
         return min(self._beat_ms, self._life.membership.next_ms() or self._beat_ms)
 
     def beat(self) -> None:

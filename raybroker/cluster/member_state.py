@@ -170,7 +170,7 @@ class MemberContext:
         self.out.append(SendEnvelope(to, Envelope(self.name, self.incarnation, instance, message)))
 
     def send_all(self, message: MemberMessage) -> None:
-        """To every broker that lives and is greeted."""
+        """Send the message to every broker that lives and is greeted."""
         for peer in self.peers():
             self.send(peer, message)
 

@@ -191,7 +191,7 @@ class Membership:
         return Moved(row.name, before, after) if after is not before else None
 
     def next_ms(self) -> int | None:
-        """When :meth:`tick` can change something at the earliest, if nothing is heard until then."""
+        """Return when :meth:`tick` can change something at the earliest, if nothing is heard until then."""
         due = [
             row.last_heard_ms + (self._suspect_ms if row.state is BrokerState.UP else self._down_ms)
             for row in self._rows.values()
@@ -239,7 +239,7 @@ class Membership:
         return iter(self._rows)
 
     def rows(self) -> tuple[BrokerRow, ...]:
-        """By name."""
+        """Return the rows by name."""
         return tuple(self._rows[name] for name in sorted(self._rows))
 
     def row(self, name: str) -> BrokerRow:

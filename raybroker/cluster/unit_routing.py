@@ -95,7 +95,7 @@ class PathMap:
     def resolve(
         self, destination: Destination, units: Sequence[str], owner: str, choose: Choose, now_ms: int
     ) -> Resolved:
-        """Where the units go, and that the producer ``owner`` uses them from now on, for a lease at least.
+        """Return where the units go, which the producer ``owner`` uses from now on, for a lease at least.
 
         Units without a path get the member that ``choose`` gives. A unit is never moved because its member is down; the
         sender handles that. Raises ValueError for over UNITS_MAX units.

@@ -346,7 +346,7 @@ def _history(old: object, death: Death, comment: str, now_ms: int) -> str:
 
 
 def _text(text: str) -> str:
-    """At most COMMENT_CHARS_MAX characters that can be encoded."""
+    """Return at most COMMENT_CHARS_MAX characters that can be encoded."""
     return text[:COMMENT_CHARS_MAX].encode("utf-8", "replace").decode()
 
 

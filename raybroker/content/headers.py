@@ -67,7 +67,7 @@ _TEXTS: Final = (("c", "correlation_id"), ("r", "reply_to"), ("t", "type"), ("d"
 
 
 def many_packer() -> Pack:
-    """For many headers in a row, at less than half the cost each; threads must not share one."""
+    """Return a packer for many headers in a row, at less than half the cost each; threads must not share one."""
     found: Pack = msgpack.Packer(use_bin_type=True).pack
     return found
 

@@ -47,8 +47,8 @@ class LossyError(TypeError):
 
 
 def packing(*, exact: bool) -> Callable[[Any], Any]:
-    """For ``msgpack.packb(default=…)``: raises TypeError for a type that cannot travel, and with ``exact`` LossyError
-    for one that would come back as another type."""
+    """Return the function for ``msgpack.packb(default=…)``: it raises TypeError for a type that cannot travel, and with
+    ``exact`` LossyError for one that would come back as another type."""
     return _EXACT if exact else _PLAIN
 
 

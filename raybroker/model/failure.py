@@ -50,7 +50,7 @@ def describe(error: BaseException, *, skip: int = 0) -> str:
 
 
 def _encodable(text: str) -> str:
-    """Without characters that UTF-8 does not have, such as lone surrogates."""
+    """Return the text without characters that UTF-8 does not have, such as lone surrogates."""
     return text.encode("utf-8", "replace").decode()
 
 

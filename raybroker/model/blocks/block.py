@@ -358,7 +358,7 @@ class Block:
         ttl_ms: int | None = None,
         delay_ms: int | None = None,
     ) -> Block:
-        """The same messages with what a destination says instead of their producer.
+        """Return the same messages with what a destination says instead of their producer.
 
         Times are relative to ``now_ms``, milliseconds; ``ttl_ms`` 0: none expires, ``delay_ms`` 0: none waits.
         """
@@ -373,7 +373,7 @@ class Block:
         return self._changed(columns, self._headers(), priority, persistent)
 
     def with_headers(self, headers: Sequence[Buffer]) -> Block:
-        """The same messages with other encoded headers, one for each."""
+        """Return the same messages with other encoded headers, one for each."""
         assert len(headers) == self.count
         columns = self._columns()
         columns.pop(HEADERS, None)

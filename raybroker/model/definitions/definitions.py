@@ -41,7 +41,8 @@ HEADER: Final = "raybroker"
 
 
 def plain(definitions: Definitions) -> dict[str, Any]:
-    """As plain values, in order of names, so that equal definitions are written as equal files."""
+    """Return the definitions as plain values, in order of names, so that equal definitions are written as equal
+    files."""
     found: dict[str, Any] = {HEADER: {"definitions": VERSION}}
     if definitions.missing:
         found[HEADER]["missing"] = sorted(definitions.missing)

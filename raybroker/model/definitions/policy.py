@@ -249,7 +249,7 @@ def effective(
 def _yield(
     found: dict[str, Effective], defaults: Mapping[str, Value], one: str, at: Value | None, other: str, at_other: Value
 ) -> None:
-    """Where both values hold, the one with the weaker origin is the default again."""
+    """Give the one with the weaker origin its default again, where both values hold."""
     if one not in found or other not in found or found[other].value != at_other:
         return
     if found[one].value == defaults[one] if at is None else found[one].value != at:

@@ -31,7 +31,7 @@ class Defaults:
 
     @staticmethod
     def of(config: ConfigView | None = None) -> Defaults:
-        """With what a broker's configuration says of it."""
+        """Return the defaults with what a broker's configuration says of them."""
         queue = destination_attributes({}, config, "queue").as_dict("queue")
         return Defaults(queue, destination_attributes({}, config, "topic").as_dict("topic"))
 

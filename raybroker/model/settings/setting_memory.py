@@ -69,8 +69,8 @@ _DEFAULTS: Final = {setting.name: setting.default for setting in MEMORY}
 
 
 def by_level(value_of: Callable[[str], Any], what: Literal["threshold", "count"]) -> tuple[int, ...]:
-    """Of green, yellow, orange and red: imq.resource_state.… for all levels at once, and the properties of single
-    levels, which win where they are not at their defaults."""
+    """Return the values of green, yellow, orange and red: imq.resource_state.… for all levels at once, and the
+    properties of single levels, which win where they are not at their defaults."""
     together: str = value_of(f"imq.resource_state.{what}")
     found = []
     for level, part in zip(LEVELS, together.split("/") if together else [""] * len(LEVELS), strict=True):

@@ -189,7 +189,7 @@ class DestinationAttributes:
 
     @property
     def shared_consumer_flow_limit(self) -> int | None:
-        """The same for each consumer of a shared subscription."""
+        """Return the consumer flow limit for each consumer of a shared subscription."""
         if not self.messagingPerformancePreference:
             return 1
         return self.sharedConsumerFlowLimit if self.sharedConsumerFlowLimit > 0 else None

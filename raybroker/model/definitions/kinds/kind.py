@@ -67,12 +67,12 @@ def _nothing(row: Row) -> Row:
 
 
 def itself(row: Row) -> Row:
-    """Of a kind whose rows are attributes of destinations."""
+    """Return the row of a kind whose rows are attributes of destinations."""
     return row
 
 
 def in_attributes(row: Row) -> Row:
-    """Of a kind that has these in a field of its own."""
+    """Return the attributes of a row of a kind that has these in a field of its own."""
     found = row.get("attributes")
     return found if isinstance(found, Mapping) else {}
 
@@ -147,7 +147,7 @@ class Kind(ABC):
         return found
 
     def plain(self, table: Mapping[Any, Any]) -> Any:
-        """As a file has them, in order of names."""
+        """Return the table as a file has it, in order of names."""
         return {
             name: {
                 key: dict(value) if isinstance(value, Mapping) else value
@@ -206,7 +206,7 @@ class Kind(ABC):
 
 
 def verbs_of(word: str) -> dict[str, str]:
-    """Of a kind that has one for each action."""
+    """Return the verbs of a kind that has one for each action."""
     return {action: f"{action}_{word}" for action in ("create", "update", "destroy")}
 
 
@@ -247,7 +247,7 @@ class Planning:
         self.steps: list[Step] = []
 
     def step(self, action: str, kind: Kind, key: Any, found: Changes, /, **args: Any) -> None:
-        """By the kind's verb; ``args``: beside those that say which one is meant."""
+        """Add a step by the kind's verb; ``args``: beside those that say which one is meant."""
         self.steps.append(
             Step(action, kind.name, kind.shown(key), found, kind.verbs[action], {**kind.args(key), **args})
         )

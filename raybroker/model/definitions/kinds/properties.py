@@ -46,7 +46,7 @@ class PropertyKind(Kind):
         return {"broker": key} if key else {}
 
     def plan(self, planning: Planning) -> None:
-        """With pruning, what is not wanted is what the configuration says."""
+        """Plan the properties; with pruning, what is not wanted is what the configuration says."""
         wanted, configured = planning.wanted, planning.place.configured
         _refuse_brokers(planning)
         held = {broker: {**configured[broker], **own} for broker, own in _changed_at(planning.now, planning).items()}

@@ -48,7 +48,8 @@ class QuotaKind(Kind):
 
 
 def _grants_more(old: Any, new: Any) -> bool:
-    """Of an attribute of a quota; a text grants nothing, and may change first."""
+    """Return whether the new value of an attribute of a quota grants more; a text grants nothing, and may change
+    first."""
     if isinstance(new, str):
         return True
     return bool(old >= 0 and (new < 0 or new > old))
