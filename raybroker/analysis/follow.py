@@ -123,7 +123,8 @@ class LakeFollower:
         return number > int(json.loads(self._shown.read_text(encoding="utf-8"))["batch"])
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Until the stream ends; False when it still runs after ``timeout_s``. Raises what ended it wrongly."""
+        """Wait until the stream ends; return False when it still runs after ``timeout_s``. Raises what ended it
+        wrongly."""
         return bool(self._query.awaitTermination(timeout_s) if timeout_s is not None else self._until_end())
 
     def _until_end(self) -> bool:
@@ -136,7 +137,7 @@ class LakeFollower:
         return bool(self._query.isActive)
 
     def process_all(self) -> None:
-        """Until everything that is in the lake now has been looked at."""
+        """Wait until everything that is in the lake now has been looked at."""
         self._query.processAllAvailable()
 
     def stop(self) -> None:

@@ -41,7 +41,7 @@ def targets(name: str, board: Mapping[str, Any]) -> Iterator[QueryTarget]:
 
 
 def substituted(expr: str, variables: Mapping[str, str]) -> str:
-    """With the values of Grafana's variables; longer names first, since ``$broker`` begins others."""
+    """Put in the values of Grafana's variables; longer names first, since ``$broker`` begins others."""
     for name in sorted(variables, key=len, reverse=True):
         expr = expr.replace(f"${name}", variables[name])
     return expr
@@ -65,7 +65,7 @@ class Prometheus:
             raise QueryError(json.load(error).get("error", str(error))) from None
 
     def instant(self, expr: str, at_s: float | None = None) -> list[Series]:
-        """As it was at that time, seconds since 1970; None: as it is now."""
+        """Ask for the value as it was at that time, seconds since 1970; None: as it is now."""
         when = {} if at_s is None else {"time": at_s}
         return [_series(row["metric"], [row["value"]]) for row in self._ask("query", query=expr, **when)]
 

@@ -98,7 +98,7 @@ class Aircraft:
     # ---- the course ------------------------------------------------------------------------------------------------
 
     def perform(self) -> None:
-        """Until every flight was handled, or nothing comes any more."""
+        """Run until every flight was handled, or nothing comes any more."""
         begun_ns = last_ns = self._clock.monotonic_ns()
         self._tell("start")
         while len(self._log.seen) < self._expected and self._clock.monotonic_ns() - last_ns < STALL_S * 1e9:

@@ -36,7 +36,7 @@ class Display:
             self._plain(f"{picture.seconds:6.1f} s  {text}")
 
     def begin(self, picture: Picture) -> None:
-        """From now on there is progress to show."""
+        """Begin to show progress."""
         if self.console.is_terminal:
             self._live = Live(draw(picture), console=self.console, auto_refresh=False, transient=False)
             self._live.start()

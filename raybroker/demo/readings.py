@@ -127,7 +127,7 @@ class Gathered:
         self.ids.setdefault(row, message.id)
 
     def checksum(self) -> int:
-        """Of the ids, in the order of the rows."""
+        """Return the checksum of the ids, in the order of the rows."""
         return checksum(self.ids[row] for row in sorted(self.ids))
 
 

@@ -197,7 +197,7 @@ class Play:
     # ---- the course --------------------------------------------------------------------------------------------------
 
     def perform(self) -> None:
-        """Until every row was reported, or nothing comes any more."""
+        """Run until every row was reported, or nothing comes any more."""
         self._tell("start")
         self._begun_ns = self._collector.last_ns = self._clock.monotonic_ns()
         self._note("producers run")

@@ -50,7 +50,7 @@ class Picture:
 
     @property
     def seconds(self) -> float:
-        """Since the demo began."""
+        """Return the seconds since the demo began."""
         return (SystemClock().monotonic_ns() - self.started_ns) / 1e9
 
     @property

@@ -147,7 +147,7 @@ class Weather:
         self._stops = stops
 
     def perform(self) -> None:
-        """Until everybody has everything, or nothing comes any more."""
+        """Run until everybody has everything, or nothing comes any more."""
         began_ns = self._clock.monotonic_ns()
         self._note(f"publishing {len(self._readings):,} weather readings to {len(self.subscribers)} subscribers")
         self.publisher.start()
@@ -187,7 +187,7 @@ class Weather:
         self._display.note(self.picture, text)
 
     def _wait(self, holds: Callable[[], bool]) -> bool:
-        """Until it holds; False when something failed or nothing has moved for STALL_S."""
+        """Wait until it holds; return False when something failed or nothing has moved for STALL_S."""
         moved, since_ns = -1, self._clock.monotonic_ns()
         while not (held := holds()):
             self._step()

@@ -130,7 +130,7 @@ class AccessRules:
         return found or AccessDecision(False, "")
 
     def decide_exactly(self, user: User, request: AccessRequest) -> AccessDecision:
-        """As :meth:`decide`, but rules for ``*`` do not count."""
+        """Do what :meth:`decide` does, but rules for ``*`` do not count."""
         return _first(self._rules.get(request, ()), user) or AccessDecision(False, "")
 
 

@@ -95,8 +95,8 @@ class Authentication:
         return list(self._offered[service])
 
     def exchange(self, service: str, mechanism: str, peer: LoginPeer) -> Exchange:
-        """For one login. Raises NotSupportedError for a mechanism that the service does not offer, and SecurityError
-        for a client that may not use it."""
+        """Begin the exchange of one login. Raises NotSupportedError for a mechanism that the service does not offer,
+        and SecurityError for a client that may not use it."""
         found = self._offered[service].get(mechanism)
         if found is None:
             raise NotSupportedError(

@@ -52,7 +52,7 @@ class FileRepository:
         return User(name, frozenset({entry.group}))
 
     def _hash_of_nobody(self) -> str:
-        """Of the kind that most users have, which is the kind that takes the same time."""
+        """Return a hash of the kind that most users have, which is the kind that takes the same time."""
         if not self._nobodys:
             kinds = [is_verifier(entry.verifier) for entry in self._users.users().values()]
             if sum(kinds) * 2 >= len(kinds):

@@ -87,7 +87,7 @@ class Mechanism(Protocol):
     """One way of logging in."""
 
     def exchange(self, peer: LoginPeer) -> Exchange:
-        """For one login; raises SecurityError when this client may not use the mechanism."""
+        """Begin the exchange of one login; raises SecurityError when this client may not use the mechanism."""
         ...
 
 

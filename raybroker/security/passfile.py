@@ -93,7 +93,7 @@ def read_passfile(path: Path) -> Passwords:
 
 
 def encoded(password: str) -> str:
-    """As it stands in an encoded passfile."""
+    """Return the password as it stands in an encoded passfile."""
     return ENCODED + base64.b64encode(password.encode()).decode()
 
 

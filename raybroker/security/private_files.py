@@ -21,7 +21,7 @@ def read_private(path: Path, what: str, bytes_max: int = BYTES_MAX) -> bytes:
 
 
 def read_public(path: Path, what: str, bytes_max: int = BYTES_MAX) -> bytes:
-    """As :meth:`read_private`, of a file that others may read."""
+    """Do what :meth:`read_private` does, of a file that others may read."""
     return _read(path, what, bytes_max, private=False)
 
 

@@ -61,7 +61,8 @@ def server_context(
     min_version: str = "TLSv1.2",
     now_ms: int | None = None,
 ) -> ssl.SSLContext:
-    """For a service that listens. ``trust``: authorities of clients' certificates. Raises ConfigError; blocks."""
+    """Make the context of a service that listens. ``trust``: authorities of clients' certificates. Raises ConfigError;
+    blocks."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[min_version]
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE | ssl.OP_NO_COMPRESSION
@@ -78,7 +79,7 @@ def server_context(
 def client_context(
     *, trust: Path | None = None, trusted: bool = False, files: KeyFiles | None = None
 ) -> ssl.SSLContext:
-    """For a client that connects. Raises ConfigError; blocks.
+    """Make the context of a client that connects. Raises ConfigError; blocks.
 
     trust    file of the authorities, or of the broker's own certificate; None: the system's authorities
     trusted  any certificate will do, and nobody knows who the broker is (imqSSLIsHostTrusted)
@@ -100,8 +101,8 @@ def client_context(
 
 @lru_cache(maxsize=PINNED_MAX)
 def pinned_context(certificate: bytes) -> ssl.SSLContext:
-    """For a client that accepts this one certificate (DER), of which it has heard in a way that it trusts, within its
-    time, whatever names it has and whoever has issued it."""
+    """Make the context of a client that accepts this one certificate (DER), of which it has heard in a way that it
+    trusts, within its time, whatever names it has and whoever has issued it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = False
@@ -128,7 +129,7 @@ class ServerTls:
 
     @classmethod
     def of(cls, config: ConfigView, directory: Path | None, *, clients: bool = True) -> ServerTls:
-        """From the settings. Raises ConfigError; blocks.
+        """Make it from the settings. Raises ConfigError; blocks.
 
         directory  the broker's security directory
         clients    whether certificates of clients are asked for, as the settings say; False: they prove who they are
@@ -185,7 +186,7 @@ class ServerTls:
 
 
 def keystore_directory(config: ConfigView, directory: Path | None) -> Path:
-    """Where the keystore is; raises ConfigError where no directory is known."""
+    """Return where the keystore is; raises ConfigError where no directory is known."""
     named: str = config["imq.keystore.file.dirpath"]
     if named:
         return Path(named).expanduser()
@@ -247,7 +248,7 @@ def _load_trust(context: ssl.SSLContext, path: Path, name: str) -> None:
 
 
 def _check_time(files: KeyFiles, now_ms: int) -> None:
-    """Of the first certificate: clients would refuse it, each with an error of its own."""
+    """Check the time of the first certificate: clients would refuse it, each with an error of its own."""
     now = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=now_ms)
     try:
         from cryptography import x509

@@ -99,7 +99,7 @@ def require_library() -> None:
 
 
 def identity_of(token: str, keys: Mapping[str, Any], rules: TokenRules) -> Identity:
-    """Whose token it is; raises RefusedError, which does not show it."""
+    """Return whose token it is; raises LoginRefusedError, which does not show it."""
     import jwt
 
     try:

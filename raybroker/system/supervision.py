@@ -56,7 +56,8 @@ class Supervisor:
         return self._add(self._again(name, run, ends=False), name)
 
     def attempt(self, name: str, run: Run) -> asyncio.Task[None]:
-        """As :meth:`keep`, for work that is done when it returns: only what it raises has it started again."""
+        """Do what :meth:`keep` does, for work that is done when it returns: only what it raises has it started
+        again."""
         return self._add(self._again(name, run, ends=True), name)
 
     def once(self, name: str, work: Coroutine[Any, Any, object]) -> asyncio.Task[Any]:
@@ -165,5 +166,5 @@ _ALL: weakref.WeakSet[Supervisor] = weakref.WeakSet()
 
 
 def failing() -> list[Row]:
-    """Of all supervisors of this process: see :meth:`Supervisor.failing`."""
+    """Return the rows of all supervisors of this process: see :meth:`Supervisor.failing`."""
     return [row for one in list(_ALL) for row in one.failing()]

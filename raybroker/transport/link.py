@@ -228,7 +228,7 @@ class Link(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def serve_directly(self, sockets: DirectSockets) -> None:
-        """From now on the socket may be served by a thread while the loop stands still; a pipe has none."""
+        """Allow the socket to be served by a thread while the loop stands still; a pipe has none."""
         if self._transport is None or self.lost:
             return
         secured = self._transport.get_extra_info("sslcontext") is not None

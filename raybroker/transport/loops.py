@@ -95,7 +95,7 @@ class PausableLoop(uvloop.Loop):
         return self._short_s > self.time()
 
     def take_notes(self) -> None:
-        """From now on; nothing is noted yet. While notes are taken, what is noted stays so."""
+        """Begin to take notes; nothing is noted yet. While notes are taken, what is noted stays so."""
         if self.__class__ is not NotingLoop:
             self.noted = False
             self.__class__ = NotingLoop

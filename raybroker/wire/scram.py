@@ -85,12 +85,12 @@ class Verifier:
 
     @classmethod
     def nobody(cls, name: str, secret: bytes) -> Verifier:
-        """For a user who is not there: the same each time, so that guessing names tells nothing."""
+        """Make the verifier for a user who is not there: the same each time, so that guessing names tells nothing."""
         salt = _hmac(secret, name.encode())[:SALT_BYTES]
         return cls(salt, ITERATIONS, _hmac(secret, b"stored" + name.encode()), _hmac(secret, b"server" + name.encode()))
 
     def __str__(self) -> str:
-        """As RFC 5803 has it."""
+        """Write it as RFC 5803 has it."""
         return f"SCRAM-SHA-256${self.iterations}:{_b64(self.salt)}${_b64(self.stored_key)}:{_b64(self.server_key)}"
 
     def __repr__(self) -> str:

@@ -108,7 +108,7 @@ def restarts(counters: Any) -> Any:
 
 
 def clock_offsets(gauges: Any) -> Any:
-    """By how much the clocks of brokers are ahead of the times of their scrapes."""
+    """Return by how much the clocks of brokers are ahead of the times of their scrapes."""
     return query(
         "select broker, percentile(mean, 0.5) offset, min(low) least, max(high) most from {gauges} group by 1 "
         "order by 1",
@@ -117,7 +117,7 @@ def clock_offsets(gauges: Any) -> Any:
 
 
 def ahead(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """By how many seconds each clock is ahead of the middle one, the collector's among them; the worst first.
+    """Return by how many seconds each clock is ahead of the middle one, the collector's among them; the worst first.
 
     A broker's clock stands in its scrape, the collector's is the scrape's time.  With one broker nobody can say whose
     is wrong: then the collector's is taken to be right.

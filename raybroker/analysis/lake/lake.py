@@ -83,7 +83,7 @@ def day_of(date: str) -> int | None:
 
 
 def folder_of(lake: Path, ts_ms: int, broker: str) -> Path:
-    """Where files of a broker and a day are; the broker's name is quoted as in a URL."""
+    """Return where files of a broker and a day are; the broker's name is quoted as in a URL."""
     return lake / f"date={date_of(ts_ms)}" / f"broker={quote(broker, safe='')}"
 
 
@@ -100,7 +100,7 @@ def frame(key: int, ts_ms: int, body: bytes) -> bytes:
 
 
 def _crc(key: int, ts_ms: int, body: bytes) -> int:
-    """Of the times too: a scrape at a wrong moment is worse than none."""
+    """Return the CRC of a scrape with its times: a scrape at a wrong moment is worse than none."""
     return zlib.crc32(body, zlib.crc32(b"%d %d" % (key, ts_ms)))
 
 

@@ -126,7 +126,7 @@ def _owner(file: File, frame: ScrapeFrame) -> int:
 
 
 def moment_of(file: File, key: int) -> int:
-    """About when the scrape of a key was: keys run ahead where a clock once did, days do not."""
+    """Return about when the scrape of a key was: keys run ahead where a clock once did, days do not."""
     start = layout.day_of(file.date) or 0
     return min(max(key, start), start + DAY_MS - 1)
 

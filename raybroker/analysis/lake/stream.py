@@ -156,7 +156,7 @@ class LakeStream(DataSourceStreamReader):
         return waited if clock and waited >= clock + SILENCE_MS and "now_ms" not in self._options else clock
 
     def _oldest(self, new: Sequence[File]) -> Iterator[File]:
-        """As many of the files as a batch takes, by time, so that no broker runs ahead of the others."""
+        """Yield as many of the files as a batch takes, by time, so that no broker runs ahead of the others."""
         size, last = 0, -1
         for one in sorted(new, key=_moment):
             if size >= self._batch_bytes and _moment(one) > last:

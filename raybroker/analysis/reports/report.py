@@ -183,7 +183,7 @@ def _cell(value: Any) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """Without infinities, which JSON does not have."""
+    """Return the value without infinities, which JSON does not have."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):

@@ -147,7 +147,7 @@ class Parser:
             raise MessageTooLargeError(f"a body has {size} bytes or more; {self.body_bytes_max} are allowed")
 
     def _end_of_body(self) -> int:
-        """Where the NUL is; -1 when it has not come."""
+        """Return where the NUL is; -1 when it has not come."""
         data, start = self._data, self._body_at
         if self._length is not None:
             end = start + self._length
