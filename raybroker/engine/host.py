@@ -339,7 +339,6 @@ class Host:
             self.meters,
             self.report,
             self.pools.assign,
-            self.policies.hold,
         )
         self.subscriptions = SubscriptionAdministration(self.executor, self.registry)
         self.removal = DestinationRemoval(

@@ -14,7 +14,6 @@ TABLE: dict[str, int] = {
     "raybroker.broker.definitions.definitions.Definitions": 11,
     "raybroker.client.connection.channels.Channels": 9,
     "raybroker.core.delivery.consumers.Consumer": 13,
-    "raybroker.engine.destinations.destination_administration.DestinationAdministration": 9,
     "raybroker.engine.measuring.metrics.MetricRows": 9,
     "raybroker.engine.memory.memory_protection.MemoryProtection": 10,
     "raybroker.engine.path.executor.Executor": 11,

@@ -13,7 +13,6 @@ from raybroker.core.durable.snapshot import counted
 from raybroker.engine.checkpoint import Definition
 from raybroker.engine.destinations.destination_installation import DestinationInstallation
 from raybroker.engine.destinations.destination_registry import DMQ, DestinationRegistry
-from raybroker.engine.destinations.policies import Hold, own_attributes
 from raybroker.engine.measuring.meters import Meters
 from raybroker.engine.memory.quarantine import Quarantine
 from raybroker.engine.path.executor import Done, Executor, unawaited
@@ -25,8 +24,8 @@ from raybroker.model.settings.settings import DestinationAttributes, updated_att
 
 
 class DestinationAdministration:
-    """Creates, changes, purges and pauses the destinations of a registry; ``report`` takes a line for the log,
-    ``hold`` says which attributes hold for a destination."""
+    """Creates, changes, purges and pauses the destinations of a registry; ``installation`` knows which
+    attributes hold for one, ``report`` takes a line for the log."""
 
     def __init__(
         self,
@@ -38,7 +37,6 @@ class DestinationAdministration:
         meters: Meters,
         report: Callable[[str], None],
         charge: Callable[[Destination], None],
-        hold: Hold = own_attributes,
     ) -> None:
         self._executor = executor
         self._registry = registry
@@ -48,7 +46,6 @@ class DestinationAdministration:
         self._meters = meters
         self._report = report
         self._charge = charge
-        self._hold = hold
 
     def create(
         self,
@@ -99,12 +96,12 @@ class DestinationAdministration:
         home = self._registry.destinations.get((kind, name))
         if home is not None:
             definition = self._registry.definitions[home.number]
-            if self._hold(definition) != home.attributes:
+            if self._installation.hold(definition) != home.attributes:
                 self._take(home, definition)
 
     def _take(self, home: Destination, definition: Definition) -> None:
         """Have what holds for a definition hold for its destination and its clients."""
-        before, after = producer_credit(home.attributes), self._hold(definition)
+        before, after = producer_credit(home.attributes), self._installation.hold(definition)
         self._executor.perform(home, cmd.Update(after))
         credit = producer_credit(after)
         if credit != before:

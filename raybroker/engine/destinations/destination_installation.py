@@ -40,7 +40,7 @@ class DestinationInstallation:
         self._time = time
         self._config = config
         self._settings = settings
-        self._hold = hold
+        self.hold = hold
 
     def make(self, definition: Definition) -> Destination:
         """A destination that is not there: the dormant one of that name, or an empty one."""
@@ -48,13 +48,13 @@ class DestinationInstallation:
         if dormant is not None:
             _, home = dormant
             home.reap_ms = self._reap_ms(definition)
-            home.policy.attributes = self._hold(definition)
+            home.policy.attributes = self.hold(definition)
             self._wakeups.forget(home.number)
         else:
             home = KINDS[definition.kind](
                 self._registry.next_number,
                 definition.name,
-                self._hold(definition),
+                self.hold(definition),
                 reap_ms=self._reap_ms(definition),
             )
             home.counters.since_ms = self._time.wall_ms()
@@ -72,7 +72,7 @@ class DestinationInstallation:
             if definition is not None:
                 home = recovery.finish(
                     definition.name,
-                    self._hold(definition),
+                    self.hold(definition),
                     kind=definition.kind,
                     reap_ms=self._reap_ms(definition),
                     now_ms=now_ms,

@@ -11,6 +11,7 @@ from raybroker.core import command as cmd
 from raybroker.core.durable import records
 from raybroker.engine.checkpoint import Definition
 from raybroker.engine.destinations.destination_administration import DestinationAdministration
+from raybroker.engine.destinations.policies import own_attributes
 from raybroker.engine.destinations.temporary_destinations import ORPHAN_MS
 from raybroker.engine.sessions.attachments import Attachments, Outbox
 from raybroker.model.blocks.record import LogEntry
@@ -383,7 +384,9 @@ class Administered(Desk):
         self.done = 0
         self.attachments = Attachments(1)
         self.dormant: set[int] = set()
-        installation: Any = SimpleNamespace(make=self._make, forget_dormant=lambda number: number in self.dormant)
+        installation: Any = SimpleNamespace(
+            make=self._make, forget_dormant=lambda number: number in self.dormant, hold=own_attributes
+        )
         meters: Any = SimpleNamespace(
             thresholds=SimpleNamespace(take=lambda home: self.told.append("thresholds")),
             life=SimpleNamespace(
