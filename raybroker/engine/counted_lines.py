@@ -45,7 +45,7 @@ class CountedLines:
         noted.text = text
 
     def tick(self) -> None:
-        """About once a second: tell what is due, and forget what has not come again."""
+        """Tell what is due, about once a second, and forget what has not come again."""
         now_ms = self._now_ms()
         for key, noted in list(self._noted.items()):
             if noted.told_ms is not None and now_ms - noted.told_ms < TOLD_EVERY_MS:

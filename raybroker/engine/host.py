@@ -400,7 +400,7 @@ class Host:
     # ---- life ------------------------------------------------------------------------------------------------------
 
     def open_session(self, peer: Peer) -> Session:
-        """For a connection that has authenticated; who opens it closes it when the connection ends."""
+        """Open a session for a connection that has authenticated; who opens it closes it when the connection ends."""
         return Session(self._session_parts, peer)
 
     @property
@@ -497,7 +497,7 @@ class Host:
         self._unwritten = True
 
     def _write_times(self, now_ms: int) -> None:
-        """After a step of the clock: what rests and what was taken is written by the clock as it is now."""
+        """Have what rests and what was taken written by the clock as it is now, after a step of the clock."""
         if self._unwritten and now_ms >= self._written_ms + WRITTEN_EVERY_MS and self.executor.checkpoint_now():
             self._unwritten, self._written_ms = False, now_ms
 

@@ -44,7 +44,7 @@ class LiveSettings:
                 self._wakeups.wake(home.number, now_ms)
 
     def give(self, home: Destination) -> None:
-        """To a destination, which reads no configuration itself."""
+        """Give the settings to a destination, which reads no configuration itself."""
         home.policy.set_host_limits(
             message_bytes_max=self.message_bytes_max,
             rollbacks_max=self._config["imq.transaction.message.maxConsecutiveRollbacks"],

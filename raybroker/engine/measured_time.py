@@ -46,11 +46,11 @@ class MeasuredTime:
         return now_ms
 
     def measured(self, wall_ms: int) -> int:
-        """When the wall clock will say that, by measured time."""
+        """Return when, by measured time, the wall clock will say that."""
         return wall_ms - self.ahead_ms
 
     def take_step(self) -> int:
-        """By how much the wall clock was set since that was asked for the last time; below 0: back."""
+        """Return by how much the wall clock was set since that was asked for the last time; below 0: back."""
         stepped_ms, self._stepped_ms = self._stepped_ms, 0
         return stepped_ms
 

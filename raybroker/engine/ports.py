@@ -85,8 +85,8 @@ class Store(Protocol):
         ...
 
     def recover_runs(self) -> Iterator[LogEntry | EntryRun]:
-        """As :meth:`recover`, in its place: blocks that are side by side may come together, and the order holds within
-        each destination."""
+        """Do what :meth:`recover` does, in its place: blocks that are side by side may come together, and the order
+        holds within each destination."""
         ...
 
     def commit(self, entries: Sequence[LogEntry]) -> None:

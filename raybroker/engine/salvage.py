@@ -157,7 +157,7 @@ def salvage(entries: Iterable[LogEntry], lost_entries: int, now_ms: int, *, chec
 
 
 def _settle_names(reading: _Reading) -> list[str]:
-    """Of destinations with one name, or subscriptions, all but the last are gone: where that was written is lost."""
+    """Drop all but the last of destinations with one name, or of subscriptions: where their end was written is lost."""
     notes, latest = [], dict[tuple[str, str], int]()
     definitions = reading.found.definitions
     for number in sorted(definitions):

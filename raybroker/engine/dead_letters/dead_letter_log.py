@@ -37,7 +37,7 @@ class DeadLetterLog:
             self._life.died(home, effect, block)
 
     def refused(self, home: Named, count: int, why: str, *, kept: bool) -> None:
-        """So many dead messages of a destination cannot be moved: they stay there for now, or are dropped."""
+        """Note that so many dead messages of a destination cannot be moved: they stay there for now, or are dropped."""
         where, end = f"{home.kind} {home.name}", "kept, and offered again" if kept else "dropped"
 
         def text(count: int) -> str:
@@ -62,6 +62,6 @@ class DeadLetterLog:
 
 
 def _why(effect: DeadLetter) -> str:
-    """In one line: what the destination says, and what the consumer said of the last attempt."""
+    """Say in one line why it is dead: what the destination says, and what the consumer said of the last attempt."""
     summary = parted(effect.failure)[0]
     return effect.comment if summary in ("", effect.comment) else f"{effect.comment}: {summary}"

@@ -148,7 +148,7 @@ class MessageMoves:
 
 
 def _at(mask: int, chosen: int) -> int:
-    """Where ``chosen`` are among ``mask``: a mask of a block that has one message for each of those."""
+    """Return where ``chosen`` are among ``mask``: a mask of a block that has one message for each of those."""
     return pk.of_indexes(at for at, index in enumerate(pk.indexes(mask)) if chosen >> index & 1)
 
 

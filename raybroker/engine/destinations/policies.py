@@ -30,7 +30,7 @@ NO_POLICY: Final = ""
 
 
 def own_attributes(definition: Definition) -> DestinationAttributes:
-    """Without policies."""
+    """Return the attributes of the definition itself, without policies."""
     return definition.attributes
 
 
@@ -42,7 +42,7 @@ class HostPolicies:
         self._book = PolicyBook()
 
     def define(self, policies: Mapping[str, Mapping[str, Any]]) -> None:
-        """From now on these are the policies there are: name → fields."""
+        """Replace the policies there are by these: name → fields."""
         self._book = PolicyBook(policy_of(name, fields) for name, fields in policies.items())
 
     def hold(self, definition: Definition) -> DestinationAttributes:
@@ -57,8 +57,8 @@ class HostPolicies:
         return replace(definition.attributes, **changed)
 
     def row(self, definition: Definition) -> Row:
-        """For administrators: ``policy`` and ``operator_policy``, "" for none; ``effective``, attribute → value, and
-        ``origins``, attribute → where the value comes from if it is not the default."""
+        """Return what administrators see: ``policy`` and ``operator_policy``, "" for none; ``effective``, attribute →
+        value, and ``origins``, attribute → where the value comes from if it is not the default."""
         kind = check_destination_type(definition.kind)
         user, operator = self._book.of(kind, definition.name)
         own = definition.attributes.as_dict(kind)

@@ -71,7 +71,8 @@ def quota_limits(name: str, quota: Quota) -> PoolLimits:
 
 
 def _unknown(name: str) -> PoolLimits:
-    """Of a quota that there is not (any more): an orphaned destination may refer to one. Nothing has room in it."""
+    """Return the limits of a quota that there is not (any more): an orphaned destination may refer to one. Nothing has
+    room in it."""
     owner = f"quota {name!r}, which there is not on this broker (give the destination another one),"
     return PoolLimits(0, 0, owner=owner, messages_name="MessagesMaximum", bytes_name="BytesMaximum")
 
@@ -132,7 +133,7 @@ class Pools:
     # ---- which destination is in which pool ------------------------------------------------------------------------
 
     def define(self, quotas: Mapping[str, Quota]) -> None:
-        """From now on these are the quotas there are; who waits in one whose limits change waits by the new ones."""
+        """Replace the quotas there are by these; who waits in one whose limits change waits by the new ones."""
         self.quotas = dict(quotas)
         self._refused = {name: count for name, count in self._refused.items() if name in self.quotas}
         self.configure()
@@ -311,8 +312,8 @@ class Pools:
     # ---- figures ---------------------------------------------------------------------------------------------------
 
     def system_row(self) -> dict[str, int]:
-        """Of the limits of the whole broker, this host's part: messages and bytes held, blocks that wait, messages
-        refused; empty when there are no limits."""
+        """Return this host's part of the limits of the whole broker: messages and bytes held, blocks that wait,
+        messages refused; empty when there are no limits."""
         share = self.shares.get(SYSTEM)
         if share is None:
             return {}
@@ -357,7 +358,7 @@ class Pools:
         return found | row
 
     def _quota_metrics(self) -> dict[str, dict[str, int]]:
-        """By quota, of those there are; no row where there is none."""
+        """Return the metrics by quota, of those there are; no row where there is none."""
         found: dict[str, dict[str, int]] = {}
 
         def add(key: str, quota: str, value: int) -> None:

@@ -52,7 +52,7 @@ class CounterBaselines:
         return max(messages, block_index.peak_messages), max(nbytes, block_index.peak_bytes)
 
     def row(self, home: Destination) -> dict[str, Any]:
-        """For ``query_destination``; times in milliseconds, ``counted_since_ms`` since 1970."""
+        """Return the counters for ``query_destination``; times in milliseconds, ``counted_since_ms`` since 1970."""
         meters = self._meters
         base, meter = self.by_number.get(home.number), meters.destinations.get(home.number)
         zero = home.counters.base

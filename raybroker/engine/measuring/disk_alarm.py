@@ -51,7 +51,7 @@ class DiskAlarm:
         self._free_bytes = self._total_bytes = self._ticks = 0
 
     def tick(self) -> None:
-        """About once a second."""
+        """Look at the disk now and then; called about once a second."""
         if self._ticks % LOOK_TICKS == 0:
             self._look()
         self._ticks += 1
@@ -77,7 +77,7 @@ class DiskAlarm:
             self._report(Notice(f"[B1159] the disk has room again: {free}"))
 
     def row(self) -> dict[str, Any]:
-        """For administrators."""
+        """Return the row for administrators."""
         return {
             "disk_low": self.low,
             "disk_critical": self.critical,
@@ -86,5 +86,5 @@ class DiskAlarm:
         }
 
     def figures(self) -> dict[str, Any]:
-        """For metrics."""
+        """Return the figures for metrics."""
         return {"disk_low": int(self.low), "disk_free_bytes": self._free_bytes}

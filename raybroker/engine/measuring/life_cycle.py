@@ -91,7 +91,7 @@ class LifeCycle:
             self.of(home, REMOVED, block.ordinal, block.mask, {"reason": ROLLED_BACK, "transaction": number})
 
     def removed(self, home: Destination, ordinal: int, mask: int) -> None:
-        """By an administrator."""
+        """Tell that an administrator has removed the messages."""
         self.of(home, REMOVED, ordinal, mask, {})
 
     def consumer(self, attachment: Attachment, event: str) -> None:
@@ -102,7 +102,7 @@ class LifeCycle:
     # ---- internals
 
     def of(self, home: Destination, event: str, ordinal: int, mask: int, more: Event) -> None:
-        """Of messages of a held block; one that the store cannot give back has nothing to tell."""
+        """Tell an event of messages of a held block; one that the store cannot give back has nothing to tell."""
         try:
             block = self._cache.get(home.number, ordinal)
         except StoreError:

@@ -39,7 +39,7 @@ class LimitLog:
         """Destinations that have reached a limit."""
 
     def tick(self, destinations: Iterable[Destination]) -> None:
-        """About once a second."""
+        """Tell which limits have held something up; called about once a second."""
         for home in destinations:
             total = _total(home.counters)
             if total:

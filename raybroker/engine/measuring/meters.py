@@ -234,7 +234,7 @@ class Meters:
             averages[name].set(value, now_ns)
 
     def tick(self, destinations: Iterable[Destination]) -> None:
-        """About once a second."""
+        """Look at everything that is measured by time; called about once a second."""
         destinations = list(destinations)
         self.sampling.tick()
         self.thresholds.tick(destinations)

@@ -260,7 +260,7 @@ class MetricRows:
         return row
 
     def host_row(self, committer: Committer | None) -> Row:
-        """Of the host itself: store, memory and transactions."""
+        """Return the row of the host itself: store, memory and transactions."""
         stats, meters = self._store.stats(), self._meters
         states = {"open": 0, "prepared": 0}
         for transaction in self._transactions.values():

@@ -42,7 +42,7 @@ class Sampling:
         self.free = SAMPLE_FREE
 
     def place(self) -> int:
-        """From 0 to SAMPLE_EVERY - 1, each as often."""
+        """Return a place from 0 to SAMPLE_EVERY - 1, each as often."""
         self.turn = (self.turn * 1_103_515_245 + 12_345) & 0x7FFF_FFFF
         return (self.turn >> 16) % SAMPLE_EVERY
 
@@ -100,7 +100,7 @@ class Times:
         self.times.append(at_ns)
 
     def at(self, number: int) -> int:
-        """When ``number`` was reached; when entries were thinned out, a time a little before."""
+        """Return when ``number`` was reached; when entries were thinned out, a time a little before."""
         return self.times[max(bisect_right(self.numbers, number) - 1, 0)]
 
     def forget(self, number: int) -> None:

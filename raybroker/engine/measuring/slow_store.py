@@ -48,7 +48,7 @@ class SlowStoreLog:
         """Since when producers are not read."""
 
     def tick(self) -> None:
-        """About once a second."""
+        """Tell about once a second when the disk is slow."""
         now_ns, meter = self._now_ns(), self._meter
         began_ns = meter.began_ns
         if began_ns and began_ns != self._hanging_ns and (now_ns - began_ns) * NS > SLOW_S:

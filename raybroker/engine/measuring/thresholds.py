@@ -85,7 +85,7 @@ class Thresholds:
                 self._tell(home, known)
 
     def tick(self, destinations: Iterable[Destination]) -> None:
-        """About once a second: what the log has not heard yet."""
+        """Tell about once a second what the log has not heard yet."""
         for home in list(destinations) if self._known else ():
             known = self._known.get(home.number)
             if known is not None:

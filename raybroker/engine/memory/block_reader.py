@@ -49,7 +49,8 @@ class BlockReader:
         return None
 
     def whole(self, home: Destination, ordinal: int) -> Block | None:
-        """As :meth:`read`, with the body of a large block in memory: what is done with it cannot fail for the store."""
+        """Do what :meth:`read` does, with the body of a large block in memory: what is done with it cannot fail for the
+        store."""
         block = self.read(home, ordinal)
         if type(block) is not LargeBlock:
             return block

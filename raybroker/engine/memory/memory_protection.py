@@ -113,7 +113,7 @@ class MemoryProtection:
             self._wakeups.wake(0, self._look_at_ms)
 
     def used_up(self, number: int) -> None:
-        """As many messages have come in as the level allows, the last of them from the producer ``number``."""
+        """React to as many messages as the level allows, the last of them from the producer ``number``."""
         if self._ending:
             return
         throttled = self._actions.throttles
@@ -217,7 +217,7 @@ class MemoryProtection:
             raise MemoryLowError(f"{what}: {self._refusal()}")
 
     def row(self) -> dict[str, Any]:
-        """For administrators."""
+        """Return the row for administrators."""
         return {
             "memory_level": self.level.name,
             "memory_used_bytes": self.used_bytes,
@@ -225,7 +225,7 @@ class MemoryProtection:
         }
 
     def figures(self) -> dict[str, Any]:
-        """For metrics."""
+        """Return the figures for metrics."""
         return {"memory_level": {"host": int(self.level)}, "memory_used_bytes": {"host": self.used_bytes}}
 
     def _refusal(self) -> str:

@@ -74,7 +74,7 @@ class ClientEffects:
         """The last selection of a block: subscribers with equal selectors get the same one after another."""
 
     def handlers(self) -> dict[type[Effect], Callable[[Destination, Any], None]]:
-        """For the effect dispatcher."""
+        """Return the handlers for the effect dispatcher."""
         return {
             Sent: self._sent,
             Deliver: self._deliver,

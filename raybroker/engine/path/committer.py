@@ -201,7 +201,7 @@ class MeasuredStore:
         self.meter.count(took, size, batches)
 
     def maintain(self, budget_bytes: int) -> bool:
-        """As the store does."""
+        """Do what the store does."""
         return self._store.maintain(budget_bytes)
 
 
@@ -297,7 +297,7 @@ class CommitQueue:
         return group, size
 
     def checkpoint_at(self) -> int:
-        """Where among what waits there is a checkpoint with nothing but notes before it; -1 if there is none."""
+        """Return where among what waits there is a checkpoint with nothing but notes before it; -1 if there is none."""
         for at, (entries, _, _) in enumerate(self._batches):
             kinds = [entry.kind for entry in entries]
             if BLOCK in kinds:
@@ -434,7 +434,7 @@ class ThreadCommitter:
                 return
 
     def _wait_for_room(self) -> None:
-        """Until a checkpoint has come, or for a while; dead segments go meanwhile."""
+        """Wait until a checkpoint has come, or for a while; dead segments go meanwhile."""
         if not self._tidy_up(always=True):
             return
         with self._lock:

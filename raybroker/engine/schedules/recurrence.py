@@ -132,7 +132,7 @@ class Cron:
         return datetime.fromtimestamp(ms // 1000, self._zone).utcoffset()
 
     def _change(self, early_ms: int, late_ms: int) -> int:
-        """When clocks are changed between two instants, to the second."""
+        """Return when clocks are changed between two instants, to the second."""
         before = self._offset(early_ms)
         while late_ms - early_ms > 1000:
             middle_ms = (early_ms + late_ms) // 2

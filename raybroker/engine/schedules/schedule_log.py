@@ -145,7 +145,7 @@ class ScheduleLog:
     # ---- writing ---------------------------------------------------------------------------------------------------
 
     def encode(self) -> bytes:
-        """For a checkpoint."""
+        """Encode the log for a checkpoint."""
         counts = [[row.number, row.fired, row.last_ms] for row in self.rows.values()]
         state = {"next": self.next_number, "counts": counts, "ended": list(self.ended)}
         return json.dumps(state, separators=(",", ":")).encode()

@@ -322,7 +322,7 @@ class Schedules:
     # ---- restart and administration --------------------------------------------------------------------------------
 
     def restore(self, log: ScheduleLog) -> None:
-        """After the destinations. Raises StoreDamagedError."""
+        """Take over the schedules of the log, after the destinations are restored. Raises StoreDamagedError."""
         log.check_complete()
         self.log = log
         self._cache.retire(0, log.dead, stored=True)

@@ -169,7 +169,7 @@ class Session:
             self._parts.transactions.refused(number, outcome)
 
     def send_large(self, handle: int, floor: int, body: int, block: LargeBlock, txn_number: int = 0) -> None:
-        """As :meth:`send`, for a message whose body came ahead under the number ``body``."""
+        """Do what :meth:`send` does, for a message whose body came ahead under the number ``body``."""
         block.large = self._parts.bodies.take(self, body, block.large.nbytes)
         self.send(handle, floor, block, txn_number)
 

@@ -99,7 +99,8 @@ class TransactionRequests:
         return self._joined(session, args)
 
     def _decide(self, session: Session, request: int, args: Arguments) -> None:
-        """When an administrator has ended the branch nothing is done; ``heuristic`` says if that was a commit."""
+        """Decide a branch; when an administrator has ended it nothing is done, and ``heuristic`` says if that was a
+        commit."""
         key = _key(args)
         ended = self._transactions.log.heuristic.get(key)
         if ended is not None:

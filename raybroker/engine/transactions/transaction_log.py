@@ -137,7 +137,7 @@ class TxLog:
             self.forget(key)
 
     def encode(self) -> bytes:
-        """For a checkpoint; ``decided`` is in the snapshots of the destinations by then."""
+        """Encode the log for a checkpoint; ``decided`` is in the snapshots of the destinations by then."""
         return json.dumps(
             {
                 "next": self.next_number,

@@ -177,7 +177,7 @@ class Transactions:
     # ---- how it ends -----------------------------------------------------------------------------------------------
 
     def commit(self, transaction: Transaction, key: bytes, done: Done, *, shared: bool = False) -> None:
-        """In one phase; ``shared``: other hosts are prepared, and this is the decision for them too.
+        """Commit in one phase; ``shared``: other hosts are prepared, and this is the decision for them too.
 
         Raises TransactionRolledBackError when somebody who waited for the decision was told otherwise.
         """
