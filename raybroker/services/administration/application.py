@@ -44,7 +44,7 @@ class Work:
 
     @property
     def operation(self) -> Operation:
-        """Of the table of routes, and of the description."""
+        """Return the operation for the table of routes, and for the description."""
         resource, shape = self.resource, self.shape
         summary, text = _described(self.verb)
         status = 204 if shape.answer is None else 201 if resource.verb.startswith("create_") else 200

@@ -26,7 +26,7 @@ class Resource(NamedTuple):
 
 
 def _named() -> Iterator[Resource]:
-    """Of each kind of definition that goes by a name: the verbs that there are for it."""
+    """Yield for each kind of definition that goes by a name the verbs that there are for it."""
     for kind in KINDS:
         if kind.path:
             word = kind.verbs["create"].removeprefix("create_")

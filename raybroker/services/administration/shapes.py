@@ -223,7 +223,7 @@ def _bytes(name: str, text: str) -> bytes:
 
 
 def _pairs(name: str, text: str) -> dict[str, str]:
-    """Of "name=value,name=value"; raises MessageFormatError."""
+    """Read "name=value,name=value"; raises MessageFormatError."""
     found: dict[str, str] = {}
     for part in text.split(","):
         key, equals, value = part.partition("=")

@@ -24,7 +24,7 @@ Others = Callable[[str, str], Awaitable[Iterable[bool]]]
 
 
 async def nobody_else(client_id: str, instance: str) -> Iterable[bool]:
-    """Where there is one broker."""
+    """Return nothing: there is one broker."""
     return ()
 
 

@@ -59,7 +59,7 @@ class Wanted(NamedTuple):
 
     @classmethod
     def in_particular(cls, **given: Any) -> Wanted:
-        """For ending them; raises ConfigError also when nothing says which."""
+        """Make one that says whose connections to end; raises ConfigError also when nothing says which."""
         found = cls.of(**given)
         if all(value is None for value in found._replace(type=None)):
             raise ConfigError(

@@ -25,7 +25,7 @@ class EndedClients:
         self._why: OrderedDict[str, str] = OrderedDict()
 
     def add(self, connections: Iterable[str], why: str) -> None:
-        """From now on these are ended; the first reason stays."""
+        """Note that these are ended; the first reason stays."""
         for connection in connections:
             if len(connection) <= ID_CHARS_MAX:
                 self._why.setdefault(connection, why)

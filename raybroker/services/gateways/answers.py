@@ -66,7 +66,7 @@ class Answers:
             self.give_back(user, taken)
 
     async def take(self, user: Hashable, size: int) -> int:
-        """As :meth:`room`, for who gives it back with :meth:`give_back`: how much it is."""
+        """Do what :meth:`room` does, for who gives it back with :meth:`give_back`; return how much it is."""
         if size <= SMALL_BYTES:
             return 0
         size = min(size * COPIES, self._most)

@@ -80,7 +80,7 @@ class Near(Protocol):
         ...
 
     def guests_of(self, key: str) -> Guests | None:
-        """On the loop: those of the host with this key; None when it is not one of them."""
+        """Return, on the loop, the guests of the host with this key; None when it is not one of them."""
         ...
 
 

@@ -28,7 +28,7 @@ class Unfinished(Generic[K]):
         return key in self._held
 
     def grows(self, key: K, size: int) -> None:
-        """So many bytes of the message of that client have come."""
+        """Note that ``size`` bytes of the message of that client have come."""
         self.total += size - self._held.get(key, 0)
         self._held[key] = size
         while self.total > self._most and self._held:

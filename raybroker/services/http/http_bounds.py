@@ -127,7 +127,7 @@ class CountedTransport:
             self.raw.pause_reading()
 
     def full(self, is_full: bool) -> None:
-        """As the event loop says it; also at the end of a connection, where nobody waits any more."""
+        """Take what the event loop says of its buffer; also at the end of a connection, where nobody waits any more."""
         if is_full:
             self._writable.clear()
         else:

@@ -576,7 +576,7 @@ class HttpServer:
             refuse(f"{len(self._arriving)} connections have not come in yet")
 
     async def _take(self, taken: socket.socket, address: str) -> None:
-        """With TLS, the handshake comes before there is a connection."""
+        """Take over a socket; with TLS, the handshake comes before there is a connection."""
         try:
             context = self._tls() if self._tls is not None else None
             await take_over(lambda: HttpConnection(self._serving), taken, context, TLS_TIMEOUT_S)

@@ -77,7 +77,7 @@ async def ended(
 
 
 async def exactly(taken: socket.socket, size: int) -> bytes:
-    """So many bytes and not one more: what follows belongs to who gets the socket."""
+    """Receive so many bytes and not one more: what follows belongs to who gets the socket."""
     loop, data = asyncio.get_running_loop(), b""
     while len(data) < size:
         more = await loop.sock_recv(taken, size - len(data))

@@ -196,7 +196,7 @@ class ConnectionServices:
 
     @property
     def port(self) -> int:
-        """Of the port mapper."""
+        """The port of the port mapper."""
         return self._mapper.port
 
     @staticmethod
@@ -253,7 +253,8 @@ class ConnectionServices:
         )
 
     def _read_rules(self, name: str) -> None:
-        """At the start, so that the log says soon what is wrong with them, or that there are none."""
+        """Read the access rules at the start, so that the log says soon what is wrong with them, or that there are
+        none."""
         try:
             self.access(name).state()
         except ConfigError as error:
@@ -402,7 +403,7 @@ class ConnectionServices:
     # ---- what clients ask ------------------------------------------------------------------------------------------
 
     async def ask_admin(self, method: str, args: list[Any], *, inside: bool = False) -> Any:
-        """Of a client of an ADMIN service. ``inside``: it is a gateway's."""
+        """Answer a client of an ADMIN service. ``inside``: it is a gateway's."""
         if method == "admin":
             verb, given = args
             return plain(await self._backend.admin(str(verb), dict(given)))
@@ -413,7 +414,7 @@ class ConnectionServices:
         raise NotSupportedError(f"an admin service carries administration alone, not {method}; connect to jms")
 
     async def ask(self, service: str, control: Control, method: str, args: list[Any]) -> Any:
-        """Of a client of a NORMAL service."""
+        """Answer a client of a NORMAL service."""
         user = control.user
         assert user is not None
         if method == "locate":

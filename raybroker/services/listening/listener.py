@@ -81,11 +81,11 @@ class Services(Protocol):
         ...
 
     async def ask(self, service: str, control: Control, method: str, args: list[Any]) -> Any:
-        """Of a client of a NORMAL service."""
+        """Answer a client of a NORMAL service."""
         ...
 
     async def ask_admin(self, method: str, args: list[Any], *, inside: bool = False) -> Any:
-        """Of a client of an ADMIN service. ``inside``: it is a gateway's."""
+        """Answer a client of an ADMIN service. ``inside``: it is a gateway's."""
         ...
 
     def end(self, control: Control, reason: str) -> None:

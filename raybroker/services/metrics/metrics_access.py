@@ -98,7 +98,8 @@ class MetricsAccess:
 
 
 def metrics_access(config: ConfigView, directory: Path | None, now_s: Callable[[], float]) -> MetricsAccess | None:
-    """As the configuration says; None: nobody is asked who he is. ``directory``: of security. Raises ConfigError."""
+    """Make the access to metrics that the configuration asks for; None: nobody is asked who he is. ``directory``: of
+    security. Raises ConfigError."""
     wanted: str = config["raybroker.metrics.authentication"]
     if wanted == "none" or (wanted == "services" and not str(config["imq.service.activelist"]).strip()):
         return None

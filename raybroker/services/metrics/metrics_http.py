@@ -203,7 +203,7 @@ class Endpoint:
         self.url = ""
 
     def admit(self, admission: Admission | None) -> None:
-        """Before :meth:`start`."""
+        """Set who is admitted, before :meth:`start`."""
         self._admission = admission
 
     def bound(self, config: ConfigView) -> None:

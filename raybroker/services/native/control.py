@@ -93,8 +93,8 @@ class LoginDoor(Protocol):
     """The service that a control connection belongs to."""
 
     def login(self, control: Control, mechanism: str) -> Exchange:
-        """For who has not logged in yet; raises NotSupportedError for a mechanism that is not offered, and others when
-        nobody may log in now."""
+        """Begin the login of a client who has not logged in yet; raises NotSupportedError for a mechanism that is not
+        offered, and others when nobody may log in now."""
         ...
 
     def certified(self, control: Control, certificate: bytes) -> User:

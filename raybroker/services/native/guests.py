@@ -142,7 +142,7 @@ class Guests:
             self.look_at_rights()
 
     async def address(self, security: str) -> str:
-        """Where sockets are taken from another process of the machine: see services.listening.socket_handing.
+        """Return where sockets are taken from another process of the machine: see services.listening.socket_handing.
 
         ``security``: the broker's security directory, where the keystore is."""
         if self._receiver is None:
@@ -152,7 +152,7 @@ class Guests:
         return self._receiver.address
 
     def look_at_rights(self) -> None:
-        """When access rules have changed, look again at what guests have open by them."""
+        """Look again at what guests have open by access rules that have changed."""
         changed = set()
         for source, access in self._access.items():
             try:

@@ -139,7 +139,7 @@ class Application(WebApplication[UserConnection]):
             raise
 
     async def _options(self, request: Request) -> dict[str, Any]:
-        """Of the query and of the body; raises MessageFormatError for one that is in both."""
+        """Return the options of the query and of the body; raises MessageFormatError for one that is in both."""
         query: dict[str, Any] = request.state.query
         if not has_body(request) and "content-type" not in request.headers:
             return query
@@ -189,7 +189,7 @@ class Answer(Response):
         self._sent = sent
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """In pieces: with the next one it is waited until the client has taken those before."""
+        """Send the answer in pieces: with the next one it is waited until the client has taken those before."""
         body = memoryview(self.body)
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})

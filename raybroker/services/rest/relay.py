@@ -81,7 +81,7 @@ def origin_of(client: HTTPConnection) -> Origin:
 
 
 async def _up(client: WebSocket, writer: asyncio.StreamWriter) -> None:
-    """From the client to the broker; a text message ends it."""
+    """Pass on what comes from the client to the broker; a text message ends it."""
     while True:
         message = await client.receive()
         data = message.get("bytes")

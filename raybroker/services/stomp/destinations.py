@@ -80,5 +80,5 @@ class Temporaries:
         self._own[real] = f"/temp-{kind}/{name}"
 
     def text_of(self, kind: str, name: str) -> str:
-        """As :func:`text_of`; the connection's own ones are called as it does."""
+        """Do what :func:`text_of` does; the connection's own ones are called as it calls them."""
         return self._own.get(name) or text_of(kind, name)

@@ -181,7 +181,7 @@ class StompSubscription:
     # ---- acknowledgement ---------------------------------------------------------------------------------------------
 
     def serial_of(self, message_id: str) -> int | None:
-        """Of an unacknowledged message, by its message-id."""
+        """Return the serial of an unacknowledged message, by its message-id."""
         return self._by_id.get(message_id)
 
     def take(self, serial: int) -> dict[int, ReceivedMessage]:
@@ -245,7 +245,7 @@ class StompSubscription:
 
 
 def inflated_bytes(message: ReceivedMessage) -> int:
-    """Of its body when it is decompressed; of one that cannot be read, which is found out later, none."""
+    """Return the size of its body when it is decompressed; 0 for one that cannot be read, which is found out later."""
     try:
         return message.inflated_bytes(MESSAGE_BYTES_MAX)
     except MessageFormatError:

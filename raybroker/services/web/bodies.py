@@ -40,7 +40,7 @@ class Bodies:
 
     @asynccontextmanager
     async def json(self, request: Request) -> AsyncIterator[bytes]:
-        """As :meth:`read`, of a body that says that it is JSON."""
+        """Do what :meth:`read` does, of a body that says that it is JSON."""
         self.require_json(request)
         async with self.read(request, self.bytes_max) as data:
             yield data

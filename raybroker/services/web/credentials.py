@@ -41,7 +41,7 @@ class Digests:
         self._key = entropy.token(_KEY_BYTES)
 
     def of(self, secret: str) -> bytes:
-        """To be compared in constant time."""
+        """Return a digest of the secret, to be compared in constant time."""
         return hashlib.blake2b(secret.encode(), key=self._key).digest()
 
 
@@ -53,7 +53,7 @@ class Offer(NamedTuple):
 
     @property
     def schemes(self) -> tuple[str, ...]:
-        """Of HTTP, as a description names them."""
+        """Return the schemes of HTTP, as a description names them."""
         return ("basic",) * self.passwords + ("bearer",) * self.tokens
 
     @property

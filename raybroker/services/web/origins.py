@@ -31,7 +31,7 @@ class Origins(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Origins:
-        """Of a property; raises ConfigError."""
+        """Read the origins from a property; raises ConfigError."""
         found = [one.strip() for one in text.split(",") if one.strip()]
         for one in found:
             parts = urlsplit(one)

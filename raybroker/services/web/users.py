@@ -142,7 +142,7 @@ class Users(Generic[U]):
         return f"{name}\0{peer.rpartition(':')[0]}" if self._by_address else name
 
     def _known_as(self, given: Credentials, digest: bytes, peer: str) -> Known[U] | None:
-        """Whose connection is open, when the secret is the one that was proved."""
+        """Return whose connection is open, when the secret is the one that was proved."""
         name = self._name(given, digest, peer)
         known = self._known.get(name)
         if known is not None and known.opened.ended:
