@@ -263,7 +263,8 @@ class BrokerActor:
         loops.once("signs of life", self._signs.open(spec.config["raybroker.data.ports"]))
 
     def _new_catalogue(self) -> Catalogue:
-        """Of a broker that has none: a new one, or one whose tables in a database have outlived its machine."""
+        """Make the catalogue of a broker that has none: a new one, or one whose tables in a database have outlived its
+        machine."""
         spec, token = self._spec, entropy.token(TOKEN_BYTES)
         hosts = hosts_of(spec.config, self._directory, spec.cluster, spec.broker, token)
         return Catalogue(token, next_id=1 + max((int(host[1:]) for host in hosts), default=0), hosts=hosts)
@@ -377,7 +378,7 @@ class BrokerActor:
         return self._broker
 
     async def _soon(self, known: bool = False) -> Broker:
-        """As :meth:`_ready`, for clients, who give up a broker that they hear nothing of.
+        """Do what :meth:`_ready` does, for clients, who give up a broker that they hear nothing of.
 
         ``known``: what is asked for has a host that serves; other hosts are waited for at the start alone. Raises
         StartingError, which says how far the start has come, after STARTING_S.

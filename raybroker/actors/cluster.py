@@ -50,7 +50,7 @@ class Cluster:
 
     @property
     def metrics_urls(self) -> list[str]:
-        """Where Prometheus finds the metrics of each broker that answers now."""
+        """Return where Prometheus finds the metrics of each broker that answers now."""
         return list(self.endpoints().values())
 
     def endpoints(self) -> dict[str, str]:
@@ -107,7 +107,7 @@ class Cluster:
         return found
 
     def contradictions(self) -> list[str]:
-        """Where the configuration of a broker that answers names another master than the record."""
+        """Return where the configuration of a broker that answers names another master than the record."""
         found = []
         for broker in self.brokers:
             try:

@@ -120,7 +120,7 @@ class ServicesOfBroker:
         return self._administration.failure
 
     def own(self) -> OwnDoors:
-        """Where this broker's services and port mapper are; without ports where it has none."""
+        """Return where this broker's services and port mapper are; without ports where it has none."""
         if self._services is None:
             return "", "", {}, self._node_ip()
         ports = {name: listener.port for name, listener in self._services.listeners.items()}
@@ -129,13 +129,13 @@ class ServicesOfBroker:
         return advertised, self._listens_at(address_property(SERVICE, "hostname")), ports, self._node_ip()
 
     def _listens_at(self, own: str) -> str:
-        """By the property of one service, or that of all of them: all addresses of a machine have one in the Ray
-        cluster."""
+        """Return the address by the property of one service, or by that of all of them: all addresses of a machine have
+        one in the Ray cluster."""
         named = self._config[own] or self._config["imq.hostname"]
         return self._node_ip() if named in ALL_ADDRESSES else named
 
     async def _told(self) -> dict[str, OwnDoors]:
-        """By the other brokers that answer in time."""
+        """Return what the other brokers say that answer in time."""
         others = [name for name in self._others.live() if name != self._administration.broker]
         answers = await asyncio.gather(
             *(self._peers.ask(name, "doors", {}, timeout_s=ASK_TIMEOUT_S) for name in others), return_exceptions=True

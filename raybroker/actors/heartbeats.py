@@ -44,7 +44,7 @@ class Signs:
         self.datagrams = Datagrams(name, token, self._clock.now_ms(), self._take)
 
     def follow(self, peers: Peers) -> None:
-        """From now on beats go to the other brokers, which are asked where they listen."""
+        """Begin to send beats to the other brokers, which are asked where they listen."""
 
         async def learn(broker: str) -> Place | None:
             found = await peers.ask(broker, "listens", {}, timeout_s=LEARN_TIMEOUT_S)
@@ -65,7 +65,7 @@ class Signs:
             log.warning("broker %s sends signs of life in actor calls: %s", self.datagrams.name, error)
 
     def place(self) -> Place | None:
-        """Where other brokers send their beats."""
+        """Return where other brokers send their beats."""
         address = self.datagrams.address
         return None if address is None else (*address, self.datagrams.key)
 

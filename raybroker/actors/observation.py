@@ -86,7 +86,7 @@ class Observing:
 
     @property
     def url(self) -> str:
-        """Of /metrics; "" without an endpoint."""
+        """The URL of /metrics; "" without an endpoint."""
         return self._endpoint.url
 
     def stop(self) -> None:
@@ -132,13 +132,13 @@ class Observing:
         self._others = {name: url for name, url in self._others.items() if name in known}
 
     def targets(self) -> list[dict[str, Any]]:
-        """For Prometheus' service discovery: one group a broker that has an endpoint."""
+        """Return the targets for Prometheus' service discovery: one group a broker that has an endpoint."""
         return target_groups(self.cluster, {self._local.name: self.url, **self._others})
 
     # ---- what is told
 
     def _ask(self, names: str | None) -> Snapshot:
-        """From a thread of the endpoint."""
+        """Take a snapshot, for a thread of the endpoint."""
         work = asyncio.run_coroutine_threadsafe(self._local.measuring.snapshot(names), self._loop)
         try:
             return work.result(ASK_TIMEOUT_S)
@@ -147,7 +147,7 @@ class Observing:
             raise
 
     def _look(self, name: str) -> list[dict[str, Any]]:
-        """From a thread of the endpoint."""
+        """Run a probe, for a thread of the endpoint."""
         health, clustered = self._local.health, self._clustered
         looks: dict[str, Callable[[], Coroutine[Any, Any, list[dict[str, Any]]]]] = {
             "live": health.live,

@@ -15,7 +15,8 @@ from ray.experimental import internal_kv
 
 
 def address_of_environment() -> str:
-    """Of the Ray that ``ray.init(address="auto")`` would join; raises ConnectionError when there is none."""
+    """Return the address of the Ray that ``ray.init(address="auto")`` would join; raises ConnectionError when there is
+    none."""
     return str(services.get_ray_address_from_environment("auto", None))
 
 
@@ -35,7 +36,7 @@ def knock(where: str) -> None:
 
 
 def narrow_output(shown: Callable[[dict[str, Any]], dict[str, Any] | None]) -> None:
-    """Of what actors print, and Ray says, the program shows what ``shown`` makes of it; None: nothing.
+    """Have the program show what ``shown`` makes of what actors print and Ray says; None: nothing.
 
     Ray has no option for some lines of it: ``log_to_driver`` is for all of them.
     """

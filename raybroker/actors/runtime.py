@@ -54,12 +54,14 @@ def host_name(cluster: str, broker: str, host: str) -> str:
 
 
 def agent_name(cluster: str, agent: str) -> str:
-    """Of a forwarding agent; of all of them what their names begin with, without ``agent``."""
+    """Return the name of the actor of a forwarding agent; without ``agent``, what the names of all of them begin
+    with."""
     return f"{cluster}/agent/{agent}"
 
 
 def pool_name(cluster: str, pool: str) -> str:
-    """Of a pool of listeners that has a name; of all of them what their names begin with, without ``pool``."""
+    """Return the name of the actor of a pool of listeners that has a name; without ``pool``, what the names of all of
+    them begin with."""
     return f"{cluster}/pool/{pool}"
 
 
@@ -250,12 +252,12 @@ def create_actor(
 
 @cache
 def _actor_class(cls: type) -> Any:
-    """Of Ray, which stores each that is made, with its methods, for good: here and in the cluster."""
+    """Return the class of Ray, which stores each that is made, with its methods, for good: here and in the cluster."""
     return ray.remote(cls)
 
 
 def create_new_actor(cls: type, *args: Any, name: str, concurrency: int | None = None) -> Any | None:
-    """As :func:`create_actor`, with a name that no actor has; None when one has it."""
+    """Do what :func:`create_actor` does, with a name that no actor has; return None when one has it."""
     try:
         return create_actor(cls, *args, name=name, concurrency=concurrency, get_if_exists=False)
     except (ActorAlreadyExistsError, ValueError):

@@ -87,7 +87,7 @@ class BrokerHosts:
 
 
 async def save_nothing(field: str, saved: Row) -> None:
-    """For brokers whose definitions and properties end with them."""
+    """Save nothing: definitions and properties of such brokers end with them."""
 
 
 @dataclass(frozen=True)
@@ -336,7 +336,8 @@ class Broker:
         selector: str | None = None,
         no_local: bool = False,
     ) -> None:
-        """Before a client opens a subscription: creates the topic as :meth:`locate`, then see Subscriptions."""
+        """Prepare a subscription that a client is about to open: the topic is created as by :meth:`locate`, then see
+        Subscriptions."""
         await self.locate("topic", topic, True)
         await self.subscriptions.subscribe(topic, client_id, name, durable, shared, selector, no_local)
 

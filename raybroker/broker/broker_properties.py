@@ -23,7 +23,7 @@ log = logging.getLogger("raybroker.broker")
 
 
 async def keep_nothing(saved: Saved) -> None:
-    """For a broker that starts anew each time."""
+    """Keep nothing: such a broker starts anew each time."""
 
 
 class Properties:
@@ -113,7 +113,7 @@ class ClusterProperties:
         self._asker = asker
 
     async def update_broker(self, properties: Row, broker: str | None = None) -> PropertyChange:
-        """As Properties.update_broker; without ``broker`` on all that are up, and "down" names the others.
+        """Do what Properties.update_broker does; without ``broker`` on all that are up, and "down" names the others.
 
         Raises BrokerGoneError when ``broker`` is not up, ConfigError also for a property that has to be the same on all
         brokers and ``broker``.  When a broker is lost meanwhile, the others have changed.

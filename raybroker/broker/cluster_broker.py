@@ -132,7 +132,7 @@ class ClusterBroker:
         return await self.local.own_definitions.of_cluster(self.clustering.member.agreed)
 
     async def _properties(self) -> Brokers:
-        """Of all brokers that answer."""
+        """Return the properties of all brokers that answer."""
         names = self.known()
         asked = (self._properties_of(name) for name in names)
         answers = dict(zip(names, await asyncio.gather(*asked, return_exceptions=True), strict=True))
@@ -253,7 +253,7 @@ class ClusterBroker:
         selector: str | None = None,
         no_local: bool = False,
     ) -> None:
-        """Before a client opens a subscription: a durable one is made on all brokers.
+        """Prepare a subscription that a client is about to open: a durable one is made on all brokers.
 
         One that exists as it is wanted needs no master.
         """
@@ -323,7 +323,7 @@ class ClusterBroker:
         return await handler(**args)
 
     async def _ask_host(self, host: str, method: str, key: str, commit: bool | None = None) -> Any:
-        """About a transaction whose coordinator is one of this broker's hosts."""
+        """Ask about a transaction whose coordinator is one of this broker's hosts."""
         found = next((other for other in self.local.registry.hosts if other.key == host), None)
         if found is None:
             self.local.registry.require_all_asked(f"host {host}")
@@ -353,7 +353,8 @@ class ClusterBroker:
         return await self.local.services.connections(Wanted(**wanted))
 
     async def taken_elsewhere(self, client_id: str, instance: str) -> list[bool]:
-        """Of brokers that do not answer in time nothing is known: hosts refuse a second client at its first use."""
+        """Return for each broker that answers in time whether it has the client ID. Of others nothing is known: hosts
+        refuse a second client at its first use."""
         args = {"client_id": client_id, "instance": instance, "broker": self.name}
         others = (name for name in self.live() if name != self.name)
         work = (self._peers.ask(name, TAKEN, args, timeout_s=TAKEN_TIMEOUT_S) for name in others)

@@ -60,7 +60,7 @@ def require_whole(rows: list[Row], what: str) -> None:
 
 
 def require_asked(registry: Registry, rows: Listing, what: str) -> None:
-    """As :meth:`require_whole`, for whom it is enough to know what the hosts have that serve."""
+    """Do what :meth:`require_whole` does, for whom it is enough to know what the hosts have that serve."""
     away = unasked(registry)
     require_whole(Listing((), {key: why for key, why in rows.missing.items() if key not in away}), what)
 

@@ -15,11 +15,11 @@ class HostElsewhere:
         self._timeout_s = timeout_s
 
     async def outcome(self, key: str) -> str:
-        """As TransactionsPort.outcome."""
+        """Do what TransactionsPort.outcome does."""
         args = {"host": self._key, "method": "outcome", "key": key}
         return str(await self._peers.ask(self._broker, "host", args, timeout_s=self._timeout_s))
 
     async def decide(self, key: str, commit: bool) -> None:
-        """As TransactionsPort.decide."""
+        """Do what TransactionsPort.decide does."""
         args = {"host": self._key, "method": "decide", "key": key, "commit": commit}
         await self._peers.ask(self._broker, "host", args, timeout_s=self._timeout_s)

@@ -35,7 +35,7 @@ def checked_attributes(given: Mapping[str, str], kind: str) -> dict[str, Any]:
 
 
 def check_attributes(given: dict[str, Any]) -> None:
-    """Of a command that has the name, the type and attributes of a destination."""
+    """Check the name, the type and the attributes of a destination that a command has."""
     given["option"] = checked_attributes(given["option"], given["type"])
     checked_name("-n", given["name"])
 

@@ -48,7 +48,7 @@ def find_ray(cluster: str) -> places.Place | None:
 
 
 def require_ray(cluster: str) -> places.Place:
-    """As :func:`find_ray`; raises NoClusterError, which says how to start one, when there is none."""
+    """Do what :func:`find_ray` does; raises NoClusterError, which says how to start one, when there is none."""
     noted = places.load(cluster)
     place = find_ray(cluster)
     if place is not None:
@@ -74,8 +74,8 @@ def connect(cluster: str, broker: str | None = None) -> Any:
 
 
 def _connect_outside(through: Way, service: str, broker: str | None) -> Any:
-    """Through the service of a broker; Ray is not imported. A login that was too slow is tried again for as long as the
-    command waits for its first answer: nothing was asked for yet."""
+    """Connect through the service of a broker; Ray is not imported. A login that was too slow is tried again for as
+    long as the command waits for its first answer: nothing was asked for yet."""
     if broker is not None:
         raise UsageError(f"broker {broker}: with -b host:port the address says which broker is meant")
     from raybroker.client.connection.factory import connect as connect_to

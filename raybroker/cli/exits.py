@@ -49,7 +49,7 @@ def code_of(error: BrokerError) -> Exit:
 
 
 def end_of_list(rows: Any) -> None:
-    """After a list was shown: what is missing in it goes to standard error, and the exit code is 3 then."""
+    """Write to standard error what is missing in a list that was shown; the exit code is 3 then."""
     missing = getattr(rows, "missing", {})
     for name, why in sorted(missing.items()):
         output.error(f"the list is not whole: {name} has not answered ({why})")
@@ -84,7 +84,7 @@ class Commands(TyperGroup):
             raise typer.Exit(130) from None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """As in click, but what could have been meant is named: list queues is list dst."""
+        """Do what click does, but name what could have been meant: list queues is list dst."""
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             names = [name for name in self.list_commands(ctx) if not self.commands[name].hidden]
             meant = OTHER_WORDS.get(args[0].lower(), "")

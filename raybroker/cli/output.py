@@ -135,7 +135,7 @@ def _least_chars(rows: Sequence[Row], key: str, heading: str) -> int:
 
 
 def rich_table(rows: Sequence[Row], columns: Mapping[str, str], title: str | None = None) -> Any:
-    """The same as an object of rich; numbers to the right."""
+    """Make the same table as an object of rich; numbers to the right."""
     from rich import box
     from rich.table import Table
 

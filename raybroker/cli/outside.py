@@ -42,7 +42,7 @@ class Way(NamedTuple):
         return f"Way({self.address!r})"
 
     def url(self, service: str) -> str:
-        """Of a service: of the one that the user named, where he named one."""
+        """Return the URL of a service: of the one that the user named, where he named one."""
         scheme, found, rest = self.address.partition("://")
         if not found:
             scheme, rest = "mq", self.address
@@ -164,7 +164,7 @@ def _patience(first_s: float | None, retries: int | None) -> Patience | None:
 
 
 def _with(found: Way | None, secure: bool, define: list[str] | None) -> Way | None:
-    """With --secure and -D; raises UsageError."""
+    """Add --secure and -D; raises UsageError."""
     if found is None:
         if secure or define:
             raise UsageError("--secure and -D are for brokers from outside: name one with -b host:port")

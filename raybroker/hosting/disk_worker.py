@@ -26,7 +26,8 @@ class DiskWorker:
         self._closed = False
 
     def run(self, job: Job, done: Done) -> None:
-        """In the loop's thread. The thread begins with the first job: most hosts never have one."""
+        """Have the job done; call it in the loop's thread. The thread begins with the first job: most hosts never have
+        one."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="raybroker-bodies", daemon=True)
             self._thread.start()

@@ -28,7 +28,7 @@ class HeartbeatReplies:
         self._tried = False
 
     async def address(self, ports: PortRange) -> Address | None:
-        """Where it listens; None when it cannot."""
+        """Return where it listens; None when it cannot."""
         if not self._tried:
             self._tried = True
             try:

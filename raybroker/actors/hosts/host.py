@@ -345,7 +345,7 @@ class DataPlane(threading.Thread):
 
 
 def _kept(spec: HostSpec) -> Kept:
-    """From the broker's file; the broker tells it too, as soon as it knows of this process."""
+    """Read what the broker's file says; the broker tells it too, as soon as it knows of this process."""
     try:
         kept = Catalogue.load(Path(spec.directory).parent.parent)
     except StoreError:

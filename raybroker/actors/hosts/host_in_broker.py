@@ -79,12 +79,12 @@ class _Plane(DataPlane):
         return answer
 
     async def _ask(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """On the broker's loop, for as long as an actor call may take."""
+        """Do the work on the broker's loop, for as long as an actor call may take."""
         return await _in_time(asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop_of_broker)))
 
 
 async def _in_time(work: Awaitable[Any]) -> Any:
-    """As long as an actor call may take; raises ConnectionLostError then."""
+    """Wait as long as an actor call may take; raises ConnectionLostError then."""
     try:
         return await asyncio.wait_for(work, runtime.CALL_TIMEOUT_S)
     except TimeoutError:

@@ -141,7 +141,7 @@ class TableManager:
         raise StoreError("it was shortened again and again while it was read; try again")
 
     def _entries(self, record: ChangeRecord) -> ChangeRecord | None:
-        """With all entries that come after; None when they became part of the base meanwhile."""
+        """Add all entries that come after to the record; None when they became part of the base meanwhile."""
         while True:
             found = self._found(record.id, record.number)
             if found.base:

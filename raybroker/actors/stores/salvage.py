@@ -64,7 +64,7 @@ class SalvageReport:
 
     @property
     def summary(self) -> str:
-        """In one line, for a log."""
+        """Sum it up in one line, for a log."""
         entries = sum(lost.entries for lost in self.ranges)
         blocks = sum(row["lost_blocks"] for row in self.destinations)
         again = sum(row["maybe_again"] for row in self.destinations)

@@ -41,7 +41,7 @@ class Pausing:
     async def pause_destination(
         self, type: str | None = None, name: str | None = None, which: str = "all", until_ms: int = 0
     ) -> int:
-        """As Destinations.pause, on all brokers, those that are down included; how many destinations.
+        """Do what Destinations.pause does, on all brokers, those that are down included; return how many destinations.
 
         Raises MasterUnavailableError while no change of the record can be made.
         """
@@ -57,7 +57,8 @@ class Pausing:
         return len(keys)
 
     async def resume_destination(self, type: str | None = None, name: str | None = None, which: str = "all") -> int:
-        """As Destinations.resume, on all brokers; how many destinations. Raises as :meth:`pause_destination`."""
+        """Do what Destinations.resume does, on all brokers; return how many destinations. Raises as
+        :meth:`pause_destination`."""
         check_pause(which, 0, "resumed")
         kept = name is not None and type is not None and bool(self.of((check_destination_type(type), name)))
         keys = await self._chosen(type, name, "resumed", kept=kept)

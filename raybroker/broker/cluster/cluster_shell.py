@@ -260,7 +260,7 @@ class Clustering:
 
     @property
     def version(self) -> int:
-        """Of the view; it starts anywhere, so that a broker that came back is a change."""
+        """Return the version of the view; it starts anywhere, so that a broker that came back is a change."""
         return self._base + self.member.membership.version + (1 if self.member.opened else 0)
 
     async def changed(self, version: int, timeout_s: float) -> int:
@@ -273,7 +273,7 @@ class Clustering:
         bell.set()
 
     def row(self) -> dict[str, Any]:
-        """For people who look: state, master, term, position of the record."""
+        """Return the row for people who look: state, master, term, position of the record."""
         member = self.member
         return {
             "state": str(member.state),

@@ -16,14 +16,15 @@ POSTGRESQL: Final = "postgresql"
 
 
 def store_password(config: ConfigView, beside: Path | None) -> str | None:
-    """Of the user of stores in PostgreSQL. ``beside``: the directory of the cluster's stores. Raises ConfigError;
-    blocks."""
+    """Return the password of the user of stores in PostgreSQL. ``beside``: the directory of the cluster's stores.
+    Raises ConfigError; blocks."""
     wanted = config["imq.persist.jdbc.dbVendor"] == POSTGRESQL
     return _password(config, beside, DATABASE) if wanted else None
 
 
 def record_password(config: ConfigView, url: str, beside: Path | None) -> str:
-    """Of the user of the shared record at ``url``; "": none. As :func:`store_password`."""
+    """Return the password of the user of the shared record at ``url``; "": none. It is found as by
+    :func:`store_password`. As :func:`store_password`."""
     wanted = url.removeprefix("jdbc:").startswith(POSTGRESQL)
     return (_password(config, beside, SHARED_RECORD) if wanted else None) or ""
 

@@ -42,7 +42,7 @@ class SharedTable:
         return self._table.shown
 
     async def carry_out(self, call: ev.OnTable) -> ev.TableDone:
-        """Never raises: what went wrong is in the answer."""
+        """Carry out a call and never raise: what went wrong is in the answer."""
         if self._busy:
             return ev.TableDone(call.token, error="an earlier call to the database has not come back yet")
 

@@ -71,7 +71,7 @@ class OwnDefinitions:
         return Defaults.of(self._config)
 
     def place(self, brokers: Brokers, *, agents: bool, users: bool) -> Place:
-        """Where an import is for."""
+        """Return the place that an import is for."""
         configured = {name: row["configured"] for name, row in brokers.up.items()}
         automatic = frozenset(self._automatic())
         return Place(self.defaults(), configured, automatic, agents, brokers.down, EQUAL, users)
@@ -84,7 +84,7 @@ class OwnDefinitions:
         }
 
     async def brokers(self) -> Brokers:
-        """Of a broker that is alone."""
+        """Return the broker, which is alone."""
         return Brokers({self._broker: self.properties()}, ())
 
     async def all(self) -> Definitions:

@@ -271,7 +271,8 @@ class Definitions:
         await self._propose(Change("update_quota", (name,), {key: after[key] for key in changes}))
 
     async def destroy_quota(self, name: str) -> None:
-        """Also what has no entry in the record may refer to it: auto-created destinations, and those of one broker."""
+        """Destroy a quota that nothing refers to; what has no entry in the record may do so too: auto-created
+        destinations, and those of one broker."""
         self._quotas.fields(name)
         refuse_used(name, (await self.query_quota(name))["users"])
         await self._propose(Change("destroy_quota", (name,)))
@@ -309,7 +310,7 @@ class Definitions:
         await self._propose(Change("destroy_policy", (name,)))
 
     async def _refuse_switching_on(self, name: str, after: Policy | None) -> None:
-        """As of a change of a destination: raises ConfigError when it would switch on deduplication of those there
+        """Raise ConfigError, as for a change of a destination, when it would switch on deduplication of those there
         are, where there are several brokers. Destinations that are created later have what the policy says."""
         if len(self._asker.known()) < 2 or not self._policies.may_switch_on(name, after):
             return

@@ -21,7 +21,7 @@ log = logging.getLogger("raybroker.broker")
 
 
 async def keep_nothing(saved: Saved) -> None:
-    """For brokers whose definitions end with them."""
+    """Keep nothing: definitions of such brokers end with them."""
 
 
 class Named:

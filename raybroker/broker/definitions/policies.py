@@ -130,7 +130,7 @@ class Policies(NamedAtHosts):
     # ---- what holds
 
     def traits(self, key: Key, own: Row) -> Row:
-        """Of some attributes of a destination, what holds."""
+        """Return what holds of some attributes of a destination."""
         return _held(self._book, key, own, self._defaults)
 
     def may_switch_on(self, name: str, after: Policy | None) -> bool:

@@ -86,7 +86,8 @@ class Quotas(NamedAtHosts):
         await self.drop(name)
 
     def check(self, label: str, attributes: Mapping[str, object]) -> None:
-        """Of all attributes of a destination: raises ConfigError for a quota that does not exist, or contradicts."""
+        """Raise ConfigError when among all attributes of a destination is a quota that does not exist, or that
+        contradicts them."""
         name = str(attributes.get("quota", ""))
         if name:
             refuse_contradiction(label, attributes, name, self._referred(name))
@@ -103,7 +104,7 @@ class Quotas(NamedAtHosts):
             raise ConfigError(str(error)) from None
 
     def limits(self, pool: str) -> PoolLimits | None:
-        """Of the pool of a quota; None when there is no such quota."""
+        """Return the limits of the pool of a quota; None when there is no such quota."""
         name = pool.removeprefix(quota_pool(""))
         quota = self._saved.get(name)
         return quota_limits(name, quota) if quota is not None and pool == quota_pool(name) else None
@@ -111,7 +112,7 @@ class Quotas(NamedAtHosts):
     # ---- hosts -----------------------------------------------------------------------------------------------------
 
     async def known_at(self, host: HostPort, attributes: Row) -> None:
-        """Before a host gets attributes of a destination: it has to know their quota. Raises ConnectionLostError."""
+        """Tell a host the quota of a destination before it gets its attributes. Raises ConnectionLostError."""
         if attributes.get("quota") and host.key in self._behind:
             await self._tell(host)
             if host.key in self._behind:

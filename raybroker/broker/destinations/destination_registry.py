@@ -131,7 +131,7 @@ class Registry:
             raise ConnectionLostError(f"{what} is not known, and hosts {hosts} cannot be asked now{told}; try again")
 
     def require_started(self, what: str) -> None:
-        """As :meth:`require_all_asked`, but what does not start is not waited for."""
+        """Do what :meth:`require_all_asked` does, but what does not start is not waited for."""
         if self.unasked.keys() - self.away.refused.keys():
             self.require_all_asked(what)
 

@@ -121,7 +121,7 @@ class Destinations:
         await self._placement.destroy(key, host)
 
     async def adopt_destination(self, type: str, name: str) -> None:
-        """For a broker without a record, where nothing is orphaned; see ClusterBroker. Raises IllegalStateError."""
+        """Refuse: without a record nothing is orphaned; see ClusterBroker. Raises IllegalStateError."""
         key, _ = self._known(type, name)
         raise IllegalStateError(f"{key[0]} {name!r} is not orphaned")
 

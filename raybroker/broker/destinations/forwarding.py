@@ -63,7 +63,7 @@ class Forwarding:
     # ---- who has consumers -----------------------------------------------------------------------------------------
 
     async def consumers(self, type: str, name: str) -> Row:
-        """Of this broker's member: how many there are, and whether it takes messages."""
+        """Return of this broker's member how many consumers there are, and whether it takes messages."""
         row = await self._registry.host_of(type, name).destinations.query(type, name)
         takes = row["state"] in TAKING and INSERTION not in row["paused"]
         return {"consumers": row["active_consumers"] + row["backup_consumers"], "takes": takes}

@@ -184,7 +184,7 @@ async def _transfer(
 async def _send_back(
     host: HostPort, source: tuple[str, str], ids: Sequence[str], target_host: HostPort, target: tuple[str, str]
 ) -> tuple[int, str]:
-    """As :func:`_transfer`, with dead messages that live again; those whose subscription is gone stay."""
+    """Do what :func:`_transfer` does, with dead messages that live again; those whose subscription is gone stay."""
     moved, refused, clock = 0, "", SystemClock()
     producer, next_seq = int.from_bytes(entropy.token(8), "little"), 1
     for some in _parts(ids, IDS_AT_A_TIME):

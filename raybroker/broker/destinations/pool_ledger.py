@@ -50,7 +50,7 @@ class PoolLedger:
         """Hosts that wait for room, in order → until when they keep their place."""
 
     def retain(self, hosts: Collection[str]) -> None:
-        """Only these hosts are there: what others had is free."""
+        """Keep the leases of these hosts only: what others had is free."""
         for host in [host for host in self._leases if host not in hosts]:
             del self._leases[host]
             self._waiting.pop(host, None)

@@ -171,7 +171,8 @@ class Subscriptions:
 
 
 def new_identity(known: Iterable[Identity], name: str, client_id: str | None) -> Identity:
-    """Of a durable subscription; raises InvalidDestinationError for a bad name and one that exists."""
+    """Return the identity of a durable subscription; raises InvalidDestinationError for a bad name and one that
+    exists."""
     identity = _checked(client_id, name)
     if identity in known:
         whose = f" of client {client_id!r}" if client_id else ""

@@ -189,7 +189,7 @@ async def check_destination(ask: Ask, kind: str, name: str, warn: Given, critica
 
 
 async def _oldest_s(ask: Ask, kind: str, name: str) -> float | None:
-    """Over all brokers that are asked; None where no host can tell."""
+    """Return the age in seconds of the oldest over all brokers that are asked; None where no host can tell."""
     ages = [
         float(row[OLDEST])
         for broker in await ask("metrics", {"names": name})

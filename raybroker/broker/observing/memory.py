@@ -138,5 +138,5 @@ class BrokerMemory:
         }
 
     def figures(self) -> dict[str, Any]:
-        """For metrics."""
+        """Return the figures for metrics."""
         return {"memory_level": {"broker": int(self.level)}, "memory_used_bytes": {"broker": self.used_bytes}}

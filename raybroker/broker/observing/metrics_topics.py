@@ -45,7 +45,7 @@ class Publishing:
         self._blocks = Blocks()
 
     async def run(self) -> None:
-        """As long as the broker lives."""
+        """Publish as long as the broker lives."""
         sent_ns = written_ns = self._clock.monotonic_ns()
         while True:
             await asyncio.sleep(TURN_S)

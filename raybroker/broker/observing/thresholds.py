@@ -101,5 +101,5 @@ class BrokerThresholds:
         return {**self.held, "over": [of for of in OF if self.over[of]]}
 
     def figures(self) -> dict[str, Any]:
-        """For metrics."""
+        """Return the figures for metrics."""
         return {"system_over_threshold": {of: int(self.over[of]) for of in OF}}

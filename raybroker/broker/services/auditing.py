@@ -19,7 +19,8 @@ INSIDE: Final = "(in the Ray cluster)"
 
 
 def security_directory(config: ConfigView, beside: Path | None) -> Path | None:
-    """Where users and access rules are; ``beside``: the directory of the cluster's stores, None where there is none."""
+    """Return where users and access rules are; ``beside``: the directory of the cluster's stores, None where there is
+    none."""
     named: str = config["raybroker.security.dir"]
     if named:
         return Path(named)

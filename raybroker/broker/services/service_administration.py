@@ -45,7 +45,7 @@ class NobodyInside:
 
 
 async def nowhere() -> Mapping[str, str]:
-    """Where there is one broker."""
+    """Return nothing: there is one broker."""
     return {}
 
 

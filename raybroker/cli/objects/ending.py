@@ -84,7 +84,7 @@ def _named(verb: str, cluster: str, broker: str | None) -> str | None:
 
 
 def _life(cluster: str, broker: str) -> Any:
-    """When the broker was started that runs under that name; None when none answers, CLOSED when it takes no
+    """Return when the broker was started that runs under that name; None when none answers, CLOSED when it takes no
     clients."""
     outside = way.get() is not None
     if not outside and broker not in connecting.running(cluster):

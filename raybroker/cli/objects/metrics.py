@@ -248,7 +248,7 @@ def discover(
 
 
 def write_targets(out: Path, cluster: str, urls: dict[str, str]) -> None:
-    """In one step: Prometheus never sees half a file."""
+    """Write the file in one step: Prometheus never sees half of it."""
     made = out.with_name(f".{out.name}.{os.getpid()}")
     made.write_text(json_text.dumps(target_groups(cluster, urls), indent=2) + "\n", encoding="utf-8")
     made.replace(out)

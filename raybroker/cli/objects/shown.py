@@ -58,23 +58,23 @@ def quota(row: Row, json: bool, given: Row) -> None:
 
 
 def transaction(row: Row) -> Row:
-    """Under an id that is unique, with the time as people read it."""
+    """Show the transaction under an id that is unique, with the time as people read it."""
     return {**row, "id": f"{row['host']}:{row['id']}", "created": moment(row.get("created_ms"))}
 
 
 def subscription(row: Row) -> Row:
-    """With the word for whether somebody uses it."""
+    """Show the subscription with the word for whether somebody uses it."""
     return {**row, "state": "ACTIVE" if row["active"] else "INACTIVE"}
 
 
 def schedule(row: Row) -> Row:
-    """With how often it was sent, and when next."""
+    """Show the schedule with how often it was sent, and when next."""
     fired = str(row["fired"]) if row["repeat"] is None else f"{row['fired']} of {row['repeat']}"
     return {**row, "fired": fired, "next": moment(row["next_ms"])}
 
 
 def schedule_in_full(row: Row) -> Row:
-    """With its times as people read them."""
+    """Show the schedule with its times as people read them."""
     times = {name: moment(row[f"{name}_ms"]) for name in ("last", "next", "created")}
     return without(row, *(f"{name}_ms" for name in times)) | times
 

@@ -147,7 +147,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 def _reap(pid: int) -> None:
-    """When the head is our own child, take note of its end."""
+    """Take note of the end of the head when it is our own child."""
     try:
         os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:

@@ -84,7 +84,7 @@ def browsed_row(block: Block, index: int, seen: SeenMessage, body_bytes_max: int
 
 
 def shown_bytes(block: Block, index: int, most: int) -> int:
-    """Of a body as a row has it, with its headers; one that is compressed counts as it may be shown."""
+    """Return the size of a body as a row has it, with its headers; one that is compressed counts as it may be shown."""
     shown = most if block.kind_of(index) & COMPRESSED else min(block.lengths[index], most)
     return shown + len(block.header(index) or b"")
 

@@ -138,8 +138,8 @@ class SubscriptionsPort:
         self.changes = changes
 
     async def rows(self, name: str | None) -> list[Row]:
-        """Of one topic, or of all: topic, client_id, name, durable, shared, selector, no_local, active, messages,
-        consumers."""
+        """Return the subscriptions of one topic, or of all: topic, client_id, name, durable, shared, selector,
+        no_local, active, messages, consumers."""
         return self._inspection.subscriptions(name)
 
     @durable

@@ -128,7 +128,7 @@ class MessagesPort:
     def _move(
         self, home: Destination, selector: str | None, ids: list[str] | None, to: Destination | None
     ) -> MovedMessages:
-        """As :meth:`move`, as far as there is room now."""
+        """Do what :meth:`move` does, as far as there is room now."""
         moved, refused = 0, ""
         for seen, block in list(self._copies.chosen(home, selector, ids, MOVABLE)):
             if to is None:

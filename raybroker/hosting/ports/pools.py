@@ -40,12 +40,11 @@ class PoolsPort:
         return self._pools.recall(pool, PoolRoom(*owed))
 
     async def define_quotas(self, quotas: Row) -> None:
-        """From now on these are the quotas there are: name → attributes."""
+        """Replace the quotas there are by these: name → attributes."""
         self._pools.define(quotas)
 
     async def define_policies(self, policies: Row) -> None:
-        """From now on these are the policies there are: name → fields. They hold for the destinations when it
-        returns."""
+        """Replace the policies there are by these: name → fields. They hold for the destinations when it returns."""
         self._policies.define(policies)
         for number, key in enumerate(list(self._registry.destinations), 1):
             self._administration.follow_policies(*key)

@@ -32,7 +32,7 @@ class ProcessPort:
         self._protection.end()
 
     async def configure(self, changed: Row) -> None:
-        """From now on exactly these properties differ from the configuration."""
+        """Have exactly these properties differ from the configuration."""
         self._reconfigure(changed)
 
     async def memory_elsewhere(self, nbytes: int) -> None:
