@@ -31,7 +31,7 @@ from raybroker.client.connection.connection_flow import ConnectionFlow
 from raybroker.client.connection.consumer_watch import ConsumerWatches, Handler
 from raybroker.client.connection.ended import Ended
 from raybroker.client.connection.events import CLOSED, CLOSING, UNANSWERED, Events
-from raybroker.client.connection.identity import check_may_choose
+from raybroker.client.connection.identity import ClientIdentity, check_may_choose
 from raybroker.client.connection.presence import Presence
 from raybroker.client.consumer.prefetch.duplicate_deliveries import DuplicateDeliveries
 from raybroker.client.destinations import Destination
@@ -42,16 +42,13 @@ from raybroker.client.producer.pacing.flow_rate import flow_rates
 from raybroker.client.session.branch import Branch
 from raybroker.model.bounds import message_bytes_max
 from raybroker.model.errors import BrokerError, IllegalStateError, SecurityError
-from raybroker.model.naming.names import check_client_id
 from raybroker.system.clock import SystemClock
-from raybroker.system.entropy import token
 from raybroker.system.interpreter import PLATFORM
 from raybroker.transport.direct import DirectSockets
 
 if TYPE_CHECKING:
     from raybroker.model.naming.xid import Xid
 
-IDENTITY_BYTES: Final = 12
 NOT_STARTED_S: Final = 1.0
 """Whoever waits for messages of a connection that was never started is warned after that time."""
 
@@ -95,6 +92,30 @@ class OpenProducer(Protocol):
     def wait_no_longer(self, error: BrokerError, /) -> None: ...
 
 
+class StartWarning:
+    """Warns, once, when messages are waited for on a connection that was never started."""
+
+    def __init__(self, io: IoThread, is_closed: Callable[[], bool]) -> None:
+        self._io = io
+        self._is_closed = is_closed
+        self.was_started = self._awaited = False
+
+    def wait(self) -> None:
+        """Somebody waits for messages; in any thread."""
+        if self.was_started or self._awaited:
+            return
+        self._awaited = True
+        self._io.post(lambda: self._io.loop.call_later(NOT_STARTED_S, self._look))
+
+    def _look(self) -> None:
+        if not self.was_started and not self._is_closed():
+            log.warning(
+                "somebody has been waiting for messages for %g s on a connection that was never started;"
+                " nothing comes before conn.start(), or `with conn:`",
+                NOT_STARTED_S,
+            )
+
+
 class ConnectionCore:
     """``attributes``: factory and client settings by name, see model.settings. Lives on ``io``."""
 
@@ -113,17 +134,13 @@ class ConnectionCore:
         self.directory = directory
         self.attributes = attributes
         self.reopen = reopen
-        self.client_id = client_id
-        self._identified = False
-        self.identity = token(IDENTITY_BYTES).hex()
-        """Names this connection to every host, so that they know which channels are one client's."""
+        self._client = ClientIdentity(client_id)
         self.io = io
         self.clock = SystemClock()
         self.message_bytes_max = message_bytes_max(attributes["imq.message.max_size"])
         self.flow_rates = flow_rates(attributes)
         """What producers obey while a destination is over a threshold; None: they obey nothing."""
         self.started = False
-        self._was_started = self._start_awaited = False
         self.used = False
         """True once anything was done with it: the client id is fixed from then on."""
         self.sessions: list[OpenSession] = []
@@ -142,7 +159,8 @@ class ConnectionCore:
         self.callbacks = Callbacks("events")
         """Where handlers of the application are called."""
         self.events = Events(io)
-        self.tasks = Tasks(attributes)
+        self.tasks = tasks = Tasks(attributes)
+        self._start_warning = StartWarning(io, lambda: tasks.closed)
         self.ended = Ended()
         self.ended.listeners.append(self._leave_hosts)
         self.channels = Channels(
@@ -192,15 +210,23 @@ class ConnectionCore:
         """The broker is in this process."""
         return self.directory.collocated
 
+    @property
+    def client_id(self) -> str | None:
+        """The client's identity over restarts."""
+        return self._client.client_id
+
+    @property
+    def identity(self) -> str:
+        """Names this connection to every host, so that they know which channels are one client's."""
+        return self._client.connection
+
     def set_client_id(self, client_id: str) -> None:
         """Name the client; raises IllegalStateError once the connection has been used, or has one, or where that is the
         administrator's business alone. The id is its own from its start on."""
         check_may_choose(self.attributes)
         if self.used or self.started:
             raise IllegalStateError("the client id is set before the connection is started or has a session")
-        if self._identified and client_id != self.client_id:
-            raise IllegalStateError(f"the connection has the client id {self.client_id!r} already")
-        self.client_id = check_client_id(client_id)
+        self._client.choose(client_id)
 
     def require_open(self) -> None:
         """Raises IllegalStateError when it is closed, or belongs to another process, and why it was ended."""
@@ -218,19 +244,7 @@ class ConnectionCore:
 
     def warn_unless_started(self) -> None:
         """Warn, once, in any thread, when messages are waited for on a connection that was never started."""
-        if self._was_started or self._start_awaited:
-            return
-        self._start_awaited = True
-
-        def look() -> None:
-            if not self._was_started and not self.closed:
-                log.warning(
-                    "somebody has been waiting for messages for %g s on a connection that was never started;"
-                    " nothing comes before conn.start(), or `with conn:`",
-                    NOT_STARTED_S,
-                )
-
-        self.io.post(lambda: self.io.loop.call_later(NOT_STARTED_S, look))
+        self._start_warning.wait()
 
     def wait_no_longer(self, error: BrokerError) -> None:
         """The connection is being closed: a listener that waits for a full destination would wait for ever."""
@@ -290,18 +304,19 @@ class ConnectionCore:
 
     async def identify(self) -> None:
         """Have the client id, if there is one; raises InvalidClientIDError while another connection has it."""
-        if self.client_id is None or self._identified or self.attributes["ClientIdPolicy"] == "Unrestricted":
+        if self.client_id is None or self._client.identified or self.attributes["ClientIdPolicy"] == "Unrestricted":
             return
         presence = Presence(self.directory, self.channels, self.client_id, self.identity)
         await presence.begin()
-        self._identified = True
+        self._client.identified = True
         self.tasks.keep("client id", presence.keep)
 
     async def start(self) -> None:
         """Let messages in."""
         self.require_open()
         await self.identify()
-        self.started = self._was_started = True
+        self.started = True
+        self._start_warning.was_started = True
         await self.channels.call("start")
         for session in self.sessions:
             for consumer in session.consumers:

@@ -7,9 +7,31 @@ from typing import Final
 from raybroker.model.errors import IllegalStateError
 from raybroker.model.naming.names import check_client_id
 from raybroker.model.settings.settings import ConfigView
+from raybroker.system.entropy import token
 
+IDENTITY_BYTES: Final = 12
 USER_MARK: Final = "${u}"
 DEFAULT_USER: Final = "guest"
+
+
+class ClientIdentity:
+    """Who a connection is: its client over restarts, and itself.
+
+    client_id   None: it has none
+    connection  what the hosts know it by, so that they know which channels are one client's
+    identified  the brokers know that it has the client id
+    """
+
+    def __init__(self, client_id: str | None) -> None:
+        self.client_id = client_id
+        self.connection = token(IDENTITY_BYTES).hex()
+        self.identified = False
+
+    def choose(self, client_id: str) -> None:
+        """Raises IllegalStateError when the brokers know it by another one."""
+        if self.identified and client_id != self.client_id:
+            raise IllegalStateError(f"the connection has the client id {self.client_id!r} already")
+        self.client_id = check_client_id(client_id)
 
 
 def client_id_of(config: ConfigView, client_id: str | None, username: str | None) -> str | None:

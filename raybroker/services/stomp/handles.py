@@ -12,9 +12,11 @@ class BrokerConnection(Protocol):
     """A connection. ``used``: its client id is fixed from now on."""
 
     clock: SystemClock
-    identity: str
     used: bool
     sessions: list[Any]
+
+    @property
+    def identity(self) -> str: ...
 
     async def start(self) -> None: ...
 
