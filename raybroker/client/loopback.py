@@ -214,7 +214,7 @@ class LoopbackDirectory:
         return journal
 
     def _made(self) -> Kept | None:
-        """Where it is written down what users of the services have made."""
+        """Return where it is written down what users of the services have made."""
         from raybroker.store.record import RecordFile
 
         return None if self._store is None else RecordFile(self._store / "made-by-users")

@@ -43,7 +43,7 @@ class PicklableConnection:
         return "_core" in self.__dict__
 
     def _connected(self, name: str) -> Any:
-        """For ``_core`` when it is first asked for."""
+        """Connect when ``_core`` is first asked for."""
         if name != "_core" or self._origin is None:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         with _connecting:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 async def receive_fitting(
     session: Session, destination: str, most: int, timeout: float, fits: Callable[[Message], bool], buffer_bytes: int
 ) -> list[Message]:
-    """As ``session.receive_many``, up to the first message but one that does not fit: that one goes back, as if it had
-    never been handed out. ``buffer_bytes``: of what the broker sends ahead."""
+    """Do what ``session.receive_many`` does, up to the first message but one that does not fit: that one goes back, as
+    if it had never been handed out. ``buffer_bytes``: of what the broker sends ahead."""
     consumer = await session._consumer(destination, None, most, None, False, None, None, buffer_bytes=buffer_bytes)
     try:
         found = await consumer.receive_many(1, timeout)

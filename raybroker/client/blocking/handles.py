@@ -416,7 +416,7 @@ class Consumer(Unpicklable):
         self._close(in_hand=True)
 
     def _close(self, *, in_hand: bool) -> None:
-        """``in_hand``: the application is done with what it was given last."""
+        """Close it; ``in_hand``: the application is done with what it was given last."""
         core, session = self._core, self.session
         core._connection.io.require_usable()
         if core.closed:

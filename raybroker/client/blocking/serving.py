@@ -59,7 +59,7 @@ class Serving:
             require_result(handler.function, result)
 
     def is_ended_by(self, error: BaseException) -> bool:
-        """Never: whatever ends a call is its message's failure, not the thread's."""
+        """Return False: whatever ends a call is its message's failure, not the thread's."""
         return False
 
 

@@ -62,7 +62,7 @@ class BrokerMembers:
         return await self._directory.matching(self._destination.name, self.broker or None)
 
     def follow(self) -> None:
-        """From now on join what comes, and whatever left."""
+        """Begin to join what comes, and whatever left."""
         self._task = self._tasks.keep("members of a consumer", self._follow)
 
     def member_left(self) -> None:

@@ -104,7 +104,7 @@ class ClusterDirectory:
         return await self._ask(method, *args)
 
     async def doubt(self, home: str, patience_s: float) -> None:
-        """Unless our home broker answers within ``patience_s`` seconds, another one is asked from now on.
+        """Ask another broker from now on unless our home broker answers within ``patience_s`` seconds.
 
         Who could take its place is found out meanwhile. One that was named stays.
         """

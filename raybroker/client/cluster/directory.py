@@ -84,7 +84,7 @@ class Directory(Protocol):
         ...
 
     async def locate(self, kind: str, name: str, create: bool, broker: str | None = None) -> DestinationPlace:
-        """Where the destination is served; creates it when missing, if ``create`` and the broker allow.
+        """Return where the destination is served; creates it when missing, if ``create`` and the broker allow.
 
         ``broker``: whose member of the destination, None for the home broker's. A temporary destination is found
         wherever it is.
@@ -100,8 +100,8 @@ class Directory(Protocol):
         ...
 
     async def doubt(self, home: str, patience_s: float) -> None:
-        """Unless the home broker ``home`` answers within ``patience_s`` seconds have another one, and let calls that
-        wait for it fail with BrokerGoneError. Nothing happens when the application has named it."""
+        """Have another home broker unless ``home`` answers within ``patience_s`` seconds, and let calls that wait for
+        it fail with BrokerGoneError. Nothing happens when the application has named it."""
         ...
 
     async def members(self, kind: str, name: str) -> dict[str, int]:
@@ -133,8 +133,8 @@ class Directory(Protocol):
         ...
 
     async def subscribe(self, subscription: KnownSubscription) -> None:
-        """Before a named subscription is opened: creates a missing topic as :meth:`locate` and ends an unused
-        subscription of the same identity that is another one. May be repeated.
+        """Prepare a named subscription before it is opened: creates a missing topic as :meth:`locate` does, and ends an
+        unused subscription of the same identity that is another one. May be repeated.
 
         Raises IllegalStateError when the identity is in use with another topic, selector, noLocal or sharing.
         """

@@ -132,7 +132,7 @@ class ServiceCalls:
         return self._client.get("client_id")
 
     def serve_directly(self, sockets: DirectSockets) -> None:
-        """From now on threads that wait may serve control connections."""
+        """Allow threads that wait to serve control connections."""
         self._sockets = sockets
         for control in self._controls.values():
             control.channel.link.serve_directly(sockets)
@@ -277,7 +277,7 @@ class ServiceCalls:
         return made
 
     async def _told_of(self, broker: str) -> ServiceAddress | None:
-        """Where its service is now, by the first of the other brokers that knows it; None: nobody does."""
+        """Return where its service is now, by the first of the other brokers that knows it; None: nobody does."""
         for other, control in list(self._controls.items()):
             if other == broker or control.channel.lost:
                 continue

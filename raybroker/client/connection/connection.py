@@ -190,7 +190,8 @@ class ConnectionCore:
         io.ends_first()
 
     def _direct_sockets(self) -> DirectSockets | None:
-        """Where threads that wait find its links; None: the IO thread serves them, and those of all others too."""
+        """Return where threads that wait find its links; None: the IO thread serves them, and those of all others
+        too."""
         if self.attributes["raybroker.client.direct"]:
             return self.io.serve_directly()
 

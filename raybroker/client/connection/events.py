@@ -73,11 +73,11 @@ class Events:
         self._telling = False
 
     def on_event(self, handler: Callable[[ConnectionEvent], object] | None) -> None:
-        """From now on call ``handler`` with each event; None: nobody."""
+        """Call ``handler`` from now on with each event; None: nobody."""
         self._on_event = handler
 
     def on_exception(self, handler: Callable[[BrokerError], object] | None) -> None:
-        """From now on call ``handler`` with each error that ends a handle; None: nobody."""
+        """Call ``handler`` from now on with each error that ends a handle; None: nobody."""
         self._on_exception = handler
 
     def failed(self, error: BrokerError) -> None:

@@ -49,7 +49,7 @@ class Given:
     token: Token | None = field(default=None, repr=False)
 
     def or_default(self, attributes: ConfigView) -> Given:
-        """With the factory's default user where the application names nobody. Raises ConfigError."""
+        """Put in the factory's default user where the application names nobody. Raises ConfigError."""
         user, password = str(attributes["imqDefaultUsername"]), str(attributes["imqDefaultPassword"])
         if bool(user) != bool(password):
             raise ConfigError("imqDefaultUsername and imqDefaultPassword are given together, or neither")
@@ -122,7 +122,7 @@ class ConnectionFactory:
 
 
 def _loop_of(attributes: Mapping[str, object]) -> IoThread:
-    """Where a connection of the loop that runs lives, as ``raybroker.client.loop`` says."""
+    """Return what a connection of the loop that runs lives in, as ``raybroker.client.loop`` says."""
     return OwnLoop.running() if Config.of(attributes)["raybroker.client.loop"] == "own" else IoThread.shared()
 
 
@@ -166,7 +166,7 @@ def _outside(
     who: Given,
     io: IoThread,
 ) -> ConnectionCore:
-    """Through the connection services at these addresses; Ray is not needed, and not imported."""
+    """Connect through the connection services at these addresses; Ray is not needed, and not imported."""
     addresses = service_addresses(url)
     if not addresses:
         raise ConfigError(f"url={url!r}: it is mq://host:port/service, or some of them with commas between")

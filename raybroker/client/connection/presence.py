@@ -83,7 +83,8 @@ class Presence:
             await sleep_waited_for(TRY_S)
 
     async def keep(self) -> None:
-        """Until the connection ends: the link comes back when it is lost, and moves with the home broker."""
+        """Keep the presence until the connection ends: the link comes back when it is lost, and moves with the home
+        broker."""
         told = ""
         while not self._directory.outside:
             await asyncio.sleep(LOOK_S)

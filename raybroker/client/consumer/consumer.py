@@ -598,6 +598,6 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             channel.endpoints.pop(self._handle, None)
 
     def info(self) -> dict[str, Any]:
-        """For people who look: name, limit, messages buffered, and consumed but not acknowledged."""
+        """Return a row for people who look: name, limit, messages buffered, and consumed but not acknowledged."""
         waiting = unacknowledged_ranges.count(self.consumed)
         return {"destination": self.name, "limit": self._flow.limit, "buffered": self.buffered, "consumed": waiting}

@@ -255,7 +255,8 @@ class Message:
 
     @property
     def reply_to(self) -> str | None:
-        """Where an answer should go: the name of a queue, or "topic:name"; ``session.producer`` takes both."""
+        """The destination that an answer should go to: the name of a queue, or "topic:name"; ``session.producer`` takes
+        both."""
         text = self._headers().reply_to
         return text[len(_QUEUE) :] if text is not None and text.startswith(_QUEUE) else text
 
@@ -274,12 +275,12 @@ class Message:
 
     @property
     def timestamp(self) -> int:
-        """When its producer packed it, milliseconds since 1970; 0 when its producer asked for none."""
+        """The time when its producer packed it, milliseconds since 1970; 0 when its producer asked for none."""
         return self._delivery.block.timestamp_ms
 
     @property
     def expiration(self) -> int:
-        """When it expires, milliseconds since 1970; 0 never."""
+        """The time when it expires, milliseconds since 1970; 0 never."""
         return self._delivery.block.expires_of(self._index)
 
     @property

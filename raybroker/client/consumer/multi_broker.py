@@ -257,7 +257,7 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
         self.member_promoted()
 
     def _members_changed(self) -> None:
-        """With one member the hot path is the member's own."""
+        """Take notice of other members; the hot path of one member alone is the member's own."""
         only = next(iter(self.members.values())) if len(self.members) == 1 else None
         self.take_one = self._take_one_of_all if only is None else only.take_one
         if self.members and self._deadline is not None:
@@ -415,7 +415,7 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
         self.shut()
 
     def info(self) -> dict[str, Any]:
-        """For people who look: as ConsumerCore, over all members, and where they are."""
+        """Return a row for people who look: as ConsumerCore's, over all members, and where they are."""
         rows = [member.info() for member in list(self.members.values())]
         found = {
             "destination": self.name,

@@ -42,7 +42,7 @@ class HeldSignals:
         self._pending: list[int] = []
 
     def hold(self) -> None:
-        """From now on handlers wait; raises what a handler raises that ran before."""
+        """Make handlers wait from now on; raises what a handler raises that ran before."""
         try:
             for number in SIGNALS:
                 handler = _handler_of(number)

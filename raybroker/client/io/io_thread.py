@@ -208,7 +208,7 @@ class IoThread:
             self._ring()
 
     def call_lazily(self, delay_s: float, call: Callable[..., object], *args: Any) -> None:
-        """On the loop: have this called after ``delay_s``, or somewhat later while the loop stands still."""
+        """Have this called, on the loop, after ``delay_s``, or somewhat later while the loop stands still."""
         self._still.call_lazily(delay_s, call, *args)
 
     def expect(self) -> None:
@@ -238,7 +238,7 @@ class IoThread:
                 self._rung = True
 
     def together(self, work: Callable[[], T]) -> T:
-        """On the loop: do ``work``, then call at once what it has posted, which else waits for the loop's next turn."""
+        """Do ``work``, on the loop, then call at once what it has posted, which else waits for the loop's next turn."""
         with self._lock:
             rung, self._rung = self._rung, True
         try:
@@ -248,7 +248,7 @@ class IoThread:
                 self._call_posted()
 
     def _call_posted(self) -> None:
-        """On the loop: call what has been posted so far."""
+        """Call, on the loop, what has been posted so far."""
         posted = self._posted
         with self._lock:
             self._rung = False
@@ -290,8 +290,8 @@ class IoThread:
             return True
 
     def _stop_loop(self) -> None:
-        """On the loop, which was asked to stop: what is scheduled from now on may be left when it has. A second stop
-        would end it the next time, with what nobody has noted."""
+        """Stop the loop, on the loop, which was asked to stop: what is scheduled from now on may be left when it has. A
+        second stop would end it the next time, with what nobody has noted."""
         if not self._stopping:
             self._stopping = True
             self._still.take_notes()
@@ -312,7 +312,7 @@ class IoThread:
         return True
 
     def _wake_up(self) -> None:
-        """With the lock held: the IO thread is needed."""
+        """Wake the IO thread, which is needed, with the lock held."""
         if not self._woken:
             with contextlib.suppress(RuntimeError):  # It is awake: a handler of a signal was faster.
                 self._wake.release()
@@ -339,7 +339,8 @@ class IoThread:
         return self if self.sockets is not None and not self.residents else None
 
     def serve_directly(self) -> DirectSockets | None:
-        """Where a connection puts sockets that threads which wait may serve; None where the system does not have it."""
+        """Return where a connection puts sockets that threads which wait may serve; None where the system does not have
+        it."""
         with self._lock:
             if DIRECT and self.sockets is None:
                 self.sockets = DirectSockets()
@@ -449,7 +450,7 @@ class IoThread:
     # ---- how it ends -----------------------------------------------------------------------------------------------
 
     def ends_first(self) -> None:
-        """At the end of the interpreter, end before everything that was loaded until now."""
+        """Have it end, at the end of the interpreter, before everything that was loaded until now."""
         atexit.unregister(self._end)
         atexit.register(self._end)
 
@@ -541,7 +542,7 @@ class Waiter(Generic[T]):
         self._task: asyncio.Task[T] | None = None
 
     def begin(self, work: Coroutine[Any, Any, T]) -> None:
-        """On the loop."""
+        """Start the work, on the loop."""
         self._task = self._loop.create_task(work)
         self._task.add_done_callback(self._ended)
 
@@ -550,7 +551,8 @@ class Waiter(Generic[T]):
         self._turn.release()
 
     def give_up(self, let_go: Callable[[asyncio.Task[T], Unwanted[T]], None], unwanted: Unwanted[T]) -> None:
-        """On the loop: the thread was interrupted, or the coroutine has failed; ``let_go`` is called at its end."""
+        """Give up, on the loop: the thread was interrupted, or the coroutine has failed; ``let_go`` is called at its
+        end."""
         if self._task is not None:
             self._task.add_done_callback(lambda task: let_go(task, unwanted))
 

@@ -43,7 +43,7 @@ class OwnLoop(IoThread):
     """An IoThread without a thread: the loop is the application's. :meth:`running` is that of the running loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """On the loop."""
+        """Take over ``loop``, on which it is called."""
         self._set_up(loop)
         self._guard_task = loop.create_task(self._until_cancelled(), name="raybroker: connections of this loop")
 
@@ -61,7 +61,7 @@ class OwnLoop(IoThread):
     # ---- calls -----------------------------------------------------------------------------------------------------
 
     def begin(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
-        """On the loop: start a coroutine, after what was posted before and after what that posts."""
+        """Start a coroutine, on the loop, after what was posted before and after what that posts."""
         self._require_usable(work)
         if self._posted:
             return asyncio.wrap_future(self.submit(work))

@@ -72,7 +72,7 @@ class Tasks:
         return await asyncio.shield(task)
 
     async def pause(self) -> None:
-        """As long as between two attempts to connect."""
+        """Sleep as long as between two attempts to connect."""
         await sleep_waited_for(self._interval_s)
 
     async def with_retry(

@@ -66,6 +66,6 @@ class Handles(Generic[H]):
             self._closing.discard(closing)
 
     def closing(self) -> list[Future[None]]:
-        """Of handles that were let go of and are not closed yet; each bounds itself."""
+        """Return the futures of handles that were let go of and are not closed yet; each bounds itself."""
         with self._lock:
             return list(self._closing)

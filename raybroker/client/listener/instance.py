@@ -312,7 +312,8 @@ class _Worker:
         self.counts["batches"] += 1
 
     def _failed(self, messages: list[Message], error: BaseException) -> None:
-        """Of several messages nobody knows which one it was: they are tried again one by one."""
+        """Deal with a failed call; of several messages nobody knows which one it was: they are tried again one by
+        one."""
         if len(messages) == 1:
             self._give_up(messages[0], self._judged(messages[0], error))
             return
@@ -337,7 +338,7 @@ class _Worker:
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Until it is stopped; what calls have left behind there is cancelled then."""
+    """Run the loop until it is stopped; what calls have left behind there is cancelled then."""
     with asyncio.Runner(loop_factory=lambda: loop):
         loop.run_forever()
 

@@ -39,7 +39,7 @@ class Listener:
 
     @property
     def name(self) -> str:
-        """Of the function, for logs."""
+        """The name of the function, for logs."""
         return name_of(self.function)
 
     @property

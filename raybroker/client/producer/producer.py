@@ -143,7 +143,7 @@ class ProducerCore(Endpoint):
         return self._part.transactions is not None
 
     def belong_to(self, owner: ProducerOwner[ProducerCore]) -> None:
-        """From now on it is one of several attachments of a handle."""
+        """Make it one of several attachments of a handle."""
         self._owner = owner
         self.reports_failure = False
 
@@ -477,7 +477,7 @@ class ProducerCore(Endpoint):
         self._owner.member_turned()
 
     def _opened(self, answer: Mapping[str, Any]) -> None:
-        """Before any frame that follows the answer."""
+        """Take the answer, before any frame that follows it."""
         self._signal(armed=bool(answer.get("armed")))
 
     def _signal(self, *, armed: bool) -> None:

@@ -286,8 +286,8 @@ class ProducerState:
     def add_alike(
         self, kind: int, body: bytes, header: bytes, shared: Shared, waiter: Future[str] | None, since_ns: int
     ) -> int:
-        """As :meth:`add`, for a message that goes into the open batch and has nothing that those before it have not:
-        then no time is needed. 0 for any other, with which nothing has happened."""
+        """Do what :meth:`add` does, for a message that goes into the open batch and has nothing that those before it
+        have not: then no time is needed. 0 for any other, with which nothing has happened."""
         batch = self.open
         if batch is None or shared is not batch.shared or batch._mixed or header or batch.headers is not None:
             return 0
@@ -375,7 +375,7 @@ class ProducerState:
 
     @property
     def crowded(self) -> bool:
-        """As many messages are here as the credit allows to be under way."""
+        """It holds as many messages as the credit allows to be under way."""
         if not self.credit:
             return False
         waiting = sum(batch.count for batch in self.ready) + (self.open.count if self.open is not None else 0)

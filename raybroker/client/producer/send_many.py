@@ -58,7 +58,8 @@ class Each:
         self._units = None if units is None else iter(units)
 
     def next(self, count: int) -> Own:
-        """Of the next ``count`` messages; raises MessageFormatError for values that are wrong or too few."""
+        """Return what the next ``count`` messages have of their own; raises MessageFormatError for values that are
+        wrong or too few."""
         priorities, ttls_ms = None, None
         headers = self._headers(count)
         if self._priority is not None:
@@ -83,7 +84,7 @@ class Each:
         return None if named else [NAMELESS] * count
 
     def copies(self, count: int) -> list[Each]:
-        """The same for several producers."""
+        """Return the same for several producers."""
         rows = Rows(*(None if column is None else list(column) for column in self._columns()))
         return [Each(*rows, shared=self._shared) for _ in range(count)]
 

@@ -120,7 +120,7 @@ class CommonOptions:
         """Replaced as a whole, since several threads may send."""
 
     def find(self, shared: Shared, properties: Mapping[str, Any] | None, options: MessageOptions) -> Options:
-        """As :func:`send_options`; in any thread."""
+        """Do what :func:`send_options` does; in any thread."""
         if properties is not None:
             return send_options(shared, properties, options)
         found = self._found

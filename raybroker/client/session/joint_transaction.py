@@ -27,7 +27,7 @@ class JointTransactions(SessionTransactions):
         self._joined.extend(messages)
 
     def under_way(self) -> bool:
-        """Always: its client may have received what it acknowledges after its sends."""
+        """Return True: its client may have received what it acknowledges after its sends."""
         return True
 
     def take_acks(self, transaction: Transaction) -> dict[Channel, Acks]:

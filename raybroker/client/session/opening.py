@@ -81,7 +81,7 @@ def consumer(
 
 
 def topic_of(topic: Destination | str) -> Destination:
-    """Where only a topic can stand, a name alone is a topic's."""
+    """Read a destination where only a topic can stand: a name alone is a topic's."""
     if isinstance(topic, str) and ":" not in topic:
         return Topic.checked(topic)
     return destination_of(topic)
@@ -134,7 +134,7 @@ async def _open_producer(core: SessionCore, found: Destination, shared: Shared, 
 
 
 def own_or_named(own: OwnProducer, destination: Destination | str | None) -> AnyProducer | Destination:
-    """Where a send goes: the producer itself, or for an unnamed one the destination that the send names.
+    """Return where a send goes: the producer itself, or for an unnamed one the destination that the send names.
 
     Raises IllegalStateError when there are two destinations, or none.
     """
@@ -218,7 +218,7 @@ def closing_s(connection: ClosingConnection) -> float:
 
 
 def closing_deadline(connection: ClosingConnection) -> Deadline:
-    """Of what is closed from now on."""
+    """Return the deadline of what is closed from now on."""
     return Deadline(connection.clock.monotonic_ns, closing_s(connection))
 
 

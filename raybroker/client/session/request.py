@@ -233,7 +233,7 @@ def request_timed_out(destination: Destination, timeout_s: float | None, strange
 
 
 def answering(message: Message, options: MessageOptions) -> tuple[Destination, MessageOptions]:
-    """Where a reply to a message goes, and the options of ``send`` for it.
+    """Return where a reply to a message goes, and the options of ``send`` for it.
 
     Raises IllegalStateError when the message asks for none.
     """

@@ -84,7 +84,7 @@ R = TypeVar("R", bound=Receiving)
 
 
 def no_reply(message: Message, body: Any, properties: Mapping[str, Any] | None, options: MessageOptions) -> Any:
-    """For sessions that only look."""
+    """Refuse a reply in a session that only looks."""
     raise IllegalStateError("a message that was only looked at cannot be replied to; receive it")
 
 
@@ -228,7 +228,7 @@ class SessionCore:
             self._arm()
 
     def listen(self, wake: Callable[[], None]) -> None:
-        """From now on messages go to listeners, one at a time; ``wake`` is called when one may have come."""
+        """Let messages go to listeners from now on, one at a time; ``wake`` is called when one may have come."""
         self.hear(wake)
         self.connection.io.settle(1)
 
@@ -261,7 +261,8 @@ class SessionCore:
         return self._settle(up_to)
 
     def settle_done(self) -> Confirmations:
-        """With listeners: acknowledge what was received before there were any; what a call has in hand is its own."""
+        """Acknowledge, in a session with listeners, what was received before there were any; what a call has in hand is
+        its own."""
         return self._settle(self._done) if self.mode == "auto" and self.has_listeners and not self.abandoned else []
 
     def _settle(self, up_to: int | None) -> Confirmations:
@@ -298,7 +299,7 @@ class SessionCore:
             self.connection.io.post(self._acknowledge_marked, window)
 
     def _acknowledge_marked(self, window: AcknowledgementWindow) -> None:
-        """On the IO loop."""
+        """Acknowledge what the window has marked; it runs on the IO loop."""
         count, up_to = window.take()
         for consumer in list(self.owing):
             epoch, ranges = consumer.settle(up_to)

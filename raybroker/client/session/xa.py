@@ -445,7 +445,7 @@ class Xa:
         return f"<{type(self).__name__}>"
 
     def start(self, xid: Xid, flags: int = TMNOFLAGS) -> Any:
-        """From now on the session works in this branch: TMNOFLAGS a new one, TMJOIN, or TMRESUME."""
+        """Make the session work in this branch: TMNOFLAGS a new one, TMJOIN, or TMRESUME."""
         return self._run(self._transactions.start(xid, flags))
 
     def end(self, xid: Xid, flags: int = TMSUCCESS) -> Any:

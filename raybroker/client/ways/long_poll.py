@@ -37,7 +37,7 @@ _AGAIN: Final = frozenset({408, 429, 500, 502, 503, 504})
 
 
 async def dial(target: Target, key: str, factory: Callable[[], Link], tls: Mapping[str, Any]) -> object:
-    """As ``web_socket.dial``."""
+    """Do what ``web_socket.dial`` does."""
     opening = HttpRequests(target, tls)
     try:
         async with asyncio.timeout(OPEN_TIMEOUT_S):
@@ -187,7 +187,7 @@ class _Carrier(asyncio.Transport):
                 return
 
     def _piece(self) -> bytes:
-        """As many of the oldest bytes as one request takes."""
+        """Return as many of the oldest bytes as one request takes."""
         parts, size = [], 0
         while self._unsent and size + len(self._unsent[0]) <= PIECE_BYTES:
             parts.append(self._unsent.popleft())
@@ -208,7 +208,7 @@ class _Carrier(asyncio.Transport):
                 await self._pause()
 
     async def _pause(self) -> None:
-        """Until the next poll, which is due at once when something is sent."""
+        """Wait until the next poll, which is due at once when something is sent."""
         try:
             async with asyncio.timeout(self._pull_s):
                 await self._sent.wait()

@@ -11,7 +11,7 @@ Connect = Callable[[str, int], Awaitable[socket.socket]]
 
 
 async def direct(host: str, port: int) -> socket.socket:
-    """To the first address of the host that answers; raises OSError."""
+    """Connect to the first address of the host that answers; raises OSError."""
     loop = asyncio.get_running_loop()
     failure: OSError = OSError(f"{host} has no address")
     for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):

@@ -54,7 +54,7 @@ class Target:
 
 
 async def resolved(address: ServiceAddress, connect: Connect = direct) -> tuple[str, int]:
-    """Where the service listens, by the port mapper where the address means one."""
+    """Return where the service listens, by the port mapper where the address means one."""
     if not address.mapped:
         return address.host, address.port
     try:

@@ -59,7 +59,7 @@ class ClientTls:
         )
 
     def options(self, host: str) -> dict[str, Any]:
-        """For ``create_connection`` to that host."""
+        """Return the options of ``create_connection`` to that host."""
         return {
             "ssl": self._context,
             "server_hostname": self._name or host,

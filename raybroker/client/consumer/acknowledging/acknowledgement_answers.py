@@ -32,7 +32,7 @@ class Confirmation(Future[int]):
         self._ranges = ranges
 
     def verdict(self) -> BrokerError | None:
-        """Once it is done: None when everything was settled, or why not."""
+        """Return, once it is done, None when everything was settled, or why not."""
         error = self.exception()
         if error is not None and not isinstance(error, BrokerError):
             raise error

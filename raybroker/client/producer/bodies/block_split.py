@@ -10,7 +10,7 @@ from raybroker.model.blocks.block import BLOCK_BYTES_TARGET
 
 
 def by_bytes(bodies: list[bytes]) -> Iterator[tuple[int, int]]:
-    """Where to cut a run of bodies, so that no block grows past its target size: (start, end) of each piece."""
+    """Yield where to cut a run of bodies, so that no block grows past its target size: (start, end) of each piece."""
     ends = list(accumulate(map(len, bodies)))
     start = before = 0
     while ends[-1] - before > BLOCK_BYTES_TARGET and start < len(bodies) - 1:
@@ -22,7 +22,8 @@ def by_bytes(bodies: list[bytes]) -> Iterator[tuple[int, int]]:
 
 
 def pieces(bodies: list[bytes], most: Callable[[], int]) -> Iterator[tuple[int, int]]:
-    """As :meth:`by_bytes`, with at most ``most()`` bodies a piece, which is asked for each; 0 for any number."""
+    """Do what :func:`by_bytes` does, with at most ``most()`` bodies a piece, which is asked for each; 0 for any
+    number."""
     for start, end in by_bytes(bodies):
         at = start
         while at < end:

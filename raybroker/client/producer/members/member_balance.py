@@ -104,7 +104,7 @@ class MemberBalance(ProducerOwner[ProducerCore]):
     def put_many(
         self, bodies: Iterable[Any], shared: Shared, each: Each | None = None
     ) -> Iterator[tuple[int, Future[str]]]:
-        """As ProducerCore, a turn for each message."""
+        """Do what :meth:`ProducerCore.put_many` does, a turn for each message."""
         source = iter(bodies)
         while chunk := list(islice(source, MANY_MESSAGES)):
             own = None if each is None else each.cut(len(chunk))

@@ -118,7 +118,7 @@ class PatternProducer(ProducerOwner[ProducerCore]):
     def put_many(
         self, bodies: Iterable[Any], shared: Shared, each: Each | None = None
     ) -> Iterator[tuple[int, Future[str]]]:
-        """As ProducerCore; each piece counts once however many topics get it."""
+        """Do what :meth:`ProducerCore.put_many` does; each piece counts once however many topics get it."""
         if self.closed:
             raise IllegalStateError(f"the producer for {self.name} is closed")
         members = list(self._members.values())
@@ -147,16 +147,16 @@ class PatternProducer(ProducerOwner[ProducerCore]):
 
     @property
     def waits_for_rate(self) -> bool:
-        """As ProducerCore."""
+        """The rate of one topic holds the next message back, see :attr:`ProducerCore.waits_for_rate`."""
         return any(member.waits_for_rate for member in list(self._members.values()))
 
     @property
     def flow_limit(self) -> float | None:
-        """As ProducerCore, of the topic that takes least."""
+        """The limit of the topic that takes least, see :attr:`ProducerCore.flow_limit`."""
         return least(member.flow_limit for member in list(self._members.values()))
 
     def has_room(self) -> bool:
-        """As ProducerCore."""
+        """Do what :meth:`ProducerCore.has_room` does."""
         return all(member.has_room() for member in list(self._members.values()))
 
     @property
@@ -164,12 +164,12 @@ class PatternProducer(ProducerOwner[ProducerCore]):
         return sum(member.refused for member in list(self._members.values()))
 
     def wait_no_longer(self, error: BrokerError) -> None:
-        """As ProducerCore."""
+        """Do what :meth:`ProducerCore.wait_no_longer` does."""
         for member in list(self._members.values()):
             member.wait_no_longer(error)
 
     def take_back(self, waiter: Future[str]) -> bool:
-        """As ProducerCore."""
+        """Do what :meth:`ProducerCore.take_back` does."""
         return False
 
     @property
@@ -178,7 +178,7 @@ class PatternProducer(ProducerOwner[ProducerCore]):
 
     @property
     def low(self) -> str:
-        """As ProducerCore, of the first that has a reason."""
+        """The reason of the first that has one, see :attr:`ProducerCore.low`."""
         return next((member.low for member in list(self._members.values()) if member.low), "")
 
     def settled_futures(self) -> list[Future[None]]:
@@ -199,7 +199,7 @@ def _done() -> Future[None]:
 
 
 def _parts(whole: Future[str], count: int) -> Iterator[Future[str]]:
-    """So many futures that ``whole`` waits for: it gets a result of one of them, or the first error."""
+    """Yield ``count`` futures that ``whole`` waits for: it gets a result of one of them, or the first error."""
     left, sent = count, ""
 
     def one_is_done(part: Future[str]) -> None:

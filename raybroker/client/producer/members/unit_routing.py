@@ -127,7 +127,7 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
         return self.home.traits.get("unitOfOrderRouting") == BY_SERVICE
 
     def _brokers_changed(self, view: View) -> None:
-        """By hash, units go other ways when there are other brokers."""
+        """Forget the ways by hash when there are other brokers: units go other ways then."""
         names = [row.name for row in view.members]
         if self._names and set(names) != set(self._names):
             self._names = names
@@ -182,7 +182,7 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
         return await self._asked(units)
 
     async def _asked(self, asked: Iterable[str]) -> dict[str, str]:
-        """Where the path service has units of order."""
+        """Ask the path service where it has units of order."""
         units = list(asked)
         directory, kind = self._connection.directory, self.destination.kind
         where: dict[str, str] = {}
@@ -322,7 +322,8 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
     def put_many(
         self, bodies: Iterable[Any], shared: Shared, each: Each | None = None
     ) -> Iterator[tuple[int, Future[str]]]:
-        """As ProducerCore; a part of no messages says that the way of the next ones is being looked for."""
+        """Do what :meth:`ProducerCore.put_many` does; a part of no messages says that the way of the next ones is being
+        looked for."""
         parts = self._composes and each is not None and each.has_properties
         if each is None or not (each.has_units or parts):
             yield from self._put_same(shared.unit or self._default, bodies, shared, each)
@@ -396,12 +397,12 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
         return sum(member.refused for member in self._all())
 
     def wait_no_longer(self, error: BrokerError) -> None:
-        """As ProducerCore."""
+        """Do what :meth:`ProducerCore.wait_no_longer` does."""
         for member in self._all():
             member.wait_no_longer(error)
 
     def take_back(self, waiter: Future[str]) -> bool:
-        """As ProducerCore."""
+        """Do what :meth:`ProducerCore.take_back` does."""
         return any(member.take_back(waiter) for member in self._all())
 
     @property
@@ -410,16 +411,16 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
 
     @property
     def waits_for_rate(self) -> bool:
-        """As ProducerCore."""
+        """The rate of one member holds the next message back, see :attr:`ProducerCore.waits_for_rate`."""
         return self._finding is None and any(member.waits_for_rate for member in self._all())
 
     @property
     def flow_limit(self) -> float | None:
-        """As ProducerCore, of the member that takes least."""
+        """The limit of the member that takes least, see :attr:`ProducerCore.flow_limit`."""
         return least(member.flow_limit for member in self._all())
 
     def has_room(self) -> bool:
-        """As ProducerCore."""
+        """Do what :meth:`ProducerCore.has_room` does."""
         return self._finding is None and all(member.has_room() for member in self._all())
 
     def room_future(self) -> Future[None]:
@@ -432,7 +433,7 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
 
     @property
     def low(self) -> str:
-        """As ProducerCore, of the first that has a reason."""
+        """The reason of the first that has one, see :attr:`ProducerCore.low`."""
         return next((member.low for member in self._all() if member.low), "")
 
     def settled_futures(self) -> list[Future[None]]:
@@ -465,7 +466,7 @@ def work_in(properties: Mapping[str, Any]) -> str | None:
 
 
 def work_of(header: bytes) -> str | None:
-    """The same for encoded headers."""
+    """Return what :func:`work_in` does, for encoded headers."""
     return work_in(decode_header(header).properties) if _WORK_UNIT in header else None
 
 

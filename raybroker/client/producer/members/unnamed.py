@@ -95,7 +95,7 @@ class UnnamedProducer:
 
     @property
     def throttled(self) -> bool:
-        """As ProducerCore, of any destination."""
+        """One of the destinations is full, see :attr:`ProducerCore.throttled`."""
         return any(producer.throttled for producer in self._all())
 
     @property
@@ -110,11 +110,11 @@ class UnnamedProducer:
 
     @property
     def flow_limit(self) -> float | None:
-        """As ProducerCore, of the destination that takes least."""
+        """The limit of the destination that takes least, see :attr:`ProducerCore.flow_limit`."""
         return least(producer.flow_limit for producer in self._all())
 
     def wait_no_longer(self, error: BrokerError) -> None:
-        """As ProducerCore."""
+        """Do what :meth:`ProducerCore.wait_no_longer` does."""
         for producer in self._all():
             producer.wait_no_longer(error)
 

@@ -63,7 +63,8 @@ class OneWay:
 
 
 def one_way_sends(attributes: Attributes, kind: str, *, transacted: bool) -> OneWay | None:
-    """For a producer of a destination of type ``kind``; None where no non-persistent send waits."""
+    """Make what a producer of a destination of type ``kind`` needs for sends that are not answered; None where no
+    non-persistent send waits."""
     mode = attributes[MODE]
     if mode == BUFFERED or transacted:
         return None

@@ -32,7 +32,7 @@ class Held(Protocol):
 
     @property
     def crowded(self) -> bool:
-        """As many messages are here as the credit allows to be under way."""
+        """It holds as many messages as the credit allows to be under way."""
         ...
 
 
