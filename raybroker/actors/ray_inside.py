@@ -1,4 +1,4 @@
-"""What is used of Ray beside its documentation, in one place.
+"""Everything that is used of Ray beside its documentation, in one place.
 
 ``tests/unit/actors/test_ray_inside.py`` fails when Ray changes it, and ``pyproject.toml`` bounds the release.
 What only makes output quieter or errors better is done without where Ray no longer has it.

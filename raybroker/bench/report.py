@@ -108,7 +108,7 @@ class LoadReport:
         return "\n".join(lines)
 
     def write_json(self, path: Path) -> None:
-        """``to_json`` into a file."""
+        """Write ``to_json`` into a file."""
         path.write_text(json.dumps(self.to_json(), indent=1) + "\n")
 
     def write_hgrm(self, path: Path) -> list[Path]:

@@ -29,7 +29,7 @@ class Argument(NamedTuple):
         return value
 
     def or_none(self) -> Argument:
-        """The same, and None."""
+        """Return one that allows the same, and None."""
         return self._replace(fits=or_none(self.fits), allowed=f"{self.allowed}, or None")
 
 

@@ -1,4 +1,5 @@
-"""Whose a directory of stores is: a file ``owner`` in it, which names the cluster, the broker and, of a host, the host.
+"""The owner of a directory of stores: a file ``owner`` in it, which names the cluster, the broker and, of a host, the
+host.
 
 A directory that was copied or moved under another broker would be served as that broker's own: its messages would come
 twice, from both.  So it is refused, with the reason and without a change.  A directory without the file, of an older

@@ -1,4 +1,4 @@
-"""Whether an address is one of this machine's own."""
+"""The test whether an address is one of this machine's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is used of PySpark beside its documentation, in one place.
+"""Everything that is used of PySpark beside its documentation, in one place.
 
 ``tests/analysis/test_spark_inside.py`` fails when PySpark changes it, and ``pyproject.toml`` bounds the release.
 """

@@ -1,4 +1,4 @@
-"""Which call of a listener runs here: closing from inside of one may be forbidden (AllowCloseInOnMessage)."""
+"""The call of a listener that runs here: closing from inside of one may be forbidden (AllowCloseInOnMessage)."""
 
 from __future__ import annotations
 

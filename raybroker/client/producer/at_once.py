@@ -1,4 +1,4 @@
-"""Who waits for one message on the IO loop itself, as gateways do.
+"""A wait for one message on the IO loop itself, as gateways do.
 
 No task is made, and no future that other threads could wait for: whoever waits is called as soon as the confirmation is
 read.

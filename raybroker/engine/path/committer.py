@@ -287,7 +287,7 @@ class CommitQueue:
         return group, size
 
     def _take_for_full(self) -> tuple[list[Batch], int]:
-        """One batch; or all up to a checkpoint that supersedes them, and no more than it is to be written."""
+        """Take one batch; or all up to a checkpoint that supersedes them, and no more than it is to be written."""
         at = self.checkpoint_at()
         group = [self._batches.popleft() for _ in range(max(at, 0) + 1)]
         size = sum(size for _, size, _ in group)

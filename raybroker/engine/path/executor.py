@@ -133,7 +133,8 @@ class Executor:
         return outcome
 
     def perform_all(self, steps: Sequence[DestinationStep], extra: Sequence[LogEntry], done: Done) -> list[Outcome]:
-        """Several commands whose records become durable together or not at all; then ``done``. None of them raises.
+        """Carry out several commands whose records become durable together or not at all; then ``done``. None of them
+        raises.
 
         All effects wait for that: nothing is seen of what may not have been.
         """
@@ -284,7 +285,7 @@ class Executor:
         ]
 
     def _release(self, home: Destination, effects: Sequence[Effect]) -> None:
-        """All of them, before anything that follows from one of them."""
+        """Carry out all of the effects, before anything that follows from one of them."""
         if self.failure is not None:
             return
         handlers = self._handlers
@@ -308,8 +309,8 @@ class Executor:
         waited: Sequence[tuple[int, int]],
         done: Done,
     ) -> None:
-        """Those of all destinations, before anything that follows from one of them; ``waited``: destination and ordinal
-        of blocks that waited for their transaction, and that the store may not have got."""
+        """Carry out the effects of all destinations, before anything that follows from one of them; ``waited``:
+        destination and ordinal of blocks that waited for their transaction, and that the store may not have got."""
         self._performing += 1
         try:
             for (home, _, _), outcome in zip(steps, outcomes, strict=True):

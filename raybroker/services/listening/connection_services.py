@@ -546,7 +546,8 @@ class ConnectionServices:
         ]
 
     async def counted_rows(self) -> list[Row]:
-        """The same, with what the services' connections to hosts carried, since the hosts were started."""
+        """Return what :meth:`rows` does, with what the services' connections to hosts carried, since the hosts were
+        started."""
         traffic = await self._backend.guest_traffic()
         return [{**row, **dict.fromkeys(TRAFFIC, 0), **traffic.get(row["service"], {})} for row in self.rows()]
 

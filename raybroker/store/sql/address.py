@@ -1,4 +1,5 @@
-"""Which database has the messages of a broker, and the names of the broker's tables there, from the properties."""
+"""The address of the database that has the messages of a broker, and the names of the broker's tables there, from the
+properties."""
 
 from __future__ import annotations
 

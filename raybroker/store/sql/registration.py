@@ -1,4 +1,4 @@
-"""Whose tables they are, and the row of a host: what is checked before a store is opened.
+"""The owner of tables, and the row of a host: what is checked before a store is opened.
 
 Tables belong to one broker of one cluster.  The first of its hosts that opens them writes the ``holder`` down, which
 is different for each installation of that broker (it comes from the broker's token): a second installation under the

@@ -74,7 +74,8 @@ class UnnamedProducer:
         return found if found is not None and getattr(found, "failure", None) is None else None
 
     async def find(self, destination: Destination) -> AnyProducer:
-        """The same, opened if there is none; on the IO loop. Raises what opening a producer raises."""
+        """Return the producer for a destination, opened if there is none; on the IO loop. Raises what opening a
+        producer raises."""
         async with self._opening:
             found = self.known(destination)
             if found is not None:

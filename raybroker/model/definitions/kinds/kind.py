@@ -1,4 +1,4 @@
-"""What a kind of definition is: the one declaration from which all that handles definitions is made.
+"""The kind of a definition: the one declaration from which all that handles definitions is made.
 
 A kind says how its entries stand in a definition file (``read``, ``plain``) and in the configuration change record
 (``recorded``, ``of_record``), how a broker lists them (``lists``, ``listed``), by which administrative verbs they are
