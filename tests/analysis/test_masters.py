@@ -118,8 +118,9 @@ from raybroker.analysis.lake import plan
 from raybroker.analysis.lake import source
 assert source.__file__.startswith({str(archive)!r}), source.__file__
 part = plan.parts(lake.files(Path({str(lake)!r}))[0])[0]
-print(parquet.write(parquet.Work(1, part, plan.Window(0, 1 << 52, {NOW_MS}), 1000, {str(tmp_path / "out")!r}, True)))
-print(len(list(alerting.results(alerts.Watch(), [alerts.Sample(1, "b1", alerts.WANTED[-1], (), 1.0)]))))
+window = plan.PlanWindow(0, 1 << 52, {NOW_MS})
+print(parquet.write(parquet.ParquetWork(1, part, window, 1000, {str(tmp_path / "out")!r}, True)))
+print(len(list(alerting.results(alerts.Watch(), [alerts.AlertSample(1, "b1", alerts.WANTED[-1], (), 1.0)]))))
 """
     )
     said = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False)

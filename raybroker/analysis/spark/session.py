@@ -47,8 +47,8 @@ rootLogger.level = error
 rootLogger.appenderRef.stdout.ref = console
 """
 SENT: Final = (
-    "analysis/*.py",
-    "model/*.py",
+    "analysis/**/*.py",
+    "model/**/*.py",
     "system/__init__.py",
     "system/clock.py",
     "metrics/__init__.py",
@@ -165,7 +165,7 @@ def packed(folder: Path) -> Path:
     It needs Spark's Python package and what that needs, nothing else of ours: the root of the package, which brings the
     client and its dependencies in, is left empty.
     """
-    root = Path(__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[2]
     made = folder / "raybroker.zip"
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("raybroker/__init__.py", "")
