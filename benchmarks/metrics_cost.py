@@ -27,7 +27,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 import raybroker as rb
 from raybroker.metrics.exposition import Families, Snapshot, families, page
 from raybroker.model.settings.setting import PortRange
-from raybroker.services.metrics.metrics_http import Endpoint
+from raybroker.services.metrics.metrics_http import MetricsEndpoint
 
 GOAL_PART = 0.03
 GOAL_SCRAPE_S = 0.1
@@ -113,7 +113,7 @@ def scrape(destinations: int, rounds: int) -> tuple[float, float, int, int, list
             row["own"]["info"] = {tuple(row["own"]["info"].values()): 1}
             return Snapshot(**row)
 
-        endpoint = Endpoint(ask, list)
+        endpoint = MetricsEndpoint(ask, list)
         url = endpoint.start("127.0.0.1", PortRange(0, 0))
         try:
             default, small = _timed(url, rounds)

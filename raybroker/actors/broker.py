@@ -25,7 +25,7 @@ from raybroker.actors.connection_services import AskedActor, ServicesOfBroker
 from raybroker.actors.failpoints import arm_failpoints
 from raybroker.actors.forwarding_agents import RayHands
 from raybroker.actors.heartbeats import Signs
-from raybroker.actors.hosts.host import DatabaseAwaitedError, DestinationHost, HostSpec, Kept
+from raybroker.actors.hosts.host import DatabaseAwaitedError, DestinationHost, HostSpec, KeptState
 from raybroker.actors.hosts.host_in_broker import HostInBroker, HostsInBroker
 from raybroker.actors.hosts.remote import RemoteHost
 from raybroker.actors.hosts.spare_host import SpareHost
@@ -45,7 +45,7 @@ from raybroker.cluster.events import HostBack
 from raybroker.cluster.member import Member
 from raybroker.cluster.member_messages import Envelope
 from raybroker.config import Config
-from raybroker.config.brokers import Plan
+from raybroker.config.brokers import BrokerPlan
 from raybroker.config.live import LiveConfig
 from raybroker.logs.channels import Log, directory_of
 from raybroker.logs.messages import MessagesLog
@@ -104,7 +104,7 @@ class BrokerSpec:
     broker: str
     directory: str
     config: Config
-    plan: Plan
+    plan: BrokerPlan
 
 
 class _WhenReady:
@@ -455,10 +455,10 @@ class BrokerActor:
                 continue  # It is gone, or busy; the next sweep asks again.
             self._learnt[name] = incarnation
 
-    def _told_to_hosts(self) -> Kept:
+    def _told_to_hosts(self) -> KeptState:
         """What a host in this process begins with; it has a configuration of its own, as those elsewhere have."""
         saved = self._catalogue
-        return Kept(LiveConfig(self._spec.config, dict(saved.properties)), saved.quotas, saved.policies)
+        return KeptState(LiveConfig(self._spec.config, dict(saved.properties)), saved.quotas, saved.policies)
 
     def _messages_log(self, spec: HostSpec, config: LiveConfig) -> MessagesLog:
         where = directory_of(config.__getitem__, self._directory, spec.broker, spec.host)
@@ -681,7 +681,7 @@ class BrokerActor:
         await self._ready()
         return await self._cluster.admin(verb, args)
 
-    async def plan(self) -> Plan:
+    async def plan(self) -> BrokerPlan:
         """The brokers of the cluster as this one was started with them."""
         return self._spec.plan
 

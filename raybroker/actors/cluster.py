@@ -16,7 +16,7 @@ from raybroker.actors.placement import place
 from raybroker.actors.stores.store_tables import check_tables
 from raybroker.cluster.member_state import MemberState
 from raybroker.config import Config, instance_of, store_directory
-from raybroker.config.brokers import Plan, plan_of
+from raybroker.config.brokers import BrokerPlan, plan_of
 from raybroker.logs.channels import check
 from raybroker.model.errors import (
     BrokerError,
@@ -231,15 +231,15 @@ def _announce(name: str, broker: str, brokers: list[str]) -> None:
         runtime.call_blocking(actor.admin, "reload_cluster", {"brokers": wanted})
 
 
-def _plan_that_runs(name: str, broker: str) -> Plan:
+def _plan_that_runs(name: str, broker: str) -> BrokerPlan:
     """The plan of a cluster that runs, with the brokers that its record has besides."""
     actor: Any = runtime.find_actor(runtime.broker_name(name, broker))
-    plan: Plan = runtime.call_blocking(actor.plan)
+    plan: BrokerPlan = runtime.call_blocking(actor.plan)
     known = [str(row["broker"]) for row in runtime.call_blocking(actor.admin, "list_brokers", {})]
     return replace(plan, brokers={**dict.fromkeys(known, ""), **plan.brokers})
 
 
-def _make(name: str, plan: Plan, config: Config, broker: str, node: str) -> Any:
+def _make(name: str, plan: BrokerPlan, config: Config, broker: str, node: str) -> Any:
     directory = store_directory(config, name, broker)
     spec = BrokerSpec(name, broker, str(directory), config, plan)
     return runtime.create_actor(BrokerActor, spec, name=runtime.broker_name(name, broker), node=node)
@@ -318,7 +318,7 @@ def _running(name: str) -> dict[str, str]:
     return found
 
 
-def _rank(plan: Plan, broker: str) -> tuple[int, str]:
+def _rank(plan: BrokerPlan, broker: str) -> tuple[int, str]:
     return (plan.names.index(broker) if broker in plan.names else len(plan.names), broker)
 
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from raybroker.broker.remote_broker import Peers
+from raybroker.broker.remote_broker import RemotePeers
 from raybroker.broker.services.auditing import audit_of, security_directory
 from raybroker.broker.services.opening_services import Opening, open_services
-from raybroker.broker.services.outside import Asked, Hands
+from raybroker.broker.services.outside import Asked, SocketHands
 from raybroker.broker.services.service_administration import ServiceAdministration
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import BrokerError
@@ -58,7 +58,7 @@ class ServicesOfBroker:
         config: ConfigView,
         administration: ServiceAdministration,
         asked: Asked,
-        peers: Peers,
+        peers: RemotePeers,
         others: Others,
         *,
         hosts: Callable[[], Iterable[HostPort]],
@@ -102,7 +102,7 @@ class ServicesOfBroker:
             self._hosts,
             self._beside,
             given=self._given,
-            hand=Hands(security, self._hosts),
+            hand=SocketHands(security, self._hosts),
             doors=self._doors,
             clock=SystemClock(),
             near=self._near,

@@ -14,7 +14,7 @@ from raybroker.actors import runtime
 from raybroker.actors.hosts.heartbeat_replies import PONG
 from raybroker.actors.hosts.host_watch import HostWatch
 from raybroker.broker.cluster.heartbeats import Beats, Place
-from raybroker.broker.remote_broker import Peers
+from raybroker.broker.remote_broker import RemotePeers
 from raybroker.cluster.member_messages import Envelope
 from raybroker.model.errors import BrokerError
 from raybroker.model.settings.setting import PortRange
@@ -43,7 +43,7 @@ class Signs:
         self._clock = SystemClock()
         self.datagrams = Datagrams(name, token, self._clock.now_ms(), self._take)
 
-    def follow(self, peers: Peers) -> None:
+    def follow(self, peers: RemotePeers) -> None:
         """Begin to send beats to the other brokers, which are asked where they listen."""
 
         async def learn(broker: str) -> Place | None:

@@ -7,7 +7,7 @@ from typing import Final
 
 from raybroker.broker.cluster.database_passwords import record_password
 from raybroker.broker.cluster.shared_table import SharedTable
-from raybroker.config.brokers import Plan
+from raybroker.config.brokers import BrokerPlan
 from raybroker.model.errors import ConfigError, IllegalStateError, StoreDamagedError, StoreError
 from raybroker.model.settings.settings import ConfigView
 from raybroker.store.record import RecordFile
@@ -42,7 +42,7 @@ def opened(file: RecordFile) -> list[bytes]:
             clock.sleep(0.05)
 
 
-def shared_table(plan: Plan, config: ConfigView, beside: Path | None = None) -> SharedTable | None:
+def shared_table(plan: BrokerPlan, config: ConfigView, beside: Path | None = None) -> SharedTable | None:
     """What has the record instead of a master; ``beside``: the directory of the cluster's stores.  Raises ConfigError
     when its address, or the passfile, cannot be used."""
     if not plan.table:
@@ -52,7 +52,7 @@ def shared_table(plan: Plan, config: ConfigView, beside: Path | None = None) -> 
     return SharedTable(table, timeout_ms)
 
 
-def check_table(plan: Plan, config: ConfigView, beside: Path | None = None) -> None:
+def check_table(plan: BrokerPlan, config: ConfigView, beside: Path | None = None) -> None:
     """Raises ConfigError when brokers are to share a table that cannot be addressed, or is not there: they would wait
     for it.  One that cannot be reached now is waited for."""
     if not plan.table:

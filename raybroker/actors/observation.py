@@ -17,7 +17,7 @@ from raybroker.actors import runtime
 from raybroker.actors.broker_peers import RayPaths
 from raybroker.broker.broker import Broker
 from raybroker.broker.cluster_broker import ClusterBroker
-from raybroker.broker.remote_broker import Peers
+from raybroker.broker.remote_broker import RemotePeers
 from raybroker.broker.services.auditing import security_directory
 from raybroker.hosting.host_memory import memory_limit
 from raybroker.logs.channels import Log, directory_of
@@ -27,7 +27,7 @@ from raybroker.metrics.snapshot import Snapshot
 from raybroker.model.errors import BrokerError
 from raybroker.security.tls import ServerTls
 from raybroker.services.metrics.metrics_access import metrics_access
-from raybroker.services.metrics.metrics_http import Endpoint
+from raybroker.services.metrics.metrics_http import MetricsEndpoint
 from raybroker.system.clock import SystemClock
 
 LEARN_S: Final = 5.0
@@ -46,7 +46,13 @@ class Observing:
     """Made with the broker actor, on its loop."""
 
     def __init__(
-        self, cluster: str, directory: Path, local: Broker, clustered: ClusterBroker, peers: Peers, paths: RayPaths
+        self,
+        cluster: str,
+        directory: Path,
+        local: Broker,
+        clustered: ClusterBroker,
+        peers: RemotePeers,
+        paths: RayPaths,
     ) -> None:
         self._directory = directory
         self._local = local
@@ -56,7 +62,7 @@ class Observing:
         self._loop = asyncio.get_running_loop()
         self._others: dict[str, str] = {}
         self._path_units: dict[str, int] = {}
-        self._endpoint = Endpoint(self._ask, self.targets, look=self._look)
+        self._endpoint = MetricsEndpoint(self._ask, self.targets, look=self._look)
         get = local.config.__getitem__
         where = directory_of(get, directory, local.name)
         self.log = Log(get, where, {"cluster": cluster, "broker": local.name})

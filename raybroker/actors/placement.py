@@ -9,11 +9,11 @@ from pathlib import Path
 
 from raybroker.actors import runtime
 from raybroker.config import Config, store_directory
-from raybroker.config.brokers import LIST, Plan
+from raybroker.config.brokers import LIST, BrokerPlan
 from raybroker.model.errors import ConfigError
 
 
-def place(plan: Plan, config: Config, cluster: str, running: dict[str, str]) -> dict[str, str]:
+def place(plan: BrokerPlan, config: Config, cluster: str, running: dict[str, str]) -> dict[str, str]:
     """Broker → node id for those of the plan that do not run; ``running``: broker → node of those that do.
 
     A broker goes to the node that its entry in the list names; else to one that has its stores; else to any. Of several

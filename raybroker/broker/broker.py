@@ -29,18 +29,18 @@ from raybroker.broker.destinations.destinations import Destinations
 from raybroker.broker.destinations.message_administration import Messages
 from raybroker.broker.destinations.placement import Placement
 from raybroker.broker.destinations.pools import BrokerPools
-from raybroker.broker.destinations.schedules import Schedules
+from raybroker.broker.destinations.schedules import ScheduleVerbs
 from raybroker.broker.destinations.subscriptions import Subscriptions, new_identity
-from raybroker.broker.destinations.transactions import Transactions, branch_states, nowhere
+from raybroker.broker.destinations.transactions import TransactionAdministration, branch_states, nowhere
 from raybroker.broker.ending import End, Ending
 from raybroker.broker.observing.broker_metrics import Measuring
-from raybroker.broker.observing.health import Health
+from raybroker.broker.observing.health import HealthChecks
 from raybroker.broker.observing.memory import Guarded, Unguarded
 from raybroker.broker.observing.metrics_topics import Publishing
 from raybroker.broker.observing.thresholds import BrokerThresholds
 from raybroker.broker.remote_host import HostElsewhere
 from raybroker.broker.services.service_administration import ServiceAdministration
-from raybroker.broker.services.user_administration import Users
+from raybroker.broker.services.user_administration import UserVerbs
 from raybroker.config.live import live
 from raybroker.core.selector import compile_selector, normalised
 from raybroker.engine.measured_time import MeasuredTime
@@ -138,8 +138,8 @@ class Broker:
         self.memory: Guarded = memory or Unguarded()
         self.registry = Registry(name)
         self.subscriptions = Subscriptions(self.registry)
-        self.schedules = Schedules(self.registry)
-        self.transactions = Transactions(self.registry, others.host)
+        self.schedules = ScheduleVerbs(self.registry)
+        self.transactions = TransactionAdministration(self.registry, others.host)
         self.messages = Messages(self.registry)
         self.templates = Templates(self.registry, kept.templates, partial(kept.save, "templates"))
 
@@ -181,7 +181,7 @@ class Broker:
         )
         started_ms = SystemClock().now_ms()
         self.ending = Ending(changing, self.services, lambda: self.registry.hosts, started_ms, end, broker=name)
-        self.health = Health(
+        self.health = HealthChecks(
             self._shown,
             lambda: self.registry.hosts,
             lambda: host_listing.unasked(self.registry),
@@ -206,7 +206,7 @@ class Broker:
             self.ending,
             DefinitionsOnDemand(self._transfer),
             self.health,
-            Users(changing, self.services),
+            UserVerbs(changing, self.services),
             ConnectionVerbs(self.services.connections, self.services.end),
         )
 

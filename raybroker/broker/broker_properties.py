@@ -93,7 +93,7 @@ class Properties:
         return dict(self._live.changed)
 
 
-class Asker(Protocol):
+class PropertyAsker(Protocol):
     """What a change on all brokers needs of a clustered broker."""
 
     def live(self) -> list[str]: ...
@@ -108,7 +108,7 @@ class Asker(Protocol):
 class ClusterProperties:
     """The same for one broker of the cluster, or for all that are up."""
 
-    def __init__(self, own: Properties, asker: Asker) -> None:
+    def __init__(self, own: Properties, asker: PropertyAsker) -> None:
         self._own = own
         self._asker = asker
 

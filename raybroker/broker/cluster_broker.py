@@ -25,14 +25,14 @@ from raybroker.broker.cluster.cluster_pauses import Pausing
 from raybroker.broker.cluster.cluster_shell import Clustering
 from raybroker.broker.cluster.forwarding_agents import Agents, Hands
 from raybroker.broker.cluster.path_service import Paths
-from raybroker.broker.definitions.definition_transfer import Brokers, Transfer
-from raybroker.broker.definitions.definitions import Definitions
+from raybroker.broker.definitions.definition_transfer import Transfer, TransferBrokers
+from raybroker.broker.definitions.definitions import RecordedDefinitions
 from raybroker.broker.destinations.destination_registry import Key
-from raybroker.broker.destinations.forwarding import Forwarding
+from raybroker.broker.destinations.forwarding import MemberForwarding
 from raybroker.broker.destinations.transactions import branch_states
 from raybroker.broker.ending import ClusterEnding
 from raybroker.broker.observing.health import ClusterHealth
-from raybroker.broker.remote_broker import Peers
+from raybroker.broker.remote_broker import RemotePeers
 from raybroker.broker.remote_host import HostElsewhere
 from raybroker.broker.services.user_administration import ClusterUsers
 from raybroker.cluster.change_record import Change
@@ -41,7 +41,7 @@ from raybroker.core.selector import compile_selector, normalised
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.definitions.kinds.policy import POLICY
 from raybroker.model.definitions.kinds.quota import QUOTA
-from raybroker.model.definitions.values import Definitions as ModelDefinitions
+from raybroker.model.definitions.values import Definitions
 from raybroker.model.errors import (
     BrokerError,
     BrokerGoneError,
@@ -83,7 +83,7 @@ class ClusterBroker:
         self,
         local: Broker,
         clustering: Clustering,
-        peers: Peers,
+        peers: RemotePeers,
         paths: Paths,
         nodes: Callable[[], dict[str, str]],
         hands: Hands | None = None,
@@ -98,7 +98,7 @@ class ClusterBroker:
         self.agents = Agents(clustering, self._propose, hands)
         pausing = Pausing(self._propose_all, self._spread.everywhere, lambda: clustering.member.agreed.pauses)
         local.placement.recorded_pauses = pausing.of
-        self._definitions = Definitions(
+        self._definitions = RecordedDefinitions(
             local.registry,
             local.config,
             local.destinations,
@@ -126,12 +126,12 @@ class ClusterBroker:
             ClusterUsers(self),
             ConnectionVerbs(connections.found, connections.end),
         )
-        self.forwarding = Forwarding(local.name, local.registry, peers, self.live)
+        self.forwarding = MemberForwarding(local.name, local.registry, peers, self.live)
 
-    async def _defined(self) -> ModelDefinitions:
+    async def _defined(self) -> Definitions:
         return await self.local.own_definitions.of_cluster(self.clustering.member.agreed)
 
-    async def _properties(self) -> Brokers:
+    async def _properties(self) -> TransferBrokers:
         """Return the properties of all brokers that answer."""
         names = self.known()
         asked = (self._properties_of(name) for name in names)
@@ -143,7 +143,7 @@ class ClusterBroker:
                     raise answer
             else:
                 up[name] = answer
-        return Brokers(up, tuple(name for name in names if name not in up))
+        return TransferBrokers(up, tuple(name for name in names if name not in up))
 
     async def _properties_of(self, broker: str) -> Row:
         if broker == self.name:

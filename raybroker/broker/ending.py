@@ -131,7 +131,7 @@ async def _answer(asked: Awaitable[list[Row] | None]) -> list[Row] | None:
         return None
 
 
-class Asker(Protocol):
+class EndingAsker(Protocol):
     """What the end of a broker needs of a clustered one."""
 
     @property
@@ -145,7 +145,7 @@ class Asker(Protocol):
 class ClusterEnding:
     """The same for any broker of the cluster that is up; without a name for the one that is asked."""
 
-    def __init__(self, asker: Asker) -> None:
+    def __init__(self, asker: EndingAsker) -> None:
         self._asker = asker
 
     async def shutdown_broker(self, broker: str | None = None, time_s: int = 0) -> Row:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from raybroker.hosting.host_port import Row
 
 
-class Peers(Protocol):
+class RemotePeers(Protocol):
     """How the brokers of one cluster reach each other: actor calls in Ray, objects in tests."""
 
     async def ask(self, broker: str, method: str, args: Row, *, timeout_s: float) -> Any:

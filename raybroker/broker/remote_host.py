@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from raybroker.broker.remote_broker import Peers
+from raybroker.broker.remote_broker import RemotePeers
 
 
 class HostElsewhere:
     """Asked through its broker; raises BrokerGoneError while that cannot be asked."""
 
-    def __init__(self, peers: Peers, broker: str, key: str, timeout_s: float) -> None:
+    def __init__(self, peers: RemotePeers, broker: str, key: str, timeout_s: float) -> None:
         self._peers = peers
         self._broker = broker
         self._key = key

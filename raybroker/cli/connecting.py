@@ -30,7 +30,7 @@ AGAIN_S: Final = 0.2
 """Before a login that was too slow is tried again."""
 
 
-def find_ray(cluster: str) -> places.Place | None:
+def find_ray(cluster: str) -> places.FilePlace | None:
     """The Ray of a cluster, or one it could be in; the process then belongs to it. None when there is none.
 
     Raises NoClusterError when RAY_ADDRESS names one that does not answer.
@@ -47,7 +47,7 @@ def find_ray(cluster: str) -> places.Place | None:
     return None
 
 
-def require_ray(cluster: str) -> places.Place:
+def require_ray(cluster: str) -> places.FilePlace:
     """Do what :func:`find_ray` does; raises NoClusterError, which says how to start one, when there is none."""
     noted = places.load(cluster)
     place = find_ray(cluster)

@@ -44,7 +44,7 @@ from raybroker.wire.native.connection import TOKEN_BYTES
 
 if TYPE_CHECKING:  # Imported where they are opened: most loopbacks have none of them.
     from raybroker.services.clients.user_limits import Kept
-    from raybroker.services.gateways.gateway import Guests
+    from raybroker.services.gateways.gateway import JoinedGuests
     from raybroker.services.listening.connection_services import ConnectionServices
     from raybroker.store.journal import Journal
     from raybroker.store.paging import PagingFiles
@@ -70,7 +70,7 @@ class _Near:
     def io(self) -> IoThread:
         return self._io
 
-    def guests_of(self, key: str) -> Guests | None:
+    def guests_of(self, key: str) -> JoinedGuests | None:
         return self._host.guests if key == self._host.key else None
 
 

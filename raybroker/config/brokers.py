@@ -20,7 +20,7 @@ TABLE: Final = "imq.cluster.sharecc.persist.jdbc.url"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BrokerPlan:
     """``brokers``: name → its node, "" for any; ``master``: None in no-master mode.
 
     ``table``: the address of the database whose table has the record, "" without one.
@@ -35,7 +35,7 @@ class Plan:
         return tuple(self.brokers)
 
 
-def plan_of(config: Config, count: int | None = None) -> Plan:
+def plan_of(config: Config, count: int | None = None) -> BrokerPlan:
     """The brokers of a configuration; ``count``: the number that the caller asks for, None for any.
 
     Without a list they are b1, b2, …  Raises ConfigError for properties that contradict each other, naming both places.
@@ -51,7 +51,7 @@ def plan_of(config: Config, count: int | None = None) -> Plan:
     if wanted > most:
         raise ConfigError(f"{wanted} brokers; at most {most} are allowed by raybroker.cluster.brokers_max")
     brokers = listed or {f"b{number}": "" for number in range(1, (count or 1) + 1)}
-    return Plan(brokers, _master(config, brokers), _table(config))
+    return BrokerPlan(brokers, _master(config, brokers), _table(config))
 
 
 def _master(config: Config, brokers: dict[str, str]) -> str | None:

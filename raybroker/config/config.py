@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from raybroker.config.layers import Given, common_file, environment_layer, file_layer, flag_layer, state_home
+from raybroker.config.layers import LayerValue, common_file, environment_layer, file_layer, flag_layer, state_home
 from raybroker.model.errors import ConfigError
 from raybroker.model.naming.names import check_broker_name, check_cluster_name
 from raybroker.model.settings.setting_memory import check_memory_levels
@@ -55,14 +55,14 @@ class Config:
 
         Raises ConfigError naming the origin of the first name or value that is not allowed.
         """
-        layers: list[Given] = []
+        layers: list[LayerValue] = []
         if cluster_file is not None:
             layers += file_layer(Path(cluster_file), "cluster file")
         if instance_file is not None:
             layers += file_layer(Path(instance_file), "instance file")
         layers += environment_layer((setting.name for setting in _settings()), environ)
         layers += flag_layer(flags)
-        layers += [Given(name, value, origin) for name, value in (values or {}).items()]
+        layers += [LayerValue(name, value, origin) for name, value in (values or {}).items()]
         config = cls()._with(_common(layers) + layers)
         for name, _, where in config.given:
             if _find(name).secret:
@@ -79,7 +79,7 @@ class Config:
 
     def with_values(self, values: Mapping[str, object], *, origin: str) -> Config:
         """This configuration with ``values`` on top; raises ConfigError as :meth:`load` does."""
-        return self._with([Given(name, value, origin) for name, value in values.items()])
+        return self._with([LayerValue(name, value, origin) for name, value in values.items()])
 
     def __getitem__(self, name: str) -> Any:
         """The typed value of a property; raises ConfigError naming the nearest valid name."""
@@ -103,7 +103,7 @@ class Config:
         """(name, value, origin) of every property, in the order of the table (``raybroker query bkr --explain``)."""
         return [(name, self[name], self.origin(name)) for name in self if not _find(name).secret]
 
-    def _with(self, layers: Iterable[Given]) -> Config:
+    def _with(self, layers: Iterable[LayerValue]) -> Config:
         given = {name: (value, origin) for name, value, origin in self.given}
         for name, value, origin in layers:
             try:
@@ -116,7 +116,7 @@ class Config:
         return config
 
 
-def _common(layers: list[Given]) -> list[Given]:
+def _common(layers: list[LayerValue]) -> list[LayerValue]:
     """The layer of the file that imq.cluster.url names, by its last value; none without it."""
     for given in reversed(layers):
         if given.name == COMMON:

@@ -1,7 +1,7 @@
 """The layers of a configuration: a TOML file, the environment, ``-D`` flags.  The only reader of os.environ.
 
-A layer is a list of :class:`Given`: a property name and value as written, and their origin, so that every error names
-the file and line, the variable or the flag to change.  ``config.config`` checks names and values.
+A layer is a list of :class:`LayerValue`: a property name and value as written, and their origin, so that every error
+names the file and line, the variable or the flag to change.  ``config.config`` checks names and values.
 
 Files are TOML and may use sections, dotted keys or quoted flat keys; all mean the same property::
 
@@ -31,7 +31,7 @@ ENVIRONMENT_PREFIX: Final = "RAYBROKER_"
 OWN_PREFIX: Final = "raybroker."
 
 
-class Given(NamedTuple):
+class LayerValue(NamedTuple):
     """One property as it is written in its layer."""
 
     name: str
@@ -39,7 +39,7 @@ class Given(NamedTuple):
     origin: str
 
 
-def file_layer(path: Path, what: str, *, never: str = "") -> list[Given]:
+def file_layer(path: Path, what: str, *, never: str = "") -> list[LayerValue]:
     """The properties of a TOML file; ``what`` names its role, such as 'cluster file'; ``never``: one that it may not
     have.
 
@@ -64,11 +64,11 @@ def file_layer(path: Path, what: str, *, never: str = "") -> list[Given]:
         line = lines.get(name)
         if name == never:
             raise ConfigError(f"{what} {path}: {name} names this file, which names no other; leave it out here")
-        found.append(Given(name, value, f"{what} {path}" + (f", line {line}" if line else "")))
+        found.append(LayerValue(name, value, f"{what} {path}" + (f", line {line}" if line else "")))
     return found
 
 
-def common_file(given: Given) -> Path | None:
+def common_file(given: LayerValue) -> Path | None:
     """The file that a property with its address names: a path, or file:///path; None for an empty one.
 
     Raises ConfigError for any other address.
@@ -89,14 +89,14 @@ def common_file(given: Given) -> Path | None:
     return Path(path).expanduser()
 
 
-def environment_layer(known: Iterable[str], environ: Mapping[str, str] | None = None) -> list[Given]:
+def environment_layer(known: Iterable[str], environ: Mapping[str, str] | None = None) -> list[LayerValue]:
     """The properties in the environment: every RAYBROKER_ variable, matched with the ``known`` names.
 
     A variable without a match is given under its own name, so that it is refused as an unknown property.
     """
     names = variable_names(known)
     return [
-        Given(names.get(variable, variable), value, f"environment variable {variable}")
+        LayerValue(names.get(variable, variable), value, f"environment variable {variable}")
         for variable, value in sorted((os.environ if environ is None else environ).items())
         if variable.startswith(ENVIRONMENT_PREFIX)
     ]
@@ -111,16 +111,16 @@ def variable_names(known: Iterable[str]) -> dict[str, str]:
     return names
 
 
-def flag_layer(flags: Mapping[str, object] | Iterable[str]) -> list[Given]:
+def flag_layer(flags: Mapping[str, object] | Iterable[str]) -> list[LayerValue]:
     """The properties given by ``-D``: a mapping, or texts ``name=value``.  Raises ConfigError for any other text."""
     if isinstance(flags, Mapping):
-        return [Given(name, value, f"-D{name}") for name, value in flags.items()]
+        return [LayerValue(name, value, f"-D{name}") for name, value in flags.items()]
     found = []
     for flag in flags:
         name, equals, value = flag.removeprefix("-D").partition("=")
         if not equals or not name:
             raise ConfigError(f"-D{flag.removeprefix('-D')} is not understood: write -Dname=value")
-        found.append(Given(name.strip(), value, f"-D{name.strip()}"))
+        found.append(LayerValue(name.strip(), value, f"-D{name.strip()}"))
     return found
 
 

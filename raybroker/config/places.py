@@ -24,7 +24,7 @@ PROBE_S: Final = 2.0
 
 
 @dataclass(frozen=True)
-class Place:
+class FilePlace:
     """A Ray.  ``pid``: process of the head, None unless ``up`` started it; ``since``: start mark of that process."""
 
     address: str
@@ -54,12 +54,12 @@ def directory(cluster: str) -> Path:
     return store_directory(Config.load(), cluster, "b").parent
 
 
-def load(cluster: str) -> Place | None:
+def load(cluster: str) -> FilePlace | None:
     """The place in a cluster's file, alive or not; None without a readable file."""
     return _read(directory(cluster) / FILE)
 
 
-def save(cluster: str, place: Place) -> None:
+def save(cluster: str, place: FilePlace) -> None:
     """Write a cluster's file."""
     path = directory(cluster) / FILE
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def forget(cluster: str) -> None:
     (directory(cluster) / FILE).unlink(missing_ok=True)
 
 
-def others(cluster: str) -> Iterator[Place]:
+def others(cluster: str) -> Iterator[FilePlace]:
     """The places in the files of all other clusters."""
     own = directory(cluster)
     for path in sorted(own.parent.glob(f"*/{FILE}")):
@@ -80,22 +80,22 @@ def others(cluster: str) -> Iterator[Place]:
             yield place
 
 
-def _read(path: Path) -> Place | None:
+def _read(path: Path) -> FilePlace | None:
     try:
-        return Place(**json.loads(path.read_text(encoding="utf-8")))
+        return FilePlace(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
 
 
-def from_environment() -> Place | None:
+def from_environment() -> FilePlace | None:
     """The Ray that RAY_ADDRESS names."""
     address = variable("RAY_ADDRESS")
     if address is None or address == "auto":
         return None
-    return Place(address, variable("RAY_AUTH_MODE"), variable("RAY_AUTH_TOKEN_PATH"))
+    return FilePlace(address, variable("RAY_AUTH_MODE"), variable("RAY_AUTH_TOKEN_PATH"))
 
 
-def for_program(cluster: str) -> Place | None:
+def for_program(cluster: str) -> FilePlace | None:
     """The Ray of a cluster's file that a program of the same user joins; None leaves the choice to Ray's own rules.
 
     RAY_ADDRESS decides about the address; the token comes from a file when the environment names none.
@@ -109,16 +109,16 @@ def for_program(cluster: str) -> Place | None:
     return next((place for place in noted if place.alive()), None)
 
 
-def last_started() -> Place | None:
+def last_started() -> FilePlace | None:
     """The Ray in the file that the last ``ray start`` of this machine wrote."""
     try:
         address = _last_started_file().read_text(encoding="utf-8").strip()
     except OSError:
         return None
-    return Place(address, variable("RAY_AUTH_MODE"), variable("RAY_AUTH_TOKEN_PATH")) if address else None
+    return FilePlace(address, variable("RAY_AUTH_MODE"), variable("RAY_AUTH_TOKEN_PATH")) if address else None
 
 
-def forget_last_started(place: Place) -> None:
+def forget_last_started(place: FilePlace) -> None:
     """Remove the file of ``ray start`` for a Ray that has ended: the next program would try for minutes to reach it."""
     last = last_started()
     if last is not None and last.address.rpartition(":")[2] == place.address.rpartition(":")[2]:
@@ -129,7 +129,7 @@ def _last_started_file() -> Path:
     return Path(variable("RAY_TMPDIR") or "/tmp") / "ray" / "ray_current_cluster"
 
 
-def use(place: Place) -> None:
+def use(place: FilePlace) -> None:
     """Let this process, and its children, join that Ray."""
     set_variables(place.variables())
 

@@ -87,7 +87,7 @@ Revived = tuple[str, str, str, int, bytes]
 """Type and name of a destination, its subscription or "" for all, messages of the old block, the new block."""
 
 
-class Death(Protocol):
+class DeathFacts(Protocol):
     """The reasons for which messages die.
 
     ``origin`` is type and name of the destination where they died, on broker ``broker``, after ``attempts`` deliveries;
@@ -133,7 +133,7 @@ def _truth(value: object) -> bool | None:
 
 
 def dead_block(
-    block: Block, mask: int, death: Death, *, producer: int, first_seq: int, now_ms: int, truncate: bool
+    block: Block, mask: int, death: DeathFacts, *, producer: int, first_seq: int, now_ms: int, truncate: bool
 ) -> bytes:
     """The messages of ``mask`` as a new block for where the dead go; ``truncate`` cuts bodies unless one objects.
 
@@ -146,7 +146,7 @@ def dead_block(
     return rows.encode(producer, first_seq, block.timestamp_ms, block.persistent)
 
 
-def _dying(block: Block, mask: int, death: Death, now_ms: int, cuts: Callable[[bool | None], bool]) -> _Rows:
+def _dying(block: Block, mask: int, death: DeathFacts, now_ms: int, cuts: Callable[[bool | None], bool]) -> _Rows:
     """The dead messages that these messages become; ``cuts`` says for the wish of one whether its body is cut."""
     content = BlockContent(block)
     rows = _Rows()
@@ -322,7 +322,7 @@ def _is_entry(row: dict[str, Any]) -> bool:
     return row.keys() == _ENTRY.keys() and all(is_right(row[name]) for name, is_right in _ENTRY.items())
 
 
-def _history(old: object, death: Death, comment: str, now_ms: int) -> str:
+def _history(old: object, death: DeathFacts, comment: str, now_ms: int) -> str:
     """The history with one more death: the latest entry stands last."""
     type_, name = death.origin
     rows, count, first_ms = [], 1, now_ms

@@ -22,7 +22,7 @@ class Refused(NamedTuple):
     text: str
 
 
-class Sent(NamedTuple):
+class SendAnswered(NamedTuple):
     """To a producer: ``messages`` from ``first_seq`` on are settled, stored but for those refused.
 
     Of messages that nobody waits for only those are told of which some were refused, or which give credit back."""
@@ -146,7 +146,7 @@ class Idle(NamedTuple):
 
 
 Effect = (
-    Sent
+    SendAnswered
     | Gate
     | Deliver
     | Acked

@@ -19,7 +19,7 @@ from raybroker.core.delivery.consumers import Consumer, Delivery
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.delivery.run import Run
 from raybroker.core.durable import records
-from raybroker.core.outcome import Outcome, Refused, Sent
+from raybroker.core.outcome import Outcome, Refused, SendAnswered
 from raybroker.core.staged_transaction import StagedBlock, StagedTransaction, stage
 from raybroker.core.unit_of_work import UnitsOfWork
 from raybroker.model.errors import TransactionRolledBackError
@@ -164,7 +164,7 @@ def _without_duplicates(home: Transacting, waiting: StagedBlock) -> StagedBlock:
         home.works.release(home.block_index.held[waiting.ordinal], twice)
     rows = tuple([Refused(a, b, DUPLICATE, "") for a, b in pk.runs_of(twice)])
     count = home.block_index.held[waiting.ordinal].count
-    home.current.out.after_durable.append(Sent(waiting.attachment, waiting.first_seq, count, rows))
+    home.current.out.after_durable.append(SendAnswered(waiting.attachment, waiting.first_seq, count, rows))
     return waiting._replace(mask=fresh)
 
 

@@ -19,7 +19,7 @@ from raybroker.hosting.ports.process import ProcessPort
 from raybroker.hosting.ports.store import StorePort
 from raybroker.hosting.ports.transactions import HandoverPort, TransactionsPort
 from raybroker.model import listing
-from raybroker.services.clients.clients_inside import ClientsInside
+from raybroker.services.clients.clients_inside import HostClientsInside
 from raybroker.services.native.guests import Guests
 
 Row: TypeAlias = listing.Row
@@ -42,7 +42,7 @@ class HostPort:
     figures: FiguresPort
     process: ProcessPort
     guests: Guests
-    clients: ClientsInside
+    clients: HostClientsInside
 
 
 MakeHost = Callable[[str], Awaitable[HostPort]]

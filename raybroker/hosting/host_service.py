@@ -44,7 +44,7 @@ from raybroker.model.errors import BrokerError
 from raybroker.model.listing import Row
 from raybroker.model.settings.setting import PortRange
 from raybroker.model.settings.settings import ConfigView
-from raybroker.services.clients.clients_inside import ClientsInside
+from raybroker.services.clients.clients_inside import HostClientsInside
 from raybroker.services.native.guests import Guests
 from raybroker.services.native.native import NativeService
 from raybroker.system import entropy, supervision
@@ -240,7 +240,7 @@ class HostService(HostPort):
             lambda directory: _tls(self._config, directory),
             lambda: clock.now_ms() / 1e3,
         )
-        self.clients = ClientsInside(self.service)
+        self.clients = HostClientsInside(self.service)
 
     async def start(self, *, threaded: bool, inline: bool = True) -> None:
         """Recover and take commands. ``threaded``: commits wait for a disk, in a thread of their own; without

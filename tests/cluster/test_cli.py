@@ -60,10 +60,10 @@ class Shell:
     def json(self, *arguments: str) -> Any:
         return json.loads(self.output(*arguments, "--json"))
 
-    def place(self) -> places.Place | None:
+    def place(self) -> places.FilePlace | None:
         """What ``up`` noted."""
         path = self.folder / "state" / "raybroker" / "default" / places.FILE
-        return places.Place(**json.loads(path.read_text())) if path.is_file() else None
+        return places.FilePlace(**json.loads(path.read_text())) if path.is_file() else None
 
 
 @contextmanager

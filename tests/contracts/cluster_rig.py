@@ -28,7 +28,7 @@ from raybroker.client.io.io_thread import IoThread
 from raybroker.cluster.member import Member
 from raybroker.cluster.member_messages import Envelope
 from raybroker.config import Config
-from raybroker.config.brokers import Plan, plan_of
+from raybroker.config.brokers import BrokerPlan, plan_of
 from raybroker.config.live import LiveConfig, Saved
 from raybroker.hosting.host_service import HostBroker, HostService, HostStorage
 from raybroker.model.errors import BrokerGoneError
@@ -310,7 +310,7 @@ class ClusterRig:
     ) -> None:
         self.directory = directory
         self.config = Config.of({**FAST, **{name.replace("__", "."): value for name, value in properties.items()}})
-        self.plan: Plan = plan_of(self.config, brokers)
+        self.plan: BrokerPlan = plan_of(self.config, brokers)
         self.io = IoThread.shared()
         self.brokers: dict[str, RigBroker] = {}
         self.changed: dict[str, Saved] = {}

@@ -16,7 +16,7 @@ import pytest
 
 import raybroker as rb
 from raybroker.client.consumer.consumer import ConsumerCore
-from raybroker.client.consumer.message import Delivery
+from raybroker.client.consumer.message import ReceivedDelivery
 from raybroker.model.sizes import KIB, MIB
 from raybroker.services.gateways.prefetch_room import SHARE_BYTES_MIN
 from tests.contracts.stomp_rig import Bare
@@ -63,10 +63,10 @@ def fill(served: Served, count: int, size: int, queue: str = "q") -> None:
         producer.send(os.urandom(size), {"number": number})
 
 
-def deliveries() -> list[Delivery]:
+def deliveries() -> list[ReceivedDelivery]:
     """All that were made since the test began; what only lies in cycles is not held."""
     gc.collect()
-    return [one for one in gc.get_objects() if type(one) is not type and isinstance(one, Delivery)]
+    return [one for one in gc.get_objects() if type(one) is not type and isinstance(one, ReceivedDelivery)]
 
 
 def held_bytes() -> int:

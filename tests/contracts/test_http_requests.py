@@ -20,7 +20,7 @@ from raybroker.config import Config
 from raybroker.model.errors import ConfigError
 from raybroker.model.settings.setting import PortRange
 from raybroker.services.metrics.metrics_access import TOKEN_FILE, metrics_access
-from raybroker.services.metrics.metrics_http import Endpoint
+from raybroker.services.metrics.metrics_http import MetricsEndpoint
 from raybroker.services.web.origins import Origins
 from tests.contracts.test_http_admin import Administered
 from tests.unit.services.test_metrics_http import Broker
@@ -61,7 +61,7 @@ class Doors:
         self.ann, self.root = (
             self.served.client(user, base_url=f"http://127.0.0.1:{port}") for user, port in self.ports.items()
         )
-        endpoint = Endpoint(Broker(), list)
+        endpoint = MetricsEndpoint(Broker(), list)
         token = folder / TOKEN_FILE
         token.write_text("0123456789abcdef0123456789abcdef\n")
         token.chmod(0o600)

@@ -22,7 +22,7 @@ from raybroker.model.settings.setting import PortRange
 from raybroker.security.tls import ServerTls
 from raybroker.security.user_file import UserEntry, UserFile
 from raybroker.services.metrics.metrics_access import TOKEN_FILE, metrics_access
-from raybroker.services.metrics.metrics_http import Endpoint
+from raybroker.services.metrics.metrics_http import MetricsEndpoint
 from tests.contracts.test_services import VERIFIER
 from tests.unit.cli.conftest import Program
 from tests.unit.security.certificates import Authority
@@ -45,7 +45,7 @@ class Door:
         self.token_file.write_text(f"{TOKEN}\n")
         self.token_file.chmod(0o600)
         config = Config.of({"imq.service.activelist": "jms", **more})
-        endpoint = Endpoint(Broker(), lambda: target_groups("c", {"b1": endpoint.url}))
+        endpoint = MetricsEndpoint(Broker(), lambda: target_groups("c", {"b1": endpoint.url}))
         endpoint.admit(metrics_access(config, folder, lambda: 0.0))
         tls = None
         if config["raybroker.metrics.tls"]:

@@ -14,7 +14,7 @@ import raybroker as rb
 from raybroker.config import Config
 from raybroker.model.settings.setting import PortRange
 from raybroker.services.metrics.metrics_access import metrics_access
-from raybroker.services.metrics.metrics_http import Endpoint
+from raybroker.services.metrics.metrics_http import MetricsEndpoint
 from tests.contracts.stomp_socket import StompSocket
 from tests.contracts.test_services import Outside
 from tests.unit.services.test_metrics_http import Broker
@@ -69,7 +69,7 @@ def test_passwords_are_taken_by_every_service(outside: Outside) -> None:
 def test_an_administrator_sees_metrics_with_his_password_and_others_are_told_that_they_may_not(
     outside: Outside, tmp_path: Path
 ) -> None:
-    endpoint = Endpoint(Broker(), list)
+    endpoint = MetricsEndpoint(Broker(), list)
     config = Config.of({"imq.service.activelist": "jms"})
     endpoint.admit(metrics_access(config, tmp_path, lambda: 0.0))
     url = endpoint.start("0.0.0.0", PortRange(0, 0)).replace("0.0.0.0", ADDRESS)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from raybroker.config import Config
-from raybroker.config.brokers import Plan, plan_of
+from raybroker.config.brokers import BrokerPlan, plan_of
 from tests.cluster.rays import ROOT
 from tests.deploy.commands import DEPLOY, environment, expanded, faults, parse
 
@@ -78,12 +78,12 @@ def overlaps(ranges: list[range]) -> list[tuple[range, range]]:
 @pytest.mark.parametrize(
     ("name", "plan"),
     [
-        ("single.toml", Plan({"b1": ""}, "b1")),
-        ("cluster.toml", Plan({"b1": "", "b2": "", "b3": ""}, "b1")),
-        ("development.toml", Plan({"b1": "", "b2": ""}, None)),
+        ("single.toml", BrokerPlan({"b1": ""}, "b1")),
+        ("cluster.toml", BrokerPlan({"b1": "", "b2": "", "b3": ""}, "b1")),
+        ("development.toml", BrokerPlan({"b1": "", "b2": ""}, None)),
     ],
 )
-def test_the_sample_cluster_files_ask_for_the_brokers_they_say(name: str, plan: Plan) -> None:
+def test_the_sample_cluster_files_ask_for_the_brokers_they_say(name: str, plan: BrokerPlan) -> None:
     assert plan_of(load(name)) == plan
 
 

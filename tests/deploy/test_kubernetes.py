@@ -19,7 +19,7 @@ import yaml
 
 from raybroker.actors.cluster import OPEN_WAIT_S
 from raybroker.config import Config
-from raybroker.config.brokers import Plan, plan_of
+from raybroker.config.brokers import BrokerPlan, plan_of
 from raybroker.services.metrics.metrics_http import PROBES
 from tests.deploy.commands import DEPLOY, comment_commands, faults, parse
 from tests.deploy.kubernetes import form_faults, reference_faults
@@ -151,7 +151,7 @@ def test_the_head_finds_redis_which_has_written_what_it_confirms() -> None:
 def test_every_broker_has_a_group_of_one_pod_with_a_store_of_its_own(tmp_path: Path) -> None:
     things = read()
     plan = plan_of(config(things, tmp_path))
-    assert plan == Plan({"b1": "b1", "b2": "b2", "b3": "b3"}, "b1")
+    assert plan == BrokerPlan({"b1": "b1", "b2": "b2", "b3": "b3"}, "b1")
     claims = set()
     for group, broker in zip(groups(things), plan.names, strict=True):
         assert (group["groupName"], group["replicas"], group["minReplicas"], group["maxReplicas"]) == (broker, 1, 1, 1)

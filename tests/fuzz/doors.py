@@ -20,7 +20,7 @@ import raybroker as rb
 from raybroker.metrics.snapshot import Snapshot
 from raybroker.model.settings.setting import PortRange
 from raybroker.security.user_file import UserEntry, UserFile
-from raybroker.services.metrics.metrics_http import Endpoint
+from raybroker.services.metrics.metrics_http import MetricsEndpoint
 from raybroker.wire.native import frames as wire
 from raybroker.wire.native.connection import Native, preface
 from raybroker.wire.native.preamble import preamble
@@ -91,7 +91,7 @@ class AllDoors:
         self.inside.start()
         self.admin = self.inside.admin()
         self.ports = {row["service"]: row["port"] for row in self.admin.list_services()}
-        self.endpoint = Endpoint(_snapshot, list)
+        self.endpoint = MetricsEndpoint(_snapshot, list)
         url = self.endpoint.start("127.0.0.1", PortRange(0, 0))
         opened.callback(self.endpoint.stop)
         self.ports["metrics"] = int(url.rsplit(":", 1)[1].split("/")[0])

@@ -21,7 +21,7 @@ from raybroker.core.outcome import (
     Recall,
     Released,
     Retire,
-    Sent,
+    SendAnswered,
     Withdrawn,
 )
 from raybroker.core.settlement import QUEUE_ALL
@@ -101,7 +101,7 @@ class Telling:
             for offset, index in enumerate(pk.indexes(effect.mask)):
                 self.tags[name][self.labels[effect.ordinal, index]] = effect.tag + offset
             return f"deliver {name} {self._messages([(effect.ordinal, effect.mask, effect.attempt)])}"
-        if isinstance(effect, Sent):
+        if isinstance(effect, SendAnswered):
             return self._sent(effect, name)
         if isinstance(effect, Acked):
             return f"acked {name}" + (f" ({effect.unknown} unknown)" if effect.unknown else "")
@@ -123,7 +123,7 @@ class Telling:
         assert isinstance(effect, Promoted)
         return f"promoted {name}"
 
-    def _sent(self, effect: Sent, name: str) -> str:
+    def _sent(self, effect: SendAnswered, name: str) -> str:
         refused = [f"{row.code} for {row.end - row.start}" for row in effect.refused]
         return f"sent {name} {effect.messages}" + (f" ({', '.join(refused)})" if refused else "")
 

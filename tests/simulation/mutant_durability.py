@@ -15,7 +15,7 @@ from raybroker.core.destination import Destination
 from raybroker.core.durable import records as notes
 from raybroker.core.durable import recovery, snapshot
 from raybroker.core.durable.recovery import DestinationRecovery
-from raybroker.core.outcome import Acked, Deliver, Retire, Sent
+from raybroker.core.outcome import Acked, Deliver, Retire, SendAnswered
 from raybroker.core.queue import Queue
 from raybroker.core.settlement import Settlement
 from raybroker.engine import checkpoint, host
@@ -57,7 +57,7 @@ def two_commits_in_flight(patch: Patch) -> None:
 
 @mutant("a send is confirmed when it is durable")
 def sent_at_once(patch: Patch) -> None:
-    patch.after(cmd.Send, lambda home, command, out: at_once(out, Sent))
+    patch.after(cmd.Send, lambda home, command, out: at_once(out, SendAnswered))
 
 
 @mutant("an acknowledgement is confirmed when it is durable")

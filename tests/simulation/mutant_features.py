@@ -17,7 +17,7 @@ from raybroker.core.delivery.delayed import Delayed
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.destination import Destination
 from raybroker.core.expiry import ExpiryScan
-from raybroker.core.outcome import Outcome, Sent
+from raybroker.core.outcome import Outcome, SendAnswered
 from raybroker.core.policy import DestinationPolicy
 from raybroker.core.settlement import Settlement
 from raybroker.core.topic import Topic
@@ -244,7 +244,7 @@ def gate_never_opened(patch: Patch) -> None:
 def withheld_while_full(patch: Patch) -> None:
     def also(self: Destination, command: Any, out: Outcome) -> None:
         if self.admission.slow and command.persistent and not command.txn:
-            out.after_durable[:] = [e for e in out.after_durable if not isinstance(e, Sent)]
+            out.after_durable[:] = [e for e in out.after_durable if not isinstance(e, SendAnswered)]
 
     patch.after(cmd.Send, also)
 
@@ -253,7 +253,7 @@ def withheld_while_full(patch: Patch) -> None:
 def volatile_refusals_untold(patch: Patch) -> None:
     def also(self: Destination, command: Any, out: Outcome) -> None:
         if not command.persistent and not command.confirm and not command.txn:
-            out.immediate[:] = [e for e in out.immediate if not isinstance(e, Sent)]
+            out.immediate[:] = [e for e in out.immediate if not isinstance(e, SendAnswered)]
 
     patch.after(cmd.Send, also)
 

@@ -18,7 +18,7 @@ from raybroker.core.delivery.decided import Dispatched
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.delivery.window import UNLIMITED, CreditWindow, PrefetchWindow
 from raybroker.core.destination import Destination
-from raybroker.core.outcome import Deliver, Outcome, Refused, Released, Sent
+from raybroker.core.outcome import Deliver, Outcome, Refused, Released, SendAnswered
 from raybroker.engine.path.client_effects import ClientEffects
 from raybroker.engine.sessions.session import Session
 from tests.simulation.mutation import TABLE, Mutant, Patch, mutant
@@ -220,7 +220,7 @@ def full_disk_refuses_retries(patch: Patch) -> None:
         elif self.producers.attached.get(command.attachment) == command.producer:
             count = len(command.sizes)
             refused = (Refused(0, count, "store_full", "full"),)
-            out.after_durable.append(Sent(command.attachment, command.first_seq, count, refused))
+            out.after_durable.append(SendAnswered(command.attachment, command.first_seq, count, refused))
 
     patch.handler(cmd.Send, send)
 

@@ -14,7 +14,18 @@ from raybroker.core.blocks import message_mask as pk
 from raybroker.core.delivery.backlog import UNSORTED
 from raybroker.core.destination import Destination
 from raybroker.core.durable.records import REJECTED
-from raybroker.core.outcome import Acked, DeadLetter, Deliver, Drained, Gate, Outcome, Promoted, Released, Retire, Sent
+from raybroker.core.outcome import (
+    Acked,
+    DeadLetter,
+    Deliver,
+    Drained,
+    Gate,
+    Outcome,
+    Promoted,
+    Released,
+    Retire,
+    SendAnswered,
+)
 from tests.simulation.ondisk import INDEX_BITS, Delta, Message, OnDisk
 from tests.simulation.twin_draining import check_draining
 from tests.simulation.twin_recalling import bound, check_older_are_asked, check_recalls, gone
@@ -176,7 +187,7 @@ class Twin:
         assert not any(isinstance(e, Released) for e in (*out.immediate[1:], *out.after_durable)), "released too late"
         staging = isinstance(command, cmd.Send) and (command.txn or not (command.persistent or command.confirm))
         for effect in out.immediate:
-            early = Acked | Retire if staging else Sent | Acked | Retire
+            early = Acked | Retire if staging else SendAnswered | Acked | Retire
             assert not isinstance(effect, early), f"{effect} does not wait for the disk"
             effects.setdefault(type(effect), []).append(effect)
         early_count = len(effects.get(Deliver, ()))
@@ -199,7 +210,7 @@ class Twin:
         check_draining(self, out, expected.get(Drained, []))
         check_recalls(self, out, to_make_room=False)
         self._check_gates(effects.get(Gate, []))
-        for kind in (Sent, Acked, Released, Promoted):
+        for kind in (SendAnswered, Acked, Released, Promoted):
             found = effects.get(kind, [])
             assert found == expected.get(kind, []), f"{command} led to {found}, expected {expected.get(kind, [])}"
         self._check_retired(effects.get(Retire, []))

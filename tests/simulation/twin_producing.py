@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raybroker.core import command as cmd
 from raybroker.core.admission.producer_flow import producer_credit
-from raybroker.core.outcome import Outcome, Sent
+from raybroker.core.outcome import Outcome, SendAnswered
 from tests.simulation.history import value_of
 from tests.simulation.ondisk import INDEX_BITS, Message
 from tests.simulation.twin import Effects, Twin
@@ -31,8 +31,8 @@ def send(twin: Twin, command: cmd.Send, out: Outcome) -> Effects:
     own = not command.attachment
     if not own and twin.newest.get(command.producer) != command.attachment:
         assert out.accepted is None, "a message came over a connection that its producer has left"
-        told = [e for e in out.immediate if isinstance(e, Sent) and command.txn]
-        return {Sent: told}  # Its transaction is told, so that it does not commit without the message.
+        told = [e for e in out.immediate if isinstance(e, SendAnswered) and command.txn]
+        return {SendAnswered: told}  # Its transaction is told, so that it does not commit without the message.
     count = len(command.sizes)
     values = twin.values if own else [value_of(command.producer, command.first_seq + i) for i in range(count)]
     accepted, refused, causes = _sort(twin, command, values)
@@ -45,14 +45,14 @@ def send(twin: Twin, command: cmd.Send, out: Outcome) -> Effects:
         return {}
     if command.txn and not refused:
         return {}  # The end of the transaction tells.
-    sent = [e for e in (*out.after_durable, *out.immediate) if isinstance(e, Sent)]
+    sent = [e for e in (*out.after_durable, *out.immediate) if isinstance(e, SendAnswered)]
     told = next((s for s in sent if s.first_seq == command.first_seq and s.attachment == command.attachment), None)
     assert told is not None, f"{command} is not confirmed"
     assert (told.attachment, told.first_seq, told.messages) == (command.attachment, command.first_seq, count)
     found = [i for r in told.refused for i in range(r.start, r.end)]
     assert found == refused, f"{found} were refused, expected {refused}"
     _check_causes(twin, told, causes)
-    return {Sent: [told]}
+    return {SendAnswered: [told]}
 
 
 def _sort(twin: Twin, command: cmd.Send, values: list[int]) -> tuple[list[int], list[int], dict[int, str]]:
@@ -109,7 +109,7 @@ class _Room:
         return True
 
 
-def _check_causes(twin: Twin, told: Sent, causes: dict[int, str]) -> None:
+def _check_causes(twin: Twin, told: SendAnswered, causes: dict[int, str]) -> None:
     """A refusal names the limit that it is for."""
     for row in told.refused:
         if row.code == "quota_exceeded" and "was refused when it came first" not in row.text:

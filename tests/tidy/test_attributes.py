@@ -44,7 +44,7 @@ TABLE: dict[str, int] = {
     "raybroker.model.settings.settings.DestinationAttributes": 55,
     "raybroker.services.listening.connection_services.ConnectionServices": 29,
     "raybroker.services.listening.listener.ServiceListener": 21,
-    "raybroker.services.metrics.metrics_http.Endpoint": 17,
+    "raybroker.services.metrics.metrics_http.MetricsEndpoint": 17,
     "raybroker.services.native.control.Control": 22,
     "raybroker.services.native.native.NativeConnection": 19,
     "raybroker.services.native.native.NativeService": 24,

@@ -11,7 +11,7 @@ from tests.tidy.source import Sources, package, tree_of
 MOST = 8
 TABLE: dict[str, int] = {
     "raybroker.actors.connection_services.ServicesOfBroker": 11,
-    "raybroker.broker.definitions.definitions.Definitions": 11,
+    "raybroker.broker.definitions.definitions.RecordedDefinitions": 11,
     "raybroker.client.connection.channels.Channels": 9,
     "raybroker.core.delivery.consumers.Consumer": 13,
     "raybroker.engine.measuring.metrics.MetricRows": 9,

@@ -93,7 +93,7 @@ class HostSpec:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptState:
     """What a broker has told its hosts: the configuration with what was changed since, the quotas and the policies."""
 
     config: LiveConfig
@@ -112,7 +112,7 @@ class DataPlane(threading.Thread):
     def __init__(
         self,
         spec: HostSpec,
-        kept: Kept,
+        kept: KeptState,
         ip: str,
         forgotten: Callable[[str, str], None],
         life: MessagesLog,
@@ -344,15 +344,15 @@ class DataPlane(threading.Thread):
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
 
 
-def _kept(spec: HostSpec) -> Kept:
+def _kept(spec: HostSpec) -> KeptState:
     """Read what the broker's file says; the broker tells it too, as soon as it knows of this process."""
     try:
         kept = Catalogue.load(Path(spec.directory).parent.parent)
     except StoreError:
         kept = None  # The broker says what is wrong with its file.
     if kept is None:
-        return Kept(LiveConfig(spec.config, {}), {}, {})
-    return Kept(LiveConfig(spec.config, kept.properties), kept.quotas, kept.policies)
+        return KeptState(LiveConfig(spec.config, {}), {}, {})
+    return KeptState(LiveConfig(spec.config, kept.properties), kept.quotas, kept.policies)
 
 
 def _log(spec: HostSpec, config: LiveConfig) -> Log:

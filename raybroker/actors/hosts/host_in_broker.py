@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, Protocol
 
 from raybroker.actors import runtime
-from raybroker.actors.hosts.host import SWITCH_S, DataPlane, HostSpec, Kept
+from raybroker.actors.hosts.host import SWITCH_S, DataPlane, HostSpec, KeptState
 from raybroker.actors.hosts.remote import HostHandle
 from raybroker.client.io.io_thread import IoThread
 from raybroker.config.live import LiveConfig
@@ -48,7 +48,7 @@ class _Plane(DataPlane):
     def __init__(
         self,
         spec: HostSpec,
-        kept: Kept,
+        kept: KeptState,
         life: MessagesLog,
         broker: OwnBroker,
         io: IoThread,
@@ -137,7 +137,7 @@ class HostsInBroker:
     def __init__(
         self,
         broker: OwnBroker,
-        known: Callable[[], Kept],
+        known: Callable[[], KeptState],
         messages_log: Callable[[HostSpec, LiveConfig], MessagesLog],
     ) -> None:
         self._broker = broker

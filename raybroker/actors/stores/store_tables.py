@@ -14,7 +14,7 @@ from typing import Any
 
 from raybroker.broker.cluster.database_passwords import store_password
 from raybroker.config import Config, store_directory
-from raybroker.config.brokers import LIST, Plan, plan_of
+from raybroker.config.brokers import LIST, BrokerPlan, plan_of
 from raybroker.model.errors import BrokerError, ConfigError, IllegalStateError, StoreError
 from raybroker.model.naming.names import check_broker_name
 from raybroker.model.settings.settings import ConfigView
@@ -142,7 +142,7 @@ class StoreManager:
         return self._all[0]
 
 
-def check_tables(plan: Plan, config: Config, cluster: str) -> None:
+def check_tables(plan: BrokerPlan, config: Config, cluster: str) -> None:
     """Raises ConfigError when brokers are to keep messages in tables that are not there, or are another broker's: they
     would not start.  A database that cannot be reached now is waited for; a file of a broker's own is made there."""
     if not is_sql(config):

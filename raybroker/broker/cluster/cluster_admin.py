@@ -74,7 +74,7 @@ Answer = tuple[str, Any]
 """(broker, what it answered)."""
 
 
-class Asker(Protocol):
+class ClusterAsker(Protocol):
     """What this file needs of a clustered broker."""
 
     @property
@@ -103,7 +103,7 @@ class Asker(Protocol):
 class ClusterAdmin:
     """Verbs that concern the members on all brokers."""
 
-    def __init__(self, asker: Asker) -> None:
+    def __init__(self, asker: ClusterAsker) -> None:
         self._asker = asker
 
     async def carry_out(self, declared: Verb[..., Any], args: Row) -> Any:

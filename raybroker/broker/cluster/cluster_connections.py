@@ -20,7 +20,7 @@ LIST, END = "clients", "end_clients"
 """What brokers ask each other."""
 
 
-class Asker(Protocol):
+class ConnectionAsker(Protocol):
     """What this file needs of a clustered broker."""
 
     def live(self) -> list[str]:
@@ -39,7 +39,7 @@ class Asker(Protocol):
 class ClusterConnections:
     """The steps of ``connection_verbs``, at all brokers."""
 
-    def __init__(self, asker: Asker) -> None:
+    def __init__(self, asker: ConnectionAsker) -> None:
         self._asker = asker
 
     async def found(self, wanted: Wanted) -> Listing:

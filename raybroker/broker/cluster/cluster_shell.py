@@ -42,7 +42,7 @@ Carry = Callable[[str, Envelope], None]
 """Takes an envelope to a broker, or loses it; never waits."""
 
 
-class Applier(Protocol):
+class EntryApplier(Protocol):
     """Carries out changes on this broker's own destinations; raises a BrokerError for what it could not.
 
     Both say whether a part waits for a host that does not start.
@@ -65,7 +65,7 @@ class Clustering:
         clock: Clock,
         *,
         carry: Carry,
-        applier: Applier,
+        applier: EntryApplier,
         halt: Callable[[str], None],
         table: SharedTable | None = None,
     ) -> None:

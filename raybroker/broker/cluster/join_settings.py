@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from raybroker.broker.cluster.shared_table import SharedTable
 from raybroker.cluster.compatibility import EQUAL, properties
 from raybroker.cluster.member import MemberSettings
-from raybroker.config.brokers import Plan
+from raybroker.config.brokers import BrokerPlan
 from raybroker.model.settings.settings import ConfigView
 
 
-def settings_of(config: ConfigView, cluster: str, plan: Plan, table: SharedTable | None = None) -> MemberSettings:
+def settings_of(config: ConfigView, cluster: str, plan: BrokerPlan, table: SharedTable | None = None) -> MemberSettings:
     """What the machine needs of the configuration; ``table``: what brokers share instead of having a master."""
     return MemberSettings(
         cluster=config["imq.cluster.clusterid"] or cluster,

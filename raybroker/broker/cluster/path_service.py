@@ -40,7 +40,7 @@ class Paths(Protocol):
     async def drop_member(self, member: str) -> None: ...
 
 
-class Log(Protocol):
+class PathLog(Protocol):
     """The file of the path map; all methods block."""
 
     def append(self, frames: Sequence[bytes]) -> None: ...
@@ -54,7 +54,7 @@ class PathService:
     def __init__(
         self,
         frames: Sequence[bytes],
-        file: Log,
+        file: PathLog,
         clock: Clock,
         *,
         lease_ms: int,

@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from raybroker.broker.cluster.cluster_pauses import PausesHere, paused_by_hand
-from raybroker.broker.definitions.named import Named
+from raybroker.broker.definitions.named import NamedDefinitions
 from raybroker.broker.definitions.policies import Policies
 from raybroker.broker.definitions.quotas import Quotas
 from raybroker.broker.definitions.templates import Templates
@@ -67,7 +67,7 @@ class Applying:
         self._pauses = PausesHere(registry.find)
         self._placement = placement
         self._subscriptions = subscriptions
-        self._named: dict[Recorded, Named] = {
+        self._named: dict[Recorded, NamedDefinitions] = {
             TEMPLATE.recorded: templates,
             QUOTA.recorded: quotas,
             POLICY.recorded: policies,

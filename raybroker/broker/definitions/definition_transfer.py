@@ -23,7 +23,7 @@ from raybroker.hosting.host_port import Row
 from raybroker.model.definitions.definition_plan import Plan, plan
 from raybroker.model.definitions.definitions import definitions_of, plain
 from raybroker.model.definitions.kinds.destination import QUEUE, TOPIC
-from raybroker.model.definitions.kinds.kind import Place, Reading, Step
+from raybroker.model.definitions.kinds.kind import KindPlace, KindStep, Reading
 from raybroker.model.definitions.kinds.properties import shared_properties
 from raybroker.model.definitions.kinds.table import KINDS
 from raybroker.model.definitions.values import Defaults, Definitions, Pause
@@ -37,7 +37,7 @@ log = logging.getLogger("raybroker.broker")
 
 
 @dataclass(frozen=True)
-class Brokers:
+class TransferBrokers:
     """``up``: broker → changed and configured, see :meth:`OwnDefinitions.properties`; ``down``: those that cannot be
     asked."""
 
@@ -70,11 +70,11 @@ class OwnDefinitions:
     def defaults(self) -> Defaults:
         return Defaults.of(self._config)
 
-    def place(self, brokers: Brokers, *, agents: bool, users: bool) -> Place:
+    def place(self, brokers: TransferBrokers, *, agents: bool, users: bool) -> KindPlace:
         """Return the place that an import is for."""
         configured = {name: row["configured"] for name, row in brokers.up.items()}
         automatic = frozenset(self._automatic())
-        return Place(self.defaults(), configured, automatic, agents, brokers.down, EQUAL, users)
+        return KindPlace(self.defaults(), configured, automatic, agents, brokers.down, EQUAL, users)
 
     def properties(self) -> Row:
         """changed: what differs from the configuration; configured: what that says of what may change."""
@@ -83,9 +83,9 @@ class OwnDefinitions:
             "configured": {name: self._config.base[name] for name in LIVE},
         }
 
-    async def brokers(self) -> Brokers:
+    async def brokers(self) -> TransferBrokers:
         """Return the broker, which is alone."""
-        return Brokers({self._broker: self.properties()}, ())
+        return TransferBrokers({self._broker: self.properties()}, ())
 
     async def all(self) -> Definitions:
         """Raises ConnectionLostError when a host cannot be asked."""
@@ -126,7 +126,7 @@ class Transfer:
         self,
         own: OwnDefinitions,
         now: Callable[[], Awaitable[Definitions]],
-        brokers: Callable[[], Awaitable[Brokers]],
+        brokers: Callable[[], Awaitable[TransferBrokers]],
         carry: Callable[[str, Row], Awaitable[Any]],
         clock_s: Callable[[], float],
         *,
@@ -183,7 +183,7 @@ class Transfer:
         found, brokers = await self._gathered(users)
         return plan(found, wanted, self._own.place(brokers, agents=self._agents, users=users), prune=prune)
 
-    async def _gathered(self, users: bool) -> tuple[Definitions, Brokers]:
+    async def _gathered(self, users: bool) -> tuple[Definitions, TransferBrokers]:
         """What there is; a user whom brokers have differently has no fields."""
         brokers = await self._brokers()
         properties, own = shared_properties({name: row["changed"] for name, row in brokers.up.items()})
@@ -193,7 +193,7 @@ class Transfer:
             found.users.update(_users(rows, brokers.up))
         return found, brokers
 
-    async def _carry_out(self, steps: Iterable[Step], keep_going: bool) -> tuple[list[tuple[str, str]], bool]:
+    async def _carry_out(self, steps: Iterable[KindStep], keep_going: bool) -> tuple[list[tuple[str, str]], bool]:
         """(state, reason) of the steps that were looked at, and whether the time was over before the others."""
         found: list[tuple[str, str]] = []
         until_s = self._clock_s() + TURN_S
@@ -205,7 +205,7 @@ class Transfer:
                 break
         return found, False
 
-    async def _try(self, step: Step) -> tuple[str, str]:
+    async def _try(self, step: KindStep) -> tuple[str, str]:
         try:
             answer = await self._carry(step.verb, dict(step.args))
         except BrokerError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, Protocol
 
-from raybroker.broker.cluster.cluster_admin import Asker, ClusterAdmin
+from raybroker.broker.cluster.cluster_admin import ClusterAdmin, ClusterAsker
 from raybroker.broker.cluster.record_application import ONLY_HERE
 from raybroker.broker.definitions.policies import Policies
 from raybroker.broker.definitions.quotas import Quotas, refuse_used
@@ -59,7 +59,7 @@ class LocalTopics(Protocol):
     ) -> None: ...
 
 
-class Definitions:
+class RecordedDefinitions:
     """``agreed``: what the record says; ``propose`` changes it and waits for the brokers that are up."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Definitions:
         quotas: Quotas,
         policies: Policies,
         local: LocalTopics,
-        asker: Asker,
+        asker: ClusterAsker,
         everywhere: ClusterAdmin,
         agreed: Callable[[], RecordState],
         propose: Callable[[Change], Awaitable[None]],

@@ -24,7 +24,7 @@ async def keep_nothing(saved: Saved) -> None:
     """Keep nothing: definitions of such brokers end with them."""
 
 
-class Named:
+class NamedDefinitions:
     """Those of one kind. ``word``: of one, ``words``: of several; ``most``: how many there can be; ``saved`` is what
     there is, ``save`` makes a new state durable before it holds, and raises StoreError."""
 
@@ -80,7 +80,7 @@ class Named:
         return [{"name": name, "attributes": dict(found)} for name, found in sorted(self._saved.items())]
 
 
-class NamedAtHosts(Named):
+class NamedAtHosts(NamedDefinitions):
     """Those that hosts have to know. ``hosts``: those that serve; ``define`` tells one what there is."""
 
     def __init__(

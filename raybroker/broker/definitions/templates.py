@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from raybroker.broker.definitions.named import Named, Save, Saved, keep_nothing
+from raybroker.broker.definitions.named import NamedDefinitions, Save, Saved, keep_nothing
 from raybroker.broker.destinations.destination_registry import Key, Registry
 from raybroker.broker.destinations.error_destinations import refuse_circle
 from raybroker.hosting.host_port import Row
@@ -19,7 +19,7 @@ from raybroker.model.settings.setting import Value
 from raybroker.model.settings.settings import lookup
 
 
-class Templates(Named):
+class Templates(NamedDefinitions):
     """The templates of one broker, and the destinations in ``registry`` that follow them."""
 
     word = "template"

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from raybroker.broker.destinations.destination_registry import Key, Registry
-from raybroker.broker.remote_broker import Peers
+from raybroker.broker.remote_broker import RemotePeers
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.balancing import Chooser
 from raybroker.model.definitions.pauses import INSERTION
@@ -45,10 +45,10 @@ TAKING: Final = ("RUNNING", "CONSUMERS_PAUSED")
 log = logging.getLogger("raybroker.forwarding")
 
 
-class Forwarding:
+class MemberForwarding:
     """Of the broker ``name``; ``live`` names the brokers that are up, this one first."""
 
-    def __init__(self, name: str, registry: Registry, peers: Peers, live: Callable[[], list[str]]) -> None:
+    def __init__(self, name: str, registry: Registry, peers: RemotePeers, live: Callable[[], list[str]]) -> None:
         self._name = name
         self._registry = registry
         self._peers = peers

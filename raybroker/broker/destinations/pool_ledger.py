@@ -23,7 +23,7 @@ WAITS_MS: Final = 250
 """A host that waits for room and does not ask again within that time has lost its place before the others."""
 
 
-class Grant(NamedTuple):
+class PoolGrant(NamedTuple):
     """``lease`` of the host, all together; ``ahead``: how much of it is more than it needs; ``lacking``: how much of
     what it needs is not there."""
 
@@ -72,7 +72,7 @@ class PoolLedger:
         """The latest of a host that was heard."""
         return self._leases[host].version
 
-    def grant(self, host: str, need: PoolRoom, hosts: int, now_ms: int, *, waits: bool, sure: bool = True) -> Grant:
+    def grant(self, host: str, need: PoolRoom, hosts: int, now_ms: int, *, waits: bool, sure: bool = True) -> PoolGrant:
         """Lease a host that was heard what it needs, and some ahead where there is much.
 
         ``hosts``: how many there are; ``waits``: senders wait there, so that it keeps its place before hosts that ask
@@ -94,7 +94,7 @@ class PoolLedger:
             -1 if limits.messages < 0 else room.messages + given.messages + ahead.messages,
             -1 if limits.bytes < 0 else room.bytes + given.bytes + ahead.bytes,
         )
-        return Grant(lease.room, ahead, lacking)
+        return PoolGrant(lease.room, ahead, lacking)
 
     def is_first(self, host: str, now_ms: int) -> bool:
         """Whether no other host that waits comes before it."""

@@ -10,7 +10,7 @@ from raybroker.model.listing import Listing
 from raybroker.model.naming.names import check_destination_type
 
 
-class Schedules:
+class ScheduleVerbs:
     """The schedules on the hosts of one broker."""
 
     def __init__(self, registry: Registry) -> None:

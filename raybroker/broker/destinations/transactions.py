@@ -36,7 +36,7 @@ def nowhere(key: str) -> HostElsewhere | None:
     return None
 
 
-class Transactions:
+class TransactionAdministration:
     """The transactions on the hosts of one broker. ``elsewhere`` finds a host of another broker by its key."""
 
     def __init__(self, registry: Registry, elsewhere: Callable[[str], HostElsewhere | None] = nowhere) -> None:

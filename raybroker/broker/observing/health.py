@@ -34,7 +34,7 @@ class ActiveService(Protocol):
     def row(self) -> Row: ...
 
 
-class Services(Protocol):
+class CheckedServices(Protocol):
     """The connection services of the broker."""
 
     failure: str
@@ -56,7 +56,7 @@ class Services(Protocol):
         ...
 
 
-class Health:
+class HealthChecks:
     """Of one broker. ``own``: what it says of itself; ``unasked``: why hosts have not answered since it was started;
     ``ask``: carries out its verbs. ``require_open`` raises while it takes no clients."""
 
@@ -65,7 +65,7 @@ class Health:
         own: Callable[[], Row],
         hosts: Callable[[], Iterable[HostPort]],
         unasked: Callable[[], Mapping[str, str]],
-        services: Services,
+        services: CheckedServices,
         ask: Ask,
         require_open: Callable[[], None],
         *,

@@ -124,7 +124,7 @@ class Outside:
         return {name: value for name, value in self._given().items() if name in self._factory}
 
 
-class Hands:
+class SocketHands:
     """Hands sockets to hosts that are other processes of this machine. ``security``: the broker's directory of it;
     ``hosts``: those that there are."""
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 REPOSITORY: Final = "imq.authentication.basic.user_repository"
 
 
-class Services(Protocol):
+class UserServices(Protocol):
     """The connection services of a broker; ``users``: the file of users, None without services."""
 
     broker: str
@@ -33,10 +33,10 @@ class Services(Protocol):
         ...
 
 
-class Users:
+class UserVerbs:
     """Of one broker."""
 
-    def __init__(self, config: ConfigView, services: Services) -> None:
+    def __init__(self, config: ConfigView, services: UserServices) -> None:
         self._config = config
         self._services = services
         self._broker = services.broker
@@ -84,7 +84,7 @@ class Users:
             raise ConfigError(f"broker {self._broker}: {error}") from None
 
 
-class Asker(Protocol):
+class UserAsker(Protocol):
     """What a change on all brokers needs of a clustered broker."""
 
     def known(self) -> list[str]:
@@ -97,7 +97,7 @@ class Asker(Protocol):
 class ClusterUsers:
     """The same for all brokers that are up; "down" names the others, and those that were lost meanwhile."""
 
-    def __init__(self, asker: Asker) -> None:
+    def __init__(self, asker: UserAsker) -> None:
         self._asker = asker
 
     async def set_user(self, name: str, verifier: str, group: str = "user", active: bool = True) -> UserChange:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from raybroker.config.layers import set_variables
-from raybroker.config.places import Place, answers, process_stat, start_mark
+from raybroker.config.places import FilePlace, answers, process_stat, start_mark
 from raybroker.model.errors import BrokerError, ConfigError
 from raybroker.system.clock import SystemClock
 from raybroker.system.entropy import token
@@ -31,7 +31,7 @@ LOG_TAIL_LINES: Final = 15
 LOG: Final = "ray.log"
 
 
-def start_ray(directory: Path) -> Place:
+def start_ray(directory: Path) -> FilePlace:
     """Start a head and wait until it takes connections; its log and token stand in ``directory``.
 
     Raises BrokerError with the end of the log when it does not come up, ModuleNotFoundError where there is no Ray.
@@ -55,7 +55,7 @@ def start_ray(directory: Path) -> Place:
     except BaseException:
         end_session(child.pid)
         raise
-    return Place(address, "token", str(token_path), child.pid, since)
+    return FilePlace(address, "token", str(token_path), child.pid, since)
 
 
 def _wait_until_up(child: subprocess.Popen[bytes], address: str, log: Path) -> None:
@@ -154,7 +154,7 @@ def _reap(pid: int) -> None:
         pass  # it is somebody else's
 
 
-def log_tail(place: Place) -> str:
+def log_tail(place: FilePlace) -> str:
     """The end of the log of a Ray that :func:`start_ray` has started."""
     return _tail(Path(place.token_path or "").parent / LOG)
 

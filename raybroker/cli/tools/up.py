@@ -120,7 +120,7 @@ def up(
 
 
 def _started(
-    name: str, place: places.Place, brokers: int | None, config: Any, broker: str | None, *, ours: bool
+    name: str, place: places.FilePlace, brokers: int | None, config: Any, broker: str | None, *, ours: bool
 ) -> tuple[Any, Any]:
     """(the cluster that ran already or None, the cluster that runs). ``ours``: the Ray was started here, and ends when
     the cluster does not start."""
@@ -173,7 +173,7 @@ def _check(chosen: Config, brokers: int | None, broker: str | None, port: int | 
         raise ConfigError(f"--broker {broker}: it is none of the brokers {', '.join(plan.names)}")
 
 
-def _say_what_runs(cluster: Any, there: Any, place: places.Place, *, given: bool) -> None:
+def _say_what_runs(cluster: Any, there: Any, place: places.FilePlace, *, given: bool) -> None:
     """``there``: the cluster before, if it ran; ``given``: a configuration. Ends with the status of what is wrong."""
     verb = "runs already" if there is not None and there.brokers == cluster.brokers else "runs"
     troubles = cluster.troubles()
@@ -216,7 +216,7 @@ def _flags(passfile: Path | None, dbuser: str | None, port: int | None, define: 
     return flags
 
 
-def _join(place: places.Place, *, ours: bool) -> None:
+def _join(place: places.FilePlace, *, ours: bool) -> None:
     from raybroker.actors import runtime
 
     try:
@@ -235,7 +235,7 @@ def _join(place: places.Place, *, ours: bool) -> None:
         ) from None
 
 
-def _say_how_to_go_on(name: str, place: places.Place) -> None:
+def _say_how_to_go_on(name: str, place: places.FilePlace) -> None:
     variables = " ".join(f"{key}={shlex.quote(value)}" for key, value in place.variables().items())
     where = "" if name == "default" else f"cluster={name!r}"
     option = "" if name == "default" else f" --cluster {name}"

@@ -48,7 +48,7 @@ from raybroker.client.session.session import SessionCore
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError, RequestTimeoutError
 
 
-class Calls(Protocol):
+class HandleCalls(Protocol):
     """The calls of a session's listeners, as a handle sees them."""
 
     def calls(self, consumer: AnyConsumer, /) -> bool: ...
@@ -69,7 +69,7 @@ class HandleSession(Protocol):
     def connection(self) -> PicklableConnection: ...
 
     @property
-    def _listening(self) -> Calls | None: ...
+    def _listening(self) -> HandleCalls | None: ...
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any: ...
 

@@ -25,7 +25,7 @@ _ENDLESS: Final = 1 << 62
 _DRAW_BYTES: Final = 8
 
 
-class Attributes(ConfigView, Protocol):
+class AttributesWithOrigin(ConfigView, Protocol):
     """What a connection has: values by name, and where each comes from."""
 
     def origin(self, name: str, /) -> str: ...
@@ -92,7 +92,7 @@ class ReconnectTime(NamedTuple):
         return ""
 
 
-def reconnect_time(attributes: Attributes) -> ReconnectTime:
+def reconnect_time(attributes: AttributesWithOrigin) -> ReconnectTime:
     """The limits that hold: whoever asks for imqReconnectAttempts=-1 wants no end, and gets none unless
     raybroker.reconnect.timeout_ms is set as well."""
     attempts = reconnect_attempts(attributes)

@@ -55,7 +55,7 @@ UPLOADS_MAX: Final = 4
 """Frames for one producer or consumer."""
 
 
-class Endpoint(Protocol):
+class ChannelEndpoint(Protocol):
     """A producer or consumer handle, as its channel sees it."""
 
     name: str
@@ -87,7 +87,7 @@ class Channel:
     def __init__(self, place: DestinationPlace, room: BodyRoom | None = None) -> None:
         self.place = place
         self.observer: Observer | None = None
-        self.endpoints: dict[int, Endpoint] = {}
+        self.endpoints: dict[int, ChannelEndpoint] = {}
         self.lost = False
         self.reason: BrokerError | None = None
         self._requests: dict[int, asyncio.Future[Any]] = {}
@@ -228,7 +228,7 @@ class Channel:
         self._next_transaction += 1
         return number
 
-    def new_handle(self, endpoint: Endpoint) -> int:
+    def new_handle(self, endpoint: ChannelEndpoint) -> int:
         handle = self._next_handle
         self._next_handle += 1
         self.endpoints[handle] = endpoint

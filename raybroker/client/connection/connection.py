@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from raybroker.client.cluster.addresses import Attributes
+from raybroker.client.cluster.addresses import AttributesWithOrigin
 from raybroker.client.cluster.choosers import Choosers
 from raybroker.client.cluster.cluster_view import ClusterView
 from raybroker.client.cluster.directory import Directory
@@ -122,7 +122,7 @@ class ConnectionCore:
     def __init__(
         self,
         directory: Directory,
-        attributes: Attributes,
+        attributes: AttributesWithOrigin,
         *,
         client_id: str | None,
         io: IoThread,

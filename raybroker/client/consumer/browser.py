@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from raybroker.client.cluster.addresses import Attributes
+from raybroker.client.cluster.addresses import AttributesWithOrigin
 from raybroker.client.connection.attachments import EndpointAttachments
 from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.connection_flow import ConnectionFlow
 from raybroker.client.connection.endpoint import Endpoint
-from raybroker.client.consumer.message import Delivery, Message, MessageSession
+from raybroker.client.consumer.message import Message, MessageSession, ReceivedDelivery
 from raybroker.client.destinations import Destination
 from raybroker.client.io.io_thread import IoThread
 from raybroker.model.blocks.large_block import missing
@@ -32,7 +32,7 @@ class BrowserConnection(Protocol):
     """What a browser needs of its connection."""
 
     io: IoThread
-    attributes: Attributes
+    attributes: AttributesWithOrigin
     attachments: EndpointAttachments
     flow: ConnectionFlow
     message_bytes_max: int
@@ -103,7 +103,7 @@ class BrowserCore(Endpoint):
         if isinstance(frame, wire.DeliverFrame):
             if missing(frame.block):  # It was consumed meanwhile.
                 return
-            delivery = Delivery(frame.block, self, frame.epoch, frame.tag, frame.attempt)
+            delivery = ReceivedDelivery(frame.block, self, frame.epoch, frame.tag, frame.attempt)
             self._found.extend([Message(delivery, index) for index in range(frame.block.count)])
             self._connection.flow.meter(frame.block.count)
         elif isinstance(frame, wire.EventFrame):

@@ -26,9 +26,9 @@ from raybroker.client.consumer.acknowledging.returned_deliveries import (
     not_settled,
 )
 from raybroker.client.consumer.consumer_options import ConsumerOptions
-from raybroker.client.consumer.message import Delivery, Message, MessageSession
+from raybroker.client.consumer.message import Message, MessageSession, ReceivedDelivery
 from raybroker.client.consumer.notifier import Notifier
-from raybroker.client.consumer.prefetch.credit_pool import CreditPool, Grant, Share
+from raybroker.client.consumer.prefetch.credit_pool import CreditGrant, CreditPool, Share
 from raybroker.client.consumer.prefetch.duplicate_deliveries import DuplicateDeliveries
 from raybroker.client.consumer.prefetch.flow_control import CreditFlow, PrefetchFlow
 from raybroker.client.consumer.prefetch.prefetch_buffer import BufferConnection, BufferSession, PrefetchBuffer, Watched
@@ -206,7 +206,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         if (channel := self._reachable(epoch)) is not None:
             channel.link.write(wire.credit(self._handle, epoch, credit))
 
-    def send_grant(self, grant: Grant) -> None:
+    def send_grant(self, grant: CreditGrant) -> None:
         """Tell the host what the credit pool has granted."""
         if (channel := self._reachable(self.epoch)) is not None:
             write = wire.credit if grant.stands else wire.drain
@@ -371,7 +371,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         if not self._alone and self._connection.duplicates.again(block):
             attempt = max(attempt, 2)
         if expires is None and attempt == 1:
-            delivery = Delivery(block, self, frame.epoch, tag, attempt)
+            delivery = ReceivedDelivery(block, self, frame.epoch, tag, attempt)
         else:
             delivery = watched = Watched(block, self, frame.epoch, tag, attempt)
             watched.expires = expires

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from raybroker.client.cluster.addresses import Attributes
+from raybroker.client.cluster.addresses import AttributesWithOrigin
 from raybroker.client.cluster.choosers import Choosers
 from raybroker.client.cluster.directory import Directory
 from raybroker.client.consumer.consumer_options import ConsumerOptions
@@ -22,7 +22,7 @@ from raybroker.model.errors import ConnectionLostError
 class ChoosingConnection(Protocol):
     """What the choice of a member needs of the connection."""
 
-    attributes: Attributes
+    attributes: AttributesWithOrigin
     choosers: Choosers
     directory: Directory
     tasks: Tasks

@@ -29,7 +29,7 @@ from raybroker.model.bounds import MESSAGE_BYTES_MAX
 from raybroker.model.errors import IllegalStateError, MessageFormatError, UnreadableError
 from raybroker.model.naming.units import GROUP_PROPERTY
 
-__all__ = ["Delivery", "Message", "message_id"]
+__all__ = ["ReceivedDelivery", "Message", "message_id"]
 
 _UNSET: Any = object()
 _QUEUE = "queue:"
@@ -79,7 +79,7 @@ class Part(NamedTuple):
     type: str | None
 
 
-class Delivery:
+class ReceivedDelivery:
     """What the messages of one delivered block share: message i has the tag ``tag + i``."""
 
     __slots__ = ("attempt", "block", "consumer", "epoch", "kind", "offsets", "tag", "view")
@@ -105,7 +105,7 @@ class Message:
 
     __slots__ = ("_body", "_delivery", "_header", "_index")
 
-    def __init__(self, delivery: Delivery, index: int) -> None:
+    def __init__(self, delivery: ReceivedDelivery, index: int) -> None:
         self._delivery = delivery
         self._index = index
         self._body: Any = _UNSET
@@ -400,7 +400,7 @@ class Message:
         return f"<Message {self.id} from {self.destination}, {len(self)} bytes, attempt {self.delivery_count}>"
 
 
-class _Forgotten(Delivery):
+class _Forgotten(ReceivedDelivery):
     """What a message keeps of its delivery when it is forgotten."""
 
     __slots__ = ("id",)
@@ -436,4 +436,4 @@ class _Elsewhere:
 
 
 def _copy(data: bytes, name: str, unpickles: bool, attempt: int, tag: int) -> Message:
-    return Message(Delivery(Block(data), _Elsewhere(name, unpickles), 0, tag, attempt), 0)
+    return Message(ReceivedDelivery(Block(data), _Elsewhere(name, unpickles), 0, tag, attempt), 0)

@@ -17,7 +17,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
-from raybroker.client.cluster.addresses import Attributes, reconnect_time
+from raybroker.client.cluster.addresses import AttributesWithOrigin, reconnect_time
 from raybroker.client.cluster.broker_members import BrokerMembers, Key
 from raybroker.client.cluster.choosers import Choosers
 from raybroker.client.cluster.cluster_view import alive, coordinator
@@ -50,7 +50,7 @@ class MultiBrokerConnection(ConsumerConnection, Protocol):
     ended from the broker's side."""
 
     ended: Ended
-    attributes: Attributes
+    attributes: AttributesWithOrigin
     choosers: Choosers
     at_close: list[Callable[[], Awaitable[object]]]
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-from raybroker.client.cluster.addresses import Attributes, reconnect_time
+from raybroker.client.cluster.addresses import AttributesWithOrigin, reconnect_time
 from raybroker.client.io.io_thread import log_failure
 from raybroker.model.errors import BrokerError, ConnectionLostError, NotOpenError, StartingError
 from raybroker.system.supervision import Run, Supervisor
@@ -37,7 +37,7 @@ class StartProgress:
 class Tasks:
     """On the IO loop. ``attributes``: how long and how often work is tried again, and with which pauses."""
 
-    def __init__(self, attributes: Attributes) -> None:
+    def __init__(self, attributes: AttributesWithOrigin) -> None:
         self.closed = False
         """The connection is closed: nothing is tried again, and no failure is news."""
         self._limits = reconnect_time(attributes)

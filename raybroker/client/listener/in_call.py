@@ -17,10 +17,10 @@ class OfConnection(Protocol):
     """A session, as far as the connection is wanted that it belongs to."""
 
     @property
-    def connection(self) -> Attributes: ...
+    def connection(self) -> ListenerAttributes: ...
 
 
-class Attributes(Protocol):
+class ListenerAttributes(Protocol):
     """A connection, as far as its attributes are wanted."""
 
     @property
@@ -56,7 +56,7 @@ def is_in_call(session: OfConnection) -> bool:
     return call is not None and call.runs and call.session is session
 
 
-def require_may_end(what: str, connection: Attributes, session: OfConnection | None = None) -> None:
+def require_may_end(what: str, connection: ListenerAttributes, session: OfConnection | None = None) -> None:
     """Raises IllegalStateError when a listener of the session, or without one of the connection, calls ``what``, and
     AllowCloseInOnMessage is false. Other sessions may be closed."""
     if connection.attributes[ALLOWED]:

@@ -15,7 +15,7 @@ Told = Callable[[str, BaseException | None], object]
 """Gets the id of a message that is stored, or why it is not."""
 
 
-class Waiter(Future[str]):
+class HandleWaiter(Future[str]):
     """Waits for one message on the IO loop: ``told`` is called once, there and then. It cannot be waited for."""
 
     def __init__(self, told: Told) -> None:

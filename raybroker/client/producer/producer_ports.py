@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from raybroker.client.cluster.addresses import Attributes
+from raybroker.client.cluster.addresses import AttributesWithOrigin
 from raybroker.client.connection.attachments import EndpointAttachments
 from raybroker.client.connection.connection import OpenProducer
 from raybroker.client.connection.events import Events
@@ -20,7 +20,7 @@ class ProducerConnection(Protocol):
 
     io: IoThread
     clock: SystemClock
-    attributes: Attributes
+    attributes: AttributesWithOrigin
     tasks: Tasks
     attachments: EndpointAttachments
     events: Events

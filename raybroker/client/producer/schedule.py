@@ -29,7 +29,7 @@ OF_SCHEDULES: Final = frozenset(SendOptions.__annotations__) - frozenset(MESSAGE
 """The options that only a send with a schedule has."""
 
 
-class Plan(NamedTuple):
+class SchedulePlan(NamedTuple):
     """When a message is sent: see engine/schedules/recurrence.py. ``repeat`` None: for ever."""
 
     schedule: str
@@ -38,7 +38,7 @@ class Plan(NamedTuple):
     catch_up: bool
 
 
-def take_plan(options: SendOptions) -> Plan | None:
+def take_plan(options: SendOptions) -> SchedulePlan | None:
     """Take the options of a schedule out of those of ``send``; None when the message is sent once.
 
     They are checked as far as they can be here; raises ConfigError, MessageFormatError.
@@ -58,11 +58,11 @@ def take_plan(options: SendOptions) -> Plan | None:
     dedup_id = options.get("dedup_id")
     if dedup_id is not None:
         raise MessageFormatError(f"dedup_id={dedup_id!r} names one message; a schedule sends many: leave it out")
-    return Plan(schedule, **given)
+    return SchedulePlan(schedule, **given)
 
 
 def scheduled(
-    core: object, body: Any, header: bytes, shared: Shared, plan: Plan, timeout_s: float | None
+    core: object, body: Any, header: bytes, shared: Shared, plan: SchedulePlan, timeout_s: float | None
 ) -> Coroutine[Any, Any, str]:
     """Work for the IO loop that makes the schedule and returns its id, once it is durable.
 

@@ -85,7 +85,7 @@ class Each:
 
     def copies(self, count: int) -> list[Each]:
         """Return the same for several producers."""
-        rows = Rows(*(None if column is None else list(column) for column in self._columns()))
+        rows = SendRows(*(None if column is None else list(column) for column in self._columns()))
         return [Each(*rows, shared=self._shared) for _ in range(count)]
 
     def _columns(self) -> tuple[Iterator[Any] | None, ...]:
@@ -100,22 +100,22 @@ class Each:
     def has_properties(self) -> bool:
         return self._properties is not None
 
-    def cut(self, count: int) -> Rows:
+    def cut(self, count: int) -> SendRows:
         """The values of the next ``count`` messages."""
         names = ("properties", "priority", "ttl_ms", "unit_of_order")
         columns = zip(names, self._columns(), strict=True)
-        return Rows(*(None if column is None else _some(name, column, count) for name, column in columns))
+        return SendRows(*(None if column is None else _some(name, column, count) for name, column in columns))
 
-    def of(self, rows: Rows, chosen: Sequence[int]) -> Each:
+    def of(self, rows: SendRows, chosen: Sequence[int]) -> Each:
         """Some of the values that :meth:`cut` gave."""
         if isinstance(chosen, range):
-            picked = Rows(*(None if column is None else column[chosen.start : chosen.stop] for column in rows))
+            picked = SendRows(*(None if column is None else column[chosen.start : chosen.stop] for column in rows))
         else:
-            picked = Rows(*(None if column is None else [column[row] for row in chosen] for column in rows))
+            picked = SendRows(*(None if column is None else [column[row] for row in chosen] for column in rows))
         return Each(*picked, shared=self._shared)
 
 
-class Rows(NamedTuple):
+class SendRows(NamedTuple):
     """The values of some messages; None where there are none."""
 
     properties: list[Any] | None

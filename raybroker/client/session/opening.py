@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
 from raybroker.client.arguments import check_arguments, check_names
-from raybroker.client.cluster.addresses import Attributes
+from raybroker.client.cluster.addresses import AttributesWithOrigin
 from raybroker.client.consumer.browser import BrowserCore, check_browsable
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.consumer_options import consumer_options
@@ -208,7 +208,7 @@ def closed_consumer(core: AnyConsumer) -> IllegalStateError:
 class ClosingConnection(Protocol):
     """A connection, as far as closing needs it."""
 
-    attributes: Attributes
+    attributes: AttributesWithOrigin
     clock: SystemClock
 
 

@@ -25,7 +25,7 @@ from collections.abc import Awaitable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
-from raybroker.client.cluster.addresses import Attributes
+from raybroker.client.cluster.addresses import AttributesWithOrigin
 from raybroker.client.connection.attachments import EndpointAttachments
 from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.channels import Channels
@@ -92,7 +92,7 @@ class TransactionProducer(Protocol):
 class TransactionConnection(Protocol):
     """What transactions need of the connection."""
 
-    attributes: Attributes
+    attributes: AttributesWithOrigin
     tasks: Tasks
     channels: Channels
     attachments: EndpointAttachments

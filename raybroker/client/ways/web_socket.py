@@ -46,7 +46,7 @@ async def dial(
     loop = asyncio.get_running_loop()
     link, sock = factory(), await target.socket()
     shown = f"[{target.host}]" if ":" in target.host else target.host
-    carrier = _Carrier(f"{'wss' if tls else 'ws'}://{shown}:{target.port}{PATH}", link, loop.create_future())
+    carrier = _SocketCarrier(f"{'wss' if tls else 'ws'}://{shown}:{target.port}{PATH}", link, loop.create_future())
     try:
         transport, _ = await loop.create_connection(lambda: carrier, sock=sock, **tls)
     except BaseException:
@@ -62,7 +62,7 @@ async def dial(
     return link
 
 
-class _Carrier(asyncio.Protocol):
+class _SocketCarrier(asyncio.Protocol):
     """The connection; ``upgraded`` is done when the link may be used."""
 
     def __init__(self, uri: str, link: Link, upgraded: asyncio.Future[None]) -> None:
@@ -146,7 +146,7 @@ class _Carrier(asyncio.Protocol):
 class _Transport(asyncio.Transport):
     """What the link writes to."""
 
-    def __init__(self, carrier: _Carrier, under: Any) -> None:
+    def __init__(self, carrier: _SocketCarrier, under: Any) -> None:
         super().__init__()
         self._carrier = carrier
         self._under = under

@@ -19,7 +19,7 @@ from raybroker.core.delivery.dead_letters import Dead
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.delivery.run import Run
 from raybroker.core.durable import records
-from raybroker.core.outcome import Outcome, Refused, Sent
+from raybroker.core.outcome import Outcome, Refused, SendAnswered
 from raybroker.core.policy import DestinationPolicy
 from raybroker.core.selector.content import Content
 from raybroker.core.settlement import Settlement
@@ -62,7 +62,7 @@ def send(home: Taking, command: cmd.Send, out: Outcome) -> None:
         # belongs to a transaction is not sent again, so that must not commit without it.
         if command.txn:
             lost = Refused(0, count, TransactionRolledBackError.code, "the producer has left the connection")
-            out.immediate.append(Sent(command.attachment, first, count, (lost,)))
+            out.immediate.append(SendAnswered(command.attachment, first, count, (lost,)))
         return
     admitted, refused = home.admission.admit(command)
     if admitted:
@@ -75,7 +75,7 @@ def send(home: Taking, command: cmd.Send, out: Outcome) -> None:
         if row.code != DUPLICATE:
             home.counters.refuse(row.code, row.end - row.start, row.text)
     refused.sort()
-    sent = Sent(command.attachment, first, count, tuple(refused) if refused else ())
+    sent = SendAnswered(command.attachment, first, count, tuple(refused) if refused else ())
     if command.persistent if command.confirm is None else command.confirm:
         if not command.txn:
             out.after_durable.append(sent)

@@ -32,7 +32,7 @@ AlonePart: TypeAlias = "tuple[int, array[int], bytes]"
 """Blocks of one message side by side: the first ordinal, and their sizes and priorities."""
 
 
-class BlockPage:
+class HeldPage:
     """Blocks of one message. ``live``: which of the page's ordinals are here; columns have an item for each ordinal.
 
     sizes       body bytes, one number where all are alike
@@ -90,7 +90,7 @@ class BlockPage:
         return BlockEntry(1, size, self.persistent, columns, stored=self.stored)
 
 
-def _of_parts(parts: list[AlonePart]) -> BlockPage:
+def _of_parts(parts: list[AlonePart]) -> HeldPage:
     """Stored blocks of one page: parts whose first ordinals are places in the page."""
     live, sizes, priorities = 0, array("I"), b"".join([part[2] for part in parts])
     for place, some, _ in parts:
@@ -107,7 +107,7 @@ def _of_parts(parts: list[AlonePart]) -> BlockPage:
         for place, _, levels in parts:
             column[place : place + len(levels)] = levels
         priority = bytes(column)
-    return BlockPage(live, size, priority)
+    return HeldPage(live, size, priority)
 
 
 class HeldBlocks(dict[int, BlockEntry]):
@@ -120,7 +120,7 @@ class HeldBlocks(dict[int, BlockEntry]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.pages: dict[int, BlockPage] = {}
+        self.pages: dict[int, HeldPage] = {}
         self.pages_count = 0
         """Blocks that are packed."""
         self._oldest = 0
@@ -144,7 +144,7 @@ class HeldBlocks(dict[int, BlockEntry]):
             if entry.persistent == persistent and entry.stored == stored:
                 found[at] = entry
         if len(found) * 2 >= 1 << PAGE_BITS and number not in self.pages:
-            self.pages[number] = BlockPage.of(found)
+            self.pages[number] = HeldPage.of(found)
             self.pages_count += len(found)
             for at in found:
                 del self[first + at]

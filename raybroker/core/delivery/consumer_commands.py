@@ -20,7 +20,7 @@ from raybroker.core.unit_of_order.revocation import void
 from raybroker.model.naming.names import DestinationType
 
 
-class Serving(Protocol):
+class ServingQueue(Protocol):
     """What the commands of consumers need of a destination. ``queue_of``: attachment → its delivery queue."""
 
     kind: ClassVar[DestinationType]
@@ -38,13 +38,13 @@ class Serving(Protocol):
     def discard_given(self, queue: DeliveryQueue, given: int) -> None: ...
 
 
-def _consumer(home: Serving, attachment: int) -> tuple[DeliveryQueue, Consumer] | None:
+def _consumer(home: ServingQueue, attachment: int) -> tuple[DeliveryQueue, Consumer] | None:
     queue = home.queue_of.get(attachment)
     consumer = queue.consumers.by_attachment.get(attachment) if queue is not None else None
     return (queue, consumer) if queue is not None and consumer is not None else None
 
 
-def attach_consumer(home: Serving, command: cmd.AttachConsumer, out: Outcome) -> None:
+def attach_consumer(home: ServingQueue, command: cmd.AttachConsumer, out: Outcome) -> None:
     queue = home.queue_for(command)
     consumer = Consumer(
         command.attachment,
@@ -77,7 +77,7 @@ def attach_consumer(home: Serving, command: cmd.AttachConsumer, out: Outcome) ->
     home.current.touch(queue.number)
 
 
-def detach_consumer(home: Serving, command: cmd.DetachConsumer, out: Outcome) -> None:
+def detach_consumer(home: ServingQueue, command: cmd.DetachConsumer, out: Outcome) -> None:
     queue = home.queue_of.pop(command.attachment, None)
     consumer = queue.consumers.detach(command.attachment) if queue is not None else None
     if queue is None or consumer is None:
@@ -95,7 +95,7 @@ def detach_consumer(home: Serving, command: cmd.DetachConsumer, out: Outcome) ->
     home.left_by(queue)
 
 
-def _given_up(home: Serving, queue: DeliveryQueue, consumer: Consumer, seen: int) -> list[Delivery]:
+def _given_up(home: ServingQueue, queue: DeliveryQueue, consumer: Consumer, seen: int) -> list[Delivery]:
     """Everything that a consumer has, to be given back; what its application never saw is as it was before."""
     if seen < 0:
         return consumer.let_go()
@@ -103,20 +103,20 @@ def _given_up(home: Serving, queue: DeliveryQueue, consumer: Consumer, seen: int
     return [*known, *_unseen(home, queue, consumer.let_go())]
 
 
-def _unseen(home: Serving, queue: DeliveryQueue, items: Iterable[Delivery]) -> list[Delivery]:
+def _unseen(home: ServingQueue, queue: DeliveryQueue, items: Iterable[Delivery]) -> list[Delivery]:
     """Deliveries that never reached the application, as their messages were before."""
     before = [item.not_seen() for item in items]
     home.settlement.record_attempts(queue, [item.run for item in before if queue.is_recorded(item.run.ordinal)])
     return before
 
 
-def promote(home: Serving, queue: DeliveryQueue) -> None:
+def promote(home: ServingQueue, queue: DeliveryQueue) -> None:
     for promoted in queue.consumers.promote(home.policy.attributes.maxNumActiveConsumers):
         home.current.out.after_durable.append(Promoted(promoted.attachment))
     rank(home, queue)
 
 
-def rank(home: Serving, queue: DeliveryQueue) -> None:
+def rank(home: ServingQueue, queue: DeliveryQueue) -> None:
     """Say which consumers are served: all, only local ones, or none before enough have come."""
     attributes, there = home.policy.attributes, len(queue.consumers.by_attachment)
     dispatching = queue.dispatch_gate.look(there, attributes, home.current.now_ms)
@@ -124,7 +124,7 @@ def rank(home: Serving, queue: DeliveryQueue) -> None:
     queue.consumers.bound(attributes.maxNumMsgs if home.policy.removing is not None else -1)
 
 
-def grant(home: Serving, command: cmd.Grant, out: Outcome) -> None:
+def grant(home: ServingQueue, command: cmd.Grant, out: Outcome) -> None:
     found = _consumer(home, command.attachment)
     if found is not None:
         queue, consumer = found
@@ -134,7 +134,7 @@ def grant(home: Serving, command: cmd.Grant, out: Outcome) -> None:
         _go_on(home, queue, consumer)
 
 
-def drain(home: Serving, command: cmd.Drain, out: Outcome) -> None:
+def drain(home: ServingQueue, command: cmd.Drain, out: Outcome) -> None:
     found = _consumer(home, command.attachment)
     if found is not None:
         queue, consumer = found
@@ -142,7 +142,7 @@ def drain(home: Serving, command: cmd.Drain, out: Outcome) -> None:
         _go_on(home, queue, consumer)
 
 
-def missed(home: Serving, command: cmd.Missed, out: Outcome) -> None:
+def missed(home: ServingQueue, command: cmd.Missed, out: Outcome) -> None:
     found = _consumer(home, command.attachment)
     if found is not None:
         queue, consumer = found
@@ -154,14 +154,14 @@ def missed(home: Serving, command: cmd.Missed, out: Outcome) -> None:
         _go_on(home, queue, consumer)
 
 
-def _go_on(home: Serving, queue: DeliveryQueue, consumer: Consumer) -> None:
+def _go_on(home: ServingQueue, queue: DeliveryQueue, consumer: Consumer) -> None:
     """The consumer was heard of."""
     consumer.stalled = False
     queue.consumers.offer(consumer)
     home.current.touch(queue.number)
 
 
-def acknowledge(home: Serving, command: cmd.Acknowledge, out: Outcome) -> None:
+def acknowledge(home: ServingQueue, command: cmd.Acknowledge, out: Outcome) -> None:
     wanted = count = 0
     for first, last in command.ranges:
         wanted += max(last - first + 1, 0)
@@ -181,7 +181,7 @@ def acknowledge(home: Serving, command: cmd.Acknowledge, out: Outcome) -> None:
         out.after_durable.append(Acked(command.attachment, command.request, wanted - count))
 
 
-def settle(home: Serving, command: cmd.Settle, out: Outcome) -> None:
+def settle(home: ServingQueue, command: cmd.Settle, out: Outcome) -> None:
     """An outcome that is not an acknowledgement."""
     wanted = sum(max(last - first + 1, 0) for first, last in command.ranges)
     count = 0
@@ -209,7 +209,7 @@ def settle(home: Serving, command: cmd.Settle, out: Outcome) -> None:
         out.after_durable.append(Acked(command.attachment, command.request, wanted - count))
 
 
-def recalled(home: Serving, command: cmd.Recalled, out: Outcome) -> None:
+def recalled(home: ServingQueue, command: cmd.Recalled, out: Outcome) -> None:
     """What a topic has removed meanwhile is not for anybody any more."""
     found = _consumer(home, command.attachment)
     if found is None:
@@ -236,7 +236,7 @@ def recalled(home: Serving, command: cmd.Recalled, out: Outcome) -> None:
     home.current.touch(queue.number)
 
 
-def take_back(home: Serving, command: cmd.TakeBack, out: Outcome) -> None:
+def take_back(home: ServingQueue, command: cmd.TakeBack, out: Outcome) -> None:
     """The consumer gets nothing before it is heard of again: it does not know yet that its transaction is over."""
     found = _consumer(home, command.attachment)
     if found is not None and found[1].unsettled:
@@ -249,7 +249,7 @@ def take_back(home: Serving, command: cmd.TakeBack, out: Outcome) -> None:
         home.current.touch(queue.number)
 
 
-def begun(home: Serving, command: cmd.Begun, out: Outcome) -> None:
+def begun(home: ServingQueue, command: cmd.Begun, out: Outcome) -> None:
     found = _consumer(home, command.attachment)
     if found is not None:
         found[1].begun = max(found[1].begun, command.tag)
@@ -257,21 +257,21 @@ def begun(home: Serving, command: cmd.Begun, out: Outcome) -> None:
             _go_on(home, *found)
 
 
-def taken(home: Serving, command: cmd.Taken, out: Outcome) -> None:
+def taken(home: ServingQueue, command: cmd.Taken, out: Outcome) -> None:
     found = _consumer(home, command.attachment)
     if found is not None and found[1].bytes is not None and found[1].bytes.taken(command.tag):
         found[0].consumers.offer(found[1])
         home.current.touch(found[0].number)
 
 
-def extend(home: Serving, command: cmd.Extend, out: Outcome) -> None:
+def extend(home: ServingQueue, command: cmd.Extend, out: Outcome) -> None:
     found = _consumer(home, command.attachment)
     if found is not None and found[1].lease_ms:
         found[1].extend(command.ranges, home.current.now_ms)
         found[0].plan_wake()
 
 
-def release(home: Serving, command: cmd.Release, out: Outcome) -> None:
+def release(home: ServingQueue, command: cmd.Release, out: Outcome) -> None:
     found = _consumer(home, command.attachment)
     next_tag = 1
     if found is not None:
@@ -285,13 +285,13 @@ def release(home: Serving, command: cmd.Release, out: Outcome) -> None:
     out.immediate.insert(0, Released(command.attachment, command.request, next_tag))
 
 
-def hold(home: Serving, command: cmd.Hold, out: Outcome) -> None:
+def hold(home: ServingQueue, command: cmd.Hold, out: Outcome) -> None:
     found = _consumer(home, command.attachment)
     if found is not None:
         found[1].held = True
 
 
-def proceed(home: Serving, command: cmd.Proceed, out: Outcome) -> None:
+def proceed(home: ServingQueue, command: cmd.Proceed, out: Outcome) -> None:
     found = _consumer(home, command.attachment)
     if found is not None:
         found[1].held = False

@@ -24,7 +24,7 @@ from raybroker.core.selector.tree import (
 )
 
 
-class Kind(Enum):
+class OperandKind(Enum):
     """Type of a part of a selector, with its name in error texts."""
 
     NUMBER = "a number"
@@ -36,7 +36,7 @@ class Kind(Enum):
 
 def check(node: Node) -> None:
     """Raises Fault unless ``node`` can be a selector."""
-    _want(node, Kind.CONDITION, "a condition")
+    _want(node, OperandKind.CONDITION, "a condition")
 
 
 def names(node: Node) -> Iterator[str]:
@@ -70,21 +70,21 @@ def is_constant(node: Node) -> bool:
     return not isinstance(node, Name) and all(is_constant(part) for part in _parts(node))
 
 
-def _kind(node: Node) -> Kind:
+def _kind(node: Node) -> OperandKind:
     """The type of ``node``; raises Fault for parts of it that do not fit."""
     match node:
         case Literal():
             return _kind_of_literal(node)
         case Name():
-            return Kind.NAME
+            return OperandKind.NAME
         case Signed(_, operand):
             _want_number(operand, "after a sign")
-            return Kind.NUMBER
+            return OperandKind.NUMBER
         case Chain(_, first, rest):
             _want_number(first, f"before {rest[0][0]}")
             for operator, operand in rest:
                 _want_number(operand, f"after {operator}")
-            return Kind.NUMBER
+            return OperandKind.NUMBER
         case Compare():
             _check_comparison(node)
         case Between(_, value, low, high):
@@ -98,56 +98,56 @@ def _kind(node: Node) -> Kind:
         case IsNull(_, value):
             _want_name(value, "IS")
         case Not(_, operand):
-            _want(operand, Kind.CONDITION, "a condition after NOT")
+            _want(operand, OperandKind.CONDITION, "a condition after NOT")
         case AllOf(_, parts):
             for part in parts:
-                _want(part, Kind.CONDITION, "a condition beside AND")
+                _want(part, OperandKind.CONDITION, "a condition beside AND")
         case AnyOf(_, parts):
             for part in parts:
-                _want(part, Kind.CONDITION, "a condition beside OR")
-    return Kind.CONDITION
+                _want(part, OperandKind.CONDITION, "a condition beside OR")
+    return OperandKind.CONDITION
 
 
-def _kind_of_literal(node: Literal) -> Kind:
+def _kind_of_literal(node: Literal) -> OperandKind:
     if isinstance(node.value, str):
-        return Kind.TEXT
+        return OperandKind.TEXT
     if isinstance(node.value, bool):
-        return Kind.CONDITION
+        return OperandKind.CONDITION
     if isinstance(node.value, int) and not -LONG_END <= node.value < LONG_END:
         raise SelectorFault(node.at, "an integer that is too large", f"at most {LONG_END - 1}")
-    return Kind.NUMBER
+    return OperandKind.NUMBER
 
 
 def _check_comparison(node: Compare) -> None:
     left, right = _kind(node.left), _kind(node.right)
     if node.operator not in ("=", "<>"):
         for kind, operand, side in ((left, node.left, "before"), (right, node.right, "after")):
-            if kind not in (Kind.NUMBER, Kind.NAME):
+            if kind not in (OperandKind.NUMBER, OperandKind.NAME):
                 expected = f"a number {side} {node.operator} (texts and truth values have only = and <>)"
                 raise SelectorFault(operand.at, _shown(operand, kind), expected)
-    elif left is not right and Kind.NAME not in (left, right):
+    elif left is not right and OperandKind.NAME not in (left, right):
         raise SelectorFault(
             node.right.at, _shown(node.right, right), f"{left.value} after {node.operator}, as before it"
         )
 
 
 def _want_number(node: Node, where: str) -> None:
-    _want(node, Kind.NUMBER, f"a number {where}")
+    _want(node, OperandKind.NUMBER, f"a number {where}")
 
 
-def _want(node: Node, wanted: Kind, expected: str) -> None:
+def _want(node: Node, wanted: OperandKind, expected: str) -> None:
     kind = _kind(node)
-    if kind not in (wanted, Kind.NAME):
+    if kind not in (wanted, OperandKind.NAME):
         raise SelectorFault(node.at, _shown(node, kind), expected)
 
 
 def _want_name(node: Node, word: str) -> None:
     kind = _kind(node)
-    if kind is not Kind.NAME:
+    if kind is not OperandKind.NAME:
         raise SelectorFault(node.at, _shown(node, kind), f"a name before {word}")
 
 
-def _shown(node: Node, kind: Kind) -> str:
+def _shown(node: Node, kind: OperandKind) -> str:
     if not isinstance(node, Literal):
         return kind.value
     if isinstance(node.value, bool):

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.destination import Destination
-from raybroker.core.outcome import DeadLetter, Outcome, Sent
+from raybroker.core.outcome import DeadLetter, Outcome, SendAnswered
 from raybroker.engine.memory.block_cache import BlockCache
 from raybroker.engine.ports import Clock, Codec
 from raybroker.engine.sessions.attachments import Attachment
@@ -57,7 +57,7 @@ class LifeCycle:
         """All that was not refused; consumers may have had it already."""
         mask = (1 << block.count) - 1
         for effect in (*outcome.immediate, *outcome.after_durable):
-            for row in effect.refused if isinstance(effect, Sent) else ():
+            for row in effect.refused if isinstance(effect, SendAnswered) else ():
                 mask &= ~((1 << row.end) - (1 << row.start))
         self._tell(home, PRODUCED, block, mask, {"transaction": _transaction_of(home, outcome.accepted)})
 

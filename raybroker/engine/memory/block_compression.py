@@ -26,7 +26,7 @@ class Packing(Protocol):
     def packed(self, data: Buffer) -> Buffer: ...
 
 
-class Writer(Protocol):
+class PayloadWriter(Protocol):
     """Who gives blocks to the store. ``payload``: what it gives of a new block."""
 
     payload: Callable[[Block], Payload]
@@ -50,7 +50,7 @@ class BlockCompression:
         codec: Packing,
         config: ConfigView,
         store: PlainStore,
-        writer: Writer,
+        writer: PayloadWriter,
         files: PageFiles | None,
         report: Callable[[str], None],
     ) -> None:

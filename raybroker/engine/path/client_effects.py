@@ -19,7 +19,7 @@ from raybroker.core.outcome import (
     Ready,
     Recall,
     Released,
-    Sent,
+    SendAnswered,
     Withdrawn,
 )
 from raybroker.engine.memory.block_reader import BlockReader
@@ -76,7 +76,7 @@ class ClientEffects:
     def handlers(self) -> dict[type[Effect], Callable[[Destination, Any], None]]:
         """Return the handlers for the effect dispatcher."""
         return {
-            Sent: self._sent,
+            SendAnswered: self._sent,
             Deliver: self._deliver,
             Acked: self._acked,
             Released: self._released,
@@ -88,7 +88,7 @@ class ClientEffects:
             Gate: self._gate,
         }
 
-    def _sent(self, home: Destination, effect: Sent) -> None:
+    def _sent(self, home: Destination, effect: SendAnswered) -> None:
         attachment = self._live.get(effect.attachment)
         if attachment is not None:
             self._usage.stored(attachment, effect.first_seq, effect.messages)

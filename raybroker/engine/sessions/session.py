@@ -48,7 +48,7 @@ Operation = Callable[["Session", int, Arguments], None]
 """Carries out a request of a session; it answers, or raises a BrokerError, or what malformed arguments cause."""
 
 
-class Bodies(Protocol):
+class SentBodies(Protocol):
     """Bodies that come ahead of their messages, see ``large_bodies``."""
 
     def take(self, session: ClientSession, number: int, nbytes: int, /) -> LargeBody: ...
@@ -76,7 +76,7 @@ class SessionParts(NamedTuple):
     transactions: Transactions
     blocked: BlockedSends
     operations: Mapping[str, Operation]
-    bodies: Bodies
+    bodies: SentBodies
     leaving: Callable[[ClientSession], None]
     lost: Callable[[str], None]
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from raybroker.core import command as cmd
 from raybroker.core.admission.admission import DUPLICATE
 from raybroker.core.destination import Destination
-from raybroker.core.outcome import Outcome, Sent
+from raybroker.core.outcome import Outcome, SendAnswered
 from raybroker.engine.destinations.destination_registry import DestinationRegistry
 from raybroker.engine.measuring.meters import Meters
 from raybroker.engine.path.executor import DestinationStep, Done, Executor, unawaited
@@ -195,7 +195,7 @@ class Transactions:
         """What a destination said to messages of a transaction; a duplicate was taken before."""
         transaction = self.by_number.get(number)
         for effect in outcome.immediate if transaction is not None else ():
-            for row in effect.refused if isinstance(effect, Sent) else ():
+            for row in effect.refused if isinstance(effect, SendAnswered) else ():
                 if transaction is not None and transaction.refusal is None and row.code != DUPLICATE:
                     transaction.refusal = from_code(row.code, row.text)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from raybroker.model.definitions.kinds.destination import TOPIC, refuse_circles
-from raybroker.model.definitions.kinds.kind import Place, Planning, Step
+from raybroker.model.definitions.kinds.kind import KindPlace, KindStep, Planning
 from raybroker.model.definitions.kinds.quota import QUOTA
 from raybroker.model.definitions.kinds.table import KINDS
 from raybroker.model.definitions.values import Definitions
@@ -22,13 +22,13 @@ class Plan:
     """``same``: how many entries are as wanted; ``left``: those that are not wanted and stay, without pruning;
     ``after``: the definitions that there are when every step was carried out."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[KindStep, ...]
     same: int
     left: tuple[str, ...]
     after: Definitions
 
 
-def plan(now: Definitions, wanted: Definitions, place: Place, *, prune: bool = False) -> Plan:
+def plan(now: Definitions, wanted: Definitions, place: KindPlace, *, prune: bool = False) -> Plan:
     """Raises ConfigError for wanted definitions that contradict each other. ``prune``: what is not wanted goes."""
     refuse_circles(now, wanted, prune=prune)
     planning = Planning(now, wanted, place, prune)

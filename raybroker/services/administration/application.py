@@ -23,7 +23,7 @@ from raybroker.services.web.credentials import Offer
 from raybroker.services.web.json_text import checked, loaded
 from raybroker.services.web.operations import DESCRIPTION, HEALTH, NO_QUERY, About, Operation
 from raybroker.services.web.problems import RefusedError
-from raybroker.services.web.users import Users
+from raybroker.services.web.users import WebUsers
 
 READING: Final = ("GET", "DELETE")
 """Methods whose arguments come in the query."""
@@ -98,7 +98,9 @@ def about(version: str, offer: Offer) -> About:
 class Administration(WebApplication[Administrator]):
     """See the module."""
 
-    def __init__(self, users: Users[Administrator], terms: Terms, state: Callable[[], str] = lambda: RUNNING) -> None:
+    def __init__(
+        self, users: WebUsers[Administrator], terms: Terms, state: Callable[[], str] = lambda: RUNNING
+    ) -> None:
         super().__init__(users, terms, about(terms.version, users.offer), OPERATIONS, state)
 
     def handler(self, operation: Operation) -> Handler:

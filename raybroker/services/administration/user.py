@@ -21,7 +21,7 @@ class Verbs(Protocol):
     _call: Callable[[str, Row], Awaitable[Any]]
 
 
-class Connection(Protocol):
+class AdminConnection(Protocol):
     """Of the asyncio face (``raybroker.aio``)."""
 
     def admin(self) -> Verbs: ...
@@ -36,9 +36,9 @@ class Administrator:
         """The broker has ended it."""
         self.busy = False
         """Nothing is held between two requests."""
-        self._connection: Connection
+        self._connection: AdminConnection
 
-    def use(self, connection: Connection) -> None:
+    def use(self, connection: AdminConnection) -> None:
         self._connection = connection
 
     def was_ended(self, error: BrokerError) -> None:

@@ -20,7 +20,7 @@ UNREACHED_SHOWN_MAX: Final = 10
 """Hosts and brokers that an error names."""
 
 
-class Client(Protocol):
+class ServiceClient(Protocol):
     """A client that has logged in. ``peer``: "address:port"; ``client``: what it says of itself."""
 
     @property
@@ -173,7 +173,7 @@ def shown(rows: Iterable[Row]) -> list[Row]:
     return [{key: value for key, value in row.items() if key != "consumer_keys"} for row in rows]
 
 
-def client_row(service: str, client: Client, guests: Iterable[Row]) -> Row:
+def client_row(service: str, client: ServiceClient, guests: Iterable[Row]) -> Row:
     """``guests``: rows of its connections to hosts."""
     rows = list(guests)
     count: Counter[str] = Counter()

@@ -11,7 +11,7 @@ from typing import Any
 from raybroker.services.native.native import NativeService
 
 
-class ClientsInside:
+class HostClientsInside:
     """On the loop of the native service; a role of hosting.host_port."""
 
     def __init__(self, service: NativeService) -> None:

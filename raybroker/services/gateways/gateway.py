@@ -64,7 +64,7 @@ thread."""
 Ended = Callable[[BrokerError], object]
 
 
-class Guests(Protocol):
+class JoinedGuests(Protocol):
     """The guests of a host."""
 
     def join(self, link: Link) -> None:
@@ -79,7 +79,7 @@ class Near(Protocol):
         """The thread of both; whoever asks does not end it."""
         ...
 
-    def guests_of(self, key: str) -> Guests | None:
+    def guests_of(self, key: str) -> JoinedGuests | None:
         """Return, on the loop, the guests of the host with this key; None when it is not one of them."""
         ...
 
@@ -184,7 +184,7 @@ class Gateway:
                 room=BodyRoom(bodies_bytes) if bodies_bytes else None,
             )
 
-    def _guests_of(self, key: str) -> Guests | None:
+    def _guests_of(self, key: str) -> JoinedGuests | None:
         """Those of a host on this loop; a paused service takes no connections, which its listener says."""
         return self._near.guests_of(key) if self._near is not None and self.state() != PAUSED else None
 
@@ -192,7 +192,7 @@ class Gateway:
 class _Dialler:
     """The way of one client to its own broker. ``guests_of``: of a host on this loop."""
 
-    def __init__(self, arrive: Arrive, peer: str, guests_of: Callable[[str], Guests | None]) -> None:
+    def __init__(self, arrive: Arrive, peer: str, guests_of: Callable[[str], JoinedGuests | None]) -> None:
         self._guests_of = guests_of
         self._arrive = arrive
         self._peer = peer

@@ -14,8 +14,8 @@ The methods are GET and HEAD; prometheus_client chooses the format by the header
 understood is refused (400), and a scrape that cannot be answered in time is an error of the scrape (503), never half a
 page; errors look as those of the other services over HTTP.  Requests for the same page at the same time share one: many
 scrapers cost about as much as one.  With an
-``Admission`` whoever asks says who he is (401), but for /healthy, /health/live and /health/ready, which say one word,
-and ask as well where raybroker.metrics.probes is false.  With a context for TLS the endpoint speaks https alone.
+``ScrapeAdmission`` whoever asks says who he is (401), but for /healthy, /health/live and /health/ready, which say one
+word, and ask as well where raybroker.metrics.probes is false.  With a context for TLS the endpoint speaks https alone.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class _Pages:
         return made
 
 
-class Admission(Protocol):
+class ScrapeAdmission(Protocol):
     """Says who may ask. ``healthy_open``: nobody is asked who he is at PUBLIC paths."""
 
     healthy_open: bool
@@ -174,7 +174,7 @@ class Admission(Protocol):
     def close(self) -> None: ...
 
 
-class Endpoint:
+class MetricsEndpoint:
     """Listens from :meth:`start` to :meth:`stop`. ``targets``: the endpoints of all brokers, for /sd; ``admission``:
     None: everybody may ask. What is given to :meth:`admit` holds from then on. ``look``: the checks of health."""
 
@@ -182,7 +182,7 @@ class Endpoint:
         self,
         ask: Ask,
         targets: Callable[[], list[dict[str, Any]]],
-        admission: Admission | None = None,
+        admission: ScrapeAdmission | None = None,
         look: Look = lambda name: [],
     ) -> None:
         self._look = look
@@ -202,7 +202,7 @@ class Endpoint:
         self._encrypted = False
         self.url = ""
 
-    def admit(self, admission: Admission | None) -> None:
+    def admit(self, admission: ScrapeAdmission | None) -> None:
         """Set who is admitted, before :meth:`start`."""
         self._admission = admission
 

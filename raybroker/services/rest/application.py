@@ -43,7 +43,7 @@ from raybroker.services.web.application import (
 from raybroker.services.web.bodies import JSON
 from raybroker.services.web.json_text import written
 from raybroker.services.web.problems import RefusedError
-from raybroker.services.web.users import Users
+from raybroker.services.web.users import WebUsers
 
 PIECE_BYTES: Final = 256 << 10
 """Of an answer, given to the transport at once."""
@@ -56,7 +56,7 @@ class Application(WebApplication[UserConnection]):
 
     def __init__(
         self,
-        users: Users[UserConnection],
+        users: WebUsers[UserConnection],
         terms: Terms,
         state: Callable[[], str] = lambda: RUNNING,
         arrive: Arrive | None = None,
@@ -132,7 +132,7 @@ class Application(WebApplication[UserConnection]):
         finally:
             self._receives -= 1
         try:
-            return Answer({"messages": held, "lease_ms": lease_ms}, partial(user.answers.give_back, user, taken))
+            return RestAnswer({"messages": held, "lease_ms": lease_ms}, partial(user.answers.give_back, user, taken))
         except BrokerError:
             user.answers.give_back(user, taken)
             await user.give_up(queue, held)
@@ -175,13 +175,13 @@ class Application(WebApplication[UserConnection]):
         queue = request.path_params["name"]
         found, more, taken = await user.browse(queue, query.get("max", 100), query.get("selector"))
         try:
-            return Answer({"messages": found, "more": more}, partial(user.answers.give_back, user, taken))
+            return RestAnswer({"messages": found, "more": more}, partial(user.answers.give_back, user, taken))
         except BrokerError:
             user.answers.give_back(user, taken)
             raise
 
 
-class Answer(Response):
+class RestAnswer(Response):
     """An answer of JSON. ``sent`` is called when the client has it, or has gone."""
 
     def __init__(self, value: Any, sent: Callable[[], object]) -> None:

@@ -18,17 +18,17 @@ from raybroker.services.web import opening
 from raybroker.services.web.opening import Tls, server_of, terms_of, users_of
 
 
-class Gateway(opening.Gateway, Protocol):
+class RestGateway(opening.WebGateway, Protocol):
     """The way to the broker, for the native protocol too."""
 
     @property
     def arrive(self) -> Arrive: ...
 
 
-def http_server(config: ConfigView, broker: str, version: str, tls: Tls = None) -> Callable[[Gateway], HttpServer]:
+def http_server(config: ConfigView, broker: str, version: str, tls: Tls = None) -> Callable[[RestGateway], HttpServer]:
     """What makes the server of a gateway; ``tls``: gives the context of https, None for http."""
 
-    def made(gateway: Gateway) -> HttpServer:
+    def made(gateway: RestGateway) -> HttpServer:
         answers = Answers.of(config)
         prefetch_bytes = config["raybroker.service.prefetch_bytes_max"]
         users = users_of(

@@ -37,7 +37,7 @@ BROWSES_MAX: Final = 4
 RECEIPT_BYTES: Final = 12
 
 
-class Message(ReceivedMessage, Protocol):
+class MessageHandle(ReceivedMessage, Protocol):
     """A message that was received."""
 
     def acknowledge_this(self) -> Awaitable[Any]: ...
@@ -45,30 +45,30 @@ class Message(ReceivedMessage, Protocol):
     def fail(self, delay_ms: int | None = None, reason: str | None = None) -> Awaitable[Any]: ...
 
 
-class Producer(Protocol):
+class ProducerHandle(Protocol):
     """Sends to any destination."""
 
     async def send(self, body: Any, *, destination: str, **options: Any) -> str: ...
 
 
-class Browser(Protocol):
+class BrowserHandle(Protocol):
     """What waits in a queue."""
 
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]: ...
     async def close(self) -> None: ...
 
 
-class Session(Protocol):
+class SessionHandle(Protocol):
     """One of the connection's."""
 
-    async def producer(self) -> Producer: ...
-    async def browser(self, queue: str, selector: str | None = None) -> Browser: ...
+    async def producer(self) -> ProducerHandle: ...
+    async def browser(self, queue: str, selector: str | None = None) -> BrowserHandle: ...
     async def commit(self) -> None: ...
     async def rollback(self) -> None: ...
     async def close(self) -> None: ...
 
 
-class Connection(Protocol):
+class ConnectionHandle(Protocol):
     """A connection of the asyncio face (``raybroker.aio``)."""
 
     async def session(self, ack: str = "auto", *, transacted: bool = False) -> Any: ...
@@ -110,19 +110,19 @@ class UserConnection:
         answers: Answers | None = None,
         prefetch_bytes: int = PREFETCH_BYTES_MAX,
     ) -> None:
-        self.leases: Leases[Message] = Leases()
+        self.leases: Leases[MessageHandle] = Leases()
         self.ended = False
         """The broker has ended it."""
-        self._connection: Connection
+        self._connection: ConnectionHandle
         self._now_s = now_s
         self._receive_fitting = receive_fitting
         self.answers = answers or Answers()
         self._coming = PrefetchRoom(prefetch_bytes)
         self._browsing = asyncio.Semaphore(BROWSES_MAX)
         self._lock = asyncio.Lock()
-        self._session: Session | None = None
-        self._producer: Producer | None = None
-        self._arrays: list[tuple[Session, Producer]] = []
+        self._session: SessionHandle | None = None
+        self._producer: ProducerHandle | None = None
+        self._arrays: list[tuple[SessionHandle, ProducerHandle]] = []
         """Transacted sessions that nobody uses now."""
         self._room = asyncio.Semaphore(ARRAYS_MAX)
         self._waiting = 0
@@ -137,14 +137,14 @@ class UserConnection:
         """Messages are held."""
         return len(self.leases) > 0
 
-    def use(self, connection: Connection) -> None:
+    def use(self, connection: ConnectionHandle) -> None:
         self._connection = connection
 
     def was_ended(self, error: BrokerError) -> None:
         """The broker has ended the connection."""
         self.ended = True
 
-    async def _open(self) -> tuple[Session, Producer]:
+    async def _open(self) -> tuple[SessionHandle, ProducerHandle]:
         if self._session is None or self._producer is None:
             async with self._lock:
                 if self._session is None:
@@ -183,7 +183,7 @@ class UserConnection:
                 raise _no_answer(destination) from None
 
     @contextlib.asynccontextmanager
-    async def _array(self) -> AsyncIterator[tuple[Session, Producer]]:
+    async def _array(self) -> AsyncIterator[tuple[SessionHandle, ProducerHandle]]:
         if self._waiting >= ARRAYS_WAITING_MAX:
             raise ResourceAllocationError(f"{self._waiting} arrays of this user wait to be stored; try again")
         self._waiting += 1
@@ -242,7 +242,7 @@ class UserConnection:
         finally:
             self._coming.give_back(share)
 
-    def _held(self, queue: str, found: list[Message], lease_ms: int) -> list[MessageHeld]:
+    def _held(self, queue: str, found: list[MessageHandle], lease_ms: int) -> list[MessageHeld]:
         until_s = self._now_s() + lease_ms / 1000
         batch, held = entropy.token(RECEIPT_BYTES).hex(), []
         unreadable: BrokerError | None = None
@@ -281,12 +281,12 @@ class UserConnection:
         self._giving_back.add(task)
         task.add_done_callback(self._giving_back.discard)
 
-    async def _fail(self, late: list[Message]) -> None:
+    async def _fail(self, late: list[MessageHandle]) -> None:
         for message in late:
             with contextlib.suppress(BrokerError):  # With a lost connection it went back already.
                 await message.fail(0, "its lease was over before it was acknowledged")
 
-    async def _give_back(self, messages: list[Message]) -> None:
+    async def _give_back(self, messages: list[MessageHandle]) -> None:
         for message in messages:
             with contextlib.suppress(BrokerError):
                 await message.release()

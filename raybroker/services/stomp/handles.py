@@ -39,7 +39,7 @@ class ReceivingSession(Protocol):
     async def close_the_rest(self) -> None: ...
 
 
-class Transactions(Protocol):
+class StompTransactions(Protocol):
     """Those of a transacted session."""
 
     def join(self, messages: list[Any], /) -> None: ...

@@ -21,7 +21,7 @@ from raybroker.client.consumer.acknowledging.acknowledgement_answers import Conf
 from raybroker.client.consumer.subscriptions import make_temporary, unsubscribe
 from raybroker.client.destinations import Destination, Queue, Topic
 from raybroker.client.options import MessageOptions
-from raybroker.client.producer.at_once import Waiter
+from raybroker.client.producer.at_once import HandleWaiter
 from raybroker.client.producer.members.unnamed import AnyProducer, UnnamedProducer
 from raybroker.client.producer.send_options import CommonOptions
 from raybroker.client.session import opening
@@ -91,7 +91,7 @@ class Unopened(Exception):  # noqa: N818 - nothing is wrong
     """A destination has to be made, or a producer opened, before a message can go to it."""
 
 
-class Client(Out, Protocol):
+class StompClient(Out, Protocol):
     """The connection, as its session sees it."""
 
     def receipt(self, frame: StompFrame) -> None:
@@ -111,7 +111,7 @@ class StompSession:
         self,
         core: BrokerConnection,
         session: MakeSession,
-        client: Client,
+        client: StompClient,
         version: Version,
         prefetch_bytes: int = PREFETCH_BYTES_MAX,
     ) -> None:
@@ -211,7 +211,9 @@ class StompSession:
             return None
         self._unsettled += 1  # It may be settled before this has ended.
         try:
-            taken = opened.put(body, header, shared, Waiter(partial(self._stored, frame)), urgent=True, block=False)
+            taken = opened.put(
+                body, header, shared, HandleWaiter(partial(self._stored, frame)), urgent=True, block=False
+            )
         except BaseException:
             self._settle()
             raise

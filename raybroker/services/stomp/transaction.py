@@ -6,7 +6,7 @@ from raybroker.client.consumer.acknowledging.acknowledgement_answers import Conf
 from raybroker.client.producer.members.unnamed import UnnamedProducer
 from raybroker.model.errors import ResourceAllocationError
 from raybroker.services.gateways.received_message import ReceivedMessage
-from raybroker.services.stomp.handles import Transactions
+from raybroker.services.stomp.handles import StompTransactions
 from raybroker.services.stomp.limits import TRANSACTION_FRAMES_MAX
 from raybroker.services.stomp.subscription import Settling, StompSubscription
 
@@ -14,7 +14,7 @@ from raybroker.services.stomp.subscription import Settling, StompSubscription
 class StompTransaction:
     """``transactions``: of a session of its own; ``producer``: of that session."""
 
-    def __init__(self, name: str, transactions: Transactions, producer: UnnamedProducer) -> None:
+    def __init__(self, name: str, transactions: StompTransactions, producer: UnnamedProducer) -> None:
         self.name = name
         self._transactions = transactions
         self.producer = producer

@@ -18,13 +18,13 @@ from starlette.websockets import WebSocketClose
 from raybroker.model.errors import BrokerError, MessageFormatError, ResourceAllocationError, SecurityError
 from raybroker.security.mechanism import require_private
 from raybroker.services.web.bodies import BODIES_BYTES_MAX, BODY_TIMEOUT_S, JSON, Bodies
-from raybroker.services.web.credentials import Credentials
+from raybroker.services.web.credentials import RequestCredentials
 from raybroker.services.web.json_text import checked, written
 from raybroker.services.web.operations import About, Operation, description
 from raybroker.services.web.origins import Origins
 from raybroker.services.web.problems import CONTENT_TYPE, RefusedError, headers_of, problem, status_of
 from raybroker.services.web.routes import Routes
-from raybroker.services.web.users import Opened, Users
+from raybroker.services.web.users import Opened, WebUsers
 
 LOG: Final = logging.getLogger("raybroker.services")
 PATHS_TOLD_MAX: Final = 16
@@ -84,7 +84,7 @@ class WebApplication(Generic[U]):
     is asked once for each operation. Operations are those of the description, and of the routes."""
 
     def __init__(
-        self, users: Users[U], terms: Terms, about: About, operations: Iterable[Operation], state: Callable[[], str]
+        self, users: WebUsers[U], terms: Terms, about: About, operations: Iterable[Operation], state: Callable[[], str]
     ) -> None:
         self.users = users
         self.bodies = Bodies(terms.body_bytes_max, terms.bodies_bytes_max, terms.body_timeout_s)
@@ -190,7 +190,7 @@ class WebApplication(Generic[U]):
 
     def _asked_by(
         self, scheme: str, client: tuple[str, int] | None, authorization: str | None
-    ) -> tuple[Credentials, str]:
+    ) -> tuple[RequestCredentials, str]:
         """Who asks, and from which "address:port": the same for the same. Raises what is wrong with that."""
         host, port = client or ("", 0)
         self._require_private(scheme, host)

@@ -18,7 +18,7 @@ BEARER: Final = 'Bearer realm="raybroker"'
 _KEY_BYTES: Final = 32
 
 
-class Credentials(NamedTuple):
+class RequestCredentials(NamedTuple):
     """Of one request: a user with a password, or a token, which names its user itself."""
 
     user: str
@@ -65,7 +65,7 @@ class Offer(NamedTuple):
         """401, with what is asked for."""
         return RefusedError(text, 401, {"WWW-Authenticate": self.challenge})
 
-    def given(self, header: str | None) -> Credentials:
+    def given(self, header: str | None) -> RequestCredentials:
         """The credentials of the header Authorization; raises RefusedError, 401, when there are none that count."""
         if header is None:
             raise self.asked(f"say who you are: {self._words}")
@@ -74,7 +74,7 @@ class Offer(NamedTuple):
             token = rest.strip()
             if not token or len(token) > TOKEN_CHARS_MAX or not (token.isascii() and token.isprintable()):
                 raise self.asked(f"the header Authorization has no token, or more than {TOKEN_CHARS_MAX} characters")
-            return Credentials("", "", token)
+            return RequestCredentials("", "", token)
         if not self.passwords or scheme.lower() != "basic" or len(header) > HEADER_CHARS_MAX:
             raise self.asked(f"the header Authorization has {self._schemes}; say who you are: {self._words}")
         try:
@@ -85,7 +85,7 @@ class Offer(NamedTuple):
             ) from None
         if not found or not user or not password or not user.isprintable():
             raise self.asked("the header Authorization has no user and password")
-        return Credentials(user, password)
+        return RequestCredentials(user, password)
 
     @property
     def _schemes(self) -> str:
@@ -98,6 +98,6 @@ class Offer(NamedTuple):
         return ", or ".join([basic] * self.passwords + ["Bearer with a token"] * self.tokens)
 
 
-def who(header: str | None) -> Credentials:
+def who(header: str | None) -> RequestCredentials:
     """User and password of the header Authorization; raises RefusedError, 401, when there are none."""
     return Offer().given(header)

@@ -17,7 +17,7 @@ from raybroker.services.native.native import RefusalLog
 from raybroker.services.web.application import Terms, WebApplication
 from raybroker.services.web.credentials import Offer
 from raybroker.services.web.origins import PROPERTY, Origins
-from raybroker.services.web.users import Connect, Opened, Users
+from raybroker.services.web.users import Connect, Opened, WebUsers
 from raybroker.system.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ Tls = Callable[[], ssl.SSLContext] | None
 """Gives the context of https; None for http."""
 
 
-class Gateway(Protocol):
+class WebGateway(Protocol):
     """The way to the broker."""
 
     service: str
@@ -42,12 +42,12 @@ class Gateway(Protocol):
 
 def users_of(
     config: ConfigView,
-    gateway: Gateway,
+    gateway: WebGateway,
     make: Callable[[Callable[[], float]], U],
     *,
     by_address: bool = False,
     bodies_bytes: int = 0,
-) -> Users[U]:
+) -> WebUsers[U]:
     """``make(now_s)`` makes what uses the connection of one who asks; ``bodies_bytes``: large bodies that its consumers
     may have in memory, 0: any; see Users for the rest."""
     clock = SystemClock()
@@ -59,7 +59,7 @@ def users_of(
     offer = Offer(passwords=kinds != [TOKEN], tokens=TOKEN in kinds)
     most = max(1, config[f"imq.{gateway.service}.max_threads"] // 2)
     connect: Connect = partial(gateway.connect_as, bodies_bytes=bodies_bytes) if bodies_bytes else gateway.connect_as
-    return Users(connect, lambda: make(now_s), most=most, now_s=now_s, offer=offer, by_address=by_address)
+    return WebUsers(connect, lambda: make(now_s), most=most, now_s=now_s, offer=offer, by_address=by_address)
 
 
 def terms_of(config: ConfigView, broker: str, version: str, *, secure: str, pull_s: int = -1) -> Terms:

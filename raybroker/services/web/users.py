@@ -24,7 +24,7 @@ from raybroker.model.errors import (
     ResourceAllocationError,
     SecurityError,
 )
-from raybroker.services.web.credentials import Credentials, Digests, Offer
+from raybroker.services.web.credentials import Digests, Offer, RequestCredentials
 from raybroker.system.supervision import Supervisor
 
 LOG: Final = logging.getLogger("raybroker.services")
@@ -87,7 +87,7 @@ class Known(Generic[U]):
         self.rechecking: asyncio.Task[None] | None = None
 
 
-class Users(Generic[U]):
+class WebUsers(Generic[U]):
     """On one loop. ``make``: what uses a connection; ``now_s``: a clock that never goes back; ``offer``: the
     credentials that are taken; ``by_address``: a user has a connection for each address that he asks from, so that what
     he does is written down with it."""
@@ -125,7 +125,7 @@ class Users(Generic[U]):
         return sorted(self._known)
 
     @asynccontextmanager
-    async def of(self, given: Credentials, peer: str) -> AsyncIterator[U]:
+    async def of(self, given: RequestCredentials, peer: str) -> AsyncIterator[U]:
         """The connection of the user; raises RefusedError, 401, and what connecting raises. ``peer``: "address:port"
         of the client that asks."""
         known = await self._find(given, peer)
@@ -136,12 +136,12 @@ class Users(Generic[U]):
             known.requests -= 1
             known.used_s = self._now_s()
 
-    def _name(self, given: Credentials, digest: bytes, peer: str) -> str:
+    def _name(self, given: RequestCredentials, digest: bytes, peer: str) -> str:
         """What the connection is kept under; no user's name has a zero in it."""
         name = given.user if given.token is None else f"\0{digest.hex()}"
         return f"{name}\0{peer.rpartition(':')[0]}" if self._by_address else name
 
-    def _known_as(self, given: Credentials, digest: bytes, peer: str) -> Known[U] | None:
+    def _known_as(self, given: RequestCredentials, digest: bytes, peer: str) -> Known[U] | None:
         """Return whose connection is open, when the secret is the one that was proved."""
         name = self._name(given, digest, peer)
         known = self._known.get(name)
@@ -154,7 +154,7 @@ class Users(Generic[U]):
             known.rechecking = asyncio.get_running_loop().create_task(self._recheck(name, given, known, peer))
         return known
 
-    async def _find(self, given: Credentials, peer: str) -> Known[U]:
+    async def _find(self, given: RequestCredentials, peer: str) -> Known[U]:
         digest = self._digests.of(given.secret)
         known = self._known_as(given, digest, peer)
         if known is not None:
@@ -186,7 +186,7 @@ class Users(Generic[U]):
         if not done.cancelled():
             done.exception()  # Whoever waits gets it; nobody may be waiting any more.
 
-    async def _log_in(self, given: Credentials, peer: str) -> U:
+    async def _log_in(self, given: RequestCredentials, peer: str) -> U:
         """Raises what connecting raises, and TimeoutError."""
         opened = self._make()
         async with asyncio.timeout(LOGIN_TIMEOUT_S):
@@ -197,7 +197,7 @@ class Users(Generic[U]):
             )
         return opened
 
-    async def _open(self, name: str, given: Credentials, digest: bytes, peer: str) -> Known[U]:
+    async def _open(self, name: str, given: RequestCredentials, digest: bytes, peer: str) -> Known[U]:
         if name not in self._known and len(self._known) >= self._most:
             self._make_room()
         opened = await self._log_in(given, peer)
@@ -223,7 +223,7 @@ class Users(Generic[U]):
     def _busy(known: Known[U]) -> bool:
         return known.requests > 0 or known.opened.busy
 
-    async def _recheck(self, name: str, given: Credentials, known: Known[U], peer: str) -> None:
+    async def _recheck(self, name: str, given: RequestCredentials, known: Known[U], peer: str) -> None:
         """Prove the secret again: it may have been changed since."""
         try:
             proof = await self._log_in(given, peer)

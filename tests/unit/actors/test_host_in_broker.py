@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from raybroker.actors import runtime
-from raybroker.actors.hosts.host import HostSpec, Kept
+from raybroker.actors.hosts.host import HostSpec, KeptState
 from raybroker.actors.hosts.host_in_broker import HostInBroker, HostsInBroker
 from raybroker.config import Config
 from raybroker.config.live import LiveConfig
@@ -50,7 +50,7 @@ class World:
         self.config = Config.of()
         self.hosts = HostsInBroker(
             Broker(),
-            lambda: Kept(LiveConfig(self.config, {}), {}, {}),
+            lambda: KeptState(LiveConfig(self.config, {}), {}, {}),
             lambda spec, config: MessagesLog(folder / "log", config.__getitem__),
         )
 

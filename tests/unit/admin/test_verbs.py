@@ -21,21 +21,21 @@ from raybroker.broker.cluster.cluster_management import ClusterItself
 from raybroker.broker.cluster.cluster_pauses import Pausing
 from raybroker.broker.cluster.forwarding_agents import Agents
 from raybroker.broker.definitions.definition_transfer import Transfer
-from raybroker.broker.definitions.definitions import Definitions
+from raybroker.broker.definitions.definitions import RecordedDefinitions
 from raybroker.broker.definitions.definitions_on_demand import DefinitionsOnDemand
 from raybroker.broker.definitions.policies import Policies
 from raybroker.broker.definitions.quotas import Quotas
 from raybroker.broker.definitions.templates import Templates
 from raybroker.broker.destinations.destinations import Destinations
 from raybroker.broker.destinations.message_administration import Messages
-from raybroker.broker.destinations.schedules import Schedules
+from raybroker.broker.destinations.schedules import ScheduleVerbs
 from raybroker.broker.destinations.subscriptions import Subscriptions
-from raybroker.broker.destinations.transactions import Transactions
+from raybroker.broker.destinations.transactions import TransactionAdministration
 from raybroker.broker.ending import ClusterEnding, Ending
 from raybroker.broker.observing.broker_metrics import Measuring
-from raybroker.broker.observing.health import ClusterHealth, Health
+from raybroker.broker.observing.health import ClusterHealth, HealthChecks
 from raybroker.broker.services.service_administration import ServiceAdministration
-from raybroker.broker.services.user_administration import ClusterUsers, Users
+from raybroker.broker.services.user_administration import ClusterUsers, UserVerbs
 from raybroker.cli.objects.table import COMMANDS
 from raybroker.cli.plain import verb_of
 from raybroker.client.admin.admin import Admin, AsyncAdmin
@@ -48,8 +48,8 @@ OF_BROKER = (
     ServiceAdministration,
     Destinations,
     Subscriptions,
-    Schedules,
-    Transactions,
+    ScheduleVerbs,
+    TransactionAdministration,
     Messages,
     Templates,
     Quotas,
@@ -58,13 +58,13 @@ OF_BROKER = (
     Measuring,
     Ending,
     DefinitionsOnDemand,
-    Health,
-    Users,
+    HealthChecks,
+    UserVerbs,
     ConnectionVerbs,
 )
 OF_CLUSTER = (
     ClusterAdmin,
-    Definitions,
+    RecordedDefinitions,
     ClusterItself,
     Agents,
     Pausing,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.broker.definitions.definition_transfer import TURN_S, Brokers, OwnDefinitions, Transfer
+from raybroker.broker.definitions.definition_transfer import TURN_S, OwnDefinitions, Transfer, TransferBrokers
 from raybroker.cluster.change_record import RecordState
 from raybroker.errors import ConfigError, ConnectionLostError, IllegalStateError, RequestTimeoutError
 from raybroker.model.definitions.definitions import plain
@@ -45,9 +45,11 @@ class Hands:
     async def _now(self) -> Definitions:
         return self.now
 
-    async def _brokers(self) -> Brokers:
+    async def _brokers(self) -> TransferBrokers:
         configured = {"imq.log.level": "INFO", "imq.autocreate.queue": True}
-        return Brokers({name: {"changed": own, "configured": configured} for name, own in self.at.items()}, self.down)
+        return TransferBrokers(
+            {name: {"changed": own, "configured": configured} for name, own in self.at.items()}, self.down
+        )
 
     async def _carry(self, verb: str, args: dict[str, Any]) -> Any:
         if verb == "list_users":

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from raybroker.broker.destinations.destination_registry import Key, Registry
-from raybroker.broker.destinations.forwarding import Forwarding
+from raybroker.broker.destinations.forwarding import MemberForwarding
 
 
 class Host:
@@ -28,7 +28,7 @@ class Nobody:
 
 def test_queues_that_are_gone_leave_nothing() -> None:
     registry, host = Registry("b1"), Host()
-    forwarding = Forwarding("b1", registry, Nobody(), lambda: ["b1"])
+    forwarding = MemberForwarding("b1", registry, Nobody(), lambda: ["b1"])
     stays: Key = ("queue", "stays")
     attributes = {"distributed": True, "forwardDelay": 0}
 

@@ -11,7 +11,7 @@ import pytest
 
 from raybroker.admin.checks import worst
 from raybroker.broker.observing import health
-from raybroker.broker.observing.health import ClusterHealth, Health
+from raybroker.broker.observing.health import ClusterHealth, HealthChecks
 from raybroker.errors import ConfigError, ConnectionLostError
 from raybroker.model.errors import NotOpenError
 
@@ -72,13 +72,17 @@ async def asked(verb: str, args: dict[str, Any]) -> Any:
     return {"type": "queue", "name": args["name"], "state": "RUNNING", "messages": 3, "bytes": 9, "attributes": {}}
 
 
-def made(*hosts: Host, services: Services | None = None, unasked: tuple[str, ...] = (), closed: bool = False) -> Health:
+def made(
+    *hosts: Host, services: Services | None = None, unasked: tuple[str, ...] = (), closed: bool = False
+) -> HealthChecks:
     def require_open() -> None:
         if closed:
             raise NotOpenError("it waits for the master")
 
     silent = dict.fromkeys(unasked, "its store is damaged")
-    return Health(lambda: OWN, lambda: hosts, lambda: silent, services or Services(), asked, require_open, broker="b1")
+    return HealthChecks(
+        lambda: OWN, lambda: hosts, lambda: silent, services or Services(), asked, require_open, broker="b1"
+    )
 
 
 def grades(rows: list[dict[str, Any]], check: str) -> dict[str, str]:

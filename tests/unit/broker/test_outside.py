@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from raybroker.broker.services.outside import Hands
+from raybroker.broker.services.outside import SocketHands
 from raybroker.services.listening.socket_handing import SocketReceiver
 
 
@@ -30,7 +30,7 @@ class Host:
 def test_hosts_that_are_gone_leave_no_socket_behind(tmp_path: Path) -> None:
     async def story() -> None:
         hosts: list[Any] = [Host("stays")]
-        hands = Hands(tmp_path, lambda: hosts)
+        hands = SocketHands(tmp_path, lambda: hosts)
 
         async def hand(host: Any) -> None:
             ours, theirs = socket.socketpair()

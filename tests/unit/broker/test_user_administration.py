@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from raybroker.broker.services.service_administration import ServiceAdministration
-from raybroker.broker.services.user_administration import ClusterUsers, Users
+from raybroker.broker.services.user_administration import ClusterUsers, UserVerbs
 from raybroker.config import Config
 from raybroker.errors import ConfigError
 from raybroker.security.user_file import UserFile
@@ -17,11 +17,11 @@ from raybroker.security.user_file import UserFile
 SCRAM = "SCRAM-SHA-256$1:c2FsdA==$a2V5:a2V5"
 
 
-def users(file: UserFile | None, **properties: object) -> Users:
+def users(file: UserFile | None, **properties: object) -> UserVerbs:
     config = Config.load(values={name.replace("__", "."): value for name, value in properties.items()})
     services = ServiceAdministration("b1")
     services.users, services.failure = file, "nothing listens"
-    return Users(config, services)
+    return UserVerbs(config, services)
 
 
 def test_a_user_is_made_shown_and_deleted(tmp_path: Path) -> None:

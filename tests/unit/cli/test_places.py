@@ -14,7 +14,7 @@ import pytest
 from raybroker.cli import connecting
 from raybroker.cli.tools import ray_process
 from raybroker.config import places
-from raybroker.config.places import Place
+from raybroker.config.places import FilePlace
 from raybroker.model.errors import ConfigError, NoClusterError
 
 
@@ -36,7 +36,7 @@ def address() -> Iterator[str]:
 
 
 def test_what_was_noted_is_found_and_forgotten(home: Path) -> None:
-    place = Place("h:1", "token", "/t", 7, "8")
+    place = FilePlace("h:1", "token", "/t", 7, "8")
     places.save("eu", place)
     assert places.load("eu") == place
     assert (home / "state" / "raybroker" / "eu" / "cluster.json").is_file()
@@ -51,28 +51,28 @@ def test_the_place_is_beside_the_stores(home: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_damaged_note_is_no_note(home: Path) -> None:
-    places.save("eu", Place("h:1"))
+    places.save("eu", FilePlace("h:1"))
     (places.directory("eu") / places.FILE).write_text("{")
     assert places.load("eu") is None
     assert list(places.others("us")) == []
 
 
 def test_other_clusters_are_known() -> None:
-    places.save("eu", Place("h:1"))
-    places.save("us", Place("h:2"))
-    assert list(places.others("eu")) == [Place("h:2")]
+    places.save("eu", FilePlace("h:1"))
+    places.save("us", FilePlace("h:2"))
+    assert list(places.others("eu")) == [FilePlace("h:2")]
 
 
 def test_a_place_is_alive_while_its_process_is_the_one_that_was_noted(address: str) -> None:
     mark = places.start_mark(os.getpid())
-    assert Place(address, pid=os.getpid(), since=mark).alive()
-    assert not Place(address, pid=os.getpid(), since="1").alive()
-    assert not Place("127.0.0.1:1", pid=os.getpid(), since=mark).alive()
+    assert FilePlace(address, pid=os.getpid(), since=mark).alive()
+    assert not FilePlace(address, pid=os.getpid(), since="1").alive()
+    assert not FilePlace("127.0.0.1:1", pid=os.getpid(), since=mark).alive()
 
 
 def test_ray_address_comes_first(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", address)
-    places.save("default", Place("h:1"))
+    places.save("default", FilePlace("h:1"))
     found = connecting.find_ray("default")
     assert found is not None
     assert found.address == address
@@ -85,13 +85,13 @@ def test_a_ray_address_without_an_answer_is_an_error_at_once(monkeypatch: pytest
 
 
 def test_the_noted_place_is_used_with_its_token(address: str) -> None:
-    places.save("default", Place(address, "token", "/t"))
-    assert connecting.find_ray("default") == Place(address, "token", "/t")
+    places.save("default", FilePlace(address, "token", "/t"))
+    assert connecting.find_ray("default") == FilePlace(address, "token", "/t")
     assert (os.environ["RAY_ADDRESS"], os.environ["RAY_AUTH_TOKEN_PATH"]) == (address, "/t")
 
 
 def test_another_cluster_s_ray_will_do(address: str) -> None:
-    places.save("eu", Place(address))
+    places.save("eu", FilePlace(address))
     found = connecting.find_ray("default")
     assert found is not None
     assert found.address == address
@@ -101,17 +101,17 @@ def test_the_last_ray_start_is_found_and_forgotten_when_it_ended(home: Path, add
     (home / "ray").mkdir()
     (home / "ray" / "ray_current_cluster").write_text(address)
     found = connecting.find_ray("default")
-    assert found == Place(address)
-    places.forget_last_started(Place("127.0.0.1:1"))
+    assert found == FilePlace(address)
+    places.forget_last_started(FilePlace("127.0.0.1:1"))
     assert places.last_started() is not None
-    places.forget_last_started(Place(address))
+    places.forget_last_started(FilePlace(address))
     assert places.last_started() is None
 
 
 def test_without_any_ray_the_error_says_how_to_start_one() -> None:
     with pytest.raises(NoClusterError, match="raybroker up"):
         connecting.connect("default")
-    places.save("eu", Place("127.0.0.1:1"))
+    places.save("eu", FilePlace("127.0.0.1:1"))
     with pytest.raises(NoClusterError, match=r"started at 127.0.0.1:1 and is gone.*raybroker up --name eu"):
         connecting.connect("eu")
 

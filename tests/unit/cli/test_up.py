@@ -51,8 +51,8 @@ def running(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Make:
     def make(**brokers: Broker) -> dict[str, Broker]:
         actors = {runtime.broker_name("default", name): actor for name, actor in brokers.items()}
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-        monkeypatch.setattr(connecting, "find_ray", lambda name: places.Place("127.0.0.1:1"))
-        monkeypatch.setattr(connecting, "require_ray", lambda name: places.Place("127.0.0.1:1"))
+        monkeypatch.setattr(connecting, "find_ray", lambda name: places.FilePlace("127.0.0.1:1"))
+        monkeypatch.setattr(connecting, "require_ray", lambda name: places.FilePlace("127.0.0.1:1"))
         for name in ("keep_quiet", "join_ray", "start_local_ray"):
             monkeypatch.setattr(runtime, name, lambda: None)
         monkeypatch.setattr(runtime, "address", lambda: "127.0.0.1:1")

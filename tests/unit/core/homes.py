@@ -14,7 +14,7 @@ from raybroker.core.destination import Destination
 from raybroker.core.durable.recovery import KINDS, DestinationRecovery
 from raybroker.core.durable.snapshot import snapshot
 from raybroker.core.invariants import check
-from raybroker.core.outcome import Acked, DeadLetter, Deliver, Gate, Outcome, Refused, Sent
+from raybroker.core.outcome import Acked, DeadLetter, Deliver, Gate, Outcome, Refused, SendAnswered
 from raybroker.core.subscription import Subscription
 from raybroker.model.blocks.record import BLOCK, LogEntry
 from raybroker.model.settings.settings import DestinationAttributes
@@ -92,7 +92,7 @@ def first_indexes(out: Outcome, attachment: int | None = None) -> list[tuple[int
 
 
 def refusals(out: Outcome) -> list[Refused]:
-    (sent,) = of(out, Sent)
+    (sent,) = of(out, SendAnswered)
     found: tuple[Refused, ...] = sent.refused
     return list(found)
 

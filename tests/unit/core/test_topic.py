@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from raybroker.core import command as cmd
 from raybroker.core.durable import records
-from raybroker.core.outcome import Idle, Retire, Sent
+from raybroker.core.outcome import Idle, Retire, SendAnswered
 from raybroker.core.subscription import Subscription
 from raybroker.core.topic import Topic
 from raybroker.model.blocks.record import BLOCK
@@ -56,7 +56,7 @@ def test_without_subscribers_a_message_is_dropped_and_confirmed() -> None:  # D-
     home, producer = topic()
     out = home.send(producer, [1, 1])
     assert out.accepted is None
-    assert [sent.refused for sent in of(out, Sent)] == [()]
+    assert [sent.refused for sent in of(out, SendAnswered)] == [()]
     assert home.core.block_index.messages == 0
     assert home.core.block_index.next_ordinal == 1
 

@@ -6,7 +6,7 @@ import pytest
 
 from raybroker.core import command as cmd
 from raybroker.core.durable import records
-from raybroker.core.outcome import Retire, Sent
+from raybroker.core.outcome import Retire, SendAnswered
 from raybroker.core.subscription import Subscription
 from raybroker.model.blocks.record import BLOCK
 from raybroker.model.errors import TransactionRolledBackError
@@ -23,7 +23,7 @@ def test_what_was_sent_is_seen_when_it_is_committed() -> None:  # T-02, T-04
     home = Home()
     producer, consumer = home.producer(), home.consumer()
     out = home.send(producer, [1, 1], txn=TXN)
-    assert of(out, Sent) == [], "the end of the transaction tells"
+    assert of(out, SendAnswered) == [], "the end of the transaction tells"
     assert handed(out) == []
     assert not home.log
     assert home.core.block_index.messages == 2, "it is charged"
@@ -135,7 +135,7 @@ def test_a_commit_cannot_fail_for_a_limit() -> None:  # T-04
     home = Home(maxNumMsgs=2)
     producer = home.producer()
     home.send(producer, [1], txn=TXN)
-    assert of(home.send(producer, [1], txn=TXN), Sent) == []
+    assert of(home.send(producer, [1], txn=TXN), SendAnswered) == []
     assert [r.code for r in refusals(home.send(producer, [1]))] == ["quota_exceeded"]
     assert [r.code for r in refusals(home.send(producer, [1], txn=TXN))] == ["quota_exceeded"]
     home.do(cmd.Decide(TXN, True))

@@ -19,7 +19,7 @@ from raybroker.core.outcome import (
     Recall,
     Refused,
     Released,
-    Sent,
+    SendAnswered,
     Withdrawn,
 )
 from raybroker.engine.path.client_effects import ClientEffects
@@ -92,7 +92,7 @@ class Telling(Desk):
 def test_each_effect_is_told_with_the_handle_of_its_client() -> None:
     world = Telling()
     number, refused = world.one.number, (Refused(0, 1, "full", "no room"),)
-    assert world.tell(Sent(number, 4, 2, refused)) == [("sent", HANDLE, 4, 2, refused)]
+    assert world.tell(SendAnswered(number, 4, 2, refused)) == [("sent", HANDLE, 4, 2, refused)]
     assert world.tell(Acked(number, 9, 1)) == [("acked", 9, 1)]
     assert world.tell(Gate(number, "open", 0)) == [("gate", HANDLE, "open", 0)]
     assert world.tell(Promoted(number)) == [("promoted", HANDLE)]
@@ -128,7 +128,7 @@ def test_every_effect_for_a_client_that_has_gone_is_dropped() -> None:
     number = world.one.number
     world.attachments.by_number.clear()
     effects: list[Effect] = [
-        Sent(number, 1, 1, ()),
+        SendAnswered(number, 1, 1, ()),
         Deliver(number, 1, world.ordinal, 1, 1),
         Acked(number, 1, 0),
         Released(number, 1, 2),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from raybroker.model.definitions.definition_plan import plan
 from raybroker.model.definitions.definitions import definitions_of, plain
-from raybroker.model.definitions.kinds.kind import Place, Step
+from raybroker.model.definitions.kinds.kind import KindPlace, KindStep
 from raybroker.model.definitions.kinds.properties import shared_properties
 from raybroker.model.definitions.kinds.subscription import NO_PRUNE
 from raybroker.model.definitions.values import Defaults, Definitions
@@ -18,8 +18,8 @@ from raybroker.model.errors import ConfigError
 
 DEFAULTS = Defaults.of()
 CONFIGURED = {"imq.log.level": "INFO", "imq.message.expiration.interval": 60}
-PLACE = Place(DEFAULTS, {"b1": CONFIGURED})
-TWO = Place(DEFAULTS, {"b1": CONFIGURED, "b2": CONFIGURED}, users=True)
+PLACE = KindPlace(DEFAULTS, {"b1": CONFIGURED})
+TWO = KindPlace(DEFAULTS, {"b1": CONFIGURED, "b2": CONFIGURED}, users=True)
 SCRAM, OTHER = "SCRAM-SHA-256$600000:c2FsdA==$a2V5:a2V5", "SCRAM-SHA-256$600000:c2FsdA==$b3Ro:b3Ro"
 
 
@@ -27,7 +27,7 @@ def made(**sections: Any) -> Definitions:
     return definitions_of({"raybroker": {"definitions": 1}, **sections}, DEFAULTS)
 
 
-def words(steps: tuple[Step, ...]) -> list[str]:
+def words(steps: tuple[KindStep, ...]) -> list[str]:
     return [f"{step.action} {step.kind} {step.name}" for step in steps]
 
 
@@ -86,7 +86,7 @@ def test_quotas_templates_and_policies_come_before_what_needs_them_and_go_after_
 def test_a_step_is_a_verb_with_its_arguments_and_shows_old_and_new() -> None:
     now, wanted = made(queues={"a": {"maxNumMsgs": 5, "useDMQ": False}}), made(queues={"a": {"maxNumMsgs": 7}})
     (step,) = plan(now, wanted, PLACE).steps
-    assert step == Step(
+    assert step == KindStep(
         "update",
         "queue",
         "a",
@@ -146,7 +146,7 @@ def test_what_cannot_be_done_says_why_and_does_not_hold_up_the_rest() -> None:
         subscriptions=[{"name": "s", "topic": "t"}],
         agents={"f": {"queue": "a", "to": "c/a"}},
     )
-    found = plan(now, wanted, Place(DEFAULTS, {"b1": CONFIGURED}, {("queue", "auto")}, agents=False))
+    found = plan(now, wanted, KindPlace(DEFAULTS, {"b1": CONFIGURED}, {("queue", "auto")}, agents=False))
     assert {step.name: step.blocked.partition(":")[0] for step in found.steps} == {
         "q": "Shared is fixed when a quota is created",
         "a": "fixed when a destination is created",
@@ -224,13 +224,13 @@ def test_a_broker_may_have_another_value_than_all_others() -> None:
 
 
 def test_what_a_broker_that_is_down_has_is_not_said_to_be_as_wanted() -> None:
-    place = Place(DEFAULTS, {"b1": CONFIGURED}, down=("b3",), users=True)
+    place = KindPlace(DEFAULTS, {"b1": CONFIGURED}, down=("b3",), users=True)
     now = made(properties={"imq.log.level": "ERROR"})
     (step,) = plan(now, made(properties={"imq.log.level": "ERROR"}), place).steps
     assert (step.kind, step.name, step.blocked.startswith("the broker is down")) == ("properties", "b3", True)
     assert plan(now, made(), place).steps == ()
     assert [step.name for step in plan(now, made(), place, prune=True).steps if step.blocked] == ["b3", "b3"]
-    whole = Place(DEFAULTS, {"b1": CONFIGURED}, down=("b3",))
+    whole = KindPlace(DEFAULTS, {"b1": CONFIGURED}, down=("b3",))
     exported = definitions_of({"raybroker": {"definitions": 1, "missing": ["b3"]}}, DEFAULTS)
     assert plan(Definitions(), exported, whole, prune=True).steps == ()
     (step,) = plan(Definitions(), of_users(ann={}), place).steps[1:]
@@ -240,7 +240,7 @@ def test_what_a_broker_that_is_down_has_is_not_said_to_be_as_wanted() -> None:
 def test_a_broker_that_is_not_there_is_named() -> None:
     (step,) = plan(Definitions(), made(brokers={"b9": {"imq.log.level": "ERROR"}}), TWO).steps
     assert (step.name, step.blocked) == ("b9", "there is no broker 'b9' here; there are b1, b2")
-    together = Place(DEFAULTS, {"b1": CONFIGURED}, together=("imq.autocreate.queue",))
+    together = KindPlace(DEFAULTS, {"b1": CONFIGURED}, together=("imq.autocreate.queue",))
     with pytest.raises(ConfigError, match=r"brokers, b1: imq.autocreate.queue has to be the same on all brokers"):
         plan(Definitions(), made(brokers={"b1": {"imq.autocreate.queue": False}}), together)
 
@@ -262,7 +262,7 @@ def test_a_pause_of_what_is_not_there_or_goes_is_refused_and_one_of_what_was_mad
     assert "there is no queue 'a'" in step.blocked
     with pytest.raises(ConfigError, match="pause of queue 'a': the queue is not among these definitions"):
         plan(made(queues={"a": {}}), lone, PLACE, prune=True)
-    automatic = Place(DEFAULTS, {"b1": CONFIGURED}, {("queue", "a")})
+    automatic = KindPlace(DEFAULTS, {"b1": CONFIGURED}, {("queue", "a")})
     assert words(plan(Definitions(), lone, automatic).steps) == ["create pause queue a consumers"]
     found = plan(lone, Definitions(), automatic, prune=True)
     assert (found.steps, found.left, plan(lone, lone, automatic).steps) == ((), (), ())

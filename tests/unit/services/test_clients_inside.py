@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from raybroker.services.clients.clients_inside import ClientsInside
+from raybroker.services.clients.clients_inside import HostClientsInside
 from raybroker.wire.native import frames as wire
 from tests.fuzz.rig import Rig
 
@@ -17,7 +17,7 @@ def hello(connection: str) -> bytes:
 def test_one_that_was_ended_is_told_why_and_does_not_come_in_again() -> None:
     async def main() -> None:
         async with Rig() as rig:
-            inside = ClientsInside(rig.service.service)
+            inside = HostClientsInside(rig.service.service)
             first, other, nameless = rig.guest(), rig.guest(), rig.guest()
             first.feed(hello("c1"))
             other.feed(hello("c2"))

@@ -22,7 +22,7 @@ from raybroker.errors import ConfigError, ConnectionLostError, SecurityError
 from raybroker.metrics.snapshot import Snapshot
 from raybroker.model.settings.setting import PortRange
 from raybroker.services.metrics import metrics_http
-from raybroker.services.metrics.metrics_http import WORKERS_MAX, Endpoint
+from raybroker.services.metrics.metrics_http import WORKERS_MAX, MetricsEndpoint
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -65,7 +65,7 @@ def broker() -> Broker:
 
 @pytest.fixture
 def base(broker: Broker) -> Iterator[str]:
-    endpoint = Endpoint(broker, lambda: TARGETS)
+    endpoint = MetricsEndpoint(broker, lambda: TARGETS)
     url = endpoint.start("127.0.0.1", PortRange(0, 0))
     yield url.removesuffix("/metrics")
     endpoint.stop()
@@ -139,7 +139,7 @@ def test_all_brokers_are_found_through_one(base: str) -> None:
 def test_a_port_that_is_taken_is_an_error_that_names_the_setting(base: str, broker: Broker) -> None:
     port = int(base.rpartition(":")[2])
     with pytest.raises(ConfigError, match=r"raybroker\.metrics\.ports"):
-        Endpoint(broker, list).start("127.0.0.1", PortRange(port, port))
+        MetricsEndpoint(broker, list).start("127.0.0.1", PortRange(port, port))
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_a_hundred_scrapes_at_once_are_answered_by_few_threads_and_few_questions
 def test_more_than_may_wait_are_refused_at_once(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics_http, "WAITING_MAX", 0)
     broker.gate = threading.Event()
-    endpoint = Endpoint(broker, list)
+    endpoint = MetricsEndpoint(broker, list)
     url = endpoint.start("127.0.0.1", PortRange(0, 0))
     try:
         with ThreadPoolExecutor(WORKERS_MAX) as scrapers:
@@ -256,7 +256,7 @@ class Admission:
 
 def test_with_an_admission_everything_asks_for_credentials_and_health_unless_it_is_open(broker: Broker) -> None:
     admission = Admission()
-    endpoint = Endpoint(broker, lambda: TARGETS, admission)
+    endpoint = MetricsEndpoint(broker, lambda: TARGETS, admission)
     admission.healthy_open = False
     base = endpoint.start("127.0.0.1", PortRange(0, 0)).removesuffix("/metrics")
     try:
@@ -288,7 +288,7 @@ def test_health_says_one_word_to_anybody_and_all_to_who_may_see_metrics(broker: 
         rows: list[dict[str, Any]] = found[name]
         return rows
 
-    endpoint = Endpoint(broker, lambda: TARGETS, Admission(), look)
+    endpoint = MetricsEndpoint(broker, lambda: TARGETS, Admission(), look)
     base = endpoint.start("127.0.0.1", PortRange(0, 0)).removesuffix("/metrics")
     allowed = {"Authorization": "Bearer word"}
     try:
@@ -326,7 +326,7 @@ def test_scrapes_of_one_connection_are_answered_on_it(base: str, broker: Broker)
 
 
 def test_an_endpoint_that_was_stopped_does_not_listen_and_leaves_no_thread(broker: Broker) -> None:
-    endpoint = Endpoint(broker, list)
+    endpoint = MetricsEndpoint(broker, list)
     url = endpoint.start("127.0.0.1", PortRange(0, 0))
     assert get(url)[0] == 200
     endpoint.stop()

@@ -28,7 +28,7 @@ STANDS_AFTER: Final = 3
 """A member that was the only one to get credit so often in a row gets it to keep."""
 
 
-class Grant(NamedTuple):
+class CreditGrant(NamedTuple):
     """Credit for a member: it stays with the member (``stands``) or is to be drained; 0 to drain takes it back."""
 
     share: Share
@@ -286,25 +286,25 @@ class CreditPool:
             return 0 if self._full else self.limit - busy
         return self.limit - busy if busy <= self._threshold else 0
 
-    def grants(self) -> list[Grant]:
+    def grants(self) -> list[CreditGrant]:
         """The grants that are due now; they count as given."""
         if self._ended:
             return []
         self._said = False
-        found = [Grant(share, 0, stands=False) for share in self._recalled]
+        found = [CreditGrant(share, 0, stands=False) for share in self._recalled]
         self._recalled.clear()
         free = self._free()
         stands = self._stands()
         if free > 0 and self.limit == 0 and stands is not None:
             self._grant(stands, 1)
-            return [*found, Grant(stands, 1, stands=True)]
+            return [*found, CreditGrant(stands, 1, stands=True)]
         takers = list(self.wanting)[: max(free, 0)]
         for index, share in enumerate(takers):
             del self.wanting[share]
             credit = free // len(takers) + (index < free % len(takers))
             share.standing = self._earns(share, takers)
             self._grant(share, credit)
-            found.append(Grant(share, credit, share.standing))
+            found.append(CreditGrant(share, credit, share.standing))
         return found
 
     def _earns(self, share: Share, takers: list[Share]) -> bool:

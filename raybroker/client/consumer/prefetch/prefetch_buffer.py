@@ -15,7 +15,7 @@ from raybroker.client.connection.connection_flow import ConnectionFlow
 from raybroker.client.consumer.acknowledging import unacknowledged_ranges
 from raybroker.client.consumer.acknowledging.returned_deliveries import WITHDRAWN, ReturnedDeliveries
 from raybroker.client.consumer.acknowledging.uncovered import UncoveredDeliveries
-from raybroker.client.consumer.message import Delivery, Message, Receiver
+from raybroker.client.consumer.message import Message, ReceivedDelivery, Receiver
 from raybroker.client.consumer.notifier import Notifier
 from raybroker.client.consumer.prefetch.credit_pool import Share
 from raybroker.client.consumer.prefetch.flow_control import CreditFlow, PrefetchFlow
@@ -77,7 +77,7 @@ class BufferSession(Protocol):
         ...
 
 
-class Watched(Delivery):
+class Watched(ReceivedDelivery):
     """A delivery that is looked at message by message: some may expire or are void, or it is not the first attempt."""
 
     __slots__ = ("expires", "void")
@@ -105,7 +105,7 @@ class PrefetchBuffer(ABC):
         self._connection = session.connection
         self._notifier = notifier
         self._lock = notifier.lock
-        self._deliveries: deque[Delivery] = deque()
+        self._deliveries: deque[ReceivedDelivery] = deque()
         self._at = 0
         """How many messages of the first delivery are handed out."""
         self._flow = flow
@@ -183,7 +183,7 @@ class PrefetchBuffer(ABC):
                 return Message(delivery, index)
         return None
 
-    def _hand_out(self, delivery: Delivery, start: int, end: int) -> None:
+    def _hand_out(self, delivery: ReceivedDelivery, start: int, end: int) -> None:
         """Messages start … end - 1 of the first delivery are handed out: note them, and ask for more in time."""
         if end == delivery.block.count:
             self._deliveries.popleft()
@@ -302,7 +302,7 @@ class PrefetchBuffer(ABC):
                 self._void(index, delivery, start, before | void)
         return tags
 
-    def _void(self, index: int, delivery: Delivery, start: int, void: frozenset[int]) -> None:
+    def _void(self, index: int, delivery: ReceivedDelivery, start: int, void: frozenset[int]) -> None:
         """These messages of a delivery are void; without any that is not, the delivery goes."""
         if all(one in void for one in range(start, delivery.block.count)):
             del self._deliveries[index]

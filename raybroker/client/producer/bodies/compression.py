@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, Protocol
 
-from raybroker.client.cluster.addresses import Attributes
+from raybroker.client.cluster.addresses import AttributesWithOrigin
 from raybroker.client.producer.bodies.body_encoding import Encode, encode_any
 from raybroker.client.producer.bodies.xml_validation import Validator
 from raybroker.content.bodies import COMPRESS, COMPRESSED, DEFLATED, ZSTD, deflated, encode_body, inflated
@@ -44,7 +44,7 @@ _KEY: Final = COMPRESS.encode()
 class CompressingConnection(Protocol):
     """What the encoder of a producer needs of its connection."""
 
-    attributes: Attributes
+    attributes: AttributesWithOrigin
     message_bytes_max: int
 
     @property

@@ -21,7 +21,7 @@ from raybroker.model.errors import BrokerError, ConnectionLostError
 from raybroker.wire.native import frames as wire
 
 
-class Writer(Protocol):
+class FrameWriter(Protocol):
     """A connection's end."""
 
     def write(self, *buffers: Buffer) -> None: ...
@@ -33,7 +33,7 @@ class LargeChannel(UploadChannel, Protocol):
     pieces: bool
 
     @property
-    def link(self) -> Writer: ...
+    def link(self) -> FrameWriter: ...
 
 
 class Room(Protocol):

@@ -158,7 +158,7 @@ def _read_all(etree: Any, uris: Sequence[str]) -> Any:
     made: dict[str, bytes] = {}
     failures: list[Exception] = []
 
-    class Reading(etree.Resolver):  # type: ignore[misc]  # lxml
+    class SchemaReading(etree.Resolver):  # type: ignore[misc]  # lxml
         """Reads what schemas include and import as they themselves are read."""
 
         def resolve(self, url: str, public_id: str | None, context: Any) -> Any:
@@ -170,7 +170,7 @@ def _read_all(etree: Any, uris: Sequence[str]) -> Any:
             return self.resolve_string(data, context, base_url=url)
 
     parser = etree.XMLParser(resolve_entities=False, no_network=True)
-    parser.resolvers.add(Reading())
+    parser.resolvers.add(SchemaReading())
     by_namespace: dict[str, list[str]] = {}
     for uri in uris:
         made[uri] = _read(uri)

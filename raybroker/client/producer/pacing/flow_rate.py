@@ -35,7 +35,7 @@ NEARLY: Final = 1e-9
 """What additions of fractions may lack."""
 
 
-class Attributes(Protocol):
+class RateAttributes(Protocol):
     """A configuration: a typed value by property name."""
 
     def __getitem__(self, name: str, /) -> Any: ...
@@ -64,7 +64,7 @@ class FlowRates(NamedTuple):
         return self.interval_ns // self.steps
 
 
-def flow_rates(attributes: Attributes) -> FlowRates | None:
+def flow_rates(attributes: RateAttributes) -> FlowRates | None:
     """What a connection's producers obey; None where FlowControlEnabled is false, or one-way sends are regulated by
     their window.
 
@@ -77,7 +77,7 @@ def flow_rates(attributes: Attributes) -> FlowRates | None:
     return FlowRates(attributes["FlowMaximum"], attributes["FlowMinimum"], interval_ns, attributes["FlowSteps"])
 
 
-def _check(attributes: Attributes) -> None:
+def _check(attributes: RateAttributes) -> None:
     most, low = attributes["FlowMaximum"], attributes["FlowMinimum"]
     if low > most:
         raise ConfigError(f"FlowMinimum = {low} is more than FlowMaximum = {most}; lower the one or raise the other")

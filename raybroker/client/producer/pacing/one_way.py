@@ -35,7 +35,7 @@ BUFFERED: Final = "buffered"
 _PART: Final = WORK_UNIT.encode()
 
 
-class Attributes(Protocol):
+class OneWayAttributes(Protocol):
     """A configuration: a typed value by property name."""
 
     def __getitem__(self, name: str, /) -> Any: ...
@@ -62,7 +62,7 @@ class OneWay:
         return due or self.refusing or unit is not None or _PART in header
 
 
-def one_way_sends(attributes: Attributes, kind: str, *, transacted: bool) -> OneWay | None:
+def one_way_sends(attributes: OneWayAttributes, kind: str, *, transacted: bool) -> OneWay | None:
     """Make what a producer of a destination of type ``kind`` needs for sends that are not answered; None where no
     non-persistent send waits."""
     mode = attributes[MODE]
@@ -72,6 +72,6 @@ def one_way_sends(attributes: Attributes, kind: str, *, transacted: bool) -> One
     return OneWay(attributes[WINDOW] if one_way else 1)
 
 
-def regulates(attributes: Attributes) -> bool:
+def regulates(attributes: OneWayAttributes) -> bool:
     """Whether the window takes the place of flow control by rate."""
     return attributes[MODE] in ("enabled", "topicOnly") and attributes[WINDOW] > 1

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final, Protocol
 
-from raybroker.client.cluster.addresses import Attributes
+from raybroker.client.cluster.addresses import AttributesWithOrigin
 from raybroker.client.io.io_thread import fulfil
 from raybroker.client.producer.pacing.flow_rate import SECOND_NS, FlowRate, FlowRates
 from raybroker.model.errors import BrokerError, DestinationPausedError, RequestTimeoutError
@@ -77,7 +77,7 @@ class SendRoom:
         held: Held,
         lock: threading.Lock,
         name: str,
-        attributes: Attributes,
+        attributes: AttributesWithOrigin,
         monotonic_ns: Callable[[], int],
         *,
         under_way: Callable[[], bool] | None = None,

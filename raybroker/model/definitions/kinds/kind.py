@@ -22,7 +22,7 @@ DOWN: Final = "the broker is down: import again when it is up"
 
 
 @dataclass(frozen=True)
-class Step:
+class KindStep:
     """``changes``: attribute → (old value, new value), None where there is none; ``blocked``: why the verb is not
     tried, "" for most."""
 
@@ -36,7 +36,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Place:
+class KindPlace:
     """Where a plan is for. ``configured``: broker → what its configuration says of properties that can change;
     ``automatic``: destinations that were created automatically; ``agents``: whether forwarding agents are possible;
     ``down``: brokers that cannot be asked what they have; ``together``: properties that all brokers have equally;
@@ -238,22 +238,22 @@ class ListedKind(Kind):
 class Planning:
     """A plan in the making: each step is carried out on ``now``, a copy of what there was ``before``."""
 
-    def __init__(self, before: Definitions, wanted: Definitions, place: Place, prune: bool) -> None:
+    def __init__(self, before: Definitions, wanted: Definitions, place: KindPlace, prune: bool) -> None:
         self.before = before
         self.now = before.copy()
         self.wanted = wanted
         self.place = place
         self.prune = prune
-        self.steps: list[Step] = []
+        self.steps: list[KindStep] = []
 
     def step(self, action: str, kind: Kind, key: Any, found: Changes, /, **args: Any) -> None:
         """Add a step by the kind's verb; ``args``: beside those that say which one is meant."""
         self.steps.append(
-            Step(action, kind.name, kind.shown(key), found, kind.verbs[action], {**kind.args(key), **args})
+            KindStep(action, kind.name, kind.shown(key), found, kind.verbs[action], {**kind.args(key), **args})
         )
 
     def block(self, action: str, kind: str, name: str, found: Changes, why: str) -> None:
-        self.steps.append(Step(action, kind, name, found, blocked=why))
+        self.steps.append(KindStep(action, kind, name, found, blocked=why))
 
     def require_quota(self, attributes: Mapping[str, Any], label: str) -> None:
         quota = attributes.get("quota")

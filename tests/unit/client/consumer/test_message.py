@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybroker.client.consumer.message import Delivery, Message, message_id
+from raybroker.client.consumer.message import Message, ReceivedDelivery, message_id
 from raybroker.client.producer.bodies.body_encoding import encode_any
 from raybroker.content.bodies import deflated, encode_body
 from raybroker.content.headers import encode_header, pack_fields
@@ -39,7 +39,7 @@ def messages(
     consumer: Any = SimpleNamespace(
         session=session or Session(), unpickles=unpickles, name="orders", message_bytes_max=1_000
     )
-    delivery = Delivery(block, consumer, 1, 100, attempt)
+    delivery = ReceivedDelivery(block, consumer, 1, 100, attempt)
     return [Message(delivery, index) for index in range(block.count)]
 
 

@@ -8,13 +8,13 @@ from concurrent.futures import InvalidStateError
 import pytest
 
 from raybroker.client.io.io_thread import fulfil, refuse
-from raybroker.client.producer.at_once import Waiter
+from raybroker.client.producer.at_once import HandleWaiter
 from raybroker.errors import BrokerError
 
 
 def test_who_waits_is_told_once() -> None:
     told: list[tuple[str, BaseException | None]] = []
-    waiter = Waiter(lambda sent, error: told.append((sent, error)))
+    waiter = HandleWaiter(lambda sent, error: told.append((sent, error)))
     assert (waiter.done(), waiter.cancel(), waiter.cancelled()) == (False, False, False)
     fulfil(waiter, "id")
     fulfil(waiter, "other")
@@ -24,7 +24,7 @@ def test_who_waits_is_told_once() -> None:
     with pytest.raises(InvalidStateError):
         waiter.set_result("again")
     error = BrokerError("full")
-    refuse(Waiter(lambda sent, error: told.append((sent, error))), error)
+    refuse(HandleWaiter(lambda sent, error: told.append((sent, error))), error)
     assert told[1:] == [("", error)]
 
 
@@ -33,5 +33,5 @@ def test_a_fault_of_who_waits_is_logged_and_keeps_nobody_else_waiting(caplog: py
         raise ValueError(sent)
 
     with caplog.at_level(logging.ERROR, "raybroker.client"):
-        fulfil(Waiter(fails), "id")
+        fulfil(HandleWaiter(fails), "id")
     assert "could not be passed on" in caplog.text

@@ -6,13 +6,13 @@ import pytest
 
 from raybroker.client.options import SendOptions
 from raybroker.client.producer.producer_state import Shared
-from raybroker.client.producer.schedule import Plan, scheduled, take_plan
+from raybroker.client.producer.schedule import SchedulePlan, scheduled, take_plan
 from raybroker.model.errors import ConfigError, IllegalStateError, MessageFormatError
 
 
 def test_a_plan_is_what_was_asked_for_and_the_rest_is_left() -> None:
     options: SendOptions = {"priority": 3, "schedule": "@every 10s", "repeat": 3, "catch_up": True}
-    assert take_plan(options) == Plan("@every 10s", "UTC", 3, True)
+    assert take_plan(options) == SchedulePlan("@every 10s", "UTC", 3, True)
     assert options == {"priority": 3}
     assert take_plan(options) is None
 
@@ -40,4 +40,4 @@ def test_without_a_schedule_its_arguments_say_nothing(options: SendOptions) -> N
 
 def test_a_schedule_belongs_to_one_destination() -> None:
     with pytest.raises(IllegalStateError, match="belongs to one destination"):
-        scheduled(object(), b"", b"", Shared(True, 4), Plan("@daily", "UTC", None, False), None)
+        scheduled(object(), b"", b"", Shared(True, 4), SchedulePlan("@daily", "UTC", None, False), None)

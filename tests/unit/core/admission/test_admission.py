@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raybroker.core import command as cmd
-from raybroker.core.outcome import Gate, Recall, Sent
+from raybroker.core.outcome import Gate, Recall, SendAnswered
 from raybroker.core.subscription import Subscription
 from raybroker.model.errors import ResourceAllocationError
 from tests.unit.core.homes import Home, burials, columns, gates, handed, of, refusals
@@ -61,18 +61,18 @@ def test_headers_count_where_they_are_given_and_a_retry_of_what_was_taken_is_non
 
 def test_who_sends_volatile_messages_is_told_of_refusals_alone() -> None:  # D-13
     home, producer = filled("REJECT_NEWEST", [1], maxNumMsgs=2)
-    assert of(home.send(producer, [1], persistent=False), Sent) == []
+    assert of(home.send(producer, [1], persistent=False), SendAnswered) == []
     out = home.send(producer, [1], persistent=False)
     assert [(r.start, r.end, r.code) for r in refusals(out)] == [(0, 1, "quota_exceeded")]
-    assert of(out, Sent)[0] in out.immediate, "nothing of it waits for the disk"
+    assert of(out, SendAnswered)[0] in out.immediate, "nothing of it waits for the disk"
     assert home.core.block_index.messages == 2
 
 
 def test_whoever_wants_to_be_told_is_told() -> None:  # W-74: the mode may be forced, the producer still waits
     home = Home()
     producer = home.producer()
-    assert len(of(home.send(producer, [1], persistent=False, confirm=True), Sent)) == 1
-    assert of(home.send(producer, [1], confirm=False), Sent) == []
+    assert len(of(home.send(producer, [1], persistent=False, confirm=True), SendAnswered)) == 1
+    assert of(home.send(producer, [1], confirm=False), SendAnswered) == []
 
 
 # ---- FLOW_CONTROL (D-10) -------------------------------------------------------------------------------------------
@@ -84,13 +84,13 @@ def test_a_full_destination_confirms_what_it_stores_and_tells_producers_to_wait(
     other = home.producer(8)
     out = home.send(producer, [4])
     assert gates(out) == [(producer, "slow"), (other, "slow")]
-    assert [sent.first_seq for sent in of(out, Sent)] == [3]
+    assert [sent.first_seq for sent in of(out, SendAnswered)] == [3]
     late = home.send(producer, [4])
-    assert [sent.first_seq for sent in of(late, Sent)] == [4]
+    assert [sent.first_seq for sent in of(late, SendAnswered)] == [4]
     assert of(late, Gate) == []
     assert home.core.block_index.messages == 4, "the limit is a hint"
     volatile = home.send(producer, [4], persistent=False)
-    assert len(of(volatile, Sent)) == 1, "it gives credit back"
+    assert len(of(volatile, SendAnswered)) == 1, "it gives credit back"
     consumer, out = home.open(3)
     assert gates(home.ack(consumer, 1, 2)) == []
     assert gates(home.ack(consumer, 3)) == [(producer, "open"), (other, "open")]
@@ -99,7 +99,7 @@ def test_a_full_destination_confirms_what_it_stores_and_tells_producers_to_wait(
 def test_one_below_the_limit_is_not_full() -> None:
     home, producer = filled("FLOW_CONTROL", [1], maxNumMsgs=3)
     out = home.send(producer, [1])
-    assert len(of(out, Sent)) == 1
+    assert len(of(out, SendAnswered)) == 1
     assert gates(out) == []
 
 
@@ -188,7 +188,7 @@ def test_who_cannot_give_anything_back_leaves_the_newest_half(consumers: int, ea
 def test_a_retry_is_stored_once_and_confirmed_again() -> None:
     home, producer = filled("REJECT_NEWEST", [1])
     out = home.send(producer, [1], first=1)
-    assert of(out, Sent) == [Sent(producer, 1, 1, ())]
+    assert of(out, SendAnswered) == [SendAnswered(producer, 1, 1, ())]
     assert out.accepted is None
     assert home.core.block_index.messages == 1
 
@@ -257,7 +257,7 @@ def test_the_host_itself_sends_without_an_attachment() -> None:
     home = Home()
     out = home.send(0, [1, 1], producer=0, first=1, confirm=False)
     assert out.accepted == 1
-    assert of(out, Sent) == []
+    assert of(out, SendAnswered) == []
     assert home.send(0, [1], producer=0, first=1).accepted == 2, "its numbers are not compared"
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from raybroker.core import command as cmd
 from raybroker.core.admission.deduplication import Deduplication, first_of_each
-from raybroker.core.outcome import Sent
+from raybroker.core.outcome import SendAnswered
 from raybroker.core.subscription import Subscription
 from tests.unit.core.homes import Home, of, refusals
 
@@ -127,7 +127,7 @@ def test_a_persistent_message_is_stored_whose_id_only_a_non_persistent_one_has(
         home.do(cmd.Prepare(5))
     if second != "sent":
         outcomes.append(home.do(cmd.Decide(5, True)))
-    assert [r for out in outcomes for effect in of(out, Sent) for r in effect.refused] == []
+    assert [r for out in outcomes for effect in of(out, SendAnswered) for r in effect.refused] == []
     assert home.core.block_index.bytes_held == 5
     for persistent in (True, False):
         again = home.send(producer, [1], persistent=persistent, dedup_ids=["a"])
@@ -166,7 +166,7 @@ def test_a_commit_leaves_out_messages_whose_ids_others_took_meanwhile(
         producer = home.producer()
     out = home.do(cmd.Decide(5, True))
     fresh = sum(text is None for text in ids) + ("b" in ids)
-    told = [r for effect in of(out, Sent) for r in effect.refused]
+    told = [r for effect in of(out, SendAnswered) for r in effect.refused]
     assert sum(r.end - r.start for r in told) == len(ids) - fresh == home.core.counters.duplicates
     for _ in range(2):
         assert (home.core.block_index.messages, home.core.block_index.bytes_held) == (1 + fresh, 1 + 4 * fresh)

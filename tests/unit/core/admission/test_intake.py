@@ -14,7 +14,7 @@ from raybroker.core.blocks.block_entry import BlockEntry, Columns
 from raybroker.core.counters import Counters
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.durable import records
-from raybroker.core.outcome import DeadLetter, Gate, Outcome, Refused, Retire, Sent
+from raybroker.core.outcome import DeadLetter, Gate, Outcome, Refused, Retire, SendAnswered
 from raybroker.core.selector.content import Content
 from raybroker.core.settlement import Settlement
 from raybroker.core.staged_transaction import StagedTransaction
@@ -25,7 +25,7 @@ from raybroker.model.naming.names import DestinationType
 from tests.unit.core.parts import Parts
 
 PRODUCER, ATTACHMENT = 70, 7
-SENT = Sent(ATTACHMENT, 1, 2, ())
+SENT = SendAnswered(ATTACHMENT, 1, 2, ())
 NOTHING = Outcome()
 
 
@@ -120,7 +120,7 @@ def test_a_persistent_block_is_written_and_told_when_it_is_durable_and_waits() -
     ],
 )
 def test_only_who_waits_or_gets_credit_back_is_told(
-    attributes: dict[str, Any], more: dict[str, Any], immediate: list[Sent], later: list[Sent]
+    attributes: dict[str, Any], more: dict[str, Any], immediate: list[SendAnswered], later: list[SendAnswered]
 ) -> None:
     out = Taken(**attributes).send(**more)
     assert (out.immediate, out.after_durable) == (immediate, later)
@@ -137,7 +137,7 @@ def test_what_exceeds_a_limit_is_refused_and_the_rest_is_taken_and_written_so() 
     home = Taken(maxNumMsgs=2)
     out = home.send(4, 4, 4)
     (sent,) = out.after_durable
-    assert isinstance(sent, Sent)
+    assert isinstance(sent, SendAnswered)
     assert [(row.start, row.end, row.code) for row in sent.refused] == [(2, 3, "quota_exceeded")]
     assert written(out) == [records.REFUSED, "block"]
     assert records.decode(out.records[0].meta).rows == [records.RecordRow(1, 0b100)]
@@ -150,7 +150,7 @@ def test_refusals_are_told_in_order_at_once_to_whom_nobody_waits_for() -> None:
     home = Taken(maxBytesPerMsg=5, maxNumMsgs=1)
     out = home.send(4, 9, 4, persistent=False)
     (sent,) = out.immediate
-    assert isinstance(sent, Sent)
+    assert isinstance(sent, SendAnswered)
     assert [row.start for row in sent.refused] == [1, 2]
     assert out.after_durable == []
 
@@ -159,7 +159,7 @@ def test_refusals_for_different_reasons_are_told_in_order() -> None:
     home = Taken(duplicateWindowMs=1_000, maxNumMsgs=2)
     home.send(4, dedup_ids=["a"])
     (sent,) = home.send(4, 4, 4, first=2, dedup_ids=["b", "c", "a"]).after_durable
-    assert isinstance(sent, Sent)
+    assert isinstance(sent, SendAnswered)
     assert [(row.start, row.code) for row in sent.refused] == [(1, "quota_exceeded"), (2, DUPLICATE)]
 
 
@@ -185,7 +185,7 @@ def test_a_duplicate_is_told_and_is_no_refusal_and_only_stored_ids_are_written()
     assert written(home.send(dedup_ids=["a", None])) == [records.DEDUP, "block"]
     out = home.send(first=3, dedup_ids=["a", "b"], persistent=False)
     assert out.records == []
-    assert out.immediate == [Sent(ATTACHMENT, 3, 2, (Refused(0, 1, DUPLICATE, "a"),))]
+    assert out.immediate == [SendAnswered(ATTACHMENT, 3, 2, (Refused(0, 1, DUPLICATE, "a"),))]
     assert (home.counters.refused, home.counters.duplicates, home.waiting()[-1]) == (0, 1, (2, 0b10))
 
 
@@ -202,7 +202,7 @@ def test_who_has_left_is_not_heard_and_loses_its_transaction() -> None:
     home.admission.producers.detach(ATTACHMENT, forget=False)
     assert home.send() == NOTHING
     (lost,) = home.send(txn=5).immediate
-    assert isinstance(lost, Sent)
+    assert isinstance(lost, SendAnswered)
     assert [(row.start, row.end, row.code) for row in lost.refused] == [(0, 2, "transaction_rolled_back")]
     assert (home.block_index.messages, home.staged) == (0, {})
 
@@ -212,7 +212,7 @@ def test_a_block_of_a_transaction_is_charged_and_neither_seen_nor_counted_nor_wr
     out = home.send(txn=5, dedup_ids=["a", "b"], moved=True)
     assert (out.records, out.after_durable, home.waiting(), home.counters.moved_in) == ([], [], [], 0)
     (told,) = out.immediate
-    assert isinstance(told, Sent)
+    assert isinstance(told, SendAnswered)
     assert [row.start for row in told.refused] == [1], "what is refused is told before the transaction ends"
     (staged,) = home.staged[5].blocks
     assert (staged.ordinal, staged.mask, staged.attachment, staged.ids, staged.moved) == (

@@ -16,7 +16,7 @@ from raybroker.errors import QuotaExceededError, SecurityError, StoreError
 from raybroker.services.rest.application import Application, Terms
 from raybroker.services.rest.user_connection import UserConnection
 from raybroker.services.web.problems import CONTENT_TYPE, problem
-from raybroker.services.web.users import Users
+from raybroker.services.web.users import WebUsers
 from tests.unit.services.web.rig import Broker, until
 
 TERMS = Terms("b1", "1.0", 100_000, unencrypted=False)
@@ -28,7 +28,7 @@ class Rig:
         self.state = "RUNNING"
         self.now_s = 0.0
         self.broker = Broker(name)
-        self.users = Users(
+        self.users = WebUsers(
             self.broker.connect,
             lambda: UserConnection(lambda: self.now_s, receive_fitting),
             most=4,

@@ -13,12 +13,12 @@ from raybroker import aio
 from raybroker.client.aio.fitting import receive_fitting
 from raybroker.errors import ConnectionLostError, IllegalStateError, ResourceAllocationError, SecurityError
 from raybroker.services.rest.user_connection import UserConnection
-from raybroker.services.web.credentials import Credentials
+from raybroker.services.web.credentials import RequestCredentials
 from raybroker.services.web.problems import RefusedError
-from raybroker.services.web.users import LOGINS_OF_ADDRESS_MAX, RECHECK_S, Users
+from raybroker.services.web.users import LOGINS_OF_ADDRESS_MAX, RECHECK_S, WebUsers
 from tests.unit.services.web.rig import Broker, until
 
-ANN, BOB = Credentials("ann", "secret"), Credentials("bob", "secret")
+ANN, BOB = RequestCredentials("ann", "secret"), RequestCredentials("bob", "secret")
 PEER = "192.0.2.1:99"
 
 
@@ -26,7 +26,7 @@ class Rig:
     def __init__(self, broker: Broker, most: int = 2, idle_s: float = 3600, **options: Any) -> None:
         self.broker = broker
         self.now_s = 0.0
-        self.users = Users(
+        self.users = WebUsers(
             broker.connect,
             lambda: UserConnection(lambda: self.now_s, receive_fitting),
             most=most,
@@ -35,7 +35,7 @@ class Rig:
             **options,
         )
 
-    async def use(self, given: Credentials) -> Any:
+    async def use(self, given: RequestCredentials) -> Any:
         async with self.users.of(given, PEER) as found:
             return found
 
@@ -71,7 +71,7 @@ def test_a_wrong_password_is_told_and_takes_nothing_from_who_is_there() -> None:
     async def work(rig: Rig) -> None:
         there = await rig.use(ANN)
         with pytest.raises(RefusedError) as caught:
-            await rig.use(Credentials("ann", "wrong"))
+            await rig.use(RequestCredentials("ann", "wrong"))
         assert caught.value.status == 401
         assert await rig.use(ANN) is there
         assert rig.users.names() == ["ann"]
@@ -93,7 +93,7 @@ def test_logins_that_hang_keep_only_their_own_address_waiting() -> None:
 
         async def attack(number: int) -> str:
             try:
-                async with rig.users.of(Credentials(f"eve{number}", "x"), "192.0.2.66:1"):
+                async with rig.users.of(RequestCredentials(f"eve{number}", "x"), "192.0.2.66:1"):
                     return "in"
             except (RefusedError, ResourceAllocationError) as error:
                 return str(error)
@@ -136,7 +136,7 @@ def test_the_password_is_proved_again_now_and_then_and_who_cannot_loses_his_conn
             await asyncio.sleep(0.005)
         with pytest.raises(RefusedError):
             await rig.use(ANN)
-        await rig.use(Credentials("ann", "another"))
+        await rig.use(RequestCredentials("ann", "another"))
 
     run(work, "users-again")
 
@@ -173,12 +173,12 @@ def test_a_connection_that_the_broker_ended_is_opened_again_by_the_next_request(
 def test_a_token_is_a_user_of_its_own_and_is_kept_while_it_is_used() -> None:
     async def work(rig: Rig) -> None:
         rig.broker.tokens = {"t1": "ann", "t2": "ann"}
-        first = await rig.use(Credentials("", "", "t1"))
-        assert await rig.use(Credentials("", "", "t1")) is first
-        assert await rig.use(Credentials("", "", "t2")) is not first
+        first = await rig.use(RequestCredentials("", "", "t1"))
+        assert await rig.use(RequestCredentials("", "", "t1")) is first
+        assert await rig.use(RequestCredentials("", "", "t2")) is not first
         assert await rig.use(ANN) is not first
         with pytest.raises(RefusedError):
-            await rig.use(Credentials("", "", "t3"))
+            await rig.use(RequestCredentials("", "", "t3"))
         assert rig.broker.logins == [("ann", PEER), ("ann", PEER), ("ann", PEER), ("", PEER)]
 
     run(work, "users-token", most=3)
