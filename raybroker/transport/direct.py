@@ -106,6 +106,7 @@ class DirectSockets:
     def write(self, number: int, transport: Transport, buffers: Sequence[Buffer]) -> None:
         """Write to a socket after what its transport still has; the rest is left to the transport."""
         written = 0
+        # What the transport still has was sent before.
         if len(buffers) <= BUFFERS_MAX and not transport.get_write_buffer_size():
             try:
                 written = os.writev(number, buffers)

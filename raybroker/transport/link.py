@@ -97,6 +97,7 @@ class Link(asyncio.BufferedProtocol):
         sock = transport.get_extra_info("socket")
         if sock is not None:
             if sock.family != socket.AF_UNIX:
+                # What belongs together is written together: nothing gains by waiting for more.
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER_BYTES)
@@ -183,6 +184,7 @@ class Link(asyncio.BufferedProtocol):
             self._direct.write(self._number, transport, buffers)
             return
         if self._beside is not None and self._beside.active:
+            # Written by the transport, which needs the loop: whoever leads has to make room for it.
             self._beside.needs_loop = True
         if len(buffers) == 1:
             transport.write(buffers[0])
@@ -241,6 +243,7 @@ class Link(asyncio.BufferedProtocol):
 
     def _leave_direct(self) -> None:
         if self._direct is not None:
+            # The loop alone finds and finishes the end of a connection.
             self._direct.needs_loop = True
             self._direct.remove(self._number)
             self._direct = None

@@ -203,6 +203,7 @@ class IoThread:
         """Have this called on the loop, after what was posted before, from any thread; what it raises is logged."""
         if self.unusable:
             raise IllegalStateError(self.unusable)
+        # First appended, then looked whether to ring: whoever serves takes the bell back before it takes what is there.
         self._posted.append((call, args))
         if not self._rung:
             self._ring()
@@ -252,6 +253,7 @@ class IoThread:
         posted = self._posted
         with self._lock:
             self._rung = False
+        # What these post themselves waits for the next turn: whoever posts without end keeps nobody from the sockets.
         for _ in range(len(posted)):
             call, args = posted.popleft()
             try:
@@ -460,6 +462,7 @@ class IoThread:
             return
         with contextlib.suppress(Exception):
             ending = self.submit(self._cancel_all())
+            # Only now: the task that cancels the others would be refused as well.
             self.unusable = ENDED
             ending.result(EXIT_S)
         with contextlib.suppress(Exception):

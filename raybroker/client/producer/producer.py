@@ -171,6 +171,7 @@ class ProducerCore(Endpoint):
             ):
                 return None
             since_ns, sealed = 0 if waiter is None or urgent else self._send_timeout.monotonic_ns(), len(state.ready)
+            # Most messages are like those before them: then neither the time of day nor the columns are looked at.
             seq = 0 if state.open is None else state.add_alike(kind, data, header, shared, waiter, since_ns)
             if not seq:
                 seq = state.add(kind, data, header, shared, self._connection.clock.now_ms(), waiter, since_ns)
@@ -179,6 +180,8 @@ class ProducerCore(Endpoint):
             else:
                 if len(state.ready) > sealed:
                     self._schedule(everything=False)
+                # Nothing is under way whose answer would take this message along: it leaves at once. One that is not
+                # answered lingers, since without answers each of them would leave alone.
                 elif not (self._part.transactions is not None or state.unsettled_messages) and (
                     shared.persistent or state.answered
                 ):
@@ -302,6 +305,7 @@ class ProducerCore(Endpoint):
             batches = self._state.unsent() if self._room.slow else []
             self._room.changed()
         refuse_all(batches, error)
+        # To count them takes the IO loop, which a process that ends has no more.
         if batches:
             self._connection.io.post(self._losses.give_up, batches, error)
 
@@ -410,6 +414,8 @@ class ProducerCore(Endpoint):
                 number = transaction.number_on(channel, self.destination)
                 if self._large.begin(channel, self._handle, batch, number):
                     break
+                # A commit is likely to follow in this turn of the loop, and leaves in the same write. The block is
+                # settled already: it is the host's now, and is never sent again.
                 channel.link.write_soon(*wire.send_tx(self._handle, batch.floor, number, batch.block))
                 state.settle(batch.first_seq)
                 batch.forget()
@@ -448,6 +454,7 @@ class ProducerCore(Endpoint):
         handle = channel.new_handle(self)
         self._at_host.generation += 1
         with self._lock:
+            # What the last host said of its gate holds no more: the answer of this one says what holds.
             self._room.gate("open")
         args = {
             "handle": handle,
@@ -617,6 +624,7 @@ class ProducerCore(Endpoint):
             batches = self._state.abandon()
             self._room.changed()
         self._losses.give_up(batches, error)
+        # In doubt first: they are among the batches too, and a future keeps the first error that it gets.
         refuse_all(doubtful, unknown_outcome(error))
         refuse_all(batches, error)
 

@@ -325,6 +325,7 @@ class ProducerState:
 
         ``own``: headers, priorities and times to live in milliseconds, one a message, or None; ``held``: see Batch.
         """
+        # What came one by one stays in front: blocks leave in the order of their sequence numbers.
         self.seal()
         batch = Batch(self.next_seq, shared, now_ms)
         batch.held = held

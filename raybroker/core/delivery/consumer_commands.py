@@ -282,6 +282,7 @@ def release(home: ServingQueue, command: cmd.Release, out: Outcome) -> None:
         queue.consumers.restart(consumer, command.credit)
         _go_on(home, queue, consumer)
         next_tag = consumer.next_tag
+    # First: what this step hands out has tags from ``next_tag`` on, which the consumer is to know before.
     out.immediate.insert(0, Released(command.attachment, command.request, next_tag))
 
 

@@ -143,6 +143,7 @@ class DeliveryQueue:
         columns, plain = block.columns, self.plain
         if columns.priorities is None and columns.deliver_at is None:
             run = Run(arrival, ordinal, mask, 0, 0, columns.priority)
+            # Most messages have nothing that :meth:`_append` looks for.
             if self.pending is plain and not (block.ordered or self._works.enabled or self.policy.paused):
                 plain.append(run, content)
             else:
@@ -242,12 +243,14 @@ class DeliveryQueue:
                 run = run._replace(mask=run.mask & ~expired)
                 if not run.mask:
                     return
+        # The limit may have been lowered since they failed.
         if run.failures and is_over(run, self.policy.failures_max):
             self.dies(dead_of(run, self.policy.failures_max))
             self.pending.settled([run])
             return
         ordered = run.mask & block.ordered
         waits = block.persistent or block.transacted
+        # What is in no unit need not wait for the disk with the others.
         if ordered and ordered != run.mask and not waits:
             self.hand_out(consumer, run._replace(mask=run.mask & ~ordered))
             run = run._replace(mask=ordered)
@@ -312,6 +315,7 @@ class DeliveryQueue:
 
         No consumer has them any more; later ones of their units of order come with them.
         """
+        # From the last to the first: so each goes to the end of a list, see :meth:`Bucket.give_back`.
         for item in reversed(deliveries + self.pending.returned(deliveries)):
             self.put_back(item.run)
 

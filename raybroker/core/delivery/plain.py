@@ -69,10 +69,12 @@ class PlainPending:
             consumer, room = turn
             run = backlog.take(room, consumer.selector)
             if run is None:
+                # Nothing that is left is for its selector: it is not asked again in this step.
                 without.append(consumers.turn.popleft())
             else:
                 handing.hand_out(consumer, run)
         else:
+            # All is handed out, and this consumer has room still: what comes next is for the next one.
             consumers.turn.rotate(-1)
         consumers.turn.extend(without)
 

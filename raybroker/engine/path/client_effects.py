@@ -96,6 +96,7 @@ class ClientEffects:
 
     def _deliver(self, home: Destination, effect: Deliver) -> None:
         attachment = self._live.get(effect.attachment)
+        # The effect may have waited for the disk: meanwhile the consumer has gone, or begun anew with larger tags.
         if attachment is None or effect.tag < attachment.first_tag:
             return
         if not attachment.eager and (attachment.outbox.waiting or attachment.peer.congested()):

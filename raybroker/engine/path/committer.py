@@ -387,6 +387,7 @@ class ThreadCommitter:
             if not self._armed:
                 return
             self._armed = False
+            # More has come since this was put off, or the thread has the store: then that commits.
             if not self._may_commit_here():
                 self._wake.notify()
                 return
@@ -410,6 +411,7 @@ class ThreadCommitter:
         while True:
             with self._lock:
                 self._busy = False
+                # What waits while a commit of the engine's thread is due belongs to that one.
                 while (not self._waiting or self._armed) and not self._closing and not self._tidying:
                     self._wake.wait()
                 tidying, self._tidying = self._tidying, False

@@ -119,11 +119,13 @@ class Executor:
                 records, crowded = self._keep(home, outcome, block)
                 if crowded:
                     durable = partial(self._release_and_demote, home, effects, ordinal)
+            # Before the records: a committer that does not wait for a disk releases the other effects in the same call.
             if outcome.immediate:
                 self._release(home, outcome.immediate)
             self._runner.append(records, durable)
             if home.number in self._observers or outcome.wake_at is not None or outcome.unfinished or outcome.damaged:
                 self._after(home, outcome)
+            # Behind the records of the command: a checkpoint says what they say, and takes their place.
             if not self._checkpointing and self._store.checkpoint_due():
                 self.checkpoint()
         finally:
@@ -145,6 +147,7 @@ class Executor:
         try:
             records: list[LogEntry] = []
             now_ms, ahead_ms = self._time.look(), self._time.ahead_ms
+            # Before the steps: what a command decides is staged no longer after it.
             waited = [(home.number, block) for home, command, _ in steps for block in _waiting(home, command)]
             for home, command, block in steps:
                 outcome = home.step(command, now_ms=now_ms, ahead_ms=ahead_ms)
@@ -196,6 +199,7 @@ class Executor:
             return
         self._settling = True
         try:
+            # An action that defers another one comes back here and leaves it to this loop: the stack does not grow.
             while self._deferred and not self._performing and self.failure is None:
                 self._deferred.popleft()()
         finally:
@@ -266,6 +270,7 @@ class Executor:
                 home.number, ordinal, block, stored=False, staged=staged, topic=home.kind == "topic"
             )
         self._kept(home, outcome, block)
+        # Nearly every block has one record, its own: nothing is copied for it.
         if len(outcome.records) == 1:
             kind, destination, _, meta, _ = outcome.records[0]
             if kind == BLOCK:

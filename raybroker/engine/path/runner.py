@@ -25,6 +25,7 @@ class Runner:
         if not records:
             if durable is None:
                 return
+            # Without records of its own the effect still depends on what was appended before: it waits behind that.
             if not self.in_flight:
                 durable()
                 return

@@ -34,7 +34,8 @@ class Wakeups:
         self._at.pop(number, None)
 
     def due(self, now_ms: int) -> list[int]:
-        """The numbers whose time has come. A number is to be forgotten right before its Tick."""
+        """The numbers whose time has come. A number is to be forgotten right before its Tick, which may ask for another
+        one."""
         return [number for number, at_ms in self._at.items() if at_ms <= now_ms]
 
     def remind(self) -> None:

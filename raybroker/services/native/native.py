@@ -204,9 +204,11 @@ class NativeConnection:
                         self._require_welcome(frame)
                         self._meter_max = _flow_count(frame.args)
                     session.call(frame.request, frame.op, frame.args)
+                    # Again, behind the call: the session may have refused the client id.
                     if frame.op == "hello":
                         self._said_hello(session, frame.args)
                     if self.link.congested:
+                        # This takes the rest out of the loop: nobody reads the answers for now.
                         self._put_off += coming
                 elif isinstance(frame, wire.FlowFrame):
                     self._go = frame.go
@@ -358,6 +360,7 @@ class NativeConnection:
             frames, self._put_off = self._put_off, []
             if frames:
                 self.link.take(frames)
+            # To handle what was put off may have filled the link again.
             if not self._unread:
                 self.read_or_not(held=self in self._service.held)
 

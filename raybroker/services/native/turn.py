@@ -59,6 +59,7 @@ class Turn:
                         loop.call_soon(action)
         finally:
             self.under_way = False
+            # Behind the actions: what a commit among them has confirmed leaves in the same frame.
             confirming, self.confirming = self.confirming, []
             for connection in confirming:
                 connection.flush_sent()

@@ -169,6 +169,7 @@ class LogWriter:
             if self._sync:
                 self._durable_seq = segment.next_seq
                 self._mark.advance(segment.next_seq, segment.number, segment.data_end)
+        # Whatever it was, nobody knows how much of the batch is on the disk.
         except BaseException as error:
             raise self.died(error) from error
         return segment, base
@@ -309,6 +310,8 @@ class LogWriter:
         try:
             steps = (self._step(), self._sizing.least_bytes >> _SCANTY_SHIFT, 0)
             for room in [min(padded(end + step), active.size_bytes) for step in steps]:
+                # Asked first: file systems take milliseconds to try, and to undo, what they have no room for, and on a
+                # full disk that would be for each acknowledgement.
                 if room > end and self._files.short_of(room - active.room_end):
                     continue
                 if self._files.extend(active.slot, room):
@@ -361,6 +364,7 @@ class LogWriter:
             self._files.unpin(old.slot)
             self._fd = self._files.pin(new.slot)
             self.active = new
+            # The sync of the summary was one of the whole file: also batches that were not synced are durable now.
             self._durable_seq = old.next_seq
             self._write_manifest()
         except StoreError:
@@ -373,6 +377,7 @@ class LogWriter:
         self, number: int, first_seq: int, chain_before: int, size_bytes: int, use: Use, incarnation: int
     ) -> Segment:
         """A new segment with its header on disk, not yet in the manifest.  StoreFullError leaves all as it was."""
+        # A lack of room has to show before anything is written: then the log goes on as it was.
         self._make_manifest_room()
         slot = self._files.take(size_bytes, use, self._step())
         store = self.manifest.store
