@@ -29,7 +29,7 @@ class Reach(NamedTuple):
 TABLE: dict[str, Reach] = {
     "raybroker.broker.destinations.destination_registry.Registry": Reach(13, 16),
     "raybroker.client.connection.connection.ConnectionCore": Reach(5, 14),
-    "raybroker.client.session.session.SessionCore": Reach(8, 34),
+    "raybroker.client.session.session.SessionCore": Reach(8, 33),
     "raybroker.cluster.change_record.ChangeRecord": Reach(5, 13),
     "raybroker.cluster.member_state.MemberContext": Reach(8, 28),
     "raybroker.core.delivery.consumers.Consumer": Reach(13, 27),

@@ -126,7 +126,7 @@ class Producer(ProducerBase, HeaderHints):
             work = scheduled(target, body, header, shared, plan, self._timeout_s)
             made: str = self.session._run(work)
             return made
-        if (not shared.persistent or self._core.transacted) and (
+        if (not shared.persistent or self.session._core.transactions is not None) and (
             target.one_way is None or not target.one_way.is_two_way(shared.unit, header)
         ):
             sent = target.put(body, header, shared, None, urgent=False, block=False)
@@ -230,7 +230,7 @@ class Producer(ProducerBase, HeaderHints):
                 blocks.append((count, future))
         except RequestTimeoutError as error:
             raise partly_sent(target, blocks, self._timeout_s) from error
-        if not self._core.transacted:
+        if self.session._core.transactions is None:
             for _, future in blocks:
                 if not done_within(self._core._connection.io, future, self._timeout_s):
                     raise partly_sent(target, blocks, self._timeout_s)
