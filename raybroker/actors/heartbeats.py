@@ -30,7 +30,7 @@ log = logging.getLogger("raybroker.broker")
 
 
 class Signs:
-    """Of the broker ``name``. ``token``: the key of its datagrams and of those of its hosts.
+    """The signs of life of the broker ``name``. ``token``: the key of its datagrams and of those of its hosts.
 
     ``receive`` takes the beats of other brokers; until it is set they are lost.
     """

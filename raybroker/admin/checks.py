@@ -18,7 +18,7 @@ from raybroker.model.naming.nearest import nearest
 
 
 class Grade(StrEnum):
-    """Of a check."""
+    """The grade of a check."""
 
     OK = "ok"
     WARNING = "warning"

@@ -27,7 +27,7 @@ async def keep_nothing(saved: Saved) -> None:
 
 
 class Properties:
-    """Of one broker and its hosts."""
+    """The properties of one broker and its hosts."""
 
     def __init__(self, live: LiveConfig, registry: Registry, keep: Keep, *, broker: str) -> None:
         self._live = live
@@ -106,7 +106,7 @@ class PropertyAsker(Protocol):
 
 
 class ClusterProperties:
-    """The same for one broker of the cluster, or for all that are up."""
+    """The properties of one broker of the cluster, or of all that are up."""
 
     def __init__(self, own: Properties, asker: PropertyAsker) -> None:
         self._own = own

@@ -37,7 +37,7 @@ End = Callable[[bool], Awaitable[None]]
 
 
 class Ending:
-    """Of one broker. ``end`` ends what has started it; None where the broker ends with its program alone.
+    """The end of one broker. ``end`` ends what has started it; None where the broker ends with its program alone.
 
     started_ms  when it was started, milliseconds since 1970: another life has another one
     """
@@ -143,7 +143,7 @@ class EndingAsker(Protocol):
 
 
 class ClusterEnding:
-    """The same for any broker of the cluster that is up; without a name for the one that is asked."""
+    """The end of any broker of the cluster that is up; without a name of the one that is asked."""
 
     def __init__(self, asker: EndingAsker) -> None:
         self._asker = asker

@@ -51,13 +51,13 @@ class Beat(MemberMessage):
 
 
 class Ask(MemberMessage):
-    """To the master: a request for the entries after this position."""
+    """A member asks the master for the entries after this position."""
 
     position: Position
 
 
 class Entries(MemberMessage):
-    """From the master: entries in order, some or all of those up to ``last``."""
+    """The master sends entries in order, some or all of those up to ``last``."""
 
     claim: Leadership
     entries: tuple[Entry, ...]
@@ -65,28 +65,29 @@ class Entries(MemberMessage):
 
 
 class Whole(MemberMessage):
-    """From the master: its whole record, as ``ChangeRecord.dump`` writes it."""
+    """The master sends its whole record, as ``ChangeRecord.dump`` writes it."""
 
     claim: Leadership
     dump: bytes
 
 
 class Disagree(MemberMessage):
-    """From the master: its record does not contain the receiver's position; an administrator has to decide."""
+    """The master says that its record does not contain the receiver's position; an administrator has to decide."""
 
     position: Position
     text: str
 
 
 class ChangeProposal(MemberMessage):
-    """To the master: a proposed change. ``request`` counts the proposals of one instance; repeated until answered."""
+    """A member proposes a change to the master. ``request`` counts the proposals of one instance; repeated until
+    answered."""
 
     request: int
     change: Change
 
 
 class ChangeDecided(MemberMessage):
-    """From the master: entry ``number`` of ``record`` is durable, or the error ``code`` with its ``text``."""
+    """The master says that entry ``number`` of ``record`` is durable, or the error ``code`` with its ``text``."""
 
     request: int
     record: str
@@ -96,7 +97,7 @@ class ChangeDecided(MemberMessage):
 
 
 class Tell(MemberMessage):
-    """Without a master: a change of the sender; ``sequence`` counts the changes of one instance."""
+    """A broker without a master sends a change of its own; ``sequence`` counts the changes of one instance."""
 
     sequence: int
     change: Change
@@ -109,7 +110,7 @@ class Told(MemberMessage):
 
 
 class RecordOffer(MemberMessage):
-    """From a master that hands over: its record, which the receiver keeps until the hand-over is decided."""
+    """A master that hands over sends its record, which the receiver keeps until the hand-over is decided."""
 
     claim: Leadership
     dump: bytes

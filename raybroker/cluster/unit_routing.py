@@ -29,7 +29,8 @@ UNITS_MAX: Final = 1000
 
 
 class Resolved(NamedTuple):
-    """``where``: unit → member, of all that were asked; ``frames``: durable before the answer goes out, may be none."""
+    """The answer: ``where``: unit → member, of all that were asked; ``frames``: durable before the answer goes out, may
+    be none."""
 
     where: dict[str, str]
     frames: tuple[bytes, ...]
@@ -45,7 +46,7 @@ class RouteCandidate(NamedTuple):
 
 
 class _Path:
-    """Where a unit goes, and which producers use it.  ``stamp`` changes with each use."""
+    """The path of a unit: where it goes, and which producers use it.  ``stamp`` changes with each use."""
 
     __slots__ = ("member", "owners", "stamp")
 

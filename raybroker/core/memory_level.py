@@ -33,8 +33,8 @@ class Level(IntEnum):
 
 
 class Levels(NamedTuple):
-    """By level. ``thresholds``: per cent of the limit; ``counts``: messages that may come in before the level is looked
-    at again, 0 for none."""
+    """The figures by level. ``thresholds``: per cent of the limit; ``counts``: messages that may come in before the
+    level is looked at again, 0 for none."""
 
     thresholds: tuple[int, ...] = (0, 80, 90, 98)
     counts: tuple[int, ...] = (5000, 500, 50, 0)

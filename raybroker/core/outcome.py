@@ -23,7 +23,7 @@ class Refused(NamedTuple):
 
 
 class SendAnswered(NamedTuple):
-    """To a producer: ``messages`` from ``first_seq`` on are settled, stored but for those refused.
+    """Tell a producer: ``messages`` from ``first_seq`` on are settled, stored but for those refused.
 
     Of messages that nobody waits for only those are told of which some were refused, or which give credit back."""
 
@@ -34,7 +34,7 @@ class SendAnswered(NamedTuple):
 
 
 class Gate(NamedTuple):
-    """To a producer: "open", "slow" (the destination is full) or "paused", as it was decided.
+    """Tell a producer "open", "slow" (the destination is full) or "paused", as it was decided.
 
     It is told what holds when that reaches it, so that the last word is the true one in any order.
     """
@@ -45,7 +45,7 @@ class Gate(NamedTuple):
 
 
 class Deliver(NamedTuple):
-    """To a consumer: messages ``mask`` of a block, tagged tag, tag + 1, …; attempt 1 is the first delivery."""
+    """Give a consumer messages ``mask`` of a block, tagged tag, tag + 1, …; attempt 1 is the first delivery."""
 
     attachment: int
     tag: int
@@ -55,7 +55,7 @@ class Deliver(NamedTuple):
 
 
 class Acked(NamedTuple):
-    """To a consumer: its acknowledgement is durable. ``unknown`` messages of it were not with this consumer."""
+    """Tell a consumer: its acknowledgement is durable. ``unknown`` messages of it were not with this consumer."""
 
     attachment: int
     request: int
@@ -63,7 +63,7 @@ class Acked(NamedTuple):
 
 
 class Released(NamedTuple):
-    """To a consumer: what it gave back is back; deliveries from ``next_tag`` on are new ones."""
+    """Tell a consumer: what it gave back is back; deliveries from ``next_tag`` on are new ones."""
 
     attachment: int
     request: int
@@ -71,7 +71,7 @@ class Released(NamedTuple):
 
 
 class Drained(NamedTuple):
-    """To a consumer in drain mode: there is nothing more for it, and ``unused`` of its credit is void.
+    """Tell a consumer in drain mode: there is nothing more for it, and ``unused`` of its credit is void.
 
     ``tag``: what was decided for the consumer before comes with smaller tags, what comes later with larger ones.
     """
@@ -82,22 +82,22 @@ class Drained(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """To a consumer in drain mode: a Drain would bring it something now."""
+    """Tell a consumer in drain mode: a Drain would bring it something now."""
 
     attachment: int
     tag: int
 
 
 class Withdrawn(NamedTuple):
-    """To a consumer: these deliveries, by tags, are void: an earlier message of their unit of order went back, or they
-    were not acknowledged in time."""
+    """Tell a consumer: these deliveries, by tags, are void: an earlier message of their unit of order went back, or
+    they were not acknowledged in time."""
 
     attachment: int
     ranges: tuple[tuple[int, int], ...]
 
 
 class Recall(NamedTuple):
-    """To a consumer: give back what of these deliveries the application has not begun. Answered by Recalled."""
+    """Tell a consumer: give back what of these deliveries the application has not begun. Answered by Recalled."""
 
     attachment: int
     ranges: tuple[tuple[int, int], ...]

@@ -16,7 +16,7 @@ RATE_S: Final = 2.0
 
 
 class Rate:
-    """Per second, over the last seconds."""
+    """A rate per second, over the last seconds."""
 
     def __init__(self) -> None:
         self._looks: deque[tuple[int, int]] = deque()

@@ -96,7 +96,7 @@ class HostIdentity:
 
 @dataclass(frozen=True)
 class BodyPlaces:
-    """Where bodies are.
+    """The places of bodies.
 
     memory  what is protected by memory levels; None: nothing is
     paging  where bodies go that are not stored and do not fit into ``buffer_bytes``; None: they stay in memory

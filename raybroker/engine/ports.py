@@ -161,7 +161,8 @@ class IncomingBody(LargeBody, Protocol):
 
 
 class BodyStore(Protocol):
-    """Where large bodies are, outside of memory. One that no block has claimed goes with the last reference to it."""
+    """The place of large bodies, outside of memory. One that no block has claimed goes with the last reference to
+    it."""
 
     def begin_body(self, nbytes: int) -> IncomingBody:
         """A body that will come, in any thread; raises StoreFullError and StoreError."""

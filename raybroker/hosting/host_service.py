@@ -86,7 +86,7 @@ def _tls(config: ConfigView, directory: Path) -> ServerTls:
 
 @dataclass(frozen=True)
 class HostStorage:
-    """Where a host keeps what it has.
+    """The place where a host keeps what it has.
 
     bodies  where large bodies are that come in pieces; None: they come whole
     paging  makes the files for bodies that are not stored and that memory has no room for; None: they stay in memory

@@ -102,7 +102,7 @@ class UnreadableError(MessageFormatError, AttributeError):
 
 
 class SecurityError(BrokerError):
-    """Not authenticated, or not permitted."""
+    """Whoever asks is not authenticated, or not permitted."""
 
 
 class NotAdmittedError(SecurityError):

@@ -22,7 +22,7 @@ WRONG: Final = "wrong user or password, or the user may not connect now"
 
 
 class LoginPeer(NamedTuple):
-    """Where a login comes from. ``address``: without the port; ``encrypted``: the connection is."""
+    """The place that a login comes from. ``address``: without the port; ``encrypted``: the connection is."""
 
     address: str
     encrypted: bool = False
@@ -92,7 +92,7 @@ class Mechanism(Protocol):
 
 
 class Repository(Protocol):
-    """Where users and passwords are."""
+    """The place of users and passwords."""
 
     def check(self, name: str, password: str) -> User:
         """The user with that password. Blocks. Raises RefusedError, and IllegalStateError when it cannot tell."""

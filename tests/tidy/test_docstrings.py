@@ -1,4 +1,4 @@
-"""A docstring of a function is a sentence: it begins with neither a preposition nor a conjunction."""
+"""A docstring is a sentence, or names the thing: it does not begin with a preposition or a conjunction."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def violations(sources: Sources) -> Iterator[str]:
         if found := FRAGMENT.match(text) or QUESTION.match(text):
             yield f"{path}:1: the module's docstring begins with {found[0]!r}: name what is in it"
         for node in nodes(source):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
                 found := FRAGMENT.match(ast.get_docstring(node) or "")
             ):
                 yield f"{path}:{node.lineno}: the docstring of {node.name} begins with {found[0]!r}: write a sentence"
 
 
-def test_docstrings_of_functions_are_sentences() -> None:
+def test_docstrings_are_sentences() -> None:
     assert list(violations(package())) == []
 
 
@@ -40,6 +40,7 @@ def test_a_fragment_is_found() -> None:
     for text in ("Of one host.", "As :meth:`keep`, in any thread.", "Where it listens.", "The same for two.", "Never."):
         assert len(list(violations({"a.py": function.format(text)}))) == 1, text
     assert len(list(violations({"a.py": f"async {function.format('Until it ends.')}"}))) == 1
+    assert len(list(violations({"a.py": function.format("For gateways.").replace("def f()", "class A")}))) == 1
     assert len(list(violations({"a.py": '"""Which call runs here."""\n'}))) == 1
 
 

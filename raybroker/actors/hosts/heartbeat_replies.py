@@ -20,7 +20,7 @@ log = logging.getLogger("raybroker.host")
 
 
 class HeartbeatReplies:
-    """Of the host ``key``; ``token``: the key of its datagrams and of its broker's."""
+    """The replies of the host ``key``; ``token``: the key of its datagrams and of its broker's."""
 
     def __init__(self, key: str, token: bytes, pid: int) -> None:
         self._pid = pid

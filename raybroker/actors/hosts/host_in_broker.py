@@ -92,7 +92,7 @@ async def _in_time(work: Awaitable[Any]) -> Any:
 
 
 class HostInBroker(HostHandle):
-    """On the broker's loop, but for :attr:`guests_in`."""
+    """A host in the broker's process; it works on the broker's loop, but for :attr:`guests_in`."""
 
     def __init__(self, spec: HostSpec, plane: _Plane) -> None:
         super().__init__(spec)

@@ -40,7 +40,8 @@ Place = tuple[str, int, bytes]
 
 @dataclass
 class _Way:
-    """To one other broker. ``heard``: number of its last beat; ``open``: of ours that are not answered, with times."""
+    """The way to one other broker. ``heard``: number of its last beat; ``open``: of ours that are not answered, with
+    times."""
 
     place: Place | None = None
     heard: Number = NONE

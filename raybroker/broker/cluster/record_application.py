@@ -49,8 +49,9 @@ log = logging.getLogger("raybroker.cluster")
 
 
 class Applying:
-    """Of one broker; forwarding agents and where services keep their data are of others, who look at the record.
-    ``locate`` creates a topic that is missing; ``brokers_changed`` is called after a change of the list of brokers."""
+    """The application of the record to one broker; forwarding agents and where services keep their data are of others,
+    who look at the record. ``locate`` creates a topic that is missing; ``brokers_changed`` is called after a change of
+    the list of brokers."""
 
     def __init__(
         self,

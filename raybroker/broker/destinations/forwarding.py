@@ -46,7 +46,7 @@ log = logging.getLogger("raybroker.forwarding")
 
 
 class MemberForwarding:
-    """Of the broker ``name``; ``live`` names the brokers that are up, this one first."""
+    """The forwarding between members of the broker ``name``; ``live`` names the brokers that are up, this one first."""
 
     def __init__(self, name: str, registry: Registry, peers: RemotePeers, live: Callable[[], list[str]]) -> None:
         self._name = name

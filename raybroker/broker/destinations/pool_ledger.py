@@ -41,7 +41,7 @@ class _Lease:
 
 
 class PoolLedger:
-    """Of one pool; times are milliseconds of one clock."""
+    """The ledger of one pool; times are milliseconds of one clock."""
 
     def __init__(self, limits: PoolLimits) -> None:
         self.limits = limits

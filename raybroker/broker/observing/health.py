@@ -57,8 +57,8 @@ class CheckedServices(Protocol):
 
 
 class HealthChecks:
-    """Of one broker. ``own``: what it says of itself; ``unasked``: why hosts have not answered since it was started;
-    ``ask``: carries out its verbs. ``require_open`` raises while it takes no clients."""
+    """The checks of one broker. ``own``: what it says of itself; ``unasked``: why hosts have not answered since it was
+    started; ``ask``: carries out its verbs. ``require_open`` raises while it takes no clients."""
 
     def __init__(
         self,

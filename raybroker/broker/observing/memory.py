@@ -40,7 +40,7 @@ class Guarded(Protocol):
 
 
 class Unguarded:
-    """For a broker whose memory nobody looks at."""
+    """A guard of a broker's memory at which nobody looks: it lets everything pass."""
 
     def require(self, what: str) -> None: ...
 

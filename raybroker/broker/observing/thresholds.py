@@ -26,8 +26,8 @@ log = logging.getLogger("raybroker.broker")
 
 
 class BrokerThresholds:
-    """``over``: messages and bytes → whether the broker is over that threshold. ``held``: what it held at the last
-    look; a host that does not answer counts with what it said last."""
+    """The thresholds of a broker: ``over``: messages and bytes → whether it is over that one. ``held``: what it held at
+    the last look; a host that does not answer counts with what it said last."""
 
     def __init__(self, config: ConfigView, hosts: Callable[[], Iterable[HostPort]], *, broker: str) -> None:
         self.over = dict.fromkeys(OF, False)

@@ -40,7 +40,7 @@ BrokerDoors = dict[str, tuple[str, dict[str, int]]]
 
 
 class Doors(Protocol):
-    """Where the services of the other brokers are; ``inside``: for gateways."""
+    """A function that says where the services of the other brokers are; ``inside``: for gateways."""
 
     async def __call__(self, *, inside: bool) -> BrokerDoors: ...
 

@@ -32,7 +32,7 @@ class Inside(Protocol):
 
 
 class NobodyInside:
-    """Where there are no hosts."""
+    """The clients inside where there are no hosts: none."""
 
     async def rows(self) -> tuple[list[Row], dict[str, str]]:
         return [], {}

@@ -34,7 +34,7 @@ class UserServices(Protocol):
 
 
 class UserVerbs:
-    """Of one broker."""
+    """The verbs about users of one broker."""
 
     def __init__(self, config: ConfigView, services: UserServices) -> None:
         self._config = config
@@ -95,7 +95,7 @@ class UserAsker(Protocol):
 
 
 class ClusterUsers:
-    """The same for all brokers that are up; "down" names the others, and those that were lost meanwhile."""
+    """The users of all brokers that are up; "down" names the others, and those that were lost meanwhile."""
 
     def __init__(self, asker: UserAsker) -> None:
         self._asker = asker

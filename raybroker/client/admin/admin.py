@@ -23,7 +23,7 @@ class Admin(AdminVerbs, Blocking, Unpicklable):
 
 
 class AsyncAdmin(AdminVerbs, Asynchronous, Unpicklable):
-    """The same with awaitables of the answers."""
+    """The verbs of Admin with awaitables of the answers."""
 
     def __init__(self, call: Callable[[str, dict[str, Any]], Awaitable[Any]]) -> None:
         self._call = call

@@ -12,7 +12,7 @@ NUMBER_BYTES: Final = 4
 
 
 class Choosers:
-    """Of one connection."""
+    """The choosers of one connection."""
 
     def __init__(self) -> None:
         self._choosers: dict[tuple[Destination, str], Chooser] = {}

@@ -42,7 +42,8 @@ def coordinator(view: View) -> str:
 
 
 class ClusterView:
-    """On the IO loop. ``channels``: those of the connection; ``listeners`` are called with each new view."""
+    """The view of the cluster, on the IO loop. ``channels``: those of the connection; ``listeners`` are called with
+    each new view."""
 
     def __init__(self, directory: Directory, tasks: Tasks, channels: Callable[[], list[Channel]]) -> None:
         self.listeners: list[Callable[[View], None]] = []

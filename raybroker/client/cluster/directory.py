@@ -17,7 +17,7 @@ Dial = Callable[[Callable[[], Link]], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True)
 class DestinationPlace:
-    """Where a destination is served: ``key`` names the host (one connection to it is enough), ``dial`` reaches it,
+    """The place of a destination: ``key`` names the host (one connection to it is enough), ``dial`` reaches it,
     ``token`` authenticates the client.
 
     broker  name of the broker whose host it is, "" where there is only one

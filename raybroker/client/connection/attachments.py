@@ -39,8 +39,8 @@ class Failing(Protocol):
 
 
 class EndpointAttachments:
-    """On the IO loop. ``temporaries``: the temporary destinations of the connection; ``reconnects``: whether an
-    endpoint whose channel is lost is brought back."""
+    """The attachments of endpoints, on the IO loop. ``temporaries``: the temporary destinations of the connection;
+    ``reconnects``: whether an endpoint whose channel is lost is brought back."""
 
     def __init__(
         self,

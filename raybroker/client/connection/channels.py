@@ -20,7 +20,7 @@ from raybroker.wire.native import frames as wire
 
 
 class Channels:
-    """On the IO loop.
+    """The channels of a connection, on the IO loop.
 
     hello       how the connection introduces itself to a host now
     observer    is told when a link is about to end, and when it has ended

@@ -63,7 +63,7 @@ class ConsumerEvent:
 
 
 class Events:
-    """Where the events of one connection go; on the IO loop."""
+    """The place where the events of one connection go; on the IO loop."""
 
     def __init__(self, io: IoThread) -> None:
         self._io = io

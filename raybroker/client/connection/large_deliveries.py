@@ -32,8 +32,8 @@ class OfHandle(Protocol):
 
 
 class LargeDeliveries:
-    """Of one connection, on its loop. ``request`` asks the host; ``deliver`` takes what is complete, and ``broke`` the
-    exception that this raised.
+    """The large deliveries of one connection, on its loop. ``request`` asks the host; ``deliver`` takes what is
+    complete, and ``broke`` the exception that this raised.
 
     All handles together ask for no more pieces at a time than the host lets wait; the others wait for their turn.
     A message that cannot be read is delivered without its body; whoever gets it passes over it.  ``room``: what bodies

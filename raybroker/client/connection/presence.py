@@ -37,7 +37,8 @@ log: Final = logging.getLogger("raybroker.client")
 
 
 class Presence:
-    """On the IO loop. ``client_id`` is that of the connection which calls itself ``instance``."""
+    """The presence of a connection, on the IO loop. ``client_id`` is that of the connection which calls itself
+    ``instance``."""
 
     def __init__(self, directory: Directory, channels: Channels, client_id: str, instance: str) -> None:
         self._directory = directory

@@ -62,7 +62,7 @@ class _Lost(Exception):  # noqa: N818
 
 
 class _OwnConnection(Connection):
-    """To the agent's own cluster."""
+    """The connection to the agent's own cluster."""
 
     _transactions = AgentTransactions
 

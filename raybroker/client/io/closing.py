@@ -13,7 +13,7 @@ AGAIN_S: Final = 1.0
 
 
 class Deadline:
-    """When closing gives up on destinations that are full: one for everything that is closed together.
+    """The time when closing gives up on destinations that are full: one for everything that is closed together.
 
     limit_s  raybroker.reconnect.timeout_ms, in seconds
     """

@@ -27,7 +27,8 @@ _set_handler = cast(Callable[[int, Any], Any], _signal.signal)
 
 
 class HeldSignals:
-    """In the main thread: between :meth:`hold` and :meth:`release` handlers wait, except while ``interruptible``.
+    """The signals of the main thread: between :meth:`hold` and :meth:`release` handlers wait, except while
+    ``interruptible``.
 
     ``interrupted`` is called before a handler runs while ``interruptible``.  The handler may hold signals itself, by
     another one of these.

@@ -35,7 +35,8 @@ class StartProgress:
 
 
 class Tasks:
-    """On the IO loop. ``attributes``: how long and how often work is tried again, and with which pauses."""
+    """The tasks of a connection, on the IO loop. ``attributes``: how long and how often work is tried again, and with
+    which pauses."""
 
     def __init__(self, attributes: AttributesWithOrigin) -> None:
         self.closed = False

@@ -13,7 +13,8 @@ SHRINK_LOOKS: Final = 5
 
 
 class Autoscaler:
-    """Between ``low`` and ``high`` instances, one for each ``target`` messages that wait or are being handled."""
+    """The number of instances between ``low`` and ``high``, one for each ``target`` messages that wait or are being
+    handled."""
 
     def __init__(self, low: int, high: int, target: int) -> None:
         self.low = low

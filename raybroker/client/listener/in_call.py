@@ -28,7 +28,7 @@ class ListenerAttributes(Protocol):
 
 
 class _Call:
-    """Of a listener of a session. ``runs``: a task that the listener has left behind is not in it any more."""
+    """A call of a listener of a session. ``runs``: a task that the listener has left behind is not in it any more."""
 
     def __init__(self, session: OfConnection) -> None:
         self.session = session

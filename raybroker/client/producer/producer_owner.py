@@ -11,7 +11,7 @@ Member = TypeVar("Member")
 
 
 class ProducerOwner(Generic[Member]):
-    """Of a producer that is alone; handles with several attachments derive from it."""
+    """The owner of a producer that is alone; handles with several attachments derive from it."""
 
     def member_failed(self, member: Member) -> None:
         """It cannot go on, because of ``member.failure``."""

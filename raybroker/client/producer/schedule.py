@@ -30,7 +30,7 @@ OF_SCHEDULES: Final = frozenset(SendOptions.__annotations__) - frozenset(MESSAGE
 
 
 class SchedulePlan(NamedTuple):
-    """When a message is sent: see engine/schedules/recurrence.py. ``repeat`` None: for ever."""
+    """The times when a message is sent: see engine/schedules/recurrence.py. ``repeat`` None: for ever."""
 
     schedule: str
     timezone: str

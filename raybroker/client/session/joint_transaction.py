@@ -15,7 +15,7 @@ from raybroker.model.errors import IllegalStateError, TransactionRolledBackError
 
 
 class JointTransactions(SessionTransactions):
-    """Of one session; on the IO loop."""
+    """The joint transactions of one session; on the IO loop."""
 
     def __init__(self, session: TransactionSession) -> None:
         super().__init__(session)

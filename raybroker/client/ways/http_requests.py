@@ -23,7 +23,7 @@ class HttpAnswer(NamedTuple):
 
 
 class HttpRequests:
-    """To one server. ``tls``: options of ``open_connection`` for TLS, none without."""
+    """The requests to one server. ``tls``: options of ``open_connection`` for TLS, none without."""
 
     def __init__(self, target: Target, tls: Mapping[str, Any]) -> None:
         self._target = target

@@ -16,7 +16,8 @@ CONNECT_TIMEOUT_S: Final = 10.0
 
 
 class Target:
-    """Where a service listens, as far as is known; made by :meth:`of`. ``connect``: how sockets are connected."""
+    """The place where a service listens, as far as is known; made by :meth:`of`. ``connect``: how sockets are
+    connected."""
 
     def __init__(self, address: ServiceAddress, host: str, port: int, connect: Connect) -> None:
         self.address = address

@@ -40,7 +40,7 @@ DUPLICATE: Final = "duplicate"
 
 
 class Admission:
-    """Of one destination. ``slow``: producers were told to wait, since the destination is full."""
+    """The admission to one destination. ``slow``: producers were told to wait, since the destination is full."""
 
     def __init__(
         self,

@@ -46,7 +46,7 @@ class PoolLimits(NamedTuple):
 
 
 class PoolRoom(NamedTuple):
-    """So many messages, and so many bytes."""
+    """Room for so many messages, and so many bytes."""
 
     messages: int
     bytes: int

@@ -29,7 +29,8 @@ def batch_wait_ms(attributes: DestinationAttributes) -> int:
 
 
 class BatchWait:
-    """Of one delivery queue. ``since_ms``: since when a partial batch waits; None: none does."""
+    """The wait of one delivery queue for a full batch. ``since_ms``: since when a partial batch waits; None: none
+    does."""
 
     __slots__ = ("_seen", "since_ms")
 

@@ -74,7 +74,7 @@ class CreditWindow:
 
 
 class PrefetchWindow:
-    """At most ``limit`` unacknowledged; full is full until half is acknowledged; limit 0 is polled."""
+    """A window of at most ``limit`` unacknowledged; full is full until half is acknowledged; limit 0 is polled."""
 
     __slots__ = ("full", "limit", "outstanding", "polls")
 

@@ -11,7 +11,7 @@ _SHOWN_CHARS: Final = 100
 
 
 class SelectorFault(Exception):  # noqa: N818 - not an error of the table: it becomes one in ``refusal``, inside this package
-    """``at`` is an offset into the selector, 0 the first character."""
+    """A fault of a selector; ``at`` is an offset into it, 0 the first character."""
 
     def __init__(self, at: int, found: str, expected: str) -> None:
         super().__init__(at, found, expected)

@@ -15,7 +15,7 @@ from raybroker.engine.ports import Clock
 
 
 class Baseline(NamedTuple):
-    """As it stood when it was set to zero; ``peaks``: of messages and bytes before that."""
+    """The state when it was set to zero; ``peaks``: of messages and bytes before that."""
 
     over_ms: dict[str, int]
     consumers: int
@@ -23,7 +23,7 @@ class Baseline(NamedTuple):
 
 
 class CounterBaselines:
-    """``by_number``: of destinations whose counts were set to zero."""
+    """The baselines of counters; ``by_number``: of destinations whose counts were set to zero."""
 
     def __init__(self, meters: Meters, clock: Clock) -> None:
         self._meters = meters

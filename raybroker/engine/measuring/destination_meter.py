@@ -12,7 +12,7 @@ from raybroker.model.histogram import Histogram
 
 
 class DestinationMeter:
-    """Of one destination that was used: see the catalogue of metrics for what the histograms count."""
+    """The meter of one destination that was used: see the catalogue of metrics for what the histograms count."""
 
     __slots__ = (
         "arrivals",

@@ -82,7 +82,7 @@ class SizeSample:
 
 
 class Times:
-    """When ascending numbers were reached, monotonic nanoseconds."""
+    """The times when ascending numbers were reached, monotonic nanoseconds."""
 
     __slots__ = ("numbers", "times")
 

@@ -44,7 +44,8 @@ class Signals(Protocol):
 
 
 class Thresholds:
-    """Of all destinations of a host. ``report`` takes a line for the log; ``signals`` are for producers."""
+    """The thresholds of all destinations of a host. ``report`` takes a line for the log; ``signals`` are for
+    producers."""
 
     def __init__(
         self, now_ms: Callable[[], int], observers: Observers, report: Callable[[str], None], signals: Signals

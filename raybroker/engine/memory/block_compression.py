@@ -39,7 +39,7 @@ class PlainStore(Protocol):
 
 
 class BlockCompression:
-    """Of one host; ``report`` takes a line for the log.
+    """The compression of blocks of one host; ``report`` takes a line for the log.
 
     blocks       blocks that the store got compressed, since the start
     saved_bytes  how many bytes fewer it got

@@ -39,7 +39,7 @@ ENDING: Final = "ending"
 
 
 class MemoryProtection:
-    """Of one host; without ``memory`` the level is always green, and nothing is looked at.
+    """The protection of one host; without ``memory`` the level is always green, and nothing is looked at.
 
     level       as of the last look, of ``used_bytes`` of ``limit_bytes``
     left        messages that may come in until the next look; below 0 :meth:`used_up` is to be called

@@ -45,7 +45,7 @@ Key = tuple[int, int]
 
 
 class PageFiles(Protocol):
-    """Where blocks are that are not in memory.
+    """The files of blocks that are not in memory.
 
     pack         what blocks are compressed with before they are written; None: they are written as they are
     saved_bytes  how many bytes fewer were written because of that

@@ -72,7 +72,8 @@ class Blocked(NamedTuple):
 
 
 class BlockedSends:
-    """Of one host. ``ask``: called with a share that may need more of its pool; ``content``: the headers of a block."""
+    """The blocked sends of one host. ``ask``: called with a share that may need more of its pool; ``content``: the
+    headers of a block."""
 
     def __init__(
         self,

@@ -11,7 +11,8 @@ Look = Callable[[Destination], None]
 
 
 class Observers:
-    """``by_destination``: number of a destination → who is called, in the order in which they came."""
+    """The observers of commands; ``by_destination``: number of a destination → who is called, in the order in which
+    they came."""
 
     __slots__ = ("by_destination",)
 

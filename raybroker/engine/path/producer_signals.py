@@ -27,7 +27,7 @@ class Signalled(Protocol):
 
 
 class ProducerSignals:
-    """Of one host."""
+    """The signals to producers of one host."""
 
     def __init__(self, attachments: Attachments) -> None:
         self._live = attachments.by_number

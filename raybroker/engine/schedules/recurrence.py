@@ -84,7 +84,7 @@ def time_zone(name: str) -> tzinfo:
 
 
 class Every:
-    """The same interval again and again."""
+    """A recurrence at the same interval again and again."""
 
     def __init__(self, every_ms: int) -> None:
         self.every_ms = every_ms

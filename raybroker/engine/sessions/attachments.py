@@ -89,7 +89,8 @@ class Outbox:
 
 
 class Attachments:
-    """``by_number``: those that have not ended. ``incarnation`` grows with every start over the same store."""
+    """The attachments of a host; ``by_number``: those that have not ended. ``incarnation`` grows with every start over
+    the same store."""
 
     def __init__(self, incarnation: int) -> None:
         self.by_number: dict[int, Attachment] = {}

@@ -73,7 +73,7 @@ class Transaction:
 
 
 class Transactions:
-    """``by_number``: those that have not ended. ``log``: what a checkpoint has to know."""
+    """The transactions of a host; ``by_number``: those that have not ended. ``log``: what a checkpoint has to know."""
 
     def __init__(
         self,

@@ -19,8 +19,8 @@ from raybroker.model.definitions.values import Definitions
 
 @dataclass(frozen=True)
 class Plan:
-    """``same``: how many entries are as wanted; ``left``: those that are not wanted and stay, without pruning;
-    ``after``: the definitions that there are when every step was carried out."""
+    """The steps to the wanted definitions; ``same``: how many entries are as wanted; ``left``: those that are not
+    wanted and stay, without pruning; ``after``: the definitions that there are when every step was carried out."""
 
     steps: tuple[KindStep, ...]
     same: int

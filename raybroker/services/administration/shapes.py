@@ -63,8 +63,8 @@ GRADED: Final[TypeAdapter[Any]] = TypeAdapter(Graded)
 
 
 class Shape:
-    """Of one verb whose arguments ``in_path`` stand in the path. ``name``: of the model; ``query``: the others come in
-    one, not in a body.
+    """The shape of one verb whose arguments ``in_path`` stand in the path. ``name``: of the model; ``query``: the
+    others come in one, not in a body.
 
     others  the model of what does not stand in the path
     needed  whether something of it has to be there

@@ -22,7 +22,7 @@ class Verbs(Protocol):
 
 
 class AdminConnection(Protocol):
-    """Of the asyncio face (``raybroker.aio``)."""
+    """A connection of the asyncio face (``raybroker.aio``)."""
 
     def admin(self) -> Verbs: ...
     async def close(self) -> None: ...

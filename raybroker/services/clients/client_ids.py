@@ -38,7 +38,7 @@ class _Claim:
 
 
 class ClientIds:
-    """Of one broker. ``others`` asks the other brokers of its cluster."""
+    """The client ids of one broker. ``others`` asks the other brokers of its cluster."""
 
     def __init__(self, broker: str, held: Held, others: Others = nobody_else) -> None:
         self._others = others

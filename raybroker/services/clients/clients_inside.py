@@ -12,7 +12,7 @@ from raybroker.services.native.native import NativeService
 
 
 class HostClientsInside:
-    """On the loop of the native service; a role of hosting.host_port."""
+    """The clients inside of one host, on the loop of the native service; a role of hosting.host_port."""
 
     def __init__(self, service: NativeService) -> None:
         self._service = service

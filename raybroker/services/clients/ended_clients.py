@@ -18,7 +18,7 @@ ID_CHARS_MAX: Final = 64
 
 
 class EndedClients:
-    """By the ids of their connections, which are never used again."""
+    """The clients that were ended, by the ids of their connections, which are never used again."""
 
     def __init__(self, most: int = ENDED_MAX) -> None:
         self._most = most

@@ -40,7 +40,7 @@ log: Final = logging.getLogger("raybroker.services")
 
 
 class Kept(Protocol):
-    """Where it is written down: store.record.RecordFile."""
+    """The place where it is written down: store.record.RecordFile."""
 
     def open(self) -> list[bytes]: ...
 
@@ -52,7 +52,8 @@ class Kept(Protocol):
 
 
 class UserLimits:
-    """Of one broker; limits are those of the configuration. ``kept``: None where a restart leaves nothing."""
+    """The limits of one broker's users; they are those of the configuration. ``kept``: None where a restart leaves
+    nothing."""
 
     def __init__(self, config: ConfigView, kept: Kept | None = None) -> None:
         self._config = config

@@ -32,8 +32,8 @@ class _Waiting(NamedTuple):
 
 
 class Answers:
-    """Of one gateway, on its loop. ``one``: bytes of the messages of one answer, which has one message at least;
-    ``most``: bytes that all large ones take; ``timeout_s``: how long one waits for its room, None: as long as it
+    """The answers of one gateway, on its loop. ``one``: bytes of the messages of one answer, which has one message at
+    least; ``most``: bytes that all large ones take; ``timeout_s``: how long one waits for its room, None: as long as it
     takes."""
 
     def __init__(

@@ -85,9 +85,9 @@ class Near(Protocol):
 
 
 class Gateway:
-    """For the clients of one service: ``connect_as``. ``io``: the thread and loop of all gateways of the broker;
-    ``state()``: of the service; ``near``: hosts on that loop, None: there are none;
-    ``checks``: where passwords are proved, None: in any thread."""
+    """The gateway of the clients of one service: ``connect_as``. ``io``: the thread and loop of all gateways of the
+    broker; ``state()``: of the service; ``near``: hosts on that loop, None: there are none; ``checks``: where passwords
+    are proved, None: in any thread."""
 
     def __init__(
         self,

@@ -13,8 +13,8 @@ K = TypeVar("K")
 
 
 class Unfinished(Generic[K]):
-    """Of one event loop. ``most``: bytes; ``give_up(key, why)``: ends the client that a message belongs to, and tells
-    it why; ``name``: of the setting."""
+    """The unfinished messages of one event loop. ``most``: bytes; ``give_up(key, why)``: ends the client that a message
+    belongs to, and tells it why; ``name``: of the setting."""
 
     def __init__(self, most: int, give_up: Callable[[K, str], None], name: str) -> None:
         self._most = most

@@ -29,7 +29,7 @@ class _WaitingLogin(NamedTuple):
 
 
 class LoginTurns:
-    """On one loop."""
+    """The turns of logins on one loop."""
 
     def __init__(self) -> None:
         self._running: Counter[str] = Counter()

@@ -79,7 +79,7 @@ _ANY: Final = frozenset({"watch_consumers", "units"})
 
 
 class Guests:
-    """On the loop of the native service. What is asynchronous is a role of hosting.host_port."""
+    """The guests of a host, on the loop of the native service. What is asynchronous is a role of hosting.host_port."""
 
     def __init__(
         self,

@@ -215,7 +215,7 @@ class ReceiveQuery(TypedDict):
 
 @with_config(extra="forbid", strict=True, title="Receive")
 class ReceiveIn(TypedDict):
-    """The same in a body."""
+    """The options of a receive in a body."""
 
     max: NotRequired[Annotated[int, Field(ge=1, le=RECEIVED_MAX, json_schema_extra={"default": 1})]]
     wait_ms: NotRequired[Annotated[int, Field(ge=0, le=WAIT_MS_MAX, json_schema_extra={"default": 0})]]

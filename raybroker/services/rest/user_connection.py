@@ -362,7 +362,7 @@ class UserConnection:
 
 
 class Weight:
-    """Of the messages of one answer, which has one at least and otherwise ``most`` bytes of bodies."""
+    """The weight of the messages of one answer, which has one at least and otherwise ``most`` bytes of bodies."""
 
     def __init__(self, most: int) -> None:
         self.size = 0

@@ -33,7 +33,7 @@ _TYPE_PROPERTY: Final = property_name(CONTENT_TYPE)
 
 
 class Out(Protocol):
-    """Where frames are written."""
+    """The place where frames are written."""
 
     turn: asyncio.Lock
     """Held by the subscription that writes a batch."""

@@ -19,7 +19,7 @@ _KEY_BYTES: Final = 32
 
 
 class RequestCredentials(NamedTuple):
-    """Of one request: a user with a password, or a token, which names its user itself."""
+    """The credentials of one request: a user with a password, or a token, which names its user itself."""
 
     user: str
     password: str

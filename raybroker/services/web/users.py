@@ -88,7 +88,7 @@ class Known(Generic[U]):
 
 
 class WebUsers(Generic[U]):
-    """On one loop. ``make``: what uses a connection; ``now_s``: a clock that never goes back; ``offer``: the
+    """The users on one loop. ``make``: what uses a connection; ``now_s``: a clock that never goes back; ``offer``: the
     credentials that are taken; ``by_address``: a user has a connection for each address that he asks from, so that what
     he does is written down with it."""
 

@@ -72,7 +72,7 @@ class OwnFileOptions(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """Where a payload is: the number of its file, and size and CRC-32 of what is in it.
+    """The place of a payload: the number of its file, and size and CRC-32 of what is in it.
 
     crcs   of a body that came in pieces: the CRC-32 of each, four bytes after four
     front  and what stands before the body in its block

@@ -23,7 +23,7 @@ class _Place(NamedTuple):
 
 
 class ReadAhead:
-    """Where each destination was read last, and how far it was fetched."""
+    """The places where each destination was read last, and how far it was fetched."""
 
     __slots__ = ("_places",)
 

@@ -23,7 +23,7 @@ _MAY_CREATE: Final = "SELECT current_user, current_schema(), has_schema_privileg
 
 
 class CompressedBlocks:
-    """Of the tables of one open store; all but ``because`` belongs to the thread that commits.
+    """The compressed blocks in the tables of one open store; all but ``because`` belongs to the thread that commits.
 
     because  why they get no compressed blocks, for people; "" when they do
     """

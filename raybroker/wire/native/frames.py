@@ -101,7 +101,7 @@ class SendFrame(NamedTuple):
 
 
 class SendTxFrame(NamedTuple):
-    """Like Send, as a part of transaction ``txn`` (1 … 2³² - 1) of this connection.
+    """A Send as a part of transaction ``txn`` (1 … 2³² - 1) of this connection.
 
     Answered when something of it is refused; of the rest the end of the transaction tells.
     """
@@ -113,7 +113,7 @@ class SendTxFrame(NamedTuple):
 
 
 class SendLargeFrame(NamedTuple):
-    """Like Send or, with ``txn``, SendTx: one message whose body came ahead under the number ``body``."""
+    """A Send or, with ``txn``, a SendTx of one message, whose body came ahead under the number ``body``."""
 
     handle: int
     floor: int
@@ -131,7 +131,7 @@ class SentFrame(NamedTuple):
 
 
 class RefusedFrame(NamedTuple):
-    """Like Sent, but the rows (start index, end index, code, text) of the block were not taken."""
+    """The answer of Sent, but the rows (start index, end index, code, text) of the block were not taken."""
 
     handle: int
     first_seq: int
@@ -150,7 +150,7 @@ class DeliverFrame(NamedTuple):
 
 
 class DeliverLargeFrame(NamedTuple):
-    """Like Deliver: one message, whose body is to be read by the number of its block, ``ordinal``."""
+    """A delivery of one message, whose body is to be read by the number of its block, ``ordinal``."""
 
     handle: int
     epoch: int
@@ -258,8 +258,8 @@ class WithdrawnFrame(NamedTuple):
 
 
 class RecallFrame(NamedTuple):
-    """To a consumer that has said that it can: give back what of deliveries first … last of each range the application
-    has not begun. Answered by Recalled, also when that is nothing; until then the consumer gets no more."""
+    """A consumer that has said that it can is to give back what of deliveries first … last of each range the
+    application has not begun. Answered by Recalled, also when that is nothing; until then the consumer gets no more."""
 
     handle: int
     epoch: int

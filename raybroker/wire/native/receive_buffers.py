@@ -19,7 +19,7 @@ _FREE: Final = 3
 
 
 class FrameBuffers:
-    """Not thread safe: one pool belongs to one event loop."""
+    """The buffers of one event loop; they are not thread safe."""
 
     __slots__ = ("_kept",)
 

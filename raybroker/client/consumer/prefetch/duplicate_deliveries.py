@@ -18,7 +18,7 @@ MESSAGES_MAX: Final = 100_000
 
 
 class DuplicateDeliveries:
-    """Of one connection; called on the IO loop."""
+    """The duplicate deliveries of one connection; called on the IO loop."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[int, int], None] = OrderedDict()

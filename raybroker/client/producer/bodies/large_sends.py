@@ -51,7 +51,8 @@ class Refusing(Protocol):
 
 
 class LargeSends:
-    """On the IO loop. ``state`` and ``room`` are the producer's, and ``lock`` guards them.
+    """The large sends of a producer, on the IO loop. ``state`` and ``room`` are the producer's, and ``lock`` guards
+    them.
 
     flush         writes what waited behind a body
     given_up      counts messages that are not sent any more, because of an error

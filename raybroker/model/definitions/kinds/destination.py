@@ -23,7 +23,7 @@ DESTINATION: Final = Recorded(
 
 
 class DestinationKind(Kind):
-    """Of one type."""
+    """The destinations of one type."""
 
     name: DestinationType
     verbs: ClassVar = {"create": "create_destination", "update": "update_destination", "destroy": "destroy_destination"}

@@ -37,7 +37,7 @@ class KindStep:
 
 @dataclass(frozen=True)
 class KindPlace:
-    """Where a plan is for. ``configured``: broker → what its configuration says of properties that can change;
+    """The place that a plan is for. ``configured``: broker → what its configuration says of properties that can change;
     ``automatic``: destinations that were created automatically; ``agents``: whether forwarding agents are possible;
     ``down``: brokers that cannot be asked what they have; ``together``: properties that all brokers have equally;
     ``users``: whether users are looked at."""

@@ -15,7 +15,8 @@ _FIELDS: Final = ("type", "name", "which")
 
 
 class PauseKind(ListedKind):
-    """Until an administrator resumes them; their keys are Pause, and their entries are empty."""
+    """The pauses that hold until an administrator resumes the destinations; their keys are Pause, and their entries are
+    empty."""
 
     name = "pause"
     section = "pauses"

@@ -19,7 +19,7 @@ _VERBS: Final = {"update": "update_broker"}
 
 
 class PropertyKind(Kind):
-    """Of all brokers: one entry, however many there are."""
+    """The properties of all brokers: one entry, however many there are."""
 
     name = "properties"
     section = "properties"

@@ -15,7 +15,7 @@ HIDDEN_TOO: Final = "(another, hidden)"
 
 
 class UserKind(Kind):
-    """Only where they are asked for; a user that brokers have differently has no fields in what there is."""
+    """The users, only where they are asked for; a user that brokers have differently has no fields in what there is."""
 
     name = "user"
     section = "users"
