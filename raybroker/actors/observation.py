@@ -124,7 +124,8 @@ class Observing:
             await asyncio.sleep(LEARN_S)
 
     async def _learn_once(self) -> None:
-        """Those that answer now; one that is down keeps its last address, so that its scrapes fail and are seen."""
+        """Return the addresses of those that answer now; one that is down keeps its last address, so that its scrapes
+        fail and are seen."""
         clustered = self._clustered
         if clustered.coordinator == clustered.name:
             row = await self._paths.row_if_running()

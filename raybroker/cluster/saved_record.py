@@ -43,7 +43,7 @@ class Saved:
     offer: SavedOffer | None = None
 
     def frames(self) -> tuple[bytes, ...]:
-        """All of it."""
+        """Return the frames that hold all of it."""
         frames = [life_frame(self.incarnation, self.cluster)]
         if self.claim is not None:
             frames.append(claim_frame(self.claim, self.configured))

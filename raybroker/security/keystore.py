@@ -116,7 +116,7 @@ def combined(key_pem: bytes, chain_pem: bytes, *, given: str | None = None, pass
 
 
 def certificates(pem: bytes) -> list[x509.Certificate]:
-    """Those of a PEM text, whatever else is in it; raises ConfigError when there is none."""
+    """Return the certificates of a PEM text, whatever else is in it; raises ConfigError when there is none."""
     try:
         return x509.load_pem_x509_certificates(pem)
     except ValueError:

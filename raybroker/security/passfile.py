@@ -125,7 +125,8 @@ def rewritten(source: Path, encode: bool) -> str:
 
 
 def passwords_of(config: ConfigView, directory: Path | None) -> Passwords:
-    """Those of a broker's configuration; ``directory``: the broker's security directory. Blocks for the disk."""
+    """Return the passwords of a broker's configuration; ``directory``: the broker's security directory. Blocks for the
+    disk."""
     if not config["imq.passfile.enabled"]:
         return Passwords({}, "imq.passfile.enabled is false")
     named: str = config["imq.passfile.dirpath"]

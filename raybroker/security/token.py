@@ -52,8 +52,8 @@ class KeyFile:
         self._keys: dict[str, Any] = {}
 
     def keys(self) -> Mapping[str, Any]:
-        """Those of now. A file that cannot be read leaves those before, which is said in the log; raises ConfigError
-        when there were none before."""
+        """Return the keys of now. A file that cannot be read leaves those before, which is said in the log; raises
+        ConfigError when there were none before."""
         try:
             stat = self.path.stat()
             seen = (stat.st_ino, stat.st_mtime_ns, stat.st_size)

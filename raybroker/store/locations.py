@@ -146,7 +146,7 @@ class Locations:
         return False
 
     def ordinals(self) -> Sequence[int]:
-        """All of them, ascending."""
+        """Return all of them, ascending."""
         packed = [
             (number << PAGE_BITS) + at
             for number, page in self._pages.items()

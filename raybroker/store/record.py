@@ -125,7 +125,7 @@ class RecordFile:
             self._size += len(batch)
 
     def replace(self, frames: Sequence[bytes]) -> None:
-        """These frames instead of all there were, at once; durable when it returns.  Raises StoreError."""
+        """Put these frames in the place of all there were, at once; durable when it returns.  Raises StoreError."""
         with self._turns:
             self._check()
             try:

@@ -145,7 +145,8 @@ class Destinations:
         return self._shown(key, host, {**row, **effective})
 
     async def made(self) -> list[tuple[Key, Row]]:
-        """Those that administrators have made, and mq.sys.dmq, with their own attributes; orphans are none of them.
+        """Return the destinations that administrators have made, and mq.sys.dmq, with their own attributes; orphans are
+        none of them.
 
         Raises ConnectionLostError when a host cannot be asked.
         """

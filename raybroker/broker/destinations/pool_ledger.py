@@ -56,7 +56,7 @@ class PoolLedger:
             self._waiting.pop(host, None)
 
     def unknown(self, hosts: Collection[str]) -> list[str]:
-        """Those of which it is not known what they may use: until it is, nothing is granted."""
+        """Return those of which it is not known what they may use: until it is, nothing is granted."""
         return [host for host in hosts if host not in self._leases or self._boundless(self._leases[host].room)]
 
     def hear(self, host: str, version: int, lease: PoolRoom) -> bool:

@@ -108,7 +108,7 @@ class HealthChecks:
         return [checks.row("live", self._broker, Grade.OK, f"broker {self._broker} answers")]
 
     async def ready(self) -> list[Row]:
-        """Those checks that say whether clients can use the broker now."""
+        """Return the checks that say whether clients can use the broker now."""
         return [row for row in await self.check_broker() if row["check"] in checks.READY]
 
     # ---- what is looked at

@@ -134,6 +134,7 @@ class Channel:
         except BaseException:
             channel.link.abort()
             raise
+        # Only now: a host that could not be reached was not lost.
         channel.observer = observer
         return channel
 

@@ -100,11 +100,11 @@ class Channels:
             channel.close()
 
     def all(self) -> list[Channel]:
-        """Those to hosts that the connection has used, with some that may be lost."""
+        """Return the channels to hosts that the connection has used, with some that may be lost."""
         return list(self._channels.values())
 
     def open(self) -> list[Channel]:
-        """Those that are not lost."""
+        """Return the channels that are not lost."""
         return [channel for channel in self._channels.values() if not channel.lost]
 
     async def call(self, op: str) -> None:

@@ -290,6 +290,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             "shares": options.shares,
             "buffer_bytes": options.buffer_bytes,
         }
+        # Before it is opened: the first deliveries may come right behind the answer.
         with self._lock:
             self._forget()
         await self._open(channel, "open_consumer", args, lambda answer: self._opened(answer, drained))

@@ -418,7 +418,8 @@ class ProducerState:
         return gone[::-1]
 
     def late(self, until_ns: int) -> tuple[list[Future[str]], int]:
-        """Those who wait from ``until_ns`` or before and are not to wait any longer, and from when the next one waits.
+        """Return those who wait from ``until_ns`` or before and are not to wait any longer, and from when the next one
+        waits.
 
         The second is 0 when there is nobody else. Their messages stay.
         """
@@ -468,7 +469,7 @@ class ProducerState:
         self._broker = broker
 
     def in_doubt(self) -> list[Batch]:
-        """Those that were written to some connection and not settled: the broker may have stored them."""
+        """Return those that were written to some connection and not settled: the broker may have stored them."""
         return [*self.unsettled, *islice(self.ready, self._written)]
 
     def abandon(self) -> list[Batch]:

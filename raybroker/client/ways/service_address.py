@@ -92,7 +92,7 @@ def _with_tls() -> list[str]:
 
 
 def service_addresses(text: str) -> tuple[ServiceAddress, ...]:
-    """Those of a list with commas between, each once; errors as :func:`service_address`."""
+    """Return the addresses of a list with commas between, each once; errors as :func:`service_address`."""
     return tuple(dict.fromkeys(service_address(part) for part in text.split(",") if part.strip()))
 
 

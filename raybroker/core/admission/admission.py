@@ -202,7 +202,7 @@ class Admission:
         return self._fitting_pool(account, sizes, admitted, refused[0].text if refused else "")
 
     def _fitting_pool(self, account: Account, sizes: Sequence[int], admitted: int, why: str) -> tuple[int, str]:
-        """Those of ``admitted`` that have room in the pool too; the broker is asked for what lacks."""
+        """Return those of ``admitted`` that have room in the pool too; the broker is asked for what lacks."""
         share, chosen = account.share, list(pk.chosen(sizes, admitted))
         if share.fits(len(chosen), sum(chosen)):
             return admitted, why

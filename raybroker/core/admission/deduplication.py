@@ -31,7 +31,8 @@ class Deduplication:
         return text is not None and text in self.taken
 
     def without_known(self, ids: Sequence[str | None], mask: int, *, persistent: bool) -> int:
-        """Those of ``mask`` whose ids are not in the window; ``persistent``: or only of messages that are not."""
+        """Return those of ``mask`` whose ids are not in the window; ``persistent``: or only of messages that are
+        not."""
         if not self.taken:
             return mask
         known = pk.of_indexes(
@@ -70,7 +71,7 @@ class Deduplication:
 
 
 def first_of_each(ids: Sequence[str | None], mask: int) -> int:
-    """Those of ``mask`` that have no id, or are the first of these with theirs."""
+    """Return those of ``mask`` that have no id, or are the first of these with theirs."""
     seen: set[str] = set()
     first = 0
     for index in pk.indexes(mask):

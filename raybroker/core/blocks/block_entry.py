@@ -103,7 +103,7 @@ class BlockEntry:
         return sum(pk.chosen(self.sizes, mask))
 
     def expired(self, mask: int, now_ms: int) -> int:
-        """Those of ``mask`` whose time is over."""
+        """Return those of ``mask`` whose time is over."""
         if now_ms < self.soonest or self.columns.expires is None:
             return 0
         expires = self.columns.expires
@@ -118,7 +118,7 @@ class BlockEntry:
         return [(level, chosen) for level, chosen in found if chosen]
 
     def by_birth(self, mask: int, now_ms: int) -> tuple[int, list[tuple[int, int]]]:
-        """Those to be delivered now, and (time, messages) of those to be delivered later."""
+        """Return those to be delivered now, and (time, messages) of those to be delivered later."""
         column = self.columns.deliver_at
         if column is None:
             return mask, []

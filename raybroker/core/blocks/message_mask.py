@@ -69,7 +69,7 @@ def of_value(column: bytes, value: int) -> int:
 
 
 def chosen(items: Sequence[_T], mask: int) -> Iterator[_T]:
-    """Those of a column that ``mask`` has."""
+    """Return the values of a column that ``mask`` has."""
     side_by_side = extent(mask) if mask else (0, 0)
     if side_by_side is not None:
         return iter(items[side_by_side[0] : side_by_side[1]])

@@ -198,7 +198,7 @@ class Bucket:
         return min(bits, default=0)
 
     def take_of_head(self, mask: int) -> Run:
-        """These messages of the head's run, which has them all."""
+        """Take these messages of the head's run, which has them all."""
         from_returned = self._returned_next()
         run = self.returned.pop() if from_returned else self.fresh.popleft()
         if mask != run.mask:

@@ -50,5 +50,5 @@ class DeadLetterRules:
         return [run._replace(mask=run.mask & mask) for run in runs if run.mask & mask]
 
     def runs(self) -> list[Run]:
-        """All of them as they were, for a restart; a rejected one has REJECTED failures."""
+        """Return all of them as they were, for a restart; a rejected one has REJECTED failures."""
         return [run for runs in self._runs.values() for run in runs]

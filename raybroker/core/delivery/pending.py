@@ -101,7 +101,7 @@ class Pending(Protocol):
         """All messages that wait: the highest priority first, in order within it."""
 
     def tried(self) -> Iterator[Run]:
-        """Those messages that wait and were handed out before, in no certain order."""
+        """Yield the messages that wait and were handed out before, in no certain order."""
 
     # ---- selectors
 

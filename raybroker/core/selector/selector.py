@@ -54,7 +54,7 @@ class Selector:
         return bool(self._sieve(content, attempts, [index]))
 
     def pick(self, content: Content, mask: int, attempts: int) -> int:
-        """Those of the messages ``mask`` that are wanted; ``attempts`` holds for all of them."""
+        """Return those of the messages ``mask`` that are wanted; ``attempts`` holds for all of them."""
         if mask.bit_count() == 1:
             return mask if self._sieve(content, attempts, [mask.bit_length() - 1]) else 0
         if not all(map(content.may_have, self._traces)):

@@ -54,7 +54,8 @@ class DestinationRegistry:
         return self.definitions[home.number]
 
     def matching(self, kind: str | None, name: str | None) -> list[Destination]:
-        """Those of a type, of a name, or all. With both given, raises InvalidDestinationError when it is not there."""
+        """Return the destinations of a type, of a name, or all. With both given, raises InvalidDestinationError when it
+        is not there."""
         if kind is not None and name is not None:
             return [self.named(kind, name)]
         return [home for (k, n), home in self.destinations.items() if kind in (None, k) and name in (None, n)]

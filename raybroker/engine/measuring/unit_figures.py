@@ -41,7 +41,7 @@ def _unmatched(queue: DeliveryQueue, held: Mapping[int, BlockEntry]) -> int:
 
 
 def live_units(home: Destination, names: Iterable[str]) -> list[str]:
-    """Those of the units that have messages here, visible or not; every block that is held is looked at."""
+    """Return those of the units that have messages here, visible or not; every block that is held is looked at."""
     missing = set(names)
     found: list[str] = []
     for block in home.block_index.held.values():

@@ -263,6 +263,7 @@ class Transactions:
         if known is None:
             self._never(key, done)
         else:
+            # It was decided, but that may not be durable yet: the answer waits behind it.
             self._executor.append([], done)
 
     def _never(self, key: bytes, done: Done) -> None:

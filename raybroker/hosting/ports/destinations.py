@@ -108,7 +108,7 @@ class DestinationsPort:
         return self._inspection.consumers(type, name)
 
     async def live_units(self, type: str, name: str, names: list[str]) -> list[str]:
-        """Those of these units of order that have messages there."""
+        """Return those of these units of order that have messages there."""
         return live_units(self._registry.find(type, name), names)
 
     @durable

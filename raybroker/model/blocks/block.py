@@ -209,7 +209,7 @@ class Block:
         return self._u64(EXPIRES, index)
 
     def expires(self) -> array[int] | None:
-        """All of :meth:`expires_of`, or None when none expires."""
+        """Return :meth:`expires_of` of all messages, or None when none expires."""
         return self._u64s(EXPIRES)
 
     def deliver_at_of(self, index: int) -> int:
@@ -217,7 +217,7 @@ class Block:
         return self._u64(DELIVER_AT, index)
 
     def deliver_at(self) -> array[int] | None:
-        """All of :meth:`deliver_at_of`, or None when none has to wait."""
+        """Return :meth:`deliver_at_of` of all messages, or None when none has to wait."""
         return self._u64s(DELIVER_AT)
 
     def _u64(self, flag: int, index: int) -> int:

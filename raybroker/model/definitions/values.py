@@ -85,7 +85,7 @@ def differing(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> Attribu
 def changed(
     before: Mapping[str, Any], after: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
 ) -> dict[str, tuple[Any, Any]]:
-    """Those that differ; what is not said has its default."""
+    """Return the values that differ; what is not said has its default."""
     base = defaults or {}
     keys = [*before, *(key for key in after if key not in before)]
     pairs = {key: (before.get(key, base.get(key)), after.get(key, base.get(key))) for key in keys}

@@ -73,7 +73,7 @@ def matches(pattern: str, name: str) -> bool:
 
 
 def matching(pattern: str, names: Iterable[str]) -> list[str]:
-    """Those of the names that match, in order of the alphabet."""
+    """Return the names that match, in order of the alphabet."""
     return sorted(name for name in names if matches(pattern, name))
 
 

@@ -185,7 +185,7 @@ class Gateway:
             )
 
     def _guests_of(self, key: str) -> JoinedGuests | None:
-        """Those of a host on this loop; a paused service takes no connections, which its listener says."""
+        """Return the guests of a host on this loop; a paused service takes no connections, which its listener says."""
         return self._near.guests_of(key) if self._near is not None and self.state() != PAUSED else None
 
 

@@ -451,7 +451,7 @@ class ConnectionServices:
         return await self._backend.ask(method, args)
 
     async def _there(self, keys: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
-        """Those destinations that there are, or may be."""
+        """Return the destinations that there are, or may be."""
         whole = self._backend.whole()
         return {key for key in keys if not whole or self._backend.exists(*key)}
 

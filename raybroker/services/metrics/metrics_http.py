@@ -214,7 +214,7 @@ class MetricsEndpoint:
 
     @property
     def requests(self) -> int:
-        """Those that are being answered, or wait for a thread."""
+        """The requests that are being answered, or wait for a thread."""
         return self._requests
 
     def start(self, ip: str, ports: PortRange, tls: Callable[[], ssl.SSLContext] | None = None) -> str:

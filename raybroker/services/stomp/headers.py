@@ -203,8 +203,8 @@ class MessageFacts(NamedTuple):
 
 
 def message_headers(received: MessageFacts, subscription: str, ack: str, *, with_ack: bool) -> dict[str, str]:
-    """Those of MESSAGE, but for content-type and content-length. ``ack``: names the delivery; ``with_ack``: ACK frames
-    do so by it."""
+    """Return the headers of MESSAGE, but for content-type and content-length. ``ack``: names the delivery;
+    ``with_ack``: ACK frames do so by it."""
     headers = {
         "destination": received.destination,
         "message-id": received.id or ack,

@@ -165,6 +165,7 @@ class Journal:
             self._log.declare(compressed=True)
         references: dict[tuple[int, int], Reference] = {}
         if packed.payload_bytes > self._record_bytes or self._own.claimed:
+            # Their files are written and synced before the log refers to them: no reference is found without its file.
             packed, references = self._put_out(entries, packed)
         blocks, index = packed.blocks, self._index
         for block in blocks:

@@ -228,7 +228,7 @@ class OwnFiles:
                     ) from error
 
     def _allocated(self, path: Path, free: int | None, nbytes: int) -> int:
-        """That free file, or a new one, under its name and allocated; what fails leaves neither."""
+        """Return that free file, or a new one, under its name and allocated; what fails leaves neither."""
         if free is None:
             fd = self._io.create(path)
         else:

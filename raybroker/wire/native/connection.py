@@ -187,6 +187,7 @@ class Native:
                         end = at
                     break
                 body = view[at + FRAME_HEAD.size : stop]
+                # Of messages a copy: they are kept, and the scratch is used again.
                 frames.extend(decoder(memoryview(bytes(body)) if kind in MESSAGE_FRAMES else body))
                 at = stop
             full = self._end == len(scratch) == FIRST_BYTES
@@ -216,6 +217,7 @@ class Native:
     def _give_room(self, start: memoryview, size: int) -> None:
         """A large frame has begun: its bytes from here on go straight into its own buffer."""
         self._frame_bytes = size
+        # A larger buffer grows with what comes: who declares a length and sends nothing takes no memory.
         self._frame = self._buffers.take(size) if size <= GROW_BYTES else bytearray(GROW_BYTES)
         self._frame[: start.nbytes] = start
         self._filled = start.nbytes

@@ -41,7 +41,7 @@ class Uncovered(NamedTuple):
         return f"{which} of {self.name} ({self.why})"
 
     def part(self, first: int, last: int) -> list[Uncovered]:
-        """Those of them with tags first … last."""
+        """Return those of them with tags first … last."""
         if first > last:
             return []
         return [self._replace(first=first, last=last, serial=self.serial + first - self.first)]
@@ -88,7 +88,7 @@ class UncoveredDeliveries:
             self.rows, self._more = [], 0
 
     def others(self) -> str:
-        """All of them, as text, and forgets them; "" when there are none."""
+        """Return all of them, as text, and forget them; "" when there are none."""
         with self._lock:
             found, self.rows = self.rows, []
             more, self._more = self._more, 0
