@@ -90,7 +90,7 @@ def fronts(draw: st.DrawFn) -> bytes:
 
 
 def _sample(name: str, fields: tuple[Any, ...], data: bytes) -> Sample:
-    return Sample((name, fields), data)
+    return Sample((f"{name}Frame", fields), data)
 
 
 def _joined(buffers: tuple[Any, ...]) -> bytes:

@@ -172,13 +172,15 @@ class Channel:
             if confirmed is not None:
                 refuse(confirmed, self._lost_error())
             return
+        if len(ranges) > ACK_RANGES_MAX:
+            starts = range(0, len(ranges), ACK_RANGES_MAX)
+            for start, part in zip(starts, _parts(confirmed, len(starts)), strict=True):
+                self.acknowledge(handle, epoch, ranges[start : start + ACK_RANGES_MAX], part)
+            return
         request = 0
         if confirmed is not None:
             request = self._number()
             self._acks[request] = handle, confirmed
-        while len(ranges) > ACK_RANGES_MAX:
-            self.link.write(wire.ack(handle, epoch, 0, ranges[:ACK_RANGES_MAX]))
-            ranges = ranges[ACK_RANGES_MAX:]
         self.link.write(wire.ack(handle, epoch, request, ranges))
 
     def settle(
@@ -392,3 +394,23 @@ class Channel:
         if number in self._requests or number in self._acks:
             raise ProtocolError("more requests are open than there are numbers for them")
         return number
+
+
+def _parts(confirmed: Future[int] | None, count: int) -> list[Future[int] | None]:
+    """Make a future for each of several acknowledgements: ``confirmed`` gets the sum of what they get, or an error."""
+    if confirmed is None:
+        return [None] * count
+    parts: list[Future[int]] = [Future() for _ in range(count)]
+
+    def done(_: Future[int]) -> None:
+        if not all(part.done() for part in parts):
+            return
+        failures = [failure for part in parts if (failure := part.exception()) is not None]
+        if failures:
+            refuse(confirmed, failures[0])
+        else:
+            fulfil(confirmed, sum(part.result() for part in parts))
+
+    for part in parts:
+        part.add_done_callback(done)
+    return list(parts)
