@@ -23,7 +23,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Callable[..., Any], 
         monkeypatch.setattr(reader, "connect", lambda cluster: rb.loopback(broker="read"))
         connection.session().producer("q").send_many(range(12))
         yield (
-            lambda *args, **options: reader.Reader(OPTIONS, *args, **options),
+            lambda *args, **options: reader.QueueReader(OPTIONS, *args, **options),
             lambda: sorted(message.body for message in connection.session().browser("q")),
             lambda: connection.admin().query_destination("queue", "q")["messages"],
         )

@@ -295,7 +295,7 @@ def test_consumers_are_exchanged_with_every_live_instance_once_before_clients_ar
     cluster.start("b3")
     cluster.run(8000)
     order = [type(action).__name__ for action in seen if isinstance(action, ev.ExchangeConsumers | ev.OpenForClients)]
-    assert order == ["Exchange", "Exchange", "Open"]
+    assert order == ["ExchangeConsumers", "ExchangeConsumers", "OpenForClients"]
 
 
 def test_a_peer_that_does_not_exchange_holds_a_broker_up_for_a_bounded_time() -> None:
