@@ -1,0 +1,56 @@
+"""A Protocol stands where two classes implement it, or where a layer is crossed; the others only get fewer.
+
+A layer is crossed where the import law forbids the Protocol's file to import the one class that implements it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.tidy.protocols import all_classes, protocols
+from tests.tidy.source import Sources, package
+from tests.tidy.test_import_law import FILES, LAWS, layer_of
+
+LONE = 74
+"""Protocols that one class implements, in a layer that their file may import.  The figure only falls."""
+
+
+def lone(sources: Sources) -> Iterator[tuple[str, str]]:
+    """(Protocol, class) for each Protocol that one class implements, though no layer is crossed."""
+    known = all_classes(sources)
+    for name, classes in protocols(sources).items():
+        if len(classes) == 1 and not _crosses(known[name].path, known[classes[0]].path):
+            yield name, classes[0]
+
+
+def _crosses(path: str, other: str) -> bool:
+    layer = layer_of(path)
+    allowed = LAWS[layer].layers | {layer}
+    if path in FILES:
+        allowed |= FILES[path][0].layers
+    return layer_of(other) not in allowed
+
+
+def test_protocols_that_one_class_implements_only_get_fewer() -> None:
+    found = sorted(lone(package()))
+    listed = "\n".join(f"{name}: only {kept}" for name, kept in found)
+    assert len(found) == LONE, f"{len(found)} Protocols have one class; use the class, or lower the figure\n{listed}"
+
+
+def test_a_layer_that_is_crossed_and_a_second_class_are_reasons_for_a_protocol() -> None:
+    ports = """
+from typing import Protocol
+
+class Near(Protocol):
+    def near(self) -> None: ...
+
+class Far(Protocol):
+    def far(self) -> None: ...
+
+class Twice(Protocol):
+    def twice(self) -> None: ...
+"""
+    near = "class A:\n    def near(self) -> None: ...\n    def twice(self) -> None: ...\n"
+    far = "class B:\n    def far(self) -> None: ...\n    def twice(self) -> None: ...\n"
+    sources = {"raybroker/engine/ports.py": ports, "raybroker/core/a.py": near, "raybroker/hosting/b.py": far}
+    assert list(lone(sources)) == [("raybroker.engine.ports.Near", "raybroker.core.a.A")]
