@@ -261,8 +261,8 @@ class SimProducer:
         self.generation = 0
         self.produced = 0
         self.state = self._identity()
-        self._uploading: Connection | None = None
-        """Where a body goes; nothing else of the producer leaves meanwhile."""
+        self._uploading: tuple[Connection, int] | None = None
+        """Where a body goes, and its number; nothing else of the producer leaves meanwhile."""
         self._sized: ProducerState | None = None
         world.loop.after(world.rng.randrange(30 * MS), self.work)
 
@@ -381,7 +381,7 @@ class SimProducer:
         if not self.open_now or connection is None or (self.gate != "open" and not self.world.healing):
             return
         state.seal()
-        while state.ready and self._uploading is not connection:
+        while state.ready and (self._uploading is None or self._uploading[0] is not connection):
             floor = state.floor
             batch = state.next_ready()
             assert batch is not None
@@ -395,13 +395,14 @@ class SimProducer:
     def _upload(self, connection: Connection, batch: Batch) -> None:
         """Send the body, and then its message, if it is still wanted."""
         number, handle, state = self.machine.new_body(), self.handle, self.state
-        self._uploading = connection
+        self._uploading = connection, number
         self.world.watch.seen["large sends"] += 1
 
         def done(code: str | None) -> None:
             if connection is not self.machine.connection:
                 return
-            self._uploading = None
+            if self._uploading == (connection, number):  # Not one of an earlier identity, which goes on beside ours.
+                self._uploading = None
             wanted = batch in state.unsettled and state is self.state and handle == self.handle
             if not wanted or code is not None:
                 self.machine.call("drop_body", {"body": number}, lambda result, code: None)
