@@ -80,8 +80,8 @@ def fill(path: Path, messages: int, size: int, per_commit: int, settled: int, *,
     from raybroker.system.entropy import token
 
     definition = Definition(QUEUE, False, DestinationAttributes(maxNumMsgs=-1, maxTotalMsgBytes=-1))
-    home = Queue(NUMBER, QUEUE, definition.attributes, reap_ms=None)
-    held = home.block_index
+    destination = Queue(NUMBER, QUEUE, definition.attributes, reap_ms=None)
+    held = destination.block_index
 
     fresh: list[tuple[int, array[int], bytes]] = []
 
@@ -92,7 +92,7 @@ def fill(path: Path, messages: int, size: int, per_commit: int, settled: int, *,
                 if not ordinal % settled:
                     held.settle(ordinal, 1)
         fresh.clear()
-        return encode_checkpoint(NUMBER + 1, TxLog(), ScheduleLog(), [(definition, home)])
+        return encode_checkpoint(NUMBER + 1, TxLog(), ScheduleLog(), [(definition, destination)])
 
     journal = Journal(path, monotonic_ns=SystemClock().monotonic_ns, entropy=token, sync=False)
     list(journal.recover())
@@ -123,7 +123,7 @@ def fill(path: Path, messages: int, size: int, per_commit: int, settled: int, *,
         journal.commit(entries)
         fresh.append((first, array("I", [size]) * len(ordinals), levels))
         held.next_ordinal = ordinals.stop
-        home.producers.taken[PRODUCER] = [(1, ordinals.stop)]
+        destination.producers.taken[PRODUCER] = [(1, ordinals.stop)]
         if settled:
             gone = [ordinal for ordinal in ordinals if not ordinal % settled]
             spans = [records.Span(ordinal, ordinal) for ordinal in gone]

@@ -326,8 +326,8 @@ class Destination(ABC):
 _GIVING_BACK: Final = frozenset((cmd.Recalled, cmd.Settle, cmd.Release, cmd.TakeBack, cmd.DetachConsumer, cmd.Decide))
 """Commands after which messages wait that lay with a consumer when room was to be made."""
 _HANDLERS: Final[dict[type, Callable[[Destination, Any, Outcome], None]]] = {
-    cmd.AttachProducer: lambda home, command, out: home.admission.attach_producer(command),
-    cmd.DetachProducer: lambda home, command, out: home.admission.detach_producer(command),
+    cmd.AttachProducer: lambda destination, command, out: destination.admission.attach_producer(command),
+    cmd.DetachProducer: lambda destination, command, out: destination.admission.detach_producer(command),
     cmd.Send: intake.send,
     cmd.AttachConsumer: consumer_commands.attach_consumer,
     cmd.DetachConsumer: consumer_commands.detach_consumer,
@@ -351,9 +351,9 @@ _HANDLERS: Final[dict[type, Callable[[Destination, Any, Outcome], None]]] = {
     cmd.Composed: intake.composed,
     cmd.ReturnDeadLetters: Destination._unbury,
     cmd.Pause: Destination._pause,
-    cmd.Resume: lambda home, command, out: home._resume(command.which),
-    cmd.Subscribe: lambda home, command, out: home._subscribe(command, out),
-    cmd.Unsubscribe: lambda home, command, out: home._unsubscribe(command, out),
+    cmd.Resume: lambda destination, command, out: destination._resume(command.which),
+    cmd.Subscribe: lambda destination, command, out: destination._subscribe(command, out),
+    cmd.Unsubscribe: lambda destination, command, out: destination._unsubscribe(command, out),
     cmd.StageAcks: transaction.stage_acks,
     cmd.Prepare: transaction.prepare,
     cmd.Decide: transaction.decide,

@@ -23,10 +23,10 @@ from raybroker.core.unit_of_order.invariants import check_units
 from raybroker.model.definitions.pauses import CONSUMPTION
 
 
-def check(home: Destination) -> None:
-    """Raises AssertionError that says which invariant of ``home`` does not hold."""
-    _check_block_index(home)
-    for queue in home.queues.values():
+def check(destination: Destination) -> None:
+    """Raises AssertionError that says which invariant of ``destination`` does not hold."""
+    _check_block_index(destination)
+    for queue in destination.queues.values():
         backlog = queue.plain.backlog
         if isinstance(backlog, SortedBacklog):
             backlog.check()
@@ -35,28 +35,28 @@ def check(home: Destination) -> None:
                 _check_bucket(bucket)
         waiting = sum(run.count for run in backlog.runs())
         assert waiting == backlog.count, f"{backlog.count} messages are counted as waiting, {waiting} are"
-        _check_places(home, queue)
+        _check_places(destination, queue)
         for attachment, consumer in queue.consumers.by_attachment.items():
             assert consumer.attachment == attachment
-            assert home.queue_of[attachment] is queue
+            assert destination.queue_of[attachment] is queue
             _check_consumer(consumer)
-        _check_turns(home, queue)
-        _check_draining(home, queue)
-        check_units(home, queue)
-    held = home.block_index.held
-    dead = [row for queue in home.queues.values() for row in queue.dead_letters.masks.items()]
+        _check_turns(destination, queue)
+        _check_draining(destination, queue)
+        check_units(destination, queue)
+    held = destination.block_index.held
+    dead = [row for queue in destination.queues.values() for row in queue.dead_letters.masks.items()]
     nbytes = sum(held[ordinal].bytes_of(mask) for ordinal, mask in dead)
-    totals = home.block_index.dead, home.block_index.dead_bytes
+    totals = destination.block_index.dead, destination.block_index.dead_bytes
     found = sum(mask.bit_count() for _, mask in dead), nbytes
     assert found == totals, f"{totals} messages and bytes are counted as dead letters, {found} are"
-    for producer, rows in home.producers.taken.items():
+    for producer, rows in destination.producers.taken.items():
         _check_ranges(rows, f"sequence numbers of producer {producer}")
 
 
-def _check_block_index(home: Destination) -> None:
-    block_index = home.block_index
+def _check_block_index(destination: Destination) -> None:
+    block_index = destination.block_index
     messages = held_bytes = 0
-    waiting = {block.ordinal for staged in home.staged.values() for block in staged.blocks}
+    waiting = {block.ordinal for staged in destination.staged.values() for block in staged.blocks}
     for ordinal, block in block_index.held.items():
         assert 0 < ordinal < block_index.next_ordinal, f"block {ordinal} has a number that was not given out"
         assert 0 < block.left <= block.count, f"block {ordinal} is held with {block.left} of {block.count} left"
@@ -64,8 +64,10 @@ def _check_block_index(home: Destination) -> None:
         assert block.count - block.done.bit_count() == block.left, f"block {ordinal} miscounts what is left"
         messages += block.left
         held_bytes += block.bytes_of(block.everything & ~block.done)
-        if home.kind == "topic" and ordinal not in waiting:
-            owed = [queue.owes[ordinal] for queue in home.queues.values() if queue.owes and ordinal in queue.owes]
+        if destination.kind == "topic" and ordinal not in waiting:
+            owed = [
+                queue.owes[ordinal] for queue in destination.queues.values() if queue.owes and ordinal in queue.owes
+            ]
             union = 0
             for mask in owed:
                 assert mask, f"block {ordinal} is owed to a delivery queue that is owed nothing of it"
@@ -98,26 +100,26 @@ def _check_bucket(bucket: Bucket) -> None:
         assert run.priority == bucket.priority, f"{run} is in the bucket of priority {bucket.priority}"
 
 
-def _places(home: Destination, queue: DeliveryQueue) -> Iterator[tuple[str, int, int]]:
+def _places(destination: Destination, queue: DeliveryQueue) -> Iterator[tuple[str, int, int]]:
     for state, run in queue.contents():
         yield state, run.ordinal, run.mask
     for ordinal, mask in queue.dead_letters.masks.items():
         yield "dying", ordinal, mask
-    for staged in home.staged.values():
+    for staged in destination.staged.values():
         for number, delivery in staged.acks:
             if number == queue.number:
                 yield "acknowledged in a transaction", delivery.run.ordinal, delivery.run.mask
 
 
-def _check_places(home: Destination, queue: DeliveryQueue) -> None:
+def _check_places(destination: Destination, queue: DeliveryQueue) -> None:
     """No message is at two places, none is nowhere, and none that is settled is anywhere."""
-    held = home.block_index.held
+    held = destination.block_index.held
     seen: dict[int, int] = {}
-    for state, ordinal, mask in _places(home, queue):
+    for state, ordinal, mask in _places(destination, queue):
         assert ordinal in held, f"block {ordinal} is {state} and not held"
         assert not seen.get(ordinal, 0) & mask, f"a message of block {ordinal} is {state} and elsewhere"
         seen[ordinal] = seen.get(ordinal, 0) | mask
-    staged = {block.ordinal for transaction in home.staged.values() for block in transaction.blocks}
+    staged = {block.ordinal for transaction in destination.staged.values() for block in transaction.blocks}
     for ordinal in held if queue.owes is None else queue.owes:
         owed = 0 if ordinal in staged else queue.owed(ordinal)
         assert seen.pop(ordinal, 0) == owed, f"messages of block {ordinal} are nowhere, or settled and somewhere"
@@ -144,7 +146,7 @@ def _check_consumer(consumer: Consumer) -> None:
         assert window.limit <= 0 or not window.full or unsettled * 2 > window.limit, "full, though half is settled"
 
 
-def _check_turns(home: Destination, queue: DeliveryQueue) -> None:
+def _check_turns(destination: Destination, queue: DeliveryQueue) -> None:
     """Every consumer with room has a turn, and none waits beside a message that matches it."""
     turn = queue.consumers.turn
     assert len({id(consumer) for consumer in turn}) == len(turn), "a consumer has two turns"
@@ -153,17 +155,17 @@ def _check_turns(home: Destination, queue: DeliveryQueue) -> None:
     for consumer in queue.consumers.by_attachment.values():
         if consumer.room() > 0:
             assert consumer.queued, f"consumer {consumer.attachment} has room and no turn"
-            if CONSUMPTION in home.paused or home.policy.batch_wait_ms:
+            if CONSUMPTION in destination.paused or destination.policy.batch_wait_ms:
                 continue
             for_him = queue.plain.backlog.has_for(consumer.selector)
             assert not for_him, f"messages wait and consumer {consumer.attachment} has room"
 
 
-def _check_draining(home: Destination, queue: DeliveryQueue) -> None:
+def _check_draining(destination: Destination, queue: DeliveryQueue) -> None:
     """Drain mode leaves no credit behind, and a consumer in it has been told of every message that waits for it."""
     local = any(c.active and not c.remote for c in queue.consumers.by_attachment.values())
     for attachment, consumer in queue.consumers.by_attachment.items():
-        outranked = consumer.remote and local and home.attributes.localDeliveryPreferred
+        outranked = consumer.remote and local and destination.attributes.localDeliveryPreferred
         serving = consumer.active and queue.dispatch_gate.dispatching and not outranked
         assert consumer.serving == serving, f"consumer {attachment} is served wrongly"
         drains = isinstance(consumer.window, DrainWindow)
@@ -171,7 +173,7 @@ def _check_draining(home: Destination, queue: DeliveryQueue) -> None:
         if not drains:
             continue
         assert not consumer.window.left(), f"consumer {attachment} keeps {consumer.window.left()} of its credit"
-        passed_over = queue.consumers.is_passed_over(consumer, home.current.now_ms)
-        if consumer.armed and consumer.listening() and CONSUMPTION not in home.paused and not passed_over:
+        passed_over = queue.consumers.is_passed_over(consumer, destination.current.now_ms)
+        if consumer.armed and consumer.listening() and CONSUMPTION not in destination.paused and not passed_over:
             waits = queue.plain.backlog.has_for(consumer.selector)
             assert not waits, f"consumer {attachment} is not told what waits for it"

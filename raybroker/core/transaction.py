@@ -39,23 +39,24 @@ class Transacting(Taking, Protocol):
     works: UnitsOfWork
 
 
-def stage_acks(home: Transacting, command: cmd.StageAcks, out: Outcome) -> None:
-    queue = home.queue_of.get(command.attachment)
+def stage_acks(destination: Transacting, command: cmd.StageAcks, out: Outcome) -> None:
+    queue = destination.queue_of.get(command.attachment)
     consumer = queue.consumers.by_attachment.get(command.attachment) if queue is not None else None
     wanted = sum(last - first + 1 for first, last in command.ranges)
     if queue is None or consumer is None or consumer.count_of(command.ranges) != wanted:
         raise TransactionRolledBackError(
-            f"messages of {home.name} that the transaction consumed were given to others meanwhile; it cannot commit"
+            f"messages of {destination.name} that the transaction consumed were given to others meanwhile;"
+            " it cannot commit"
         )
     _check_units(queue, consumer, command)
-    staged = stage(home.staged, command.txn)
+    staged = stage(destination.staged, command.txn)
     for first, last in command.ranges:
         found = list(consumer.settle(first, last))
         queue.pending.stage(found, command.txn)
         staged.acks.extend((queue.number, delivery) for delivery in found)
         consumer.window.settled(sum(delivery.count for delivery in found))
     queue.consumers.offer(consumer)
-    home.current.touch(queue.number)
+    destination.current.touch(queue.number)
 
 
 def _check_units(queue: DeliveryQueue, consumer: Consumer, command: cmd.StageAcks) -> None:
@@ -67,155 +68,157 @@ def _check_units(queue: DeliveryQueue, consumer: Consumer, command: cmd.StageAck
         )
 
 
-def prepare(home: Transacting, command: cmd.Prepare, out: Outcome) -> None:
-    staged = stage(home.staged, command.txn)
+def prepare(destination: Transacting, command: cmd.Prepare, out: Outcome) -> None:
+    staged = stage(destination.staged, command.txn)
     staged.prepared = True
     for block in staged.blocks:
-        held = home.block_index.held[block.ordinal]
-        claims = home.owing(held, block.mask, block.content, block.origin)
+        held = destination.block_index.held[block.ordinal]
+        claims = destination.owing(held, block.mask, block.content, block.origin)
         staged.claims[block.ordinal] = claims
-        _write(home, block, claims, command.txn)
-    for number, rows in rows_of(home, staged.acks).items():
+        _write(destination, block, claims, command.txn)
+    for number, rows in rows_of(destination, staged.acks).items():
         meta = records.encode(records.STAGED, number, (), rows, records.encode_number(command.txn))
-        home.current.record(meta)
+        destination.current.record(meta)
 
 
-def rows_of(home: Acknowledging, acks: list[tuple[int, Delivery]]) -> dict[int, list[records.RecordRow]]:
+def rows_of(destination: Acknowledging, acks: list[tuple[int, Delivery]]) -> dict[int, list[records.RecordRow]]:
     """Delivery queue → what of it was acknowledged, as far as it survives a restart."""
     rows: dict[int, list[records.RecordRow]] = {}
     for number, delivery in acks:
-        block = home.block_index.held[delivery.run.ordinal]
-        if block.stored and home.queues[number].durable:
+        block = destination.block_index.held[delivery.run.ordinal]
+        if block.stored and destination.queues[number].durable:
             run = delivery.run
             rows.setdefault(number, []).append(records.RecordRow(run.ordinal, run.mask, run.attempts))
     return rows
 
 
-def _write(home: Transacting, staged: StagedBlock, claims: dict[int, int], txn: int) -> None:
-    block = home.block_index.held[staged.ordinal]
+def _write(destination: Transacting, staged: StagedBlock, claims: dict[int, int], txn: int) -> None:
+    block = destination.block_index.held[staged.ordinal]
     for a, b in pk.runs_of(staged.mask):
         if staged.persistent:
-            home.admission.producers.take(staged.producer, staged.first_seq + a, staged.first_seq + b)
+            destination.admission.producers.take(staged.producer, staged.first_seq + a, staged.first_seq + b)
     came = records.MOVED if staged.moved else records.SENT
-    store(home, staged.ordinal, block, staged.mask, claims, staged.producer, staged.first_seq, txn, came)
+    store(destination, staged.ordinal, block, staged.mask, claims, staged.producer, staged.first_seq, txn, came)
 
 
-def decide(home: Transacting, command: cmd.Decide, out: Outcome) -> None:
-    staged = home.staged.pop(command.txn, None)
+def decide(destination: Transacting, command: cmd.Decide, out: Outcome) -> None:
+    staged = destination.staged.pop(command.txn, None)
     if staged is None:
         return
     if command.commit:
-        _commit(home, staged)
-        discard_excess(home)
+        _commit(destination, staged)
+        discard_excess(destination)
     else:
-        _roll_back(home, staged, command.delay_ms)
+        _roll_back(destination, staged, command.delay_ms)
 
 
-def _commit(home: Transacting, staged: StagedTransaction) -> None:
+def _commit(destination: Transacting, staged: StagedTransaction) -> None:
     for waiting in staged.blocks:
-        _show(home, staged, waiting)
+        _show(destination, staged, waiting)
     by_queue: dict[int, list[Delivery]] = {}
     for number, delivery in staged.acks:
         by_queue.setdefault(number, []).append(delivery)
     for number, deliveries in by_queue.items():
-        if number in home.queues:
-            queue = home.queues[number]
+        if number in destination.queues:
+            queue = destination.queues[number]
             queue.pending.stage(deliveries, 0, -1)
-            home.settlement.acknowledged(queue, deliveries)
+            destination.settlement.acknowledged(queue, deliveries)
 
 
-def _show(home: Transacting, staged: StagedTransaction, waiting: StagedBlock) -> None:
+def _show(destination: Transacting, staged: StagedTransaction, waiting: StagedBlock) -> None:
     """The messages of a block become visible, without those whose deduplication ids were taken meanwhile."""
     ordinal, everything = waiting.ordinal, waiting
-    block = home.block_index.held[ordinal]
-    waiting = _without_duplicates(home, waiting)
-    home.counters.take(waiting.mask.bit_count(), block.bytes_of(waiting.mask), moved=waiting.moved)
-    claims = _claims(home, staged, waiting) if waiting.mask or staged.prepared else {}
+    block = destination.block_index.held[ordinal]
+    waiting = _without_duplicates(destination, waiting)
+    destination.counters.take(waiting.mask.bit_count(), block.bytes_of(waiting.mask), moved=waiting.moved)
+    claims = _claims(destination, staged, waiting) if waiting.mask or staged.prepared else {}
     if not staged.prepared and waiting.mask:
-        _write(home, waiting, claims, 0)
+        _write(destination, waiting, claims, 0)
     elif staged.prepared and waiting is not everything:
-        claims = _leave_out(home, block, waiting, claims)
+        claims = _leave_out(destination, block, waiting, claims)
     owed = 0
     for chosen in claims.values():
         owed |= chosen
     block.claims = len(claims)
-    _keep_places(home, everything, claims)
+    _keep_places(destination, everything, claims)
     rest = everything.mask & ~owed
-    if rest and home.block_index.settle(ordinal, rest):
-        home.settlement.gone(ordinal, block)
+    if rest and destination.block_index.settle(ordinal, rest):
+        destination.settlement.gone(ordinal, block)
     else:
-        home.arrived(ordinal, claims, waiting.content)
+        destination.arrived(ordinal, claims, waiting.content)
 
 
-def _without_duplicates(home: Transacting, waiting: StagedBlock) -> StagedBlock:
+def _without_duplicates(destination: Transacting, waiting: StagedBlock) -> StagedBlock:
     """The ids of what is committed are taken now; the producer is told of those that others took before."""
     ids = waiting.ids
-    if ids is None and not waiting.attachment and home.policy.attributes.duplicateWindowMs > 0:
-        content = home.current.peek(waiting.ordinal)  # It was prepared before a restart.
+    if ids is None and not waiting.attachment and destination.policy.attributes.duplicateWindowMs > 0:
+        content = destination.current.peek(waiting.ordinal)  # It was prepared before a restart.
         ids = content.dedup_ids() if content is not None else None
     if ids is None:
         return waiting
-    fresh = home.admission.leave_out_duplicates(ids, waiting.mask, persistent=waiting.persistent)
-    home.admission.take_ids(ids, fresh, persistent=waiting.persistent)
+    fresh = destination.admission.leave_out_duplicates(ids, waiting.mask, persistent=waiting.persistent)
+    destination.admission.take_ids(ids, fresh, persistent=waiting.persistent)
     twice = waiting.mask & ~fresh
     if not twice:
         return waiting
-    if home.works.enabled:
-        home.works.release(home.block_index.held[waiting.ordinal], twice)
+    if destination.works.enabled:
+        destination.works.release(destination.block_index.held[waiting.ordinal], twice)
     rows = tuple([Refused(a, b, DUPLICATE, "") for a, b in pk.runs_of(twice)])
-    count = home.block_index.held[waiting.ordinal].count
-    home.current.out.after_durable.append(SendAnswered(waiting.attachment, waiting.first_seq, count, rows))
+    count = destination.block_index.held[waiting.ordinal].count
+    destination.current.out.after_durable.append(SendAnswered(waiting.attachment, waiting.first_seq, count, rows))
     return waiting._replace(mask=fresh)
 
 
-def _leave_out(home: Transacting, block: BlockEntry, waiting: StagedBlock, claims: dict[int, int]) -> dict[int, int]:
+def _leave_out(
+    destination: Transacting, block: BlockEntry, waiting: StagedBlock, claims: dict[int, int]
+) -> dict[int, int]:
     """A prepared block was written with messages that nobody gets: write that down, and return who gets the others."""
     for number, chosen in claims.items():
         dropped = chosen & ~waiting.mask
-        if dropped and block.stored and home.queues[number].durable:
+        if dropped and block.stored and destination.queues[number].durable:
             row = records.RecordRow(waiting.ordinal, dropped)
-            home.current.record_rows(records.ACKED, number, [row], (), records.LEFT)
+            destination.current.record_rows(records.ACKED, number, [row], (), records.LEFT)
     kept = {number: chosen & waiting.mask for number, chosen in claims.items()}
     return {number: chosen for number, chosen in kept.items() if chosen}
 
 
-def _keep_places(home: Transacting, waiting: StagedBlock, claims: dict[int, int]) -> None:
+def _keep_places(destination: Transacting, waiting: StagedBlock, claims: dict[int, int]) -> None:
     """Messages that a delivery queue does not get after all leave their places in their units of order."""
-    if home.block_index.held[waiting.ordinal].ordered:
-        for number, queue in home.queues.items():
+    if destination.block_index.held[waiting.ordinal].ordered:
+        for number, queue in destination.queues.items():
             queue.pending.unreserve(waiting.ordinal, waiting.mask & ~claims.get(number, 0))
 
 
-def _claims(home: Transacting, staged: StagedTransaction, waiting: StagedBlock) -> dict[int, int]:
+def _claims(destination: Transacting, staged: StagedTransaction, waiting: StagedBlock) -> dict[int, int]:
     """Who gets a block: those written down for it that are still there, and whoever is never written down."""
     content = waiting.content
-    if content is None and home.kind == "topic":
-        content = home.current.peek(waiting.ordinal)  # It was prepared before a restart.
-    claims = home.owing(home.block_index.held[waiting.ordinal], waiting.mask, content, waiting.origin)
+    if content is None and destination.kind == "topic":
+        content = destination.current.peek(waiting.ordinal)  # It was prepared before a restart.
+    claims = destination.owing(destination.block_index.held[waiting.ordinal], waiting.mask, content, waiting.origin)
     if not staged.prepared:
         return claims
-    claims = {number: mask for number, mask in claims.items() if not home.queues[number].durable}
+    claims = {number: mask for number, mask in claims.items() if not destination.queues[number].durable}
     written = staged.claims.get(waiting.ordinal, {})
-    return claims | {number: mask for number, mask in written.items() if number in home.queues}
+    return claims | {number: mask for number, mask in written.items() if number in destination.queues}
 
 
-def _roll_back(home: Transacting, staged: StagedTransaction, delay_ms: int) -> None:
+def _roll_back(destination: Transacting, staged: StagedTransaction, delay_ms: int) -> None:
     for waiting in staged.blocks:
-        block = home.block_index.held[waiting.ordinal]
-        _keep_places(home, waiting, {})
-        if home.works.enabled:
-            home.works.release(block, waiting.mask)
-        if home.block_index.settle(waiting.ordinal, waiting.mask):
-            home.settlement.gone(waiting.ordinal, block)
+        block = destination.block_index.held[waiting.ordinal]
+        _keep_places(destination, waiting, {})
+        if destination.works.enabled:
+            destination.works.release(block, waiting.mask)
+        if destination.block_index.settle(waiting.ordinal, waiting.mask):
+            destination.settlement.gone(waiting.ordinal, block)
     by_queue: dict[int, list[Delivery]] = {}
     for number, delivery in staged.acks:
         by_queue.setdefault(number, []).append(delivery)
     for number, deliveries in by_queue.items():
-        queue = home.queues.get(number)
+        queue = destination.queues.get(number)
         if queue is not None:
             queue.pending.stage(deliveries, 0, -1)
-            home.settlement.failed(queue, queue.failed(sorted(deliveries, key=_order), delay_ms))
-            home.current.touch(queue.number)
+            destination.settlement.failed(queue, queue.failed(sorted(deliveries, key=_order), delay_ms))
+            destination.current.touch(queue.number)
 
 
 def _order(delivery: Delivery) -> tuple[int, int]:

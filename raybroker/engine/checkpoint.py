@@ -66,9 +66,14 @@ class Definition:
 
 
 def encode_checkpoint(
-    next_number: int, transactions: TxLog, schedules: ScheduleLog, homes: Iterable[tuple[Definition, Destination]]
+    next_number: int,
+    transactions: TxLog,
+    schedules: ScheduleLog,
+    destinations: Iterable[tuple[Definition, Destination]],
 ) -> LogEntry:
-    rows = [(home.number, definition.encode(), snapshot(home)) for definition, home in homes]
+    rows = [
+        (destination.number, definition.encode(), snapshot(destination)) for definition, destination in destinations
+    ]
     log = transactions.encode()
     out = [_HEAD.pack(next_number, len(rows), len(log)), log]
     for number, definition, state in rows:

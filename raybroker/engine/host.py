@@ -218,10 +218,10 @@ class Host:
 
     def _compose_pools(self) -> None:
         """What holds messages against limits that destinations share."""
-        homes = self.registry.destinations
+        destinations = self.registry.destinations
         self.pools = Pools(
             self.config,
-            homes.values,
+            destinations.values,
             self._observers,
             lambda: self._blocked,
             self._durations,
@@ -235,7 +235,7 @@ class Host:
 
     def _compose_memory(self, memory: Memory | None) -> None:
         """What guards the memory."""
-        homes = self.registry.destinations
+        destinations = self.registry.destinations
         self.memory = MemoryProtection(
             memory,
             self.config,
@@ -244,8 +244,10 @@ class Host:
             self.attachments,
             self.executor,
             self._wakeups,
-            producers=lambda: [number for home in homes.values() for number in home.producers.attached],
-            gate_of=lambda producer: producer.home.admission.gate_state(),
+            producers=lambda: [
+                number for destination in destinations.values() for number in destination.producers.attached
+            ],
+            gate_of=lambda producer: producer.destination.admission.gate_state(),
             report=self.report,
         )
 
@@ -428,9 +430,9 @@ class Host:
         self._take_step(now_ms)
         for number in self._wakeups.due(now_ms):
             self._wakeups.forget(number)
-            home = self.registry.by_number(number)
-            if home is not None:
-                self.executor.perform(home, cmd.Tick())
+            destination = self.registry.by_number(number)
+            if destination is not None:
+                self.executor.perform(destination, cmd.Tick())
             self.administration.forget_dormant(number)
         self.temporary.tick()
         self.transactions.tick()
@@ -462,15 +464,15 @@ class Host:
 
     def state(self) -> dict[str, Any]:
         """The host's store and memory, for administrators."""
-        stats, homes = self.store.stats(), self.registry.destinations.values()
+        stats, destinations = self.store.stats(), self.registry.destinations.values()
         return {
             "incarnation": self.incarnation,
             "failure": str(self.failure) if self.failure else None,
-            "destinations": len(homes),
+            "destinations": len(destinations),
             "connections": len(self.sessions.open),
             "transactions": len(self.transactions.by_number),
-            "messages": sum(home.block_index.messages for home in homes),
-            "bytes": sum(home.block_index.bytes_held for home in homes),
+            "messages": sum(destination.block_index.messages for destination in destinations),
+            "bytes": sum(destination.block_index.bytes_held for destination in destinations),
             "limits": self.pools.system_row(),
             "cached_bytes": self.cache.kept_bytes,
             "read_back": self.cache.read_back,
@@ -492,8 +494,8 @@ class Host:
             f"[B2176] the clock of this machine was put {'forward' if by_ms > 0 else 'back'} by {abs(by_ms) / 1000:.3f}"
             " s: expirations, deliveries later and schedules follow it; leases, delays and time-outs last as before"
         )
-        for home in self.registry.destinations.values():
-            self._wakeups.wake(home.number, now_ms)
+        for destination in self.registry.destinations.values():
+            self._wakeups.wake(destination.number, now_ms)
         self._unwritten = True
 
     def _write_times(self, now_ms: int) -> None:
@@ -501,11 +503,11 @@ class Host:
         if self._unwritten and now_ms >= self._written_ms + WRITTEN_EVERY_MS and self.executor.checkpoint_now():
             self._unwritten, self._written_ms = False, now_ms
 
-    def _halting(self, home: Destination, why: str) -> None:
-        self.pools.halted(home, why)
+    def _halting(self, destination: Destination, why: str) -> None:
+        self.pools.halted(destination, why)
         self.report(
             Fault(
-                f"[B3182] {home.kind} {home.name} is halted: {why}; query dst names what is damaged, "
+                f"[B3182] {destination.kind} {destination.name} is halted: {why}; query dst names what is damaged, "
                 "skip msg sets it aside"
             )
         )
@@ -521,19 +523,19 @@ class Host:
         if self._surroundings.failed is not None:
             self._surroundings.failed(error)
 
-    def _check_block(self, home: Destination, ordinal: int) -> None:
+    def _check_block(self, destination: Destination, ordinal: int) -> None:
         """A block's headers could not be read: a damaged block halts its destination."""
-        self.blocks.read(home, ordinal)
+        self.blocks.read(destination, ordinal)
 
-    def _retire(self, home: Destination, effect: Retire) -> None:
-        self.cache.retire(home.number, effect.ordinals, stored=effect.persistent)
+    def _retire(self, destination: Destination, effect: Retire) -> None:
+        self.cache.retire(destination.number, effect.ordinals, stored=effect.persistent)
 
     def _destroy(self, kind: str, name: str) -> None:
         self.removal.destroy(name, unawaited, kind)
 
-    def _destination_idle(self, home: Destination, effect: Idle) -> None:
+    def _destination_idle(self, destination: Destination, effect: Idle) -> None:
         if self._surroundings.idle is not None:
-            self._surroundings.idle(home.kind, home.name)
+            self._surroundings.idle(destination.kind, destination.name)
 
 
 def _unheard(line: str) -> None:

@@ -37,18 +37,18 @@ class LiveSettings:
         """The configuration has changed."""
         self.message_bytes_max = message_bytes_max(self._config["imq.message.max_size"])
         now_ms = self._time.now_ms()
-        for home in self._registry.destinations.values():
-            self.give(home)
-            if home.block_index.messages and home.expiry.scan_ms:
-                home.expiry.next_scan_ms = now_ms
-                self._wakeups.wake(home.number, now_ms)
+        for destination in self._registry.destinations.values():
+            self.give(destination)
+            if destination.block_index.messages and destination.expiry.scan_ms:
+                destination.expiry.next_scan_ms = now_ms
+                self._wakeups.wake(destination.number, now_ms)
 
-    def give(self, home: Destination) -> None:
+    def give(self, destination: Destination) -> None:
         """Give the settings to a destination, which reads no configuration itself."""
-        home.policy.set_host_limits(
+        destination.policy.set_host_limits(
             message_bytes_max=self.message_bytes_max,
             rollbacks_max=self._config["imq.transaction.message.maxConsecutiveRollbacks"],
         )
-        home.expiry.scan_ms = self._config["imq.message.expiration.interval"] * 1000
+        destination.expiry.scan_ms = self._config["imq.message.expiration.interval"] * 1000
         for given in self._given:
-            given(home)
+            given(destination)

@@ -50,7 +50,7 @@ class DestinationLeft:
     """
 
     number: int
-    home: Destination
+    destination: Destination
     definition: Definition
     messages: dict[int, int]
     lost_blocks: list[int] = field(default_factory=list)
@@ -84,8 +84,8 @@ class Salvaged:
     notes: list[str] = field(default_factory=list)
 
     def checkpoint(self) -> LogEntry:
-        homes = [(left.definition, left.home) for left in self.destinations]
-        return encode_checkpoint(self.next_number, self.transactions, self.schedules, homes)
+        destinations = [(left.definition, left.destination) for left in self.destinations]
+        return encode_checkpoint(self.next_number, self.transactions, self.schedules, destinations)
 
 
 class _Reading:
@@ -239,10 +239,10 @@ def _finish(reading: _Reading, number: int, definition: Definition, lost_entries
             if ordinal < below:
                 queue.tried.setdefault(ordinal, []).insert(0, records.RecordRow(ordinal, _due(meta, now_ms), 1))
     decided: Mapping[int, bool] = reading.found.transactions.decided
-    home = recovery.finish(definition.name, definition.attributes, kind=definition.kind, decided=dict(decided))
-    home.block_index.next_ordinal += lost_entries
-    messages = {ordinal: block.left for ordinal, block in home.block_index.held.items()}
-    left = DestinationLeft(number, home, definition, messages, lost, notes=notes)
+    destination = recovery.finish(definition.name, definition.attributes, kind=definition.kind, decided=dict(decided))
+    destination.block_index.next_ordinal += lost_entries
+    messages = {ordinal: block.left for ordinal, block in destination.block_index.held.items()}
+    left = DestinationLeft(number, destination, definition, messages, lost, notes=notes)
     left.kept = sum(messages.values())
     left.again = sum(count for ordinal, count in messages.items() if ordinal < below)
     return left

@@ -122,8 +122,8 @@ class Rig:
         host = self.host
         return (
             {
-                key: (home.number, snapshot(home), home.block_index.messages)
-                for key, home in host.registry.destinations.items()
+                key: (destination.number, snapshot(destination), destination.block_index.messages)
+                for key, destination in host.registry.destinations.items()
             },
             set(host.attachments.by_number),
             len(host.sessions.open),

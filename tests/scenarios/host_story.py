@@ -58,8 +58,8 @@ class HostStory:
         except BrokerError as error:
             found = f"refused: {error.code}"
         self.rig.sync()
-        for home in self.rig.host.registry.destinations.values():
-            check(home)
+        for destination in self.rig.host.registry.destinations.values():
+            check(destination)
         told = [found, *self._told(), *(f"log: {' '.join(text.split())}" for text in self.rig.reports[self._heard :])]
         self._heard = len(self.rig.reports)
         return "; ".join(filter(None, told)) or "ok"

@@ -57,7 +57,7 @@ from raybroker.model.errors import BrokerError
 from raybroker.model.settings.settings import destination_attributes, updated_attributes
 from tests.scenarios.host_story import HostStory
 from tests.scenarios.telling import Telling, labels_of
-from tests.unit.core.homes import Rows
+from tests.unit.core.driven_destination import Rows
 
 WIDTH = 44
 """Where the arrows of a story stand, when its commands are short enough."""
@@ -85,7 +85,7 @@ class Story:
     """A destination with names for everything in it."""
 
     def __init__(self) -> None:
-        self.home: Destination
+        self.destination: Destination
         self.log: list[LogEntry] = []
         self.telling = Telling()
         self.numbers: dict[str, int] = {}
@@ -106,7 +106,7 @@ class Story:
             found: str = _VERBS[verb](self, plain, options)
         except BrokerError as error:
             found = f"refused: {error.code}"
-        check(self.home)
+        check(self.destination)
         return found
 
     # ---- destinations ----------------------------------------------------------------------------------------------
@@ -124,9 +124,9 @@ class Story:
         self._use(KINDS[kind](1, name, attributes, reap_ms=reap_ms))
         return "ok"
 
-    def _use(self, home: Destination) -> None:
-        self.home = home
-        home.current.read_headers = self.contents.get
+    def _use(self, destination: Destination) -> None:
+        self.destination = destination
+        destination.current.read_headers = self.contents.get
 
     # ---- producers -------------------------------------------------------------------------------------------------
 
@@ -176,7 +176,7 @@ class Story:
         )
 
     def _send(self, command: cmd.Send, labels: list[str]) -> str:
-        ordinal = self.home.block_index.next_ordinal
+        ordinal = self.destination.block_index.next_ordinal
         self.telling.name_block(ordinal, labels)
         self.contents[ordinal] = command.content
         return self._do(command)
@@ -273,7 +273,7 @@ class Story:
 
     def close(self, words: list[str], options: dict[str, str], *, lost: bool = False) -> str:
         number = self.numbers[words[0]]
-        if number in self.home.queue_of:
+        if number in self.destination.queue_of:
             return self._do(cmd.DetachConsumer(number, lost))
         return self._do(cmd.DetachProducer(number, forget=not lost))
 
@@ -320,29 +320,29 @@ class Story:
         return self._do(cmd.Resume(words[0]))
 
     def update(self, words: list[str], options: dict[str, str]) -> str:
-        return self._do(cmd.Update(updated_attributes(self.home.attributes, options, self.home.kind)))
+        return self._do(cmd.Update(updated_attributes(self.destination.attributes, options, self.destination.kind)))
 
     def tick(self, words: list[str], options: dict[str, str]) -> str:
         self.now_ms += _ms(words[0])
         return self._do(cmd.Tick())
 
     def scan(self, words: list[str], options: dict[str, str]) -> str:
-        self.home.expiry.scan_ms = _ms(words[0])
+        self.destination.expiry.scan_ms = _ms(words[0])
         return "ok"
 
     def poison(self, words: list[str], options: dict[str, str]) -> str:
-        self.home.policy.rollbacks_max = int(words[0])
+        self.destination.policy.rollbacks_max = int(words[0])
         return "ok"
 
     def status(self, words: list[str], options: dict[str, str]) -> str:
-        return self.telling.status(self.home)
+        return self.telling.status(self.destination)
 
     def crash(self, words: list[str], options: dict[str, str]) -> str:
         return self._recover()
 
     def checkpoint(self, words: list[str], options: dict[str, str]) -> str:
-        held = self.home.block_index.held
-        self.state = snapshot(self.home)
+        held = self.destination.block_index.held
+        self.state = snapshot(self.destination)
         self.log = [e for e in self.log if e.kind == BLOCK and e.ordinal in held]
         self.decided.clear()
         return self._recover()
@@ -353,13 +353,13 @@ class Story:
             recovery.load(self.state)
         for entry in self.log:
             recovery.apply(entry)
-        old = self.home
+        old = self.destination
         self._use(
             recovery.finish(
                 old.name, old.attributes, kind=old.kind, reap_ms=old.reap_ms, now_ms=self.now_ms, decided=self.decided
             )
         )
-        return self.telling.recovered(self.home)
+        return self.telling.recovered(self.destination)
 
     # ---- steps -----------------------------------------------------------------------------------------------------
 
@@ -370,13 +370,13 @@ class Story:
         return number
 
     def _do(self, command: cmd.Command) -> str:
-        out = self.home.step(command, now_ms=self.now_ms)
+        out = self.destination.step(command, now_ms=self.now_ms)
         self.log += out.records
         parts = self.telling.outcome(out)
         for effect in out.immediate:
             if isinstance(effect, DeadLetter):
                 settle = cmd.SettleDeadLetters(effect.queue, effect.ordinal, effect.mask)
-                buried = self.home.step(settle, now_ms=self.now_ms)
+                buried = self.destination.step(settle, now_ms=self.now_ms)
                 self.log += buried.records
                 parts += self.telling.outcome(buried)
         return "; ".join(parts) or "ok"

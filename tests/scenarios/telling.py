@@ -139,24 +139,24 @@ class Telling:
 
     # ---- a state ---------------------------------------------------------------------------------------------------
 
-    def status(self, home: Destination) -> str:
-        block_index, queues = home.block_index, list(home.queues.values())
+    def status(self, destination: Destination) -> str:
+        block_index, queues = destination.block_index, list(destination.queues.values())
         parts = [f"{block_index.messages} held", f"{block_index.bytes_held} bytes"]
         parts.append(f"{sum(queue.plain.backlog.count for queue in queues)} waiting")
         for name, count in (
             ("resting", sum(queue.delayed.count for queue in queues)),
             ("hidden", sum(run.count for queue in queues for run, _ in queue.hidden)),
-            ("in transactions", sum(staged.messages for staged in home.staged.values())),
+            ("in transactions", sum(staged.messages for staged in destination.staged.values())),
         ):
             if count:
                 parts.append(f"{count} {name}")
         return ", ".join(parts)
 
-    def recovered(self, home: Destination) -> str:
-        return "recovered " + ("; ".join(self._recovered(home)) or "nothing")
+    def recovered(self, destination: Destination) -> str:
+        return "recovered " + ("; ".join(self._recovered(destination)) or "nothing")
 
-    def _recovered(self, home: Destination) -> Iterator[str]:
-        for queue in home.queues.values():
+    def _recovered(self, destination: Destination) -> Iterator[str]:
+        for queue in destination.queues.values():
             states: dict[str, list[tuple[int, int, int]]] = {}
             for state, run in queue.contents():
                 states.setdefault(state, []).append((run.ordinal, run.mask, run.attempts + 1))
@@ -166,7 +166,7 @@ class Telling:
             ]
             if told or own:
                 yield own + (", ".join(told) or "nothing")
-        for txn, staged in home.staged.items():
+        for txn, staged in destination.staged.items():
             sent = self._messages((block.ordinal, block.mask, 1) for block in staged.blocks)
             consumed = self._messages((d.run.ordinal, d.run.mask, 1) for _, d in staged.acks)
             parts = [f"sent {sent}"] if sent else []

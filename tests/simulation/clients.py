@@ -253,7 +253,7 @@ class SimProducer:
         self.world = world
         self.machine = machine
         self.plan = plan
-        self.kind, self.name = world.plan.homes[plan.home].key
+        self.kind, self.name = world.plan.destinations[plan.destination].key
         self.where = 0 if self.kind == "queue" else SENDS
         self.gate = "open"
         self.handle = 0
@@ -301,7 +301,7 @@ class SimProducer:
                 if code == "resource_allocation" and self.world.healing:
                     self._give_up()
                 else:
-                    self.world.opening_failed(self.plan.home, code, self._open_again)
+                    self.world.opening_failed(self.plan.destination, code, self._open_again)
                 return
             self.open_now = True
             self.state.send_again()

@@ -31,7 +31,7 @@ class SimConsumer:
         self.world = world
         self.machine = machine
         self.plan = plan
-        self.kind, self.name = world.plan.homes[plan.home].key
+        self.kind, self.name = world.plan.destinations[plan.destination].key
         self.selector = plan.selector
         self.handle = 0
         self.epoch = 0
@@ -85,7 +85,7 @@ class SimConsumer:
                 return
             if code is not None:
                 self.handle = 0
-                self.world.opening_failed(self.plan.home, code, self._open_again)
+                self.world.opening_failed(self.plan.destination, code, self._open_again)
                 return
             self.epoch = result["epoch"]
             limit = result["limit"]

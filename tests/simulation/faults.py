@@ -10,7 +10,7 @@ from raybroker.core.topic import Topic
 from raybroker.engine.destinations.browsing import look
 from raybroker.engine.host import Host
 from raybroker.model.errors import IllegalStateError, StoreDamagedError, StoreError
-from tests.simulation.plan import DMQ, MS, HomePlan
+from tests.simulation.plan import DMQ, MS, DestinationPlan
 from tests.simulation.twin import Twin
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Faults:
     def start(self) -> None:
         for name in self.world.plan.rates:
             self._schedule(name)
-        if any(home.name == DMQ for home in self.world.plan.homes):
+        if any(destination.name == DMQ for destination in self.world.plan.destinations):
             self._retry_later()
 
     def _schedule(self, name: str) -> None:
@@ -46,7 +46,7 @@ class Faults:
         self.counts[name] = self.counts.get(name, 0) + 1
         rng = world.rng
         machine = rng.choice(world.machines)
-        home = rng.choice(world.plan.homes)
+        destination = rng.choice(world.plan.destinations)
         host = world.running
         if name == "crash":
             world.crash()
@@ -67,8 +67,8 @@ class Faults:
             self._damage()
         elif name == "pause":
             machine.pause()
-        elif host is not None and home.key in host.registry.destinations:
-            self._administer(name, home, host)
+        elif host is not None and destination.key in host.registry.destinations:
+            self._administer(name, destination, host)
         if name in ("consumer_close", "consumer_release", "slow", "unsubscribe"):
             self._trouble(name, [c for m in world.machines for c in m.consumers])
 
@@ -81,23 +81,23 @@ class Faults:
         if world.healing:
             return
         self._retry_later()
-        home = host.registry.destinations.get(("queue", DMQ)) if host is not None else None
-        if host is None or home is None or home.number in host.registry.halted:
+        destination = host.registry.destinations.get(("queue", DMQ)) if host is not None else None
+        if host is None or destination is None or destination.number in host.registry.halted:
             return
-        for seen in look(home, ("waiting", "delayed", "hidden")):
+        for seen in look(destination, ("waiting", "delayed", "hidden")):
             mask = seen.mask & self._retries.getrandbits(seen.mask.bit_length())
-            held = home.block_index.held.get(seen.ordinal)
-            if not mask or held is None or host is not world.running or home.number in host.registry.halted:
+            held = destination.block_index.held.get(seen.ordinal)
+            if not mask or held is None or host is not world.running or destination.number in host.registry.halted:
                 continue
             try:
-                block = host.cache.get(home.number, seen.ordinal)
+                block = host.cache.get(destination.number, seen.ordinal)
                 before = world.watch.seen["sent back"]
-                count, why = host.moves.revive(home, seen.ordinal, mask, block)
+                count, why = host.moves.revive(destination, seen.ordinal, mask, block)
                 assert count == world.watch.seen["sent back"] - before, f"{count} are said to be sent back"
                 assert not why or count < mask.bit_count(), f"all are sent back, and not because {why}"
                 self.counts["retry"] = self.counts.get("retry", 0) + count
             except StoreDamagedError as error:
-                host.blocks.halt(home, error)
+                host.blocks.halt(destination, error)
             except StoreError:
                 return  # The disk is broken, and the host stops when it writes the next time.
 
@@ -113,7 +113,9 @@ class Faults:
         host = self.world.running
         if host is not None:
             registry = host.registry
-            for kind, name in [key for key, home in registry.destinations.items() if home.number in registry.halted]:
+            for kind, name in [
+                key for key, destination in registry.destinations.items() if destination.number in registry.halted
+            ]:
                 host.administration.purge(name, _nothing, kind)
 
     def make_way(self) -> None:
@@ -122,44 +124,44 @@ class Faults:
         host = self.world.running
         for kind, name in list(host.registry.destinations) if host is not None else ():
             assert host is not None
-            home = host.registry.destinations[kind, name]
-            if home.paused:
+            destination = host.registry.destinations[kind, name]
+            if destination.paused:
                 host.administration.resume(name, "all", kind)
                 host.administration.resume(name, "insertion", kind)
-            if name == DMQ and home.attributes.maxNumMsgs >= 0:
+            if name == DMQ and destination.attributes.maxNumMsgs >= 0:
                 host.administration.update(name, {"maxNumMsgs": -1}, _nothing, kind)
-            if kind == "queue" and home.attributes.maxNumActiveConsumers >= 0:
+            if kind == "queue" and destination.attributes.maxNumActiveConsumers >= 0:
                 host.administration.update(name, {"maxNumActiveConsumers": -1}, _nothing, kind)
 
-    def _administer(self, name: str, home: HomePlan, host: Host) -> None:
+    def _administer(self, name: str, destination: DestinationPlan, host: Host) -> None:
         rng, catalogue = self.world.rng, host.administration
         if name == "purge":
-            catalogue.purge(home.name, _nothing, home.kind)
-        elif name == "destroy" and home.name != DMQ:
-            self.world.destroy(home.kind, home.name)
+            catalogue.purge(destination.name, _nothing, destination.kind)
+        elif name == "destroy" and destination.name != DMQ:
+            self.world.destroy(destination.kind, destination.name)
         elif name == "update":
             changes: dict[str, object] = {"maxNumMsgs": rng.choice((-1, 10, 40))}
-            if home.kind == "queue":
+            if destination.kind == "queue":
                 changes["maxNumActiveConsumers"] = rng.choice((-1, 1, 2, 3))
-            catalogue.update(home.name, changes, _nothing, home.kind)
-        elif name == "pause_home" and home.name != DMQ:
+            catalogue.update(destination.name, changes, _nothing, destination.kind)
+        elif name == "pause_home" and destination.name != DMQ:
             which = rng.choice(("producers", "consumers", "all", "insertion"))
             until_ms = self.world.clock.now_ms() + rng.choice((20, 100)) if rng.random() < 0.5 else 0
-            catalogue.pause(home.name, which, until_ms, home.kind)
-            self.world.loop.after(rng.randrange(200 * MS), self.resume, home)
-        elif name == "purge_subscription" and home.kind == "topic":
-            topic = host.registry.destinations[home.key]
+            catalogue.pause(destination.name, which, until_ms, destination.kind)
+            self.world.loop.after(rng.randrange(200 * MS), self.resume, destination)
+        elif name == "purge_subscription" and destination.kind == "topic":
+            topic = host.registry.destinations[destination.key]
             assert isinstance(topic, Topic)
             named = [one for queue in topic.queues.values() if (one := queue.subscription) is not None and one.durable]
             if named:
                 one = rng.choice(named)
-                host.subscriptions.purge(home.name, one.client_id, one.name, _nothing)
+                host.subscriptions.purge(destination.name, one.client_id, one.name, _nothing)
 
-    def resume(self, home: HomePlan) -> None:
+    def resume(self, destination: DestinationPlan) -> None:
         host = self.world.running
-        if host is not None and home.key in host.registry.destinations:
-            host.administration.resume(home.name, "all", home.kind)
-            host.administration.resume(home.name, "insertion", home.kind)
+        if host is not None and destination.key in host.registry.destinations:
+            host.administration.resume(destination.name, "all", destination.kind)
+            host.administration.resume(destination.name, "insertion", destination.kind)
 
     def _trouble(self, name: str, consumers: list[SimConsumer]) -> None:
         if not consumers:
@@ -179,14 +181,14 @@ class Faults:
     def destroy(self, host: Host, kind: str, name: str) -> bool:
         """False when a prepared transaction needs it."""
         world = self.world
-        home = host.registry.destinations[kind, name]
-        twin = world.watch.twins[home.number]
+        destination = host.registry.destinations[kind, name]
+        twin = world.watch.twins[destination.number]
         with contextlib.suppress(IllegalStateError):
-            host.transactions.without(home)
+            host.transactions.without(destination)
             self.note_destroyed(twin)
-            delta = twin.delta.__class__(home.number)
+            delta = twin.delta.__class__(destination.number)
             delta.add("gone")
-            world.committer.leaving[home.number] = delta
+            world.committer.leaving[destination.number] = delta
             host.removal.destroy(name, _nothing, kind)
             return True
         return False
@@ -194,10 +196,10 @@ class Faults:
     def note_destroyed(self, twin: Twin) -> None:
         """A destination forgets what it took: a retry of that would be a new message."""
         world = self.world
-        if twin.home.kind == "queue":
+        if twin.destination.kind == "queue":
             world.note_destroyed({m.value for m in twin.messages.values()} | twin.taken)
-        for queue in twin.queues.values() if twin.home.kind == "topic" else ():
-            where = world.watch.where_of(twin.home, queue.number)
+        for queue in twin.queues.values() if twin.destination.kind == "topic" else ():
+            where = world.watch.where_of(twin.destination, queue.number)
             for item in queue.items.values():
                 world.log(0, "ok", "discard", item.message.value, 1, where=where)
 

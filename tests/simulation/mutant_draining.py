@@ -71,4 +71,4 @@ def locals_not_preferred(patch: Patch) -> None:
 
 @mutant("what was taken back before it left is void, or granted again")
 def missed_forgotten(patch: Patch) -> None:
-    patch.handler(cmd.Missed, lambda home, command, out: None)
+    patch.handler(cmd.Missed, lambda destination, command, out: None)

@@ -57,12 +57,12 @@ def two_commits_in_flight(patch: Patch) -> None:
 
 @mutant("a send is confirmed when it is durable")
 def sent_at_once(patch: Patch) -> None:
-    patch.after(cmd.Send, lambda home, command, out: at_once(out, SendAnswered))
+    patch.after(cmd.Send, lambda destination, command, out: at_once(out, SendAnswered))
 
 
 @mutant("an acknowledgement is confirmed when it is durable")
 def acked_at_once(patch: Patch) -> None:
-    patch.after(cmd.Acknowledge, lambda home, command, out: at_once(out, Acked))
+    patch.after(cmd.Acknowledge, lambda destination, command, out: at_once(out, Acked))
 
 
 @mutant("a persistent message is delivered when it is durable")
@@ -104,9 +104,9 @@ def failure_not_recorded(patch: Patch) -> None:
 def refusal_not_recorded(patch: Patch) -> None:
     old = intake.store
 
-    def store(home: Any, *rest: Any) -> None:
-        old(home, *rest)
-        without(home.current.out, notes.REFUSED)
+    def store(destination: Any, *rest: Any) -> None:
+        old(destination, *rest)
+        without(destination.current.out, notes.REFUSED)
 
     patch.set(intake, "store", store)
     patch.set(transaction, "store", store)
@@ -178,12 +178,12 @@ TABLE += [
 def checkpoint_without_producers(patch: Patch) -> None:
     old = checkpoint.snapshot
 
-    def without_taken(home: Destination) -> bytes:
-        taken, home.producers.taken = home.producers.taken, {}
+    def without_taken(destination: Destination) -> bytes:
+        taken, destination.producers.taken = destination.producers.taken, {}
         try:
-            return old(home)
+            return old(destination)
         finally:
-            home.producers.taken = taken
+            destination.producers.taken = taken
 
     patch.set(checkpoint, "snapshot", without_taken)
 

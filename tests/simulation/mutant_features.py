@@ -161,7 +161,9 @@ def rejected_comes_again(patch: Patch) -> None:
 @mutant("what a lost consumer's application had got counts as failed")
 def loss_not_counted(patch: Patch) -> None:
     old = consumer_commands.detach_consumer
-    patch.handler(cmd.DetachConsumer, lambda home, command, out: old(home, command._replace(lost=False), out))
+    patch.handler(
+        cmd.DetachConsumer, lambda destination, command, out: old(destination, command._replace(lost=False), out)
+    )
 
 
 @mutant("a dead message is told once")
@@ -179,16 +181,16 @@ def buried_told_twice(patch: Patch) -> None:
 
 @mutant("dead messages go where the destination says")
 def dead_discarded(patch: Patch) -> None:
-    patch.set(DeadLetterPolicy, "_target", lambda self, home, reason: None)
+    patch.set(DeadLetterPolicy, "_target", lambda self, destination, reason: None)
 
 
 @mutant("a dead message is stored where it goes and forgotten where it was in one step")
 def dead_moved_in_two_steps(patch: Patch) -> None:
-    def here(self: DeadLetterMoves, home: Any, effect: Any, target: Any, block: Any) -> bool:
+    def here(self: DeadLetterMoves, destination: Any, effect: Any, target: Any, block: Any) -> bool:
         if not target.admission.would_take(block.lengths):
             return False
         self._executor.perform_all([self._own.step(target, block)], (), lambda: None)
-        self.settle(home, effect)
+        self.settle(destination, effect)
         return True
 
     patch.set(DeadLetterMoves, "_here", here)
@@ -232,7 +234,7 @@ def newest_resting_discarded(patch: Patch) -> None:
 
 @mutant("what is too much is discarded")
 def nothing_discarded(patch: Patch) -> None:
-    patch.set(intake, "_discard", lambda home, reason: None)
+    patch.set(intake, "_discard", lambda destination, reason: None)
 
 
 @mutant("producers go on when there is room again")
@@ -298,9 +300,9 @@ def commit_confirmed_at_once(patch: Patch) -> None:
 def rollback_loses_acks(patch: Patch) -> None:
     old = transaction._roll_back
 
-    def roll_back(home: Any, staged: Any, delay_ms: int) -> None:
+    def roll_back(destination: Any, staged: Any, delay_ms: int) -> None:
         staged.acks.clear()
-        old(home, staged, delay_ms)
+        old(destination, staged, delay_ms)
 
     patch.set(transaction, "_roll_back", roll_back)
 
@@ -308,12 +310,12 @@ def rollback_loses_acks(patch: Patch) -> None:
 @mutant("a rollback makes what was sent vanish")
 def rollback_commits_sends(patch: Patch) -> None:
     old = destination._HANDLERS[cmd.Decide]
-    patch.handler(cmd.Decide, lambda home, command, out: old(home, command._replace(commit=True), out))
+    patch.handler(cmd.Decide, lambda destination, command, out: old(destination, command._replace(commit=True), out))
 
 
 @mutant("acknowledgements of a prepared transaction are written down")
 def prepared_acks_not_recorded(patch: Patch) -> None:
-    patch.set(transaction, "rows_of", lambda home, acks: {})
+    patch.set(transaction, "rows_of", lambda destination, acks: {})
 
 
 @mutant("a checkpoint has prepared transactions")
@@ -343,4 +345,6 @@ def open_transactions_stay(patch: Patch) -> None:
 @mutant("nobody sees what a transaction sent before it commits")
 def sends_not_staged(patch: Patch) -> None:
     old = intake.send
-    patch.handler(cmd.Send, lambda home, command, out: old(home, command._replace(txn=0, confirm=True), out))
+    patch.handler(
+        cmd.Send, lambda destination, command, out: old(destination, command._replace(txn=0, confirm=True), out)
+    )

@@ -50,10 +50,10 @@ def body_let_go_early(patch: Patch) -> None:
 def halted_by_what_is_settled(patch: Patch) -> None:
     old = LargeBodies._read_done
 
-    def read_done(self: Any, session: Any, request: int, home: Any, ordinal: int, data: Any, error: Any) -> None:
-        old(self, session, request, home, ordinal, data, error)
-        if isinstance(error, StoreError) and ordinal not in home.block_index.held:
-            self._blocks.unreadable(home, error)
+    def read_done(self: Any, session: Any, request: int, destination: Any, ordinal: int, data: Any, error: Any) -> None:
+        old(self, session, request, destination, ordinal, data, error)
+        if isinstance(error, StoreError) and ordinal not in destination.block_index.held:
+            self._blocks.unreadable(destination, error)
 
     patch.set(LargeBodies, "_read_done", read_done)
 

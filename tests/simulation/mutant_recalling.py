@@ -17,11 +17,11 @@ from tests.simulation.mutation import Patch, mutant
 def recalled_counted(patch: Patch) -> None:
     old = consumer_commands.recalled
 
-    def recalled(home: Any, command: Any, out: Any) -> None:
+    def recalled(destination: Any, command: Any, out: Any) -> None:
         unseen = consumer_commands._unseen
-        consumer_commands._unseen = lambda home, queue, items: list(items)  # type: ignore[assignment]
+        consumer_commands._unseen = lambda destination, queue, items: list(items)  # type: ignore[assignment]
         try:
-            old(home, command, out)
+            old(destination, command, out)
         finally:
             consumer_commands._unseen = unseen
 
@@ -32,11 +32,11 @@ def recalled_counted(patch: Patch) -> None:
 def recall_breaks_units(patch: Patch) -> None:
     old = consumer_commands.recalled
 
-    def recalled(home: Any, command: Any, out: Any) -> None:
+    def recalled(destination: Any, command: Any, out: Any) -> None:
         returned = UnitPending.returned
         UnitPending.returned = lambda self, deliveries: []  # type: ignore[method-assign,assignment]
         try:
-            old(home, command, out)
+            old(destination, command, out)
         finally:
             UnitPending.returned = returned  # type: ignore[method-assign]
 

@@ -114,7 +114,7 @@ def released_late(patch: Patch) -> None:
 
 @mutant("after a release, deliveries that were decided before it are not sent any more")
 def stale_deliveries_sent(patch: Patch) -> None:
-    def released(self: ClientEffects, home: Any, effect: Released) -> None:
+    def released(self: ClientEffects, destination: Any, effect: Released) -> None:
         attachment = self._live.get(effect.attachment)
         if attachment is not None:
             attachment.peer.released(attachment.handle, effect.request, effect.next_tag)
@@ -209,7 +209,7 @@ def refused_counts_as_taken(patch: Patch) -> None:
 
 @mutant("holes of a block are settled when it is accepted")
 def holes_not_settled(patch: Patch) -> None:
-    patch.set(intake, "_settle_rest", lambda home, ordinal, block, owed: None)
+    patch.set(intake, "_settle_rest", lambda destination, ordinal, block, owed: None)
 
 
 @mutant("a full disk does not refuse what is stored already")

@@ -153,7 +153,7 @@ def removed_head_remembered(patch: Patch) -> None:
 
 @mutant("a rolled back send leaves its places")
 def places_kept(patch: Patch) -> None:
-    patch.set(transaction, "_keep_places", lambda home, waiting, claims: None)
+    patch.set(transaction, "_keep_places", lambda destination, waiting, claims: None)
 
 
 @mutant("what is packed of a unit is for its session only while it has something of the unit")

@@ -46,9 +46,9 @@ class Patch:
         """Do something more after each command of a kind."""
         old = destination._HANDLERS[kind]
 
-        def both(home: Any, command: Any, out: Outcome) -> None:
-            old(home, command, out)
-            also(home, command, out)
+        def both(destination: Any, command: Any, out: Outcome) -> None:
+            old(destination, command, out)
+            also(destination, command, out)
 
         self.handler(kind, both)
 

@@ -58,9 +58,9 @@ FEATURES = {
 
 @dataclass(frozen=True, slots=True)
 class ProducerPlan:
-    """``home``: index of its destination; ``spread``: how many priorities its messages have; the rest is for timing."""
+    """``destination`` is an index; ``spread``: how many priorities its messages have; the rest is for timing."""
 
-    home: int
+    destination: int
     persistent_share: float
     mean_batch: int
     interval: int
@@ -83,7 +83,7 @@ class ConsumerPlan:
     ``changes``: not all the time. ``at``: its home broker.
     """
 
-    home: int
+    destination: int
     flow: str
     limit: int
     percent: int
@@ -123,7 +123,7 @@ class TransactorPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class HomePlan:
+class DestinationPlan:
     kind: str
     name: str
     attributes: dict[str, object]
@@ -146,7 +146,7 @@ class MachinePlan:
 class Plan:
     """Times in microseconds; a rate of 0 means that the fault does not happen."""
 
-    homes: list[HomePlan] = field(default_factory=list)
+    destinations: list[DestinationPlan] = field(default_factory=list)
     machines: list[MachinePlan] = field(default_factory=list)
     rates: dict[str, int] = field(default_factory=dict)
     features: set[str] = field(default_factory=set)
@@ -189,21 +189,23 @@ def draw(rng: Random) -> Plan:
     plan.remembered_max = 500
     timed = plan.features & {"expiry", "delay", "outcomes", "leases", "transactions"}
     plan.jump_ms = 300 if timed else 3_600_000
-    count = _draw_homes(rng, plan)
+    count = _draw_destinations(rng, plan)
     plan.machines = [MachinePlan(pick((None, f"m{index}"))) for index in range(pick((1, 2, 3, 4)))]
     _draw_clients(rng, plan, count)
     return plan
 
 
-def _draw_homes(rng: Random, plan: Plan) -> int:
+def _draw_destinations(rng: Random, plan: Plan) -> int:
     """The destinations; returns how many of them clients use (the dead message queue comes last)."""
     pick = rng.choice
     for index in range(pick((1, 1, 2, 3))):
         topic = "topics" in plan.features and rng.random() < 0.6
-        plan.homes.append(_home(rng, plan, "topic" if topic else "queue", f"{'t' if topic else 'q'}{index}"))
-    count = len(plan.homes)
+        plan.destinations.append(
+            _destination(rng, plan, "topic" if topic else "queue", f"{'t' if topic else 'q'}{index}")
+        )
+    count = len(plan.destinations)
     if "dead" in plan.features:
-        plan.homes.append(HomePlan("queue", DMQ, {"useDMQ": False}, auto_created=False))
+        plan.destinations.append(DestinationPlan("queue", DMQ, {"useDMQ": False}, auto_created=False))
     return count
 
 
@@ -219,7 +221,7 @@ def _draw_clients(rng: Random, plan: Plan, count: int) -> None:
             pick(machines).transactors.append(_transactor(rng, plan, count, number))
 
 
-def _home(rng: Random, plan: Plan, kind: str, name: str) -> HomePlan:
+def _destination(rng: Random, plan: Plan, kind: str, name: str) -> DestinationPlan:
     pick, chance = rng.choice, rng.random
     attributes: dict[str, object] = {"consumerFlowLimit": pick((-1, 3, 10, 1000, 1000, 1000))}
     if chance() < 0.35:
@@ -250,13 +252,13 @@ def _home(rng: Random, plan: Plan, kind: str, name: str) -> HomePlan:
         attributes["delayBeforeDispatch"] = pick((0, 50, 300))
     if "expiry" in plan.features:
         attributes["expirationPolicy"] = pick(("Default", "Default", "Discard", "Log"))
-    return HomePlan(kind, name, attributes, chance() < 0.15)
+    return DestinationPlan(kind, name, attributes, chance() < 0.15)
 
 
-def producer(rng: Random, plan: Plan, home: int) -> ProducerPlan:
+def producer(rng: Random, plan: Plan, destination: int) -> ProducerPlan:
     pick, features = rng.choice, plan.features
     return ProducerPlan(
-        home=home,
+        destination=destination,
         persistent_share=pick((1.0, 1.0, 0.7, 0.0)),
         mean_batch=pick((1, 2, 4, 12)) if "large" not in features else pick((0, 0, 1)),
         interval=pick((3, 8, 20)) * MS,
@@ -271,18 +273,18 @@ def producer(rng: Random, plan: Plan, home: int) -> ProducerPlan:
     )
 
 
-def consumer(rng: Random, plan: Plan, home: int, number: int) -> ConsumerPlan:
+def consumer(rng: Random, plan: Plan, destination: int, number: int) -> ConsumerPlan:
     from tests.simulation.messages import SELECTORS
 
     pick, chance, features = rng.choice, rng.random, plan.features
     flow = pick(("credit", "prefetch"))
     limit = pick((1, 2, 3, 10, 50, -1)) if flow == "credit" else pick((0, 1, 2, 3, 10, 50, -1))
     drain = "drain" in features and limit != 0 and chance() < 0.7
-    topic = plan.homes[home].kind == "topic"
+    topic = plan.destinations[destination].kind == "topic"
     named = topic and chance() < 0.75
     shared = named and chance() < 0.4
     return ConsumerPlan(
-        home=home,
+        destination=destination,
         flow=flow,
         limit=limit,
         percent=pick((0, 10, 50, 100)),

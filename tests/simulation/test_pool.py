@@ -127,13 +127,13 @@ class Administrator:
                 if world.running is not None:
                     world.running.pools.define(world.quotas)
             else:
-                self._repoint(rng.randrange(len(world.plan.homes)))
+                self._repoint(rng.randrange(len(world.plan.destinations)))
         if world.healing and world.running is None:
             world.loop.after(MS, self._change)
 
     def _repoint(self, index: int) -> None:
         world, host = self._world, self._world.running
-        plan = world.plan.homes[index]
+        plan = world.plan.destinations[index]
         if host is None or plan.name == DMQ or plan.key not in host.registry.destinations:
             return
         world.named[index] = self._rng.choice(sorted(world.quotas))

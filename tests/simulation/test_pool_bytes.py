@@ -15,7 +15,7 @@ from raybroker.core.admission.pool_share import Account, PoolShare
 from raybroker.engine.path.blocked_sends import BlockedSends
 from tests.simulation.mutant_features import dead_discarded, nothing_discarded, wrong_one_discarded
 from tests.simulation.mutation import Patch
-from tests.simulation.plan import DMQ, HomePlan
+from tests.simulation.plan import DMQ, DestinationPlan
 from tests.simulation.test_pool import Administrator, watch_order
 from tests.simulation.world import World
 from tests.sweep import Deadline, until
@@ -131,13 +131,13 @@ def limited(world: World, behavior: str, limit: str, most: int, *, use_dmq: bool
     """Give every destination that behavior and limit, and a queue for what they remove."""
     own = {"limitBehavior": behavior, limit: most, "useDMQ": use_dmq}
     kept = ("maxNumMsgs", "maxTotalMsgBytes")
-    homes = [plan for plan in world.plan.homes if plan.name != DMQ]
-    world.plan.homes[:] = [
+    destinations = [plan for plan in world.plan.destinations if plan.name != DMQ]
+    world.plan.destinations[:] = [
         replace(plan, attributes={**{k: v for k, v in plan.attributes.items() if k not in kept}, **own})
-        for plan in homes
+        for plan in destinations
     ]
     if use_dmq:
-        world.plan.homes.append(HomePlan("queue", DMQ, {"useDMQ": False}, auto_created=False))
+        world.plan.destinations.append(DestinationPlan("queue", DMQ, {"useDMQ": False}, auto_created=False))
 
 
 def run_limited(

@@ -25,7 +25,7 @@ Told = tuple[int, int, list[int]]
 
 
 class Unit:
-    """One unit of work. ``sent``: value → (persistent, where, home); ``consumed``: what acknowledgements are about."""
+    """One unit of work. ``sent``: value → (persistent, where, destination); ``consumed``: what is acknowledged."""
 
     def __init__(self, number: int, key: bytes) -> None:
         self.number = number
@@ -57,7 +57,7 @@ class TxProducer(SimProducer):
         first = value_of(state.producer, state.next_seq)
         world.log(0, "invoke", "enqueue", first, count, persistent=persistent, where=self.where)
         for value in range(first, first + count):
-            unit.sent[value] = persistent, self.where, self.plan.home
+            unit.sent[value] = persistent, self.where, self.plan.destination
             self.add(value, persistent=persistent)
             world.watch.classes[value] = None
         state.seal()

@@ -39,13 +39,15 @@ LIMITS = ("OLDEST", "LOW_PRIORITY")
 class Twin:
     """``messages``: everything that is held, by key; ``told``: keys whose death a topic has told already."""
 
-    def __init__(self, home: Destination, handlers: Mapping[type, Any]) -> None:
+    def __init__(self, destination: Destination, handlers: Mapping[type, Any]) -> None:
         """``handlers``: what each command does, from :mod:`tests.simulation.twin_commands`."""
-        self.home = home
+        self.destination = destination
         self._handlers = handlers
         self.messages: dict[int, Message] = {}
         self.bytes_held = 0
-        self.queues: dict[int, TwinDeliveryQueue] = {0: TwinDeliveryQueue(0, None)} if home.kind == "queue" else {}
+        self.queues: dict[int, TwinDeliveryQueue] = (
+            {0: TwinDeliveryQueue(0, None)} if destination.kind == "queue" else {}
+        )
         self.queue_of: dict[int, TwinDeliveryQueue] = {}
         self.left: dict[int, int] = {}
         self.stored: set[int] = set()
@@ -69,7 +71,7 @@ class Twin:
         """Which messages the host itself sends next: their values."""
         self.made: dict[int, int] = {}
         """What the producers of these made."""
-        self.delta = Delta(home.number)
+        self.delta = Delta(destination.number)
         self.discarded: list[tuple[int, int]] = []
         self.arrived: list[tuple[int, int]] = []
         self.unseen: list[tuple[int, int]] = []
@@ -126,7 +128,7 @@ class Twin:
     def fail(self, queue: TwinDeliveryQueue, key: int, delay_ms: int, *, rest: bool = True) -> None:
         """Handing it out has failed."""
         came_back(self, queue, key)
-        attributes = self.home.attributes
+        attributes = self.destination.attributes
         item = queue.items[key]
         item.failures += 1
         limit, due = attributes.redeliveryLimit, 0
@@ -161,7 +163,7 @@ class Twin:
         return count - len(open_ones), held_bytes - sum(message.size for message in open_ones)
 
     def full(self) -> bool:
-        limits = self.home.attributes
+        limits = self.destination.attributes
         count, held_bytes = self.charged()
         return 0 <= limits.maxNumMsgs <= count or 0 <= limits.maxTotalMsgBytes <= held_bytes
 
@@ -177,7 +179,7 @@ class Twin:
 
     def step(self, command: cmd.Command, out: Outcome, now_ms: int, ahead_ms: int) -> None:
         """``command`` led to ``out``; raises AssertionError when it should not have."""
-        self.delta = Delta(self.home.number)
+        self.delta = Delta(self.destination.number)
         self.returned.clear()
         self.discarded, self.arrived, self.unseen, self.doomed, self._settled = [], [], [], {}, set()
         self._at(now_ms, ahead_ms)
@@ -214,7 +216,7 @@ class Twin:
             found = effects.get(kind, [])
             assert found == expected.get(kind, []), f"{command} led to {found}, expected {expected.get(kind, [])}"
         self._check_retired(effects.get(Retire, []))
-        block_index = self.home.block_index
+        block_index = self.destination.block_index
         assert (block_index.messages, block_index.bytes_held) == (len(self.messages), self.bytes_held), "totals differ"
         recorded = bool(out.records) or isinstance(command, cmd.Decide)
         assert recorded or not self.delta, f"nothing is recorded of what {command} did"
@@ -227,13 +229,13 @@ class Twin:
                 if not holder.room() or (holder.selector and self.unsorted(queue)):
                     continue
                 row = for_him(self, queue, holder)
-                assert row is None or self.home.queues[queue.number].plain.unfinished, (
+                assert row is None or self.destination.queues[queue.number].plain.unfinished, (
                     f"consumer {number:#x} has room and {_text(row[2])} waits"
                 )
 
     def _rank(self, command: cmd.Command) -> None:
         """Nobody gets anything before enough have come (B20), nor remote ones while there are others (D-19)."""
-        attributes = self.home.attributes
+        attributes = self.destination.attributes
         for queue in self.queues.values():
             if isinstance(command, cmd.AttachConsumer | cmd.DetachConsumer | cmd.Update | cmd.Tick):
                 queue.gather(attributes.consumersBeforeDispatch, attributes.delayBeforeDispatch, self.now)
@@ -244,12 +246,12 @@ class Twin:
 
     def unsorted(self, queue: TwinDeliveryQueue) -> bool:
         """The real delivery queue has not compared everything with its selectors yet, or could not."""
-        buckets = self.home.queues[queue.number].plain.backlog.buckets
+        buckets = self.destination.queues[queue.number].plain.backlog.buckets
         return self.damaged or any(signature == UNSORTED for _, signature in buckets)
 
     def reserves(self, queue: TwinDeliveryQueue) -> bool:
         """An open transaction has places in units of order, so that the real delivery queue goes by units already."""
-        real = self.home.queues[queue.number]
+        real = self.destination.queues[queue.number]
         return real.pending is not real.plain
 
     # ---- handing out -----------------------------------------------------------------------------------------------
@@ -328,7 +330,7 @@ class Twin:
         message = item.message
         assert holder.wants(item), f"{_text(key)} is not what the consumer wants: {holder.selector}"
         assert not 0 < message.expires <= self.wall, f"{_text(key)} has expired and is handed out"
-        limit = self.home.attributes.redeliveryLimit
+        limit = self.destination.attributes.redeliveryLimit
         assert not 0 <= limit < item.failures, f"{_text(key)} failed {item.failures} times and is handed out again"
 
     # ---- dying -----------------------------------------------------------------------------------------------------
@@ -347,7 +349,7 @@ class Twin:
                 self._check_death(queue, key, effect)
                 assert key not in queue.dying, f"{_text(key)} dies twice"
                 queue.dying[key] = effect.reason
-                if self.home.kind == "topic" and effect.reason not in ("UNDELIVERABLE", "ERROR"):
+                if self.destination.kind == "topic" and effect.reason not in ("UNDELIVERABLE", "ERROR"):
                     self.told.add(key)
                 if effect.reason in LIMITS:
                     (aside if rested else removed).setdefault(queue.number, []).append(row)
@@ -371,7 +373,7 @@ class Twin:
             assert wanted == reason, f"{_text(key)} died of {reason}, expected {wanted}"
             return
         assert queue.take_out(key), f"{_text(key)} dies and did not wait"
-        limits = self.home.attributes
+        limits = self.destination.attributes
         if reason == "EXPIRED":
             assert 0 < item.message.expires <= self.wall, f"{_text(key)} has not expired"
         elif reason == "UNDELIVERABLE":
@@ -387,7 +389,10 @@ class Twin:
             for queue in self.queues.values():
                 if key not in queue.items or key in queue.dying or any((a, key) in handed for a in queue.holders):
                     continue
-                if not self.home.queues[queue.number].owed(key >> INDEX_BITS) >> (key & (1 << INDEX_BITS) - 1) & 1:
+                if (
+                    not self.destination.queues[queue.number].owed(key >> INDEX_BITS) >> (key & (1 << INDEX_BITS) - 1)
+                    & 1
+                ):
                     assert self.doomed.pop((queue.number, key), None) or queue.take_out(key), (
                         f"{_text(key)} has vanished"
                     )
@@ -398,7 +403,7 @@ class Twin:
     ) -> None:
         """The limits made these go, ``removed`` of what waited and ``aside`` of what rested or was hidden: the first
         blocks, and no more messages than necessary."""
-        limits = self.home.attributes
+        limits = self.destination.attributes
         low = limits.limitBehavior == "REMOVE_LOW_PRIORITY"
 
         def order(row: tuple[int, int, int]) -> tuple[int, ...]:
@@ -413,7 +418,7 @@ class Twin:
             units = False
             plain = not waiting or min(order(row) for row in queue.waiting) >= max(map(order, rows))
             assert plain or min(waiting) >= last, "a message was discarded before an older one"
-            if self.home.kind == "queue" and not self._giving_back:
+            if self.destination.kind == "queue" and not self._giving_back:
                 check_older_are_asked(queue, rows, by_priority=low)
         every = {n: [*removed.get(n, ()), *aside.get(n, ())] for n in {*removed, *aside}}
         for number, rows in every.items():
@@ -423,7 +428,7 @@ class Twin:
             assert not left or max(ages[0]) <= min(ages[1]), "a message was discarded before an older one that rests"
         count, held_bytes = self.settled()
         count, held_bytes = count + len(others), held_bytes + sum(others)
-        if not self._giving_back and self.home.kind == "queue" and limits.maxTotalMsgBytes < 0:
+        if not self._giving_back and self.destination.kind == "queue" and limits.maxTotalMsgBytes < 0:
             count -= gone(self)
         biggest = max(self.messages[row[2]].size for rows in every.values() for row in rows)
         assert 0 <= limits.maxNumMsgs < count + 1 or 0 <= limits.maxTotalMsgBytes < held_bytes + biggest, (
@@ -432,7 +437,7 @@ class Twin:
 
     def _check_limits(self) -> None:
         """After a message was taken, what is too much has gone, as far as it is with nobody."""
-        limits = self.home.attributes
+        limits = self.destination.attributes
         if limits.limitBehavior.startswith("REMOVE"):
             too_many = 0 <= limits.maxNumMsgs < self.settled()[0] - gone(self)
             free = any(queue.waiting or queue.delayed or queue.hidden for queue in self.queues.values())
@@ -447,7 +452,7 @@ class Twin:
 
     def _check_gates(self, effects: list[Gate]) -> None:
         """What producers know of room."""
-        gates, flow = self.gates, self.home.attributes.limitBehavior == "FLOW_CONTROL"
+        gates, flow = self.gates, self.destination.attributes.limitBehavior == "FLOW_CONTROL"
         if gates.slow and not (flow and self.full()):
             gates.slow = False
         for effect in effects:
@@ -506,9 +511,9 @@ class Twin:
             self.staged.setdefault(txn, Staged()).acks = sorted(keys)
         for staged in self.staged.values():
             staged.prepared = True
-        self.paused = dict(self.home.paused)  # The host has kept what an administrator paused.
+        self.paused = dict(self.destination.paused)  # The host has kept what an administrator paused.
         self.taken, self.top, self.told = set(disk.taken), dict(disk.top), disk.told & self.messages.keys()
-        block_index = self.home.block_index
+        block_index = self.destination.block_index
         assert (block_index.messages, block_index.bytes_held) == (len(self.messages), self.bytes_held), "totals differ"
 
 

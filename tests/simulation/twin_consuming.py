@@ -15,7 +15,7 @@ from tests.simulation.twin_units import came_back
 
 def attach_consumer(twin: Twin, command: cmd.AttachConsumer, out: Outcome) -> Effects:
     holder = Holder(command)
-    number = twin.home.queue_of[command.attachment].number
+    number = twin.destination.queue_of[command.attachment].number
     queue = twin.queues.get(number)
     if command.subscription is not None:
         wanted = command.subscription
@@ -48,7 +48,7 @@ def attach_consumer(twin: Twin, command: cmd.AttachConsumer, out: Outcome) -> Ef
 
 
 def _has_place(twin: Twin, queue: TwinDeliveryQueue) -> bool:
-    most = twin.home.attributes.maxNumActiveConsumers if twin.home.kind == "queue" else -1
+    most = twin.destination.attributes.maxNumActiveConsumers if twin.destination.kind == "queue" else -1
     return most < 0 or sum(h.active for h in queue.holders.values()) < most
 
 

@@ -39,9 +39,11 @@ def send(twin: Twin, command: cmd.Send, out: Outcome) -> Effects:
     twin.turned_down = list(causes.values())
     _accept(twin, command, values, accepted, out)
     gates = twin.gates
-    gates.slow = gates.slow or (twin.home.attributes.limitBehavior == "FLOW_CONTROL" and bool(accepted) and twin.full())
+    gates.slow = gates.slow or (
+        twin.destination.attributes.limitBehavior == "FLOW_CONTROL" and bool(accepted) and twin.full()
+    )
     confirmed = command.persistent if command.confirm is None else command.confirm
-    if not confirmed and not refused and (own or not producer_credit(twin.home.attributes)):
+    if not confirmed and not refused and (own or not producer_credit(twin.destination.attributes)):
         return {}
     if command.txn and not refused:
         return {}  # The end of the transaction tells.
@@ -58,7 +60,7 @@ def send(twin: Twin, command: cmd.Send, out: Outcome) -> Effects:
 def _sort(twin: Twin, command: cmd.Send, values: list[int]) -> tuple[list[int], list[int], dict[int, str]]:
     """Which messages are taken, which are refused, and whose limit refuses them: of the destination ("own") or of the
     pool that it is charged to; the others are here already."""
-    limits, room = twin.home.attributes, _Room(twin, command)
+    limits, room = twin.destination.attributes, _Room(twin, command)
     rejecting, removing = limits.limitBehavior == "REJECT_NEWEST", limits.limitBehavior.startswith("REMOVE_")
     refused, accepted, causes = [], [], dict[int, str]()
     checked = command.persistent and not command.txn and command.attachment > 0
@@ -93,7 +95,7 @@ class _Room:
     """What a pool has left for the messages of a block, one by one: a message that fills it exactly fits."""
 
     def __init__(self, twin: Twin, command: cmd.Send) -> None:
-        account = twin.home.policy.account if command.attachment else None
+        account = twin.destination.policy.account if command.attachment else None
         self._limits = account.share.limits if account is not None else None
         self._messages, self._bytes = twin.pool_used
         self.turned_away = account is not None and bool(command.turned_away)

@@ -49,7 +49,7 @@ def recalled(twin: TwinView, command: cmd.Recalled, out: Outcome) -> dict[type, 
 
 def bound(twin: TwinView) -> None:
     """Those that cannot give anything back share half of what there may be."""
-    limits = twin.home.attributes
+    limits = twin.destination.attributes
     removing = limits.limitBehavior.startswith("REMOVE") and limits.maxNumMsgs >= 0
     for queue in twin.queues.values():
         unable = [holder for holder in queue.holders.values() if not holder.recalls and not holder.no_ack]
@@ -66,7 +66,7 @@ def check_recalls(twin: TwinView, out: Outcome, *, to_make_room: bool) -> None:
         if not isinstance(effect, Recall):
             continue
         queue = twin.queue_of[effect.attachment]
-        real = twin.home.queues[queue.number].consumers.by_attachment[effect.attachment].recall
+        real = twin.destination.queues[queue.number].consumers.by_attachment[effect.attachment].recall
         assert real is not None
         if (real.asker is None) != to_make_room:
             continue

@@ -194,7 +194,7 @@ class TwinView(Protocol):
     unsorted: Any
     passed_over: dict[int, tuple[int, int]]
     now: int
-    home: Any
+    destination: Any
     stored: Any
     told: Any
     unseen: Any

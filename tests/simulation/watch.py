@@ -118,15 +118,15 @@ class Watch:
 
     # ---- the core --------------------------------------------------------------------------------------------------
 
-    def wrap(self, home: Destination) -> None:
+    def wrap(self, destination: Destination) -> None:
         """Watch every step of a new destination."""
-        twin = self.twins[home.number] = Twin(home, HANDLERS)
-        disk = self._disk_of(home)
+        twin = self.twins[destination.number] = Twin(destination, HANDLERS)
+        disk = self._disk_of(destination)
         assert self.world.host is not None
         time = self.world.host.time
         twin.restore(disk, time.now_ms(), time.ahead_ms)
-        home.step = lambda command, *, now_ms, ahead_ms: self._step(  # type: ignore[method-assign]
-            home, twin, command, now_ms, ahead_ms
+        destination.step = lambda command, *, now_ms, ahead_ms: self._step(  # type: ignore[method-assign]
+            destination, twin, command, now_ms, ahead_ms
         )
 
     def _check_time(self, now_ms: int, ahead_ms: int) -> None:
@@ -137,37 +137,37 @@ class Watch:
         assert abs(off_ms) < STEP_MS, f"the wall clock was set and is not followed: {off_ms} ms"
         self.seen["steps of a clock that was set"] += ahead_ms != 0
 
-    def _disk_of(self, home: Destination) -> OnDisk:
+    def _disk_of(self, destination: Destination) -> OnDisk:
         """A number may be used again after a crash when nothing of its first use was durable."""
-        is_queue = home.kind == "queue"
-        disk = self.disks.get(home.number)
+        is_queue = destination.kind == "queue"
+        disk = self.disks.get(destination.number)
         if disk is None or (disk.is_queue != is_queue and disk.empty and not disk.subscriptions):
-            disk = self.disks[home.number] = OnDisk(is_queue=is_queue)
+            disk = self.disks[destination.number] = OnDisk(is_queue=is_queue)
         return disk
 
-    def _step(self, home: Destination, twin: Twin, command: cmd.Command, now_ms: int, ahead_ms: int) -> Outcome:
+    def _step(self, destination: Destination, twin: Twin, command: cmd.Command, now_ms: int, ahead_ms: int) -> Outcome:
         self._check_time(now_ms, ahead_ms)
-        fates = self._fates(home, twin, command)
+        fates = self._fates(destination, twin, command)
         if isinstance(command, cmd.Send) and not (command.persistent or command.confirm):
             first = value_of(command.producer, command.first_seq)
             self.unawaited.update(range(first, first + len(command.sizes)))
-        if home.policy.account is not None:
-            share = home.policy.account.share
+        if destination.policy.account is not None:
+            share = destination.policy.account.share
             twin.pool_used, refused_before = (share.used_messages, share.used_bytes), share.refused
-        out = Destination.step(home, command, now_ms=now_ms, ahead_ms=ahead_ms)
+        out = Destination.step(destination, command, now_ms=now_ms, ahead_ms=ahead_ms)
         own = isinstance(command, cmd.Send) and not command.attachment
         if own:
             assert isinstance(command.content, BlockContent)
             twin.values = values_of(command.content._block)
             self.codec.moved = {self.codec.old[new]: new for new in twin.values}
             twin.made = {value: self.codec.root(value) for value in twin.values}
-            self._check_only(home, command)
+            self._check_only(destination, command)
             self.seen["sent back"] += sum(old in self.codec.dead for old in self.codec.moved)
             self._add_all("enqueue", twin.values, kind="invoke")
             self.classes |= {new: self.classes[old] for old, new in self.codec.moved.items() if old in self.classes}
         twin.step(command, out, now_ms, ahead_ms)
-        if home.policy.account is not None:
-            share, by_pool = home.policy.account.share, twin.turned_down.count("pool")
+        if destination.policy.account is not None:
+            share, by_pool = destination.policy.account.share, twin.turned_down.count("pool")
             assert share.refused - refused_before == by_pool, "a message that has no room is counted once"
             self.seen["refused by the pool"] += by_pool
             self.seen["refused by the destination"] += twin.turned_down.count("own")
@@ -176,33 +176,33 @@ class Watch:
             assert not fates or fates <= self.codec.moved.keys(), "dead messages are forgotten and were not moved"
             self.codec.moved = {}
         if isinstance(command, cmd.AttachConsumer):
-            self._attached(home, twin, command.attachment)
+            self._attached(destination, twin, command.attachment)
             self.session_of[command.attachment] = command.owner or command.attachment
-        self._note_dying(home, out)
+        self._note_dying(destination, out)
         self.steps += 1
         self.seen[type(command).__name__] += 1
         if self.steps % 4 == 0:
-            check(home)
-        self._log(home, twin)
+            check(destination)
+        self._log(destination, twin)
         return out
 
     def _check_pool(self, share: PoolShare, command: cmd.Command, before: tuple[int, int]) -> None:
         """All destinations of a pool hold no more than it may, or than ``before``, after whatever a client has sent."""
         assert self.world.host is not None
-        homes = self.world.host.registry.destinations.values()
-        accounts = ((home.block_index, home.policy.account) for home in homes)
+        destinations = self.world.host.registry.destinations.values()
+        accounts = ((destination.block_index, destination.policy.account) for destination in destinations)
         mine = [index for index, one in accounts if one is not None and one.share is share]
         held, held_bytes = sum(index.messages for index in mine), sum(index.bytes_held for index in mine)
         leaving = self.world.committer.leaving
-        staying = [home for home in homes if home.number not in leaving]
-        charged = all((home.policy.account is None) == (home.name == DMQ) for home in staying)
+        staying = [destination for destination in destinations if destination.number not in leaving]
+        charged = all((destination.policy.account is None) == (destination.name == DMQ) for destination in staying)
         assert charged, "a destination is not charged"
         assert held == share.used_messages, f"{held} messages are held, {share.used_messages} are charged"
         assert held_bytes == share.used_bytes, f"{held_bytes} bytes are held, {share.used_bytes} are charged"
         for waiter in share.waiting:
             producer = waiter.what.attachment
             assert producer.number in self.world.host.attachments.by_number, "a block waits whose producer is gone"
-            account = producer.home.policy.account
+            account = producer.destination.policy.account
             own = None if account is None else account.share
             assert own is share, "a block waits for room that its destination does not use"
         if isinstance(command, cmd.Send) and command.attachment:
@@ -215,25 +215,25 @@ class Watch:
             self.seen["larger than the pool"] += 0 < most_bytes < max(command.sizes)
             self.seen["sends that wait"] += bool(share.waiting)
 
-    def _check_only(self, home: Destination, command: cmd.Send) -> None:
+    def _check_only(self, destination: Destination, command: cmd.Send) -> None:
         """What died in one subscription goes back to that alone."""
         where = {self.codec.dead.get(old, "") for old in self.codec.moved}
-        own = home.queues[command.only].subscription if command.only is not None else None
-        if home.kind == "queue" or where == {""}:
+        own = destination.queues[command.only].subscription if command.only is not None else None
+        if destination.kind == "queue" or where == {""}:
             assert own is None, f"{command} is for one subscription"
             return
         assert own is not None, f"{command} is for all subscriptions"
         named = {"client_id": own.client_id, "name": own.name, "durable": own.durable}
         (died,) = map(json.loads, where)
-        assert died == named if own.name else died["subscriber"].endswith(f"-{home.number}-{command.only}")
+        assert died == named if own.name else died["subscriber"].endswith(f"-{destination.number}-{command.only}")
         self.seen["sent back to a subscription"] += 1
 
-    def _log(self, home: Destination, twin: Twin) -> None:
+    def _log(self, destination: Destination, twin: Twin) -> None:
         for queue, value in twin.unseen:
-            self._add("unsee", value, where=self.where_of(home, queue))
+            self._add("unsee", value, where=self.where_of(destination, queue))
         for queue, value in twin.arrived:
-            self._add("enqueue", value, where=self.where_of(home, queue), kind="invoke")
-        discarded = [(self.where_of(home, queue), value) for queue, value in twin.discarded]
+            self._add("enqueue", value, where=self.where_of(destination, queue), kind="invoke")
+        discarded = [(self.where_of(destination, queue), value) for queue, value in twin.discarded]
         if twin.delta:
             twin.delta.discarded = discarded
             self.world.committer.deltas.append(twin.delta)
@@ -244,31 +244,31 @@ class Watch:
     def snapshot(self) -> list[Delta]:
         """What a checkpoint written now adds to the disk: everything that was taken, also what nobody wanted."""
         found = []
-        for home in self.world.host.registry.destinations.values() if self.world.host is not None else ():
-            delta, twin = Delta(home.number), self.twins.get(home.number)
+        for destination in self.world.host.registry.destinations.values() if self.world.host is not None else ():
+            delta, twin = Delta(destination.number), self.twins.get(destination.number)
             for values in twin.unwritten.values() if twin is not None else ():
                 for value in values:
                     delta.add("take", value)
             found.append(delta)
         return found
 
-    def _attached(self, home: Destination, twin: Twin, attachment: int) -> None:
+    def _attached(self, destination: Destination, twin: Twin, attachment: int) -> None:
         queue = twin.queue_of[attachment]
-        self.queue_of[attachment] = home.number, queue.number if queue.durable else -1
-        where = self.where[attachment] = self.where_of(home, queue.number)
+        self.queue_of[attachment] = destination.number, queue.number if queue.durable else -1
+        where = self.where[attachment] = self.where_of(destination, queue.number)
         self.durable_at[where] = queue.durable
 
-    def where_of(self, home: Destination, queue: int) -> int:
+    def where_of(self, destination: Destination, queue: int) -> int:
         """Numbers of delivery queues that are not durable are used again after a restart."""
-        if home.kind == "queue":
+        if destination.kind == "queue":
             return 0
-        twin = self.twins[home.number]
+        twin = self.twins[destination.number]
         living = twin.queues.get(queue)
-        durable = queue in self.disks[home.number].queues or (living is not None and living.durable)
+        durable = queue in self.disks[destination.number].queues or (living is not None and living.durable)
         durable = durable or ("queue_gone", queue) in twin.delta.ops  # It ends before the disk knows that it began.
-        return queue_id(home.number, queue) | (0 if durable else self.world.incarnation << PASSING_SHIFT)
+        return queue_id(destination.number, queue) | (0 if durable else self.world.incarnation << PASSING_SHIFT)
 
-    def _fates(self, home: Destination, twin: Twin, command: cmd.Command) -> set[int]:
+    def _fates(self, destination: Destination, twin: Twin, command: cmd.Command) -> set[int]:
         """Values that have to be elsewhere when this command says that they are buried."""
         if not isinstance(command, cmd.SettleDeadLetters) or command.queue not in twin.queues:
             return set()
@@ -278,20 +278,20 @@ class Watch:
             reason = queue.dying.get(key)
             if reason is None or not queue.items[key].message.persistent:
                 continue
-            if reason == "MOVED" or self._target(home, reason) is not None:
+            if reason == "MOVED" or self._target(destination, reason) is not None:
                 found.add(queue.items[key].message.value)
         return found
 
-    def _target(self, home: Destination, reason: str) -> str | None:
+    def _target(self, destination: Destination, reason: str) -> str | None:
         """Where the dead of a destination go, by its attributes."""
-        attributes, host = home.attributes, self.world.host
+        attributes, host = destination.attributes, self.world.host
         there = host is not None and ("queue", DMQ) in host.registry.destinations
-        if home.name == DMQ or (reason == "EXPIRED" and attributes.expirationPolicy != "Default"):
+        if destination.name == DMQ or (reason == "EXPIRED" and attributes.expirationPolicy != "Default"):
             return None
         return DMQ if attributes.useDMQ and there else None
 
-    def _note_dying(self, home: Destination, out: Outcome) -> None:
-        queues = self.disks[home.number].queues
+    def _note_dying(self, destination: Destination, out: Outcome) -> None:
+        queues = self.disks[destination.number].queues
         for effect in out.immediate:
             if isinstance(effect, DeadLetter):
                 self.seen[effect.reason] += 1
@@ -350,7 +350,7 @@ class Watch:
         for twin in self.twins.values():
             for queue in twin.queues.values():
                 for key in queue.dying:
-                    where = self.where_of(twin.home, queue.number)
+                    where = self.where_of(twin.destination, queue.number)
                     self._add("revive", queue.items[key].message.value, where=where)
         self._add("crash", 0)
         for where in {w for w in self.where.values() if w}:
@@ -363,25 +363,25 @@ class Watch:
         for number, disk in self.disks.items():
             if number not in host.registry.definitions:
                 assert disk.gone or disk.empty, f"destination {number} is gone, with {len(disk.queues)} lanes"
-        for home in host.registry.destinations.values():
-            disk = self._disk_of(home)
-            assert not disk.gone, f"destination {home.name} is back although it was destroyed"
+        for destination in host.registry.destinations.values():
+            disk = self._disk_of(destination)
+            assert not disk.gone, f"destination {destination.name} is back although it was destroyed"
             self.seen["prepared at a restart"] += len(disk.waiting) + len(disk.staged)
             self.seen["subscriptions at a restart"] += len(disk.subscriptions)
             self.seen["resting at a restart"] += sum(
                 1 for rows in disk.queues.values() for row in rows.values() if row.due
             )
-            compare(home, disk, host.time.wall_ms(), jumped=self.world.plan.rates["clock_jump"] > 0)
-            check(home)
-            self.wrap(home)
+            compare(destination, disk, host.time.wall_ms(), jumped=self.world.plan.rates["clock_jump"] > 0)
+            check(destination)
+            self.wrap(destination)
 
     def check_scanned(self, longest: int) -> None:
         """Nothing that has expired waits longer than that, microseconds, whether anybody asks for it or not."""
         host, now, now_ms = self.world.host, self.world.loop.now, self.world.clock.now_ms()
         there = host.registry.definitions if host is not None else {}
-        alive = [twin for twin in self.twins.values() if twin.home.number in there]
+        alive = [twin for twin in self.twins.values() if twin.destination.number in there]
         overdue = {
-            (twin.home.number, queue.number, key)
+            (twin.destination.number, queue.number, key)
             for twin in alive
             for queue in twin.queues.values()
             for _, _, key in queue.waiting
@@ -400,7 +400,7 @@ class Watch:
             hidden = {i for row in refused for i in range(row.start, row.end)}
             self.refused.update(value_of(producer or 0, first + index) for index in hidden)
             return
-        number = connection.session.producers[handle].home.number
+        number = connection.session.producers[handle].destination.number
         twin, disk = self.twins[number], self.disks[number]
         hidden = {i for row in refused for i in range(row.start, row.end)}
         for index in range(count):
@@ -441,31 +441,33 @@ class Watch:
 # ---- recovery ------------------------------------------------------------------------------------------------------
 
 
-def compare(home: Destination, disk: OnDisk, now_ms: int, *, jumped: bool) -> None:
+def compare(destination: Destination, disk: OnDisk, now_ms: int, *, jumped: bool) -> None:
     """A destination after a restart holds what is on disk, where it was."""
-    numbers = {number for number, queue in home.queues.items() if queue.durable}
-    assert numbers == disk.queues.keys(), f"recovery of {home.name}: lanes {numbers}, expected {list(disk.queues)}"
+    numbers = {number for number, queue in destination.queues.items() if queue.durable}
+    assert numbers == disk.queues.keys(), (
+        f"recovery of {destination.name}: lanes {numbers}, expected {list(disk.queues)}"
+    )
     for number, rows in disk.queues.items():
-        found = _found(home, number, jumped=jumped)
+        found = _found(destination, number, jumped=jumped)
         staged = {key: txn for txn, keys in disk.staged.items() for queue, key in keys if queue == number}
         expected = {key: _expected(row, key, staged, now_ms, found, jumped=jumped) for key, row in rows.items()}
-        _assert_equal(f"{home.name}, lane {number}: (attempts, failures, where)", found, expected)
-        _align(home, number, rows)
+        _assert_equal(f"{destination.name}, lane {number}: (attempts, failures, where)", found, expected)
+        _align(destination, number, rows)
     waiting = {
         block.ordinal << INDEX_BITS | index: txn
-        for txn, one in home.staged.items()
+        for txn, one in destination.staged.items()
         for block in one.blocks
         for index in pk.indexes(block.mask)
     }
     expected_waiting = {key: txn for txn, rows in disk.waiting.items() for key in rows}
-    _assert_equal(f"{home.name}, prepared", waiting, expected_waiting)
+    _assert_equal(f"{destination.name}, prepared", waiting, expected_waiting)
 
 
-def _align(home: Destination, number: int, rows: dict[int, Row]) -> None:
+def _align(destination: Destination, number: int, rows: dict[int, Row]) -> None:
     """How long messages rest is what the host says: its clock may have jumped."""
     for row in rows.values():
         row.due = 0
-    for due, run in home.queues[number].delayed.runs():
+    for due, run in destination.queues[number].delayed.runs():
         for index in pk.indexes(run.mask):
             rows[run.ordinal << INDEX_BITS | index].due = due
 
@@ -478,10 +480,10 @@ def _assert_equal(what: str, found: dict[int, Any], expected: dict[int, Any]) ->
         raise AssertionError(f"recovery of {what}: (block, index, found, expected) {wrong[:6]}")
 
 
-def _found(home: Destination, number: int, *, jumped: bool) -> dict[int, Any]:
-    queue = home.queues[number]
+def _found(destination: Destination, number: int, *, jumped: bool) -> dict[int, Any]:
+    queue = destination.queues[number]
     places: list[tuple[str, Any]] = list(queue.contents())
-    for txn, staged in home.staged.items():
+    for txn, staged in destination.staged.items():
         places += [(f"in {txn}", delivery.run) for queue_number, delivery in staged.acks if queue_number == number]
     found: dict[int, Any] = {}
     for state, run in places:

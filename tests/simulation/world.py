@@ -65,7 +65,7 @@ class World:
         self.body_bytes_max: dict[int, int] = {}
         self.with_headers: dict[int, bool] = {}
         self.units_of: dict[int, int] = {}
-        self.default_units = {default_unit(plan.kind, plan.name) for plan in self.plan.homes}
+        self.default_units = {default_unit(plan.kind, plan.name) for plan in self.plan.destinations}
         self.transactional: set[int] = set()
         self.units: list[Unit] = []
         self.decisions: dict[bytes, bool] = {}
@@ -129,15 +129,15 @@ class World:
         return not self.loop.now < self.full_until
 
     def ensure(self, index: int) -> None:
-        plan, host = self.plan.homes[index], self.running
+        plan, host = self.plan.destinations[index], self.running
         if host is None or plan.key in host.registry.destinations:
             return
-        quota = {"quota": self.quota_of_home(index)} if plan.name != DMQ else {}
+        quota = {"quota": self.quota_of_destination(index)} if plan.name != DMQ else {}
         attributes = destination_attributes({**plan.attributes, **quota}, type=plan.kind)
         host.administration.create(plan.name, attributes, auto_created=plan.auto_created, done=_nothing, kind=plan.kind)
         self.watch.wrap(host.registry.destinations[plan.key])
 
-    def quota_of_home(self, index: int) -> str:
+    def quota_of_destination(self, index: int) -> str:
         return self.named.get(index) or (list(self.quotas)[index % len(self.quotas)] if self.quotas else "")
 
     def unit_of(self, value: int) -> str | None:
@@ -219,7 +219,7 @@ class World:
     def destroy(self, kind: str, name: str) -> None:
         host = self.running
         if host is not None and (kind, name) in host.registry.destinations and self.faults.destroy(host, kind, name):
-            self.destroyed.update(i for i, plan in enumerate(self.plan.homes) if plan.key == (kind, name))
+            self.destroyed.update(i for i, plan in enumerate(self.plan.destinations) if plan.key == (kind, name))
 
     def note_destroyed(self, values: set[int]) -> None:
         for value in sorted(values):
@@ -236,9 +236,9 @@ class World:
         host = self.running
         if host is None:
             return
-        dormant = {home.number for _, home in host.registry.dormant.values()}
+        dormant = {destination.number for _, destination in host.registry.dormant.values()}
         host.tick()
-        for number in sorted(dormant - {home.number for _, home in host.registry.dormant.values()}):
+        for number in sorted(dormant - {destination.number for _, destination in host.registry.dormant.values()}):
             self.note_destroyed(self.watch.disks[number].taken)
 
     def _sweep(self) -> None:
@@ -262,7 +262,7 @@ class World:
 
     def _run(self) -> None:
         self.start_host()
-        for index in range(len(self.plan.homes)):
+        for index in range(len(self.plan.destinations)):
             self.ensure(index)
         for plan in self.plan.machines:
             machine = Machine(self, plan.client_id)
@@ -282,8 +282,8 @@ class World:
         for unit in self.units:
             stored = [
                 value
-                for value, (persistent, where, home) in unit.sent.items()
-                if persistent and not where and home not in self.destroyed
+                for value, (persistent, where, destination) in unit.sent.items()
+                if persistent and not where and destination not in self.destroyed
             ]
             stored = [value for value in stored if value not in self.watch.refused]
             wrong += atomic(stored, self.watch.committed)
@@ -296,7 +296,7 @@ class World:
         helper = Machine(self)
         helper.consumers = [
             SimConsumer(self, helper, ConsumerPlan(index, "credit", 50, 50, "all", MS, 20, drain=self.plan.scan_s > 0))
-            for index, plan in enumerate(self.plan.homes)
+            for index, plan in enumerate(self.plan.destinations)
             if plan.kind == "queue"
         ]
         self.machines.append(helper)
@@ -311,7 +311,7 @@ class World:
         host = self.host
         if host is None or not self.committer.idle:
             return False
-        if any(home.block_index.messages for home in host.registry.destinations.values()):
+        if any(destination.block_index.messages for destination in host.registry.destinations.values()):
             return False
         if host.transactions.by_number or not all(t.settled for m in self.machines for t in m.transactors):
             return False
@@ -321,11 +321,12 @@ class World:
         if self.host is None:
             return "the host is down"
         rows = [
-            f"{home.name}: {home.block_index.messages} held, {home.block_index.dead} dying, {list(home.staged)} staged,"
+            f"{destination.name}: {destination.block_index.messages} held, {destination.block_index.dead} dying,"
+            f" {list(destination.staged)} staged,"
             f" queue {n}: {queue.plain.backlog.count} wait, {queue.delayed.count} rest,"
             f" consumers {list(queue.consumers.by_attachment)}"
-            for home in self.host.registry.destinations.values()
-            for n, queue in home.queues.items()
+            for destination in self.host.registry.destinations.values()
+            for n, queue in destination.queues.items()
         ]
         rows += [
             f"producer {p.state.producer}: {len(p.state.unsettled)} unsettled, {len(p.state.ready)} ready"
@@ -345,9 +346,9 @@ class World:
         self.crash()
         self.loop.run(self.loop.now + 60 * MS, EVENTS_MAX)
         assert self.host is not None
-        for home in self.host.registry.destinations.values():
-            assert not home.block_index.messages, (
-                f"{home.block_index.messages} acknowledged messages are back in {home.name}"
+        for destination in self.host.registry.destinations.values():
+            assert not destination.block_index.messages, (
+                f"{destination.block_index.messages} acknowledged messages are back in {destination.name}"
             )
 
 

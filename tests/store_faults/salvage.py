@@ -209,10 +209,10 @@ def drain(directory: Path) -> Out:
     quarantine = world.rig.host.quarantine
     if ("queue", DMQ) not in world.rig.host.registry.destinations:
         world.rig.create(DMQ)
-    for home in list(world.rig.host.registry.destinations.values()):
-        for damaged_block in list(quarantine.look(home)):
+    for destination in list(world.rig.host.registry.destinations.values()):
+        for damaged_block in list(quarantine.look(destination)):
             if damaged_block is not None:
-                quarantine.skip(home, damaged_block, lambda done: None)
+                quarantine.skip(destination, damaged_block, lambda done: None)
         world.rig.sync()
     for kind, name in list(world.rig.host.registry.destinations):
         if name == DMQ:
@@ -220,7 +220,7 @@ def drain(directory: Path) -> Out:
         if kind == "queue":
             places.append((name, ""))
             continue
-        subscriptions = [queue.subscription for queue in world.rig.home(name, "topic").queues.values()]
+        subscriptions = [queue.subscription for queue in world.rig.destination(name, "topic").queues.values()]
         places += [(name, one.name) for one in subscriptions if one is not None and one.name]
     consumers = {}
     for place in places:

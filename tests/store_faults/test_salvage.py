@@ -177,11 +177,11 @@ def test_numbers_are_never_given_twice(tmp_path: Path, small: Built) -> None:
     blocks = [batch for batch in small.batches() if any(row.kind == BLOCK for row in batch.rows)]
     salvaged(tmp_path / "store", flipped(small.image, blocks[-1].file, blocks[-1].offset + 60))
     world = rig.World(tmp_path / "store")
-    home = world.rig.create("new")
-    assert home.number > max(row.destination for row in rows)
+    destination = world.rig.create("new")
+    assert destination.number > max(row.destination for row in rows)
     for name in rig.QUEUES:
-        assert world.rig.home(name).block_index.next_ordinal > max(
-            [row.ordinal for row in rows if row.destination == world.rig.home(name).number], default=0
+        assert world.rig.destination(name).block_index.next_ordinal > max(
+            [row.ordinal for row in rows if row.destination == world.rig.destination(name).number], default=0
         )
     assert highest
     world.close()

@@ -38,14 +38,14 @@ class ServingQueue(Protocol):
     def discard_given(self, queue: DeliveryQueue, given: int) -> None: ...
 
 
-def _consumer(home: ServingQueue, attachment: int) -> tuple[DeliveryQueue, Consumer] | None:
-    queue = home.queue_of.get(attachment)
+def _consumer(destination: ServingQueue, attachment: int) -> tuple[DeliveryQueue, Consumer] | None:
+    queue = destination.queue_of.get(attachment)
     consumer = queue.consumers.by_attachment.get(attachment) if queue is not None else None
     return (queue, consumer) if queue is not None and consumer is not None else None
 
 
-def attach_consumer(home: ServingQueue, command: cmd.AttachConsumer, out: Outcome) -> None:
-    queue = home.queue_for(command)
+def attach_consumer(destination: ServingQueue, command: cmd.AttachConsumer, out: Outcome) -> None:
+    queue = destination.queue_for(command)
     consumer = Consumer(
         command.attachment,
         command.flow,
@@ -63,87 +63,87 @@ def attach_consumer(home: ServingQueue, command: cmd.AttachConsumer, out: Outcom
     is_queue = queue.subscription is None
     queue.consumers.attach(
         consumer,
-        active_max=home.policy.attributes.maxNumActiveConsumers if is_queue else -1,
-        backup_max=home.policy.attributes.maxNumBackupConsumers if is_queue else -1,
-        name=f"{home.kind} {home.name}",
+        active_max=destination.policy.attributes.maxNumActiveConsumers if is_queue else -1,
+        backup_max=destination.policy.attributes.maxNumBackupConsumers if is_queue else -1,
+        name=f"{destination.kind} {destination.name}",
     )
     try:
         consumer.selector = queue.selector_joins(command.selector)
     except Exception:
         queue.consumers.detach(command.attachment)
         raise
-    home.queue_of[command.attachment] = queue
-    rank(home, queue)
-    home.current.touch(queue.number)
+    destination.queue_of[command.attachment] = queue
+    rank(destination, queue)
+    destination.current.touch(queue.number)
 
 
-def detach_consumer(home: ServingQueue, command: cmd.DetachConsumer, out: Outcome) -> None:
-    queue = home.queue_of.pop(command.attachment, None)
+def detach_consumer(destination: ServingQueue, command: cmd.DetachConsumer, out: Outcome) -> None:
+    queue = destination.queue_of.pop(command.attachment, None)
     consumer = queue.consumers.detach(command.attachment) if queue is not None else None
     if queue is None or consumer is None:
         return
     queue.plain.selector_index.leave(consumer.selector)
     begun = list(consumer.settle(1, consumer.begun)) if command.lost and consumer.begun else []
-    queue.give_back(_given_up(home, queue, consumer, command.seen))
-    home.settlement.failed(queue, queue.failed(begun, 0, rest=False))
+    queue.give_back(_given_up(destination, queue, consumer, command.seen))
+    destination.settlement.failed(queue, queue.failed(begun, 0, rest=False))
     queue.pending.consumer_left()
     if queue.subscription is None:
-        promote(home, queue)
+        promote(destination, queue)
     else:
-        rank(home, queue)
-    home.current.touch(queue.number)
-    home.left_by(queue)
+        rank(destination, queue)
+    destination.current.touch(queue.number)
+    destination.left_by(queue)
 
 
-def _given_up(home: ServingQueue, queue: DeliveryQueue, consumer: Consumer, seen: int) -> list[Delivery]:
+def _given_up(destination: ServingQueue, queue: DeliveryQueue, consumer: Consumer, seen: int) -> list[Delivery]:
     """Everything that a consumer has, to be given back; what its application never saw is as it was before."""
     if seen < 0:
         return consumer.let_go()
     known = list(consumer.settle(1, seen))
-    return [*known, *_unseen(home, queue, consumer.let_go())]
+    return [*known, *_unseen(destination, queue, consumer.let_go())]
 
 
-def _unseen(home: ServingQueue, queue: DeliveryQueue, items: Iterable[Delivery]) -> list[Delivery]:
+def _unseen(destination: ServingQueue, queue: DeliveryQueue, items: Iterable[Delivery]) -> list[Delivery]:
     """Deliveries that never reached the application, as their messages were before."""
     before = [item.not_seen() for item in items]
-    home.settlement.record_attempts(queue, [item.run for item in before if queue.is_recorded(item.run.ordinal)])
+    destination.settlement.record_attempts(queue, [item.run for item in before if queue.is_recorded(item.run.ordinal)])
     return before
 
 
-def promote(home: ServingQueue, queue: DeliveryQueue) -> None:
-    for promoted in queue.consumers.promote(home.policy.attributes.maxNumActiveConsumers):
-        home.current.out.after_durable.append(Promoted(promoted.attachment))
-    rank(home, queue)
+def promote(destination: ServingQueue, queue: DeliveryQueue) -> None:
+    for promoted in queue.consumers.promote(destination.policy.attributes.maxNumActiveConsumers):
+        destination.current.out.after_durable.append(Promoted(promoted.attachment))
+    rank(destination, queue)
 
 
-def rank(home: ServingQueue, queue: DeliveryQueue) -> None:
+def rank(destination: ServingQueue, queue: DeliveryQueue) -> None:
     """Say which consumers are served: all, only local ones, or none before enough have come."""
-    attributes, there = home.policy.attributes, len(queue.consumers.by_attachment)
-    dispatching = queue.dispatch_gate.look(there, attributes, home.current.now_ms)
+    attributes, there = destination.policy.attributes, len(queue.consumers.by_attachment)
+    dispatching = queue.dispatch_gate.look(there, attributes, destination.current.now_ms)
     queue.consumers.rank(local_first=attributes.localDeliveryPreferred, dispatching=dispatching)
-    queue.consumers.bound(attributes.maxNumMsgs if home.policy.removing is not None else -1)
+    queue.consumers.bound(attributes.maxNumMsgs if destination.policy.removing is not None else -1)
 
 
-def grant(home: ServingQueue, command: cmd.Grant, out: Outcome) -> None:
-    found = _consumer(home, command.attachment)
+def grant(destination: ServingQueue, command: cmd.Grant, out: Outcome) -> None:
+    found = _consumer(destination, command.attachment)
     if found is not None:
         queue, consumer = found
         if queue.consumers.draining:
             queue.consumers.stand(consumer)
         consumer.window.granted(command.credit)
-        _go_on(home, queue, consumer)
+        _go_on(destination, queue, consumer)
 
 
-def drain(home: ServingQueue, command: cmd.Drain, out: Outcome) -> None:
-    found = _consumer(home, command.attachment)
+def drain(destination: ServingQueue, command: cmd.Drain, out: Outcome) -> None:
+    found = _consumer(destination, command.attachment)
     if found is not None:
         queue, consumer = found
         queue.consumers.drain(consumer, command.credit)
-        _go_on(home, queue, consumer)
+        _go_on(destination, queue, consumer)
 
 
-def missed(home: ServingQueue, command: cmd.Missed, out: Outcome) -> None:
-    found = _consumer(home, command.attachment)
+def missed(destination: ServingQueue, command: cmd.Missed, out: Outcome) -> None:
+    found = _consumer(destination, command.attachment)
     if found is not None:
         queue, consumer = found
         if isinstance(consumer.window, DrainWindow):
@@ -151,41 +151,41 @@ def missed(home: ServingQueue, command: cmd.Missed, out: Outcome) -> None:
             consumer.armed = True
         else:
             consumer.window.granted(command.messages)
-        _go_on(home, queue, consumer)
+        _go_on(destination, queue, consumer)
 
 
-def _go_on(home: ServingQueue, queue: DeliveryQueue, consumer: Consumer) -> None:
+def _go_on(destination: ServingQueue, queue: DeliveryQueue, consumer: Consumer) -> None:
     """The consumer was heard of."""
     consumer.stalled = False
     queue.consumers.offer(consumer)
-    home.current.touch(queue.number)
+    destination.current.touch(queue.number)
 
 
-def acknowledge(home: ServingQueue, command: cmd.Acknowledge, out: Outcome) -> None:
+def acknowledge(destination: ServingQueue, command: cmd.Acknowledge, out: Outcome) -> None:
     wanted = count = 0
     for first, last in command.ranges:
         wanted += max(last - first + 1, 0)
-    queue = home.queue_of.get(command.attachment)
+    queue = destination.queue_of.get(command.attachment)
     consumer = queue.consumers.by_attachment.get(command.attachment) if queue is not None else None
     if queue is not None and consumer is not None:
         items: list[Delivery] = []
         for first, last in command.ranges:
             items.extend(consumer.settle(first, last))
-        count = home.settlement.acknowledged(queue, items)
+        count = destination.settlement.acknowledged(queue, items)
         consumer.window.settled(count)
         if count or consumer.stalled:
             consumer.stalled = False
             queue.consumers.offer(consumer)
-            home.current.touched[queue.number] = None
+            destination.current.touched[queue.number] = None
     if command.request:
         out.after_durable.append(Acked(command.attachment, command.request, wanted - count))
 
 
-def settle(home: ServingQueue, command: cmd.Settle, out: Outcome) -> None:
+def settle(destination: ServingQueue, command: cmd.Settle, out: Outcome) -> None:
     """An outcome that is not an acknowledgement."""
     wanted = sum(max(last - first + 1, 0) for first, last in command.ranges)
     count = 0
-    found = _consumer(home, command.attachment)
+    found = _consumer(destination, command.attachment)
     if found is not None:
         queue, consumer = found
         items: list[Delivery] = []
@@ -194,24 +194,24 @@ def settle(home: ServingQueue, command: cmd.Settle, out: Outcome) -> None:
         count = sum(item.count for item in items)
         consumer.window.settled(count)
         if command.outcome == "reject":
-            home.settlement.failed(queue, queue.rejected(items, command.reason))
+            destination.settlement.failed(queue, queue.rejected(items, command.reason))
         elif command.outcome == "fail":
-            home.settlement.failed(queue, queue.failed(items, max(command.delay_ms, 0), reason=command.reason))
+            destination.settlement.failed(queue, queue.failed(items, max(command.delay_ms, 0), reason=command.reason))
         elif command.outcome == "expired":
-            home.settlement.failed(queue, queue.expired(items, command.reason))
+            destination.settlement.failed(queue, queue.expired(items, command.reason))
         elif command.outcome == "unseen":
-            queue.give_back(_unseen(home, queue, items))
+            queue.give_back(_unseen(destination, queue, items))
         else:
             queue.give_back(items)
         if count or consumer.stalled:
-            _go_on(home, queue, consumer)
+            _go_on(destination, queue, consumer)
     if command.request:
         out.after_durable.append(Acked(command.attachment, command.request, wanted - count))
 
 
-def recalled(home: ServingQueue, command: cmd.Recalled, out: Outcome) -> None:
+def recalled(destination: ServingQueue, command: cmd.Recalled, out: Outcome) -> None:
     """What a topic has removed meanwhile is not for anybody any more."""
-    found = _consumer(home, command.attachment)
+    found = _consumer(destination, command.attachment)
     if found is None:
         return
     queue, consumer = found
@@ -219,81 +219,81 @@ def recalled(home: ServingQueue, command: cmd.Recalled, out: Outcome) -> None:
     for first, last in command.ranges:
         items.extend(consumer.settle(first, last))
     consumer.window.settled(sum(item.count for item in items))
-    given = _unseen(home, queue, items)
+    given = _unseen(destination, queue, items)
     queue.give_back(given)
     waits = sum(item.count for item in given)
-    home.counters.recalled += waits
+    destination.counters.recalled += waits
     for item in given if queue.owes is not None else ():
         gone = item.run.mask & queue.held[item.run.ordinal].told_dead
         for run in queue.remove({item.run.ordinal: gone}) if gone else ():
             waits -= run.count
-            home.settlement.dead_letter(queue, Dead(run, "OLDEST"))
+            destination.settlement.dead_letter(queue, Dead(run, "OLDEST"))
     if consumer.recall is not None and consumer.recall.asker is None:
-        home.discard_given(queue, waits)
+        destination.discard_given(queue, waits)
     if command.last:
         sharing.answered(queue, consumer, given=bool(items))
     queue.consumers.offer(consumer)
-    home.current.touch(queue.number)
+    destination.current.touch(queue.number)
 
 
-def take_back(home: ServingQueue, command: cmd.TakeBack, out: Outcome) -> None:
+def take_back(destination: ServingQueue, command: cmd.TakeBack, out: Outcome) -> None:
     """The consumer gets nothing before it is heard of again: it does not know yet that its transaction is over."""
-    found = _consumer(home, command.attachment)
+    found = _consumer(destination, command.attachment)
     if found is not None and found[1].unsettled:
         queue, consumer = found
         seen = list(consumer.settle(1, command.tag))
         rest = consumer.let_go()
         queue.give_back(rest)
-        home.settlement.failed(queue, queue.failed(seen, command.delay_ms))
+        destination.settlement.failed(queue, queue.failed(seen, command.delay_ms))
         void(consumer, [*seen, *rest], out)
-        home.current.touch(queue.number)
+        destination.current.touch(queue.number)
 
 
-def begun(home: ServingQueue, command: cmd.Begun, out: Outcome) -> None:
-    found = _consumer(home, command.attachment)
+def begun(destination: ServingQueue, command: cmd.Begun, out: Outcome) -> None:
+    found = _consumer(destination, command.attachment)
     if found is not None:
         found[1].begun = max(found[1].begun, command.tag)
         if found[1].stalled:
-            _go_on(home, *found)
+            _go_on(destination, *found)
 
 
-def taken(home: ServingQueue, command: cmd.Taken, out: Outcome) -> None:
-    found = _consumer(home, command.attachment)
+def taken(destination: ServingQueue, command: cmd.Taken, out: Outcome) -> None:
+    found = _consumer(destination, command.attachment)
     if found is not None and found[1].bytes is not None and found[1].bytes.taken(command.tag):
         found[0].consumers.offer(found[1])
-        home.current.touch(found[0].number)
+        destination.current.touch(found[0].number)
 
 
-def extend(home: ServingQueue, command: cmd.Extend, out: Outcome) -> None:
-    found = _consumer(home, command.attachment)
+def extend(destination: ServingQueue, command: cmd.Extend, out: Outcome) -> None:
+    found = _consumer(destination, command.attachment)
     if found is not None and found[1].lease_ms:
-        found[1].extend(command.ranges, home.current.now_ms)
+        found[1].extend(command.ranges, destination.current.now_ms)
         found[0].plan_wake()
 
 
-def release(home: ServingQueue, command: cmd.Release, out: Outcome) -> None:
-    found = _consumer(home, command.attachment)
+def release(destination: ServingQueue, command: cmd.Release, out: Outcome) -> None:
+    found = _consumer(destination, command.attachment)
     next_tag = 1
     if found is not None:
         queue, consumer = found
         consumed = list(consumer.settle(1, command.consumed)) if command.consumed else []
-        queue.give_back(_given_up(home, queue, consumer, command.seen))
-        home.settlement.failed(queue, queue.failed(consumed, command.delay_ms, reason=command.reason))
+        queue.give_back(_given_up(destination, queue, consumer, command.seen))
+        destination.settlement.failed(queue, queue.failed(consumed, command.delay_ms, reason=command.reason))
         queue.consumers.restart(consumer, command.credit)
-        _go_on(home, queue, consumer)
+        _go_on(destination, queue, consumer)
         next_tag = consumer.next_tag
     # First: what this step hands out has tags from ``next_tag`` on, which the consumer is to know before.
     out.immediate.insert(0, Released(command.attachment, command.request, next_tag))
 
 
-def hold(home: ServingQueue, command: cmd.Hold, out: Outcome) -> None:
-    found = _consumer(home, command.attachment)
+def hold(destination: ServingQueue, command: cmd.Hold, out: Outcome) -> None:
+    found = _consumer(destination, command.attachment)
     if found is not None:
         found[1].held = True
 
 
-def proceed(home: ServingQueue, command: cmd.Proceed, out: Outcome) -> None:
-    found = _consumer(home, command.attachment)
+def proceed(destination: ServingQueue, command: cmd.Proceed, out: Outcome) -> None:
+    found = _consumer(destination, command.attachment)
     if found is not None:
         found[1].held = False
-        _go_on(home, *found)
+        _go_on(destination, *found)

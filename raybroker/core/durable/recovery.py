@@ -432,41 +432,43 @@ class DestinationRecovery:
         """
         decided = decided or {}
         self._check_complete(name)
-        home = KINDS[kind](self.number, name, attributes, reap_ms=reap_ms)
-        home.current.at(now_ms, ahead_ms)
-        home.producers.taken = self.taken
+        destination = KINDS[kind](self.number, name, attributes, reap_ms=reap_ms)
+        destination.current.at(now_ms, ahead_ms)
+        destination.producers.taken = self.taken
         known = sorted([(text, min(at_ms - ahead_ms, now_ms)) for text, at_ms in self.dedup], key=lambda row: row[1])
-        home.duplicates.take(known, attributes.duplicateIdsMax, persistent=True)
-        if isinstance(home, Topic):
-            home.next_queue = self.next_queue
+        destination.duplicates.take(known, attributes.duplicateIdsMax, persistent=True)
+        if isinstance(destination, Topic):
+            destination.next_queue = self.next_queue
             for number, found in sorted(self.queues.items()):
                 if found.subscription is not None:
-                    home.new_queue(number, found.subscription)
+                    destination.new_queue(number, found.subscription)
         runs = self._untouched()  # Before transactions end: what was settled as a whole was counted as it was then.
         for found in self.queues.values():
             _end_staged(found, decided)
         self._count_rest(decided)
         counters = self.counters
-        home.counters.restore(counters.lasting(), counters.base, counters.since_ms)
-        home.counters.recovered = counters.lasting()
+        destination.counters.restore(counters.lasting(), counters.base, counters.since_ms)
+        destination.counters.recovered = counters.lasting()
         singles, together, count = deque(sorted(self.blocks)), list[AloneRun](), 0
         for run in runs:
             if count >= TOGETHER or (singles and singles[0] < run.first):
-                self._restore_alone(home, together, decided)
+                self._restore_alone(destination, together, decided)
                 together, count = [], 0
                 while singles and singles[0] < run.first:
-                    self._restore(home, singles.popleft(), decided)
+                    self._restore(destination, singles.popleft(), decided)
             together.append(run)
             count += len(run.sizes)
-        self._restore_alone(home, together, decided)
+        self._restore_alone(destination, together, decided)
         for ordinal in singles:
-            self._restore(home, ordinal, decided)
-        home.block_index.next_ordinal = self.next_ordinal
-        home.block_index.note_peak()
-        for queue in home.queues.values():
+            self._restore(destination, ordinal, decided)
+        destination.block_index.next_ordinal = self.next_ordinal
+        destination.block_index.note_peak()
+        for queue in destination.queues.values():
             queue.settle_units()
-        home.ended_before = any(run.failures for queue in home.queues.values() for _, run in queue.contents(tried=True))
-        return home
+        destination.ended_before = any(
+            run.failures for queue in destination.queues.values() for _, run in queue.contents(tried=True)
+        )
+        return destination
 
     def _untouched(self) -> list[AloneRun]:
         """``alone`` in order, without blocks of which the log says more: these become ``blocks``, or are dead."""
@@ -501,18 +503,18 @@ class DestinationRecovery:
         self.alone = []
         return left
 
-    def _restore_alone(self, home: Destination, runs: list[AloneRun], decided: dict[int, bool]) -> None:
+    def _restore_alone(self, destination: Destination, runs: list[AloneRun], decided: dict[int, bool]) -> None:
         """Blocks of one message that wait, as they are; one by one where somebody looks at each."""
-        queue = home.queues.get(0)
-        if queue is None or home.works.enabled or queue.pending is not queue.plain or queue.plain.by_keys:
+        queue = destination.queues.get(0)
+        if queue is None or destination.works.enabled or queue.pending is not queue.plain or queue.plain.by_keys:
             for run in runs:
                 for ordinal in range(run.first, run.end):
                     self.blocks[ordinal] = run.meta(ordinal)
-                    self._restore(home, ordinal, decided)
+                    self._restore(destination, ordinal, decided)
             return
         if not runs:
             return
-        home.block_index.accept_alone(runs)
+        destination.block_index.accept_alone(runs)
         ordinals: Sequence[int] = range(runs[0].first, runs[-1].end)
         if len(ordinals) > sum([len(run.sizes) for run in runs]):
             ordinals = array("Q", chain.from_iterable([range(run.first, run.end) for run in runs]))
@@ -524,46 +526,46 @@ class DestinationRecovery:
                 _of_level(level, priorities, arrivals), _of_level(level, priorities, ordinals), level
             )
 
-    def _restore(self, home: Destination, ordinal: int, decided: dict[int, bool]) -> None:
+    def _restore(self, destination: Destination, ordinal: int, decided: dict[int, bool]) -> None:
         meta = self.blocks[ordinal]
         txn = self.waiting.get(ordinal, 0)
         everything = pk.span(0, meta.messages)
         if ordinal in self.gone or (txn and not decided.get(txn, True)):
             self.dead.append(ordinal)
             return
-        owed = self._owed_of(home, ordinal, meta)
+        owed = self._owed_of(destination, ordinal, meta)
         if not owed and not (txn and txn not in decided):
             self.dead.append(ordinal)
             return
-        works, current = meta.works, home.current
+        works, current = meta.works, destination.current
         if works is not None:
             works = works.later(min(-current.ahead_ms, current.now_ms - works.at_ms))
         columns = Columns(meta.priority, meta.priorities, meta.expires, meta.deliver_at, meta.units, works)
         block = BlockEntry(meta.messages, meta.sizes, True, columns, stored=True)
         block.told_dead = self.told.get(ordinal, 0)
-        home.block_index.accept(block, ordinal, whole=False)
+        destination.block_index.accept(block, ordinal, whole=False)
         some = everything & ~self.refused.get(ordinal, 0) if txn and txn not in decided else 0
         for mask in owed.values():
             some |= mask
         if everything & ~some:
-            home.block_index.settle(ordinal, everything & ~some)
+            destination.block_index.settle(ordinal, everything & ~some)
         if txn and txn not in decided:
-            staged = stage(home.staged, txn)
+            staged = stage(destination.staged, txn)
             staged.prepared = True
             staged.claims[ordinal] = owed
             staged.blocks.append(StagedBlock(ordinal, some, meta.producer, meta.first_seq, None, ("", ""), True))
             for number, mask in owed.items() if block.ordered else ():
-                home.queues[number].reserve(ordinal, mask)
-            if home.works.enabled:
-                home.works.restage(block, some)
+                destination.queues[number].reserve(ordinal, mask)
+            if destination.works.enabled:
+                destination.works.restage(block, some)
             return
         block.claims = len(owed)
-        self._place(home, ordinal, owed)
+        self._place(destination, ordinal, owed)
 
-    def _owed_of(self, home: Destination, ordinal: int, meta: BlockMeta) -> dict[int, int]:
+    def _owed_of(self, destination: Destination, ordinal: int, meta: BlockMeta) -> dict[int, int]:
         """DeliveryQueue → what it has not settled of the block."""
         owed: dict[int, int] = {}
-        for number in home.queues:
+        for number in destination.queues:
             found = self.queues.get(number)
             if found is None or ranges.has(found.whole, ordinal):
                 continue
@@ -586,18 +588,18 @@ class DestinationRecovery:
             mask = 0
         return mask & ~found.settled.get(ordinal, 0)
 
-    def _place(self, home: Destination, ordinal: int, owed: dict[int, int]) -> None:
+    def _place(self, destination: Destination, ordinal: int, owed: dict[int, int]) -> None:
         """Put what each delivery queue is owed where it was: waiting, resting, or consumed in a prepared
         transaction."""
         fresh: dict[int, int] = {}
         arrivals: dict[int, int] = {}
-        block, current = home.block_index.held[ordinal], home.current
+        block, current = destination.block_index.held[ordinal], destination.current
         for number, mask in owed.items():
-            queue, found = home.queues[number], self.queues[number]
+            queue, found = destination.queues[number], self.queues[number]
             arrival = arrivals[number] = queue.next_arrival()
             if queue.owes is not None:
                 queue.owes[ordinal] = mask
-            left = mask & ~self._restage(home, number, ordinal, mask, arrival)
+            left = mask & ~self._restage(destination, number, ordinal, mask, arrival)
             for chosen, attempts, failures, until_ms in found.parts(ordinal, left) if left else ():
                 if not attempts and not failures:
                     fresh[number] = fresh.get(number, 0) | chosen
@@ -608,11 +610,11 @@ class DestinationRecovery:
                         queue.rest(until_ms - current.ahead_ms, run)
                     else:
                         queue.put_back(run)
-        home.arrived(ordinal, fresh, None, arrivals)
+        destination.arrived(ordinal, fresh, None, arrivals)
 
-    def _restage(self, home: Destination, number: int, ordinal: int, mask: int, arrival: int) -> int:
+    def _restage(self, destination: Destination, number: int, ordinal: int, mask: int, arrival: int) -> int:
         """Messages of a block that prepared transactions have consumed; returns which those are."""
-        found, block, consumed = self.queues[number], home.block_index.held[ordinal], 0
+        found, block, consumed = self.queues[number], destination.block_index.held[ordinal], 0
         for txn, rows in found.staged.items():
             for row in rows:
                 hit = row.mask & mask & ~consumed if row.ordinal == ordinal else 0
@@ -620,10 +622,10 @@ class DestinationRecovery:
                 for chosen, attempts, failures, _ in found.parts(ordinal, hit) if hit else ():
                     for priority, some in block.by_priority(chosen):
                         run = Run(arrival, ordinal, some, max(attempts, row.value, 1), failures, priority)
-                        staged = stage(home.staged, txn)
+                        staged = stage(destination.staged, txn)
                         staged.prepared = True
                         staged.acks.append((number, Delivery(0, some.bit_count(), run, 0)))
-                        home.queues[number].pending_with(ordinal).restage(run, txn)
+                        destination.queues[number].pending_with(ordinal).restage(run, txn)
         return consumed
 
     def missing(self) -> list[int]:

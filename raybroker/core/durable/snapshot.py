@@ -61,51 +61,51 @@ def sections(data: bytes, at: int) -> Iterator[bytes]:
         at += size
 
 
-def snapshot(home: Saving) -> bytes:
-    producers, duplicates = home.admission.producers, home.admission.duplicates
-    parts = [HEAD.pack(home.block_index.next_ordinal, home.next_queue, 0)]
+def snapshot(destination: Saving) -> bytes:
+    producers, duplicates = destination.admission.producers, destination.admission.duplicates
+    parts = [HEAD.pack(destination.block_index.next_ordinal, destination.next_queue, 0)]
     rows = [(producer, a, b) for producer, taken in producers.taken.items() for a, b in taken]
     parts.append(section(b"".join(TAKEN.pack(*row) for row in rows)))
-    ahead_ms = home.current.ahead_ms
+    ahead_ms = destination.current.ahead_ms
     parts.append(section(records.encode_dedup([(text, at_ms + ahead_ms) for text, at_ms in duplicates.lasting()])))
-    for queue in home.queues.values():
+    for queue in destination.queues.values():
         if queue.durable:
-            parts.extend(section(record) for record in _queue(home, queue))
-    told = [records.RecordRow(o, mask) for o, mask in _told(home)]
+            parts.extend(section(record) for record in _queue(destination, queue))
+    told = [records.RecordRow(o, mask) for o, mask in _told(destination)]
     parts.extend(section(records.encode(records.BURIED, 0, (), some)) for some, _ in records.in_records(told, ()))
-    late = sorted(b.ordinal for s in home.staged.values() if not s.prepared for b in s.blocks)
+    late = sorted(b.ordinal for s in destination.staged.values() if not s.prepared for b in s.blocks)
     live = [records.Span(a, b) for a, b in spans(late)]
     parts.append(section(records.encode(records.WAITING, 0, live, (), records.encode_number(0))))
-    for txn, staged in home.staged.items():
+    for txn, staged in destination.staged.items():
         if staged.prepared:
-            parts.extend(section(record) for record in _staged(home, txn, staged))
-    parts.append(section(counted(home)))
+            parts.extend(section(record) for record in _staged(destination, txn, staged))
+    parts.append(section(counted(destination)))
     return b"".join(parts)
 
 
-def counted(home: Counting) -> bytes:
+def counted(destination: Counting) -> bytes:
     """The lasting totals as a record."""
-    counters = home.counters
-    waiting = tuple([txn for txn, staged in home.staged.items() if staged.prepared])
+    counters = destination.counters
+    waiting = tuple([txn for txn, staged in destination.staged.items() if staged.prepared])
     return records.encode_counts(records.Counts(counters.since_ms, counters.lasting(), dict(counters.base), waiting))
 
 
-def _told(home: Saving) -> Iterator[tuple[int, int]]:
+def _told(destination: Saving) -> Iterator[tuple[int, int]]:
     """Messages whose death was told, and is settled somewhere."""
-    for ordinal, block in home.block_index.held.unpacked():
+    for ordinal, block in destination.block_index.held.unpacked():
         mask = block.told_dead if block.stored else 0
-        for queue in home.queues.values():
+        for queue in destination.queues.values():
             mask &= ~queue.dead_letters.masks.get(ordinal, 0)
         if mask:
             yield ordinal, mask
 
 
-def _queue(home: Saving, queue: DeliveryQueue) -> Iterator[bytes]:
+def _queue(destination: Saving, queue: DeliveryQueue) -> Iterator[bytes]:
     """Records from which the delivery queue can be made again."""
     if queue.subscription is not None:
         yield records.encode(records.QUEUE, queue.number, (), (), queue.subscription.encode())
-    held = home.block_index.held
-    waiting = {block.ordinal for staged in home.staged.values() for block in staged.blocks}
+    held = destination.block_index.held
+    waiting = {block.ordinal for staged in destination.staged.values() for block in staged.blocks}
     if queue.owes is None:
         live = [records.Span(a, b) for a, b in held.stored_spans(waiting)]
         rows = [records.RecordRow(o, b.done) for o, b in held.unpacked() if b.done and b.stored and o not in waiting]
@@ -116,14 +116,14 @@ def _queue(home: Saving, queue: DeliveryQueue) -> Iterator[bytes]:
     yield records.encode(records.LIVE, queue.number, live)
     for some, _ in records.in_records(sorted(rows), ()):
         yield records.encode(records.ACKED if queue.owes is None else records.OWED, queue.number, (), some)
-    acked = [d.run for staged in home.staged.values() for number, d in staged.acks if number == queue.number]
+    acked = [d.run for staged in destination.staged.values() for number, d in staged.acks if number == queue.number]
     there = [run for _, run in queue.contents(tried=True)]
     runs = [run for run in (*there, *acked) if held.is_stored(run.ordinal)]
     tried = [run for run in runs if run.attempts]
     yield from _rows(records.DISPATCHED, queue, [(run, run.attempts, 0) for run in tried])
     failed = [(run, run.failures, 0) for run in runs if run.failures]
     failed += [
-        (run, run.failures, due_ms + home.current.ahead_ms)
+        (run, run.failures, due_ms + destination.current.ahead_ms)
         for due_ms, run in queue.delayed.runs()
         if run.attempts and held.is_stored(run.ordinal)
     ]
@@ -149,12 +149,12 @@ def _rows(kind: int, queue: DeliveryQueue, runs: Sequence[tuple[Run, int, int]])
         yield records.encode(kind, queue.number, some, others)
 
 
-def _staged(home: Saving, txn: int, staged: StagedTransaction) -> Iterator[bytes]:
-    ordinals = sorted(b.ordinal for b in staged.blocks if home.block_index.held[b.ordinal].stored)
+def _staged(destination: Saving, txn: int, staged: StagedTransaction) -> Iterator[bytes]:
+    ordinals = sorted(b.ordinal for b in staged.blocks if destination.block_index.held[b.ordinal].stored)
     live = [records.Span(a, b) for a, b in spans(ordinals)]
     yield records.encode(records.WAITING, 0, live, (), records.encode_number(txn))
-    missing = [records.RecordRow(o, done) for o in ordinals if (done := home.block_index.held[o].done)]
+    missing = [records.RecordRow(o, done) for o in ordinals if (done := destination.block_index.held[o].done)]
     for some, _ in records.in_records(missing, ()):
         yield records.encode(records.REFUSED, 0, (), some)
-    for number, rows in rows_of(home, staged.acks).items():
+    for number, rows in rows_of(destination, staged.acks).items():
         yield records.encode(records.STAGED, number, (), rows, records.encode_number(txn))

@@ -18,10 +18,10 @@ Place = tuple[int, int]
 """Block and index of a message."""
 
 
-def check_units(home: Destination, queue: DeliveryQueue) -> None:
+def check_units(destination: Destination, queue: DeliveryQueue) -> None:
     """Raises AssertionError that says which invariant does not hold."""
     order = queue.pending
-    rows = _rows(home, queue)
+    rows = _rows(destination, queue)
     if not isinstance(order, UnitPending):
         assert not rows, f"messages of units {sorted(rows)[:3]} are in a delivery queue that knows of none"
         return
@@ -35,7 +35,7 @@ def check_units(home: Destination, queue: DeliveryQueue) -> None:
         assert name in rows, f"unit {name} is known and has no messages"
         assert unit.held or unit.runs or unit.blocked or unit.head, f"unit {name} is empty"
     for name, found in rows.items():
-        _check_unit(home, queue, order, name, found, packed.get(name, []))
+        _check_unit(destination, queue, order, name, found, packed.get(name, []))
 
 
 def _packed(order: UnitPending) -> dict[str, list[Place]]:
@@ -56,12 +56,12 @@ def _packed(order: UnitPending) -> dict[str, list[Place]]:
     return found
 
 
-def _rows(home: Destination, queue: DeliveryQueue) -> dict[str, dict[Place, tuple[str, str | int]]]:
+def _rows(destination: Destination, queue: DeliveryQueue) -> dict[str, dict[Place, tuple[str, str | int]]]:
     """Unit → its live messages in the delivery queue → (state, who has them)."""
     rows: dict[str, dict[Place, tuple[str, str | int]]] = {}
 
     def add(ordinal: int, mask: int, state: str, owner: str | int = "") -> None:
-        block = home.block_index.held.get(ordinal)
+        block = destination.block_index.held.get(ordinal)
         assert block is not None, f"block {ordinal} is {state} for queue {queue.number} and not held"
         names = block.columns.units
         for index in pk.indexes(mask) if names is not None else ():
@@ -75,7 +75,7 @@ def _rows(home: Destination, queue: DeliveryQueue) -> dict[str, dict[Place, tupl
     for consumer in queue.consumers.by_attachment.values():
         for item in consumer.unsettled:
             add(item.run.ordinal, item.run.mask, "held", consumer.owner or consumer.attachment)
-    for txn, staged in home.staged.items():
+    for txn, staged in destination.staged.items():
         for number, item in staged.acks:
             if number == queue.number:
                 add(item.run.ordinal, item.run.mask, "staged", f"transaction {txn}")
@@ -86,7 +86,7 @@ def _rows(home: Destination, queue: DeliveryQueue) -> dict[str, dict[Place, tupl
 
 
 def _check_unit(
-    home: Destination,
+    destination: Destination,
     queue: DeliveryQueue,
     order: UnitPending,
     name: str,
@@ -129,7 +129,7 @@ def _check_unit(
         assert not blocked or head[0] < blocked[0], f"{head} of unit {name} is before {blocked[0]}"
     elif not held:
         assert not waiting or (blocked and blocked[0] < waiting[0]), f"unit {name} is free and nobody can have it"
-    if waiting and not queue.plain.unfinished and CONSUMPTION not in home.paused:
+    if waiting and not queue.plain.unfinished and CONSUMPTION not in destination.paused:
         _check_served(queue, order, name, rest[0], found, owners, staged)
 
 

@@ -30,34 +30,35 @@ class DeadLetterLog:
         self._report = report
         self._lines = lines
 
-    def died(self, home: Destination, effect: DeadLetter, block: Block) -> None:
+    def died(self, destination: Destination, effect: DeadLetter, block: Block) -> None:
         """Messages of a block have died: told once, also when no target takes them yet."""
-        self._tell(home, effect, block)
-        if self._life.wanted(home):
-            self._life.died(home, effect, block)
+        self._tell(destination, effect, block)
+        if self._life.wanted(destination):
+            self._life.died(destination, effect, block)
 
-    def refused(self, home: Named, count: int, why: str, *, kept: bool) -> None:
+    def refused(self, destination: Named, count: int, why: str, *, kept: bool) -> None:
         """Note that so many dead messages of a destination cannot be moved: they stay there for now, or are dropped."""
-        where, end = f"{home.kind} {home.name}", "kept, and offered again" if kept else "dropped"
+        where, end = f"{destination.kind} {destination.name}", "kept, and offered again" if kept else "dropped"
 
         def text(count: int) -> str:
             what = "1 dead message" if count == 1 else f"{count} dead messages"
             return f"[B2175] {what} of {where} cannot be moved: {why}; {end}"
 
-        self._lines.note((home.kind, home.name, why, kept), count, text)
+        self._lines.note((destination.kind, destination.name, why, kept), count, text)
 
-    def _tell(self, home: Governed, effect: DeadLetter, block: Block) -> None:
-        logging = effect.reason == "EXPIRED" and home.attributes.expirationPolicy == "Log"
+    def _tell(self, destination: Governed, effect: DeadLetter, block: Block) -> None:
+        logging = effect.reason == "EXPIRED" and destination.attributes.expirationPolicy == "Log"
         always = bool(self._config["imq.destination.logDeadMsgs"])
         for index in pk.indexes(effect.mask):
             if logging:
-                policy = home.attributes.expirationLoggingPolicy
-                self._report(self._codec.expiry_record(block, index, policy, home.name))
+                policy = destination.attributes.expirationLoggingPolicy
+                self._report(self._codec.expiry_record(block, index, policy, destination.name))
             wish = self._codec.wish(block, index)[1]
             if always if wish is None else wish:
                 id_ = self._codec.content(block).header(index, "JMSMessageID")
                 named = id_ or f"without an id, {index} of block {effect.ordinal},"
-                text = f"[B2148] message {named} of {home.kind} {home.name} is dead: {effect.reason} {_why(effect)}"
+                where = f"{destination.kind} {destination.name}"
+                text = f"[B2148] message {named} of {where} is dead: {effect.reason} {_why(effect)}"
                 self._report(text.rstrip())
 
 

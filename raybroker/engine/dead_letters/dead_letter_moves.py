@@ -42,13 +42,13 @@ class DeadLetterMoves:
         self._records = death_records
         self._forward = forward
 
-    def settle(self, home: Destination, effect: DeadLetter) -> None:
+    def settle(self, destination: Destination, effect: DeadLetter) -> None:
         """The messages are gone from the destination where they died, if that is still there."""
-        if self._registry.has(home):
-            self._executor.perform(home, cmd.SettleDeadLetters(effect.queue, effect.ordinal, effect.mask))
+        if self._registry.has(destination):
+            self._executor.perform(destination, cmd.SettleDeadLetters(effect.queue, effect.ordinal, effect.mask))
 
     def send(
-        self, home: Destination, effect: DeadLetter, block: Block, name: str, refused: Refused, *, truncate: bool
+        self, destination: Destination, effect: DeadLetter, block: Block, name: str, refused: Refused, *, truncate: bool
     ) -> None:
         """Store messages of a block in queue ``name`` and settle them, one by one where not all of them fit.
 
@@ -56,34 +56,36 @@ class DeadLetterMoves:
         """
         target = self._registry.destinations.get(("queue", name))
         sizes = [block.lengths[index] for index in pk.indexes(effect.mask)]
-        if target is not None and len(sizes) > 1 and not target.admission.would_take(sizes, home.policy.account):
+        if target is not None and len(sizes) > 1 and not target.admission.would_take(sizes, destination.policy.account):
             for index in pk.indexes(effect.mask):
-                self.send(home, effect._replace(mask=1 << index), block, name, refused, truncate=truncate)
+                self.send(destination, effect._replace(mask=1 << index), block, name, refused, truncate=truncate)
             return
         own = effect.reason in ("UNDELIVERABLE", "ERROR")  # Of other reasons a message dies for all subscriptions.
-        key = subscription_key(home, home.queues[effect.queue], self._own.identity) if own else ""
-        data = self._records.dead_block(home, effect, block, key, truncate=truncate)
+        key = subscription_key(destination, destination.queues[effect.queue], self._own.identity) if own else ""
+        data = self._records.dead_block(destination, effect, block, key, truncate=truncate)
         if target is not None:
-            if not self._here(home, effect, target, Block(data)):
+            if not self._here(destination, effect, target, Block(data)):
                 refused(effect, f"queue {name} does not take it now")
         elif self._forward is not None:
-            self._forward("queue", name, data, partial(self._forwarded, home, effect, name, refused))
+            self._forward("queue", name, data, partial(self._forwarded, destination, effect, name, refused))
         elif name == DMQ:
-            self.settle(home, effect)
+            self.settle(destination, effect)
         else:
             refused(effect, f"queue {name} does not exist")
 
-    def _here(self, home: Destination, effect: DeadLetter, target: Destination, block: Block) -> bool:
+    def _here(self, destination: Destination, effect: DeadLetter, target: Destination, block: Block) -> bool:
         if not self._executor.has_room(block.nbytes):
             return False
-        if not target.admission.would_take(block.lengths, home.policy.account):
+        if not target.admission.would_take(block.lengths, destination.policy.account):
             return False
         settled = cmd.SettleDeadLetters(effect.queue, effect.ordinal, effect.mask)
-        self._executor.perform_all([self._own.step(target, block), DestinationStep(home, settled)], (), unawaited)
+        self._executor.perform_all(
+            [self._own.step(target, block), DestinationStep(destination, settled)], (), unawaited
+        )
         return True
 
-    def _forwarded(self, home: Destination, effect: DeadLetter, name: str, refused: Refused, ok: bool) -> None:
+    def _forwarded(self, destination: Destination, effect: DeadLetter, name: str, refused: Refused, ok: bool) -> None:
         if ok:
-            self.settle(home, effect)
+            self.settle(destination, effect)
         else:
             refused(effect, f"{name} was not reached")

@@ -23,17 +23,17 @@ class DeadLetterPolicy:
         self._codec = codec
         self._config = config
 
-    def sort(self, home: Governed, effect: DeadLetter, block: Block) -> list[tuple[str | None, int, bool]]:
+    def sort(self, destination: Governed, effect: DeadLetter, block: Block) -> list[tuple[str | None, int, bool]]:
         """(name of a queue or None for nowhere, messages that go there, whether their bodies are cut)."""
-        usual = self._target(home, effect.reason)
+        usual = self._target(destination, effect.reason)
         cut = bool(self._config["imq.destination.DMQ.truncateBody"])
         groups: dict[tuple[str | None, bool], int] = {}
         for index in pk.indexes(effect.mask):
             keep, _, truncate = self._codec.wish(block, index)
             target = usual
             if usual not in (None, DMQ) and self._codec.deaths(block, index, usual) >= ROUNDS_MAX:
-                target = DMQ if home.attributes.useDMQ else None
-            if home.name == DMQ:
+                target = DMQ if destination.attributes.useDMQ else None
+            if destination.name == DMQ:
                 target = None
             elif keep is not None and (target is None) == keep:
                 target = DMQ if keep else None
@@ -41,11 +41,14 @@ class DeadLetterPolicy:
             groups[key] = groups.get(key, 0) | 1 << index
         return [(target, mask, truncate) for (target, truncate), mask in groups.items()]
 
-    def _target(self, home: Governed, reason: str) -> str | None:
-        attributes = home.attributes
+    def _target(self, destination: Governed, reason: str) -> str | None:
+        attributes = destination.attributes
         dmq = DMQ if attributes.useDMQ else None
         error = attributes.errorDestination
-        if error and (home.kind, home.name) == ("queue", error):  # A default for all queues may be one of them.
+        if error and (destination.kind, destination.name) == (
+            "queue",
+            error,
+        ):  # A default for all queues may be one of them.
             error, own = "", dmq
         else:
             own = None

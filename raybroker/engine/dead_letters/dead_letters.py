@@ -39,47 +39,47 @@ class DeadLetters:
         self._log = log
         self._not_taken = waiting
 
-    def died(self, home: Destination, effect: DeadLetter) -> None:
-        """The effect: messages of ``home`` have died."""
-        self._executor.later(partial(self.move, home, effect))
+    def died(self, destination: Destination, effect: DeadLetter) -> None:
+        """The effect: messages of ``destination`` have died."""
+        self._executor.later(partial(self.move, destination, effect))
 
-    def move(self, home: Destination, effect: DeadLetter, *, again: bool = False) -> None:
+    def move(self, destination: Destination, effect: DeadLetter, *, again: bool = False) -> None:
         """Move dead messages; ``again``: they were told before, and no target took them yet."""
-        queue = home.queues.get(effect.queue)
-        if queue is None or not self._registry.has(home):
+        queue = destination.queues.get(effect.queue)
+        if queue is None or not self._registry.has(destination):
             return
         if not queue.dead_letters.masks.get(effect.ordinal, 0) & effect.mask:
             return
-        block = self._blocks.whole(home, effect.ordinal)
+        block = self._blocks.whole(destination, effect.ordinal)
         if block is None:
             return
         if not again:
-            home.counters.expired += effect.mask.bit_count() if effect.reason == "EXPIRED" else 0
-            self._log.died(home, effect, block)
-        for target, mask, truncate in self._policy.sort(home, effect, block):
+            destination.counters.expired += effect.mask.bit_count() if effect.reason == "EXPIRED" else 0
+            self._log.died(destination, effect, block)
+        for target, mask, truncate in self._policy.sort(destination, effect, block):
             part = effect._replace(mask=mask)
             if target is None:
-                self._moves.settle(home, part)
+                self._moves.settle(destination, part)
             else:
-                refused = partial(self._refused, home, again=again)
-                self._moves.send(home, part, block, target, refused, truncate=truncate)
+                refused = partial(self._refused, destination, again=again)
+                self._moves.send(destination, part, block, target, refused, truncate=truncate)
 
-    def _refused(self, home: Destination, effect: DeadLetter, why: str, *, again: bool) -> None:
+    def _refused(self, destination: Destination, effect: DeadLetter, why: str, *, again: bool) -> None:
         """The error destination is full or missing: what is persistent stays, and is offered again.
 
         ``again``: it was refused before, and the log has heard of it.
         """
-        block = home.block_index.held.get(effect.ordinal)
+        block = destination.block_index.held.get(effect.ordinal)
         if block is None:
             return
         if not again:
-            self._log.refused(home, effect.mask.bit_count(), why, kept=block.persistent)
+            self._log.refused(destination, effect.mask.bit_count(), why, kept=block.persistent)
         if block.persistent:
-            self._not_taken.add((home, effect))
+            self._not_taken.add((destination, effect))
         else:
-            self._moves.settle(home, effect)
+            self._moves.settle(destination, effect)
 
     def tick(self) -> None:
         """Offer again what was not taken."""
-        for home, effect in self._not_taken.due():
-            self.move(home, effect, again=True)
+        for destination, effect in self._not_taken.due():
+            self.move(destination, effect, again=True)

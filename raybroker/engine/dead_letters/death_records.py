@@ -17,7 +17,9 @@ class DeathRecords:
         self._clock = clock
         self._broker = broker
 
-    def dead_block(self, home: Named, effect: DeadLetter, block: Block, subscription: str, *, truncate: bool) -> bytes:
+    def dead_block(
+        self, destination: Named, effect: DeadLetter, block: Block, subscription: str, *, truncate: bool
+    ) -> bytes:
         """The dead messages of a block, encoded.
 
         ``subscription``: key of the one that they died for, "" for all; ``truncate``: without their bodies.
@@ -26,7 +28,7 @@ class DeathRecords:
             effect.reason,
             effect.comment,
             effect.attempts,
-            (home.kind, home.name),
+            (destination.kind, destination.name),
             self._broker,
             effect.failure,
             subscription,
@@ -41,12 +43,12 @@ class DeathRecords:
             truncate=truncate,
         )
 
-    def quarantined(self, home: Named, raw: bytes, mask: int, error: str, body_bytes_max: int) -> bytes:
+    def quarantined(self, destination: Named, raw: bytes, mask: int, error: str, body_bytes_max: int) -> bytes:
         """The record of a damaged block, encoded: ``raw`` is what is in its place, ``mask`` its messages."""
         return self._codec.quarantined(
             raw,
             mask,
-            (home.kind, home.name),
+            (destination.kind, destination.name),
             error,
             broker=self._broker,
             producer=self._own.identity,

@@ -24,15 +24,15 @@ class SeenMessage(NamedTuple):
     state: str
 
 
-def look(home: Destination, states: Sequence[str]) -> list[SeenMessage]:
+def look(destination: Destination, states: Sequence[str]) -> list[SeenMessage]:
     """Everything that is in one of these states now, in the order of delivery; of a topic, each message once."""
     found: list[SeenMessage] = []
     known: dict[int, int] = {}
-    for queue in home.queues.values():
+    for queue in destination.queues.values():
         for state, run in queue.contents():
             mask = run.mask & ~known.get(run.ordinal, 0)
             if state in states and mask:
-                if home.kind == "topic":
+                if destination.kind == "topic":
                     known[run.ordinal] = known.get(run.ordinal, 0) | mask
                 found.append(SeenMessage(run.ordinal, mask, run.attempts, state))
     return found
@@ -43,7 +43,7 @@ class Browsing:
 
     def __init__(
         self,
-        home: Destination,
+        destination: Destination,
         selector: str | None,
         states: Sequence[str],
         registry: DestinationRegistry,
@@ -51,14 +51,14 @@ class Browsing:
         codec: Codec,
         now_ms: Callable[[], int],
     ) -> None:
-        self.home = home
+        self.destination = destination
         self._registry = registry
         self._blocks = blocks
         self._codec = codec
         self._now_ms = now_ms
         text = normalised(selector)
         self._selector: Selector | None = compile_selector(text) if text is not None else None
-        self._todo = list(reversed(look(home, states)))
+        self._todo = list(reversed(look(destination, states)))
         self.messages = sum(seen.mask.bit_count() for seen in self._todo)
 
     @property
@@ -67,9 +67,9 @@ class Browsing:
 
     def next(self, most: int) -> Iterator[tuple[SeenMessage, Block]]:
         """Up to ``most`` messages that match, by block. Raises InvalidDestinationError when the queue is gone."""
-        if not self._registry.has(self.home):
-            raise InvalidDestinationError(f"{self.home.kind} {self.home.name} was destroyed")
-        held = self.home.block_index.held
+        if not self._registry.has(self.destination):
+            raise InvalidDestinationError(f"{self.destination.kind} {self.destination.name} was destroyed")
+        held = self.destination.block_index.held
         while self._todo and most > 0:
             seen = self._todo.pop()
             block_held = held.get(seen.ordinal)
@@ -79,7 +79,7 @@ class Browsing:
             mask &= ~block_held.expired(mask, self._now_ms())
             if not mask:
                 continue
-            block = self._blocks.read(self.home, seen.ordinal)  # A damaged one is left out.
+            block = self._blocks.read(self.destination, seen.ordinal)  # A damaged one is left out.
             if block is None:
                 continue
             if self._selector is not None:

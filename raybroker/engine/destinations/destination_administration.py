@@ -63,53 +63,53 @@ class DestinationAdministration:
         if definition.key in self._registry.destinations:
             self._keep(self._registry.destinations[definition.key], definition, done)
             return
-        home = self._installation.make(definition)
-        self._write(home, definition, done, counted(home))
+        destination = self._installation.make(definition)
+        self._write(destination, definition, done, counted(destination))
 
-    def _keep(self, home: Destination, wanted: Definition, done: Done) -> None:
+    def _keep(self, destination: Destination, wanted: Definition, done: Done) -> None:
         """It is there already; one that was auto-created becomes the administrator's with what it holds."""
-        known = self._registry.definitions[home.number]
+        known = self._registry.definitions[destination.number]
         if wanted.auto_created or wanted.owner is not None or not known.auto_created:
             self._executor.append([], done)
             return
         wanted = replace(wanted, paused=known.paused)
-        self._registry.definitions[home.number] = wanted
-        home.reap_ms = None
-        self._take(home, wanted)
-        self._write(home, wanted, done)
+        self._registry.definitions[destination.number] = wanted
+        destination.reap_ms = None
+        self._take(destination, wanted)
+        self._write(destination, wanted, done)
 
     def update(self, name: str, changes: dict[str, object], done: Done, kind: str = "queue") -> None:
         """Change attributes, all or none; raises ConfigError."""
         self._executor.require_running()
-        home = self._registry.named(kind, name)
-        old = self._registry.definitions[home.number]
-        attributes = updated_attributes(old.attributes, changes, home.kind, name=name)
+        destination = self._registry.named(kind, name)
+        old = self._registry.definitions[destination.number]
+        attributes = updated_attributes(old.attributes, changes, destination.kind, name=name)
         new = replace(old, attributes=attributes)
-        self._registry.definitions[home.number] = new
-        self._take(home, new)
-        self._write(home, new, done)
+        self._registry.definitions[destination.number] = new
+        self._take(destination, new)
+        self._write(destination, new, done)
 
     def follow_policies(self, kind: str, name: str) -> None:
         """The policies have changed: what holds for a destination now holds at once; nothing happens for one that is
         gone."""
         self._executor.require_running()
-        home = self._registry.destinations.get((kind, name))
-        if home is not None:
-            definition = self._registry.definitions[home.number]
-            if self._installation.hold(definition) != home.attributes:
-                self._take(home, definition)
+        destination = self._registry.destinations.get((kind, name))
+        if destination is not None:
+            definition = self._registry.definitions[destination.number]
+            if self._installation.hold(definition) != destination.attributes:
+                self._take(destination, definition)
 
-    def _take(self, home: Destination, definition: Definition) -> None:
+    def _take(self, destination: Destination, definition: Definition) -> None:
         """Have what holds for a definition hold for its destination and its clients."""
-        before, after = producer_credit(home.attributes), self._installation.hold(definition)
-        self._executor.perform(home, cmd.Update(after))
+        before, after = producer_credit(destination.attributes), self._installation.hold(definition)
+        self._executor.perform(destination, cmd.Update(after))
         credit = producer_credit(after)
         if credit != before:
-            for number in home.producers.attached:
+            for number in destination.producers.attached:
                 if attachment := self._attachments.by_number.get(number):
                     attachment.peer.event("credit", {"handle": attachment.handle, "credit": credit})
-        self._meters.thresholds.take(home)
-        self._charge(home)
+        self._meters.thresholds.take(destination)
+        self._charge(destination)
 
     def forget_dormant(self, number: int) -> None:
         """The reap time of a dormant destination is over."""
@@ -121,12 +121,12 @@ class DestinationAdministration:
         from raybroker.engine.destinations.browsing import look
 
         self._executor.require_running()
-        home = self._registry.named(kind, name)
-        if self._meters.life.wanted(home):
-            for seen in look(home, ("waiting", "delayed")):
-                self._meters.life.removed(home, seen.ordinal, seen.mask)
-        self._executor.perform(home, cmd.Purge())
-        self._quarantine.forget(home)
+        destination = self._registry.named(kind, name)
+        if self._meters.life.wanted(destination):
+            for seen in look(destination, ("waiting", "delayed")):
+                self._meters.life.removed(destination, seen.ordinal, seen.mask)
+        self._executor.perform(destination, cmd.Purge())
+        self._quarantine.forget(destination)
         self._executor.append([], done)
 
     def pause(self, name: str, which: str, until_ms: int, kind: str = "queue", done: Done = unawaited) -> None:
@@ -155,20 +155,20 @@ class DestinationAdministration:
         self._executor.require_running()
         if which not in pauses.WORDS:
             raise IllegalStateError(f"{which!r} cannot be paused; choose one of {', '.join(pauses.WORDS)}")
-        home = self._registry.named(kind, name)
+        destination = self._registry.named(kind, name)
         for word in words:
-            self._executor.perform(home, make(pauses.WORK[word]))
-        old = self._registry.definitions[home.number]
-        new = self._registry.definitions[home.number] = replace(old, paused=dict(home.paused))
+            self._executor.perform(destination, make(pauses.WORK[word]))
+        old = self._registry.definitions[destination.number]
+        new = self._registry.definitions[destination.number] = replace(old, paused=dict(destination.paused))
         if new.paused == old.paused:
             self._executor.append([], done)
         else:
-            self._write(home, new, done)
+            self._write(destination, new, done)
 
-    def _write(self, home: Destination, definition: Definition, done: Done, *more: bytes) -> None:
+    def _write(self, destination: Destination, definition: Definition, done: Done, *more: bytes) -> None:
         """A temporary destination ends with its connection, so nothing of it is written. ``more``: records."""
         if definition.owner is not None:
             self._executor.append([], done)
             return
         attributes = records.encode(records.ATTRIBUTES, 0, rest=definition.encode())
-        self._executor.append([LogEntry(NOTE, home.number, 0, meta) for meta in (attributes, *more)], done)
+        self._executor.append([LogEntry(NOTE, destination.number, 0, meta) for meta in (attributes, *more)], done)

@@ -46,21 +46,21 @@ class DestinationInstallation:
         """A destination that is not there: the dormant one of that name, or an empty one."""
         dormant = self._registry.dormant.pop(definition.key, None)
         if dormant is not None:
-            _, home = dormant
-            home.reap_ms = self._reap_ms(definition)
-            home.policy.attributes = self.hold(definition)
-            self._wakeups.forget(home.number)
+            _, destination = dormant
+            destination.reap_ms = self._reap_ms(definition)
+            destination.policy.attributes = self.hold(definition)
+            self._wakeups.forget(destination.number)
         else:
-            home = KINDS[definition.kind](
+            destination = KINDS[definition.kind](
                 self._registry.next_number,
                 definition.name,
                 self.hold(definition),
                 reap_ms=self._reap_ms(definition),
             )
-            home.counters.since_ms = self._time.wall_ms()
+            destination.counters.since_ms = self._time.wall_ms()
             self._registry.next_number += 1
-        self._install(home, definition)
-        return home
+        self._install(destination, definition)
+        return destination
 
     def restore(self, found: Recovered) -> list[int]:
         """Rebuild what a store held; returns the numbers of empty auto-created destinations that are gone."""
@@ -70,7 +70,7 @@ class DestinationInstallation:
         for number, recovery in sorted(found.recoveries.items()):
             definition = found.definitions.get(number)
             if definition is not None:
-                home = recovery.finish(
+                destination = recovery.finish(
                     definition.name,
                     self.hold(definition),
                     kind=definition.kind,
@@ -79,13 +79,17 @@ class DestinationInstallation:
                     ahead_ms=ahead_ms,
                     decided=found.transactions.decided,
                 )
-                needed = home.block_index.messages or home.has_durable_queues() or found.schedules.needs(number)
+                needed = (
+                    destination.block_index.messages
+                    or destination.has_durable_queues()
+                    or found.schedules.needs(number)
+                )
                 if needed or not definition.auto_created:
-                    self._install(home, definition)
-                    self._pause_again(home, definition)
-                elif home.producers.taken:
-                    self._registry.dormant[definition.key] = definition, home
-                    self._wakeups.wake(number, self._reap_at(home))
+                    self._install(destination, definition)
+                    self._pause_again(destination, definition)
+                elif destination.producers.taken:
+                    self._registry.dormant[definition.key] = definition, destination
+                    self._wakeups.wake(number, self._reap_at(destination))
                 else:
                     gone.append(number)
             dead = found.dead(number)
@@ -95,37 +99,37 @@ class DestinationInstallation:
 
     def forget_dormant(self, number: int) -> bool:
         """The reap time of destination ``number`` is over; returns whether a dormant one was forgotten."""
-        keys = [key for key, (_, home) in self._registry.dormant.items() if home.number == number]
+        keys = [key for key, (_, destination) in self._registry.dormant.items() if destination.number == number]
         for key in keys:
             del self._registry.dormant[key]
         return bool(keys)
 
-    def _install(self, home: Destination, definition: Definition) -> None:
-        self._settings.give(home)
-        home.current.read_headers = partial(self._blocks.headers, home)
-        self._registry.destinations[definition.key] = home
-        self._registry.definitions[home.number] = definition
-        if home.reap_ms is not None:
-            home.idle_since_ms = self._time.now_ms()
-            self._wakeups.wake(home.number, self._reap_at(home))
-        if home.block_index.messages:  # The scan also finds messages that died before a restart.
-            home.expiry.next_scan_ms = self._time.now_ms()
-            self._wakeups.wake(home.number, home.expiry.next_scan_ms)
+    def _install(self, destination: Destination, definition: Definition) -> None:
+        self._settings.give(destination)
+        destination.current.read_headers = partial(self._blocks.headers, destination)
+        self._registry.destinations[definition.key] = destination
+        self._registry.definitions[destination.number] = definition
+        if destination.reap_ms is not None:
+            destination.idle_since_ms = self._time.now_ms()
+            self._wakeups.wake(destination.number, self._reap_at(destination))
+        if destination.block_index.messages:  # The scan also finds messages that died before a restart.
+            destination.expiry.next_scan_ms = self._time.now_ms()
+            self._wakeups.wake(destination.number, destination.expiry.next_scan_ms)
 
-    def _pause_again(self, home: Destination, definition: Definition) -> None:
+    def _pause_again(self, destination: Destination, definition: Definition) -> None:
         """Pauses of an administrator outlast a restart, and attributes may ask for a pause at every start."""
         wall_ms = self._time.wall_ms()
         for work, until_ms in definition.paused.items():
             if until_ms == 0 or until_ms > wall_ms:
-                home.paused[work] = until_ms
+                destination.paused[work] = until_ms
                 if until_ms:
-                    self._wakeups.wake(home.number, self._time.measured(until_ms))
+                    self._wakeups.wake(destination.number, self._time.measured(until_ms))
         for work in pauses.WORK.values():
             if getattr(definition.attributes, pauses.at_startup(work)):
-                home.paused[work] = 0
+                destination.paused[work] = 0
 
-    def _reap_at(self, home: Destination) -> int:
-        return self._time.now_ms() + (home.reap_ms or 0)
+    def _reap_at(self, destination: Destination) -> int:
+        return self._time.now_ms() + (destination.reap_ms or 0)
 
     def _reap_ms(self, definition: Definition) -> int | None:
         return self._config["imq.autocreate.reaptime"] * 1000 if definition.auto_created else None

@@ -42,28 +42,30 @@ class DestinationRegistry:
             raise self.halted[found.number]
         return found
 
-    def has(self, home: Named) -> bool:
+    def has(self, destination: Named) -> bool:
         """Whether it is there still: another one may have its name by now."""
-        return self.destinations.get((home.kind, home.name)) is home
+        return self.destinations.get((destination.kind, destination.name)) is destination
 
     def by_number(self, number: int) -> Destination | None:
         definition = self.definitions.get(number)
         return self.destinations.get(definition.key) if definition is not None else None
 
-    def definition(self, home: Named) -> Definition:
-        return self.definitions[home.number]
+    def definition(self, destination: Named) -> Definition:
+        return self.definitions[destination.number]
 
     def matching(self, kind: str | None, name: str | None) -> list[Destination]:
         """Return the destinations of a type, of a name, or all. With both given, raises InvalidDestinationError when it
         is not there."""
         if kind is not None and name is not None:
             return [self.named(kind, name)]
-        return [home for (k, n), home in self.destinations.items() if kind in (None, k) and name in (None, n)]
+        return [
+            destination for (k, n), destination in self.destinations.items() if kind in (None, k) and name in (None, n)
+        ]
 
     def rows(self) -> Iterator[tuple[Definition, Destination]]:
         """Everything that a checkpoint has to hold."""
-        for home in self.destinations.values():
-            definition = self.definitions[home.number]
+        for destination in self.destinations.values():
+            definition = self.definitions[destination.number]
             if definition.owner is None:
-                yield definition, home
+                yield definition, destination
         yield from self.dormant.values()

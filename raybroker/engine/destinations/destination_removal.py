@@ -42,24 +42,26 @@ class DestinationRemoval:
         ``done`` is called when that is durable. Raises InvalidDestinationError.
         """
         self._executor.require_running()
-        home = self._registry.named(kind, name)
+        destination = self._registry.named(kind, name)
         for leave in self._leaving:
-            leave(home)
-        self._wakeups.forget(home.number)
+            leave(destination)
+        self._wakeups.forget(destination.number)
         del self._registry.destinations[kind, name]
-        definition = self._registry.definitions.pop(home.number)
-        for attachment in self._attachments.end(home):
+        definition = self._registry.definitions.pop(destination.number)
+        for attachment in self._attachments.end(destination):
             attachment.peer.event("destroyed", {"handle": attachment.handle, "name": name})
-        stored = [ordinal for ordinal, block in home.block_index.held.items() if block.stored]
-        ordinals, (ended, schedules) = list(home.block_index.held), self._schedules.without(home)
+        stored = [ordinal for ordinal, block in destination.block_index.held.items() if block.stored]
+        ordinals, (ended, schedules) = list(destination.block_index.held), self._schedules.without(destination)
 
         def gone() -> None:
-            self._cache.retire(home.number, stored, stored=True)
-            self._cache.retire(home.number, ordinals, stored=False)
+            self._cache.retire(destination.number, stored, stored=True)
+            self._cache.retire(destination.number, ordinals, stored=False)
             self._schedules.freed(schedules)
             done()
 
         if definition.owner is not None:
             self._executor.append([], gone)
         else:
-            self._executor.append([LogEntry(NOTE, home.number, 0, records.encode(records.GONE, 0)), *ended], gone)
+            self._executor.append(
+                [LogEntry(NOTE, destination.number, 0, records.encode(records.GONE, 0)), *ended], gone
+            )

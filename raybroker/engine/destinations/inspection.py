@@ -41,62 +41,64 @@ class Inspection:
         self._broker = broker
         self._paged_bytes = paged_bytes
 
-    def state_of(self, home: Destination) -> str:
+    def state_of(self, destination: Destination) -> str:
         """RUNNING, PRODUCERS_PAUSED, CONSUMERS_PAUSED, PAUSED, or HALTED for a damaged message."""
-        if home.number in self._registry.halted:
+        if destination.number in self._registry.halted:
             return "HALTED"
-        producing = any(work in home.paused for work in pauses.PRODUCING)
-        consuming = pauses.CONSUMPTION in home.paused
+        producing = any(work in destination.paused for work in pauses.PRODUCING)
+        consuming = pauses.CONSUMPTION in destination.paused
         if producing and consuming:
             return "PAUSED"
         return "PRODUCERS_PAUSED" if producing else "CONSUMERS_PAUSED" if consuming else "RUNNING"
 
     def describe(self, kind: str, name: str) -> dict[str, Any]:
         """Attributes, state and counts of one destination (api: ``query_destination``); sizes in bytes."""
-        home = self._registry.named(kind, name)
-        definition = self._registry.definition(home)
-        block_index = home.block_index
-        queues = list(home.queues.values())
+        destination = self._registry.named(kind, name)
+        definition = self._registry.definition(destination)
+        block_index = destination.block_index
+        queues = list(destination.queues.values())
         consumers = [c for queue in queues for c in queue.consumers.by_attachment.values()]
         return {
             "name": name,
             "type": kind,
-            "state": self.state_of(home),
-            "paused": dict(home.paused),
+            "state": self.state_of(destination),
+            "paused": dict(destination.paused),
             "auto_created": definition.auto_created,
             "temporary": definition.owner is not None,
-            "attributes": definition.attributes.as_dict(home.kind),
+            "attributes": definition.attributes.as_dict(destination.kind),
             "messages": block_index.messages,
             "bytes": block_index.bytes_held,
-            "paged_bytes": self._paged_bytes(home.number),
+            "paged_bytes": self._paged_bytes(destination.number),
             "waiting": sum(queue.pending.count + sum(run.count for run, _ in queue.hidden) for queue in queues),
             "unacknowledged": sum(_unsettled(c) for c in consumers),
             "delayed": sum(queue.delayed.count for queue in queues),
-            "incomplete": home.works.count,
-            "in_transaction": sum(staged.messages for staged in home.staged.values()),
-            **_current(home, consumers),
-            "dying": home.block_index.dead,
-            "producers": len(home.producers.attached),
+            "incomplete": destination.works.count,
+            "in_transaction": sum(staged.messages for staged in destination.staged.values()),
+            **_current(destination, consumers),
+            "dying": destination.block_index.dead,
+            "producers": len(destination.producers.attached),
             "active_consumers": sum(c.active for c in consumers),
             "backup_consumers": sum(not c.active for c in consumers),
-            "subscriptions": sum(queue.subscription != PARTS for queue in queues) if isinstance(home, Topic) else 0,
-            **self._baselines.row(home),
-            "throttled": home.admission.slow,
-            **unit_figures(home),
+            "subscriptions": sum(queue.subscription != PARTS for queue in queues)
+            if isinstance(destination, Topic)
+            else 0,
+            **self._baselines.row(destination),
+            "throttled": destination.admission.slow,
+            **unit_figures(destination),
             "gathering": any(queue.consumers.by_attachment and not queue.dispatch_gate.dispatching for queue in queues),
-            "schedules": self._schedules.count(home),
+            "schedules": self._schedules.count(destination),
         }
 
     def consumers(self, kind: str | None = None, name: str | None = None) -> list[dict[str, Any]]:
         """The consumers of one destination, or of all (api: ``list_consumers``)."""
         return [
             {
-                **_consumer(home, queue, consumer),
+                **_consumer(destination, queue, consumer),
                 "consumer": attachment.consumer,
                 "broker": attachment.broker or self._broker,
             }
-            for home in self._registry.matching(kind, name)
-            for queue in home.queues.values()
+            for destination in self._registry.matching(kind, name)
+            for queue in destination.queues.values()
             for consumer in queue.consumers.by_attachment.values()
             for attachment in (self._attachments.by_number[consumer.attachment],)
         ]
@@ -113,14 +115,14 @@ class Inspection:
         return list(self._subscriptions(topic))
 
     def _subscriptions(self, topic: str | None) -> Iterator[dict[str, Any]]:
-        for home in self._registry.matching("topic", topic):
-            for queue in home.queues.values():
+        for destination in self._registry.matching("topic", topic):
+            for queue in destination.queues.values():
                 own = queue.subscription
                 if own is None or not own.name or own == PARTS:
                     continue
                 assert queue.owes is not None
                 yield {
-                    "topic": home.name,
+                    "topic": destination.name,
                     "client_id": own.client_id,
                     "name": own.name,
                     "durable": own.durable,
@@ -133,30 +135,30 @@ class Inspection:
                 }
 
 
-def _current(home: Destination, consumers: list[Consumer]) -> dict[str, int]:
+def _current(destination: Destination, consumers: list[Consumer]) -> dict[str, int]:
     """``pending``: sent in transactions that have not ended, or, in a queue, with consumers that have not acknowledged
     them; ``current``: the other messages that are held."""
-    pending = sum(staged.messages for staged in home.staged.values())
-    if home.kind == "queue":
+    pending = sum(staged.messages for staged in destination.staged.values())
+    if destination.kind == "queue":
         pending += sum(_unsettled(c) for c in consumers)
-        pending += sum(staged.acknowledged for staged in home.staged.values())
-    return {"current": max(home.block_index.messages - pending, 0), "pending": pending}
+        pending += sum(staged.acknowledged for staged in destination.staged.values())
+    return {"current": max(destination.block_index.messages - pending, 0), "pending": pending}
 
 
 def _unsettled(consumer: Consumer) -> int:
     return sum(item.count for item in consumer.unsettled)
 
 
-def _consumer(home: Destination, queue: DeliveryQueue, consumer: Consumer) -> dict[str, Any]:
+def _consumer(destination: Destination, queue: DeliveryQueue, consumer: Consumer) -> dict[str, Any]:
     window = consumer.window
     room = window.room()
     granted = -1 if room >= 1 << 40 else room
     own = queue.subscription
-    selector = queue.plain.selector_index.selectors.get(consumer.selector) if isinstance(home, Queue) else None
+    selector = queue.plain.selector_index.selectors.get(consumer.selector) if isinstance(destination, Queue) else None
     return {
         "id": consumer.attachment,
-        "destination": home.name,
-        "type": home.kind,
+        "destination": destination.name,
+        "type": destination.kind,
         "subscription": own.name if own is not None else None,
         "selector": selector.text if selector is not None else own.selector if own is not None else None,
         "active": consumer.active,

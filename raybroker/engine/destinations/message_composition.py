@@ -42,19 +42,19 @@ class MessageComposition:
         self._full = full
         self._dead = dead
 
-    def completed(self, home: Destination, effect: Compose) -> None:
-        """The effect: a unit of ``home`` is complete."""
-        self._executor.later(partial(self._compose, home, effect))
+    def completed(self, destination: Destination, effect: Compose) -> None:
+        """The effect: a unit of ``destination`` is complete."""
+        self._executor.later(partial(self._compose, destination, effect))
 
-    def _compose(self, home: Destination, effect: Compose) -> None:
-        queue = home.queues.get(effect.queue)
-        if queue is None or not self._registry.has(home):
+    def _compose(self, destination: Destination, effect: Compose) -> None:
+        queue = destination.queues.get(effect.queue)
+        if queue is None or not self._registry.has(destination):
             return
         if any(queue.dead_letters.masks.get(ordinal, 0) & mask != mask for ordinal, mask in effect.parts):
             return  # Some of them were purged.
         blocks: dict[int, Block] = {}
         for ordinal, _ in effect.parts:
-            block = self._blocks.whole(home, ordinal)
+            block = self._blocks.whole(destination, ordinal)
             if block is None:
                 return
             blocks[ordinal] = block
@@ -64,15 +64,15 @@ class MessageComposition:
             data = self._codec.composed(effect.unit, parts, producer=own.identity, first_seq=own.take_seqs(1))
         except MessageTooLargeError as error:
             for ordinal, mask in effect.parts:
-                self._dead(home, DeadLetter(effect.queue, ordinal, mask, 0, "ERROR", str(error)))
+                self._dead(destination, DeadLetter(effect.queue, ordinal, mask, 0, "ERROR", str(error)))
             return
         if self._executor.has_room(len(data)):
-            command, composed = own.send(home, Block(data))
-            self._executor.perform(home, cmd.Composed(effect.queue, effect.parts, command), composed)
+            command, composed = own.send(destination, Block(data))
+            self._executor.perform(destination, cmd.Composed(effect.queue, effect.parts, command), composed)
         else:
-            self._full.add((home, effect))
+            self._full.add((destination, effect))
 
     def tick(self) -> None:
         """Try again what there was no room for."""
-        for home, effect in self._full.due():
-            self._compose(home, effect)
+        for destination, effect in self._full.due():
+            self._compose(destination, effect)

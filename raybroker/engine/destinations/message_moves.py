@@ -53,7 +53,7 @@ class MessageMoves:
         self._left: dict[tuple[Destination, str], int] = {}
         """Dead messages that stay: where they are, and where they died."""
 
-    def revive(self, home: Destination, ordinal: int, mask: int, block: Block) -> MovedMessages:
+    def revive(self, destination: Destination, ordinal: int, mask: int, block: Block) -> MovedMessages:
         """Send dead messages of a block back to the destination, or the one subscription, where each died.
 
         When all blocks have had their turn, :meth:`tell_left` is to be called.  One whose destination or subscription
@@ -69,21 +69,21 @@ class MessageMoves:
             if subscription:
                 queue, wanted = self.wanted_of(target, subscription, new)
                 if left := new.count - wanted.bit_count():
-                    where = home, f"subscription {subscription} of {kind} {name}"
+                    where = destination, f"subscription {subscription} of {kind} {name}"
                     self._left[where] = self._left.get(where, 0) + left
                 new, chosen = _of(new, some, wanted)
             if chosen:
-                count, why = self.move(home, ordinal, chosen, target, new, queue)
+                count, why = self.move(destination, ordinal, chosen, target, new, queue)
                 moved, refused = moved + count, refused or why
         return MovedMessages(moved, refused)
 
     def tell_left(self) -> None:
         """Tell the log of dead messages that nobody gets any more: one line with a count for each subscription."""
         left, self._left = self._left, {}
-        for (home, where), count in left.items():
+        for (destination, where), count in left.items():
             self._report(
-                f"[B2166] {count} dead messages stay in {home.kind} {home.name}: they died in {where}, which is gone or"
-                " does not select them any more"
+                f"[B2166] {count} dead messages stay in {destination.kind} {destination.name}: they died in {where},"
+                " which is gone or does not select them any more"
             )
 
     def wanted_of(self, target: Destination, key: str, block: Block) -> tuple[DeliveryQueue | None, int]:
@@ -96,26 +96,26 @@ class MessageMoves:
 
     def move(
         self,
-        home: Destination,
+        destination: Destination,
         ordinal: int,
         mask: int,
         target: Destination,
         block: Block,
         queue: DeliveryQueue | None = None,
     ) -> MovedMessages:
-        """Put ``block`` into ``target``, or one ``queue`` of it, in place of messages of ``home`` that wait, as far as
-        the target takes them.
+        """Put ``block`` into ``target``, or one ``queue`` of it, in place of messages of ``destination`` that wait, as
+        far as the target takes them.
 
         ``block`` has a message for each of ``mask``.
         """
-        fitting, why = target.admission.fitting(block.lengths, home.policy.account)
+        fitting, why = target.admission.fitting(block.lengths, destination.policy.account)
         if not fitting:
             return MovedMessages(0, why)
         if not self._executor.has_room(block.nbytes):
             return MovedMessages(0, DISK_FULL)
         block, mask = _of(block, mask, fitting)
-        self._executor.perform(home, cmd.Remove({ordinal: mask}, aside=True))
-        found = [(one.number, one.dead_letters.masks) for one in home.queues.values()]
+        self._executor.perform(destination, cmd.Remove({ordinal: mask}, aside=True))
+        found = [(one.number, one.dead_letters.masks) for one in destination.queues.values()]
         rows = [(number, masks[ordinal] & mask) for number, masks in found if ordinal in masks]
         taken = 0
         for _, some in rows:
@@ -125,7 +125,7 @@ class MessageMoves:
         block, _ = _of(block, mask, _at(mask, taken))
         only = queue.number if queue is not None else None
         gone = [
-            DestinationStep(home, cmd.SettleDeadLetters(number, ordinal, some, dead=False))
+            DestinationStep(destination, cmd.SettleDeadLetters(number, ordinal, some, dead=False))
             for number, some in rows
             if some
         ]

@@ -103,7 +103,7 @@ class Pools:
     def __init__(
         self,
         config: ConfigView,
-        homes: Callable[[], Iterable[Charged]],
+        destinations: Callable[[], Iterable[Charged]],
         observers: Observers,
         blocked: Callable[[], BlockedSends],
         durations: Durations,
@@ -116,7 +116,7 @@ class Pools:
         self._ask = ask
         self.quotas: Mapping[str, Quota] = {}
         self._config = config
-        self._homes = homes
+        self._destinations = destinations
         self._observers = observers
         self._blocked = blocked
         self.now_ms = durations.now_ms
@@ -141,8 +141,8 @@ class Pools:
     def configure(self) -> None:
         """Limits may have changed: make pools, change them, and let go of those that are no more."""
         self._configure_system()
-        for home in list(self._homes()):
-            self.assign(home)
+        for destination in list(self._destinations()):
+            self.assign(destination)
         for name in list(self._charged):
             share, (first, *_) = self.shares[name], self._charged[name].values()
             limits = self._pool_of(first)
@@ -176,76 +176,76 @@ class Pools:
         self._told.pop(share.name, None)
         share.configure(PoolLimits(-1, -1))
 
-    def assign(self, home: Charged) -> None:
+    def assign(self, destination: Charged) -> None:
         """Charge the destination to its pool; whoever waits for room in another one is refused."""
-        pool, account = self._pool_of(home), home.policy.account
+        pool, account = self._pool_of(destination), destination.policy.account
         if account is not None:
             if pool is not None and account.share is self.shares.get(pool.name):
                 return
             if account.share.name in self.shares:
-                self._blocked().turn_away(account.share, lambda one: one.home is home, REPOINTED)
-            self._release(home, account)
+                self._blocked().turn_away(account.share, lambda one: one.destination is destination, REPOINTED)
+            self._release(destination, account)
         if pool is not None:
-            self._charge(home, pool)
+            self._charge(destination, pool)
         if account is not None:
             self._blocked().serve(account.share)
 
-    def _charge(self, home: Charged, pool: _Pool) -> None:
+    def _charge(self, destination: Charged, pool: _Pool) -> None:
         share = self.shares.get(pool.name)
         if share is None:
             share = self.shares[pool.name] = self._new_share(pool)
         if pool.name != SYSTEM:
-            self._charged.setdefault(pool.name, {})[home.number] = home
-        account = home.policy.account = Account(share)
-        account.charge(home.block_index.messages, home.block_index.bytes_held)
+            self._charged.setdefault(pool.name, {})[destination.number] = destination
+        account = destination.policy.account = Account(share)
+        account.charge(destination.block_index.messages, destination.block_index.bytes_held)
         share.cover()
-        self._observers.add(home.number, self.look)
+        self._observers.add(destination.number, self.look)
         self.ask_if_wanted(share)
 
-    def forget(self, home: Charged) -> None:
+    def forget(self, destination: Charged) -> None:
         """It is about to be destroyed."""
-        account = home.policy.account
+        account = destination.policy.account
         if account is not None:
-            self._blocked().turn_away(account.share, lambda one: one.home is home, DESTROYED)
-            self._release(home, account)
+            self._blocked().turn_away(account.share, lambda one: one.destination is destination, DESTROYED)
+            self._release(destination, account)
             self._blocked().serve(account.share)
 
-    def halted(self, home: Charged, why: str) -> None:
+    def halted(self, destination: Charged, why: str) -> None:
         """It is about to be halted with its producers: none of them waits for room any longer. What it holds counts."""
-        account = home.policy.account
+        account = destination.policy.account
         if account is not None:
-            self._blocked().turn_away(account.share, lambda one: one.home is home, why)
+            self._blocked().turn_away(account.share, lambda one: one.destination is destination, why)
 
-    def _release(self, home: Charged, account: Account) -> None:
+    def _release(self, destination: Charged, account: Account) -> None:
         """Charge it to nothing; whoever waits for the room that this makes is still to be served."""
-        self._observers.remove(home.number, self.look)
+        self._observers.remove(destination.number, self.look)
         account.close()
-        home.policy.account = None
+        destination.policy.account = None
         name = account.share.name
         if name in self._charged:
-            del self._charged[name][home.number]
+            del self._charged[name][destination.number]
             if not self._charged[name]:
                 del self._charged[name]
                 self._drop(account.share)
 
-    def _pool_of(self, home: Charged) -> _Pool | None:
-        if name := home.policy.attributes.quota:
+    def _pool_of(self, destination: Charged) -> _Pool | None:
+        if name := destination.policy.attributes.quota:
             quota = self.quotas.get(name)
             if quota is None:
                 return _Pool(f"{_QUOTA}{name}/", _unknown(name), alone=True)
             if quota["Shared"]:
                 return _Pool(quota_pool(name), quota_limits(name, quota), self._ask is None)
-            return _Pool(f"{_QUOTA}{name}/{home.kind} {home.name}", quota_limits(name, quota), alone=True)
+            return _Pool(f"{_QUOTA}{name}/{destination.kind} {destination.name}", quota_limits(name, quota), alone=True)
         share = self.shares.get(SYSTEM)
-        if share is None or home.name == DMQ or is_metrics_topic(home.name):
+        if share is None or destination.name == DMQ or is_metrics_topic(destination.name):
             return None
         return _Pool(SYSTEM, share.limits, share.alone)
 
     # ---- room ------------------------------------------------------------------------------------------------------
 
-    def look(self, home: Charged) -> None:
+    def look(self, destination: Charged) -> None:
         """A destination of a pool has carried out a command."""
-        account = home.policy.account
+        account = destination.policy.account
         if account is not None:
             if account.share.waiting:
                 self._blocked().serve(account.share)
@@ -333,7 +333,9 @@ class Pools:
                 "bytes": share.used_bytes,
                 "waiting": len(share.waiting),
                 "refused": share.refused,
-                "destinations": sorted(f"{home.kind} {home.name}" for home in self._charged[name].values()),
+                "destinations": sorted(
+                    f"{destination.kind} {destination.name}" for destination in self._charged[name].values()
+                ),
             }
             for name, share in self.shares.items()
             if name in self._charged

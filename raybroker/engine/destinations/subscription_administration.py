@@ -27,9 +27,9 @@ class SubscriptionAdministration:
 
     def purge(self, topic: str, client_id: str, name: str, done: Done) -> None:
         """Discard what waits in a subscription: in the durable one of that name, or else the shared one."""
-        home, queue = self._registry.named("topic", topic), None
-        if isinstance(home, Topic):
-            queue = home.find(client_id, name) or home.find(client_id, name, durable=False)
+        destination, queue = self._registry.named("topic", topic), None
+        if isinstance(destination, Topic):
+            queue = destination.find(client_id, name) or destination.find(client_id, name, durable=False)
         if queue is None:
             raise InvalidDestinationError(f"topic {topic} has no subscription {name!r} of client {client_id!r}")
         self._perform(topic, cmd.Purge(queue.number), done)

@@ -9,9 +9,9 @@ from raybroker.core.destination import Destination
 from raybroker.core.unit_of_work import PARTS
 
 
-def subscription_key(home: Destination, queue: DeliveryQueue, identity: int) -> str:
-    """The key of a delivery queue of ``home`` on the host ``identity``; "" for a queue's, and for parts of units of
-    work.
+def subscription_key(destination: Destination, queue: DeliveryQueue, identity: int) -> str:
+    """The key of a delivery queue of ``destination`` on the host ``identity``; "" for a queue's, and for parts of
+    units of work.
 
     A subscription with a name keeps its key when it is made again. That of a plain subscriber is never used again.
     """
@@ -20,9 +20,11 @@ def subscription_key(home: Destination, queue: DeliveryQueue, identity: int) -> 
         return ""
     if own.name:
         return json.dumps({"client_id": own.client_id, "name": own.name, "durable": own.durable})
-    return json.dumps({"subscriber": f"{identity:x}-{home.number}-{queue.number}"})
+    return json.dumps({"subscriber": f"{identity:x}-{destination.number}-{queue.number}"})
 
 
-def queue_with(home: Destination, key: str, identity: int) -> DeliveryQueue | None:
+def queue_with(destination: Destination, key: str, identity: int) -> DeliveryQueue | None:
     """The delivery queue with that key; None when the subscription is gone."""
-    return next((queue for queue in home.queues.values() if subscription_key(home, queue, identity) == key), None)
+    return next(
+        (queue for queue in destination.queues.values() if subscription_key(destination, queue, identity) == key), None
+    )

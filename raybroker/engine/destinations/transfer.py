@@ -39,7 +39,7 @@ PATIENCE_MS: Final = 60_000
 class _Aside(NamedTuple):
     """Messages of one destination, as (delivery queue, block, message mask)."""
 
-    home: Destination
+    destination: Destination
     rows: list[tuple[int, int, int]]
     until_ms: int
 
@@ -68,14 +68,14 @@ class MessageTransfer:
 
     # ---- here ------------------------------------------------------------------------------------------------------
 
-    def set_aside(self, home: Destination, key: bytes, messages_max: int, bytes_max: int) -> list[bytes]:
+    def set_aside(self, destination: Destination, key: bytes, messages_max: int, bytes_max: int) -> list[bytes]:
         """The first messages that wait and have no unit of order, up to both limits but at least one; as blocks."""
         if key in self._aside:
             raise IllegalStateError("messages were set aside under that key already")
-        held = home.block_index.held
+        held = destination.block_index.held
         chosen: dict[int, int] = {}
         size, found = 0, []
-        for state, run in home.queues[0].contents():
+        for state, run in destination.queues[0].contents():
             if state != "waiting" or messages_max <= 0 or size >= bytes_max:
                 break
             block = held[run.ordinal]
@@ -85,13 +85,13 @@ class MessageTransfer:
                 messages_max -= mask.bit_count()
                 size += block.bytes_of(mask)
                 chosen[run.ordinal] = chosen.get(run.ordinal, 0) | mask
-                data = b"".join(self._cache.get(home.number, run.ordinal).pick(mask))
-                carried = 0 if home.attributes.resetDeliveryCountOnForward else run.attempts
+                data = b"".join(self._cache.get(destination.number, run.ordinal).pick(mask))
+                carried = 0 if destination.attributes.resetDeliveryCountOnForward else run.attempts
                 found.append(self._codec.delivered(data, carried) if carried else data)
         if chosen:
-            self._executor.perform(home, cmd.Remove(chosen, aside=True))
+            self._executor.perform(destination, cmd.Remove(chosen, aside=True))
             until_ms = self._durations.now_ms() + PATIENCE_MS
-            self._aside[key] = _Aside(home, [(0, ordinal, mask) for ordinal, mask in chosen.items()], until_ms)
+            self._aside[key] = _Aside(destination, [(0, ordinal, mask) for ordinal, mask in chosen.items()], until_ms)
             self._durations.wake(until_ms)
         return found
 
@@ -99,10 +99,10 @@ class MessageTransfer:
         """The other host has taken them; ``done`` when that is durable. Raises IllegalStateError for what is not set
         aside any more."""
         aside = self._aside.pop(key, None)
-        if aside is None or not self._registry.has(aside.home):
+        if aside is None or not self._registry.has(aside.destination):
             raise IllegalStateError("the messages are not set aside any more")
         self._transactions.log.remember(key, True, shared=True)
-        steps = [DestinationStep(aside.home, cmd.SettleDeadLetters(*row, dead=False)) for row in aside.rows]
+        steps = [DestinationStep(aside.destination, cmd.SettleDeadLetters(*row, dead=False)) for row in aside.rows]
         self._executor.perform_all(steps, (transaction_log.decided(0, key, True, True),), done)
 
     def keep(self, key: bytes, done: Done) -> None:
@@ -111,9 +111,9 @@ class MessageTransfer:
         if self._transactions.log.outcome(key) is not None:
             self._executor.append([], done)
             return
-        if aside is not None and self._registry.has(aside.home):
+        if aside is not None and self._registry.has(aside.destination):
             for row in aside.rows:
-                self._executor.perform(aside.home, cmd.ReturnDeadLetters(*row))
+                self._executor.perform(aside.destination, cmd.ReturnDeadLetters(*row))
         self._transactions.decide(key, False, done)
 
     def tick(self) -> None:
@@ -123,7 +123,7 @@ class MessageTransfer:
 
     # ---- there -----------------------------------------------------------------------------------------------------
 
-    def take(self, home: Destination, key: bytes, coordinator: str, blocks: Sequence[Block], done: Done) -> None:
+    def take(self, destination: Destination, key: bytes, coordinator: str, blocks: Sequence[Block], done: Done) -> None:
         """Hold messages of the host ``coordinator`` for its transaction, all of them; ``done`` when that is durable.
 
         Raises ResourceAllocationError when they do not all fit, IllegalStateError when the transaction has ended.
@@ -135,14 +135,14 @@ class MessageTransfer:
             raise IllegalStateError("the transaction that hands the messages over has ended")
         sizes = [size for block in blocks for size in block.lengths]
         nbytes = sum(block.nbytes for block in blocks)
-        if not home.admission.would_take(sizes) or not self._executor.has_room(nbytes):
-            why = home.admission.fitting(sizes)[1] or DISK_FULL
+        if not destination.admission.would_take(sizes) or not self._executor.has_room(nbytes):
+            why = destination.admission.fitting(sizes)[1] or DISK_FULL
             raise ResourceAllocationError(
-                f"{home.kind} {home.name} does not take {len(sizes)} more messages now: {why}"
+                f"{destination.kind} {destination.name} does not take {len(sizes)} more messages now: {why}"
             )
         transaction = self._transactions.begin(None, key)
-        transaction.homes[home] = None
+        transaction.destinations[destination] = None
         for block in blocks:
-            command, own = self._own.send(home, block)
-            self._executor.perform(home, command._replace(txn=transaction.number), own)
+            command, own = self._own.send(destination, block)
+            self._executor.perform(destination, command._replace(txn=transaction.number), own)
         self._transactions.prepare(transaction, key, coordinator, lambda vote: done())

@@ -30,46 +30,46 @@ class CounterBaselines:
         self._clock = clock
         self.by_number: dict[int, Baseline] = {}
 
-    def reset(self, home: Destination) -> bytes:
+    def reset(self, destination: Destination) -> bytes:
         """Count from zero; peaks begin with what there is. Returns the journal record that says so."""
-        meter = self._meters.of(home)
-        self.by_number[home.number] = Baseline(
-            self._meters.thresholds.total_ms(home), meter.consumers_total, self.peaks(home)
+        meter = self._meters.of(destination)
+        self.by_number[destination.number] = Baseline(
+            self._meters.thresholds.total_ms(destination), meter.consumers_total, self.peaks(destination)
         )
-        home.counters.base, home.counters.since_ms = home.counters.lasting(), self._clock.now_ms()
-        home.block_index.forget_peak()
-        meter.consumers_peak = consumers_now(home)
-        return counted(home)
+        destination.counters.base, destination.counters.since_ms = destination.counters.lasting(), self._clock.now_ms()
+        destination.block_index.forget_peak()
+        meter.consumers_peak = consumers_now(destination)
+        return counted(destination)
 
-    def forget(self, home: Destination) -> None:
+    def forget(self, destination: Destination) -> None:
         """It is destroyed."""
-        self.by_number.pop(home.number, None)
+        self.by_number.pop(destination.number, None)
 
-    def peaks(self, home: Destination) -> tuple[int, int]:
+    def peaks(self, destination: Destination) -> tuple[int, int]:
         """Most messages and most bytes since the host started, whatever was set to zero."""
-        base, block_index = self.by_number.get(home.number), home.block_index
+        base, block_index = self.by_number.get(destination.number), destination.block_index
         messages, nbytes = base.peaks if base is not None else (0, 0)
         return max(messages, block_index.peak_messages), max(nbytes, block_index.peak_bytes)
 
-    def row(self, home: Destination) -> dict[str, Any]:
+    def row(self, destination: Destination) -> dict[str, Any]:
         """Return the counters for ``query_destination``; times in milliseconds, ``counted_since_ms`` since 1970."""
         meters = self._meters
-        base, meter = self.by_number.get(home.number), meters.destinations.get(home.number)
-        zero = home.counters.base
-        counters = {name: value - zero.get(name, 0) for name, value in home.counters.lasting().items()}
-        total, over_ms = meter.consumers_total if meter is not None else 0, meters.thresholds.total_ms(home)
+        base, meter = self.by_number.get(destination.number), meters.destinations.get(destination.number)
+        zero = destination.counters.base
+        counters = {name: value - zero.get(name, 0) for name, value in destination.counters.lasting().items()}
+        total, over_ms = meter.consumers_total if meter is not None else 0, meters.thresholds.total_ms(destination)
         if base is not None:
             over_ms = {of: value - base.over_ms[of] for of, value in over_ms.items()}
             total -= base.consumers
         return {
-            "peak_messages": home.block_index.peak_messages,
-            "peak_bytes": home.block_index.peak_bytes,
+            "peak_messages": destination.block_index.peak_messages,
+            "peak_bytes": destination.block_index.peak_bytes,
             **counters,
             "total_consumers": total,
             "peak_consumers": meter.consumers_peak if meter is not None else 0,
-            "over_threshold": [of for of, over in meters.thresholds.over(home).items() if over],
-            "slowed_producers": meters.thresholds.slowed(home),
+            "over_threshold": [of for of, over in meters.thresholds.over(destination).items() if over],
+            "slowed_producers": meters.thresholds.slowed(destination),
             "messages_threshold_ms": over_ms["messages"],
             "bytes_threshold_ms": over_ms["bytes"],
-            "counted_since_ms": home.counters.since_ms or meters.start_ms,
+            "counted_since_ms": destination.counters.since_ms or meters.start_ms,
         }

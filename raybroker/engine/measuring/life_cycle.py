@@ -50,20 +50,20 @@ class LifeCycle:
         self._sessions = sessions
         self.sink = sink
 
-    def wanted(self, home: Destination) -> bool:
-        return self.sink is not None and home.attributes.messageLoggingEnabled
+    def wanted(self, destination: Destination) -> bool:
+        return self.sink is not None and destination.attributes.messageLoggingEnabled
 
-    def produced(self, home: Destination, outcome: Outcome, block: Block) -> None:
+    def produced(self, destination: Destination, outcome: Outcome, block: Block) -> None:
         """All that was not refused; consumers may have had it already."""
         mask = (1 << block.count) - 1
         for effect in (*outcome.immediate, *outcome.after_durable):
             for row in effect.refused if isinstance(effect, SendAnswered) else ():
                 mask &= ~((1 << row.end) - (1 << row.start))
-        self._tell(home, PRODUCED, block, mask, {"transaction": _transaction_of(home, outcome.accepted)})
+        self._tell(destination, PRODUCED, block, mask, {"transaction": _transaction_of(destination, outcome.accepted)})
 
     def consumed(self, attachment: Attachment, ranges: Sequence[tuple[int, int]], txn: int = 0) -> None:
         """It is about to acknowledge deliveries."""
-        home = attachment.home
+        destination = attachment.destination
         consumer = attachment.state()
         if consumer is None:
             return
@@ -74,53 +74,53 @@ class LifeCycle:
             if tags:
                 places = list(pk.indexes(delivery.run.mask))
                 mask = pk.of_indexes(places[tag - delivery.tag] for tag in tags)
-                self.of(home, CONSUMED, delivery.run.ordinal, mask, who)
+                self.of(destination, CONSUMED, delivery.run.ordinal, mask, who)
 
     def handed(self, attachment: Attachment, ordinal: int, mask: int) -> None:
         """A consumer without acknowledgements has consumed what it gets."""
-        self.of(attachment.home, CONSUMED, ordinal, mask, self._who(attachment))
+        self.of(attachment.destination, CONSUMED, ordinal, mask, self._who(attachment))
 
-    def died(self, home: Destination, effect: DeadLetter, block: Block) -> None:
+    def died(self, destination: Destination, effect: DeadLetter, block: Block) -> None:
         event = _DEATHS.get(effect.reason, REMOVED)
-        self._tell(home, event, block, effect.mask, {"reason": effect.reason})
+        self._tell(destination, event, block, effect.mask, {"reason": effect.reason})
 
-    def rolled_back(self, home: Destination, number: int) -> None:
+    def rolled_back(self, destination: Destination, number: int) -> None:
         """A transaction is about to be rolled back: what was produced in it is not there after all."""
-        staged = home.staged.get(number)
-        for block in staged.blocks if staged is not None and self.wanted(home) else ():
-            self.of(home, REMOVED, block.ordinal, block.mask, {"reason": ROLLED_BACK, "transaction": number})
+        staged = destination.staged.get(number)
+        for block in staged.blocks if staged is not None and self.wanted(destination) else ():
+            self.of(destination, REMOVED, block.ordinal, block.mask, {"reason": ROLLED_BACK, "transaction": number})
 
-    def removed(self, home: Destination, ordinal: int, mask: int) -> None:
+    def removed(self, destination: Destination, ordinal: int, mask: int) -> None:
         """Tell that an administrator has removed the messages."""
-        self.of(home, REMOVED, ordinal, mask, {})
+        self.of(destination, REMOVED, ordinal, mask, {})
 
     def consumer(self, attachment: Attachment, event: str) -> None:
         """CONSUMER_CREATED or CONSUMER_DESTROYED."""
-        if self.wanted(attachment.home):
-            self._put(attachment.home, event, self._who(attachment))
+        if self.wanted(attachment.destination):
+            self._put(attachment.destination, event, self._who(attachment))
 
     # ---- internals
 
-    def of(self, home: Destination, event: str, ordinal: int, mask: int, more: Event) -> None:
+    def of(self, destination: Destination, event: str, ordinal: int, mask: int, more: Event) -> None:
         """Tell an event of messages of a held block; one that the store cannot give back has nothing to tell."""
         try:
-            block = self._cache.get(home.number, ordinal)
+            block = self._cache.get(destination.number, ordinal)
         except StoreError:
             return
-        self._tell(home, event, block, mask, more)
+        self._tell(destination, event, block, mask, more)
 
-    def _tell(self, home: Destination, event: str, block: Block, mask: int, more: Event) -> None:
+    def _tell(self, destination: Destination, event: str, block: Block, mask: int, more: Event) -> None:
         for index in pk.indexes(mask):
-            fields = self._codec.life(block, index, home.attributes.messageLoggingFormat)
-            self._put(home, event, {**fields, **more})
+            fields = self._codec.life(block, index, destination.attributes.messageLoggingFormat)
+            self._put(destination, event, {**fields, **more})
 
-    def _put(self, home: Destination, event: str, fields: Event) -> None:
+    def _put(self, destination: Destination, event: str, fields: Event) -> None:
         assert self.sink is not None
         self.sink(
             {
                 "event": event,
-                "type": home.kind,
-                "destination": home.name,
+                "type": destination.kind,
+                "destination": destination.name,
                 "ms": self._clock.now_ms(),
                 "ns": self._clock.monotonic_ns(),
                 **fields,
@@ -129,8 +129,8 @@ class LifeCycle:
 
     def _who(self, attachment: Attachment) -> Event:
         """The consumer, and the connection that it is on."""
-        home = attachment.home
-        queue, consumer = home.queue_of.get(attachment.number), attachment.state()
+        destination = attachment.destination
+        queue, consumer = destination.queue_of.get(attachment.number), attachment.state()
         session = self._sessions.of(attachment.peer)
         own = queue.subscription if queue is not None else None
         selector = own.selector if own is not None else None
@@ -146,9 +146,9 @@ class LifeCycle:
         }
 
 
-def _transaction_of(home: Destination, ordinal: int | None) -> int | None:
+def _transaction_of(destination: Destination, ordinal: int | None) -> int | None:
     """The number of the open transaction in which a block was just sent; list txn shows it as ``id``."""
-    for number, staged in home.staged.items():
+    for number, staged in destination.staged.items():
         if ordinal is not None and staged.blocks and staged.blocks[-1].ordinal == ordinal:
             return number
     return None

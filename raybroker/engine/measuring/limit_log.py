@@ -40,22 +40,26 @@ class LimitLog:
 
     def tick(self, destinations: Iterable[Destination]) -> None:
         """Tell which limits have held something up; called about once a second."""
-        for home in destinations:
-            total = _total(home.counters)
+        for destination in destinations:
+            total = _total(destination.counters)
             if total:
-                known = self._known.get(home.number)
+                known = self._known.get(destination.number)
                 if known is None:
-                    known = self._known[home.number] = _Limited()
+                    known = self._known[destination.number] = _Limited()
                 if total != known.total and self._now_ms() - known.at_ms >= TOLD_EVERY_MS:
                     known.total, known.at_ms = total, self._now_ms()
-                    self._tell(home, known)
+                    self._tell(destination, known)
 
-    def forget(self, home: Destination) -> None:
+    def forget(self, destination: Destination) -> None:
         """It is destroyed."""
-        self._known.pop(home.number, None)
+        self._known.pop(destination.number, None)
 
-    def _tell(self, home: Destination, known: _Limited) -> None:
-        name, counters, attributes = f"{home.kind} {home.name}", home.counters, home.attributes
+    def _tell(self, destination: Destination, known: _Limited) -> None:
+        name, counters, attributes = (
+            f"{destination.kind} {destination.name}",
+            destination.counters,
+            destination.attributes,
+        )
         for code, (count, text) in counters.refusals.items():
             more = count - known.refusals.get(code, 0)
             if more:
@@ -67,12 +71,12 @@ class LimitLog:
             self._report(f"[B2149] {name} is full ({limits}): {attributes.limitBehavior} removed {_messages(more)}")
         if counters.slowed != known.slowed:
             more, known.slowed = counters.slowed - known.slowed, counters.slowed
-            slow_ms = counters.slow_ms + (self._now_ms() - counters.slow_since_ms if home.admission.slow else 0)
+            slow_ms = counters.slow_ms + (self._now_ms() - counters.slow_since_ms if destination.admission.slow else 0)
             waited_s, known.slow_ms = (slow_ms - known.slow_ms) / 1000, slow_ms
             times = "once" if more == 1 else f"{more} times"
             self._report(
                 f"[B2150] {name} is full ({limits}): FLOW_CONTROL made its producers wait {times}, {waited_s:.1f} s in"
-                f" all{', and they wait now' if home.admission.slow else ''}"
+                f" all{', and they wait now' if destination.admission.slow else ''}"
             )
 
 

@@ -60,31 +60,31 @@ class Meters:
         self.thresholds = Thresholds(time.now_ms, observers, report, signals)
         self.limits = LimitLog(time.now_ms, report)
 
-    def of(self, home: Destination) -> DestinationMeter:
-        meter = self.destinations.get(home.number)
+    def of(self, destination: Destination) -> DestinationMeter:
+        meter = self.destinations.get(destination.number)
         if meter is None:
             # What is there already has been there since the host started.
-            meter = self.destinations[home.number] = DestinationMeter(self.start_ns, self.sampling)
+            meter = self.destinations[destination.number] = DestinationMeter(self.start_ns, self.sampling)
         return meter
 
     # ---- in -----------------------------------------------------------------------------------------------------
 
-    def kept(self, home: Destination, outcome: Outcome, block: Block) -> None:
+    def kept(self, destination: Destination, outcome: Outcome, block: Block) -> None:
         """A block was taken, or part of it."""
-        if self.life.sink is not None and self.life.wanted(home):
-            self.life.produced(home, outcome, block)
+        if self.life.sink is not None and self.life.wanted(destination):
+            self.life.produced(destination, outcome, block)
         ordinal = outcome.accepted
         if not self.timing or ordinal is None:
             return
-        meter = self.destinations.get(home.number) or self.of(home)
-        held = home.block_index.held.fresh(ordinal)
+        meter = self.destinations.get(destination.number) or self.of(destination)
+        held = destination.block_index.held.fresh(ordinal)
         sizes = held.sizes if held is not None else block.bodies_bytes if block.count == 1 else block.lengths
         largest = sizes if isinstance(sizes, int) else max(sizes)
         if largest > meter.largest_bytes:
             meter.largest_bytes = largest
         arrivals = meter.arrivals
         if len(arrivals.numbers) >= TIMES_MAX:
-            arrivals.forget(home.block_index.held.oldest() or ordinal)
+            arrivals.forget(destination.block_index.held.oldest() or ordinal)
         arrivals.add(ordinal, self._now_ns())
         weight = meter.keeps.weigh(block.count)
         if weight:
@@ -98,7 +98,7 @@ class Meters:
         if self.timing:
             meter = attachment.meter
             if not isinstance(meter, ProducerMeter):
-                meter = attachment.meter = ProducerMeter(self.of(attachment.home))
+                meter = attachment.meter = ProducerMeter(self.of(attachment.destination))
             weight = meter.destination.sends.weigh(count)
             if weight:
                 meter.under_way.append((first_seq, self._now_ns(), weight))
@@ -117,13 +117,13 @@ class Meters:
 
     def attached(self, attachment: Attachment, home_broker: str) -> None:
         """A consumer has come."""
-        destination, remote = self.of(attachment.home), home_broker not in ("", self._broker)
+        destination, remote = self.of(attachment.destination), home_broker not in ("", self._broker)
         attachment.meter = ConsumerMeter(home_broker, attachment.state(), destination, self._now_ns(), remote=remote)
         destination.consumers_total += 1
-        destination.consumers_peak = max(destination.consumers_peak, consumers_now(attachment.home))
+        destination.consumers_peak = max(destination.consumers_peak, consumers_now(attachment.destination))
         self.routed.setdefault(home_broker, 0)
         self.life.consumer(attachment, CONSUMER_CREATED)
-        self.look(attachment.home, self._now_ns())
+        self.look(attachment.destination, self._now_ns())
 
     def left(self, attachment: Attachment) -> None:
         """A consumer is about to go."""
@@ -133,7 +133,7 @@ class Meters:
     def delivered(self, attachment: Attachment, ordinal: int, tag: int, mask: int, attempt: int) -> None:
         """Messages of a block were handed over."""
         meter, count = attachment.meter, mask.bit_count()
-        if attachment.eager and self.life.sink is not None and self.life.wanted(attachment.home):
+        if attachment.eager and self.life.sink is not None and self.life.wanted(attachment.destination):
             self.life.handed(attachment, ordinal, mask)
         if not isinstance(meter, ConsumerMeter):
             return
@@ -159,7 +159,7 @@ class Meters:
 
     def acknowledged(self, attachment: Attachment, ranges: Sequence[tuple[int, int]], txn: int = 0) -> None:
         """The consumer is about to acknowledge deliveries."""
-        if self.life.sink is not None and self.life.wanted(attachment.home):
+        if self.life.sink is not None and self.life.wanted(attachment.destination):
             self.life.consumed(attachment, ranges, txn)
         meter = attachment.meter
         if not self.timing or not isinstance(meter, ConsumerMeter) or not ranges:
@@ -218,16 +218,16 @@ class Meters:
 
     # ---- over time ----------------------------------------------------------------------------------------------
 
-    def look(self, home: Destination, now_ns: int) -> None:
+    def look(self, destination: Destination, now_ns: int) -> None:
         """Take the averages of one destination further (table M-D)."""
-        averages = self.of(home).averages
-        consumers = [c for queue in home.queues.values() for c in queue.consumers.by_attachment.values()]
+        averages = self.of(destination).averages
+        consumers = [c for queue in destination.queues.values() for c in queue.consumers.by_attachment.values()]
         active = sum(c.active for c in consumers)
         for name, value in (
             ("active", active),
             ("backup", len(consumers) - active),
-            ("messages", home.block_index.messages),
-            ("bytes", home.block_index.bytes_held),
+            ("messages", destination.block_index.messages),
+            ("bytes", destination.block_index.bytes_held),
         ):
             if name not in averages:
                 averages[name] = Average(now_ns)
@@ -240,24 +240,24 @@ class Meters:
         self.thresholds.tick(destinations)
         self.limits.tick(destinations)
         now_ns = self._now_ns()
-        for home in destinations:
-            if home.number in self.destinations:
-                self.look(home, now_ns)
+        for destination in destinations:
+            if destination.number in self.destinations:
+                self.look(destination, now_ns)
 
-    def forget(self, home: Destination) -> None:
+    def forget(self, destination: Destination) -> None:
         """It is destroyed."""
-        self.destinations.pop(home.number, None)
-        self.thresholds.forget(home)
-        self.limits.forget(home)
+        self.destinations.pop(destination.number, None)
+        self.thresholds.forget(destination)
+        self.limits.forget(destination)
 
-    def oldest_age_s(self, home: Destination) -> float:
+    def oldest_age_s(self, destination: Destination) -> float:
         """How long the oldest message is here, since the host started at most."""
-        ordinal = home.block_index.held.oldest()
+        ordinal = destination.block_index.held.oldest()
         if ordinal is None:
             return 0.0
-        meter = self.destinations.get(home.number)
+        meter = self.destinations.get(destination.number)
         return (self._now_ns() - (meter.arrivals.at(ordinal) if meter is not None else self.start_ns)) * NS
 
 
-def consumers_now(home: Destination) -> int:
-    return sum(len(queue.consumers.by_attachment) for queue in home.queues.values())
+def consumers_now(destination: Destination) -> int:
+    return sum(len(queue.consumers.by_attachment) for queue in destination.queues.values())

@@ -127,9 +127,9 @@ class Lasting:
     def __init__(self) -> None:
         self.rows: dict[str, Row] = {kind: dict.fromkeys(LASTING_KEYS, 0) for kind in KINDS}
 
-    def add(self, homes: Iterable[Destination]) -> None:
-        for home in homes:
-            row, counters = self.rows[home.kind], home.counters
+    def add(self, destinations: Iterable[Destination]) -> None:
+        for destination in destinations:
+            row, counters = self.rows[destination.kind], destination.counters
             for key, name in LASTING_KEYS.items():
                 row[key] += getattr(counters, name)
 
@@ -171,14 +171,16 @@ class MetricRows:
         self.recovered = Lasting()
         """What the host had counted before it started."""
 
-    def totals(self, home: Destination) -> Row:
+    def totals(self, destination: Destination) -> Row:
         """What only grows, since the host started."""
-        counters = home.counters
+        counters = destination.counters
         row: Row = {key: counters.since_start(name) for key, name in COUNTERS.items()}
-        slow_ms = counters.slow_ms + (self._time.now_ms() - counters.slow_since_ms if home.admission.slow else 0)
+        slow_ms = counters.slow_ms + (self._time.now_ms() - counters.slow_since_ms if destination.admission.slow else 0)
         row["flow_control_seconds_total"] = slow_ms * MS
-        row["threshold_seconds_total"] = {of: ms * MS for of, ms in self._meters.thresholds.total_ms(home).items()}
-        meter = self._meters.destinations.get(home.number)
+        row["threshold_seconds_total"] = {
+            of: ms * MS for of, ms in self._meters.thresholds.total_ms(destination).items()
+        }
+        meter = self._meters.destinations.get(destination.number)
         if meter is not None:
             row["delivered_messages_total"] = {"local": meter.delivered_local, "remote": meter.delivered_remote}
             for key in HISTOGRAMS:
@@ -192,59 +194,59 @@ class MetricRows:
         self.recovered = self.lasting(())
         self.recovered.add(self._registry.destinations.values())
 
-    def lasting(self, homes: Iterable[Destination]) -> Lasting:
+    def lasting(self, destinations: Iterable[Destination]) -> Lasting:
         """What these destinations and the dormant ones have counted in all their time."""
         found = Lasting()
-        found.add([home for _, home in self._registry.dormant.values()])
-        found.add(homes)
+        found.add([destination for _, destination in self._registry.dormant.values()])
+        found.add(destinations)
         return found
 
-    def gauges(self, home: Destination) -> Row:
+    def gauges(self, destination: Destination) -> Row:
         """How it stands."""
-        block_index = home.block_index
+        block_index = destination.block_index
         row: Row = {
             "messages": block_index.messages,
             "message_bytes": block_index.bytes_held,
-            "pending_messages": sum(staged.messages + staged.acknowledged for staged in home.staged.values()),
-            "oldest_message_age_seconds": self._meters.oldest_age_s(home),
-            "producers": len(home.producers.attached),
-            "subscriptions": len(home.queues) if home.kind == "topic" else 0,
-            "schedules": self._schedules.count(home),
-            "quota_used_ratio": quota_used(home),
-            "flow_controlled": int(home.admission.slow),
-            "over_threshold": self._meters.thresholds.over(home),
-            "slowed_producers": self._meters.thresholds.slowed(home),
-            "paused": pauses.figures(home.paused),
-            "halted": int(home.number in self._registry.halted),
+            "pending_messages": sum(staged.messages + staged.acknowledged for staged in destination.staged.values()),
+            "oldest_message_age_seconds": self._meters.oldest_age_s(destination),
+            "producers": len(destination.producers.attached),
+            "subscriptions": len(destination.queues) if destination.kind == "topic" else 0,
+            "schedules": self._schedules.count(destination),
+            "quota_used_ratio": quota_used(destination),
+            "flow_controlled": int(destination.admission.slow),
+            "over_threshold": self._meters.thresholds.over(destination),
+            "slowed_producers": self._meters.thresholds.slowed(destination),
+            "paused": pauses.figures(destination.paused),
+            "halted": int(destination.number in self._registry.halted),
         }
         waiting = delayed = units = 0
-        for queue in home.queues.values():
+        for queue in destination.queues.values():
             waiting += queue.pending.count + (sum(run.count for run, _ in queue.hidden) if queue.hidden else 0)
             delayed += queue.delayed.count
             units += len(queue.units)
         row["ordered_units"] = units
         row["waiting_messages"] = waiting
         row["delayed_messages"] = delayed
-        row.update(_of_consumers(home.queues.values()))
+        row.update(_of_consumers(destination.queues.values()))
         return row
 
-    def destination_row(self, home: Destination) -> Row:
+    def destination_row(self, destination: Destination) -> Row:
         """Everything about one destination: also ``name``, ``type``, ``temporary``, and what metrics messages have."""
-        attributes = home.attributes
-        peak_messages, peak_bytes = self._baselines.peaks(home)
-        meter = self._meters.destinations.get(home.number)
+        attributes = destination.attributes
+        peak_messages, peak_bytes = self._baselines.peaks(destination)
+        meter = self._meters.destinations.get(destination.number)
         row = {
-            "name": home.name,
-            "type": home.kind,
-            "temporary": self._registry.definition(home).owner is not None,
-            **self.totals(home),
-            "recovered": {key: home.counters.recovered.get(name, 0) for key, name in LASTING_KEYS.items()},
-            **self.gauges(home),
+            "name": destination.name,
+            "type": destination.kind,
+            "temporary": self._registry.definition(destination).owner is not None,
+            **self.totals(destination),
+            "recovered": {key: destination.counters.recovered.get(name, 0) for key, name in LASTING_KEYS.items()},
+            **self.gauges(destination),
             "peak_messages": peak_messages,
             "peak_message_bytes": peak_bytes,
             "active_subscriptions": sum(
                 queue.subscription is not None and (queue.subscription.durable or bool(queue.consumers.by_attachment))
-                for queue in home.queues.values()
+                for queue in destination.queues.values()
             ),
             "largest_message_bytes": meter.largest_bytes if meter is not None else 0,
         }
@@ -303,18 +305,18 @@ class MetricRows:
             row["commit_batches"] = meter.batches.row()
         return row
 
-    def destroyed(self, home: Destination) -> None:
+    def destroyed(self, destination: Destination) -> None:
         """A destination is destroyed: what it counted stays in the totals of its type, which never shrink."""
         meters = self._meters
-        if not is_metrics_topic(home.name):
+        if not is_metrics_topic(destination.name):
             total = Sum()
-            total.add(home.kind, self.totals(home))
-            if home.kind in meters.gone:
-                total.add(home.kind, meters.gone[home.kind])
-            gone = total.done()[home.kind]
-            meters.gone[home.kind] = {key: value for key, value in gone.items() if key not in GAUGES}
-        meters.forget(home)
-        self._baselines.forget(home)
+            total.add(destination.kind, self.totals(destination))
+            if destination.kind in meters.gone:
+                total.add(destination.kind, meters.gone[destination.kind])
+            gone = total.done()[destination.kind]
+            meters.gone[destination.kind] = {key: value for key, value in gone.items() if key not in GAUGES}
+        meters.forget(destination)
+        self._baselines.forget(destination)
 
 
 def _of_consumers(queues: Iterable[DeliveryQueue]) -> Row:
@@ -350,8 +352,8 @@ def _room(queue: DeliveryQueue, consumer: Consumer) -> int:
     return min(consumer.room(), UNLIMITED)
 
 
-def quota_used(home: Destination) -> float:
-    attributes, block_index = home.attributes, home.block_index
+def quota_used(destination: Destination) -> float:
+    attributes, block_index = destination.attributes, destination.block_index
     used = 0.0
     if attributes.maxNumMsgs > 0:
         used = block_index.messages / attributes.maxNumMsgs

@@ -38,9 +38,9 @@ class _Threshold:
 class Signals(Protocol):
     """The way to the producers of a destination."""
 
-    def tell(self, home: Destination, /, *, armed: bool) -> None: ...
+    def tell(self, destination: Destination, /, *, armed: bool) -> None: ...
 
-    def count(self, home: Destination, /) -> int: ...
+    def count(self, destination: Destination, /) -> int: ...
 
 
 class Thresholds:
@@ -58,21 +58,21 @@ class Thresholds:
         self._known: dict[int, dict[str, _Threshold]] = {}
         """Destinations that have thresholds, or had some."""
 
-    def take(self, home: Destination) -> None:
+    def take(self, destination: Destination) -> None:
         """Its attributes are new, or have changed."""
-        if home.number not in self._known:
-            if max(_highs(home)) < 0:
+        if destination.number not in self._known:
+            if max(_highs(destination)) < 0:
                 return
-            self._known[home.number] = {of: _Threshold() for of in OF}
-            self._observers.add(home.number, self.look)
-        self.look(home)
+            self._known[destination.number] = {of: _Threshold() for of in OF}
+            self._observers.add(destination.number, self.look)
+        self.look(destination)
 
-    def look(self, home: Destination) -> None:
+    def look(self, destination: Destination) -> None:
         """It may hold more or less than before."""
-        known = self._known.get(home.number)
+        known = self._known.get(destination.number)
         if known is None:
             return
-        attributes, block_index = home.attributes, home.block_index
+        attributes, block_index = destination.attributes, destination.block_index
         for threshold, held, high, low in (
             (known["messages"], block_index.messages, attributes.messagesHigh, attributes.messagesLow),
             (known["bytes"], block_index.bytes_held, attributes.bytesHigh, attributes.bytesLow),
@@ -83,73 +83,79 @@ class Thresholds:
                 if threshold.over:
                     threshold.total_ms += now_ms - threshold.since_ms
                 threshold.over, threshold.since_ms = over, now_ms
-                self._tell(home, known)
+                self._tell(destination, known)
 
     def tick(self, destinations: Iterable[Destination]) -> None:
         """Tell about once a second what the log has not heard yet."""
-        for home in list(destinations) if self._known else ():
-            known = self._known.get(home.number)
+        for destination in list(destinations) if self._known else ():
+            known = self._known.get(destination.number)
             if known is not None:
-                self._tell(home, known)
+                self._tell(destination, known)
 
-    def _tell(self, home: Destination, known: dict[str, _Threshold]) -> None:
-        now_ms, armed = self._now_ms(), self.armed(home)
+    def _tell(self, destination: Destination, known: dict[str, _Threshold]) -> None:
+        now_ms, armed = self._now_ms(), self.armed(destination)
         for of, threshold in known.items():
             if threshold.told == threshold.over or now_ms - threshold.told_ms < TOLD_EVERY_MS:
                 continue
             threshold.told, threshold.told_ms = threshold.over, now_ms
-            held = home.block_index.messages if of == "messages" else home.block_index.bytes_held
-            high, low = (getattr(home.attributes, of + end) for end in ("High", "Low"))
+            held = destination.block_index.messages if of == "messages" else destination.block_index.bytes_held
+            high, low = (getattr(destination.attributes, of + end) for end in ("High", "Low"))
             if threshold.over:
-                self._report(f"[B2151] {home.kind} {home.name} holds {held} {of}, more than {of}High={high}")
+                self._report(
+                    f"[B2151] {destination.kind} {destination.name} holds {held} {of}, more than {of}High={high}"
+                )
             else:
                 now = f"holds {held} {of}; it was over until {of}Low={low}"
-                self._report(Notice(f"[B1152] {home.kind} {home.name} {now}"))
-        if self.armed(home) != armed:
-            self._signals.tell(home, armed=not armed)
+                self._report(Notice(f"[B1152] {destination.kind} {destination.name} {now}"))
+        if self.armed(destination) != armed:
+            self._signals.tell(destination, armed=not armed)
 
-    def armed(self, home: Destination) -> bool:
+    def armed(self, destination: Destination) -> bool:
         """Whether producers have heard, or hear when they come, that they are to slow down."""
-        known = self._known.get(home.number)
+        known = self._known.get(destination.number)
         return self._broker_over or (known is not None and any(threshold.told for threshold in known.values()))
 
     def broker_is(self, *, over: bool, destinations: Iterable[Destination]) -> None:
         """All destinations of the broker together are over its thresholds, or not: producers of all of them hear it."""
         if over == self._broker_over:
             return
-        before = [(home, self.armed(home)) for home in destinations]
+        before = [(destination, self.armed(destination)) for destination in destinations]
         self._broker_over = over
-        for home, armed in before:
-            if self.armed(home) != armed:
-                self._signals.tell(home, armed=not armed)
+        for destination, armed in before:
+            if self.armed(destination) != armed:
+                self._signals.tell(destination, armed=not armed)
 
-    def slowed(self, home: Destination) -> int:
+    def slowed(self, destination: Destination) -> int:
         """Producers that were told to slow down."""
-        return self._signals.count(home) if self.armed(home) else 0
+        return self._signals.count(destination) if self.armed(destination) else 0
 
-    def over(self, home: Destination) -> dict[str, int]:
+    def over(self, destination: Destination) -> dict[str, int]:
         """messages and bytes → 1 when it is over, 0 when not."""
-        known = self._known.get(home.number)
+        known = self._known.get(destination.number)
         return {of: int(known is not None and known[of].over) for of in OF}
 
-    def total_ms(self, home: Destination) -> dict[str, int]:
+    def total_ms(self, destination: Destination) -> dict[str, int]:
         """messages and bytes → for how long it was over since the host started."""
-        known, now_ms = self._known.get(home.number), self._now_ms()
+        known, now_ms = self._known.get(destination.number), self._now_ms()
         if known is None:
             return dict.fromkeys(OF, 0)
         return {of: t.total_ms + (now_ms - t.since_ms if t.over else 0) for of, t in known.items()}
 
-    def forget(self, home: Destination) -> None:
+    def forget(self, destination: Destination) -> None:
         """It is destroyed."""
-        self._known.pop(home.number, None)
-        self._observers.remove(home.number, self.look)
+        self._known.pop(destination.number, None)
+        self._observers.remove(destination.number, self.look)
 
 
 def held_of(destinations: Iterable[Destination]) -> dict[str, int]:
     """messages and bytes → what of them counts for the thresholds of the broker."""
-    counted = [home.block_index for home in destinations if home.name != DMQ and not is_metrics_topic(home.name)]
+    counted = [
+        destination.block_index
+        for destination in destinations
+        if destination.name != DMQ and not is_metrics_topic(destination.name)
+    ]
     return {"messages": sum(one.messages for one in counted), "bytes": sum(one.bytes_held for one in counted)}
 
 
-def _highs(home: Destination) -> tuple[int, int]:
-    return home.attributes.messagesHigh, home.attributes.bytesHigh
+def _highs(destination: Destination) -> tuple[int, int]:
+    return destination.attributes.messagesHigh, destination.attributes.bytesHigh

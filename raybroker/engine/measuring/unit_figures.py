@@ -11,17 +11,17 @@ from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.destination import Destination
 
 
-def unit_figures(home: Destination) -> dict[str, int]:
+def unit_figures(destination: Destination) -> dict[str, int]:
     """Units whose messages were looked at so far, those with a message for anybody, and those that wait for time.
 
     ``units_blocked``: a delay or an open transaction holds their first message back, or no consumer's selector
     matches it.  The others are with a session.  More consumers than ready units have nothing to do.
     """
     units = ready = blocked = 0
-    for queue in home.queues.values():
+    for queue in destination.queues.values():
         units += len(queue.units)
         free = [unit for unit in queue.units.values() if not unit.held]
-        unmatched = _unmatched(queue, home.block_index.held) if queue.units else 0
+        unmatched = _unmatched(queue, destination.block_index.held) if queue.units else 0
         blocked += sum(unit.head is None for unit in free) + unmatched
         ready += sum(unit.head is not None for unit in free) - unmatched
     return {"units": units, "units_ready": ready, "units_blocked": blocked}
@@ -40,11 +40,11 @@ def _unmatched(queue: DeliveryQueue, held: Mapping[int, BlockEntry]) -> int:
     )
 
 
-def live_units(home: Destination, names: Iterable[str]) -> list[str]:
+def live_units(destination: Destination, names: Iterable[str]) -> list[str]:
     """Return those of the units that have messages here, visible or not; every block that is held is looked at."""
     missing = set(names)
     found: list[str] = []
-    for block in home.block_index.held.values():
+    for block in destination.block_index.held.values():
         if not missing:
             break
         units = block.columns.units

@@ -40,49 +40,49 @@ class BlockReader:
         self._codec = codec
         self._halting = halting
 
-    def read(self, home: Destination, ordinal: int) -> Block | None:
+    def read(self, destination: Destination, ordinal: int) -> Block | None:
         """The block; None when it cannot be read, and then its destination is halted or the host has stopped."""
         try:
-            return self._cache.get(home.number, ordinal)
+            return self._cache.get(destination.number, ordinal)
         except StoreError as error:
-            self.unreadable(home, error)
+            self.unreadable(destination, error)
         return None
 
-    def whole(self, home: Destination, ordinal: int) -> Block | None:
+    def whole(self, destination: Destination, ordinal: int) -> Block | None:
         """Do what :meth:`read` does, with the body of a large block in memory: what is done with it cannot fail for the
         store."""
-        block = self.read(home, ordinal)
+        block = self.read(destination, ordinal)
         if type(block) is not LargeBlock:
             return block
         try:
             return Block(block.view)
         except StoreError as error:
-            self.unreadable(home, error)
+            self.unreadable(destination, error)
         return None
 
-    def unreadable(self, home: Destination, error: StoreError) -> None:
+    def unreadable(self, destination: Destination, error: StoreError) -> None:
         """A held block, or its body, cannot be read: a damaged one halts its destination, anything else the host."""
         if isinstance(error, StoreDamagedError):
-            self.halt(home, error)
+            self.halt(destination, error)
         else:
             self._executor.fail(error)
 
-    def headers(self, home: Destination, ordinal: int) -> Content | None:
+    def headers(self, destination: Destination, ordinal: int) -> Content | None:
         """Headers of a held block; None when the store cannot return it, without any other consequence."""
         try:
-            return self._codec.content(self._cache.get(home.number, ordinal))
+            return self._codec.content(self._cache.get(destination.number, ordinal))
         except StoreError:
             return None
 
-    def halt(self, home: Destination, error: StoreDamagedError) -> None:
+    def halt(self, destination: Destination, error: StoreDamagedError) -> None:
         """Stop a destination with a damaged message: its producers and consumers are told why, and end."""
-        if home.number in self._registry.halted or not self._registry.has(home):
+        if destination.number in self._registry.halted or not self._registry.has(destination):
             return
-        self._registry.halted[home.number] = error
-        self._halting(home, str(error))
-        ended = self._attachments.end(home)
+        self._registry.halted[destination.number] = error
+        self._halting(destination, str(error))
+        ended = self._attachments.end(destination)
         for attachment in ended:
             attachment.peer.event("halted", {"handle": attachment.handle, "code": error.code, "text": str(error)})
         for attachment in ended:
-            self._executor.perform(home, cmd.DetachConsumer(attachment.number))
-            self._executor.perform(home, cmd.DetachProducer(attachment.number, forget=False))
+            self._executor.perform(destination, cmd.DetachConsumer(attachment.number))
+            self._executor.perform(destination, cmd.DetachProducer(attachment.number, forget=False))

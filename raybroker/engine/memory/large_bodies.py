@@ -49,9 +49,9 @@ Arguments = dict[str, Any]
 
 
 class Reader(Protocol):
-    """A consumer or browser. ``home``: its destination."""
+    """A consumer or browser. ``destination``: what it reads."""
 
-    home: Any
+    destination: Any
 
 
 class BodySession(ClientSession, Protocol):
@@ -139,8 +139,10 @@ class LargeBodies:
         number, nbytes = int(args["body"]), int(args["bytes"])
         if store is None or worker is None:
             raise IllegalStateError("this host takes no bodies in pieces")
-        home = self._registry.find(kind_of(args), str(args["name"]))
-        if too_large := largest_exceeded(home.name, home.policy.limits, nbytes, int(args.get("headers", 0))):
+        destination = self._registry.find(kind_of(args), str(args["name"]))
+        if too_large := largest_exceeded(
+            destination.name, destination.policy.limits, nbytes, int(args.get("headers", 0))
+        ):
             raise MessageTooLargeError(too_large)
         if not 1 <= nbytes <= BLOCK_BYTES_MAX:
             raise MessageTooLargeError(f"a body of {nbytes} bytes; it has 1 to {BLOCK_BYTES_MAX}")
@@ -209,16 +211,16 @@ class LargeBodies:
             raise ProtocolError(
                 f"{PIECES_WAITING_MAX} pieces that the connection asks for wait to be read; take them first"
             )
-        home = _home_of(session, int(args["handle"]), int(args["epoch"]))
-        read = partial(self._read_piece, session, request, home, int(args["ordinal"]), int(args["piece"]))
+        destination = _destination_of(session, int(args["handle"]), int(args["epoch"]))
+        read = partial(self._read_piece, session, request, destination, int(args["ordinal"]), int(args["piece"]))
         if known.reads or session.peer.full():
             known.reads.append(read)
         else:
             read()
 
-    def _read_piece(self, session: BodySession, request: int, home: Any, ordinal: int, number: int) -> None:
+    def _read_piece(self, session: BodySession, request: int, destination: Any, ordinal: int, number: int) -> None:
         known, peer = self._of(session), session.peer
-        found = self._blocks.read(home, ordinal) if ordinal in home.block_index.held else None
+        found = self._blocks.read(destination, ordinal) if ordinal in destination.block_index.held else None
         block = in_pieces(found) if found is not None else None
         if block is None:
             peer.failed(request, IllegalStateError.code, "the message is not there any more")
@@ -230,13 +232,15 @@ class LargeBodies:
             peer.reply(request, block.large.piece(number))
             return
         known.reading += 1
-        self._worker.run(partial(block.large.piece, number), partial(self._read_done, session, request, home, ordinal))
+        self._worker.run(
+            partial(block.large.piece, number), partial(self._read_done, session, request, destination, ordinal)
+        )
 
     def _read_done(
         self,
         session: BodySession,
         request: int,
-        home: Any,
+        destination: Any,
         ordinal: int,
         data: bytes | None,
         error: BrokerError | None,
@@ -248,16 +252,16 @@ class LargeBodies:
             session.peer.reply(request, data)
             return
         session.peer.failed(request, error.code, str(error))
-        if isinstance(error, StoreError) and ordinal in home.block_index.held:
-            self._blocks.unreadable(home, error)
+        if isinstance(error, StoreError) and ordinal in destination.block_index.held:
+            self._blocks.unreadable(destination, error)
 
 
-def _home_of(session: BodySession, handle: int, epoch: int) -> Any:
+def _destination_of(session: BodySession, handle: int, epoch: int) -> Any:
     """The destination of a consumer or browser."""
     found = session.consumer(handle, epoch) or session.browsers.get(handle)
     if found is None:
         raise IllegalStateError("the consumer is not attached any more")
-    return found.home
+    return found.destination
 
 
 def _attempt(coming: _Coming, step: Callable[[], None]) -> bytes | None:

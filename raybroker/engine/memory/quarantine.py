@@ -55,45 +55,49 @@ class Quarantine:
         self._forward = forward
         self.known: dict[int, list[Damaged]] = {}
 
-    def look(self, home: Destination) -> Iterator[Damaged | None]:
+    def look(self, destination: Destination) -> Iterator[Damaged | None]:
         """Read every block of a destination; None for one that is well. Raises StoreError when the store is gone."""
-        for ordinal in list(home.block_index.held):
-            held = home.block_index.held.get(ordinal)
+        for ordinal in list(destination.block_index.held):
+            held = destination.block_index.held.get(ordinal)
             if held is None:
                 continue
             try:
-                self._cache.check(home.number, ordinal)
+                self._cache.check(destination.number, ordinal)
             except StoreDamagedError as error:
                 yield Damaged(ordinal, held.everything & ~held.done, str(error))
             else:
                 yield None
 
-    def forget(self, home: Destination) -> None:
+    def forget(self, destination: Destination) -> None:
         """Forget a destination that is resumed, purged or destroyed."""
-        self.known.pop(home.number, None)
-        self._registry.halted.pop(home.number, None)
+        self.known.pop(destination.number, None)
+        self._registry.halted.pop(destination.number, None)
 
-    def legible(self, home: Destination, ordinal: int) -> bytes:
+    def legible(self, destination: Destination, ordinal: int) -> bytes:
         """The bytes in the place of a damaged block, unverified."""
         try:
-            return self._store.salvage(home.number, ordinal)
+            return self._store.salvage(destination.number, ordinal)
         except (StoreError, KeyError):
             return b""
 
-    def skip(self, home: Destination, damaged: Damaged, done: Callable[[bool], None]) -> None:
+    def skip(self, destination: Destination, damaged: Damaged, done: Callable[[bool], None]) -> None:
         """Put a record in the place of a damaged block; ``done`` hears whether that is durable.
 
         Raises ResourceAllocationError when the dead message queue does not take it. What a transaction holds stays.
         """
         ordinal, own, perform = damaged.ordinal, self._own, self._executor.perform
-        held = home.block_index.held.get(ordinal)
+        held = destination.block_index.held.get(ordinal)
         if held is None:
             self._executor.append([], lambda: done(True))
             return
         most = self._settings.message_bytes_max
         record = Block(
             self._records.quarantined(
-                home, self.legible(home, ordinal), damaged.mask, damaged.error, most if most > 0 else 1 << 30
+                destination,
+                self.legible(destination, ordinal),
+                damaged.mask,
+                damaged.error,
+                most if most > 0 else 1 << 30,
             )
         )
         target = self._registry.destinations.get(("queue", DMQ))
@@ -101,9 +105,11 @@ class Quarantine:
             self._executor.has_room(record.view.nbytes) and target.admission.would_take(record.lengths)
         ):
             raise ResourceAllocationError(f"{DMQ} does not take the record of what is skipped; make room there first")
-        perform(home, cmd.Remove({ordinal: held.everything}, aside=True))
-        rows = [(n, mask) for n, queue in home.queues.items() if (mask := queue.dead_letters.masks.get(ordinal, 0))]
-        gone = [DestinationStep(home, cmd.SettleDeadLetters(queue, ordinal, mask)) for queue, mask in rows]
+        perform(destination, cmd.Remove({ordinal: held.everything}, aside=True))
+        rows = [
+            (n, mask) for n, queue in destination.queues.items() if (mask := queue.dead_letters.masks.get(ordinal, 0))
+        ]
+        gone = [DestinationStep(destination, cmd.SettleDeadLetters(queue, ordinal, mask)) for queue, mask in rows]
         if target is not None or self._forward is None:
             sends = [own.step(target, record)] if target is not None else []
             self._executor.perform_all([*sends, *gone], (), lambda: done(True))
@@ -114,7 +120,7 @@ class Quarantine:
                 self._executor.perform_all(gone, (), lambda: done(True))
                 return
             for queue, mask in rows:
-                perform(home, cmd.ReturnDeadLetters(queue, ordinal, mask))
+                perform(destination, cmd.ReturnDeadLetters(queue, ordinal, mask))
             done(False)
 
         self._forward("queue", DMQ, bytes(record.view), forwarded)

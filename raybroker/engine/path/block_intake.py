@@ -40,7 +40,7 @@ class BlockIntake:
 
     def command(
         self,
-        home: Destination,
+        destination: Destination,
         attachment: int,
         block: Block,
         *,
@@ -50,7 +50,7 @@ class BlockIntake:
         confirm: bool,
     ) -> tuple[cmd.Send, Block]:
         """The command for a block, and the block as its destination takes it; arguments as those of the command."""
-        memory, attributes = self._memory, home.policy.attributes
+        memory, attributes = self._memory, destination.policy.attributes
         memory.left -= block.count
         memory.left_bytes -= block.nbytes
         if memory.left < 0 or memory.left_bytes < 0:
@@ -64,7 +64,7 @@ class BlockIntake:
             if overrides(attributes):
                 block = overridden(attributes, block, self._time.wall_ms())
             if attributes.unitOfOrder:
-                block = codec.in_unit(block, default_unit(home.kind, home.name))
+                block = codec.in_unit(block, default_unit(destination.kind, destination.name))
             if attributes.unitOfWorkHandlingPolicy == SINGLE:
                 parts = parts_in(codec, block, self._time.now_ms())
             if attributes.duplicateWindowMs > 0:
@@ -75,11 +75,11 @@ class BlockIntake:
             block.producer,
             block.first_seq,
             block.lengths,
-            block.persistent and self._definitions[home.number].owner is None,
+            block.persistent and self._definitions[destination.number].owner is None,
             floor,
             not block.persistent or self._has_room(block.nbytes),
             PLAIN if simple else columns_of(self._codec, block, parts),
-            self._codec.content(block) if txn or home.kind == "topic" or home.selective else None,
+            self._codec.content(block) if txn or destination.kind == "topic" or destination.selective else None,
             origin,
             txn,
             ids,

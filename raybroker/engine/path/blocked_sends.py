@@ -99,7 +99,7 @@ class BlockedSends:
 
     def send(self, send: Blocked, timeout_ms: int) -> Outcome | None:
         """Carry the send out now, or have it wait; None: it waits."""
-        command, account = send.command, send.attachment.home.policy.account
+        command, account = send.command, send.attachment.destination.policy.account
         count, nbytes = len(command.sizes), sum(command.sizes)
         if account is None or not account.share.must_wait(count, nbytes, send.attachment.number):
             return self._perform(send, "")
@@ -151,7 +151,7 @@ class BlockedSends:
 
     def left(self, attachment: Attachment) -> None:
         """A producer is going: what it has waiting still is refused."""
-        account = attachment.home.policy.account
+        account = attachment.destination.policy.account
         if account is not None:
             self.turn_away(account.share, lambda one: one is attachment, CLOSED)
 
@@ -214,7 +214,7 @@ class BlockedSends:
         elif send.attachment.number in self._live:
             room = not send.block.persistent or self._executor.has_room(send.block.nbytes)
             command = send.command._replace(room=room)
-            if command.content is None and send.attachment.home.selective:  # A selector came while it waited.
+            if command.content is None and send.attachment.destination.selective:  # A selector came while it waited.
                 command = command._replace(content=self._content(send.block))
             outcome = self._perform(send._replace(command=command), text)
             if outcome is not None and number:
@@ -226,7 +226,7 @@ class BlockedSends:
 
     def _perform(self, send: Blocked, text: str) -> Outcome | None:
         command = send.command._replace(turned_away=text) if text else send.command
-        return self._executor.perform(send.attachment.home, command, send.block)
+        return self._executor.perform(send.attachment.destination, command, send.block)
 
 
 def _sent_in(txn: object, send: Blocked) -> bool:

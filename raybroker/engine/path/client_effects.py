@@ -88,13 +88,13 @@ class ClientEffects:
             Gate: self._gate,
         }
 
-    def _sent(self, home: Destination, effect: SendAnswered) -> None:
+    def _sent(self, destination: Destination, effect: SendAnswered) -> None:
         attachment = self._live.get(effect.attachment)
         if attachment is not None:
             self._usage.stored(attachment, effect.first_seq, effect.messages)
             attachment.peer.sent(attachment.handle, effect.first_seq, effect.messages, effect.refused)
 
-    def _deliver(self, home: Destination, effect: Deliver) -> None:
+    def _deliver(self, destination: Destination, effect: Deliver) -> None:
         attachment = self._live.get(effect.attachment)
         # The effect may have waited for the disk: meanwhile the consumer has gone, or begun anew with larger tags.
         if attachment is None or effect.tag < attachment.first_tag:
@@ -104,19 +104,19 @@ class ClientEffects:
         else:
             self._hand_over(attachment, effect)
 
-    def _acked(self, home: Destination, effect: Acked) -> None:
+    def _acked(self, destination: Destination, effect: Acked) -> None:
         attachment = self._live.get(effect.attachment)
         if attachment is not None:
             attachment.peer.acked(effect.request, effect.unknown)
 
-    def _released(self, home: Destination, effect: Released) -> None:
+    def _released(self, destination: Destination, effect: Released) -> None:
         attachment = self._live.get(effect.attachment)
         if attachment is not None:
             attachment.first_tag = effect.next_tag
             attachment.outbox.waiting = [w for w in attachment.outbox.waiting if w[0] is not attachment]
             attachment.peer.released(attachment.handle, effect.request, effect.next_tag)
 
-    def _draining(self, home: Destination, effect: Drained | Ready) -> None:
+    def _draining(self, destination: Destination, effect: Drained | Ready) -> None:
         attachment = self._live.get(effect.attachment)
         if attachment is None or effect.tag < attachment.first_tag:
             return
@@ -125,20 +125,20 @@ class ClientEffects:
         else:
             _tell_draining(attachment, effect)
 
-    def _promoted(self, home: Destination, effect: Promoted) -> None:
+    def _promoted(self, destination: Destination, effect: Promoted) -> None:
         attachment = self._live.get(effect.attachment)
         if attachment is not None:
             attachment.peer.promoted(attachment.handle)
 
-    def _gate(self, home: Gated, effect: Gate) -> None:
+    def _gate(self, destination: Gated, effect: Gate) -> None:
         """What holds now: what a step changed that waited for the disk may have been changed back since."""
         attachment = self._live.get(effect.attachment)
         if attachment is not None:
-            state, until_ms = home.admission.gate_state()
+            state, until_ms = destination.admission.gate_state()
             state = (state == "open" and self._holds(effect.attachment)) or state
             attachment.peer.gate(attachment.handle, state, until_ms)
 
-    def _withdrawn(self, home: Destination, effect: Withdrawn) -> None:
+    def _withdrawn(self, destination: Destination, effect: Withdrawn) -> None:
         """Drop waiting deliveries that are void, and tell the consumer of those that were sent."""
         attachment = self._live.get(effect.attachment)
         if attachment is None:
@@ -149,7 +149,7 @@ class ClientEffects:
         if sent:
             attachment.peer.withdrawn(attachment.handle, attachment.number, sent)
 
-    def _recall(self, home: Destination, effect: Recall) -> None:
+    def _recall(self, destination: Destination, effect: Recall) -> None:
         """Ask the consumer; what has not been sent to it comes back at once."""
         attachment = self._live.get(effect.attachment)
         if attachment is None:
@@ -159,7 +159,7 @@ class ClientEffects:
             self._missed_later(attachment, len(unsent))
         if unsent or not sent:
             back = cmd.Recalled(attachment.number, _ranges_of(sorted(unsent)), last=not sent)
-            self._executor.later(partial(self._executor.perform, home, back))
+            self._executor.later(partial(self._executor.perform, destination, back))
         if sent:
             attachment.peer.recall(attachment.handle, attachment.number, sent)
 
@@ -200,7 +200,7 @@ class ClientEffects:
             if not isinstance(effect, Deliver):
                 _tell_draining(attachment, effect)
             # A consumer may have acknowledged what it never got; then its block may be gone.
-            elif effect.ordinal in attachment.home.block_index.held:
+            elif effect.ordinal in attachment.destination.block_index.held:
                 self._hand_over(attachment, effect)
             elif not attachment.may_leave(effect):  # It was taken back, and has gone since.
                 self._missed_later(attachment, effect.mask.bit_count())
@@ -211,7 +211,7 @@ class ClientEffects:
             return
         # What has left eagerly cannot be asked for piece by piece.
         read = self._blocks.whole if attachment.eager else self._blocks.read
-        block = read(attachment.home, effect.ordinal)
+        block = read(attachment.destination, effect.ordinal)
         if block is None:
             return
         mask = effect.mask
@@ -239,7 +239,7 @@ class ClientEffects:
     def _missed_later(self, attachment: Attachment, count: int) -> None:
         """Give back the credit of deliveries that were never sent."""
         missed = cmd.Missed(attachment.number, count)
-        self._executor.later(partial(self._executor.perform, attachment.home, missed))
+        self._executor.later(partial(self._executor.perform, attachment.destination, missed))
 
 
 def _tell_draining(attachment: Attachment, effect: Drained | Ready) -> None:

@@ -36,7 +36,7 @@ DISK_FULL: Final = "the store's disk is full; consume messages or free space"
 class DestinationStep(NamedTuple):
     """One command for one destination, with the block that a Send brings."""
 
-    home: Destination
+    destination: Destination
     command: cmd.Command
     block: Block | None = None
 
@@ -103,28 +103,33 @@ class Executor:
 
     # ---- commands --------------------------------------------------------------------------------------------------
 
-    def perform(self, home: Destination, command: cmd.Command, block: Block | None = None) -> Outcome | None:
+    def perform(self, destination: Destination, command: cmd.Command, block: Block | None = None) -> Outcome | None:
         """Step, append, release. Raises what the core raises; then nothing has changed."""
         if self.failure is not None:
             return None
         self._performing += 1
         try:
             time = self._time
-            outcome = home.step(command, now_ms=time.look(), ahead_ms=time.ahead_ms)
+            outcome = destination.step(command, now_ms=time.look(), ahead_ms=time.ahead_ms)
             records: Sequence[LogEntry] = outcome.records
             effects, ordinal = outcome.after_durable, outcome.accepted
-            durable = partial(self._release, home, effects) if effects else None
+            durable = partial(self._release, destination, effects) if effects else None
             if ordinal is not None:
                 assert block is not None
-                records, crowded = self._keep(home, outcome, block)
+                records, crowded = self._keep(destination, outcome, block)
                 if crowded:
-                    durable = partial(self._release_and_demote, home, effects, ordinal)
+                    durable = partial(self._release_and_demote, destination, effects, ordinal)
             # Before the records: a committer that does not wait for a disk releases the other effects in the same call.
             if outcome.immediate:
-                self._release(home, outcome.immediate)
+                self._release(destination, outcome.immediate)
             self._runner.append(records, durable)
-            if home.number in self._observers or outcome.wake_at is not None or outcome.unfinished or outcome.damaged:
-                self._after(home, outcome)
+            if (
+                destination.number in self._observers
+                or outcome.wake_at is not None
+                or outcome.unfinished
+                or outcome.damaged
+            ):
+                self._after(destination, outcome)
             # Behind the records of the command: a checkpoint says what they say, and takes their place.
             if not self._checkpointing and self._store.checkpoint_due():
                 self.checkpoint()
@@ -148,17 +153,21 @@ class Executor:
             records: list[LogEntry] = []
             now_ms, ahead_ms = self._time.look(), self._time.ahead_ms
             # Before the steps: what a command decides is staged no longer after it.
-            waited = [(home.number, block) for home, command, _ in steps for block in _waiting(home, command)]
-            for home, command, block in steps:
-                outcome = home.step(command, now_ms=now_ms, ahead_ms=ahead_ms)
+            waited = [
+                (destination.number, block)
+                for destination, command, _ in steps
+                for block in _waiting(destination, command)
+            ]
+            for destination, command, block in steps:
+                outcome = destination.step(command, now_ms=now_ms, ahead_ms=ahead_ms)
                 outcomes.append(outcome)
                 if block is not None:
-                    records += self._keep(home, outcome, block)[0]
+                    records += self._keep(destination, outcome, block)[0]
                 else:
-                    records += self._with_bytes(home, outcome.records)
+                    records += self._with_bytes(destination, outcome.records)
             self._runner.append((*records, *extra), partial(self._release_all, steps, outcomes, waited, done))
-            for (home, _, _), outcome in zip(steps, outcomes, strict=True):
-                self._after(home, outcome)
+            for (destination, _, _), outcome in zip(steps, outcomes, strict=True):
+                self._after(destination, outcome)
                 if not self._checkpointing and self._store.checkpoint_due():
                     self.checkpoint()
         finally:
@@ -246,50 +255,52 @@ class Executor:
 
     # ---- internals -------------------------------------------------------------------------------------------------
 
-    def _after(self, home: Destination, outcome: Outcome) -> None:
-        for look in self._observers.get(home.number, ()):
-            look(home)
+    def _after(self, destination: Destination, outcome: Outcome) -> None:
+        for look in self._observers.get(destination.number, ()):
+            look(destination)
         if outcome.wake_at is not None:
-            self._wake(home.number, outcome.wake_at)
+            self._wake(destination.number, outcome.wake_at)
         if outcome.unfinished:
-            self._wake(home.number, self._time.now_ms())
+            self._wake(destination.number, self._time.now_ms())
         for ordinal in outcome.damaged:
-            self.later(partial(self._damaged, home, ordinal))
+            self.later(partial(self._damaged, destination, ordinal))
 
-    def _keep(self, home: Destination, outcome: Outcome, block: Block) -> tuple[Sequence[LogEntry], bool]:
+    def _keep(self, destination: Destination, outcome: Outcome, block: Block) -> tuple[Sequence[LogEntry], bool]:
         """The records with the block's bytes, and whether the bytes are to leave the memory once they are durable."""
         ordinal = outcome.accepted
         if ordinal is None:
             return outcome.records, False
-        held = home.block_index.held.fresh(ordinal)
+        held = destination.block_index.held.fresh(ordinal)
         if held is not None and held.stored:
-            crowded = self._cache.put(home.number, ordinal, block, stored=True)
+            crowded = self._cache.put(destination.number, ordinal, block, stored=True)
         else:
             staged = held is not None and held.transacted and held.persistent
             crowded = self._cache.put(
-                home.number, ordinal, block, stored=False, staged=staged, topic=home.kind == "topic"
+                destination.number, ordinal, block, stored=False, staged=staged, topic=destination.kind == "topic"
             )
-        self._kept(home, outcome, block)
+        self._kept(destination, outcome, block)
         # Nearly every block has one record, its own: nothing is copied for it.
         if len(outcome.records) == 1:
-            kind, destination, _, meta, _ = outcome.records[0]
+            kind, number, _, meta, _ = outcome.records[0]
             if kind == BLOCK:
-                return (LogEntry(BLOCK, destination, ordinal, meta, self.payload(block)),), crowded
+                return (LogEntry(BLOCK, number, ordinal, meta, self.payload(block)),), crowded
         return [
             LogEntry(BLOCK, e.destination, e.ordinal, e.meta, self.payload(block)) if e.kind == BLOCK else e
             for e in outcome.records
         ], crowded
 
-    def _with_bytes(self, home: Destination, records: Sequence[LogEntry]) -> list[LogEntry]:
+    def _with_bytes(self, destination: Destination, records: Sequence[LogEntry]) -> list[LogEntry]:
         """Records of blocks that came before and waited for their transaction."""
         return [
-            LogEntry(BLOCK, e.destination, e.ordinal, e.meta, self.payload(self._cache.get(home.number, e.ordinal)))
+            LogEntry(
+                BLOCK, e.destination, e.ordinal, e.meta, self.payload(self._cache.get(destination.number, e.ordinal))
+            )
             if e.kind == BLOCK
             else e
             for e in records
         ]
 
-    def _release(self, home: Destination, effects: Sequence[Effect]) -> None:
+    def _release(self, destination: Destination, effects: Sequence[Effect]) -> None:
         """Carry out all of the effects, before anything that follows from one of them."""
         if self.failure is not None:
             return
@@ -297,15 +308,15 @@ class Executor:
         self._performing += 1
         try:
             for effect in effects:
-                handlers[type(effect)](home, effect)
+                handlers[type(effect)](destination, effect)
         finally:
             self._performing -= 1
         if self._deferred:
             self._settle_down()
 
-    def _release_and_demote(self, home: Destination, effects: Sequence[Effect], ordinal: int) -> None:
-        self._release(home, effects)
-        self._cache.demote(home.number, ordinal)
+    def _release_and_demote(self, destination: Destination, effects: Sequence[Effect], ordinal: int) -> None:
+        self._release(destination, effects)
+        self._cache.demote(destination.number, ordinal)
 
     def _release_all(
         self,
@@ -318,8 +329,8 @@ class Executor:
         destination and ordinal of blocks that waited for their transaction, and that the store may not have got."""
         self._performing += 1
         try:
-            for (home, _, _), outcome in zip(steps, outcomes, strict=True):
-                self._release(home, [*outcome.immediate, *outcome.after_durable])
+            for (destination, _, _), outcome in zip(steps, outcomes, strict=True):
+                self._release(destination, [*outcome.immediate, *outcome.after_durable])
                 for entry in outcome.records:
                     if entry.kind == BLOCK:
                         self._cache.demote(entry.destination, entry.ordinal)
@@ -334,11 +345,11 @@ class Executor:
             self._settle_down()
 
 
-def _waiting(home: Destination, command: cmd.Command) -> list[int]:
+def _waiting(destination: Destination, command: cmd.Command) -> list[int]:
     """Blocks of a topic that wait for a transaction which is being decided: no durable subscription may want them."""
-    if not isinstance(command, cmd.Decide) or home.kind != "topic" or command.txn not in home.staged:
+    if not isinstance(command, cmd.Decide) or destination.kind != "topic" or command.txn not in destination.staged:
         return []
-    return [block.ordinal for block in home.staged[command.txn].blocks if block.persistent]
+    return [block.ordinal for block in destination.staged[command.txn].blocks if block.persistent]
 
 
 def unawaited() -> None:

@@ -32,15 +32,15 @@ class ProducerSignals:
     def __init__(self, attachments: Attachments) -> None:
         self._live = attachments.by_number
 
-    def tell(self, home: Signalled, *, armed: bool) -> None:
+    def tell(self, destination: Signalled, *, armed: bool) -> None:
         """A destination is over a threshold, or is not."""
-        for attachment in self._obeying(home):
+        for attachment in self._obeying(destination):
             attachment.peer.event("armed", {"handle": attachment.handle, "armed": armed})
 
-    def count(self, home: Signalled) -> int:
+    def count(self, destination: Signalled) -> int:
         """Producers of a destination that hear of it."""
-        return len(self._obeying(home))
+        return len(self._obeying(destination))
 
-    def _obeying(self, home: Signalled) -> list[Attachment]:
-        found = (self._live.get(number) for number in home.producers.attached)
+    def _obeying(self, destination: Signalled) -> list[Attachment]:
+        found = (self._live.get(number) for number in destination.producers.attached)
         return [attachment for attachment in found if attachment is not None and attachment.obeys]

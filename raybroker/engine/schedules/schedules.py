@@ -97,7 +97,7 @@ class Schedules:
 
     # ---- made and ended --------------------------------------------------------------------------------------------
 
-    def add(self, home: Destination, row: ScheduleRow, block: Block, done: Done) -> None:
+    def add(self, destination: Destination, row: ScheduleRow, block: Block, done: Done) -> None:
         """A new schedule; ``done`` when it is durable. One with that id is left as it is: somebody asks again.
 
         Raises ConfigError, MessageTooLargeError, ResourceAllocationError, or InvalidDestinationError for a temporary
@@ -106,20 +106,21 @@ class Schedules:
         if self._by_id(row.id) is not None or row.id in self.log.ended:
             self._executor.append([], done)
             return
-        if self._registry.definition(home).owner is not None:
-            raise InvalidDestinationError(f"{home.name} is temporary: a schedule would outlive it")
-        self._check(home, row, block)
+        if self._registry.definition(destination).owner is not None:
+            raise InvalidDestinationError(f"{destination.name} is temporary: a schedule would outlive it")
+        self._check(destination, row, block)
         rule = recurrence(row.expression, row.zone)
         if rule.after(row.last_ms) is None:
             raise ConfigError(f"schedule {row.expression!r} never comes")
-        most = home.attributes.maxNumSchedules
-        if 0 <= most <= self.count(home):
+        most = destination.attributes.maxNumSchedules
+        if 0 <= most <= self.count(destination):
             raise ResourceAllocationError(
-                f"{home.kind} {home.name} has its maxNumSchedules={most} schedules; destroy some or raise the limit"
+                f"{destination.kind} {destination.name} has its maxNumSchedules={most} schedules;"
+                " destroy some or raise the limit"
             )
         if not self._executor.has_room(block.nbytes):
             raise ResourceAllocationError("the store's disk is full; consume messages or free space")
-        row.number, row.destination = self.log.next_number, home.number
+        row.number, row.destination = self.log.next_number, destination.number
         self.log.next_number += 1
         self.log.rows[row.number] = row
         self._cache.put(0, row.number, block, stored=True)
@@ -132,13 +133,13 @@ class Schedules:
 
         self._executor.append([schedule_log.made(row, block.view)], durable)
 
-    def _check(self, home: Destination, row: ScheduleRow, block: Block) -> None:
+    def _check(self, destination: Destination, row: ScheduleRow, block: Block) -> None:
         """Whether the message could be sent; raises what is wrong with it."""
         if block.nbytes > SCHEDULED_BYTES_MAX:
             raise MessageTooLargeError(
                 f"a message of {block.nbytes} bytes; that of a schedule has at most {SCHEDULED_BYTES_MAX}"
             )
-        if too_large := home.admission.too_large(block.lengths[0], block.header_lengths()[0]):
+        if too_large := destination.admission.too_large(block.lengths[0], block.header_lengths()[0]):
             raise MessageTooLargeError(too_large)
         self._message(row, block, 1, row.created_ms)
 
@@ -148,9 +149,9 @@ class Schedules:
         if row is None:
             raise InvalidDestinationError(f"there is no schedule {id_!r}; list_schedules shows those there are")
         self._drop(row, done)
-        home = self._registry.by_number(row.destination)
-        if home is not None:
-            self._executor.perform(home, cmd.Tick())
+        destination = self._registry.by_number(row.destination)
+        if destination is not None:
+            self._executor.perform(destination, cmd.Tick())
 
     def _drop(self, row: ScheduleRow, done: Done) -> None:
         self._end(row)
@@ -161,10 +162,10 @@ class Schedules:
 
         self._executor.append([schedule_log.ended(row)], durable)
 
-    def without(self, home: Destination) -> tuple[list[LogEntry], list[int]]:
+    def without(self, destination: Destination) -> tuple[list[LogEntry], list[int]]:
         """A destination is destroyed: its schedules are over. Returns what is to be written with its end, and what
         :meth:`freed` gets when that is durable."""
-        rows = [row for row in self.log.rows.values() if row.destination == home.number]
+        rows = [row for row in self.log.rows.values() if row.destination == destination.number]
         for row in rows:
             self._end(row)
         return [schedule_log.ended(row) for row in rows], [row.number for row in rows]
@@ -252,8 +253,8 @@ class Schedules:
 
     def _fire(self, row: ScheduleRow, at_ms: int, now_ms: int, rule: Recurrence) -> bool:
         """Send the message once; False when it was not taken, and waits, or cannot be read back."""
-        home = self._registry.by_number(row.destination)
-        assert home is not None, "a schedule goes with its destination"
+        destination = self._registry.by_number(row.destination)
+        assert destination is not None, "a schedule goes with its destination"
         try:
             template = self._cache.get(0, row.number)
         except StoreDamagedError as error:
@@ -262,11 +263,11 @@ class Schedules:
         except StoreError as error:
             self._executor.fail(error)
             return False
-        block = overridden(home.attributes, self._message(row, template, at_ms, now_ms), now_ms)
-        why = self._not_taken(home, block)
+        block = overridden(destination.attributes, self._message(row, template, at_ms, now_ms), now_ms)
+        why = self._not_taken(destination, block)
         if why:
             if row.number not in self._waiting:
-                self._report(f"schedule {row.id}: {home.kind} {home.name} {why}; it is tried again")
+                self._report(f"schedule {row.id}: {destination.kind} {destination.name} {why}; it is tried again")
             self._waiting[row.number] = why
             self._wait_until(row, now_ms + AGAIN_MS)
             return False
@@ -277,7 +278,7 @@ class Schedules:
             self._end(row)
         note = schedule_log.ended(row) if over else schedule_log.fired(row)
         self._executor.perform_all(
-            [self._own.step(home, block, moved=False)],
+            [self._own.step(destination, block, moved=False)],
             (note,),
             lambda: self.freed([row.number]) if over else None,
         )
@@ -291,9 +292,9 @@ class Schedules:
 
     def _keep(self, row: ScheduleRow) -> None:
         """Its destination is not idle as long as it has schedules."""
-        home = self._registry.by_number(row.destination)
-        if home is not None:
-            home.kept = self.log.needs(row.destination)
+        destination = self._registry.by_number(row.destination)
+        if destination is not None:
+            destination.kept = self.log.needs(row.destination)
 
     def _message(self, row: ScheduleRow, template: Block, at_ms: int, now_ms: int) -> Block:
         return Block(
@@ -308,14 +309,14 @@ class Schedules:
             )
         )
 
-    def _not_taken(self, home: Destination, block: Block) -> str:
-        if home.number in self._registry.halted:
+    def _not_taken(self, destination: Destination, block: Block) -> str:
+        if destination.number in self._registry.halted:
             return "is halted"
         if not self._executor.has_room(block.nbytes):
             return "has no room on the disk"
         if self._memory.barred:
             return "has no memory left"
-        if home.admission.slow or not home.admission.would_take(block.lengths):
+        if destination.admission.slow or not destination.admission.would_take(block.lengths):
             return "does not take it now"
         return ""
 
@@ -336,25 +337,25 @@ class Schedules:
             except ConfigError as error:  # The time zones of this machine are others.
                 self._halt(row, error)
 
-    def count(self, home: Destination) -> int:
+    def count(self, destination: Destination) -> int:
         """Schedules that send there."""
-        return sum(row.destination == home.number for row in self.log.rows.values())
+        return sum(row.destination == destination.number for row in self.log.rows.values())
 
     def rows(self, kind: str | None = None, name: str | None = None) -> list[dict[str, Any]]:
         """What administrators see, of one destination or of all."""
         found = []
         for row in self.log.rows.values():
-            home = self._registry.by_number(row.destination)
-            if home is not None and kind in (None, home.kind) and name in (None, home.name):
-                found.append(self._row(row, home))
+            destination = self._registry.by_number(row.destination)
+            if destination is not None and kind in (None, destination.kind) and name in (None, destination.name):
+                found.append(self._row(row, destination))
         return found
 
-    def _row(self, row: ScheduleRow, home: Destination) -> dict[str, Any]:
+    def _row(self, row: ScheduleRow, destination: Destination) -> dict[str, Any]:
         halted, waiting = self._halted.get(row.number), self._waiting.get(row.number)
         return {
             "id": row.id,
-            "type": home.kind,
-            "destination": home.name,
+            "type": destination.kind,
+            "destination": destination.name,
             "schedule": row.expression,
             "timezone": row.zone,
             "repeat": row.repeat or None,

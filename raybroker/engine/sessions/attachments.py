@@ -25,10 +25,10 @@ class Attachment:
         "answers",
         "broker",
         "consumer",
+        "destination",
         "eager",
         "first_tag",
         "handle",
-        "home",
         "leased",
         "meter",
         "number",
@@ -39,9 +39,11 @@ class Attachment:
         "send_timeout_ms",
     )
 
-    def __init__(self, number: int, home: Destination, peer: Peer, handle: int, outbox: Outbox, *, eager: bool) -> None:
+    def __init__(
+        self, number: int, destination: Destination, peer: Peer, handle: int, outbox: Outbox, *, eager: bool
+    ) -> None:
         self.number = number
-        self.home = home
+        self.destination = destination
         self.peer = peer
         self.handle = handle
         self.outbox = outbox
@@ -67,7 +69,7 @@ class Attachment:
 
     def state(self) -> Consumer | None:
         """The consumer as its destination knows it; None for a producer, and for a consumer that has gone."""
-        queue = self.home.queue_of.get(self.number)
+        queue = self.destination.queue_of.get(self.number)
         return queue.consumers.by_attachment.get(self.number) if queue is not None else None
 
     def may_leave(self, effect: Deliver) -> bool:
@@ -97,9 +99,11 @@ class Attachments:
         self._next = (incarnation << ATTACHMENT_BITS) + 1
         self._of_consumer: WeakValueDictionary[tuple[int, str], Attachment] = WeakValueDictionary()
 
-    def attach(self, home: Destination, peer: Peer, handle: int, outbox: Outbox, *, eager: bool = False) -> Attachment:
+    def attach(
+        self, destination: Destination, peer: Peer, handle: int, outbox: Outbox, *, eager: bool = False
+    ) -> Attachment:
         """A number for a new producer or consumer; who asks performs Attach… next and ends it if that raises."""
-        attachment = Attachment(self._next, home, peer, handle, outbox, eager=eager)
+        attachment = Attachment(self._next, destination, peer, handle, outbox, eager=eager)
         self._next += 1
         self.by_number[attachment.number] = attachment
         return attachment
@@ -111,14 +115,14 @@ class Attachments:
         """
         if not attachment.consumer:
             return None
-        key = attachment.home.number, attachment.consumer
+        key = attachment.destination.number, attachment.consumer
         before = self._of_consumer.get(key)
         self._of_consumer[key] = attachment
         return before if before is not None and before.number in self.by_number else None
 
-    def end(self, home: Destination) -> list[Attachment]:
+    def end(self, destination: Destination) -> list[Attachment]:
         """End all of a destination; returns them."""
-        ended = [attachment for attachment in self.by_number.values() if attachment.home is home]
+        ended = [attachment for attachment in self.by_number.values() if attachment.destination is destination]
         for attachment in ended:
             del self.by_number[attachment.number]
         return ended

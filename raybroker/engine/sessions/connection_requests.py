@@ -91,13 +91,13 @@ class ConnectionRequests:
         generation = int(args.get("generation", 0))
         kind = kind_of(args)
         require_no_metrics_topic(kind, str(args["name"]))
-        home = self._registry.find(kind, args["name"])
+        destination = self._registry.find(kind, args["name"])
         timeout_ms = int(args.get("send_timeout_ms", SEND_TIMEOUT_MS))
         if not 0 <= timeout_ms <= INT_MAX:
             raise ProtocolError(f"a send timeout of {timeout_ms} ms; it is 0 to {INT_MAX}")
-        if not home.admission.producers.knows(producer):
-            self._memory.require(f"no producer for {kind} {home.name} can be opened")
-        attachment = self._attachments.attach(home, session.peer, handle, session.outbox)
+        if not destination.admission.producers.knows(producer):
+            self._memory.require(f"no producer for {kind} {destination.name} can be opened")
+        attachment = self._attachments.attach(destination, session.peer, handle, session.outbox)
         attachment.send_timeout_ms = timeout_ms
         session.producers[handle] = attachment
         session.producer_ids[handle] = producer
@@ -106,9 +106,9 @@ class ConnectionRequests:
         except BrokerError:
             del session.producers[handle], session.producer_ids[handle]
             raise
-        answer = {"epoch": attachment.number, **checks_of(home.attributes)}
+        answer = {"epoch": attachment.number, **checks_of(destination.attributes)}
         attachment.obeys, attachment.answers = bool(args.get("obeys")), bool(args.get("answers"))
-        if self._armed(home):
+        if self._armed(destination):
             answer["armed"] = True
         self._memory.attached(attachment.number)
         session.peer.reply(request, answer)

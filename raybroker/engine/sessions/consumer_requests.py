@@ -101,15 +101,15 @@ class ConsumerRequests:
             raise ProtocolError(f"a buffer of {buffer_bytes} bytes; it is 0 (no bound) to {CREDIT_MAX}")
         owner, broker, consumer = _name(args, "owner"), _name(args, "home"), _name(args, "consumer")
 
-        home = self._registry.find(kind_of(args), args["name"])
-        self._require_own(session, home, "consume")
-        subscription = _subscription(session, home, args)
+        destination = self._registry.find(kind_of(args), args["name"])
+        self._require_own(session, destination, "consume")
+        subscription = _subscription(session, destination, args)
         shared = subscription is not None and subscription.shared
-        attributes = home.attributes
+        attributes = destination.attributes
         most = attributes.shared_consumer_flow_limit if shared else attributes.consumer_flow_limit
         effective = effective_limit(flow, limit, most)
         selector = None if subscription is not None else selector_of(args)
-        attachment = self._attachments.attach(home, session.peer, handle, session.outbox, eager=no_ack)
+        attachment = self._attachments.attach(destination, session.peer, handle, session.outbox, eager=no_ack)
         attachment.leased = lease_ms > 0
         attachment.pieces = buffer_bytes > 0 and not no_ack
         attachment.consumer, attachment.broker = consumer, broker
@@ -134,7 +134,7 @@ class ConsumerRequests:
         session.perform_attach(attachment, command)
         session.consumers[handle] = attachment
         self._meters.attached(attachment, broker)
-        active = home.queue_of[attachment.number].consumers.by_attachment[attachment.number].active
+        active = destination.queue_of[attachment.number].consumers.by_attachment[attachment.number].active
         session.peer.reply(
             request, {"epoch": attachment.number, "limit": effective, "active": active, "broker": self._broker}
         )
@@ -146,8 +146,8 @@ class ConsumerRequests:
         names = args["names"]
         if not isinstance(names, list) or len(names) > UNITS_MAX or not all(isinstance(name, str) for name in names):
             raise ProtocolError(f"names is a list of at most {UNITS_MAX} texts")
-        home = self._registry.find(kind_of(args), args["name"])
-        session.peer.reply(request, {"live": live_units(home, names)})
+        destination = self._registry.find(kind_of(args), args["name"])
+        session.peer.reply(request, {"live": live_units(destination, names)})
 
     def _open_browser(self, session: Session, request: int, args: Arguments) -> None:
         from raybroker.engine.destinations.browsing import Browsing
@@ -155,18 +155,20 @@ class ConsumerRequests:
         handle = session.new_handle(args)
         if kind_of(args) != "queue":
             raise InvalidDestinationError("topics cannot be browsed")
-        home = self._registry.named("queue", args["name"])
-        self._require_own(session, home, "browse")
+        destination = self._registry.named("queue", args["name"])
+        self._require_own(session, destination, "browse")
         browser = session.browsers[handle] = Browsing(
-            home, selector_of(args), ("waiting",), self._registry, self._blocks, self._codec, self._now_ms
+            destination, selector_of(args), ("waiting",), self._registry, self._blocks, self._codec, self._now_ms
         )
         session.peer.reply(request, {"messages": browser.messages})
 
-    def _require_own(self, session: Session, home: Destination, what: str) -> None:
+    def _require_own(self, session: Session, destination: Destination, what: str) -> None:
         """Raises InvalidDestinationError for a temporary destination that another connection has made."""
-        temporary = self._registry.definition(home).owner
+        temporary = self._registry.definition(destination).owner
         if temporary is not None and temporary != session.connection:
-            raise InvalidDestinationError(f"{home.name} is temporary: only the connection that made it may {what}")
+            raise InvalidDestinationError(
+                f"{destination.name} is temporary: only the connection that made it may {what}"
+            )
 
 
 def _unset(*, shared: bool) -> int | None:
@@ -175,10 +177,10 @@ def _unset(*, shared: bool) -> int | None:
     return usual.shared_consumer_flow_limit if shared else usual.consumer_flow_limit
 
 
-def _subscription(session: Session, home: Destination, args: Arguments) -> Subscription | None:
+def _subscription(session: Session, destination: Destination, args: Arguments) -> Subscription | None:
     """What the consumer of a topic subscribes to; None for a queue."""
     wanted = args.get("subscription")
-    if home.kind == "queue" and wanted is None:
+    if destination.kind == "queue" and wanted is None:
         return None
     wanted = wanted or {"name": "", "durable": False, "shared": False}
     durable, shared = bool(wanted["durable"]), bool(wanted["shared"])

@@ -37,27 +37,27 @@ class HostConsumerWatch:
         self._watched: dict[Destination, _Watched] = {}
         self._by_session: dict[ClientSession, dict[int, Attachment]] = {}
 
-    def look(self, home: Destination) -> None:
+    def look(self, destination: Destination) -> None:
         """A command of the destination was carried out: tell those who watch when the first consumer came, or the last
         one went."""
-        watched = self._watched.get(home)
-        if watched is None or watched.ready == bool(home.queue_of):
+        watched = self._watched.get(destination)
+        if watched is None or watched.ready == bool(destination.queue_of):
             return
         watched.ready = not watched.ready
         for attachment in watched.attachments.values():
             if attachment.number in self._attachments.by_number:
                 attachment.peer.event("consumers", {"handle": attachment.handle, "ready": watched.ready})
 
-    def add(self, session: ClientSession, outbox: Outbox, handle: int, home: Destination) -> bool:
+    def add(self, session: ClientSession, outbox: Outbox, handle: int, destination: Destination) -> bool:
         """Watch for a session; whether there is a consumer now."""
         own = self._by_session.setdefault(session, {})
         if handle in own or len(own) >= WATCHES_MAX:
             raise ProtocolError(f"handle {handle} is not free, or {WATCHES_MAX} destinations are watched already")
-        attachment = own[handle] = self._attachments.attach(home, session.peer, handle, outbox)
-        watched = self._watched.get(home)
+        attachment = own[handle] = self._attachments.attach(destination, session.peer, handle, outbox)
+        watched = self._watched.get(destination)
         if watched is None:
-            watched = self._watched[home] = _Watched(ready=bool(home.queue_of))
-            self._observers.add(home.number, self.look)
+            watched = self._watched[destination] = _Watched(ready=bool(destination.queue_of))
+            self._observers.add(destination.number, self.look)
         watched.attachments[attachment.number] = attachment
         return watched.ready
 
@@ -74,8 +74,8 @@ class HostConsumerWatch:
 
     def _end(self, attachment: Attachment) -> None:
         self._attachments.by_number.pop(attachment.number, None)
-        watched = self._watched[attachment.home]
+        watched = self._watched[attachment.destination]
         del watched.attachments[attachment.number]
         if not watched.attachments:
-            del self._watched[attachment.home]
-            self._observers.remove(attachment.home.number, self.look)
+            del self._watched[attachment.destination]
+            self._observers.remove(attachment.destination.number, self.look)

@@ -59,4 +59,4 @@ class ScheduleRequests:
             fired=0,
             last_ms=now_ms,
         )
-        self._schedules.add(attachment.home, row, block, lambda: session.peer.reply(request, {"id": id_}))
+        self._schedules.add(attachment.destination, row, block, lambda: session.peer.reply(request, {"id": id_}))

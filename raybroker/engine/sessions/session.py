@@ -145,23 +145,23 @@ class Session:
         producer = self.producer_ids[handle]
         if block.producer != producer:
             raise ProtocolError(f"a block of producer {block.producer:#x} came from producer {producer:#x}")
-        home = attachment.home
+        destination = attachment.destination
         confirm = block.persistent or txn_number > 0 or attachment.answers
         number = 0
         if txn_number:
             transaction = self.transaction(txn_number)
             if not self._joins(transaction, attachment, block):
                 return
-            transaction.homes[home] = None
+            transaction.destinations[destination] = None
             number = transaction.number
         elif block.persistent:
             self._meters.sending(attachment, block.first_seq, block.count)
         origin = self.connection, self.client_id or ""
         command, block = self._command(
-            home, attachment.number, block, floor=floor, origin=origin, txn=number, confirm=confirm
+            destination, attachment.number, block, floor=floor, origin=origin, txn=number, confirm=confirm
         )
-        if home.policy.account is None:
-            outcome = self._perform(home, command, block)
+        if destination.policy.account is None:
+            outcome = self._perform(destination, command, block)
         else:
             send = Blocked(self, attachment, command, block, txn_number, self._parts.transactions)
             outcome = self._parts.blocked.send(send, attachment.send_timeout_ms)
@@ -196,7 +196,7 @@ class Session:
                 self.peer.acked(request, sum(last - first + 1 for first, last in ranges))
             return
         self._meters.acknowledged(attachment, ranges)
-        self._perform(attachment.home, cmd.Acknowledge(epoch, ranges, request))
+        self._perform(attachment.destination, cmd.Acknowledge(epoch, ranges, request))
 
     def settle(
         self,
@@ -303,21 +303,21 @@ class Session:
 
     def perform_attach(self, attachment: Attachment, command: cmd.AttachProducer | cmd.AttachConsumer) -> None:
         try:
-            self._perform(attachment.home, command)
+            self._perform(attachment.destination, command)
         except BrokerError:
             del self._live[attachment.number]
             raise
 
     def perform(self, attachment: Attachment, command: cmd.Command) -> None:
         if attachment.number in self._live:
-            self._perform(attachment.home, command)
+            self._perform(attachment.destination, command)
 
     def detach(self, attachment: Attachment, command: cmd.Command) -> None:
         if self.blocked:
             self._parts.blocked.left(attachment)
         if self._live.pop(attachment.number, None) is not None:
             self._meters.left(attachment)
-            self._perform(attachment.home, command)
+            self._perform(attachment.destination, command)
 
     def consumer(self, handle: int, epoch: int) -> Attachment | None:
         attachment = self.consumers.get(handle)
@@ -344,13 +344,13 @@ def revoke(session: Session, refused: Callable[[str, str, str], str]) -> None:
         return bool(why)
 
     for handle, consumer in list(session.consumers.items()):
-        if told(handle, consumer.home.kind, consumer.home.name, "consume"):
+        if told(handle, consumer.destination.kind, consumer.destination.name, "consume"):
             del session.consumers[handle]
             session.detach(consumer, cmd.DetachConsumer(consumer.number))
     for handle, producer in list(session.producers.items()):
-        if told(handle, producer.home.kind, producer.home.name, "produce"):
+        if told(handle, producer.destination.kind, producer.destination.name, "produce"):
             del session.producers[handle]
             session.detach(producer, cmd.DetachProducer(producer.number, forget=False))
     for handle, browser in list(session.browsers.items()):
-        if told(handle, browser.home.kind, browser.home.name, "browse"):
+        if told(handle, browser.destination.kind, browser.destination.name, "browse"):
             del session.browsers[handle]

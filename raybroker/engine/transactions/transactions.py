@@ -41,7 +41,7 @@ Ack = tuple[Attachment, Sequence[tuple[int, int]]]
 
 @dataclass(eq=False, slots=True)
 class Transaction:
-    """``number`` is the host's; ``key`` is known to whoever else takes part. ``homes``: where it did something."""
+    """``number`` is the host's; ``key`` is known to whoever else takes part. ``destinations``: of what it did."""
 
     number: int
     key: bytes
@@ -50,7 +50,7 @@ class Transaction:
     session: ClientSession | None
     coordinator: str = ""
     state: TransactionState = TransactionState.STARTED
-    homes: dict[Destination, None] = field(default_factory=dict)
+    destinations: dict[Destination, None] = field(default_factory=dict)
     sent: dict[int, int] = field(default_factory=dict)
     consumed: dict[int, int] = field(default_factory=dict)
     received: dict[int, tuple[Attachment, int, int]] = field(default_factory=dict)
@@ -167,9 +167,11 @@ class Transactions:
             transaction.consumed[attachment.number] = consumed
         try:
             for attachment, ranges in acks:
-                transaction.homes[attachment.home] = None
+                transaction.destinations[attachment.destination] = None
                 self._meters.acknowledged(attachment, ranges, transaction.number)
-                self._executor.perform(attachment.home, cmd.StageAcks(transaction.number, attachment.number, ranges))
+                self._executor.perform(
+                    attachment.destination, cmd.StageAcks(transaction.number, attachment.number, ranges)
+                )
         except TransactionRolledBackError:
             self.roll_back(transaction, unawaited)
             raise
@@ -211,11 +213,11 @@ class Transactions:
     def _require_room(self, transaction: Transaction) -> None:
         """What it sent is written now: with a full disk it is rolled back, and StoreFullError raised."""
         nbytes = 0
-        for home in transaction.homes:
-            staged = home.staged.get(transaction.number)
+        for destination in transaction.destinations:
+            staged = destination.staged.get(transaction.number)
             for block in staged.blocks if staged is not None else ():
                 if block.persistent:
-                    nbytes += home.block_index.held[block.ordinal].bytes_of(block.mask)
+                    nbytes += destination.block_index.held[block.ordinal].bytes_of(block.mask)
         if nbytes and not self._executor.has_room(nbytes):
             self.roll_back(transaction, unawaited)
             raise StoreFullError(
@@ -227,7 +229,7 @@ class Transactions:
         TRANSACTION.require(transaction.state, TransactionEvent.PREPARE)
         self._require_not_given_up(transaction, key)
         transaction.key = key
-        if not any(transaction.number in home.staged for home in transaction.homes):
+        if not any(transaction.number in destination.staged for destination in transaction.destinations):
             self._drop(transaction)
             done("read_only")
             return
@@ -239,7 +241,9 @@ class Transactions:
         )
         self.log.prepared[row.number] = row
         note = transaction_log.note(transaction_log.PREPARED, row.number, key, row.kind, coordinator, row.created_ms)
-        steps = [DestinationStep(home, cmd.Prepare(transaction.number)) for home in transaction.homes]
+        steps = [
+            DestinationStep(destination, cmd.Prepare(transaction.number)) for destination in transaction.destinations
+        ]
         self._executor.perform_all(steps, (note,), lambda: done("commit"))
 
     def decide(self, key: bytes, commit: bool, done: Done) -> None:
@@ -306,9 +310,12 @@ class Transactions:
             self.log.heuristic[row.key] = row
             extra.append(transaction_log.note(transaction_log.HEURISTIC, number, row.key, commit, row.created_ms))
         delay_ms = 0 if commit else transaction.delay_ms
-        for home in () if commit else transaction.homes:
-            self._meters.life.rolled_back(home, number)
-        steps = [DestinationStep(home, cmd.Decide(number, commit, delay_ms)) for home in transaction.homes]
+        for destination in () if commit else transaction.destinations:
+            self._meters.life.rolled_back(destination, number)
+        steps = [
+            DestinationStep(destination, cmd.Decide(number, commit, delay_ms))
+            for destination in transaction.destinations
+        ]
         self._executor.perform_all(steps, extra, done)
 
     def outcome(self, key: bytes) -> str:
@@ -337,22 +344,23 @@ class Transactions:
             transaction.delay_ms = 0
             self.roll_back(transaction, unawaited)
 
-    def without(self, home: Destination) -> None:
+    def without(self, destination: Destination) -> None:
         """A destination is to be destroyed; raises IllegalStateError while a prepared transaction needs it."""
-        number = self.prepared_in(home)
+        number = self.prepared_in(destination)
         if number is not None:
             raise IllegalStateError(
-                f"{home.kind} {home.name} is part of the prepared transaction {number}; commit or roll that back first"
+                f"{destination.kind} {destination.name} is part of the prepared transaction {number};"
+                " commit or roll that back first"
             )
         for transaction in self.by_number.values():
-            if transaction.number in home.staged and transaction.refusal is None:
-                what = f"{home.kind} {home.name} was destroyed, and was part of it"
+            if transaction.number in destination.staged and transaction.refusal is None:
+                what = f"{destination.kind} {destination.name} was destroyed, and was part of it"
                 transaction.refusal = TransactionRolledBackError(f"the transaction was rolled back: {what}")
-            transaction.homes.pop(home, None)
+            transaction.destinations.pop(destination, None)
 
-    def prepared_in(self, home: Destination) -> int | None:
+    def prepared_in(self, destination: Destination) -> int | None:
         """A prepared transaction that did something in this destination, by its number."""
-        staged = (self.by_number[number] for number in home.staged if number in self.by_number)
+        staged = (self.by_number[number] for number in destination.staged if number in self.by_number)
         return next((one.number for one in staged if one.state is TransactionState.PREPARED), None)
 
     def tick(self) -> None:
@@ -370,7 +378,9 @@ class Transactions:
         """What its consumers have goes to others: they do not know that it is over."""
         for attachment, tag, _ in transaction.received.values():
             if attachment.number in self._attachments.by_number:
-                self._executor.perform(attachment.home, cmd.TakeBack(attachment.number, tag, transaction.delay_ms))
+                self._executor.perform(
+                    attachment.destination, cmd.TakeBack(attachment.number, tag, transaction.delay_ms)
+                )
 
     # ---- restart and administration --------------------------------------------------------------------------------
 
@@ -384,9 +394,9 @@ class Transactions:
     def recovered(self) -> None:
         """The destinations are there again; autorollback ends what was prepared."""
         for transaction in list(self.by_number.values()):
-            for home in self._registry.destinations.values():
-                if transaction.number in home.staged:
-                    transaction.homes[home] = None
+            for destination in self._registry.destinations.values():
+                if transaction.number in destination.staged:
+                    transaction.destinations[destination] = None
             if transaction.kind == "xa" and self._config["imq.transaction.autorollback"]:
                 self.roll_back(transaction, unawaited)
 
@@ -425,7 +435,11 @@ class Transactions:
         return [self._row(transaction) for transaction in self.by_number.values()] + ended
 
     def _row(self, transaction: Transaction) -> dict[str, Any]:
-        staged = [home.staged[transaction.number] for home in transaction.homes if transaction.number in home.staged]
+        staged = [
+            destination.staged[transaction.number]
+            for destination in transaction.destinations
+            if transaction.number in destination.staged
+        ]
         session = transaction.session
         return {
             "id": transaction.number,

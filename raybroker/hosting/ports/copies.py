@@ -28,7 +28,7 @@ class Copies:
         self._codec = codec
 
     def chosen(
-        self, home: Destination, selector: str | None, ids: list[str] | None, states: tuple[str, ...]
+        self, destination: Destination, selector: str | None, ids: list[str] | None, states: tuple[str, ...]
     ) -> Iterator[tuple[SeenMessage, Block]]:
         """What is in one of the states and matches, by block."""
         from raybroker.engine.destinations.browsing import look
@@ -36,8 +36,8 @@ class Copies:
         text = normalised(selector)
         wanted = set(ids) if ids is not None else None
         chooses = compile_selector(text) if text is not None else None
-        for seen in look(home, states):
-            block, mask = self._blocks.read(home, seen.ordinal), seen.mask
+        for seen in look(destination, states):
+            block, mask = self._blocks.read(destination, seen.ordinal), seen.mask
             if block is None:
                 continue
             if chooses is not None:

@@ -123,10 +123,10 @@ class DestinationsPort:
     @durable
     async def reset(self, done: Done, type: str, name: str) -> None:
         """Set to zero what administrators see counted of a destination."""
-        home = self._registry.named(type, name)
-        record = self._baselines.reset(home)
-        if self._registry.definition(home).owner is None:
-            self._executor.note(home.number, record, done)
+        destination = self._registry.named(type, name)
+        record = self._baselines.reset(destination)
+        if self._registry.definition(destination).owner is None:
+            self._executor.note(destination.number, record, done)
         else:
             done()
 

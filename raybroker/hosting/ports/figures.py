@@ -43,9 +43,9 @@ class FiguresPort:
     async def thresholds(self, over: bool) -> Row:
         """Whether the broker is over its thresholds, which slows producers here; the answer is what the destinations
         hold: messages, bytes."""
-        homes = list(self._registry.destinations.values())
-        self._meters.thresholds.broker_is(over=over, destinations=homes)
-        return held_of(homes)
+        destinations = list(self._registry.destinations.values())
+        self._meters.thresholds.broker_is(over=over, destinations=destinations)
+        return held_of(destinations)
 
     async def metrics(self, names: str | None) -> Row:
         """incarnation, age_s, ``host``: the host's own row, ``types``: type → sums; with ``names`` also
@@ -54,24 +54,32 @@ class FiguresPort:
         each row too. Yields to the loop between parts, so that messages do not wait for it."""
         counted = []
         # Metrics messages are not counted: their traffic is the broker's own.
-        homes = [home for home in list(self._registry.destinations.values()) if not is_metrics_topic(home.name)]
+        destinations = [
+            destination
+            for destination in list(self._registry.destinations.values())
+            if not is_metrics_topic(destination.name)
+        ]
         rows: list[Row] = []
         lasting = self._rows.lasting(())
         stats = self._store.stats()
         disk = {"disk_reserved": stats.reserved_bytes, "disk_used": stats.used_bytes} if stats.segments else {}
-        for start in range(0, len(homes), METRICS_STEP):
-            for home in homes[start : start + METRICS_STEP]:
-                counted.append((home, {**self._rows.totals(home), **self._rows.gauges(home)}))
-                if names is not None and fnmatchcase(home.name, names) and home.number in self._registry.definitions:
-                    rows.append({**self._rows.destination_row(home), **disk})
+        for start in range(0, len(destinations), METRICS_STEP):
+            for destination in destinations[start : start + METRICS_STEP]:
+                counted.append((destination, {**self._rows.totals(destination), **self._rows.gauges(destination)}))
+                if (
+                    names is not None
+                    and fnmatchcase(destination.name, names)
+                    and destination.number in self._registry.definitions
+                ):
+                    rows.append({**self._rows.destination_row(destination), **disk})
             await asyncio.sleep(0)
-            lasting.add(homes[start : start + METRICS_STEP])
-        total, there = metrics.Sum(), {home.number for home in self._registry.destinations.values()}
+            lasting.add(destinations[start : start + METRICS_STEP])
+        total, there = metrics.Sum(), {destination.number for destination in self._registry.destinations.values()}
         for kind, row in self._meters.gone.items():
             total.add(kind, row)
-        for home, row in counted:
-            if home.number in there:
-                total.add(home.kind, row)
+        for destination, row in counted:
+            if destination.number in there:
+                total.add(destination.kind, row)
         own = self._own()
         age_s = (self._clock.monotonic_ns() - self._meters.start_ns) / 1e9
         return {

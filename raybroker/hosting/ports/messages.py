@@ -73,11 +73,11 @@ class MessagesPort:
     ) -> dict[str, Any]:
         """{"messages": rows, "next"}: one page, of so many messages or about BROWSE_BYTES_MAX; ``start`` is how many
         matching messages to leave out. Damaged ones are left out too."""
-        home = self._registry.named(type, name)
+        destination = self._registry.named(type, name)
         first = _first(start)
         rows: list[Row] = []
         at = size = 0
-        for seen, block in self._copies.chosen(home, selector, None, ALL_STATES):
+        for seen, block in self._copies.chosen(destination, selector, None, ALL_STATES):
             for index in pk.indexes(seen.mask):
                 at += 1
                 if at <= first:
@@ -90,13 +90,13 @@ class MessagesPort:
 
     @durable
     async def delete(self, done: Done, type: str, name: str, selector: str | None, ids: list[str] | None) -> int:
-        home = self._registry.find(type, name)
-        _require_movable(home)
-        chosen, count = _masks(seen for seen, _ in self._copies.chosen(home, selector, ids, MOVABLE))
-        if self._life.wanted(home):
+        destination = self._registry.find(type, name)
+        _require_movable(destination)
+        chosen, count = _masks(seen for seen, _ in self._copies.chosen(destination, selector, ids, MOVABLE))
+        if self._life.wanted(destination):
             for ordinal, mask in chosen.items():
-                self._life.removed(home, ordinal, mask)
-        self._executor.perform(home, cmd.Remove(chosen))
+                self._life.removed(destination, ordinal, mask)
+        self._executor.perform(destination, cmd.Remove(chosen))
         self._executor.append([], done)
         return count
 
@@ -113,29 +113,29 @@ class MessagesPort:
     ) -> tuple[int, str]:
         """Move messages to a destination of this host, with their ids, or back to where dead ones died (no target). How
         many were moved, and why others that were chosen were not; "" when all were."""
-        home = self._registry.find(type, name)
-        _require_movable(home)
+        destination = self._registry.find(type, name)
+        _require_movable(destination)
         to = None if target is None else self._registry.find(target_type or type, target)
-        moved, refused = self._move(home, selector, ids, to)
+        moved, refused = self._move(destination, selector, ids, to)
         for _ in range(LEASES_MAX):
             if not refused or not await self._leased():
                 break
-            more, refused = self._move(home, selector, ids, to)
+            more, refused = self._move(destination, selector, ids, to)
             moved += more
         self._executor.append([], done)
         return moved, refused
 
     def _move(
-        self, home: Destination, selector: str | None, ids: list[str] | None, to: Destination | None
+        self, destination: Destination, selector: str | None, ids: list[str] | None, to: Destination | None
     ) -> MovedMessages:
         """Do what :meth:`move` does, as far as there is room now."""
         moved, refused = 0, ""
-        for seen, block in list(self._copies.chosen(home, selector, ids, MOVABLE)):
+        for seen, block in list(self._copies.chosen(destination, selector, ids, MOVABLE)):
             if to is None:
-                count, why = self._moves.revive(home, seen.ordinal, seen.mask, block)
+                count, why = self._moves.revive(destination, seen.ordinal, seen.mask, block)
             else:
                 picked = Block(self._copies.copied(block, seen))
-                count, why = self._moves.move(home, seen.ordinal, seen.mask, to, picked)
+                count, why = self._moves.move(destination, seen.ordinal, seen.mask, to, picked)
             moved, refused = moved + count, refused or why
         self._moves.tell_left()
         return MovedMessages(moved, refused)
@@ -155,10 +155,10 @@ class MessagesPort:
     async def export(self, type: str, name: str, selector: str | None, start: Any, max_bytes: int) -> dict[str, Any]:
         """{"blocks": [bytes], "next"}: blocks of about ``max_bytes``; ``start`` is how many messages to leave out.
         Damaged ones are left out too."""
-        home = self._registry.named(type, name)
+        destination = self._registry.named(type, name)
         first, at, size = _first(start), 0, 0
         blocks: list[bytes] = []
-        for seen, block in self._copies.chosen(home, selector, None, ALL_STATES):
+        for seen, block in self._copies.chosen(destination, selector, None, ALL_STATES):
             before, at = at, at + seen.mask.bit_count()
             if at <= first:
                 continue
@@ -177,32 +177,32 @@ class MessagesPort:
         Raises ResourceAllocationError when the destination does not take them, MemoryLowError when the host has no
         memory for them, InvalidDestinationError when the subscription is gone or does not select them.
         """
-        home = self._registry.find(type, name)
+        destination = self._registry.find(type, name)
         if not is_metrics_topic(name):
             self._require_memory(f"nothing is put into {type} {name}")
         found = [exported_block(index, data) for index, data in enumerate(blocks)]
         sizes = [size for block in found for size in block.lengths]
-        if sizes and not home.admission.would_take(sizes) and not await self._room_for(home, sizes):
+        if sizes and not destination.admission.would_take(sizes) and not await self._room_for(destination, sizes):
             raise ResourceAllocationError(
                 f"{type} {name} does not take {len(sizes)} more messages now, so that it gets none of them:"
-                f" {home.admission.fitting(sizes)[1]}"
+                f" {destination.admission.fitting(sizes)[1]}"
             )
         if not self._executor.has_room(sum(block.nbytes for block in found)):
             raise ResourceAllocationError(DISK_FULL)
-        self._moves.put(home, found, subscription, done)
+        self._moves.put(destination, found, subscription, done)
         return len(sizes)
 
-    async def _room_for(self, home: Destination, sizes: Sequence[int]) -> bool:
+    async def _room_for(self, destination: Destination, sizes: Sequence[int]) -> bool:
         """Whether messages of these sizes are taken once the broker has leased the host more of their pool."""
-        account = home.policy.account
+        account = destination.policy.account
         for _ in range(ROOM_ASKS_MAX if account is not None else 0):
             if account is None or account.share.whole:
                 break
             self._pools.ask_if_wanted(account.share)
             await asyncio.sleep(ROOM_ASK_S)
-            if home.admission.would_take(sizes):
+            if destination.admission.would_take(sizes):
                 return True
-        return home.admission.would_take(sizes)
+        return destination.admission.would_take(sizes)
 
 
 class DamagedPort:
@@ -220,46 +220,46 @@ class DamagedPort:
     async def rows(self, type: str, name: str) -> list[Row]:
         """What the store cannot give back whole of a halted destination: block, messages, ids, error. It is looked
         through once, a few blocks at a time."""
-        home = self._registry.named(type, name)
+        destination = self._registry.named(type, name)
         return [
             {
                 "block": ordinal,
                 "messages": mask.bit_count(),
                 "error": error,
-                "ids": legible_ids(self._quarantine.legible(home, ordinal), mask),
+                "ids": legible_ids(self._quarantine.legible(destination, ordinal), mask),
             }
-            for ordinal, mask, error in await self._found(home)
+            for ordinal, mask, error in await self._found(destination)
         ]
 
     async def skip(self, type: str, name: str) -> int:
         """Put what is damaged into quarantine and let the destination go on; how many messages. Each block is durable
         before the next one is skipped."""
-        home = self._registry.named(type, name)
+        destination = self._registry.named(type, name)
         count = 0
-        for damaged in await self._found(home):
-            if not await self._skip(home, damaged):
+        for damaged in await self._found(destination):
+            if not await self._skip(destination, damaged):
                 raise StoreError(f"{DMQ} was not reached; {count} damaged messages were skipped, the others were not")
             count += damaged.mask.bit_count()
-        if home.number in self._registry.halted:
-            self._quarantine.forget(home)
+        if destination.number in self._registry.halted:
+            self._quarantine.forget(destination)
             self._report(f"[B2165] {count} damaged messages of {type} {name} were skipped; records are in {DMQ}")
         return count
 
-    async def _found(self, home: Destination) -> list[Damaged]:
+    async def _found(self, destination: Destination) -> list[Damaged]:
         quarantine = self._quarantine
-        if home.number not in self._registry.halted:
+        if destination.number not in self._registry.halted:
             return []
-        if home.number not in quarantine.known:
+        if destination.number not in quarantine.known:
             found: list[Damaged] = []
-            for looked, damaged in enumerate(quarantine.look(home)):
+            for looked, damaged in enumerate(quarantine.look(destination)):
                 if damaged is not None:
                     found.append(damaged)
                 if looked % LOOK_STEP == LOOK_STEP - 1:
                     await asyncio.sleep(0)
-            quarantine.known[home.number] = found
-        return quarantine.known[home.number]
+            quarantine.known[destination.number] = found
+        return quarantine.known[destination.number]
 
-    async def _skip(self, home: Destination, damaged: Damaged) -> bool:
+    async def _skip(self, destination: Destination, damaged: Damaged) -> bool:
         stored: list[bool] = []
         async with self._changes.change() as done:
 
@@ -267,7 +267,7 @@ class DamagedPort:
                 stored.append(ok)
                 done()
 
-            self._quarantine.skip(home, damaged, told)
+            self._quarantine.skip(destination, damaged, told)
         return stored[0]
 
 
@@ -278,10 +278,10 @@ def _first(start: Any) -> int:
     return int(START.check("start", start) or 0)
 
 
-def _require_movable(home: Destination) -> None:
-    if home.name != DMQ and CONSUMPTION not in home.paused:
+def _require_movable(destination: Destination) -> None:
+    if destination.name != DMQ and CONSUMPTION not in destination.paused:
         raise IllegalStateError(
-            f"messages of {home.kind} {home.name} may be moved or deleted while its consumers are paused;"
+            f"messages of {destination.kind} {destination.name} may be moved or deleted while its consumers are paused;"
             " pause it first"
         )
 

@@ -51,9 +51,9 @@ class StorePort:
         not_compressed_because, and ``destinations``: rows of type, name, blocks, bytes for their live blocks."""
         usage = await asyncio.to_thread(self._store.usage)
         destinations: list[Row] = []
-        for home in self._registry.destinations.values():
-            blocks, nbytes = usage.get(home.number, (0, 0))
-            destinations.append({"type": home.kind, "name": home.name, "blocks": blocks, "bytes": nbytes})
+        for destination in self._registry.destinations.values():
+            blocks, nbytes = usage.get(destination.number, (0, 0))
+            destinations.append({"type": destination.kind, "name": destination.name, "blocks": blocks, "bytes": nbytes})
         destinations.sort(key=lambda row: (-row["bytes"], row["name"], row["type"]))
         return [
             {
@@ -71,8 +71,8 @@ class StorePort:
         ``done`` False: it takes longer than ``COMPACT_WAIT_S`` and goes on.
         """
         for type_, name in keys:
-            home = self._registry.named(type_, name)
-            if not {PRODUCTION, CONSUMPTION} <= set(home.paused):
+            destination = self._registry.named(type_, name)
+            if not {PRODUCTION, CONSUMPTION} <= set(destination.paused):
                 raise IllegalStateError(
                     f"{type_} {name} is not paused; pause it first: raybroker pause dst -t {type_[0]} -n {name}"
                 )

@@ -66,8 +66,8 @@ class HandoverPort:
 
     async def set_aside(self, type: str, name: str, txn: str, messages_max: int, bytes_max: int) -> list[bytes]:
         """Blocks of messages that wait, for the transaction."""
-        home = self._registry.find(type, name)
-        return self._transfer.set_aside(home, bytes.fromhex(txn), messages_max, bytes_max)
+        destination = self._registry.find(type, name)
+        return self._transfer.set_aside(destination, bytes.fromhex(txn), messages_max, bytes_max)
 
     @durable
     async def give(self, done: Done, txn: str) -> None:
@@ -80,8 +80,8 @@ class HandoverPort:
     @durable
     async def take(self, done: Done, type: str, name: str, txn: str, coordinator: str, blocks: list[bytes]) -> int:
         """How many messages were taken."""
-        home = self._registry.find(type, name)
+        destination = self._registry.find(type, name)
         self._require_memory(f"nothing is forwarded to {type} {name}")
         found = [exported_block(index, data) for index, data in enumerate(blocks)]
-        self._transfer.take(home, bytes.fromhex(txn), coordinator, found, done)
+        self._transfer.take(destination, bytes.fromhex(txn), coordinator, found, done)
         return sum(block.count for block in found)

@@ -82,11 +82,11 @@ def in_runs(entries: Iterable[LogEntry]) -> Iterator[LogEntry | EntryRun]:
     metas: list[bytes] = []
     destination = first = expected = width = -1
     for entry in entries:
-        kind, home, ordinal, meta, _ = entry
+        kind, number, ordinal, meta, _ = entry
         if metas and (
             kind != BLOCK
             or ordinal != expected
-            or home != destination
+            or number != destination
             or len(meta) != width
             or len(metas) == RUN_BLOCKS_MAX
         ):
@@ -96,7 +96,7 @@ def in_runs(entries: Iterable[LogEntry]) -> Iterator[LogEntry | EntryRun]:
             yield entry
             continue
         if not metas:
-            destination, first, width = home, ordinal, len(meta)
+            destination, first, width = number, ordinal, len(meta)
         metas.append(meta)
         expected = ordinal + 1
     if metas:

@@ -280,7 +280,7 @@ class NativeConnection:
     def consumer_keys(self) -> list[str]:
         """One a consumer of a destination, the same for all connections of its client."""
         consumers = self._session.consumers.values() if self._session is not None else ()
-        return [f"{one.consumer or one.number} {one.home.kind} {one.home.name}" for one in consumers]
+        return [f"{one.consumer or one.number} {one.destination.kind} {one.destination.name}" for one in consumers]
 
     def counts(self) -> dict[str, Any]:
         """How many producers and consumers it has, of which destinations, and the ids of the consumers."""
@@ -290,7 +290,9 @@ class NativeConnection:
         return {
             "producers": len(producers),
             "consumers": len(consumers),
-            "destinations": sorted({f"{one.home.kind} {one.home.name}" for one in (*producers, *consumers)}),
+            "destinations": sorted(
+                {f"{one.destination.kind} {one.destination.name}" for one in (*producers, *consumers)}
+            ),
             "consumer_ids": [one.number for one in consumers],
         }
 

@@ -51,7 +51,7 @@ def summary_pieces(data: bytes, blocks: int) -> Iterator[Stretch | list[SummaryR
     words, metas_at = array("I", data[: blocks * SUMMARY_ROW_BYTES]), blocks * SUMMARY_ROW_BYTES
     if sys.byteorder == "big":
         words.byteswap()
-    lows, highs, homes, offsets, sizes, crcs, lengths, flags = (words[i::_WORDS] for i in range(_WORDS))
+    lows, highs, destinations, offsets, sizes, crcs, lengths, flags = (words[i::_WORDS] for i in range(_WORDS))
 
     def alike(at: int, end: int, first: int) -> bool:
         count = end - at
@@ -59,7 +59,7 @@ def summary_pieces(data: bytes, blocks: int) -> Iterator[Stretch | list[SummaryR
             first + count <= _WORD_END
             and lows[at] == first
             and lows[end - 1] == first + count - 1
-            and homes[at:end].count(homes[at]) == highs[at:end].count(highs[at]) == count
+            and destinations[at:end].count(destinations[at]) == highs[at:end].count(highs[at]) == count
             and lengths[at:end].count(lengths[at]) == count == flags[at:end].count(0) + flags[at:end].count(RELOCATED)
             and lows[at:end] == array("I", range(first, first + count))
         )
@@ -72,20 +72,20 @@ def summary_pieces(data: bytes, blocks: int) -> Iterator[Stretch | list[SummaryR
             for i in range(at, end):
                 metas_end = metas_at + lengths[i]
                 meta = data[metas_at:metas_end]
-                rows.append((highs[i] << 32 | lows[i], homes[i], offsets[i], sizes[i], crcs[i], meta, flags[i]))
+                rows.append((highs[i] << 32 | lows[i], destinations[i], offsets[i], sizes[i], crcs[i], meta, flags[i]))
                 metas_at = metas_end
             yield rows
             at = end
             continue
-        key = homes[at], highs[at], lengths[at]
-        while end < blocks and (homes[end], highs[end], lengths[end]) == key:
+        key = destinations[at], highs[at], lengths[at]
+        while end < blocks and (destinations[end], highs[end], lengths[end]) == key:
             further = min(end + STRETCH_ROWS, blocks)
             if not alike(end, further, lows[at] + end - at):
                 break
             end = further
         metas_end = metas_at + (end - at) * lengths[at]
         first = highs[at] << 32 | lows[at]
-        yield Stretch(homes[at], first, offsets[at:end], sizes[at:end], crcs[at:end], data[metas_at:metas_end])
+        yield Stretch(destinations[at], first, offsets[at:end], sizes[at:end], crcs[at:end], data[metas_at:metas_end])
         at, metas_at = end, metas_end
 
 

@@ -16,7 +16,7 @@ from raybroker.core.outcome import DeadLetter, Outcome
 from raybroker.core.subscription import Subscription
 from raybroker.core.transaction import StagedTransaction
 from raybroker.model.errors import BrokerError
-from tests.unit.core.homes import Home, columns
+from tests.unit.core.driven_destination import DrivenDestination, columns
 
 SELECTORS = (None, "n > 1", "n = 0 OR n = 3", "s = 'x'", "JMSXDeliveryCount > 1")
 SUBSCRIPTIONS = (
@@ -46,7 +46,7 @@ def limits(rng: Random) -> dict[str, Any]:
     }
 
 
-class Driver(Home):
+class Driver(DrivenDestination):
     """``consumers``: attachments. ``open_txns``: numbers of transactions, and whether they are prepared."""
 
     def __init__(self, seed: int, kind: str = "queue", **attributes: Any) -> None:
@@ -254,16 +254,16 @@ _ACTS = [
 ]
 
 
-def _taken_aside(home: Destination, ordinal: int) -> dict[int, int]:
+def _taken_aside(destination: Destination, ordinal: int) -> dict[int, int]:
     """DeliveryQueue → what of a block is dying there."""
-    return {number: queue.dead_letters.masks.get(ordinal, 0) for number, queue in home.queues.items()}
+    return {number: queue.dead_letters.masks.get(ordinal, 0) for number, queue in destination.queues.items()}
 
 
-def durable(home: Destination) -> dict[str, Any]:
+def durable(destination: Destination) -> dict[str, Any]:
     """What of a destination survives a restart, message by message."""
-    held = home.block_index.held
+    held = destination.block_index.held
     queues: dict[Any, dict[tuple[int, int], Any]] = {}
-    for queue in home.queues.values():
+    for queue in destination.queues.values():
         if not queue.durable:
             continue
         own = queue.subscription
@@ -271,7 +271,7 @@ def durable(home: Destination) -> dict[str, Any]:
         resting = {(run.ordinal, i): due for due, run in queue.delayed.runs() for i in pk.indexes(run.mask)}
         for _, run in queue.contents():
             rows |= _rows(run, held, resting)
-        for staged in home.staged.values():
+        for staged in destination.staged.values():
             if not staged.prepared:
                 for _, delivery in (row for row in staged.acks if row[0] == queue.number):
                     rows |= _rows(delivery.run, held, resting)
@@ -280,7 +280,9 @@ def durable(home: Destination) -> dict[str, Any]:
                 rows |= {(ordinal, i): "dying" for i in pk.indexes(mask)}
     return {
         "lanes": queues,
-        "prepared": {n: found for n, s in home.staged.items() if s.prepared and any(found := _staged(home, s))},
+        "prepared": {
+            n: found for n, s in destination.staged.items() if s.prepared and any(found := _staged(destination, s))
+        },
     }
 
 
@@ -293,20 +295,20 @@ def _rows(run: Run, held: Any, resting: dict[tuple[int, int], int]) -> dict[tupl
     }
 
 
-def _staged(home: Destination, staged: StagedTransaction) -> tuple[Any, ...]:
+def _staged(destination: Destination, staged: StagedTransaction) -> tuple[Any, ...]:
     """Blocks and acknowledgements of a prepared transaction that are written down."""
-    held = home.block_index.held
+    held = destination.block_index.held
     blocks = {}
     for block in staged.blocks:
         if held[block.ordinal].stored:
             claims = staged.claims[block.ordinal]
-            queues = {n: home.queues[n] for n in claims if n in home.queues}
+            queues = {n: destination.queues[n] for n in claims if n in destination.queues}
             owed = {queue.subscription: claims[n] for n, queue in queues.items() if queue.durable}
             if owed:
                 blocks[block.ordinal] = owed
     acks: dict[tuple[Any, int, int], tuple[int, int, int]] = {}
     for number, delivery in staged.acks:
-        run, queue = delivery.run, home.queues[number]
+        run, queue = delivery.run, destination.queues[number]
         if held[run.ordinal].stored and queue.durable:
             for i in pk.indexes(run.mask):
                 acks[queue.subscription, run.ordinal, i] = (run.priority, run.attempts, run.failures)

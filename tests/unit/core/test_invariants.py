@@ -16,8 +16,8 @@ from raybroker.core.invariants import check
 from raybroker.core.queue import Queue
 from raybroker.core.subscription import Subscription
 from raybroker.core.topic import Topic
+from tests.unit.core.driven_destination import DrivenDestination
 from tests.unit.core.driver import Driver, seeds
-from tests.unit.core.homes import Home
 
 PREFETCHING, FIRST = 102, 1
 """The consumer's attachment, and the block that it has most of."""
@@ -25,26 +25,26 @@ PREFETCHING, FIRST = 102, 1
 
 def queue() -> Queue:
     """Blocks of 4; the first is with a consumer (prefetch 4) but for its first message; two more wait."""
-    home = Home()
-    producer = home.producer()
-    assert home.consumer(4, "prefetch") == PREFETCHING
+    destination = DrivenDestination()
+    producer = destination.producer()
+    assert destination.consumer(4, "prefetch") == PREFETCHING
     for _ in range(3):
-        home.send(producer, [4] * 4)
-    home.ack(PREFETCHING, 1)
-    assert isinstance(home.core, Queue)
-    return home.core
+        destination.send(producer, [4] * 4)
+    destination.ack(PREFETCHING, 1)
+    assert isinstance(destination.core, Queue)
+    return destination.core
 
 
 def topic() -> Topic:
     """Two durable subscriptions are owed a block of 4, of which the first one has settled a message."""
-    home = Home("topic")
-    producer = home.producer()
+    destination = DrivenDestination("topic")
+    producer = destination.producer()
     for name in ("a", "b"):
-        home.consumer(4, "prefetch", subscription=Subscription("c", name, True))
-    home.send(producer, [4] * 4)
-    home.ack(PREFETCHING, 1)
-    assert isinstance(home.core, Topic)
-    return home.core
+        destination.consumer(4, "prefetch", subscription=Subscription("c", name, True))
+    destination.send(producer, [4] * 4)
+    destination.ack(PREFETCHING, 1)
+    assert isinstance(destination.core, Topic)
+    return destination.core
 
 
 def _consumer(q: Destination) -> Consumer:

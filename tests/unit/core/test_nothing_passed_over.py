@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from raybroker.core import command as cmd
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.outcome import DeadLetter, Deliver, Outcome
+from tests.unit.core.driven_destination import DrivenDestination, columns, of
 from tests.unit.core.driver import seeds
-from tests.unit.core.homes import Home, columns, of
 
 Key = tuple[int, int, int]
 """Minus the priority, block, index: the order of delivery without selectors, delays and transactions."""
 
 
-class Ordered(Home):
+class Ordered(DrivenDestination):
     """A queue with random producers and consumers; looks at every delivery."""
 
     def __init__(self, seed: int) -> None:

@@ -10,154 +10,165 @@ from raybroker.core.outcome import Retire, SendAnswered
 from raybroker.core.subscription import Subscription
 from raybroker.model.blocks.record import BLOCK
 from raybroker.model.errors import TransactionRolledBackError
-from tests.unit.core.homes import Home, acked, burials, columns, first_indexes, handed, of, refusals
+from tests.unit.core.driven_destination import (
+    DrivenDestination,
+    acked,
+    burials,
+    columns,
+    first_indexes,
+    handed,
+    of,
+    refusals,
+)
 
 TXN = 5
 
 
-def kinds(home: Home) -> list[int | str]:
-    return ["block" if e.kind == BLOCK else records.kind_of(e.meta) for e in home.log]
+def kinds(destination: DrivenDestination) -> list[int | str]:
+    return ["block" if e.kind == BLOCK else records.kind_of(e.meta) for e in destination.log]
 
 
 def test_what_was_sent_is_seen_when_it_is_committed() -> None:  # T-02, T-04
-    home = Home()
-    producer, consumer = home.producer(), home.consumer()
-    out = home.send(producer, [1, 1], txn=TXN)
+    destination = DrivenDestination()
+    producer, consumer = destination.producer(), destination.consumer()
+    out = destination.send(producer, [1, 1], txn=TXN)
     assert of(out, SendAnswered) == [], "the end of the transaction tells"
     assert handed(out) == []
-    assert not home.log
-    assert home.core.block_index.messages == 2, "it is charged"
-    out = home.do(cmd.Decide(TXN, True))
+    assert not destination.log
+    assert destination.core.block_index.messages == 2, "it is charged"
+    out = destination.do(cmd.Decide(TXN, True))
     assert handed(out, consumer) == [(1, 0, 1), (1, 1, 1)]
-    assert kinds(home) == ["block", records.DISPATCHED]
-    assert not home.core.staged
+    assert kinds(destination) == ["block", records.DISPATCHED]
+    assert not destination.core.staged
 
 
 def test_what_was_sent_vanishes_when_it_is_rolled_back() -> None:  # T-03
-    home = Home()
-    home.consumer()
-    home.send(home.producer(), [1, 1], txn=TXN)
-    out = home.do(cmd.Decide(TXN, False))
+    destination = DrivenDestination()
+    destination.consumer()
+    destination.send(destination.producer(), [1, 1], txn=TXN)
+    out = destination.do(cmd.Decide(TXN, False))
     assert handed(out) == []
     assert [effect.ordinals for effect in of(out, Retire)] == [(1,)]
-    assert home.core.block_index.messages == 0
-    assert not home.log
+    assert destination.core.block_index.messages == 0
+    assert not destination.log
 
 
 def test_consumed_messages_are_gone_when_it_is_committed() -> None:  # T-02
-    home = Home()
-    consumer = home.consumer(2, "prefetch")
-    home.send(home.producer(), [1] * 3)
-    out = home.do(cmd.StageAcks(TXN, consumer, [(1, 2)]))
+    destination = DrivenDestination()
+    consumer = destination.consumer(2, "prefetch")
+    destination.send(destination.producer(), [1] * 3)
+    out = destination.do(cmd.StageAcks(TXN, consumer, [(1, 2)]))
     assert handed(out) == [(1, 2, 1)], "its window has room again"
-    assert home.core.block_index.messages == 3
-    assert acked(home.ack(consumer, 1)) == [1], "it is not with the consumer any more"
-    home.do(cmd.Decide(TXN, True))
-    assert home.core.block_index.messages == 1
-    assert records.ACKED in kinds(home)
+    assert destination.core.block_index.messages == 3
+    assert acked(destination.ack(consumer, 1)) == [1], "it is not with the consumer any more"
+    destination.do(cmd.Decide(TXN, True))
+    assert destination.core.block_index.messages == 1
+    assert records.ACKED in kinds(destination)
 
 
 def test_consumed_messages_come_back_when_it_is_rolled_back() -> None:  # T-03
-    home = Home(redeliveryLimit=1)
-    consumer = home.consumer()
-    home.send(home.producer(), [1, 1])
-    home.do(cmd.StageAcks(TXN, consumer, [(2, 2)]))
-    home.do(cmd.StageAcks(TXN, consumer, [(1, 1)]))
-    out = home.do(cmd.Decide(TXN, False))
+    destination = DrivenDestination(redeliveryLimit=1)
+    consumer = destination.consumer()
+    destination.send(destination.producer(), [1, 1])
+    destination.do(cmd.StageAcks(TXN, consumer, [(2, 2)]))
+    destination.do(cmd.StageAcks(TXN, consumer, [(1, 1)]))
+    out = destination.do(cmd.Decide(TXN, False))
     assert handed(out) == [(1, 0, 2), (1, 1, 2)], "in order and flagged"
-    home.do(cmd.StageAcks(TXN, consumer, [(3, 4)]))
-    out = home.do(cmd.Decide(TXN, False))
+    destination.do(cmd.StageAcks(TXN, consumer, [(3, 4)]))
+    out = destination.do(cmd.Decide(TXN, False))
     assert {row[0] for row in burials(out)} == {"UNDELIVERABLE"}, "rollbacks count as failures"
 
 
 def test_a_rollback_may_ask_for_a_delay() -> None:  # W-67
-    home = Home()
-    consumer = home.consumer()
-    home.send(home.producer(), [1])
-    home.do(cmd.StageAcks(TXN, consumer, [(1, 1)]))
-    assert handed(home.do(cmd.Decide(TXN, False, 40))) == []
-    assert handed(home.tick(40)) == [(1, 0, 2)]
+    destination = DrivenDestination()
+    consumer = destination.consumer()
+    destination.send(destination.producer(), [1])
+    destination.do(cmd.StageAcks(TXN, consumer, [(1, 1)]))
+    assert handed(destination.do(cmd.Decide(TXN, False, 40))) == []
+    assert handed(destination.tick(40)) == [(1, 0, 2)]
 
 
 @pytest.mark.parametrize("ranges", [[(1, 3)], [(0, 1)], [(1, 1), (9, 9)]])
 def test_what_is_not_with_the_consumer_cannot_be_part_of_it(ranges: list[tuple[int, int]]) -> None:
-    home = Home()
-    consumer = home.consumer()
-    home.send(home.producer(), [1, 1])
+    destination = DrivenDestination()
+    consumer = destination.consumer()
+    destination.send(destination.producer(), [1, 1])
     with pytest.raises(TransactionRolledBackError):
-        home.do(cmd.StageAcks(TXN, consumer, ranges))
-    assert not home.core.staged
-    assert acked(home.ack(consumer, 1, 2)) == [0], "nothing has changed"
+        destination.do(cmd.StageAcks(TXN, consumer, ranges))
+    assert not destination.core.staged
+    assert acked(destination.ack(consumer, 1, 2)) == [0], "nothing has changed"
 
 
 def test_naming_a_message_twice_counts_it_once() -> None:
-    home = Home()
-    consumer = home.consumer(2, "prefetch")
-    home.send(home.producer(), [1, 1])
-    home.do(cmd.StageAcks(TXN, consumer, [(1, 2), (2, 2)]))
-    assert home.core.staged[TXN].acknowledged == 2
+    destination = DrivenDestination()
+    consumer = destination.consumer(2, "prefetch")
+    destination.send(destination.producer(), [1, 1])
+    destination.do(cmd.StageAcks(TXN, consumer, [(1, 2), (2, 2)]))
+    assert destination.core.staged[TXN].acknowledged == 2
 
 
 def test_a_consumer_that_is_gone_cannot_stage() -> None:
     with pytest.raises(TransactionRolledBackError):
-        Home().do(cmd.StageAcks(TXN, 999, [(1, 1)]))
+        DrivenDestination().do(cmd.StageAcks(TXN, 999, [(1, 1)]))
 
 
 def test_a_consumer_may_leave_before_its_transaction_ends() -> None:
-    home = Home()
-    consumer = home.consumer()
-    home.send(home.producer(), [1])
-    home.do(cmd.StageAcks(TXN, consumer, [(1, 1)]))
-    home.do(cmd.DetachConsumer(consumer))
-    assert home.queue.plain.backlog.count == 0, "the message stays with the transaction"
-    home.do(cmd.Decide(TXN, True))
-    assert home.core.block_index.messages == 0
+    destination = DrivenDestination()
+    consumer = destination.consumer()
+    destination.send(destination.producer(), [1])
+    destination.do(cmd.StageAcks(TXN, consumer, [(1, 1)]))
+    destination.do(cmd.DetachConsumer(consumer))
+    assert destination.queue.plain.backlog.count == 0, "the message stays with the transaction"
+    destination.do(cmd.Decide(TXN, True))
+    assert destination.core.block_index.messages == 0
 
 
 def test_deciding_what_is_not_there_does_nothing() -> None:
-    home = Home()
-    out = home.do(cmd.Decide(99, True))
+    destination = DrivenDestination()
+    out = destination.do(cmd.Decide(99, True))
     assert not out.records
     assert not out.after_durable
 
 
 def test_two_transactions_do_not_see_each_other() -> None:
-    home = Home()
-    producer = home.producer()
-    home.consumer()
-    home.send(producer, [1], txn=1)
-    home.send(producer, [1], txn=2)
-    assert first_indexes(home.do(cmd.Decide(2, True))) == [(2, 0)]
-    assert first_indexes(home.do(cmd.Decide(1, True))) == [(1, 0)]
+    destination = DrivenDestination()
+    producer = destination.producer()
+    destination.consumer()
+    destination.send(producer, [1], txn=1)
+    destination.send(producer, [1], txn=2)
+    assert first_indexes(destination.do(cmd.Decide(2, True))) == [(2, 0)]
+    assert first_indexes(destination.do(cmd.Decide(1, True))) == [(1, 0)]
 
 
 def test_a_commit_cannot_fail_for_a_limit() -> None:  # T-04
-    home = Home(maxNumMsgs=2)
-    producer = home.producer()
-    home.send(producer, [1], txn=TXN)
-    assert of(home.send(producer, [1], txn=TXN), SendAnswered) == []
-    assert [r.code for r in refusals(home.send(producer, [1]))] == ["quota_exceeded"]
-    assert [r.code for r in refusals(home.send(producer, [1], txn=TXN))] == ["quota_exceeded"]
-    home.do(cmd.Decide(TXN, True))
-    assert home.core.block_index.messages == 2
+    destination = DrivenDestination(maxNumMsgs=2)
+    producer = destination.producer()
+    destination.send(producer, [1], txn=TXN)
+    assert of(destination.send(producer, [1], txn=TXN), SendAnswered) == []
+    assert [r.code for r in refusals(destination.send(producer, [1]))] == ["quota_exceeded"]
+    assert [r.code for r in refusals(destination.send(producer, [1], txn=TXN))] == ["quota_exceeded"]
+    destination.do(cmd.Decide(TXN, True))
+    assert destination.core.block_index.messages == 2
 
 
 def test_a_pause_refuses_sends_and_lets_a_commit_through() -> None:  # W-123
-    home = Home()
-    producer = home.producer()
-    home.consumer()
-    home.send(producer, [1], txn=TXN)
-    home.do(cmd.Pause("production"))
-    assert [r.code for r in refusals(home.send(producer, [1], txn=TXN))] == ["destination_paused"]
-    assert len(handed(home.do(cmd.Decide(TXN, True)))) == 1
+    destination = DrivenDestination()
+    producer = destination.producer()
+    destination.consumer()
+    destination.send(producer, [1], txn=TXN)
+    destination.do(cmd.Pause("production"))
+    assert [r.code for r in refusals(destination.send(producer, [1], txn=TXN))] == ["destination_paused"]
+    assert len(handed(destination.do(cmd.Decide(TXN, True)))) == 1
 
 
 def test_priorities_and_delays_count_from_the_commit_on() -> None:
-    home = Home()
-    home.send(home.producer(), [1, 1, 1], txn=TXN, columns=columns(3, priorities=[1, 9, 5], delay=[0, 0, 100]))
-    home.do(cmd.Decide(TXN, True))
-    assert first_indexes(home.open()[1]) == [(1, 1), (1, 0)]
-    assert first_indexes(home.tick(100)) == [(1, 2)]
+    destination = DrivenDestination()
+    destination.send(
+        destination.producer(), [1, 1, 1], txn=TXN, columns=columns(3, priorities=[1, 9, 5], delay=[0, 0, 100])
+    )
+    destination.do(cmd.Decide(TXN, True))
+    assert first_indexes(destination.open()[1]) == [(1, 1), (1, 0)]
+    assert first_indexes(destination.tick(100)) == [(1, 2)]
 
 
 # ---- restart and preparation ---------------------------------------------------------------------------------------
@@ -165,12 +176,12 @@ def test_priorities_and_delays_count_from_the_commit_on() -> None:
 
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_what_is_open_at_a_crash_is_rolled_back(checkpoint: bool) -> None:  # T-05
-    home = Home()
-    producer, consumer = home.producer(), home.consumer()
-    home.send(producer, [1, 1])
-    home.do(cmd.StageAcks(TXN, consumer, [(1, 1)]))
-    home.send(producer, [1], txn=TXN)
-    again = home.crash(checkpoint=checkpoint)
+    destination = DrivenDestination()
+    producer, consumer = destination.producer(), destination.consumer()
+    destination.send(producer, [1, 1])
+    destination.do(cmd.StageAcks(TXN, consumer, [(1, 1)]))
+    destination.send(producer, [1], txn=TXN)
+    again = destination.crash(checkpoint=checkpoint)
     assert not again.core.staged
     assert handed(again.open()[1]) == [(1, 0, 2), (1, 1, 2)]
 
@@ -178,45 +189,45 @@ def test_what_is_open_at_a_crash_is_rolled_back(checkpoint: bool) -> None:  # T-
 @pytest.mark.parametrize("checkpoint", [False, True])
 @pytest.mark.parametrize("commit", [False, True])
 def test_what_is_prepared_waits_for_its_decision_across_a_crash(checkpoint: bool, commit: bool) -> None:  # T-05
-    home = Home()
-    producer, consumer = home.producer(), home.consumer()
-    home.send(producer, [1, 1])
-    home.send(producer, [1, 1], txn=TXN)
-    home.do(cmd.StageAcks(TXN, consumer, [(1, 1)]))
-    home.do(cmd.Prepare(TXN))
+    destination = DrivenDestination()
+    producer, consumer = destination.producer(), destination.consumer()
+    destination.send(producer, [1, 1])
+    destination.send(producer, [1, 1], txn=TXN)
+    destination.do(cmd.StageAcks(TXN, consumer, [(1, 1)]))
+    destination.do(cmd.Prepare(TXN))
     for _ in range(2):
-        home = home.crash(checkpoint=checkpoint)
-        staged = home.core.staged[TXN]
+        destination = destination.crash(checkpoint=checkpoint)
+        staged = destination.core.staged[TXN]
         assert (staged.prepared, staged.messages, staged.acknowledged) == (True, 2, 1)
-        assert home.core.block_index.messages == 4
-    consumer, out = home.open()
+        assert destination.core.block_index.messages == 4
+    consumer, out = destination.open()
     assert handed(out) == [(1, 1, 2)]
-    out = home.do(cmd.Decide(TXN, commit))
+    out = destination.do(cmd.Decide(TXN, commit))
     assert handed(out) == ([(2, 0, 1), (2, 1, 1)] if commit else [(1, 0, 2)])
-    assert home.core.block_index.messages == (3 if commit else 2)
+    assert destination.core.block_index.messages == (3 if commit else 2)
 
 
 @pytest.mark.parametrize("commit", [False, True])
 def test_a_decision_is_known_after_a_crash(commit: bool) -> None:
-    home = Home()
-    consumer = home.consumer(1)
-    producer = home.producer()
-    home.send(producer, [1])
-    home.send(producer, [1, 1], txn=TXN)
-    home.do(cmd.StageAcks(TXN, consumer, [(1, 1)]))
-    home.do(cmd.Prepare(TXN))
-    home.do(cmd.Decide(TXN, commit))
-    again = home.crash()
+    destination = DrivenDestination()
+    consumer = destination.consumer(1)
+    producer = destination.producer()
+    destination.send(producer, [1])
+    destination.send(producer, [1, 1], txn=TXN)
+    destination.do(cmd.StageAcks(TXN, consumer, [(1, 1)]))
+    destination.do(cmd.Prepare(TXN))
+    destination.do(cmd.Decide(TXN, commit))
+    again = destination.crash()
     assert not again.core.staged
     assert first_indexes(again.open()[1]) == ([(2, 0), (2, 1)] if commit else [(1, 0)])
 
 
 def test_a_prepared_block_is_not_taken_twice() -> None:
-    home = Home()
-    home.send(home.producer(), [1, 1], txn=TXN)
-    home.do(cmd.Prepare(TXN))
-    home.do(cmd.Decide(TXN, True))
-    again = home.crash()
+    destination = DrivenDestination()
+    destination.send(destination.producer(), [1, 1], txn=TXN)
+    destination.do(cmd.Prepare(TXN))
+    destination.do(cmd.Decide(TXN, True))
+    again = destination.crash()
     out = again.send(again.producer(), [1, 1], first=1)
     assert refusals(out) == []
     assert again.core.block_index.messages == 2
@@ -226,14 +237,14 @@ def test_a_prepared_block_is_not_taken_twice() -> None:
 
 
 def test_a_topic_delivers_to_who_is_there_at_the_commit() -> None:
-    home = Home("topic")
-    producer = home.producer()
-    before = home.subscriber()
-    home.send(producer, [1], txn=TXN, properties=[{"n": 1}])
-    after = home.subscriber(selector="n = 1")
-    other = home.subscriber(selector="n = 2")
-    home.do(cmd.DetachConsumer(before))
-    out = home.do(cmd.Decide(TXN, True))
+    destination = DrivenDestination("topic")
+    producer = destination.producer()
+    before = destination.subscriber()
+    destination.send(producer, [1], txn=TXN, properties=[{"n": 1}])
+    after = destination.subscriber(selector="n = 1")
+    other = destination.subscriber(selector="n = 2")
+    destination.do(cmd.DetachConsumer(before))
+    out = destination.do(cmd.Decide(TXN, True))
     assert handed(out) == [(1, 0, 1)]
     assert handed(out, after) == [(1, 0, 1)]
     assert handed(out, other) == []
@@ -241,37 +252,37 @@ def test_a_topic_delivers_to_who_is_there_at_the_commit() -> None:
 
 def test_a_commit_that_nobody_wants_leaves_nothing() -> None:
     for prepare in (False, True):
-        home = Home("topic")
-        home.send(home.producer(), [1], txn=TXN)
+        destination = DrivenDestination("topic")
+        destination.send(destination.producer(), [1], txn=TXN)
         if prepare:
-            home.do(cmd.Prepare(TXN))
-        out = home.do(cmd.Decide(TXN, True))
+            destination.do(cmd.Prepare(TXN))
+        out = destination.do(cmd.Decide(TXN, True))
         assert [effect.ordinals for effect in of(out, Retire)] == [(1,)]
-        assert home.core.block_index.messages == 0
+        assert destination.core.block_index.messages == 0
 
 
 def test_a_subscription_that_ends_takes_its_part_along() -> None:
-    home = Home("topic")
-    producer = home.producer()
-    plain = home.subscriber()
-    durable = home.subscriber(client_id="c", name="d", durable=True)
-    home.send(producer, [1])
-    home.do(cmd.StageAcks(TXN, plain, [(1, 1)]))
-    home.do(cmd.StageAcks(TXN, durable, [(1, 1)]))
-    home.do(cmd.DetachConsumer(plain))
-    assert home.core.staged[TXN].acknowledged == 1
-    home.do(cmd.Decide(TXN, False))
-    assert handed(home.ack(durable, 1)) == []
-    home.ack(durable, 2)
-    assert home.core.block_index.messages == 0
+    destination = DrivenDestination("topic")
+    producer = destination.producer()
+    plain = destination.subscriber()
+    durable = destination.subscriber(client_id="c", name="d", durable=True)
+    destination.send(producer, [1])
+    destination.do(cmd.StageAcks(TXN, plain, [(1, 1)]))
+    destination.do(cmd.StageAcks(TXN, durable, [(1, 1)]))
+    destination.do(cmd.DetachConsumer(plain))
+    assert destination.core.staged[TXN].acknowledged == 1
+    destination.do(cmd.Decide(TXN, False))
+    assert handed(destination.ack(durable, 1)) == []
+    destination.ack(durable, 2)
+    assert destination.core.block_index.messages == 0
 
 
 def test_a_subscriber_with_a_selector_gets_its_share_of_what_was_prepared_before_a_restart() -> None:
-    home = Home("topic")
-    home.do(cmd.DetachConsumer(home.subscriber(client_id="c", name="d", durable=True)))
-    home.send(home.producer(), [1, 1], txn=TXN, properties=[{"n": 1}, {"n": 2}])
-    home.do(cmd.Prepare(TXN))
-    again = home.crash()
+    destination = DrivenDestination("topic")
+    destination.do(cmd.DetachConsumer(destination.subscriber(client_id="c", name="d", durable=True)))
+    destination.send(destination.producer(), [1, 1], txn=TXN, properties=[{"n": 1}, {"n": 2}])
+    destination.do(cmd.Prepare(TXN))
+    again = destination.crash()
     red = again.consumer(subscription=Subscription(selector="n = 2"))
     out = again.do(cmd.Decide(TXN, True))
     assert first_indexes(out, red) == [(1, 1)]

@@ -18,13 +18,13 @@ def pieces(out: Outcome, number: int) -> int:
     return sum(isinstance(effect, Deliver) and effect.attachment == number for effect in effects)
 
 
-def ack(home: Queue, number: int, text: str) -> Outcome:
-    return home.do(cmd.Acknowledge(number, home.ranges(number, text), 1))
+def ack(destination: Queue, number: int, text: str) -> Outcome:
+    return destination.do(cmd.Acknowledge(number, destination.ranges(number, text), 1))
 
 
-def packed(home: Queue) -> list[int]:
+def packed(destination: Queue) -> list[int]:
     """Messages of each batch."""
-    pending = home.queue.pending
+    pending = destination.queue.pending
     if not isinstance(pending, UnitPending):
         return []
     return [run.count for owner in pending.owners.values() for run in owner.owner_batches]
@@ -32,167 +32,169 @@ def packed(home: Queue) -> list[int]:
 
 def busy(limit: int = 4, **attributes: int) -> tuple[Queue, int, int]:
     """A session that has a1 b1 a2 b2 and no room for a3 b3 a4, and one that was given c1, with room for one more."""
-    home = Queue(**attributes)
-    home.put("a1 b1 a2 b2")
-    one, got = home.take(limit, flow="prefetch", owner="one")
+    destination = Queue(**attributes)
+    destination.put("a1 b1 a2 b2")
+    one, got = destination.take(limit, flow="prefetch", owner="one")
     assert got == "a1 b1 a2 b2"
-    two, _ = home.take(2, flow="prefetch", owner="two")
-    assert home.got(home.put("a3 c1 b3 a4")) == "c1"
-    assert packed(home) == [3]
-    return home, one, two
+    two, _ = destination.take(2, flow="prefetch", owner="two")
+    assert destination.got(destination.put("a3 c1 b3 a4")) == "c1"
+    assert packed(destination) == [3]
+    return destination, one, two
 
 
 def test_free_units_are_dealt_out_in_equal_parts_to_those_with_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "PART_MIN", 1)
-    home = Queue()
-    numbers = [home.take(limit, flow="prefetch", owner=owner)[0] for owner, limit in (("x", 9), ("y", 1), ("z", 9))]
-    out = home.put("a1 b1 c1 d1 e1 f1 a2 f2 g1")
-    assert [home.got(out, number) for number in numbers] == ["a1 b1 c1 a2", "d1", "e1 f1 f2 g1"]
+    destination = Queue()
+    numbers = [
+        destination.take(limit, flow="prefetch", owner=owner)[0] for owner, limit in (("x", 9), ("y", 1), ("z", 9))
+    ]
+    out = destination.put("a1 b1 c1 d1 e1 f1 a2 f2 g1")
+    assert [destination.got(out, number) for number in numbers] == ["a1 b1 c1 a2", "d1", "e1 f1 f2 g1"]
 
 
 def test_small_blocks_are_dealt_out_in_turn() -> None:
-    home = Queue()
-    numbers = [home.take(9, flow="prefetch", owner=owner)[0] for owner in "xy"]
+    destination = Queue()
+    numbers = [destination.take(9, flow="prefetch", owner=owner)[0] for owner in "xy"]
     for block, expected in (("a1 b1", ["a1 b1", ""]), ("c1 d1 a2", ["a2", "c1 d1"]), ("e1", ["e1", ""])):
-        out = home.put(block)
-        assert [home.got(out, number) for number in numbers] == expected
+        out = destination.put(block)
+        assert [destination.got(out, number) for number in numbers] == expected
 
 
 def test_the_last_one_with_room_gets_what_others_have_no_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "PART_MIN", 1)
-    home = Queue()
-    numbers = [home.take(limit, flow="prefetch", owner=owner)[0] for owner, limit in (("x", 1), ("y", 9))]
-    out = home.put("a1 b1 c1 d1")
-    assert [home.got(out, number) for number in numbers] == ["a1", "b1 c1 d1"]
+    destination = Queue()
+    numbers = [destination.take(limit, flow="prefetch", owner=owner)[0] for owner, limit in (("x", 1), ("y", 9))]
+    out = destination.put("a1 b1 c1 d1")
+    assert [destination.got(out, number) for number in numbers] == ["a1", "b1 c1 d1"]
 
 
 def test_what_waits_for_one_session_leaves_in_one_piece() -> None:
-    home, one, _ = busy()
-    out = ack(home, one, "a1 b1")
-    assert home.got(out) == "a3 b3"
+    destination, one, _ = busy()
+    out = ack(destination, one, "a1 b1")
+    assert destination.got(out) == "a3 b3"
     assert pieces(out, one) == 1
-    assert packed(home) == [1]
-    assert home.got(ack(home, one, "a2 b2")) == "a4"
-    assert packed(home) == []
+    assert packed(destination) == [1]
+    assert destination.got(ack(destination, one, "a2 b2")) == "a4"
+    assert packed(destination) == []
 
 
 def test_every_block_is_a_batch_of_its_own_and_they_leave_in_order() -> None:
-    home, one, _ = busy()
-    assert home.got(home.put("b4 c2 b5")) == "c2"
-    assert packed(home) == [3, 2]
-    assert home.got(ack(home, one, "a1 b1")) == "a3 b3"
-    out = ack(home, one, "a2 b2")
-    assert home.got(out) == "a4 b4"
+    destination, one, _ = busy()
+    assert destination.got(destination.put("b4 c2 b5")) == "c2"
+    assert packed(destination) == [3, 2]
+    assert destination.got(ack(destination, one, "a1 b1")) == "a3 b3"
+    out = ack(destination, one, "a2 b2")
+    assert destination.got(out) == "a4 b4"
     assert pieces(out, one) == 2
-    assert home.got(ack(home, one, "a3 b3")) == "b5"
+    assert destination.got(ack(destination, one, "a3 b3")) == "b5"
 
 
 def test_a_unit_whose_session_has_settled_all_of_it_is_free_for_others() -> None:
-    home, one, two = busy()
-    out = ack(home, one, "b2 b1")
-    assert packed(home) == []
-    assert (home.got(out, one), home.got(out, two)) == ("a3 a4", "b3")
+    destination, one, two = busy()
+    out = ack(destination, one, "b2 b1")
+    assert packed(destination) == []
+    assert (destination.got(out, one), destination.got(out, two)) == ("a3 a4", "b3")
 
 
 def test_a_session_without_room_does_not_keep_a_unit_that_it_has_settled() -> None:
-    home, one, two = busy(limit=4)
-    ack(home, two, "c1")
-    out = ack(home, one, "b1")  # It is full until half of its four are settled.
-    assert home.got(out) == ""
-    assert packed(home) == [3]
-    home.do(cmd.Hold(one))
-    out = ack(home, one, "b2")
-    assert home.got(out, one) == ""
-    assert home.got(out, two) == "b3"
+    destination, one, two = busy(limit=4)
+    ack(destination, two, "c1")
+    out = ack(destination, one, "b1")  # It is full until half of its four are settled.
+    assert destination.got(out) == ""
+    assert packed(destination) == [3]
+    destination.do(cmd.Hold(one))
+    out = ack(destination, one, "b2")
+    assert destination.got(out, one) == ""
+    assert destination.got(out, two) == "b3"
 
 
 def test_another_consumer_of_the_session_gets_its_owner_batches() -> None:
-    home, one, _ = busy()
-    _, got = home.take(2, flow="prefetch", owner="one")
+    destination, one, _ = busy()
+    _, got = destination.take(2, flow="prefetch", owner="one")
     assert got == "a3 b3"
-    assert packed(home) == [1]
-    assert home.got(ack(home, one, "a1 b1")) == "a4"
+    assert packed(destination) == [1]
+    assert destination.got(ack(destination, one, "a1 b1")) == "a4"
 
 
 def test_what_comes_back_goes_before_the_owner_batches_of_its_unit() -> None:
-    home, one, _ = busy()
-    ack(home, one, "b1")
-    out = home.settled(one, "release", "a2")
-    assert home.got(out, one) == "a2! a3"
-    assert packed(home) == []
+    destination, one, _ = busy()
+    ack(destination, one, "b1")
+    out = destination.settled(one, "release", "a2")
+    assert destination.got(out, one) == "a2! a3"
+    assert packed(destination) == []
 
 
 def test_a_message_that_rests_keeps_its_units_owner_batches_back() -> None:
-    home, one, _ = busy()
-    ack(home, one, "a1")
-    out = home.settled(one, "fail", "a2", delay_ms=50)
-    assert home.got(out, one) == "b3"
-    assert home.got(ack(home, one, "b1 b2 b3")) == ""
-    assert home.got(home.tick(60), None).split()[0] == "a2!"
+    destination, one, _ = busy()
+    ack(destination, one, "a1")
+    out = destination.settled(one, "fail", "a2", delay_ms=50)
+    assert destination.got(out, one) == "b3"
+    assert destination.got(ack(destination, one, "b1 b2 b3")) == ""
+    assert destination.got(destination.tick(60), None).split()[0] == "a2!"
 
 
 def test_what_a_transaction_has_consumed_keeps_owner_batches_back_until_it_ends() -> None:
-    home, one, _ = busy()
-    home.do(cmd.StageAcks(TXN, one, home.ranges(one, "a1 a2")))
-    assert packed(home) == []
-    out = ack(home, one, "b1")
-    assert "a" not in home.got(out)
-    assert "a3" in home.got(home.do(cmd.Decide(TXN, True)))
+    destination, one, _ = busy()
+    destination.do(cmd.StageAcks(TXN, one, destination.ranges(one, "a1 a2")))
+    assert packed(destination) == []
+    out = ack(destination, one, "b1")
+    assert "a" not in destination.got(out)
+    assert "a3" in destination.got(destination.do(cmd.Decide(TXN, True)))
 
 
 def test_a_session_that_leaves_leaves_its_owner_batches_to_the_others() -> None:
-    home, one, two = busy()
-    ack(home, two, "c1")
-    out = home.do(cmd.DetachConsumer(one))
-    assert packed(home) == []
-    assert home.got(out, two) == "a1! b1!"
+    destination, one, two = busy()
+    ack(destination, two, "c1")
+    out = destination.do(cmd.DetachConsumer(one))
+    assert packed(destination) == []
+    assert destination.got(out, two) == "a1! b1!"
 
 
 def test_a_higher_priority_goes_first_and_owner_batches_are_unpacked_for_it() -> None:
-    home, one, two = busy()
-    assert home.got(home.put("d1 a5", priority=[9, 4]), two) == "d1"
-    assert packed(home) == []
-    assert home.got(ack(home, one, "a1 b1")) == "a3 a4"
-    assert home.got(ack(home, one, "a2 b2")) == "b3 a5"
+    destination, one, two = busy()
+    assert destination.got(destination.put("d1 a5", priority=[9, 4]), two) == "d1"
+    assert packed(destination) == []
+    assert destination.got(ack(destination, one, "a1 b1")) == "a3 a4"
+    assert destination.got(ack(destination, one, "a2 b2")) == "b3 a5"
 
 
 def test_the_first_selector_unpacks_them() -> None:
-    home, one, _ = busy()
-    _, got = home.take(5, owner="three", selector="name = 'b4'")
-    assert packed(home) == []
+    destination, one, _ = busy()
+    _, got = destination.take(5, owner="three", selector="name = 'b4'")
+    assert packed(destination) == []
     assert got == ""
-    assert home.got(ack(home, one, "a1 b1")) == "a3 a4"
+    assert destination.got(ack(destination, one, "a1 b1")) == "a3 a4"
 
 
 def test_a_purge_takes_owner_batches_too() -> None:
-    home, one, _ = busy()
-    home.do(cmd.Purge())
-    assert packed(home) == []
-    assert home.got(ack(home, one, "a1 b1 a2 b2")) == ""
-    assert isinstance(home.queue.pending, UnitPending)
-    assert home.queue.pending.behind == 0
+    destination, one, _ = busy()
+    destination.do(cmd.Purge())
+    assert packed(destination) == []
+    assert destination.got(ack(destination, one, "a1 b1 a2 b2")) == ""
+    assert isinstance(destination.queue.pending, UnitPending)
+    assert destination.queue.pending.behind == 0
 
 
 def test_one_message_is_taken_out_of_a_batch() -> None:
-    home, one, _ = busy()
-    ordinal = next(ordinal for (ordinal, _), name in home.names.items() if name == "b3")
-    home.do(cmd.Remove({ordinal: 1 << 2}))
-    assert home.got(ack(home, one, "a1 b1")) == "a3 a4"
+    destination, one, _ = busy()
+    ordinal = next(ordinal for (ordinal, _), name in destination.names.items() if name == "b3")
+    destination.do(cmd.Remove({ordinal: 1 << 2}))
+    assert destination.got(ack(destination, one, "a1 b1")) == "a3 a4"
 
 
 def test_what_expires_in_a_batch_dies_and_the_next_goes_on() -> None:
-    home = Queue()
-    home.put("a1 b1 a2 b2")
-    one, _ = home.take(4, flow="prefetch", owner="one")
-    home.take(2, flow="prefetch", owner="two")
-    home.put("a3 c1 b3 a4", ttl=[50, 0, 0, 0])
-    assert packed(home) == [3]
-    home.now_ms += 100
-    assert home.got(ack(home, one, "a1 b1"), one) == "b3 a4"
+    destination = Queue()
+    destination.put("a1 b1 a2 b2")
+    one, _ = destination.take(4, flow="prefetch", owner="one")
+    destination.take(2, flow="prefetch", owner="two")
+    destination.put("a3 c1 b3 a4", ttl=[50, 0, 0, 0])
+    assert packed(destination) == [3]
+    destination.now_ms += 100
+    assert destination.got(ack(destination, one, "a1 b1"), one) == "b3 a4"
 
 
 def test_after_a_restart_owner_batches_are_where_they_were() -> None:
     for checkpoint in (False, True):
-        home, _, _ = busy()
-        again = home.again(checkpoint=checkpoint)
+        destination, _, _ = busy()
+        again = destination.again(checkpoint=checkpoint)
         assert again.take(50, owner="three")[1] == "a1! b1! a2! b2! a3 c1! b3 a4"

@@ -30,7 +30,7 @@ class Pair:
 
 def feed(rig: Rig, *bodies: str) -> None:
     sender = Client(rig)
-    sender.send(sender.producer("in", number=50), *bodies, first=rig.home("in").block_index.next_ordinal * 10)
+    sender.send(sender.producer("in", number=50), *bodies, first=rig.destination("in").block_index.next_ordinal * 10)
     rig.sync()
     sender.session.close()
 

@@ -39,17 +39,17 @@ class Commands:
     def later(self, action: Callable[[], object]) -> None:
         action()
 
-    def perform(self, home: Destination, command: cmd.Command, block: Block | None = None) -> Outcome:
-        return self.perform_all([DestinationStep(home, command, block)], (), lambda: None)[0]
+    def perform(self, destination: Destination, command: cmd.Command, block: Block | None = None) -> Outcome:
+        return self.perform_all([DestinationStep(destination, command, block)], (), lambda: None)[0]
 
     def perform_all(
         self, steps: Sequence[DestinationStep], extra: Sequence[LogEntry], done: Callable[[], None]
     ) -> list[Outcome]:
         found = []
-        for home, command, block in steps:
-            outcome = home.step(command, now_ms=self.time.look(), ahead_ms=self.time.ahead_ms)
+        for destination, command, block in steps:
+            outcome = destination.step(command, now_ms=self.time.look(), ahead_ms=self.time.ahead_ms)
             if outcome.accepted is not None and block is not None:
-                self.blocks[home.number, outcome.accepted] = block
+                self.blocks[destination.number, outcome.accepted] = block
             self.effects += [*outcome.immediate, *outcome.after_durable]
             found.append(outcome)
         self.batches.append([*(step.command for step in steps), *extra])
@@ -63,14 +63,14 @@ class Commands:
     def note(self, number: int, meta: bytes, done: Callable[[], None]) -> None:
         self.append([LogEntry(NOTE, number, 0, meta)], done)
 
-    def read(self, home: Destination, ordinal: int) -> Block | None:
+    def read(self, destination: Destination, ordinal: int) -> Block | None:
         """As a block reader."""
-        return self.blocks.get((home.number, ordinal))
+        return self.blocks.get((destination.number, ordinal))
 
     whole = read
 
-    def headers(self, home: Destination, ordinal: int) -> Any:
-        return WireCodec().content(self.blocks[home.number, ordinal])
+    def headers(self, destination: Destination, ordinal: int) -> Any:
+        return WireCodec().content(self.blocks[destination.number, ordinal])
 
 
 class Desk:
@@ -95,30 +95,30 @@ class Desk:
         **attributes: Any,
     ) -> Destination:
         checked = destination_attributes(attributes, type="topic" if kind == "topic" else "queue")
-        home = KINDS[kind](self.registry.next_number, name, checked)
-        home.current.read_headers = lambda ordinal: self.executor.headers(home, ordinal)
+        destination = KINDS[kind](self.registry.next_number, name, checked)
+        destination.current.read_headers = lambda ordinal: self.executor.headers(destination, ordinal)
         self.registry.next_number += 1
-        self.registry.destinations[kind, name] = home
-        self.registry.definitions[home.number] = Definition(name, auto_created, checked, kind, owner)
-        return home
+        self.registry.destinations[kind, name] = destination
+        self.registry.definitions[destination.number] = Definition(name, auto_created, checked, kind, owner)
+        return destination
 
-    def put(self, home: Destination, *bodies: str, **more: Any) -> int:
+    def put(self, destination: Destination, *bodies: str, **more: Any) -> int:
         """Messages as one block; returns its ordinal."""
         seq = self.own.take_seqs(len(bodies))
         block = made(*bodies, producer=99, first_seq=seq, now_ms=self.clock.ms, **more)
-        self.executor.perform_all([self.own.step(home, block)], (), lambda: None)
-        ordinal = max(home.block_index.held)
-        assert self.executor.blocks[home.number, ordinal] is block
+        self.executor.perform_all([self.own.step(destination, block)], (), lambda: None)
+        ordinal = max(destination.block_index.held)
+        assert self.executor.blocks[destination.number, ordinal] is block
         return ordinal
 
-    def kill(self, home: Destination, ordinal: int, mask: int) -> None:
+    def kill(self, destination: Destination, ordinal: int, mask: int) -> None:
         """Take waiting messages out, for whoever settles them as dead."""
-        self.executor.perform(home, cmd.Remove({ordinal: mask}, aside=True))
+        self.executor.perform(destination, cmd.Remove({ordinal: mask}, aside=True))
 
-    def bodies(self, home: Destination) -> list[str]:
+    def bodies(self, destination: Destination) -> list[str]:
         """What is held, in order of arrival."""
         found = []
-        for ordinal, entry in home.block_index.held.items():
-            block = self.executor.blocks[home.number, ordinal]
+        for ordinal, entry in destination.block_index.held.items():
+            block = self.executor.blocks[destination.number, ordinal]
             found += [text_of(block, index) for index in range(block.count) if not entry.done >> index & 1]
         return found

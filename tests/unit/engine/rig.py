@@ -297,13 +297,13 @@ class Rig:
             name, made_of, auto_created=auto_created, done=lambda: None, kind=kind, owner=owner
         )
         self.sync()
-        return self.home(name, kind)
+        return self.destination(name, kind)
 
-    def home(self, name: str = "q", kind: str = "queue") -> Destination:
+    def destination(self, name: str = "q", kind: str = "queue") -> Destination:
         return self.host.registry.destinations[kind, name]
 
     def held(self, name: str = "q", kind: str = "queue") -> int:
-        return self.home(name, kind).block_index.messages
+        return self.destination(name, kind).block_index.messages
 
     def tick(self, ms: int = 0) -> None:
         self.clock.ms += ms

@@ -12,11 +12,11 @@ from tests.unit.engine.rig import RecordingPeer
 
 
 def test_numbers_of_a_later_incarnation_are_larger_than_all_before() -> None:
-    home, peer, outbox = Desk().add(), RecordingPeer(), Outbox()
+    destination, peer, outbox = Desk().add(), RecordingPeer(), Outbox()
     first, second = Attachments(3), Attachments(4)
-    numbers = [first.attach(home, peer, handle, outbox).number for handle in (1, 2)]
+    numbers = [first.attach(destination, peer, handle, outbox).number for handle in (1, 2)]
     assert numbers[1] == numbers[0] + 1
-    assert second.attach(home, peer, 1, outbox).number == (4 << ATTACHMENT_BITS) + 1 > max(numbers)
+    assert second.attach(destination, peer, 1, outbox).number == (4 << ATTACHMENT_BITS) + 1 > max(numbers)
     assert set(first.by_number) == set(numbers)
 
 
@@ -33,17 +33,17 @@ def test_all_of_a_destination_end_and_others_stay() -> None:
 
 def test_what_was_taken_back_from_a_consumer_with_a_deadline_may_not_leave() -> None:
     desk = Desk()
-    home = desk.add()
+    destination = desk.add()
     attachments = Attachments(1)
-    attachment = attachments.attach(home, RecordingPeer(), 1, Outbox())
+    attachment = attachments.attach(destination, RecordingPeer(), 1, Outbox())
     assert attachment.state() is None, "it is not attached yet"
     attach: Any = cmd.AttachConsumer(attachment.number, "prefetch", 10, False, held=False)
-    desk.executor.perform(home, attach)
-    desk.put(home, "a", "b")
+    desk.executor.perform(destination, attach)
+    desk.put(destination, "a", "b")
     (deliver,) = [one for one in desk.executor.effects if isinstance(one, Deliver)]
     attachment.leased = True
     assert attachment.may_leave(deliver)
-    desk.executor.perform(home, cmd.DetachConsumer(attachment.number))
+    desk.executor.perform(destination, cmd.DetachConsumer(attachment.number))
     assert not attachment.may_leave(deliver)
     attachment.leased = False
     assert attachment.may_leave(deliver), "nobody takes back what has no deadline"

@@ -22,9 +22,9 @@ class Intake(Desk):
         self.memory: Any = SimpleNamespace(left=10, left_bytes=1000, barred="", used_up=self.used_up.append)
         self.intake = BlockIntake(self.executor, self.registry, self.codec, self.time, self.memory)
 
-    def command(self, home: Destination, block: Block, txn: int = 0) -> tuple[cmd.Send, Block]:
+    def command(self, destination: Destination, block: Block, txn: int = 0) -> tuple[cmd.Send, Block]:
         return self.intake.command(
-            home, 5, block, floor=3, origin=("connection", "client"), txn=txn, confirm=block.persistent
+            destination, 5, block, floor=3, origin=("connection", "client"), txn=txn, confirm=block.persistent
         )
 
 
@@ -48,7 +48,9 @@ def test_headers_are_measured_only_for_a_destination_that_limits_them_and_as_the
 def test_what_a_destination_wants_is_its_own_whoever_got_the_block_before() -> None:
     world, block = Intake(), made("a")
     plain, limited = world.add(), world.add(name="limited", maximumMessageSize=100)
-    heads = [world.command(home, block)[0].heads for home in (plain, limited, plain, limited, limited, plain)]
+    heads = [
+        world.command(destination, block)[0].heads for destination in (plain, limited, plain, limited, limited, plain)
+    ]
     assert heads == [None, [0], None, [0], [0], None]
     limited.policy.update(plain.policy.attributes)
     assert world.command(limited, block)[0].heads is None, "and it may change"
@@ -61,22 +63,22 @@ def test_messages_of_a_temporary_destination_are_not_stored() -> None:
 
 def test_only_messages_that_are_stored_need_room_in_the_store() -> None:
     world = Intake()
-    home = world.add()
+    destination = world.add()
     world.executor.room = False
-    assert world.command(home, made("a"))[0].room is False
-    assert world.command(home, made("a", persistent=False))[0].room is True
+    assert world.command(destination, made("a"))[0].room is False
+    assert world.command(destination, made("a", persistent=False))[0].room is True
 
 
 def test_blocks_count_for_the_next_look_at_the_memory() -> None:
     world = Intake()
-    home = world.add()
+    destination = world.add()
     for _ in range(10):
-        world.command(home, made("a"))
+        world.command(destination, made("a"))
     assert (world.memory.left, world.used_up) == (0, [])
-    world.command(home, made("a", "b"))
+    world.command(destination, made("a", "b"))
     assert (world.memory.left, world.used_up) == (-2, [5])
     world.memory.left = 10
-    world.command(home, made("a" * 1000))
+    world.command(destination, made("a" * 1000))
     assert world.used_up == [5, 5], "few large ones are as many"
 
 

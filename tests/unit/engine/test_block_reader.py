@@ -26,18 +26,23 @@ class Reading(Desk):
         self.performed: list[cmd.Command] = []
         self.halted: list[str] = []
         self.executor.fail = self.failures.append
-        self.executor.perform = lambda home, command: self.performed.append(command)
+        self.executor.perform = lambda destination, command: self.performed.append(command)
         self.attachments = Attachments(1)
-        self.home = self.add()
+        self.destination = self.add()
         cache: Any = SimpleNamespace(get=self._get)
         self.reader = BlockReader(
-            self.executor, self.registry, self.attachments, cache, self.codec, lambda home, why: self.halted.append(why)
+            self.executor,
+            self.registry,
+            self.attachments,
+            cache,
+            self.codec,
+            lambda destination, why: self.halted.append(why),
         )
 
     def _get(self, number: int, ordinal: int) -> Any:
         if self.raises is not None:
             raise self.raises
-        assert (number, ordinal) == (self.home.number, 3)
+        assert (number, ordinal) == (self.destination.number, 3)
         return self.large or made("a", properties={"n": 1})
 
 
@@ -63,27 +68,29 @@ FRONT = encode_block([b"body"], producer=1, first_seq=1, timestamp_ms=1, persist
 
 def test_a_large_block_comes_whole_where_nobody_can_ask_for_its_body() -> None:
     world = Reading()
-    small = world.reader.whole(world.home, 3)
+    small = world.reader.whole(world.destination, 3)
     assert small is not None
     assert text_of(small, 0) == "a"
     world.large = LargeBlock(FRONT, Body())
-    whole = world.reader.whole(world.home, 3)
+    whole = world.reader.whole(world.destination, 3)
     assert whole is not None
     assert (type(whole) is LargeBlock, bytes(whole.body(0))) == (False, b"body")
-    assert type(world.reader.read(world.home, 3)) is LargeBlock
+    assert type(world.reader.read(world.destination, 3)) is LargeBlock
 
 
 def test_a_body_that_cannot_be_read_is_as_a_block_that_cannot_be() -> None:
     for error, halts in ((StoreDamagedError("the body"), True), (StoreError("the disk"), False)):
         world = Reading()
         world.large = LargeBlock(FRONT, Body(error))
-        assert world.reader.whole(world.home, 3) is None
-        assert (world.registry.halted, world.failures) == (({world.home.number: error}, []) if halts else ({}, [error]))
+        assert world.reader.whole(world.destination, 3) is None
+        assert (world.registry.halted, world.failures) == (
+            ({world.destination.number: error}, []) if halts else ({}, [error])
+        )
 
 
 def test_a_block_and_its_headers_are_read() -> None:
     world = Reading()
-    block, content = world.reader.read(world.home, 3), world.reader.headers(world.home, 3)
+    block, content = world.reader.read(world.destination, 3), world.reader.headers(world.destination, 3)
     assert block is not None
     assert content is not None
     assert (text_of(block, 0), content.properties(0)) == ("a", {"n": 1})
@@ -93,10 +100,10 @@ def test_a_damaged_block_halts_its_destination_and_ends_who_uses_it_once() -> No
     world = Reading()
     world.raises = StoreDamagedError("block 3")
     peer, other = RecordingPeer(), RecordingPeer()
-    ended = world.attachments.attach(world.home, peer, 11, Outbox())
+    ended = world.attachments.attach(world.destination, peer, 11, Outbox())
     world.attachments.attach(world.add("other"), other, 12, Outbox())
     for _ in range(2):
-        assert world.reader.read(world.home, 3) is None
+        assert world.reader.read(world.destination, 3) is None
     told = {"handle": 11, "code": StoreDamagedError.code, "text": "block 3"}
     assert peer.take() == [("event", "halted", told)]
     assert world.halted == [str(world.raises)], "whoever has to know is told, once"
@@ -105,25 +112,25 @@ def test_a_damaged_block_halts_its_destination_and_ends_who_uses_it_once() -> No
         cmd.DetachConsumer(ended.number),
         cmd.DetachProducer(ended.number, forget=False),
     ]
-    assert (world.registry.halted, world.failures) == ({world.home.number: world.raises}, [])
+    assert (world.registry.halted, world.failures) == ({world.destination.number: world.raises}, [])
 
 
 def test_a_destination_that_is_gone_is_not_halted() -> None:
     world = Reading()
     del world.registry.destinations["queue", "q"]
-    world.reader.halt(world.home, StoreDamagedError("block 3"))
+    world.reader.halt(world.destination, StoreDamagedError("block 3"))
     assert (world.registry.halted, world.performed) == ({}, [])
 
 
 def test_any_other_error_of_the_store_stops_the_host() -> None:
     world = Reading()
     world.raises = StoreError("the disk is gone")
-    assert world.reader.read(world.home, 3) is None
+    assert world.reader.read(world.destination, 3) is None
     assert (world.failures, world.registry.halted) == ([world.raises], {})
 
 
 def test_headers_that_cannot_be_read_change_nothing() -> None:
     world = Reading()
     for world.raises in (StoreError("gone"), StoreDamagedError("block 3")):
-        assert world.reader.headers(world.home, 3) is None
+        assert world.reader.headers(world.destination, 3) is None
     assert (world.failures, world.registry.halted) == ([], {})

@@ -118,7 +118,7 @@ def test_closing_a_producer_waits_for_blocks_that_its_client_took_for_sent(left:
         client.ok("txn_commit", txn=1, key=b"k")
     assert client.got(consumer) == ["a"]
     assert client.refused() == []
-    assert list(rig.home().producers.attached.values()) == [8]
+    assert list(rig.destination().producers.attached.values()) == [8]
 
 
 @pytest.mark.parametrize("left", LEFT_BEHIND)
@@ -132,7 +132,7 @@ def test_closing_a_producer_waits_no_longer_than_its_sends_may(left: str) -> Non
     rig.sync()
     assert client.peer.take("reply")
     assert client.refused() == ["quota_exceeded"]
-    assert not rig.home().producers.attached
+    assert not rig.destination().producers.attached
 
 
 def test_closing_a_producer_again_ends_its_waiting() -> None:
@@ -150,7 +150,7 @@ def test_a_rollback_lets_its_producer_be_closed() -> None:
     client.session.call(99, "txn_rollback", {"txn": 1})
     rig.sync()
     assert len(client.peer.take("reply")) == 2
-    assert not rig.home().producers.attached
+    assert not rig.destination().producers.attached
 
 
 def test_a_rollback_comes_before_a_commit_that_waits() -> None:
@@ -163,7 +163,7 @@ def test_a_rollback_comes_before_a_commit_that_waits() -> None:
     client.ok("txn_rollback", txn=1)
     rig.tick(10)
     assert rig.held() == 2
-    assert not rig.home().staged
+    assert not rig.destination().staged
 
 
 @pytest.mark.parametrize("ending", ["the connection is lost", "the destination is destroyed"])
@@ -175,7 +175,7 @@ def test_closing_a_producer_that_waits_ends_with_what_it_belongs_to(ending: str)
         client.session.close()
         rig.tick(100)
         assert not client.peer.take("reply")
-        assert not rig.home().producers.attached
+        assert not rig.destination().producers.attached
     else:
         rig.host.removal.destroy("q", lambda: None)
         rig.tick(1)
@@ -223,7 +223,7 @@ def test_a_rollback_drops_the_sends_that_wait() -> None:
     client.ok("txn_rollback", txn=1)
     rig.tick(10)
     assert rig.held() == 2
-    assert not rig.home().staged
+    assert not rig.destination().staged
 
 
 def test_a_transaction_that_ended_meanwhile_gets_nothing_more() -> None:
@@ -234,7 +234,7 @@ def test_a_transaction_that_ended_meanwhile_gets_nothing_more() -> None:
     client.send(handle, "a", txn=1)
     rig.tick(1_000)
     rig.tick(60_000)
-    assert not rig.home().staged
+    assert not rig.destination().staged
     assert rig.held() == 2
 
 
@@ -249,7 +249,7 @@ def test_removing_the_limits_lets_everybody_in_and_setting_them_counts_what_is_t
     rig.host.pools.configure()
     rig.sync()
     assert rig.held() == 3
-    assert rig.home().policy.account is None
+    assert rig.destination().policy.account is None
     rig.host.pools._config["imq.system.max_count"] = 3  # type: ignore[index]
     rig.host.pools.configure()
     client.send(producer, "b")
@@ -311,7 +311,7 @@ def test_without_limits_there_is_no_pool() -> None:
     rig = Rig()
     rig.create()
     assert rig.host.pools.shares == {}
-    assert rig.home().policy.account is None
+    assert rig.destination().policy.account is None
 
 
 def test_metrics_show_what_counts_who_waits_and_what_was_refused() -> None:

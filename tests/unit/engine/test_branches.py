@@ -59,7 +59,7 @@ def test_a_vote_comes_when_it_is_durable() -> None:
     pair = Pair(rig)
     assert pair.client.unanswered("txn_prepare", key=KEY, coordinator="", **pair.work())
     (batch,) = rig.commits()
-    assert {entry.destination for entry in batch} == {0, rig.home("in").number, rig.home("out").number}
+    assert {entry.destination for entry in batch} == {0, rig.destination("in").number, rig.destination("out").number}
 
 
 def test_who_did_nothing_has_nothing_to_decide() -> None:

@@ -42,18 +42,18 @@ def test_a_definition_that_cannot_be_read_is_damage(data: bytes) -> None:
 
 def test_a_checkpoint_stands_for_everything_before_it() -> None:
     world = Desk()
-    home = world.add("q", maxNumMsgs=7)
-    world.put(home, "a", "b")
+    destination = world.add("q", maxNumMsgs=7)
+    world.put(destination, "a", "b")
     transactions, schedules = TxLog(), ScheduleLog()
     transactions.remember(b"k", True, False)
     schedules.remember("s")
     entry = encode_checkpoint(9, transactions, schedules, world.registry.rows())
     assert (entry.kind, entry.destination) == (CHECKPOINT, 0)
     found = read_back([entry])
-    assert (found.next_number, found.definitions) == (9, {home.number: world.registry.definition(home)})
+    assert (found.next_number, found.definitions) == (9, {destination.number: world.registry.definition(destination)})
     assert (found.transactions.outcome(b"k"), list(found.schedules.ended)) == (True, ["s"])
-    assert list(found.recoveries) == [home.number]
-    assert found.dead(home.number) == []
+    assert list(found.recoveries) == [destination.number]
+    assert found.dead(destination.number) == []
 
 
 def test_records_behind_it_are_sorted_by_destination() -> None:
@@ -71,15 +71,15 @@ def test_records_behind_it_are_sorted_by_destination() -> None:
 
 def test_a_destroyed_destination_leaves_its_blocks_dead() -> None:
     world = Desk()
-    home = world.add()
-    log = [attributes_note(home.number, world.registry.definition(home))]
+    destination = world.add()
+    log = [attributes_note(destination.number, world.registry.definition(destination))]
     for body in "ab":
         block = made(body, producer=99, first_seq=world.own.take_seqs(1))
-        log += world.executor.perform(home, *world.own.send(home, block)).records
+        log += world.executor.perform(destination, *world.own.send(destination, block)).records
     found = read_back(log)
-    assert found.dead(home.number) == []
-    found = read_back([*log, LogEntry(NOTE, home.number, 0, records.encode(records.GONE, 0))])
-    assert (found.definitions, found.dead(home.number)) == ({}, [1, 2])
+    assert found.dead(destination.number) == []
+    found = read_back([*log, LogEntry(NOTE, destination.number, 0, records.encode(records.GONE, 0))])
+    assert (found.definitions, found.dead(destination.number)) == ({}, [1, 2])
 
 
 @pytest.mark.parametrize(

@@ -46,11 +46,11 @@ class Telling(Desk):
         super().__init__()
         self.usage: list[tuple[Any, ...]] = []
         self.executor.undisturbed = lambda action: action()
-        self.home = self.add()
-        self.ordinal = self.put(self.home, "a", "b", "c")
+        self.destination = self.add()
+        self.ordinal = self.put(self.destination, "a", "b", "c")
         self.peer = Peer()
         self.attachments = Attachments(1)
-        self.one: Attachment = self.attachments.attach(self.home, self.peer, HANDLE, Outbox(), eager=eager)
+        self.one: Attachment = self.attachments.attach(self.destination, self.peer, HANDLE, Outbox(), eager=eager)
         self.held: set[int] = set()
         self.effects = ClientEffects(
             self.executor,
@@ -69,7 +69,7 @@ class Telling(Desk):
 
     def tell(self, effect: Effect) -> list[tuple[Any, ...]]:
         """What the client hears."""
-        self.handlers[type(effect)](self.home, effect)
+        self.handlers[type(effect)](self.destination, effect)
         return self.peer.take()
 
     def deliver(self, tag: int, mask: int) -> list[tuple[int, str]]:
@@ -106,9 +106,9 @@ def test_a_producer_that_is_to_wait_is_not_told_to_go_on() -> None:
     number = world.one.number
     world.held.add(number)
     assert world.tell(Gate(number, "open", 0)) == [("gate", HANDLE, "low_memory", 0)]
-    world.home.policy.paused["production"] = 5
+    world.destination.policy.paused["production"] = 5
     assert world.tell(Gate(number, "paused", 5)) == [("gate", HANDLE, "paused", 5)]
-    world.home.policy.paused.clear()
+    world.destination.policy.paused.clear()
     world.held.clear()
     assert world.tell(Gate(number, "open", 0)) == [("gate", HANDLE, "open", 0)]
 
@@ -119,7 +119,7 @@ def test_a_producer_is_told_what_holds_now_though_the_change_has_waited_for_the_
     number = world.one.number
     assert world.tell(Gate(number, "open", 0)) == [("gate", HANDLE, "open", 0)]
     assert world.tell(Gate(number, "slow", 0)) == [("gate", HANDLE, "open", 0)], "the older one comes last"
-    world.home.admission.slow = True
+    world.destination.admission.slow = True
     assert world.tell(Gate(number, "open", 0)) == [("gate", HANDLE, "slow", 0)]
 
 
@@ -181,7 +181,7 @@ def test_what_was_settled_while_it_waited_is_not_sent() -> None:
     world = Telling()
     world.peer.full = True
     world.deliver(1, 0b111)
-    world.executor.perform(world.home, cmd.Purge())
+    world.executor.perform(world.destination, cmd.Purge())
     world.peer.full = False
     assert world.writable() == []
 

@@ -51,7 +51,7 @@ class FakeSession:
 
     def detach(self, attachment: Any, command: cmd.Command) -> None:
         self.performed.append(command)
-        self.executor.perform(attachment.home, command)
+        self.executor.perform(attachment.destination, command)
 
     def start(self, started: bool) -> None:
         self.started = started
@@ -75,7 +75,7 @@ class Asking(Desk):
             self.found.append,
             self.lines.append,
             self.memory,
-            armed=lambda home: False,
+            armed=lambda destination: False,
             incarnation=INCARNATION,
         )
         self.operations: Any = requests.operations()

@@ -37,7 +37,7 @@ class FakeSession:
 
     def perform(self, attachment: Any, command: cmd.Command) -> None:
         self.performed.append(command)
-        self.executor.perform(attachment.home, command)
+        self.executor.perform(attachment.destination, command)
 
     def detach(self, attachment: Any, command: cmd.Command) -> None:
         self.perform(attachment, command)
@@ -155,8 +155,8 @@ def test_only_the_present_attachment_gives_back() -> None:
 
 def test_a_browser_is_read_in_parts_until_it_is_closed() -> None:
     world = Asking()
-    home = world.add()
-    world.put(home, "a", "b", "c")
+    destination = world.add()
+    world.put(destination, "a", "b", "c")
     assert world.ask("open_browser") == {"messages": 3}
     assert world.ask("browse", max=2) == {"more": True}
     assert world.ask("browse", max=2) == {"more": False}

@@ -29,9 +29,9 @@ def test_a_reset_counts_from_zero_and_metrics_go_on() -> None:
     assert (before["peak_messages"], before["peak_bytes"], before["messages_threshold_ms"]) == (4, 5, 2000)
     assert (before["over_threshold"], before["counted_since_ms"]) == (["messages"], started_ms)
     assert (before["total_consumers"], before["peak_consumers"]) == (1, 1)
-    metered = rig.host.metrics.destination_row(rig.home())
+    metered = rig.host.metrics.destination_row(rig.destination())
 
-    rig.host.baselines.reset(rig.home())
+    rig.host.baselines.reset(rig.destination())
     after = shown(rig)
     assert {key: after[key] for key in (*LASTING, "messages_threshold_ms", "total_consumers")} == {
         **dict.fromkeys(LASTING, 0),
@@ -40,7 +40,7 @@ def test_a_reset_counts_from_zero_and_metrics_go_on() -> None:
     }
     assert (after["messages"], after["peak_messages"], after["peak_bytes"], after["peak_consumers"]) == (1, 1, 1, 1)
     assert (after["counted_since_ms"], after["over_threshold"]) == (rig.clock.ms, ["messages"])
-    assert rig.host.metrics.destination_row(rig.home()) == metered
+    assert rig.host.metrics.destination_row(rig.destination()) == metered
 
     rig.clock.ms += 500
     client.consumer()
@@ -49,10 +49,10 @@ def test_a_reset_counts_from_zero_and_metrics_go_on() -> None:
     last = shown(rig)
     assert (last["messages_in"], last["bytes_in"], last["peak_messages"], last["peak_bytes"]) == (1, 2, 2, 3)
     assert (last["total_consumers"], last["peak_consumers"], last["messages_threshold_ms"]) == (1, 2, 500)
-    row = rig.host.metrics.destination_row(rig.home())
+    row = rig.host.metrics.destination_row(rig.destination())
     assert (row["messages_in_total"], row["peak_messages"], row["peak_message_bytes"]) == (5, 4, 5)
-    rig.host.baselines.reset(rig.home())
-    assert rig.host.metrics.destination_row(rig.home())["peak_messages"] == 4
+    rig.host.baselines.reset(rig.destination())
+    assert rig.host.metrics.destination_row(rig.destination())["peak_messages"] == 4
 
 
 def test_consumers_that_go_leave_their_peak_and_their_number() -> None:
@@ -65,7 +65,7 @@ def test_consumers_that_go_leave_their_peak_and_their_number() -> None:
     client.consumer()
     found = shown(rig)
     assert (found["total_consumers"], found["peak_consumers"], found["active_consumers"]) == (4, 3, 2)
-    rig.host.baselines.reset(rig.home())
+    rig.host.baselines.reset(rig.destination())
     found = shown(rig)
     assert (found["total_consumers"], found["peak_consumers"]) == (0, 2)
 
@@ -73,7 +73,7 @@ def test_consumers_that_go_leave_their_peak_and_their_number() -> None:
 def test_what_a_destroyed_destination_was_counted_from_is_forgotten() -> None:
     rig = Rig()
     rig.create()
-    rig.host.baselines.reset(rig.home())
+    rig.host.baselines.reset(rig.destination())
     rig.host.removal.destroy("q", lambda: None)
     rig.sync()
     assert rig.host.baselines.by_number == {}
@@ -107,7 +107,7 @@ def test_current_is_without_what_is_pending() -> None:
     client.ok("txn_begin", txn=1, key=b"k" * 16)
     client.ok("txn_stage", txn=1, acks=client.acks(consumer, "a", "b"))
     assert [shown(rig)[key] for key in ("messages", "pending")] == [4, 4 - shown(rig)["current"]]
-    assert rig.host.metrics.gauges(rig.home())["pending_messages"] == 2
+    assert rig.host.metrics.gauges(rig.destination())["pending_messages"] == 2
     client.ok("txn_commit", txn=1, key=b"k" * 16)
     assert shown(rig)["messages"] == 2
 

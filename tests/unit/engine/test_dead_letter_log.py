@@ -25,11 +25,11 @@ class Log:
             expiry_record=lambda block, index, policy, name: f"expired {index} {policy} {name}",
         )
         life: Any = SimpleNamespace(
-            wanted=lambda home: lives, died=lambda home, effect, block: self.lives.append(effect.reason)
+            wanted=lambda destination: lives, died=lambda destination, effect, block: self.lives.append(effect.reason)
         )
         config: Any = {"imq.destination.logDeadMsgs": always}
         self.count = len(wishes)
-        self.home: Any = SimpleNamespace(
+        self.destination: Any = SimpleNamespace(
             kind="queue", name="q", attributes=destination_attributes(attributes, type="queue")
         )
         self.now_ms = 1000
@@ -38,7 +38,7 @@ class Log:
 
     def died(self, reason: str, comment: str = "") -> list[str]:
         block: Any = None
-        self.log.died(self.home, DeadLetter(0, 7, (1 << self.count) - 1, 1, reason, comment), block)
+        self.log.died(self.destination, DeadLetter(0, 7, (1 << self.count) - 1, 1, reason, comment), block)
         return self.lines
 
 
@@ -72,8 +72,8 @@ def test_the_log_of_lives_hears_when_it_wants_to() -> None:
 def test_messages_that_stay_are_told_with_the_cause_and_their_number() -> None:
     log = Log()
     for _ in range(10_000):
-        log.log.refused(log.home, 2, "queue e does not exist", kept=True)
-    log.log.refused(log.home, 1, "queue e does not exist", kept=False)
+        log.log.refused(log.destination, 2, "queue e does not exist", kept=True)
+    log.log.refused(log.destination, 1, "queue e does not exist", kept=False)
     log.counted.tick()
     assert log.lines == [
         "[B2175] 20000 dead messages of queue q cannot be moved: queue e does not exist; kept, and offered again",

@@ -21,7 +21,7 @@ class Moves(Desk):
 
     def __init__(self, *, forwards: bool = False) -> None:
         super().__init__()
-        self.home = self.add()
+        self.destination = self.add()
         self.away: list[tuple[str, str, Callable[[bool], None]]] = []
         self.refused: list[tuple[int, str]] = []
         death_records = DeathRecords(self.own, self.codec, self.clock, "b1")
@@ -33,17 +33,22 @@ class Moves(Desk):
 
     def send(self, name: str, *bodies: str) -> None:
         """Messages die and are sent to a queue."""
-        ordinal = self.put(self.home, *bodies)
+        ordinal = self.put(self.destination, *bodies)
         mask = (1 << len(bodies)) - 1
-        self.kill(self.home, ordinal, mask)
+        self.kill(self.destination, ordinal, mask)
         effect = DeadLetter(0, ordinal, mask, 1, "ERROR", "no")
-        block = self.executor.blocks[self.home.number, ordinal]
+        block = self.executor.blocks[self.destination.number, ordinal]
         self.moves.send(
-            self.home, effect, block, name, lambda part, why: self.refused.append((part.mask, why)), truncate=False
+            self.destination,
+            effect,
+            block,
+            name,
+            lambda part, why: self.refused.append((part.mask, why)),
+            truncate=False,
         )
 
-    def held(self, home: Destination | None = None) -> list[str]:
-        return self.bodies(home or self.home)
+    def held(self, destination: Destination | None = None) -> list[str]:
+        return self.bodies(destination or self.destination)
 
 
 def test_on_the_same_host_leaving_and_arriving_are_one_batch() -> None:
@@ -65,11 +70,11 @@ def test_where_not_all_fit_they_are_offered_one_by_one() -> None:
 def test_a_full_disk_keeps_them() -> None:
     world = Moves()
     world.add("errors")
-    ordinal = world.put(world.home, "x")
+    ordinal = world.put(world.destination, "x")
     world.executor.room = False
     world.send("errors", "a")
     assert world.held() == ["x", "a"]
-    assert ordinal in world.home.block_index.held
+    assert ordinal in world.destination.block_index.held
     assert world.refused == [(1, "queue errors does not take it now")]
 
 
@@ -96,7 +101,7 @@ def test_what_died_in_a_destination_that_is_gone_is_not_settled() -> None:
     world = Moves()
     del world.registry.destinations["queue", "q"]
     before = list(world.executor.batches)
-    world.moves.settle(world.home, DeadLetter(0, 1, 1, 1, "ERROR", ""))
+    world.moves.settle(world.destination, DeadLetter(0, 1, 1, 1, "ERROR", ""))
     assert world.executor.batches == before
 
 

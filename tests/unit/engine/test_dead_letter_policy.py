@@ -30,10 +30,12 @@ def sort(
         wish=lambda block, index: wishes[index], deaths=lambda block, index, queue: died.get((index, queue), 0)
     )
     config: Any = {"imq.destination.DMQ.truncateBody": cut}
-    home: Any = SimpleNamespace(kind="queue", name=name, attributes=destination_attributes(attributes, type="queue"))
+    destination: Any = SimpleNamespace(
+        kind="queue", name=name, attributes=destination_attributes(attributes, type="queue")
+    )
     effect = DeadLetter(0, 1, (1 << len(wishes)) - 1, 1, reason, "")
     block: Any = None
-    return DeadLetterPolicy(codec, config).sort(home, effect, block)
+    return DeadLetterPolicy(codec, config).sort(destination, effect, block)
 
 
 @pytest.mark.parametrize("reason", ["UNDELIVERABLE", "ERROR"])

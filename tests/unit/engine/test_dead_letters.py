@@ -53,17 +53,17 @@ def test_a_dead_message_goes_to_the_dead_message_queue_with_its_death_on_record(
     assert properties["JMS_SUN_DMQ_DEAD_BROKER"] == "b1"
     assert properties["RAYBROKER_ORIGIN"] == "queue:q"
     assert rig.held() == 0
-    assert rig.home().counters.dead == 1
+    assert rig.destination().counters.dead == 1
 
 
 def test_leaving_and_arriving_are_one_batch() -> None:
     rig = rig_with()
     dying(rig, "a")
-    moves = [batch for batch in rig.commits() if any(e.destination == rig.home(DMQ).number for e in batch)]
+    moves = [batch for batch in rig.commits() if any(e.destination == rig.destination(DMQ).number for e in batch)]
     assert len(moves) == 1
     assert {(e.destination, e.kind == BLOCK) for e in moves[0]} == {
-        (rig.home(DMQ).number, True),
-        (rig.home().number, False),
+        (rig.destination(DMQ).number, True),
+        (rig.destination().number, False),
     }
 
 
@@ -165,7 +165,7 @@ def test_an_expired_message_goes_where_its_policy_says(attributes: dict[str, Any
     rig.tick(1000)
     assert rig.held() == 0
     assert [name for name in (DMQ, "errors") if rig.held(name)] == ([target] if target else [])
-    assert rig.home().counters.expired == 1
+    assert rig.destination().counters.expired == 1
     assert len(rig.reports) == (attributes["expirationPolicy"] == "Log")
 
 
@@ -346,9 +346,9 @@ def test_every_subscription_buries_its_own_failures() -> None:  # W-72
 def test_a_purge_takes_the_dying_along() -> None:
     rig = rig_with(errorDestination="errors")
     dying(rig, "a")
-    rig.host.executor.perform(rig.home(), cmd.Purge())
+    rig.host.executor.perform(rig.destination(), cmd.Purge())
     rig.sync()
-    assert (rig.held(), rig.home().block_index.dead) == (0, 0)
+    assert (rig.held(), rig.destination().block_index.dead) == (0, 0)
     rig.create("errors")
     rig.tick(5000)
     assert rig.held("errors") == 0
@@ -363,7 +363,7 @@ class Dying(Desk):
 
     def __init__(self) -> None:
         super().__init__()
-        self.home = self.add()
+        self.destination = self.add()
         self.targets: list[tuple[str | None, int, bool]] = [("e", 1, False)]
         self.takes = True
         self.told: list[str] = []
@@ -373,27 +373,29 @@ class Dying(Desk):
         me: Any = self
         self.dead = DeadLetters(self.executor, self.registry, self.executor, me, me, me, retries)
 
-    def sort(self, home: Any, effect: DeadLetter, block: Any) -> list[tuple[str | None, int, bool]]:
+    def sort(self, destination: Any, effect: DeadLetter, block: Any) -> list[tuple[str | None, int, bool]]:
         return self.targets
 
-    def settle(self, home: Any, effect: DeadLetter) -> None:
+    def settle(self, destination: Any, effect: DeadLetter) -> None:
         self.settled.append(effect.mask)
 
-    def send(self, home: Any, effect: DeadLetter, block: Any, name: str, refused: Any, *, truncate: bool) -> None:
+    def send(
+        self, destination: Any, effect: DeadLetter, block: Any, name: str, refused: Any, *, truncate: bool
+    ) -> None:
         self.sent.append((name, effect.mask, truncate))
         if not self.takes:
             refused(effect, "it is full")
 
-    def died(self, home: Any, effect: DeadLetter, block: Any) -> None:
+    def died(self, destination: Any, effect: DeadLetter, block: Any) -> None:
         self.told.append(effect.reason)
 
-    def refused(self, home: Any, count: int, why: str, *, kept: bool) -> None:
+    def refused(self, destination: Any, count: int, why: str, *, kept: bool) -> None:
         self.told += [why] * count
 
     def die(self, *bodies: str, reason: str = "ERROR", persistent: bool = True) -> None:
-        ordinal, mask = self.put(self.home, *bodies, persistent=persistent), (1 << len(bodies)) - 1
-        self.kill(self.home, ordinal, mask)
-        self.dead.died(self.home, DeadLetter(0, ordinal, mask, 1, reason, ""))
+        ordinal, mask = self.put(self.destination, *bodies, persistent=persistent), (1 << len(bodies)) - 1
+        self.kill(self.destination, ordinal, mask)
+        self.dead.died(self.destination, DeadLetter(0, ordinal, mask, 1, reason, ""))
 
 
 def test_each_goes_where_the_policy_says() -> None:
@@ -407,7 +409,7 @@ def test_each_goes_where_the_policy_says() -> None:
 def test_only_expiries_are_counted_as_such(reason: str, expired: int) -> None:
     world = Dying()
     world.die("a", reason=reason)
-    assert world.home.counters.expired == expired
+    assert world.destination.counters.expired == expired
 
 
 def test_what_is_not_taken_is_offered_again_and_told_once() -> None:

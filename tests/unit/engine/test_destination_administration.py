@@ -64,14 +64,14 @@ def test_changes_are_all_or_none_and_survive() -> None:  # D-03
         rig.host.administration.update("q", {"maxNumMsgs": 9, "isLocalOnly": True}, nobody)
     rig.sync()
     for again in (rig, rig.restart()):
-        assert again.home().attributes.maxNumMsgs == 5
+        assert again.destination().attributes.maxNumMsgs == 5
 
 
 def test_a_topic_takes_attributes_of_topics_only() -> None:
     rig = Rig()
     rig.create("t", "topic")
     rig.host.administration.update("t", {"sharedConsumerFlowLimit": 7}, nobody, "topic")
-    assert rig.home("t", "topic").attributes.sharedConsumerFlowLimit == 7
+    assert rig.destination("t", "topic").attributes.sharedConsumerFlowLimit == 7
     with pytest.raises(ConfigError, match="attribute of queues"):
         rig.host.administration.update("t", {"maxNumActiveConsumers": 1}, nobody, "topic")
 
@@ -176,16 +176,16 @@ def test_a_destination_may_be_paused_from_the_start_of_its_host(which: str) -> N
     rig = Rig()
     assert not rig.create(**{f"{which}PausedAtStartup": True}).paused
     again = rig.restart()
-    assert list(again.home().paused) == [which]
+    assert list(again.destination().paused) == [which]
     again.host.administration.resume("q", "all")
-    assert not again.home().paused
+    assert not again.destination().paused
 
 
 def test_a_pause_of_an_administrator_ends_with_the_host() -> None:
     rig = Rig()
     rig.create()
     rig.host.administration.pause("q", "all", 0)
-    assert not rig.restart().home().paused
+    assert not rig.restart().destination().paused
 
 
 # ---- restart -------------------------------------------------------------------------------------------------------
@@ -215,8 +215,8 @@ def test_what_a_restart_brings_back(checkpoint: bool) -> None:  # B-20, D-22
         "auto with a message",
         "auto topic with a subscription",
     }
-    assert again.home("admin topic", "topic").attributes.maxNumMsgs == 3
-    assert again.home("auto with a message").reap_ms == 120_000
+    assert again.destination("admin topic", "topic").attributes.maxNumMsgs == 3
+    assert again.destination("auto with a message").reap_ms == 120_000
     (row,) = again.host.inspection.subscriptions()
     assert (row["topic"], row["name"], row["active"]) == ("auto topic with a subscription", "d", False)
 
@@ -388,12 +388,13 @@ class Administered(Desk):
             make=self._make, forget_dormant=lambda number: number in self.dormant, hold=own_attributes
         )
         meters: Any = SimpleNamespace(
-            thresholds=SimpleNamespace(take=lambda home: self.told.append("thresholds")),
+            thresholds=SimpleNamespace(take=lambda destination: self.told.append("thresholds")),
             life=SimpleNamespace(
-                wanted=lambda home: True, removed=lambda home, ordinal, mask: self.told.append(f"removed {mask:b}")
+                wanted=lambda destination: True,
+                removed=lambda destination, ordinal, mask: self.told.append(f"removed {mask:b}"),
             ),
         )
-        quarantine: Any = SimpleNamespace(forget=lambda home: self.told.append("quarantine"))
+        quarantine: Any = SimpleNamespace(forget=lambda destination: self.told.append("quarantine"))
         self.verbs = DestinationAdministration(
             self.executor,
             self.registry,
@@ -402,7 +403,7 @@ class Administered(Desk):
             quarantine,
             meters,
             self.lines.append,
-            lambda home: self.told.append("pool"),
+            lambda destination: self.told.append("pool"),
         )
 
     def _make(self, definition: Definition) -> Any:
@@ -428,11 +429,11 @@ class Administered(Desk):
 
 def test_a_new_destination_is_written_and_a_temporary_one_is_not() -> None:
     world = Administered()
-    home = world.create(maxNumMsgs=5)
+    destination = world.create(maxNumMsgs=5)
     entry, totals = world.written()
-    assert entry.destination == totals.destination == home.number
-    assert world.registry.definition(home).encode() in entry.meta
-    assert records.decode_counts(records.decode(totals.meta).rest).since_ms == home.counters.since_ms
+    assert entry.destination == totals.destination == destination.number
+    assert world.registry.definition(destination).encode() in entry.meta
+    assert records.decode_counts(records.decode(totals.meta).rest).since_ms == destination.counters.since_ms
     world.create("tmp", owner="me")
     assert len(world.written()) == 2
     assert world.done == 2
@@ -440,33 +441,33 @@ def test_a_new_destination_is_written_and_a_temporary_one_is_not() -> None:
 
 def test_what_an_administrator_creates_again_keeps_its_attributes() -> None:
     world = Administered()
-    home = world.create(maxNumMsgs=5)
-    assert world.create(maxNumMsgs=9) is home
-    assert (home.attributes.maxNumMsgs, len(world.written()), world.done) == (5, 2, 2)
+    destination = world.create(maxNumMsgs=5)
+    assert world.create(maxNumMsgs=9) is destination
+    assert (destination.attributes.maxNumMsgs, len(world.written()), world.done) == (5, 2, 2)
 
 
 def test_an_auto_created_one_becomes_the_administrators() -> None:
     world = Administered()
-    home = world.create(auto_created=True)
-    home.reap_ms = 1000
+    destination = world.create(auto_created=True)
+    destination.reap_ms = 1000
     world.create(maxNumMsgs=9)
-    assert (home.attributes.maxNumMsgs, home.reap_ms) == (9, None)
-    assert not world.registry.definition(home).auto_created
+    assert (destination.attributes.maxNumMsgs, destination.reap_ms) == (9, None)
+    assert not world.registry.definition(destination).auto_created
     assert world.told == ["thresholds", "pool"]
 
 
 def test_an_update_is_all_or_nothing_and_producers_hear_of_new_credit() -> None:
     world = Administered()
-    home = world.create()
+    destination = world.create()
     peer = RecordingPeer()
-    number = world.attachments.attach(home, peer, 3, Outbox()).number
-    world.executor.perform(home, cmd.AttachProducer(number, 7))
-    before = world.registry.definition(home)
+    number = world.attachments.attach(destination, peer, 3, Outbox()).number
+    world.executor.perform(destination, cmd.AttachProducer(number, 7))
+    before = world.registry.definition(destination)
     with pytest.raises(ConfigError):
         world.verbs.update("q", {"maxNumMsgs": 9, "isLocalOnly": True}, world.durable)
-    assert world.registry.definition(home) is before
+    assert world.registry.definition(destination) is before
     world.verbs.update("q", {"maxNumMsgs": 9}, world.durable)
-    assert (home.attributes.maxNumMsgs, peer.told) == (9, [])
+    assert (destination.attributes.maxNumMsgs, peer.told) == (9, [])
     world.verbs.update("q", {"limitBehavior": "FLOW_CONTROL"}, world.durable)
     ((_, name, data),) = peer.told
     assert (name, data["handle"]) == ("credit", 3)
@@ -474,24 +475,24 @@ def test_an_update_is_all_or_nothing_and_producers_hear_of_new_credit() -> None:
 
 def test_a_purge_discards_what_waits_and_ends_a_quarantine() -> None:
     world = Administered()
-    home = world.create()
-    world.put(home, "a", "b")
+    destination = world.create()
+    world.put(destination, "a", "b")
     world.verbs.purge("q", world.durable)
-    assert home.block_index.messages == 0
+    assert destination.block_index.messages == 0
     assert world.told == ["removed 11", "quarantine"]
 
 
 def test_a_pause_is_written_once_and_ends_with_a_resume() -> None:
     world = Administered()
-    home = world.create()
+    destination = world.create()
     world.verbs.pause("q", "all", 0, done=world.durable)
-    assert set(home.paused) == {"production", "consumption"}
-    assert world.registry.definition(home).paused == home.paused
+    assert set(destination.paused) == {"production", "consumption"}
+    assert world.registry.definition(destination).paused == destination.paused
     written = len(world.written())
     world.verbs.pause("q", "producers", 0, done=world.durable)
     assert len(world.written()) == written, "nothing has changed"
     world.verbs.resume("q", "all", done=world.durable)
-    assert (home.paused, len(world.written()), world.done) == ({}, written + 1, 4)
+    assert (destination.paused, len(world.written()), world.done) == ({}, written + 1, 4)
     assert world.lines == ["queue q paused: all", "queue q paused: producers", "queue q resumed: all"]
 
 

@@ -17,8 +17,8 @@ class Settings:
     def __init__(self) -> None:
         self.given: list[str] = []
 
-    def give(self, home: Any) -> None:
-        self.given.append(home.name)
+    def give(self, destination: Any) -> None:
+        self.given.append(destination.name)
 
 
 class Installing(Desk):
@@ -49,27 +49,27 @@ def test_a_new_one_is_in_the_registry_with_its_settings() -> None:
 
 def test_an_auto_created_one_wakes_when_its_reap_time_is_over() -> None:
     world = Installing()
-    home = world.installation.make(definition(auto_created=True))
-    assert home.idle_since_ms == world.clock.ms
+    destination = world.installation.make(definition(auto_created=True))
+    assert destination.idle_since_ms == world.clock.ms
     assert world.wakeups.due(world.clock.ms + 4999) == []
-    assert world.wakeups.due(world.clock.ms + 5000) == [home.number]
+    assert world.wakeups.due(world.clock.ms + 5000) == [destination.number]
 
 
 def test_a_dormant_one_comes_back_with_its_number_and_new_attributes() -> None:
     world = Installing()
-    home = world.installation.make(definition(auto_created=True))
+    destination = world.installation.make(definition(auto_created=True))
     del world.registry.destinations["queue", "q"]
-    world.registry.dormant["queue", "q"] = world.registry.definitions.pop(home.number), home
+    world.registry.dormant["queue", "q"] = world.registry.definitions.pop(destination.number), destination
     again = world.installation.make(definition(maxNumMsgs=3))
-    assert again is home
+    assert again is destination
     assert (again.attributes.maxNumMsgs, again.reap_ms, world.registry.dormant) == (3, None, {})
     assert world.wakeups.due(10**12) == []
 
 
 def test_a_dormant_one_is_forgotten_once() -> None:
     world = Installing()
-    home = world.installation.make(definition(auto_created=True))
-    world.registry.dormant["queue", "q"] = world.registry.definitions[home.number], home
-    assert not world.installation.forget_dormant(home.number + 1)
-    assert world.installation.forget_dormant(home.number)
-    assert not world.installation.forget_dormant(home.number)
+    destination = world.installation.make(definition(auto_created=True))
+    world.registry.dormant["queue", "q"] = world.registry.definitions[destination.number], destination
+    assert not world.installation.forget_dormant(destination.number + 1)
+    assert world.installation.forget_dormant(destination.number)
+    assert not world.installation.forget_dormant(destination.number)

@@ -24,9 +24,9 @@ def test_names_belong_to_a_kind() -> None:
 
 def test_a_halted_destination_is_named_and_not_used() -> None:
     desk = Desk()
-    home = desk.add()
-    desk.registry.halted[home.number] = StoreDamagedError("block 7")
-    assert desk.registry.named("queue", "q") is home
+    destination = desk.add()
+    desk.registry.halted[destination.number] = StoreDamagedError("block 7")
+    assert desk.registry.named("queue", "q") is destination
     with pytest.raises(StoreDamagedError, match="block 7"):
         desk.registry.find("queue", "q")
 
@@ -43,5 +43,5 @@ def test_a_checkpoint_holds_dormant_ones_and_no_temporary_ones() -> None:
     kept, temporary, dormant = desk.add("kept"), desk.add("tmp", owner="me"), desk.add("dormant", auto_created=True)
     del desk.registry.destinations["queue", "dormant"]
     desk.registry.dormant["queue", "dormant"] = desk.registry.definitions.pop(dormant.number), dormant
-    assert [home for _, home in desk.registry.rows()] == [kept, dormant]
+    assert [destination for _, destination in desk.registry.rows()] == [kept, dormant]
     assert desk.registry.definition(temporary).owner == "me"

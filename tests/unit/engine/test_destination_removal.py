@@ -34,9 +34,11 @@ class Removing(Desk):
             retire=lambda number, ordinals, stored: self.told.append(("retired", list(ordinals), stored))
         )
         schedules: Any = SimpleNamespace(
-            without=lambda home: ([ENDED], [5]), freed=lambda blocks: self.told.append(("schedules", blocks))
+            without=lambda destination: ([ENDED], [5]), freed=lambda blocks: self.told.append(("schedules", blocks))
         )
-        self.leaving: list[Callable[[Any], None]] = [lambda home: self.told.append(("leaving", home.name))]
+        self.leaving: list[Callable[[Any], None]] = [
+            lambda destination: self.told.append(("leaving", destination.name))
+        ]
         self.removal = DestinationRemoval(
             self.executor, self.registry, self.attachments, cache, self.wakeups, schedules, self.leaving
         )
@@ -44,13 +46,13 @@ class Removing(Desk):
 
 def test_what_was_stored_is_freed_when_its_end_is_durable() -> None:
     world = Removing()
-    home = world.add()
-    stored, volatile = world.put(home, "a"), world.put(home, "b", persistent=False)
-    world.wakeups.wake(home.number, 5)
+    destination = world.add()
+    stored, volatile = world.put(destination, "a"), world.put(destination, "b", persistent=False)
+    world.wakeups.wake(destination.number, 5)
     world.removal.destroy("q", lambda: world.told.append("done"))
     assert world.told == [("leaving", "q")]
     ((entries, durable),) = world.written
-    assert entries == [LogEntry(NOTE, home.number, 0, records.encode(records.GONE, 0)), ENDED]
+    assert entries == [LogEntry(NOTE, destination.number, 0, records.encode(records.GONE, 0)), ENDED]
     assert (world.registry.destinations, world.registry.definitions, world.wakeups.due(9)) == ({}, {}, [])
     durable()
     assert world.told[1:] == [
@@ -70,9 +72,9 @@ def test_a_temporary_one_leaves_no_note() -> None:
 
 def test_its_producers_and_consumers_are_told() -> None:
     world, peer = Removing(), RecordingPeer()
-    home = world.add()
+    destination = world.add()
     other = world.add("other")
-    world.attachments.attach(home, peer, 3, Outbox())
+    world.attachments.attach(destination, peer, 3, Outbox())
     stays = world.attachments.attach(other, peer, 4, Outbox())
     world.removal.destroy("q", lambda: None)
     assert peer.told == [("event", "destroyed", {"handle": 3, "name": "q"})]
@@ -81,7 +83,7 @@ def test_its_producers_and_consumers_are_told() -> None:
 
 def test_a_part_that_needs_it_refuses_and_nothing_has_changed() -> None:
     world = Removing()
-    home = world.add()
+    destination = world.add()
 
     def refuse(_: Any) -> None:
         raise IllegalStateError("a prepared transaction needs it")
@@ -89,5 +91,5 @@ def test_a_part_that_needs_it_refuses_and_nothing_has_changed() -> None:
     world.leaving.insert(0, refuse)
     with pytest.raises(IllegalStateError):
         world.removal.destroy("q", lambda: None)
-    assert world.registry.has(home)
+    assert world.registry.has(destination)
     assert (world.told, world.written) == ([], [])

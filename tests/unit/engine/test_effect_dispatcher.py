@@ -10,7 +10,7 @@ from raybroker.core.outcome import DeadLetter, Idle, Retire
 from raybroker.engine.path.effect_dispatcher import EffectDispatcher
 
 
-def handler(home: Any, effect: Any) -> None:
+def handler(destination: Any, effect: Any) -> None:
     raise AssertionError("it is registered and not called")
 
 

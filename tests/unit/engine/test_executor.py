@@ -24,7 +24,7 @@ NOTED = LogEntry(NOTE, NUMBER, 0, b"n")
 LATE, AT_ONCE = Idle(), Retire((9,), False)
 
 
-class Home:
+class SteppedDestination:
     """A destination that answers with the outcomes it was given, in order."""
 
     number = NUMBER
@@ -48,7 +48,7 @@ class World:
         self.clock = Clock()
         self.wakeups = Wakeups()
         self.observers = Observers()
-        self.observers.add(NUMBER, lambda home: self.seen.append("looked"))
+        self.observers.add(NUMBER, lambda destination: self.seen.append("looked"))
         self.dispatcher = EffectDispatcher()
         self.dispatcher.register({Idle: self._released, Retire: self._released})
         store: Any = SimpleNamespace(
@@ -67,8 +67,8 @@ class World:
             self.wakeups,
             self.dispatcher,
             observers=self.observers,
-            kept=lambda home, outcome, block: self.seen.append("kept"),
-            damaged=lambda home, ordinal: self.seen.append(("damaged", ordinal)),
+            kept=lambda destination, outcome, block: self.seen.append("kept"),
+            damaged=lambda destination, ordinal: self.seen.append(("damaged", ordinal)),
             checkpoint=lambda: LogEntry(CHECKPOINT, 0, 0, b"all"),
             failed=lambda error: self.seen.append(("failed", error)),
             report=lambda line: self.seen.append(("told", line)),
@@ -76,15 +76,15 @@ class World:
         self.committer = SlowCommitter(store)
         self.executor.start(self.committer)
 
-    def _released(self, home: Any, effect: Effect) -> None:
+    def _released(self, destination: Any, effect: Effect) -> None:
         self.seen.append(effect)
 
     def _commit(self, entries: Sequence[LogEntry]) -> None:
         self.seen.append([entry.kind for entry in entries])
 
     def perform(self, outcome: Outcome, block: Any = None) -> Any:
-        home: Any = Home(outcome)
-        return self.executor.perform(home, None, block)  # type: ignore[arg-type]
+        destination: Any = SteppedDestination(outcome)
+        return self.executor.perform(destination, None, block)  # type: ignore[arg-type]
 
     def took(self) -> list[Any]:
         found, self.seen = self.seen, []
@@ -121,7 +121,10 @@ def test_a_destination_asks_to_be_woken() -> None:
 def test_what_follows_from_an_effect_comes_after_all_effects_of_its_command() -> None:
     world = World()
     later: Callable[[], object] = lambda: world.seen.append("followed")
-    world.dispatcher.handlers[Retire] = lambda home, effect: (world.executor.later(later), world.seen.append(effect))[0]
+    world.dispatcher.handlers[Retire] = lambda destination, effect: (
+        world.executor.later(later),
+        world.seen.append(effect),
+    )[0]
     world.perform(Outcome(immediate=[AT_ONCE, AT_ONCE], damaged=[3]))
     assert world.took() == [AT_ONCE, AT_ONCE, "looked", "followed", "followed", ("damaged", 3)]
 
@@ -141,8 +144,10 @@ def test_what_is_deferred_while_nothing_is_under_way_happens_at_once() -> None:
 
 def test_commands_that_are_performed_together_are_written_together_and_seen_together() -> None:
     world = World()
-    home: Any = Home(Outcome(records=[NOTED], immediate=[AT_ONCE]), Outcome(records=[NOTED], after_durable=[LATE]))
-    steps: Any = [DestinationStep(home, None), DestinationStep(home, None)]  # type: ignore[arg-type]
+    destination: Any = SteppedDestination(
+        Outcome(records=[NOTED], immediate=[AT_ONCE]), Outcome(records=[NOTED], after_durable=[LATE])
+    )
+    steps: Any = [DestinationStep(destination, None), DestinationStep(destination, None)]  # type: ignore[arg-type]
     outcomes = world.executor.perform_all(steps, [NOTED], lambda: world.seen.append("done"))
     assert len(outcomes) == 2
     assert world.took() == ["looked", "looked"]
@@ -153,9 +158,12 @@ def test_commands_that_are_performed_together_are_written_together_and_seen_toge
 def test_what_follows_from_an_effect_comes_after_those_of_all_that_was_performed_together() -> None:
     world = World()
     later: Callable[[], object] = lambda: world.seen.append("followed")
-    world.dispatcher.handlers[Retire] = lambda home, effect: (world.executor.later(later), world.seen.append(effect))[0]
-    one: Any = Home(Outcome(records=[NOTED], after_durable=[AT_ONCE]))
-    other: Any = Home(Outcome(records=[NOTED], after_durable=[LATE]))
+    world.dispatcher.handlers[Retire] = lambda destination, effect: (
+        world.executor.later(later),
+        world.seen.append(effect),
+    )[0]
+    one: Any = SteppedDestination(Outcome(records=[NOTED], after_durable=[AT_ONCE]))
+    other: Any = SteppedDestination(Outcome(records=[NOTED], after_durable=[LATE]))
     steps: Any = [DestinationStep(one, None), DestinationStep(other, None)]  # type: ignore[arg-type]
     world.executor.perform_all(steps, [], lambda: world.seen.append("done"))
     world.took()
@@ -206,9 +214,9 @@ def test_room_counts_what_is_on_its_way_to_the_store() -> None:
 
 def test_what_the_core_refuses_leaves_nothing_behind() -> None:
     world = World()
-    home: Any = SimpleNamespace(number=NUMBER, step=lambda command, now_ms, ahead_ms: 1 / 0)
+    destination: Any = SimpleNamespace(number=NUMBER, step=lambda command, now_ms, ahead_ms: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        world.executor.perform(home, None)  # type: ignore[arg-type]
+        world.executor.perform(destination, None)  # type: ignore[arg-type]
     world.executor.later(lambda: world.seen.append("goes on"))
     assert (world.took(), world.committer.waiting) == (["goes on"], [])
 

@@ -20,22 +20,22 @@ class Seen(Desk):
     def __init__(self) -> None:
         super().__init__()
         self.attachments = Attachments(1)
-        schedules: Any = SimpleNamespace(count=lambda home: 2)
-        baselines: Any = SimpleNamespace(row=lambda home: {"messages_in": 7})
+        schedules: Any = SimpleNamespace(count=lambda destination: 2)
+        baselines: Any = SimpleNamespace(row=lambda destination: {"messages_in": 7})
         self.inspection = Inspection(self.registry, self.attachments, schedules, baselines, broker="b1")
 
-    def consume(self, home: Any, limit: int = 10, **more: Any) -> int:
-        number = self.attachments.attach(home, RecordingPeer(), 1, Outbox()).number
-        self.executor.perform(home, cmd.AttachConsumer(number, "prefetch", limit, False, held=False, **more))
+    def consume(self, destination: Any, limit: int = 10, **more: Any) -> int:
+        number = self.attachments.attach(destination, RecordingPeer(), 1, Outbox()).number
+        self.executor.perform(destination, cmd.AttachConsumer(number, "prefetch", limit, False, held=False, **more))
         return number
 
 
 def test_a_destination_is_described_by_its_counts() -> None:
     world = Seen()
-    home = world.add(maxNumMsgs=50)
-    world.put(home, "a", "bb", "c")
-    world.put(home, "later", delay=1000)
-    world.consume(home, limit=1)
+    destination = world.add(maxNumMsgs=50)
+    world.put(destination, "a", "bb", "c")
+    world.put(destination, "later", delay=1000)
+    world.consume(destination, limit=1)
     row = world.inspection.describe("queue", "q")
     counts = ("messages", "waiting", "unacknowledged", "delayed", "active_consumers", "schedules", "messages_in")
     assert [row[name] for name in counts] == [4, 2, 1, 1, 1, 2, 7]
@@ -47,22 +47,22 @@ def test_a_destination_is_described_by_its_counts() -> None:
 
 def test_damage_counts_more_than_a_pause() -> None:
     world = Seen()
-    home = world.add()
-    states = [world.inspection.state_of(home)]
+    destination = world.add()
+    states = [world.inspection.state_of(destination)]
     for part in ("consumption", "insertion"):
-        home.paused[part] = 0
-        states.append(world.inspection.state_of(home))
-    del home.paused["consumption"]
-    states.append(world.inspection.state_of(home))
-    world.registry.halted[home.number] = StoreDamagedError("block 1")
-    states.append(world.inspection.state_of(home))
+        destination.paused[part] = 0
+        states.append(world.inspection.state_of(destination))
+    del destination.paused["consumption"]
+    states.append(world.inspection.state_of(destination))
+    world.registry.halted[destination.number] = StoreDamagedError("block 1")
+    states.append(world.inspection.state_of(destination))
     assert states == ["RUNNING", "CONSUMERS_PAUSED", "PAUSED", "PRODUCERS_PAUSED", "HALTED"]
 
 
 def test_consumers_are_listed_with_the_broker_that_they_are_on() -> None:
     world = Seen()
-    home, other = world.add("a"), world.add("b")
-    first, second = world.consume(home), world.consume(other, selector="n > 1")
+    destination, other = world.add("a"), world.add("b")
+    first, second = world.consume(destination), world.consume(other, selector="n > 1")
     world.attachments.by_number[second].broker = "b2"
     rows = {row["id"]: row for row in world.inspection.consumers()}
     assert {number: row["broker"] for number, row in rows.items()} == {first: "b1", second: "b2"}

@@ -111,19 +111,22 @@ class Rig:
         self.body.data = DATA
         front = encode_block([DATA], producer=1, first_seq=1, timestamp_ms=1, persistent=True, kinds=0, front=True)
         self.block: Any = LargeBlock(front, self.body)
-        self.home: Any = SimpleNamespace(
+        self.destination: Any = SimpleNamespace(
             name="q", number=1, policy=policy, block_index=SimpleNamespace(held={3: object()})
         )
         self.unreadable: list[BrokerError] = []
-        registry: Any = SimpleNamespace(find=lambda kind, name: self.home)
+        registry: Any = SimpleNamespace(find=lambda kind, name: self.destination)
         blocks: Any = SimpleNamespace(
-            read=lambda home, ordinal: self.block, unreadable=lambda home, error: self.unreadable.append(error)
+            read=lambda destination, ordinal: self.block,
+            unreadable=lambda destination, error: self.unreadable.append(error),
         )
         self.part = LargeBodies(registry, blocks, self.store, self.worker)
         self.session: Any = SimpleNamespace(
             peer=self.peer,
             browsers={},
-            consumer=lambda handle, epoch: SimpleNamespace(home=self.home) if (handle, epoch) == (1, 9) else None,
+            consumer=lambda handle, epoch: (
+                SimpleNamespace(destination=self.destination) if (handle, epoch) == (1, 9) else None
+            ),
         )
         self.session = _Hashable(self.session)
         self.request = 0
@@ -193,7 +196,7 @@ def test_a_body_that_its_destination_would_not_take_is_refused_before_it_comes(r
 
 
 def test_headers_that_are_announced_count_for_the_maximum_size(rig: Rig) -> None:  # W-54
-    rig.home.policy.limits = limits_of(DestinationAttributes(maximumMessageSize=len(DATA) + 10), -1)
+    rig.destination.policy.limits = limits_of(DestinationAttributes(maximumMessageSize=len(DATA) + 10), -1)
     with pytest.raises(MessageTooLargeError, match="11 of them headers, exceeds maximumMessageSize"):
         rig.call("begin_body", body=1, bytes=len(DATA), type="queue", name="q", headers=11)
     assert rig.worker.jobs == []
@@ -277,7 +280,7 @@ def test_a_consumer_reads_its_message_piece_by_piece(rig: Rig) -> None:
 def test_who_is_no_consumer_reads_nothing(rig: Rig) -> None:
     with pytest.raises(IllegalStateError, match="not attached any more"):
         rig.read(epoch=8)
-    rig.session.browsers[4] = SimpleNamespace(home=rig.home)
+    rig.session.browsers[4] = SimpleNamespace(destination=rig.destination)
     request = rig.read(handle=4, epoch=0)
     rig.worker.work()
     assert rig.peer.replies[request] == PIECES[0]
@@ -314,6 +317,6 @@ def test_a_damaged_body_is_told_to_the_host_unless_its_message_has_gone_meanwhil
     assert rig.peer.failures[request] == (StoreDamagedError.code, "rotten")
     assert [str(error) for error in rig.unreadable] == ["rotten"]
     rig.read()
-    rig.home.block_index.held.clear()
+    rig.destination.block_index.held.clear()
     rig.worker.work()
     assert len(rig.unreadable) == 1

@@ -22,7 +22,9 @@ def test_a_change_reaches_all_and_looks_for_expired_messages_at_once() -> None:
     config: Any = dict(CONFIG)
     given: list[str] = []
     wakeups = Wakeups()
-    settings = LiveSettings(config, desk.time, desk.registry, wakeups, (lambda home: given.append(home.name),))
+    settings = LiveSettings(
+        config, desk.time, desk.registry, wakeups, (lambda destination: given.append(destination.name),)
+    )
     settings.give(full)
     assert (full.policy.rollbacks_max, full.expiry.scan_ms, given) == (3, 60_000, ["full"])
     assert full.policy.message_bytes_max == settings.message_bytes_max
@@ -32,7 +34,7 @@ def test_a_change_reaches_all_and_looks_for_expired_messages_at_once() -> None:
     settings.take()
     assert given == ["full", "full", "empty"]
     assert settings.message_bytes_max > before
-    assert {home.policy.message_bytes_max for home in (full, empty)} == {settings.message_bytes_max}
+    assert {destination.policy.message_bytes_max for destination in (full, empty)} == {settings.message_bytes_max}
     assert (full.expiry.scan_ms, full.expiry.next_scan_ms) == (5000, desk.clock.ms)
     assert wakeups.due(desk.clock.ms) == [full.number], "only where there is something to expire"
     assert wakeups.due(desk.clock.ms - 1) == []

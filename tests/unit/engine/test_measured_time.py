@@ -84,7 +84,7 @@ def redelivery(rig: Rig) -> Over:
     rig.sync()
     client.session.close()
     rig.sync()
-    return lambda rig: [state for state, _ in rig.home().queues[0].contents()] == ["waiting"]
+    return lambda rig: [state for state, _ in rig.destination().queues[0].contents()] == ["waiting"]
 
 
 def window(rig: Rig) -> Over:
@@ -182,7 +182,7 @@ def delivery(rig: Rig, in_ms: int) -> Over:
 def pause(rig: Rig, in_ms: int) -> Over:
     rig.create()
     rig.host.administration.pause("q", "consumers", rig.clock.now_ms() + in_ms)
-    return lambda rig: not rig.home().paused
+    return lambda rig: not rig.destination().paused
 
 
 POINTS = {"expiration": expiration, "delivery": delivery, "pause": pause}

@@ -57,8 +57,8 @@ class Guard:
 
     def producer(self) -> tuple[int, RecordingPeer]:
         peer: Any = RecordingPeer()
-        home: Any = None
-        return self.attachments.attach(home, peer, HANDLE, Outbox()).number, peer
+        destination: Any = None
+        return self.attachments.attach(destination, peer, HANDLE, Outbox()).number, peer
 
     def use(self, mib: int, ms: int = LOOK_MS) -> Level:
         assert self.memory is not None

@@ -19,7 +19,7 @@ class Composing(Desk):
 
     def __init__(self) -> None:
         super().__init__()
-        self.home = self.add(**SINGLE)
+        self.destination = self.add(**SINGLE)
         self.dead: list[DeadLetter] = []
         self.full: WakeupRetries[Any] = WakeupRetries(Durations(Wakeups(), self.time))
         self.composition = self.part(self.codec)
@@ -32,29 +32,29 @@ class Composing(Desk):
             self.own,
             codec,
             self.full,
-            lambda home, effect: self.dead.append(effect),
+            lambda destination, effect: self.dead.append(effect),
         )
 
     def complete(self) -> Compose:
         """The parts of a unit come, and the core says that it is complete."""
         block = block_of([("u", 1, False), ("u", 2, True)], 99)
-        command, block = self.own.send(self.home, block)
+        command, block = self.own.send(self.destination, block)
         columns = columns_of(self.codec, block, parts_in(self.codec, block, self.clock.now_ms()))
-        self.executor.perform(self.home, command._replace(columns=columns), block)
+        self.executor.perform(self.destination, command._replace(columns=columns), block)
         (effect,) = [one for one in self.executor.effects if isinstance(one, Compose)]
         return effect
 
     def waiting(self) -> list[str]:
-        rows = [(state, run) for queue in self.home.queues.values() for state, run in queue.contents()]
+        rows = [(state, run) for queue in self.destination.queues.values() for state, run in queue.contents()]
         found = [run for state, run in rows if state == "waiting"]
-        return [text_of(self.executor.blocks[self.home.number, run.ordinal], 0) for run in found]
+        return [text_of(self.executor.blocks[self.destination.number, run.ordinal], 0) for run in found]
 
 
 def test_the_parts_give_way_to_their_message() -> None:
     world = Composing()
     effect = world.complete()
-    world.composition.completed(world.home, effect)
-    assert world.home.block_index.messages == 1
+    world.composition.completed(world.destination, effect)
+    assert world.destination.block_index.messages == 1
     assert world.waiting() == ["[u1+u2]"]
 
 
@@ -62,7 +62,7 @@ def test_without_room_it_is_tried_again() -> None:
     world = Composing()
     effect = world.complete()
     world.executor.room = False
-    world.composition.completed(world.home, effect)
+    world.composition.completed(world.destination, effect)
     assert world.waiting() == []
     world.executor.room = True
     world.clock.ms += AGAIN_MS - 1
@@ -81,7 +81,7 @@ def test_parts_that_make_too_large_a_message_are_dead() -> None:
         def composed(self, *args: Any, **more: Any) -> bytes:
             raise MessageTooLargeError("100 MiB")
 
-    world.part(TooLarge()).completed(world.home, effect)
+    world.part(TooLarge()).completed(world.destination, effect)
     assert [(one.reason, one.comment) for one in world.dead] == [("ERROR", "100 MiB")] * len(effect.parts)
     assert sorted((one.ordinal, one.mask) for one in world.dead) == sorted(effect.parts)
 
@@ -91,5 +91,5 @@ def test_a_unit_of_a_destroyed_queue_is_left_alone() -> None:
     effect = world.complete()
     del world.registry.destinations["queue", "q"]
     before = len(world.executor.batches)
-    world.composition.completed(world.home, effect)
+    world.composition.completed(world.destination, effect)
     assert len(world.executor.batches) == before

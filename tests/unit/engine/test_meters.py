@@ -32,8 +32,8 @@ from tests.unit.engine.rig import Client, Rig
 
 
 def row(rig: Rig, name: str = "q", kind: str = "queue") -> dict[str, Any]:
-    home = rig.home(name, kind)
-    return rig.host.metrics.destination_row(home)
+    destination = rig.destination(name, kind)
+    return rig.host.metrics.destination_row(destination)
 
 
 def seconds(value: Any) -> tuple[int, float]:
@@ -244,7 +244,7 @@ def test_messages_of_before_a_restart_wait_since_the_restart() -> None:
     rig.clock.ms += 60_000
     rig = rig.restart()
     rig.clock.ms += 250
-    assert rig.host.metrics.gauges(rig.home())["oldest_message_age_seconds"] == 0.25
+    assert rig.host.metrics.gauges(rig.destination())["oldest_message_age_seconds"] == 0.25
     client = Client(rig)
     client.consumer()
     assert client.got() == ["a"]
@@ -389,13 +389,13 @@ def test_sums_take_the_oldest_and_add_the_others() -> None:
 @pytest.mark.parametrize("blocks", [1, 3 * TIMES_MAX])
 def test_arrivals_do_not_grow_with_the_backlog(blocks: int) -> None:
     rig = Rig()
-    home = rig.create()
+    destination = rig.create()
     client = Client(rig)
     producer = client.producer()
     for _ in range(blocks):
         client.send(producer, "x")
     rig.sync()
-    assert len(rig.host.meters.of(home).arrivals.numbers) <= TIMES_MAX
+    assert len(rig.host.meters.of(destination).arrivals.numbers) <= TIMES_MAX
 
 
 def test_the_busiest_are_found_among_many() -> None:

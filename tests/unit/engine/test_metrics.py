@@ -23,9 +23,9 @@ from tests.unit.engine.rig import RecordingPeer
 class Signals:
     """Nobody is told, and two producers hear it."""
 
-    def tell(self, home: Any, *, armed: bool) -> None: ...
+    def tell(self, destination: Any, *, armed: bool) -> None: ...
 
-    def count(self, home: Any) -> int:
+    def count(self, destination: Any) -> int:
         return 2
 
 
@@ -39,7 +39,7 @@ class Metered(Desk):
         cache: Any = SimpleNamespace(kept_bytes=11, budget_bytes=12, read_back=13, pager=None)
         states = (TransactionState.STARTED, TransactionState.COMPLETE, TransactionState.PREPARED)
         transactions: Any = {number: SimpleNamespace(state=state) for number, state in enumerate(states)}
-        schedules: Any = SimpleNamespace(count=lambda home: 6)
+        schedules: Any = SimpleNamespace(count=lambda destination: 6)
         self.metrics = MetricRows(
             store,
             self.time,
@@ -55,13 +55,13 @@ class Metered(Desk):
 
 def test_a_destination_shows_how_it_stands() -> None:
     world = Metered()
-    home = world.add(maxNumMsgs=4, maxTotalMsgBytes=10)
-    world.put(home, "a", "bb")
-    world.put(home, "c", delay=50)
-    world.executor.perform(home, cmd.AttachProducer(1, 7, 0))
-    attachment = Attachments(1).attach(home, RecordingPeer(), 2, Outbox())
-    world.executor.perform(home, cmd.AttachConsumer(attachment.number, "credit", 5, False, True))
-    row = world.metrics.gauges(home)
+    destination = world.add(maxNumMsgs=4, maxTotalMsgBytes=10)
+    world.put(destination, "a", "bb")
+    world.put(destination, "c", delay=50)
+    world.executor.perform(destination, cmd.AttachProducer(1, 7, 0))
+    attachment = Attachments(1).attach(destination, RecordingPeer(), 2, Outbox())
+    world.executor.perform(destination, cmd.AttachConsumer(attachment.number, "credit", 5, False, True))
+    row = world.metrics.gauges(destination)
     assert set(row) == set(GAUGES)
     assert (row["messages"], row["message_bytes"], row["waiting_messages"], row["delayed_messages"]) == (3, 4, 2, 1)
     assert (row["producers"], row["consumers"], row["schedules"]) == (1, {"active": 1, "backup": 0}, 6)
@@ -71,14 +71,18 @@ def test_a_destination_shows_how_it_stands() -> None:
 
 def test_what_only_grows_is_counted_with_the_time_it_was_slow() -> None:
     world = Metered()
-    home = world.add()
-    world.put(home, "a", "bb")
-    row = world.metrics.totals(home)
+    destination = world.add()
+    world.put(destination, "a", "bb")
+    row = world.metrics.totals(destination)
     assert set(COUNTERS) <= set(row)
     assert (row["messages_in_total"], row["message_in_bytes_total"], row["flow_control_seconds_total"]) == (0, 0, 0.0)
     assert row["moved_in_messages_total"] == 2, "the host itself sent them"
-    home.counters.slow_ms, home.admission.slow, home.counters.slow_since_ms = 500, True, world.clock.ms - 1_500
-    assert world.metrics.totals(home)["flow_control_seconds_total"] == 2 * PARTS
+    destination.counters.slow_ms, destination.admission.slow, destination.counters.slow_since_ms = (
+        500,
+        True,
+        world.clock.ms - 1_500,
+    )
+    assert world.metrics.totals(destination)["flow_control_seconds_total"] == 2 * PARTS
 
 
 def test_a_row_of_a_destination_says_which_one_and_its_limits() -> None:
@@ -108,9 +112,12 @@ def test_rows_are_added_up_by_type_and_the_largest_stands_for_all() -> None:
     world.put(one, "a")
     world.put(two, "b", "c")
     total = Sum()
-    for home in (one, two, topic):
-        row = world.metrics.destination_row(home)
-        total.add(home.kind, {key: row[key] for key in (*COUNTERS, *GAUGES)} | {"quota_used_ratio": len(home.name) / 8})
+    for destination in (one, two, topic):
+        row = world.metrics.destination_row(destination)
+        total.add(
+            destination.kind,
+            {key: row[key] for key in (*COUNTERS, *GAUGES)} | {"quota_used_ratio": len(destination.name) / 8},
+        )
     rows = total.done()
     assert (rows["queue"]["messages"], rows["topic"]["messages"]) == (3, 0)
     assert (rows["queue"]["moved_in_messages_total"], rows["queue"]["quota_used_ratio"]) == (3, 3 / 8)
@@ -129,9 +136,9 @@ def test_histograms_are_merged() -> None:
 def test_what_a_destroyed_destination_counted_stays_in_the_totals_of_its_type() -> None:
     world = Metered()
     for name in ("one", "two"):
-        home = world.add(name)
-        world.put(home, "a")
-        world.metrics.destroyed(home)
+        destination = world.add(name)
+        world.put(destination, "a")
+        world.metrics.destroyed(destination)
     assert world.meters.gone["queue"]["moved_in_messages_total"] == 2
     assert not world.meters.gone["queue"].keys() & set(GAUGES)
     world.metrics.destroyed(world.add("mq.metrics.jvm", "topic"))
@@ -150,7 +157,7 @@ def test_what_a_destroyed_destination_counted_stays_in_the_totals_of_its_type() 
 )
 def test_the_fuller_quota_counts(limits: dict[str, int], used: float) -> None:
     world = Desk()
-    home = world.add()
-    world.put(home, "a", "bb")
-    world.executor.perform(home, cmd.Update(world.add("like it", **limits).attributes))
-    assert quota_used(home) == used
+    destination = world.add()
+    world.put(destination, "a", "bb")
+    world.executor.perform(destination, cmd.Update(world.add("like it", **limits).attributes))
+    assert quota_used(destination) == used

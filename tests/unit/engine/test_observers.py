@@ -9,23 +9,23 @@ from raybroker.model.settings.settings import DestinationAttributes
 
 
 def test_those_of_a_destination_are_called_in_the_order_in_which_they_came() -> None:
-    observers, home, other = Observers(), *(Queue(n, f"q{n}", DestinationAttributes()) for n in (1, 2))
+    observers, destination, other = Observers(), *(Queue(n, f"q{n}", DestinationAttributes()) for n in (1, 2))
     heard: list[tuple[str, int]] = []
 
-    def first(home: Destination) -> None:
-        heard.append(("first", home.number))
+    def first(destination: Destination) -> None:
+        heard.append(("first", destination.number))
 
-    def second(home: Destination) -> None:
-        heard.append(("second", home.number))
+    def second(destination: Destination) -> None:
+        heard.append(("second", destination.number))
 
-    observers.add(home.number, first)
-    observers.add(home.number, second)
+    observers.add(destination.number, first)
+    observers.add(destination.number, second)
     observers.add(other.number, second)
     for look in observers.by_destination[1]:
-        look(home)
+        look(destination)
     assert heard == [("first", 1), ("second", 1)]
-    observers.remove(home.number, first)
-    observers.remove(home.number, first)
+    observers.remove(destination.number, first)
+    observers.remove(destination.number, first)
     assert observers.by_destination == {1: (second,), 2: (second,)}
-    observers.remove(home.number, second)
+    observers.remove(destination.number, second)
     assert 1 not in observers.by_destination

@@ -11,13 +11,17 @@ from tests.unit.engine.rig import RecordingPeer
 
 
 def test_producers_that_obey_are_told_and_counted() -> None:
-    attachments, peer, home = Attachments(1), RecordingPeer(), SimpleNamespace(producers=SimpleNamespace(attached={}))
+    attachments, peer, destination = (
+        Attachments(1),
+        RecordingPeer(),
+        SimpleNamespace(producers=SimpleNamespace(attached={})),
+    )
     signals, anything = ProducerSignals(attachments), Any
     for handle, obeys in ((1, True), (2, False), (3, True), (4, True)):
-        attachment = attachments.attach(home, peer, handle, None)  # type: ignore[arg-type]
+        attachment = attachments.attach(destination, peer, handle, None)  # type: ignore[arg-type]
         attachment.obeys = obeys
-        home.producers.attached[attachment.number] = anything
+        destination.producers.attached[attachment.number] = anything
     del attachments.by_number[attachment.number], anything
-    signals.tell(home, armed=True)
+    signals.tell(destination, armed=True)
     assert peer.take() == [("event", "armed", {"handle": handle, "armed": True}) for handle in (1, 3)]
-    assert signals.count(home) == 2
+    assert signals.count(destination) == 2

@@ -36,7 +36,7 @@ class Skipping(Desk):
             settings,
             self._forward if forwards else None,
         )
-        self.home = self.add()
+        self.destination = self.add()
 
     def _check(self, number: int, ordinal: int) -> None:
         if ordinal in self.damaged:
@@ -50,81 +50,81 @@ class Skipping(Desk):
     def _forward(self, kind: str, name: str, data: bytes, done: Any) -> None:
         self.away.append((kind, name, done))
 
-    def skip(self, home: Destination, ordinal: int) -> None:
-        mask = home.block_index.held[ordinal].everything if ordinal in home.block_index.held else 1
-        self.quarantine.skip(home, Damaged(ordinal, mask, "checksum"), self.done.append)
+    def skip(self, destination: Destination, ordinal: int) -> None:
+        mask = destination.block_index.held[ordinal].everything if ordinal in destination.block_index.held else 1
+        self.quarantine.skip(destination, Damaged(ordinal, mask, "checksum"), self.done.append)
 
 
 def test_only_damaged_blocks_are_found_with_what_is_not_settled_of_them() -> None:
     world = Skipping()
-    world.put(world.home, "a")
-    two = world.put(world.home, "b", "c")
+    world.put(world.destination, "a")
+    two = world.put(world.destination, "b", "c")
     world.damaged[two] = StoreDamagedError("checksum of block 2")
-    assert list(world.quarantine.look(world.home)) == [None, Damaged(two, 0b11, "checksum of block 2")]
+    assert list(world.quarantine.look(world.destination)) == [None, Damaged(two, 0b11, "checksum of block 2")]
 
 
 def test_a_dead_store_ends_the_search() -> None:
     world = Skipping()
-    world.damaged[world.put(world.home, "a")] = StoreError("gone")
+    world.damaged[world.put(world.destination, "a")] = StoreError("gone")
     with pytest.raises(StoreError, match="gone"):
-        list(world.quarantine.look(world.home))
+        list(world.quarantine.look(world.destination))
 
 
 def test_the_record_becomes_durable_with_the_end_of_the_block() -> None:
     world = Skipping()
     dmq = world.add(DMQ)
-    ordinal = world.put(world.home, "a", "b")
+    ordinal = world.put(world.destination, "a", "b")
     before = len(world.executor.batches)
-    world.skip(world.home, ordinal)
+    world.skip(world.destination, ordinal)
     removal, together = world.executor.batches[before:]
     assert [type(command).__name__ for command in (*removal, *together)] == ["Remove", "Send", "SettleDeadLetters"]
-    assert (world.done, world.home.block_index.messages, dmq.block_index.messages) == ([True], 0, 1)
+    assert (world.done, world.destination.block_index.messages, dmq.block_index.messages) == ([True], 0, 1)
 
 
 def test_without_a_dead_message_queue_the_block_just_goes() -> None:
     world = Skipping()
-    world.skip(world.home, world.put(world.home, "a"))
-    assert (world.done, world.home.block_index.messages) == ([True], 0)
+    world.skip(world.destination, world.put(world.destination, "a"))
+    assert (world.done, world.destination.block_index.messages) == ([True], 0)
 
 
 def test_a_dead_message_queue_without_room_is_named_and_nothing_goes() -> None:
     world = Skipping()
     world.add(DMQ)
-    ordinal = world.put(world.home, "a")
+    ordinal = world.put(world.destination, "a")
     world.executor.room = False
     with pytest.raises(ResourceAllocationError, match=f"{DMQ} does not take the record"):
-        world.skip(world.home, ordinal)
-    assert (world.done, world.home.block_index.messages) == ([], 1)
+        world.skip(world.destination, ordinal)
+    assert (world.done, world.destination.block_index.messages) == ([], 1)
 
 
 @pytest.mark.parametrize("stored", [True, False])
 def test_with_the_dead_message_queue_elsewhere_the_block_goes_after_its_record(stored: bool) -> None:
     world = Skipping(forwards=True)
-    ordinal = world.put(world.home, "a")
-    world.skip(world.home, ordinal)
+    ordinal = world.put(world.destination, "a")
+    world.skip(world.destination, ordinal)
     ((kind, name, answer),) = world.away
-    assert ((kind, name), world.done, list(world.home.block_index.held)) == (("queue", DMQ), [], [ordinal])
+    assert ((kind, name), world.done, list(world.destination.block_index.held)) == (("queue", DMQ), [], [ordinal])
     answer(stored)
-    assert (world.done, list(world.home.block_index.held)) == ([stored], [] if stored else [ordinal])
-    assert world.home.queues[0].dead_letters.masks == {}
+    assert (world.done, list(world.destination.block_index.held)) == ([stored], [] if stored else [ordinal])
+    assert world.destination.queues[0].dead_letters.masks == {}
 
 
 def test_a_block_that_has_gone_meanwhile_is_done() -> None:
     world = Skipping()
-    world.skip(world.home, 99)
+    world.skip(world.destination, 99)
     assert world.done == [True]
 
 
 def test_what_is_left_of_a_block_may_be_nothing() -> None:
     world = Skipping()
     world.damaged[1] = StoreDamagedError("checksum")
-    assert world.quarantine.legible(world.home, 1) == b"what is left"
-    assert world.quarantine.legible(world.home, 2) == b""
+    assert world.quarantine.legible(world.destination, 1) == b"what is left"
+    assert world.quarantine.legible(world.destination, 2) == b""
 
 
 def test_a_destination_that_goes_on_is_forgotten() -> None:
     world = Skipping()
-    world.registry.halted[world.home.number] = StoreDamagedError("checksum")
-    world.quarantine.known[world.home.number] = [Damaged(1, 1, "checksum")]
-    world.quarantine.forget(world.home)
+    world.registry.halted[world.destination.number] = StoreDamagedError("checksum")
+    world.quarantine.known[world.destination.number] = [Damaged(1, 1, "checksum")]
+    world.quarantine.forget(world.destination)
     assert (world.quarantine.known, world.registry.halted) == ({}, {})

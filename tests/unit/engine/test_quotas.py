@@ -253,8 +253,8 @@ def test_a_halted_destination_keeps_nobody_waiting_and_nobody_behind_them(policy
     assert client.unanswered("txn_commit", txn=1, key=b"k")
     other = client.producer("other", number=8)
     client.send(other, "waits behind it")
-    home = rig.host.registry.destinations["queue", "q"]
-    rig.host.blocks.halt(home, StoreDamagedError("block 1 of destination q is damaged"))
+    destination = rig.host.registry.destinations["queue", "q"]
+    rig.host.blocks.halt(destination, StoreDamagedError("block 1 of destination q is damaged"))
     rig.sync()
     (answer,) = client.peer.take("failed")
     assert (answer[2], "block 1 of destination q is damaged" in answer[3]) == ("quota_exceeded", True)
@@ -432,14 +432,14 @@ def test_what_is_charged_is_what_is_held_whatever_happens(policy: str, shared: b
             case _:
                 rig.tick(rng.randint(1, TIMEOUT_MS))
         rig.sync()
-        homes = {home.name: home for home in rig.host.registry.destinations.values()}
+        destinations = {destination.name: destination for destination in rig.host.registry.destinations.values()}
         for row in rig.host.pools.rows():
-            held = sum(homes[label.split()[1]].block_index.messages for label in row["destinations"])
+            held = sum(destinations[label.split()[1]].block_index.messages for label in row["destinations"])
             assert row["messages"] == held, f"step {step}: {row}"
             seen["waiting"] += row["waiting"] > 0
             seen["full"] += held == limits[row["quota"]]
-        for name, home in homes.items():
-            assert (home.policy.account is None) == (home.attributes.quota == ""), name
+        for name, destination in destinations.items():
+            assert (destination.policy.account is None) == (destination.attributes.quota == ""), name
     rig.tick(TIMEOUT_MS + 1)
     assert not any(row["waiting"] for row in rig.host.pools.rows())
     assert not any(client.session.blocked for client in clients)

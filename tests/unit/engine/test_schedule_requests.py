@@ -25,8 +25,8 @@ class Asking(Desk):
         schedules: Any = SimpleNamespace(add=lambda *args: self.added.append(args))
         self.attachments = Attachments(1)
         self.peer = RecordingPeer()
-        home: Any = self.add()
-        attachment = self.attachments.attach(home, self.peer, 1, Outbox())
+        destination: Any = self.add()
+        attachment = self.attachments.attach(destination, self.peer, 1, Outbox())
         self.session: Any = SimpleNamespace(peer=self.peer, producers={1: attachment})
         self.operations: Any = ScheduleRequests(schedules, self.attachments, self.clock).operations()
 
@@ -39,8 +39,8 @@ class Asking(Desk):
 def test_a_schedule_is_answered_when_it_is_durable() -> None:
     world = Asking()
     world.ask("tick", repeat=3, ttl_ms=10, delay_ms=20, catch_up=True)
-    ((home, row, block, done),) = world.added
-    assert (home.name, text_of(block, 0)) == ("q", "tick")
+    ((destination, row, block, done),) = world.added
+    assert (destination.name, text_of(block, 0)) == ("q", "tick")
     now_ms = world.clock.now_ms()
     assert row == ScheduleRow(
         number=0,

@@ -95,7 +95,7 @@ def test_what_is_sent_expires_and_waits_from_its_firing_on() -> None:
     client = Client(rig)
     consumer = client.consumer()
     assert client.got(consumer) == ["tick"]
-    (block,) = [rig.host.cache.get(rig.home().number, ordinal) for ordinal in rig.home().block_index.held]
+    (block,) = [rig.host.cache.get(rig.destination().number, ordinal) for ordinal in rig.destination().block_index.held]
     assert (block.expires_of(0), block.deliver_at_of(0)) == (NOW + 15_000, NOW + 12_000)
 
 
@@ -103,7 +103,7 @@ def test_a_destination_overrides_what_a_schedule_sends() -> None:  # W-64, W-65
     rig = rig_with(priorityOverride=2, timeToLiveOverride=7_000)
     schedule(rig, priority=9, ttl_ms=1)
     rig.tick(10_000)
-    (block,) = [rig.host.cache.get(rig.home().number, ordinal) for ordinal in rig.home().block_index.held]
+    (block,) = [rig.host.cache.get(rig.destination().number, ordinal) for ordinal in rig.destination().block_index.held]
     assert (block.priority_of(0), block.expires_of(0)) == (2, NOW + 17_000)
 
 
@@ -460,7 +460,7 @@ def test_the_message_and_the_count_are_one_batch() -> None:
     rig.clock.ms += 10_000
     rig.host.tick()
     (batch,) = rig.commits()
-    assert [(e.kind, e.destination) for e in batch] == [(BLOCK, rig.home().number), (NOTE, 0)]
+    assert [(e.kind, e.destination) for e in batch] == [(BLOCK, rig.destination().number), (NOTE, 0)]
 
 
 def test_nobody_sees_the_message_before_it_is_durable() -> None:
@@ -526,7 +526,7 @@ def test_a_schedule_without_its_destination_is_dropped_and_said() -> None:
     rig = rig_with()
     schedule(rig)
     log = rig.store._log
-    log[:] = [entry for entry in log if entry.destination != rig.home().number]
+    log[:] = [entry for entry in log if entry.destination != rig.destination().number]
     rig = rig.restart()
     assert rig.host.schedules.rows() == []
     assert [line for line in rig.reports if "s1" in line and "dropped" in line]
@@ -588,7 +588,7 @@ class Planned(Desk):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__()
-        self.home = self.add(**attributes)
+        self.destination = self.add(**attributes)
         self.templates: dict[int, Any] = {}
         self.freed: list[int] = []
         self.damaged = False
@@ -622,7 +622,7 @@ class Planned(Desk):
         expression: str = "@every 10s",
         *,
         id_: str = "s",
-        home: Destination | None = None,
+        destination: Destination | None = None,
         repeat: int = 0,
         catch_up: bool = False,
     ) -> None:
@@ -641,13 +641,13 @@ class Planned(Desk):
             fired=0,
             last_ms=now_ms,
         )
-        self.schedules.add(home or self.home, row, made("m"), lambda: None)
+        self.schedules.add(destination or self.destination, row, made("m"), lambda: None)
 
     def after(self, ms: int) -> int:
         """How many messages there are then."""
         self.clock.ms += ms
         self.schedules.tick()
-        return self.home.block_index.messages
+        return self.destination.block_index.messages
 
 
 def test_it_fires_when_it_is_due_and_asks_to_be_woken() -> None:
@@ -655,7 +655,7 @@ def test_it_fires_when_it_is_due_and_asks_to_be_woken() -> None:
     world.plan()
     assert world.wakeups.due(world.clock.ms + 10_000) == [0]
     assert [world.after(9999), world.after(1), world.after(9999), world.after(1)] == [0, 1, 1, 2]
-    assert world.home.kept, "its destination is not idle"
+    assert world.destination.kept, "its destination is not idle"
 
 
 @pytest.mark.parametrize(("catch_up", "messages"), [(True, 6), (False, 1)])
@@ -671,7 +671,7 @@ def test_the_last_firing_ends_it_and_frees_its_message() -> None:
     world = Planned()
     world.plan(repeat=2)
     assert [world.after(10_000) for _ in range(4)] == [1, 2, 2, 2]
-    assert (world.schedules.rows(), world.freed, world.home.kept) == ([], [1], False)
+    assert (world.schedules.rows(), world.freed, world.destination.kept) == ([], [1], False)
 
 
 def test_a_full_destination_gets_it_later_and_the_log_hears_once() -> None:
@@ -679,9 +679,9 @@ def test_a_full_destination_gets_it_later_and_the_log_hears_once() -> None:
     world.plan()
     for _ in range(3):
         world.after(10_000)
-    assert world.home.block_index.messages == 0
+    assert world.destination.block_index.messages == 0
     assert sum("does not take it now" in line for line in world.lines) == 1
-    world.executor.perform(world.home, cmd.Update(world.add("free").attributes))
+    world.executor.perform(world.destination, cmd.Update(world.add("free").attributes))
     assert world.after(AGAIN_MS) == 1
 
 
@@ -698,7 +698,7 @@ def test_what_cannot_be_planned_is_refused_and_leaves_nothing() -> None:
     with pytest.raises(ConfigError):
         world.plan("every now and then")
     with pytest.raises(InvalidDestinationError, match="would outlive it"):
-        world.plan(home=world.add("tmp", owner="me"))
+        world.plan(destination=world.add("tmp", owner="me"))
     world.plan()
     world.plan()
     assert len(world.schedules.rows()) == 1, "the same id is the same schedule"

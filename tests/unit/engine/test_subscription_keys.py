@@ -9,14 +9,14 @@ from tests.unit.engine.parts import Desk
 
 
 def topic_of(desk: Desk) -> Topic:
-    home = desk.add("t", "topic")
-    assert isinstance(home, Topic)
-    return home
+    destination = desk.add("t", "topic")
+    assert isinstance(destination, Topic)
+    return destination
 
 
 def test_a_queue_has_no_key() -> None:
-    home = Desk().add()
-    assert subscription_key(home, home.queues[0], 99) == ""
+    destination = Desk().add()
+    assert subscription_key(destination, destination.queues[0], 99) == ""
 
 
 def test_a_named_subscription_keeps_its_key_when_it_is_made_again() -> None:
@@ -35,10 +35,10 @@ def test_a_named_subscription_keeps_its_key_when_it_is_made_again() -> None:
 
 
 def test_a_plain_subscriber_is_found_on_its_own_host_alone() -> None:
-    home = topic_of(Desk())
-    home.current.begin(0)
-    one, other = home.subscribe(Subscription()), home.subscribe(Subscription())
-    key = subscription_key(home, one, 99)
-    assert key != subscription_key(home, other, 99)
-    assert queue_with(home, key, 99) is one
-    assert queue_with(home, key, 98) is None
+    destination = topic_of(Desk())
+    destination.current.begin(0)
+    one, other = destination.subscribe(Subscription()), destination.subscribe(Subscription())
+    key = subscription_key(destination, one, 99)
+    assert key != subscription_key(destination, other, 99)
+    assert queue_with(destination, key, 99) is one
+    assert queue_with(destination, key, 98) is None

@@ -22,13 +22,13 @@ class Waiting(Desk):
             self.registry, Durations(Wakeups(self.alarms.append), self.time), prepared=self._prepared, over=self._over
         )
 
-    def _prepared(self, home: Destination) -> int | None:
-        return 0 if home.name in self.prepared else None
+    def _prepared(self, destination: Destination) -> int | None:
+        return 0 if destination.name in self.prepared else None
 
     def _over(self, kind: str, name: str) -> None:
         self.ended.append((kind, name))
-        home = self.registry.destinations.pop((kind, name))
-        del self.registry.definitions[home.number]
+        destination = self.registry.destinations.pop((kind, name))
+        del self.registry.definitions[destination.number]
 
     def after(self, ms: int) -> list[tuple[str, str]]:
         self.clock.ms += ms

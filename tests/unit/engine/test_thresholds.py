@@ -40,11 +40,11 @@ class Filled:
 
     @property
     def over(self) -> Any:
-        return self.rig.host.metrics.gauges(self.rig.home())["over_threshold"]
+        return self.rig.host.metrics.gauges(self.rig.destination())["over_threshold"]
 
     @property
     def seconds(self) -> Any:
-        held = self.rig.host.metrics.totals(self.rig.home())["threshold_seconds_total"]
+        held = self.rig.host.metrics.totals(self.rig.destination())["threshold_seconds_total"]
         return {of: ns / PARTS for of, ns in held.items()}
 
 
@@ -94,8 +94,8 @@ def test_what_a_restart_finds_is_over_from_there_on() -> None:
     queue.rig.clock.ms += 5000
     rig = queue.rig.restart()
     rig.clock.ms += 250
-    assert rig.host.metrics.gauges(rig.home())["over_threshold"]["messages"] == 1
-    assert rig.host.metrics.totals(rig.home())["threshold_seconds_total"]["messages"] == 0.25 * PARTS
+    assert rig.host.metrics.gauges(rig.destination())["over_threshold"]["messages"] == 1
+    assert rig.host.metrics.totals(rig.destination())["threshold_seconds_total"]["messages"] == 0.25 * PARTS
 
 
 def test_the_log_hears_of_it_once_a_second_at_most_and_the_last_is_true() -> None:
@@ -139,7 +139,7 @@ def test_producers_that_obey_hear_of_it_and_those_that_come_later_learn_it() -> 
     queue.send(8)
     assert client.peer.take("event") == [("event", "armed", {"handle": obeying, "armed": True})]
     assert queue.client.peer.take("event") == [], "it does not obey"
-    assert rig.host.metrics.gauges(rig.home())["slowed_producers"] == 1
+    assert rig.host.metrics.gauges(rig.destination())["slowed_producers"] == 1
     later = client.handle()
     answer = client.ok("open_producer", handle=later, name="q", type="queue", producer=10, obeys=True)
     assert answer["armed"] is True
@@ -150,7 +150,7 @@ def test_producers_that_obey_hear_of_it_and_those_that_come_later_learn_it() -> 
     queue.take(1)
     told = [(row[2]["handle"], row[2]["armed"]) for row in client.peer.take("event")]
     assert sorted(told) == [(obeying, False), (later, False)]
-    assert rig.host.metrics.gauges(rig.home())["slowed_producers"] == 0
+    assert rig.host.metrics.gauges(rig.destination())["slowed_producers"] == 0
 
 
 def test_producers_are_told_once_a_second_at_most_and_what_they_heard_last_is_true() -> None:
@@ -174,25 +174,25 @@ def test_producers_of_every_destination_hear_that_the_broker_is_over_and_only_wh
     rig, client = queue.rig, Client(queue.rig)
     rig.create("other")
     of_rig = rig.host.meters.thresholds
-    homes = list(rig.host.registry.destinations.values())
+    destinations = list(rig.host.registry.destinations.values())
     for handle, name in ((1, "q"), (2, "other")):
         client.ok("open_producer", handle=handle, name=name, type="queue", producer=8 + handle, obeys=True)
-    assert held_of(homes) == {"messages": 0, "bytes": 0}
+    assert held_of(destinations) == {"messages": 0, "bytes": 0}
     rig.clock.ms += 1000
     queue.send(4)
     assert [row[2] for row in client.peer.take("event")] == [{"handle": 1, "armed": True}]
-    assert held_of(homes) == {"messages": 4, "bytes": 12}
+    assert held_of(destinations) == {"messages": 4, "bytes": 12}
     for over in (True, True, False, False, True):
-        of_rig.broker_is(over=over, destinations=homes)
+        of_rig.broker_is(over=over, destinations=destinations)
     told = [(row[2]["handle"], row[2]["armed"]) for row in client.peer.take("event")]
     assert told == [(2, True), (2, False), (2, True)]
-    assert rig.host.metrics.gauges(rig.home("other"))["slowed_producers"] == 1
+    assert rig.host.metrics.gauges(rig.destination("other"))["slowed_producers"] == 1
     answer = client.ok("open_producer", handle=3, name="other", type="queue", producer=20, obeys=True)
     assert answer["armed"] is True
     rig.clock.ms += 1000
     queue.take(4)
     assert client.peer.take("event") == [], "the broker is over its thresholds still"
-    of_rig.broker_is(over=False, destinations=homes)
+    of_rig.broker_is(over=False, destinations=destinations)
     told = [(row[2]["handle"], row[2]["armed"]) for row in client.peer.take("event")]
     assert sorted(told) == [(1, False), (2, False), (3, False)]
 

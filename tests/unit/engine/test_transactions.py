@@ -27,7 +27,7 @@ def test_a_commit_over_two_queues_is_one_batch() -> None:  # T-02
     assert pair.client.unanswered("txn_commit", key=KEY, **args)
     (batch,) = rig.commits()
     assert sum(entry.kind == BLOCK for entry in batch) == 2
-    assert {entry.destination for entry in batch} == {0, rig.home("in").number, rig.home("out").number}
+    assert {entry.destination for entry in batch} == {0, rig.destination("in").number, rig.destination("out").number}
     rig.sync()
     assert counts(rig) == (0, 2)
     assert rig.bodies("out") == ["x", "y"]
@@ -244,10 +244,12 @@ class World(Desk):
 
     def __init__(self) -> None:
         super().__init__()
-        self.home = self.add()
+        self.destination = self.add()
         self.ended: list[bool] = []
         self.votes: list[str] = []
-        meters: Any = SimpleNamespace(ended=self._count, life=SimpleNamespace(rolled_back=lambda home, number: None))
+        meters: Any = SimpleNamespace(
+            ended=self._count, life=SimpleNamespace(rolled_back=lambda destination, number: None)
+        )
         config: Any = CONFIG
         self.wakeups = Wakeups()
         self.transactions = Transactions(
@@ -268,14 +270,14 @@ class World(Desk):
         """A transaction that has sent something."""
         transaction = self.transactions.begin(None, key)
         if bodies:
-            transaction.homes[self.home] = None
+            transaction.destinations[self.destination] = None
             block = made(*bodies, producer=99, first_seq=self.own.take_seqs(len(bodies)))
-            command, block = self.own.send(self.home, block)
-            self.executor.perform(self.home, command._replace(txn=transaction.number), block)
+            command, block = self.own.send(self.destination, block)
+            self.executor.perform(self.destination, command._replace(txn=transaction.number), block)
         return transaction
 
     def waiting(self) -> int:
-        return sum(run.count for state, run in self.home.queues[0].contents() if state == "waiting")
+        return sum(run.count for state, run in self.destination.queues[0].contents() if state == "waiting")
 
 
 def test_one_that_did_nothing_votes_read_only_and_is_over() -> None:
@@ -290,7 +292,7 @@ def test_a_prepared_one_ends_as_it_is_decided_and_once(commit: bool) -> None:
     transaction = world.opened("a", "b")
     world.transactions.prepare(transaction, b"k", "there", world.votes.append)
     assert (world.votes, world.waiting(), world.transactions.outcome(b"k")) == (["commit"], 0, "prepared")
-    assert world.transactions.prepared_in(world.home) == transaction.number
+    assert world.transactions.prepared_in(world.destination) == transaction.number
     done: list[str] = []
     world.transactions.decide(b"k", commit, lambda: done.append("decided"))
     world.transactions.decide(b"k", commit, lambda: done.append("again"))
@@ -320,7 +322,7 @@ def test_one_that_is_open_for_too_long_is_rolled_back() -> None:
     assert transaction.number in world.transactions.by_number
     world.clock.ms += 1
     world.transactions.tick()
-    assert (transaction.state, world.ended, world.home.staged) == ("ROLLEDBACK", [False], {})
+    assert (transaction.state, world.ended, world.destination.staged) == ("ROLLEDBACK", [False], {})
     assert world.lines == [f"transaction {transaction.number} was open for too long and is rolled back"]
 
 
@@ -329,14 +331,14 @@ def test_a_destination_with_a_prepared_transaction_cannot_go() -> None:
     transaction = world.opened("a")
     world.transactions.prepare(transaction, b"k", "", world.votes.append)
     with pytest.raises(IllegalStateError, match=f"prepared transaction {transaction.number}"):
-        world.transactions.without(world.home)
+        world.transactions.without(world.destination)
     world.transactions.decide(b"k", True, lambda: None)
-    world.transactions.without(world.home)
+    world.transactions.without(world.destination)
 
 
 def test_an_open_one_loses_its_destination_and_can_only_be_rolled_back() -> None:
     world = World()
     transaction = world.opened("a")
-    world.transactions.without(world.home)
+    world.transactions.without(world.destination)
     assert "queue q was destroyed" in str(transaction.refusal)
-    assert transaction.homes == {}
+    assert transaction.destinations == {}

@@ -38,11 +38,11 @@ class Two:
         self.blocks: list[Block] = []
 
     def set_aside(self) -> None:
-        found = self.here.host.transfer.set_aside(self.here.home("q"), KEY, 100, 1000)
+        found = self.here.host.transfer.set_aside(self.here.destination("q"), KEY, 100, 1000)
         self.blocks = [Block(data) for data in found]
 
     def take(self) -> None:
-        self.there.host.transfer.take(self.there.home("q"), KEY, HERE, self.blocks, nobody)
+        self.there.host.transfer.take(self.there.destination("q"), KEY, HERE, self.blocks, nobody)
 
     def taken(self) -> None:
         self.there.sync()
@@ -91,7 +91,7 @@ def test_all_goes_over_with_ids_and_nothing_is_counted_as_dead() -> None:
     assert two.both() == ([], BODIES)
     block = two.there.host.cache.get(1, 1)
     assert [block.seq_of(i) for i in range(3)] == ids
-    assert two.here.home("q").counters.dead == 0
+    assert two.here.destination("q").counters.dead == 0
     assert two.here.held("q") == 0
 
 
@@ -125,7 +125,7 @@ def test_what_was_not_taken_waits_again_at_its_place() -> None:
     sender = Client(two.here)
     sender.send(sender.producer("q", number=8), "last")
     two.here.sync()
-    assert two.here.host.transfer.set_aside(two.here.home("q"), KEY, 2, 1000)
+    assert two.here.host.transfer.set_aside(two.here.destination("q"), KEY, 2, 1000)
     assert two.here.bodies("q") == ["c", "last"], "nobody gets what is set aside"
     two.here.host.transfer.keep(KEY, nobody)
     two.here.sync()
@@ -176,7 +176,7 @@ def test_a_full_destination_takes_none_of_them() -> None:
     two.there.create("small", maxNumMsgs=2)
     two.set_aside()
     with pytest.raises(ResourceAllocationError):
-        two.there.host.transfer.take(two.there.home("small"), KEY, HERE, two.blocks, nobody)
+        two.there.host.transfer.take(two.there.destination("small"), KEY, HERE, two.blocks, nobody)
     assert not two.there.host.transactions.rows()
     assert two.there.held("small") == 0
 
@@ -194,11 +194,11 @@ def test_limits_are_kept_and_one_message_always_fits() -> None:
     sender.send(sender.producer("q"), *("x" * 10 for _ in range(5)))
     sender.send(sender.producer("q", number=8), "y" * 50)
     rig.sync()
-    handing, home = rig.host.transfer, rig.home("q")
-    assert [Block(data).count for data in handing.set_aside(home, b"1", 3, 1000)] == [3]
-    assert [Block(data).count for data in handing.set_aside(home, b"2", 10, 1)] == [2]
-    assert [Block(data).count for data in handing.set_aside(home, b"3", 10, 1)] == [1]
-    assert handing.set_aside(home, b"4", 10, 1) == []
+    handing, destination = rig.host.transfer, rig.destination("q")
+    assert [Block(data).count for data in handing.set_aside(destination, b"1", 3, 1000)] == [3]
+    assert [Block(data).count for data in handing.set_aside(destination, b"2", 10, 1)] == [2]
+    assert [Block(data).count for data in handing.set_aside(destination, b"3", 10, 1)] == [1]
+    assert handing.set_aside(destination, b"4", 10, 1) == []
 
 
 def test_units_of_order_stay() -> None:
@@ -218,7 +218,7 @@ def test_units_of_order_stay() -> None:
     )
     sender.session.send(handle, 1, Block(data))
     rig.sync()
-    (found,) = rig.host.transfer.set_aside(rig.home("q"), KEY, 10, 1000)
+    (found,) = rig.host.transfer.set_aside(rig.destination("q"), KEY, 10, 1000)
     assert bytes(Block(found).body(0)) == b"plain"
     assert Block(found).count == 1
 
@@ -226,7 +226,7 @@ def test_units_of_order_stay() -> None:
 def test_purged_meanwhile_they_are_with_the_other_host_only() -> None:
     two = Two()
     run(two, 3)
-    two.here.host.executor.perform(two.here.home("q"), cmd.Purge())
+    two.here.host.executor.perform(two.here.destination("q"), cmd.Purge())
     for step in STEPS[3:]:
         getattr(two, step)()
     assert two.both() == ([], BODIES)
@@ -252,7 +252,7 @@ class Giving(Desk):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__()
-        self.home = self.add(**attributes)
+        self.destination = self.add(**attributes)
         self.decided: list[tuple[bytes, bool]] = []
         self.log = TxLog()
         transactions: Any = SimpleNamespace(
@@ -265,38 +265,38 @@ class Giving(Desk):
         )
 
     def aside(self, key: bytes, messages_max: int = 100, bytes_max: int = 1 << 20) -> list[str]:
-        blocks = [Block(data) for data in self.transfer.set_aside(self.home, key, messages_max, bytes_max)]
+        blocks = [Block(data) for data in self.transfer.set_aside(self.destination, key, messages_max, bytes_max)]
         return [text_of(block, index) for block in blocks for index in range(block.count)]
 
     def waiting(self) -> int:
-        return sum(run.count for state, run in self.home.queues[0].contents() if state == "waiting")
+        return sum(run.count for state, run in self.destination.queues[0].contents() if state == "waiting")
 
 
 def test_the_first_ones_are_set_aside_up_to_both_limits() -> None:
     world = Giving()
-    world.put(world.home, "a", "b", "c")
-    world.put(world.home, "d")
+    world.put(world.destination, "a", "b", "c")
+    world.put(world.destination, "d")
     assert world.aside(b"1", messages_max=2) == ["a", "b"]
     assert world.aside(b"2", bytes_max=1) == ["c"], "at least one"
-    assert (world.waiting(), world.home.block_index.messages) == (1, 4)
+    assert (world.waiting(), world.destination.block_index.messages) == (1, 4)
     with pytest.raises(IllegalStateError, match="under that key already"):
         world.aside(b"2")
 
 
 def test_what_the_other_host_took_is_gone_and_the_outcome_is_remembered() -> None:
     world = Giving()
-    world.put(world.home, "a", "b")
+    world.put(world.destination, "a", "b")
     world.aside(b"1")
     done: list[str] = []
     world.transfer.give(b"1", lambda: done.append("durable"))
-    assert (world.home.block_index.messages, world.log.outcome(b"1"), done) == (0, True, ["durable"])
+    assert (world.destination.block_index.messages, world.log.outcome(b"1"), done) == (0, True, ["durable"])
     with pytest.raises(IllegalStateError, match="not set aside any more"):
         world.transfer.give(b"1", lambda: None)
 
 
 def test_what_it_did_not_take_waits_here_again() -> None:
     world = Giving()
-    world.put(world.home, "a", "b")
+    world.put(world.destination, "a", "b")
     world.aside(b"1")
     world.transfer.keep(b"1", lambda: None)
     assert (world.waiting(), world.decided) == (2, [(b"1", False)])
@@ -304,7 +304,7 @@ def test_what_it_did_not_take_waits_here_again() -> None:
 
 def test_what_nobody_asks_for_comes_back_by_itself() -> None:
     world = Giving()
-    world.put(world.home, "a")
+    world.put(world.destination, "a")
     world.aside(b"1")
     due_ms = world.clock.ms + PATIENCE_MS
     assert (world.wakeups.due(due_ms - 1), world.wakeups.due(due_ms)) == ([], [0])
@@ -322,7 +322,7 @@ def test_what_does_not_fit_is_refused_as_a_whole(full: str) -> None:
     world.executor.room = full != "disk"
     blocks = [made("a", "b")] if full == "destination" else [made("a")]
     with pytest.raises(ResourceAllocationError, match="does not take"):
-        world.transfer.take(world.home, b"1", "there", blocks, lambda: None)
+        world.transfer.take(world.destination, b"1", "there", blocks, lambda: None)
     assert not any(isinstance(one, cmd.Send) for batch in world.executor.batches for one in batch)
 
 
@@ -330,4 +330,4 @@ def test_a_transaction_that_has_ended_takes_nothing() -> None:
     world = Giving()
     world.log.remember(b"1", False, shared=True)
     with pytest.raises(IllegalStateError, match="has ended"):
-        world.transfer.take(world.home, b"1", "there", [made("a")], lambda: None)
+        world.transfer.take(world.destination, b"1", "there", [made("a")], lambda: None)

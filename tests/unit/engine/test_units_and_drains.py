@@ -72,7 +72,7 @@ def test_a_dead_message_is_in_no_unit() -> None:  # U17
     looker.consumer(DMQ)
     (block,) = looker.blocks()
     assert unit_of(block) is None
-    assert live_units(rig.home(DMQ), ["a", "b"]) == []
+    assert live_units(rig.destination(DMQ), ["a", "b"]) == []
 
 
 def test_a_unit_has_messages_as_long_as_one_is_held_visible_or_not() -> None:  # W-120
@@ -81,7 +81,7 @@ def test_a_unit_has_messages_as_long_as_one_is_held_visible_or_not() -> None:  #
     send(client, producer, "d1", txn=1)
     consumer = client.consumer(limit=1)
     assert client.got() == ["a1"]
-    rig.home()
+    rig.destination()
     names = ["a", "b", "d", "x"]
     assert client.ok("units", type="queue", name="q", names=names) == {"live": ["a", "b", "d"]}
     client.ack(consumer, "a1")
@@ -143,7 +143,7 @@ def test_a_void_delivery_is_told_and_an_unsent_one_does_not_leave() -> None:  # 
     client.peer.full = False
     client.session.writable()
     assert client.got() == ["b2"]
-    check(rig.home())
+    check(rig.destination())
     send(client, producer, "c1 c2")
     assert client.got() == ["c1"], "the one that never left is granted again"
 

@@ -26,10 +26,10 @@ class Asking(Desk):
         watch: Any = SimpleNamespace(add=self._add, remove=lambda session, handle: self.calls.append(("end", handle)))
         self.operations: Any = WatchRequests(self.registry, watch).operations()
 
-    def _add(self, session: Any, outbox: Any, handle: int, home: Any) -> bool:
+    def _add(self, session: Any, outbox: Any, handle: int, destination: Any) -> bool:
         assert (session, outbox) == (self.session, self.session.outbox)
-        self.calls.append(("watch", handle, home.kind, home.name))
-        return home.kind == "topic"
+        self.calls.append(("watch", handle, destination.kind, destination.name))
+        return destination.kind == "topic"
 
 
 def test_a_watch_is_answered_with_whether_there_are_consumers() -> None:

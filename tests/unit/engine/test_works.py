@@ -122,7 +122,7 @@ def test_every_complete_unit_comes_once_in_order_and_no_other_comes(
         accepted = _take(block, taken, done, sizes)
         assert len(block) - len(refused) == accepted
         assert set(refused) <= {"message_format"}
-        check(rig.home("q", kind))
+        check(rig.destination("q", kind))
     rig.tick(1)
     client = reader(rig, kind)
     got = client.got()
@@ -132,7 +132,7 @@ def test_every_complete_unit_comes_once_in_order_and_no_other_comes(
         wanted[composed({unit: sizes[unit]})[0]] += _rounds(taken, unit, sizes[unit])
     assert counts == wanted
     left = sum(taken.values()) - sum(_rounds(taken, unit, sizes[unit]) * sizes[unit] for unit in done)
-    works = rig.home("q", kind).works
+    works = rig.destination("q", kind).works
     assert works.count == left
     assert rig.held("q", kind) == left + sum(counts.values())
 
@@ -258,7 +258,7 @@ def test_wherever_the_host_stops_there_are_the_parts_or_the_message(kind: str) -
         if entries:
             rig.store.commit(entries)
         survivor = rig.survivor()
-        works = survivor.home("q", kind).works
+        works = survivor.destination("q", kind).works
         seen.append((works.count, survivor.held("q", kind)))
         survivor.tick(1)
         assert reader(survivor, kind).got() in (["[U1+U2+U3]"], [])
@@ -357,7 +357,7 @@ def test_what_is_not_a_part_is_refused(number: Any, end: Any) -> None:  # W-98
     )
     client.session.send(client.producer(number=3), 1, Block(data))
     assert client.refused() == ["message_format"]
-    assert not rig.home("q").works.units
+    assert not rig.destination("q").works.units
 
 
 def test_a_message_in_both_kinds_of_units_is_refused() -> None:  # W-94
@@ -387,14 +387,14 @@ def test_parts_that_are_purged_while_their_message_is_made_are_gone() -> None:
     senders.send([("U", 1, False)])
     rig.sync()
     senders.send([("U", 2, True)])
-    while rig.committer.waiting and not rig.home("q").block_index.dead:
+    while rig.committer.waiting and not rig.destination("q").block_index.dead:
         entries, done = rig.committer.waiting.pop(0)
         rig.store.commit(entries)
         rig.host.executor._performing += 1  # The effect has come, and the host has not got to it.
         done()
         rig.host.executor._performing -= 1
-    assert rig.home("q").block_index.dead == 2
-    rig.host.executor.perform(rig.home("q"), cmd.Purge())
+    assert rig.destination("q").block_index.dead == 2
+    rig.host.executor.perform(rig.destination("q"), cmd.Purge())
     rig.host.executor._settle_down()
     rig.sync()
     assert rig.held("q") == 0
@@ -415,5 +415,5 @@ def test_a_unit_that_nobody_subscribes_to_by_then_is_nobodys() -> None:
     Senders(rig, kind="topic").send([("U", 1, False), ("U", 2, True)])
     rig.sync()
     assert rig.held("q", "topic") == 0
-    check(rig.home("q", "topic"))
+    check(rig.destination("q", "topic"))
     assert rig.restart().held("q", "topic") == 0

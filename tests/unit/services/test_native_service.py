@@ -454,12 +454,12 @@ def test_a_block_in_a_transaction_is_seen_when_it_is_committed() -> None:
         peer.feed(send_in(7, handle=1, producer=70))
         await asyncio.sleep(0)
         assert [f for f in peer.frames() if isinstance(f, wire.SentFrame)] == [], "the end of the transaction tells"
-        home = rig.host.registry.destinations["queue", QUEUE]
-        assert home.block_index.messages == 4
-        assert sum(queue.plain.backlog.count for queue in home.queues.values()) == 3
+        destination = rig.host.registry.destinations["queue", QUEUE]
+        assert destination.block_index.messages == 4
+        assert sum(queue.plain.backlog.count for queue in destination.queues.values()) == 3
         peer.feed(wire.call(3, "txn_commit", {"txn": 7, "key": b"k", "acks": []}))
         assert [f for f in peer.frames() if isinstance(f, wire.ReplyFrame)] == [wire.ReplyFrame(3, {})]
-        assert sum(queue.plain.backlog.count for queue in home.queues.values()) == 4
+        assert sum(queue.plain.backlog.count for queue in destination.queues.values()) == 4
 
     in_rig(work)
 

@@ -24,18 +24,18 @@ def write(journal: Journal, rng: Random, steps: int, metas: tuple[int, ...]) -> 
     for step in range(steps):
         entries = []
         for _ in range(rng.choice((1, 1, 5, 40))):
-            home = rng.choice((1, 1, 1, 2, 3)) if step % 3 else 1
-            ordinal = nexts[home]
-            nexts[home] += rng.choice((1,) * 30 + (7,))
-            live.append((home, ordinal))
+            destination = rng.choice((1, 1, 1, 2, 3)) if step % 3 else 1
+            ordinal = nexts[destination]
+            nexts[destination] += rng.choice((1,) * 30 + (7,))
+            live.append((destination, ordinal))
             body = bytes([ordinal & 0xFF]) * rng.choice((0, 60, 300) * 9 + (6_000,))
-            entries.append(LogEntry(BLOCK, home, ordinal, bytes([ordinal % 251]) * rng.choice(metas), (body,)))
+            entries.append(LogEntry(BLOCK, destination, ordinal, bytes([ordinal % 251]) * rng.choice(metas), (body,)))
             if rng.random() < 0.02:
-                entries.append(LogEntry(NOTE, home, 0, b"note %d" % ordinal))
+                entries.append(LogEntry(NOTE, destination, 0, b"note %d" % ordinal))
         journal.commit(entries)
         freed = [key for key in live if rng.random() < rng.choice((0, 0, 0.3, 0.9))]
-        for home, ordinal in freed:
-            journal.free(home, [ordinal])
+        for destination, ordinal in freed:
+            journal.free(destination, [ordinal])
         live = [key for key in live if key not in set(freed)]
         if journal.checkpoint_due() or rng.random() < 0.01:
             journal.commit([LogEntry(NOTE, 1, 0, b"before"), LogEntry(CHECKPOINT, 0, 0, b"state %d" % step)])
@@ -53,15 +53,18 @@ def read(directory: Path, *, runs: bool) -> tuple[dict[int, list[LogEntry]], Any
             found.setdefault(entry.destination, []).extend(entry.entries())
         else:
             found.setdefault(entry.destination, []).append(entry)
-    known = {home: [(o, locations[o]) for o in locations.ordinals()] for home, locations in journal._index.items()}
+    known = {
+        destination: [(o, locations[o]) for o in locations.ordinals()]
+        for destination, locations in journal._index.items()
+    }
     segments: list[Segment] = list(journal._log.segments.values())
     totals = [(segment.number, segment.live_blocks, segment.live_bytes) for segment in segments]
     due = journal._bytes_since_checkpoint, journal._estimate.reserve_bytes()
     own = dict(journal._own._references)
-    for home, rows in known.items():
+    for destination, rows in known.items():
         for ordinal, _ in rows[:: max(len(rows) // 20, 1)]:
-            if (home, ordinal) not in own:  # A file of its own may be another's by now: some of these are freed.
-                assert journal.read(home, ordinal).strip(bytes([ordinal & 0xFF])) == b""
+            if (destination, ordinal) not in own:  # A file of its own may be another's by now: some of these are freed.
+                assert journal.read(destination, ordinal).strip(bytes([ordinal & 0xFF])) == b""
     abandon(journal)
     return found, (known, totals, due, own), count
 
@@ -85,8 +88,8 @@ def test_runs_are_what_single_entries_are(seed: int, steps: int, metas: tuple[in
     assert none == 0
     assert known == known_too
     assert single.keys() == together.keys()
-    for home, entries in single.items():
-        assert split(together[home]) == split(entries)
+    for destination, entries in single.items():
+        assert split(together[destination]) == split(entries)
     assert count or sum(map(len, single.values())) < 50
 
 

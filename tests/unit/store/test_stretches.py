@@ -19,9 +19,11 @@ PARTS = st.lists(
 @given(PARTS)
 def test_pieces_are_the_rows_of_the_summary(parts: list[tuple[int, int, int, int]]) -> None:
     writer = SummaryWriter()
-    for home, first, count, width in parts:
+    for destination, first, count, width in parts:
         for at in range(count):
-            writer.add(JournalBlockRow(first + at, home, 512 * at, at, 7 * at, bytes([at % 200]) * width, 0), 512)
+            writer.add(
+                JournalBlockRow(first + at, destination, 512 * at, at, 7 * at, bytes([at % 200]) * width, 0), 512
+            )
     data = writer.encode()
     found = []
     for piece in summary_pieces(data, writer.blocks):
@@ -41,13 +43,13 @@ def test_a_long_stretch_is_one_piece() -> None:
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 9), st.integers(0, 1)), max_size=60))
 def test_gathered_rows_keep_their_order_within_each_destination(steps: list[tuple[int, int, int]]) -> None:
     nexts, rows = {1: 1, 2: 1, 3: 2**33}, []
-    for at, (home, gap, width) in enumerate(steps):
-        nexts[home] += 1 + (gap if gap > 7 else 0)
-        rows.append((nexts[home], home, 512 * at, at, 7 * at, b"m" * (26 + width), 0))
+    for at, (destination, gap, width) in enumerate(steps):
+        nexts[destination] += 1 + (gap if gap > 7 else 0)
+        rows.append((nexts[destination], destination, 512 * at, at, 7 * at, b"m" * (26 + width), 0))
     found = list(gathered([rows[:20], rows[20:]]))
-    for home in nexts:
-        mine = [row for stretch in found if stretch.destination == home for row in stretch.rows()]
-        assert mine == [row for row in rows if row[1] == home]
+    for destination in nexts:
+        mine = [row for stretch in found if stretch.destination == destination for row in stretch.rows()]
+        assert mine == [row for row in rows if row[1] == destination]
     ends = dict[int, tuple[int, int]]()
     for stretch in found:
         width = len(stretch.metas) // len(stretch.sizes)

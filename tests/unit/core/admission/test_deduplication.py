@@ -8,7 +8,7 @@ from raybroker.core import command as cmd
 from raybroker.core.admission.deduplication import Deduplication, first_of_each
 from raybroker.core.outcome import SendAnswered
 from raybroker.core.subscription import Subscription
-from tests.unit.core.homes import Home, of, refusals
+from tests.unit.core.driven_destination import DrivenDestination, of, refusals
 
 
 def test_the_oldest_ids_go_first() -> None:
@@ -39,66 +39,66 @@ def test_of_messages_with_one_id_the_first_is_chosen_and_those_without_one_are()
 
 
 def test_an_id_is_taken_once_within_the_window() -> None:
-    home = Home(duplicateWindowMs=1000)
-    producer = home.producer()
-    assert refusals(home.send(producer, [1, 1], dedup_ids=["a", None])) == []
-    again = home.send(producer, [1, 1, 1], dedup_ids=["a", None, "b"])
+    destination = DrivenDestination(duplicateWindowMs=1000)
+    producer = destination.producer()
+    assert refusals(destination.send(producer, [1, 1], dedup_ids=["a", None])) == []
+    again = destination.send(producer, [1, 1, 1], dedup_ids=["a", None, "b"])
     assert [(r.start, r.end, r.code, r.text) for r in refusals(again)] == [(0, 1, "duplicate", "a")]
-    assert home.core.block_index.messages == 4
-    assert home.core.counters.duplicates == 1
-    assert home.core.counters.refused == 0
-    home.now_ms += 1001
-    assert refusals(home.send(producer, [1], dedup_ids=["a"])) == []
+    assert destination.core.block_index.messages == 4
+    assert destination.core.counters.duplicates == 1
+    assert destination.core.counters.refused == 0
+    destination.now_ms += 1001
+    assert refusals(destination.send(producer, [1], dedup_ids=["a"])) == []
 
 
 def test_two_messages_of_one_block_have_one_id() -> None:
-    home = Home(duplicateWindowMs=1000)
-    out = home.send(home.producer(), [1, 1], dedup_ids=["a", "a"])
+    destination = DrivenDestination(duplicateWindowMs=1000)
+    out = destination.send(destination.producer(), [1, 1], dedup_ids=["a", "a"])
     assert [(r.start, r.code) for r in refusals(out)] == [(1, "duplicate")]
 
 
 def test_without_a_window_ids_mean_nothing() -> None:
-    home = Home()
-    producer = home.producer()
-    home.send(producer, [1], dedup_ids=["a"])
-    assert refusals(home.send(producer, [1], dedup_ids=["a"])) == []
-    assert not home.core.duplicates.taken
+    destination = DrivenDestination()
+    producer = destination.producer()
+    destination.send(producer, [1], dedup_ids=["a"])
+    assert refusals(destination.send(producer, [1], dedup_ids=["a"])) == []
+    assert not destination.core.duplicates.taken
 
 
 def test_a_message_that_was_refused_does_not_take_its_id() -> None:
-    home = Home(duplicateWindowMs=1000, maxNumMsgs=1)
-    producer = home.producer()
-    out = home.send(producer, [1, 1], dedup_ids=["a", "b"])
+    destination = DrivenDestination(duplicateWindowMs=1000, maxNumMsgs=1)
+    producer = destination.producer()
+    out = destination.send(producer, [1, 1], dedup_ids=["a", "b"])
     assert [(r.start, r.code) for r in refusals(out)] == [(1, "quota_exceeded")]
-    assert list(home.core.duplicates.taken) == ["a"]
+    assert list(destination.core.duplicates.taken) == ["a"]
 
 
 def test_ids_of_another_producer_count_as_well() -> None:
-    home = Home(duplicateWindowMs=1000)
-    home.send(home.producer(7), [1], dedup_ids=["a"])
-    out = home.send(home.producer(8), [1], producer=8, dedup_ids=["a"])
+    destination = DrivenDestination(duplicateWindowMs=1000)
+    destination.send(destination.producer(7), [1], dedup_ids=["a"])
+    out = destination.send(destination.producer(8), [1], producer=8, dedup_ids=["a"])
     assert [r.code for r in refusals(out)] == ["duplicate"]
 
 
 def test_ids_survive_a_restart() -> None:
-    home = Home(duplicateWindowMs=1000)
-    home.send(home.producer(), [1], dedup_ids=["a"])
-    home.send(home.producer(8), [1], producer=8, persistent=False, dedup_ids=["v"])
+    destination = DrivenDestination(duplicateWindowMs=1000)
+    destination.send(destination.producer(), [1], dedup_ids=["a"])
+    destination.send(destination.producer(8), [1], producer=8, persistent=False, dedup_ids=["v"])
     for checkpoint in (False, True):
-        again = home.crash(checkpoint=checkpoint)
+        again = destination.crash(checkpoint=checkpoint)
         out = again.send(again.producer(9), [1], producer=9, dedup_ids=["a"])
         assert [r.code for r in refusals(out)] == ["duplicate"]
-        home = again
+        destination = again
 
 
 def test_the_id_of_an_open_transaction_is_not_taken_before_its_commit() -> None:
-    home = Home(duplicateWindowMs=1000)
-    producer = home.producer()
-    home.send(producer, [1], dedup_ids=["a"], txn=5)
-    assert refusals(home.send(producer, [2], dedup_ids=["a"])) == [], "it may be rolled back yet"
-    home.do(cmd.Decide(5, False))
-    assert [r.code for r in refusals(home.send(producer, [1], dedup_ids=["a"]))] == ["duplicate"]
-    assert (home.core.block_index.messages, home.core.block_index.bytes_held) == (1, 2)
+    destination = DrivenDestination(duplicateWindowMs=1000)
+    producer = destination.producer()
+    destination.send(producer, [1], dedup_ids=["a"], txn=5)
+    assert refusals(destination.send(producer, [2], dedup_ids=["a"])) == [], "it may be rolled back yet"
+    destination.do(cmd.Decide(5, False))
+    assert [r.code for r in refusals(destination.send(producer, [1], dedup_ids=["a"]))] == ["duplicate"]
+    assert (destination.core.block_index.messages, destination.core.block_index.bytes_held) == (1, 2)
 
 
 def test_ids_of_messages_that_a_restart_ends_leave_the_window_like_others() -> None:
@@ -116,35 +116,37 @@ def test_ids_of_messages_that_a_restart_ends_leave_the_window_like_others() -> N
 def test_a_persistent_message_is_stored_whose_id_only_a_non_persistent_one_has(
     kind: str, second: str, checkpoint: bool
 ) -> None:
-    home = Home(kind, duplicateWindowMs=1000)
+    destination = DrivenDestination(kind, duplicateWindowMs=1000)
     if kind == "topic":
-        home.do(cmd.Subscribe(Subscription("c", "d", True)))
-    producer = home.producer()
-    home.send(producer, [1], persistent=False, dedup_ids=["a"])
-    assert [r.code for r in refusals(home.send(producer, [2], persistent=False, dedup_ids=["a"]))] == ["duplicate"]
-    outcomes = [home.send(producer, [4], dedup_ids=["a"], txn=5 * (second != "sent"))]
+        destination.do(cmd.Subscribe(Subscription("c", "d", True)))
+    producer = destination.producer()
+    destination.send(producer, [1], persistent=False, dedup_ids=["a"])
+    assert [r.code for r in refusals(destination.send(producer, [2], persistent=False, dedup_ids=["a"]))] == [
+        "duplicate"
+    ]
+    outcomes = [destination.send(producer, [4], dedup_ids=["a"], txn=5 * (second != "sent"))]
     if second == "prepared":
-        home.do(cmd.Prepare(5))
+        destination.do(cmd.Prepare(5))
     if second != "sent":
-        outcomes.append(home.do(cmd.Decide(5, True)))
+        outcomes.append(destination.do(cmd.Decide(5, True)))
     assert [r for out in outcomes for effect in of(out, SendAnswered) for r in effect.refused] == []
-    assert home.core.block_index.bytes_held == 5
+    assert destination.core.block_index.bytes_held == 5
     for persistent in (True, False):
-        again = home.send(producer, [1], persistent=persistent, dedup_ids=["a"])
+        again = destination.send(producer, [1], persistent=persistent, dedup_ids=["a"])
         assert [r.code for r in refusals(again)] == ["duplicate"], "the second copy is what the id stands for"
-    home = home.crash(checkpoint=checkpoint)
-    assert home.core.block_index.bytes_held == 4
-    out = home.send(home.producer(8), [1], producer=8, dedup_ids=["a"])
+    destination = destination.crash(checkpoint=checkpoint)
+    assert destination.core.block_index.bytes_held == 4
+    out = destination.send(destination.producer(8), [1], producer=8, dedup_ids=["a"])
     assert [r.code for r in refusals(out)] == ["duplicate"]
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_a_restart_forgets_the_id_of_a_message_that_it_ends(checkpoint: bool) -> None:
-    home = Home(duplicateWindowMs=1000)
-    home.send(home.producer(), [1], persistent=False, dedup_ids=["a"])
-    home = home.crash(checkpoint=checkpoint)
-    assert refusals(home.send(home.producer(8), [1], producer=8, dedup_ids=["a"])) == []
-    assert home.crash().core.block_index.messages == 1
+    destination = DrivenDestination(duplicateWindowMs=1000)
+    destination.send(destination.producer(), [1], persistent=False, dedup_ids=["a"])
+    destination = destination.crash(checkpoint=checkpoint)
+    assert refusals(destination.send(destination.producer(8), [1], producer=8, dedup_ids=["a"])) == []
+    assert destination.crash().core.block_index.messages == 1
 
 
 @pytest.mark.parametrize("kind", ["queue", "topic"])
@@ -153,51 +155,54 @@ def test_a_restart_forgets_the_id_of_a_message_that_it_ends(checkpoint: bool) ->
 def test_a_commit_leaves_out_messages_whose_ids_others_took_meanwhile(
     kind: str, prepared: str, ids: list[str | None]
 ) -> None:
-    home = Home(kind, duplicateWindowMs=1000)
+    destination = DrivenDestination(kind, duplicateWindowMs=1000)
     if kind == "topic":
-        home.do(cmd.Subscribe(Subscription("c", "d", True)))
-    producer = home.producer()
-    home.send(producer, [4] * len(ids), dedup_ids=ids, txn=5)
-    home.send(producer, [1], dedup_ids=["a"])
+        destination.do(cmd.Subscribe(Subscription("c", "d", True)))
+    producer = destination.producer()
+    destination.send(producer, [4] * len(ids), dedup_ids=ids, txn=5)
+    destination.send(producer, [1], dedup_ids=["a"])
     if prepared:
-        home.do(cmd.Prepare(5))
+        destination.do(cmd.Prepare(5))
     if prepared in ("restarted", "checkpoint"):
-        home = home.crash(checkpoint=prepared == "checkpoint")
-        producer = home.producer()
-    out = home.do(cmd.Decide(5, True))
+        destination = destination.crash(checkpoint=prepared == "checkpoint")
+        producer = destination.producer()
+    out = destination.do(cmd.Decide(5, True))
     fresh = sum(text is None for text in ids) + ("b" in ids)
     told = [r for effect in of(out, SendAnswered) for r in effect.refused]
-    assert sum(r.end - r.start for r in told) == len(ids) - fresh == home.core.counters.duplicates
+    assert sum(r.end - r.start for r in told) == len(ids) - fresh == destination.core.counters.duplicates
     for _ in range(2):
-        assert (home.core.block_index.messages, home.core.block_index.bytes_held) == (1 + fresh, 1 + 4 * fresh)
+        assert (destination.core.block_index.messages, destination.core.block_index.bytes_held) == (
+            1 + fresh,
+            1 + 4 * fresh,
+        )
         for text in {"a", *ids} - {None}:
-            again = home.send(home.producer(8), [1], producer=8, dedup_ids=[text])
+            again = destination.send(destination.producer(8), [1], producer=8, dedup_ids=[text])
             assert [r.code for r in refusals(again)] == ["duplicate"]
-        home = home.crash(checkpoint=prepared == "checkpoint")
+        destination = destination.crash(checkpoint=prepared == "checkpoint")
 
 
 def test_of_two_transactions_the_one_that_commits_first_takes_the_id() -> None:
-    home = Home(duplicateWindowMs=1000)
-    producer = home.producer()
-    home.send(producer, [1], dedup_ids=["a"], txn=5)
-    home.send(producer, [2], dedup_ids=["a"], txn=6)
-    home.do(cmd.Decide(6, True))
-    home.do(cmd.Decide(5, True))
-    assert home.core.block_index.bytes_held == 2
-    home = home.crash()
-    assert home.core.block_index.bytes_held == 2
+    destination = DrivenDestination(duplicateWindowMs=1000)
+    producer = destination.producer()
+    destination.send(producer, [1], dedup_ids=["a"], txn=5)
+    destination.send(producer, [2], dedup_ids=["a"], txn=6)
+    destination.do(cmd.Decide(6, True))
+    destination.do(cmd.Decide(5, True))
+    assert destination.core.block_index.bytes_held == 2
+    destination = destination.crash()
+    assert destination.core.block_index.bytes_held == 2
 
 
 def test_a_message_of_the_same_block_and_id_as_one_that_was_refused_is_no_duplicate() -> None:
-    home = Home(duplicateWindowMs=1000, maxBytesPerMsg=5)
-    out = home.send(home.producer(), [6, 3, 4], dedup_ids=["a", "a", "a"])
+    destination = DrivenDestination(duplicateWindowMs=1000, maxBytesPerMsg=5)
+    out = destination.send(destination.producer(), [6, 3, 4], dedup_ids=["a", "a", "a"])
     assert [(r.start, r.code) for r in sorted(refusals(out))] == [(0, "message_too_large"), (2, "duplicate")]
-    assert home.core.block_index.bytes_held == 3
+    assert destination.core.block_index.bytes_held == 3
 
 
 def test_of_equal_ids_in_a_block_one_at_most_fits_under_a_limit() -> None:
-    home = Home(duplicateWindowMs=1000, maxNumMsgs=2)
-    out = home.send(home.producer(), [1] * 5, dedup_ids=["a", "a", None, "b", "b"])
+    destination = DrivenDestination(duplicateWindowMs=1000, maxNumMsgs=2)
+    out = destination.send(destination.producer(), [1] * 5, dedup_ids=["a", "a", None, "b", "b"])
     assert [(r.start, r.code) for r in sorted(refusals(out))] == [
         (1, "duplicate"),
         (3, "quota_exceeded"),
@@ -206,30 +211,30 @@ def test_of_equal_ids_in_a_block_one_at_most_fits_under_a_limit() -> None:
 
 
 def test_a_late_retry_of_two_messages_with_one_id_is_no_duplicate_of_itself() -> None:
-    home = Home(duplicateWindowMs=1000, maxNumMsgs=1)
-    producer = home.producer()
-    home.send(producer, [1], dedup_ids=["x"])
-    home.send(producer, [1, 1], first=2, dedup_ids=["a", "b"])
-    home.ack(home.consumer(), 1)
-    home.send(producer, [1], first=4, dedup_ids=["y"])
-    out = home.send(producer, [1, 1], first=2, dedup_ids=["a", "a"])
+    destination = DrivenDestination(duplicateWindowMs=1000, maxNumMsgs=1)
+    producer = destination.producer()
+    destination.send(producer, [1], dedup_ids=["x"])
+    destination.send(producer, [1, 1], first=2, dedup_ids=["a", "b"])
+    destination.ack(destination.consumer(), 1)
+    destination.send(producer, [1], first=4, dedup_ids=["y"])
+    out = destination.send(producer, [1, 1], first=2, dedup_ids=["a", "a"])
     assert {r.code for r in refusals(out)} == {"quota_exceeded"}, "they were refused before, and are not stored now"
 
 
 def test_an_id_of_a_transaction_that_a_crash_ended_is_free_again() -> None:
-    home = Home(duplicateWindowMs=1000)
-    home.send(home.producer(), [1], dedup_ids=["a"], txn=5)
-    again = home.crash()
+    destination = DrivenDestination(duplicateWindowMs=1000)
+    destination.send(destination.producer(), [1], dedup_ids=["a"], txn=5)
+    again = destination.crash()
     assert refusals(again.send(again.producer(8), [1], producer=8, dedup_ids=["a"])) == []
 
 
 def test_an_id_of_a_committed_transaction_is_taken() -> None:
     for prepare in (False, True):
-        home = Home(duplicateWindowMs=1000)
-        home.send(home.producer(), [1], dedup_ids=["a"], txn=5)
+        destination = DrivenDestination(duplicateWindowMs=1000)
+        destination.send(destination.producer(), [1], dedup_ids=["a"], txn=5)
         if prepare:
-            home.do(cmd.Prepare(5))
-        home.do(cmd.Decide(5, True))
-        again = home.crash()
+            destination.do(cmd.Prepare(5))
+        destination.do(cmd.Decide(5, True))
+        again = destination.crash()
         out = again.send(again.producer(8), [1], producer=8, dedup_ids=["a"])
         assert [r.code for r in refusals(out)] == ["duplicate"]

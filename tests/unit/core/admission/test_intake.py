@@ -95,17 +95,17 @@ def written(out: Outcome) -> list[int | str]:
 
 
 def test_a_persistent_block_is_written_and_told_when_it_is_durable_and_waits() -> None:
-    home = Taken()
-    out = home.send(4, 6)
+    destination = Taken()
+    out = destination.send(4, 6)
     (entry,) = out.records
     assert (entry.kind, entry.destination, entry.ordinal, out.accepted) == (BLOCK, 1, 1, 1)
     meta = records.decode_block_meta(entry.meta)
     assert (meta.messages, meta.producer, meta.first_seq, list(array("I", meta.sizes))) == (2, PRODUCER, 1, [4, 6])  # type: ignore[arg-type]
     assert (meta.txn, meta.claims) == (0, None)
     assert (out.after_durable, out.immediate) == ([SENT], [])
-    assert home.waiting() == [(1, 0b11)]
-    assert (home.counters.messages_in, home.counters.bytes_in) == (2, 10)
-    assert (home.block_index.held[1].stored, home.block_index.held[1].claims) == (True, 1)
+    assert destination.waiting() == [(1, 0b11)]
+    assert (destination.counters.messages_in, destination.counters.bytes_in) == (2, 10)
+    assert (destination.block_index.held[1].stored, destination.block_index.held[1].claims) == (True, 1)
 
 
 @pytest.mark.parametrize(
@@ -127,28 +127,32 @@ def test_only_who_waits_or_gets_credit_back_is_told(
 
 
 def test_what_is_not_persistent_is_held_and_not_written() -> None:
-    home = Taken()
-    out = home.send(persistent=False)
-    assert (out.records, home.waiting(), home.block_index.held[1].stored) == ([], [(1, 0b11)], False)
-    assert not home.admission.producers.taken[PRODUCER]
+    destination = Taken()
+    out = destination.send(persistent=False)
+    assert (out.records, destination.waiting(), destination.block_index.held[1].stored) == ([], [(1, 0b11)], False)
+    assert not destination.admission.producers.taken[PRODUCER]
 
 
 def test_what_exceeds_a_limit_is_refused_and_the_rest_is_taken_and_written_so() -> None:
-    home = Taken(maxNumMsgs=2)
-    out = home.send(4, 4, 4)
+    destination = Taken(maxNumMsgs=2)
+    out = destination.send(4, 4, 4)
     (sent,) = out.after_durable
     assert isinstance(sent, SendAnswered)
     assert [(row.start, row.end, row.code) for row in sent.refused] == [(2, 3, "quota_exceeded")]
     assert written(out) == [records.REFUSED, "block"]
     assert records.decode(out.records[0].meta).rows == [records.RecordRow(1, 0b100)]
-    assert (home.waiting(), home.block_index.messages, home.block_index.peak_messages) == ([(1, 0b11)], 2, 2)
-    assert home.admission.producers.taken == {PRODUCER: [(1, 3)]}
-    assert (home.counters.refused, home.counters.messages_in) == (1, 2)
+    assert (destination.waiting(), destination.block_index.messages, destination.block_index.peak_messages) == (
+        [(1, 0b11)],
+        2,
+        2,
+    )
+    assert destination.admission.producers.taken == {PRODUCER: [(1, 3)]}
+    assert (destination.counters.refused, destination.counters.messages_in) == (1, 2)
 
 
 def test_refusals_are_told_in_order_at_once_to_whom_nobody_waits_for() -> None:
-    home = Taken(maxBytesPerMsg=5, maxNumMsgs=1)
-    out = home.send(4, 9, 4, persistent=False)
+    destination = Taken(maxBytesPerMsg=5, maxNumMsgs=1)
+    out = destination.send(4, 9, 4, persistent=False)
     (sent,) = out.immediate
     assert isinstance(sent, SendAnswered)
     assert [row.start for row in sent.refused] == [1, 2]
@@ -156,65 +160,69 @@ def test_refusals_are_told_in_order_at_once_to_whom_nobody_waits_for() -> None:
 
 
 def test_refusals_for_different_reasons_are_told_in_order() -> None:
-    home = Taken(duplicateWindowMs=1_000, maxNumMsgs=2)
-    home.send(4, dedup_ids=["a"])
-    (sent,) = home.send(4, 4, 4, first=2, dedup_ids=["b", "c", "a"]).after_durable
+    destination = Taken(duplicateWindowMs=1_000, maxNumMsgs=2)
+    destination.send(4, dedup_ids=["a"])
+    (sent,) = destination.send(4, 4, 4, first=2, dedup_ids=["b", "c", "a"]).after_durable
     assert isinstance(sent, SendAnswered)
     assert [(row.start, row.code) for row in sent.refused] == [(1, "quota_exceeded"), (2, DUPLICATE)]
 
 
 def test_exactly_the_sequence_numbers_of_what_is_taken_are_and_none_of_what_the_host_sends() -> None:
-    home = Taken(maxBytesPerMsg=5)
-    home.send(9, 4, 9, 4, first=5)
-    assert home.admission.producers.taken == {PRODUCER: [(6, 7), (8, 9)]}
-    home = Taken()
-    home.send(attachment=0)
-    assert (home.admission.producers.taken[PRODUCER], home.waiting()) == ([], [(1, 0b11)])
+    destination = Taken(maxBytesPerMsg=5)
+    destination.send(9, 4, 9, 4, first=5)
+    assert destination.admission.producers.taken == {PRODUCER: [(6, 7), (8, 9)]}
+    destination = Taken()
+    destination.send(attachment=0)
+    assert (destination.admission.producers.taken[PRODUCER], destination.waiting()) == ([], [(1, 0b11)])
 
 
 def test_messages_wait_where_they_are_owed_with_the_parts_of_units_of_work_left_out() -> None:
-    home = Taken(unitOfWorkHandlingPolicy="SingleMessageDelivery")
-    home.withheld = 0b01
-    home.send()
-    home.send(first=3, columns=Columns(works=records.PartColumn(0, (records.PartKey("u", 1, False), None))))
-    assert home.waiting() == [(1, 0b11), (2, 0b10)]
+    destination = Taken(unitOfWorkHandlingPolicy="SingleMessageDelivery")
+    destination.withheld = 0b01
+    destination.send()
+    destination.send(first=3, columns=Columns(works=records.PartColumn(0, (records.PartKey("u", 1, False), None))))
+    assert destination.waiting() == [(1, 0b11), (2, 0b10)]
 
 
 def test_a_duplicate_is_told_and_is_no_refusal_and_only_stored_ids_are_written() -> None:
-    home = Taken(duplicateWindowMs=1_000)
-    assert written(home.send(dedup_ids=["a", None])) == [records.DEDUP, "block"]
-    out = home.send(first=3, dedup_ids=["a", "b"], persistent=False)
+    destination = Taken(duplicateWindowMs=1_000)
+    assert written(destination.send(dedup_ids=["a", None])) == [records.DEDUP, "block"]
+    out = destination.send(first=3, dedup_ids=["a", "b"], persistent=False)
     assert out.records == []
     assert out.immediate == [SendAnswered(ATTACHMENT, 3, 2, (Refused(0, 1, DUPLICATE, "a"),))]
-    assert (home.counters.refused, home.counters.duplicates, home.waiting()[-1]) == (0, 1, (2, 0b10))
+    assert (destination.counters.refused, destination.counters.duplicates, destination.waiting()[-1]) == (
+        0,
+        1,
+        (2, 0b10),
+    )
 
 
 def test_the_same_block_again_is_told_and_changes_nothing() -> None:
-    home = Taken()
-    home.send()
-    out = home.send()
+    destination = Taken()
+    destination.send()
+    out = destination.send()
     assert (out.after_durable, out.records, out.accepted) == ([SENT], [], None)
-    assert (home.block_index.messages, home.counters.messages_in) == (2, 2)
+    assert (destination.block_index.messages, destination.counters.messages_in) == (2, 2)
 
 
 def test_who_has_left_is_not_heard_and_loses_its_transaction() -> None:
-    home = Taken()
-    home.admission.producers.detach(ATTACHMENT, forget=False)
-    assert home.send() == NOTHING
-    (lost,) = home.send(txn=5).immediate
+    destination = Taken()
+    destination.admission.producers.detach(ATTACHMENT, forget=False)
+    assert destination.send() == NOTHING
+    (lost,) = destination.send(txn=5).immediate
     assert isinstance(lost, SendAnswered)
     assert [(row.start, row.end, row.code) for row in lost.refused] == [(0, 2, "transaction_rolled_back")]
-    assert (home.block_index.messages, home.staged) == (0, {})
+    assert (destination.block_index.messages, destination.staged) == (0, {})
 
 
 def test_a_block_of_a_transaction_is_charged_and_neither_seen_nor_counted_nor_written() -> None:
-    home = Taken(maxNumMsgs=1)
-    out = home.send(txn=5, dedup_ids=["a", "b"], moved=True)
-    assert (out.records, out.after_durable, home.waiting(), home.counters.moved_in) == ([], [], [], 0)
+    destination = Taken(maxNumMsgs=1)
+    out = destination.send(txn=5, dedup_ids=["a", "b"], moved=True)
+    assert (out.records, out.after_durable, destination.waiting(), destination.counters.moved_in) == ([], [], [], 0)
     (told,) = out.immediate
     assert isinstance(told, SendAnswered)
     assert [row.start for row in told.refused] == [1], "what is refused is told before the transaction ends"
-    (staged,) = home.staged[5].blocks
+    (staged,) = destination.staged[5].blocks
     assert (staged.ordinal, staged.mask, staged.attachment, staged.ids, staged.moved) == (
         out.accepted,
         0b01,
@@ -222,85 +230,85 @@ def test_a_block_of_a_transaction_is_charged_and_neither_seen_nor_counted_nor_wr
         ["a", "b"],
         True,
     )
-    assert (home.block_index.messages, home.block_index.peak_messages) == (1, 1)
-    assert home.block_index.held[1].transacted
+    assert (destination.block_index.messages, destination.block_index.peak_messages) == (1, 1)
+    assert destination.block_index.held[1].transacted
 
 
 def test_what_was_moved_here_counts_apart() -> None:
-    home = Taken()
-    home.send(moved=True)
-    assert (home.counters.moved_in, home.counters.messages_in) == (2, 0)
+    destination = Taken()
+    destination.send(moved=True)
+    assert (destination.counters.moved_in, destination.counters.messages_in) == (2, 0)
 
 
 def test_a_unit_of_order_keeps_the_place_of_what_a_transaction_sends() -> None:
-    home = Taken()
-    home.send(txn=5, columns=Columns(units=("a", "b")))
-    home.send(first=3, columns=Columns(units=("a", None)))
-    home.parts.consumer()
-    home.parts.queue.settle_units()
-    home.parts.queue.dispatch()
-    assert home.waiting() == [(2, 0b01)], "its unit's first message is not visible yet"
+    destination = Taken()
+    destination.send(txn=5, columns=Columns(units=("a", "b")))
+    destination.send(first=3, columns=Columns(units=("a", None)))
+    destination.parts.consumer()
+    destination.parts.queue.settle_units()
+    destination.parts.queue.dispatch()
+    assert destination.waiting() == [(2, 0b01)], "its unit's first message is not visible yet"
 
 
 def test_a_topic_holds_what_somebody_is_owed_and_writes_what_durable_subscriptions_are() -> None:
-    home = Taken({1: durable("a"), 2: durable("b"), 3: Subscription(name="c")})
-    home.wants = {1: 0b011, 2: 0b111, 3: 0b001}
-    out = home.send(4, 4, 4)
+    destination = Taken({1: durable("a"), 2: durable("b"), 3: Subscription(name="c")})
+    destination.wants = {1: 0b011, 2: 0b111, 3: 0b001}
+    out = destination.send(4, 4, 4)
     assert records.decode_block_meta(out.records[0].meta).claims == {1: 0b011, 2: None}
-    assert [home.waiting(number) for number in (1, 2, 3)] == [[(1, 0b011)], [(1, 0b111)], [(1, 0b001)]]
-    assert home.block_index.held[1].claims == 3
+    assert [destination.waiting(number) for number in (1, 2, 3)] == [[(1, 0b011)], [(1, 0b111)], [(1, 0b001)]]
+    assert destination.block_index.held[1].claims == 3
 
 
 def test_a_topic_settles_what_nobody_wants_and_does_not_call_it_refused() -> None:
-    home = Taken({1: durable("a")})
-    home.wants = {1: 0b01}
-    out = home.send()
+    destination = Taken({1: durable("a")})
+    destination.wants = {1: 0b01}
+    out = destination.send()
     assert written(out) == ["block"]
-    assert (home.block_index.messages, home.block_index.peak_messages) == (1, 1)
-    assert home.counters.messages_in == 2
+    assert (destination.block_index.messages, destination.block_index.peak_messages) == (1, 1)
+    assert destination.counters.messages_in == 2
 
 
 def test_what_no_durable_subscription_wants_is_written_down_with_the_next_block_that_one_does() -> None:
-    home = Taken({1: durable("a"), 2: Subscription(name="b")})
-    home.wants = {2: 0b11}
-    assert home.send().records == []
-    home.wants = {}
-    assert (home.send(first=3).accepted, home.block_index.messages) == (None, 2)
-    assert home.admission.producers.unwritten == {PRODUCER: [(1, 5)]}
-    home.wants = None
-    out = home.send(first=5)
+    destination = Taken({1: durable("a"), 2: Subscription(name="b")})
+    destination.wants = {2: 0b11}
+    assert destination.send().records == []
+    destination.wants = {}
+    assert (destination.send(first=3).accepted, destination.block_index.messages) == (None, 2)
+    assert destination.admission.producers.unwritten == {PRODUCER: [(1, 5)]}
+    destination.wants = None
+    out = destination.send(first=5)
     assert written(out) == [records.TAKEN, "block"]
     taken = records.decode(out.records[0].meta)
     assert (taken.spans, records.decode_number(taken.rest)) == ([records.Span(1, 4)], PRODUCER)
-    assert home.admission.producers.unwritten == {}
+    assert destination.admission.producers.unwritten == {}
 
 
 def test_one_subscription_alone_gets_what_is_for_it_and_must_be_there() -> None:
-    home = Taken({1: durable("a"), 2: durable("b")})
-    home.wants = {}
-    home.send(only=2)
-    assert (home.waiting(1), home.waiting(2)) == ([], [(1, 0b11)])
+    destination = Taken({1: durable("a"), 2: durable("b")})
+    destination.wants = {}
+    destination.send(only=2)
+    assert (destination.waiting(1), destination.waiting(2)) == ([], [(1, 0b11)])
     with pytest.raises(InvalidDestinationError, match="topic d has no subscription 3"):
-        home.send(first=3, only=3)
-    assert home.counters.messages_in == 2
+        destination.send(first=3, only=3)
+    assert destination.counters.messages_in == 2
 
 
 def test_a_composed_message_takes_the_place_of_its_parts_beyond_all_limits() -> None:
-    home = Taken(maxNumMsgs=2)
-    home.send()
-    (run,) = home.parts.queue.remove({1: 0b11})
-    home.parts.queue.dead_letters.add(run)
+    destination = Taken(maxNumMsgs=2)
+    destination.send()
+    (run,) = destination.parts.queue.remove({1: 0b11})
+    destination.parts.queue.dead_letters.add(run)
     send = cmd.Send(0, PRODUCER, 9, [100], True, 0)
     for parts in ([(1, 0b11), (1, 0b100)], [(2, 0b1)]):
-        intake.composed(home, cmd.Composed(1, parts, send), home.current.begin(0))
-        assert home.current.out == NOTHING, "not all of its parts are here any more"
-    intake.composed(home, cmd.Composed(9, [], send), home.current.begin(0))
-    assert home.current.out == NOTHING, "its delivery queue is gone"
-    intake.composed(home, cmd.Composed(1, [(1, 0b11)], send), home.current.begin(0))
-    assert (home.waiting(), list(home.block_index.held)) == ([(2, 0b1)], [2])
-    assert home.current.out.after_durable == [Retire((1,), True)]
-    assert written(home.current.out) == [records.ACKED, "block"]
-    assert home.counters.messages_in == 2, "its parts were counted"
+        intake.composed(destination, cmd.Composed(1, parts, send), destination.current.begin(0))
+        assert destination.current.out == NOTHING, "not all of its parts are here any more"
+    intake.composed(destination, cmd.Composed(9, [], send), destination.current.begin(0))
+    assert destination.current.out == NOTHING, "its delivery queue is gone"
+    intake.composed(destination, cmd.Composed(1, [(1, 0b11)], send), destination.current.begin(0))
+    assert (destination.waiting(), list(destination.block_index.held)) == ([(2, 0b1)], [2])
+    assert destination.current.out.after_durable == [Retire((1,), True)]
+    assert written(destination.current.out) == [records.ACKED, "block"]
+    assert destination.counters.messages_in == 2, "its parts were counted"
 
 
 @pytest.mark.parametrize(
@@ -313,35 +321,39 @@ def test_a_composed_message_takes_the_place_of_its_parts_beyond_all_limits() -> 
 def test_the_excess_is_discarded_as_the_destination_says(
     behavior: str, reason: str, left: list[tuple[int, int]]
 ) -> None:
-    home = Taken(limitBehavior=behavior, maxNumMsgs=2)
-    home.send(columns=Columns(priorities=bytes((6, 5))))
-    out = home.send(4, first=3, columns=Columns(priority=5))
+    destination = Taken(limitBehavior=behavior, maxNumMsgs=2)
+    destination.send(columns=Columns(priorities=bytes((6, 5))))
+    out = destination.send(4, first=3, columns=Columns(priority=5))
     (dead,) = out.immediate
     assert isinstance(dead, DeadLetter)
     assert (dead.reason, dead.comment, dead.mask.bit_count()) == (reason, f"limitBehavior {behavior}", 1)
-    assert (sorted(home.waiting()), home.counters.removed) == (left, 1)
+    assert (sorted(destination.waiting()), destination.counters.removed) == (left, 1)
 
 
 def test_what_is_discarded_leaves_every_subscription_and_dies_once() -> None:
-    home = Taken({1: durable("a"), 2: durable("b")}, limitBehavior="REMOVE_OLDEST", maxNumMsgs=1)
-    home.send()
-    assert (home.waiting(1), home.waiting(2), home.block_index.messages) == ([(1, 0b10)], [(1, 0b10)], 2)
-    assert [type(effect) for effect in home.current.out.immediate] == [DeadLetter]
+    destination = Taken({1: durable("a"), 2: durable("b")}, limitBehavior="REMOVE_OLDEST", maxNumMsgs=1)
+    destination.send()
+    assert (destination.waiting(1), destination.waiting(2), destination.block_index.messages) == (
+        [(1, 0b10)],
+        [(1, 0b10)],
+        2,
+    )
+    assert [type(effect) for effect in destination.current.out.immediate] == [DeadLetter]
 
 
 def test_what_an_open_transaction_sends_pushes_nothing_out() -> None:
-    home = Taken(limitBehavior="REMOVE_OLDEST", maxNumMsgs=2)
-    home.send()
-    out = home.send(first=3, txn=5)
-    assert (out.immediate, home.waiting()) == ([], [(1, 0b11)])
-    home.staged.clear()
-    intake.discard_excess(home)
-    assert home.waiting() == []
+    destination = Taken(limitBehavior="REMOVE_OLDEST", maxNumMsgs=2)
+    destination.send()
+    out = destination.send(first=3, txn=5)
+    assert (out.immediate, destination.waiting()) == ([], [(1, 0b11)])
+    destination.staged.clear()
+    intake.discard_excess(destination)
+    assert destination.waiting() == []
 
 
 def test_a_full_destination_slows_its_producers_down_only_under_flow_control() -> None:
-    home = Taken(limitBehavior="FLOW_CONTROL", maxNumMsgs=3)
-    assert Gate(ATTACHMENT, "slow") not in home.send().immediate
-    assert Gate(ATTACHMENT, "slow") in home.send(4, first=3).immediate
-    home = Taken(limitBehavior="REJECT_NEWEST", maxNumMsgs=2)
-    assert home.send().immediate == []
+    destination = Taken(limitBehavior="FLOW_CONTROL", maxNumMsgs=3)
+    assert Gate(ATTACHMENT, "slow") not in destination.send().immediate
+    assert Gate(ATTACHMENT, "slow") in destination.send(4, first=3).immediate
+    destination = Taken(limitBehavior="REJECT_NEWEST", maxNumMsgs=2)
+    assert destination.send().immediate == []

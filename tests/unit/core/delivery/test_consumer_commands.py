@@ -102,42 +102,51 @@ def unsettled(consumer: Consumer) -> list[int]:
 
 
 def test_a_consumer_that_comes_is_served_by_its_delivery_queue() -> None:
-    home = Served()
-    one = home.attach(limit=2, owner="s", lease_ms=5, remote=True)
-    assert (home.queue_of, list(home.current.touched)) == ({ONE: home.queue}, [1])
+    destination = Served()
+    one = destination.attach(limit=2, owner="s", lease_ms=5, remote=True)
+    assert (destination.queue_of, list(destination.current.touched)) == ({ONE: destination.queue}, [1])
     assert (one.active, one.serving, one.room(), one.owner, one.lease_ms, one.remote) == (True, True, 2, "s", 5, True)
-    assert home.attach(TWO, held=True, no_ack=True).room() == 0
-    assert home.queue.consumers.by_attachment[TWO].no_ack
+    assert destination.attach(TWO, held=True, no_ack=True).room() == 0
+    assert destination.queue.consumers.by_attachment[TWO].no_ack
 
 
 def test_one_too_many_is_refused_and_changes_nothing_and_a_topic_has_room_for_all() -> None:
-    home = Served(maxNumActiveConsumers=1, maxNumBackupConsumers=0)
-    home.attach()
+    destination = Served(maxNumActiveConsumers=1, maxNumBackupConsumers=0)
+    destination.attach()
     with pytest.raises(ResourceAllocationError, match=r"^queue d has its 1 active and 0 backup consumers"):
-        home.attach(TWO)
-    assert list(home.queue_of) == list(home.queue.consumers.by_attachment) == [ONE]
-    home = Served(Subscription(name="s"), maxNumActiveConsumers=1, maxNumBackupConsumers=0)
-    assert (home.attach().active, home.attach(TWO).active) == (True, True)
+        destination.attach(TWO)
+    assert list(destination.queue_of) == list(destination.queue.consumers.by_attachment) == [ONE]
+    destination = Served(Subscription(name="s"), maxNumActiveConsumers=1, maxNumBackupConsumers=0)
+    assert (destination.attach().active, destination.attach(TWO).active) == (True, True)
 
 
 def test_a_faulty_selector_leaves_no_consumer_behind() -> None:
-    home = Served()
+    destination = Served()
     with pytest.raises(InvalidSelectorError):
-        home.attach(selector="a =")
-    assert (home.queue_of, home.queue.consumers.by_attachment, home.current.touched) == ({}, {}, {})
+        destination.attach(selector="a =")
+    assert (destination.queue_of, destination.queue.consumers.by_attachment, destination.current.touched) == (
+        {},
+        {},
+        {},
+    )
 
 
 def test_who_leaves_gives_back_in_order_and_takes_its_selector_with_it() -> None:
-    home = Served()
-    home.given()
-    home.attach(TWO, selector="a = 1")
-    home.do(cmd.DetachConsumer(TWO))
-    assert not home.queue.plain.selector_index
-    out = home.do(cmd.DetachConsumer(ONE))
-    assert (home.waiting(), out.records, home.queue_of, home.left) == ([(0b111, 1, 0)], [], {}, [1, 1])
-    assert list(home.current.touched) == [1]
-    assert home.do(cmd.DetachConsumer(ONE)) == Outcome()
-    assert home.left == [1, 1]
+    destination = Served()
+    destination.given()
+    destination.attach(TWO, selector="a = 1")
+    destination.do(cmd.DetachConsumer(TWO))
+    assert not destination.queue.plain.selector_index
+    out = destination.do(cmd.DetachConsumer(ONE))
+    assert (destination.waiting(), out.records, destination.queue_of, destination.left) == (
+        [(0b111, 1, 0)],
+        [],
+        {},
+        [1, 1],
+    )
+    assert list(destination.current.touched) == [1]
+    assert destination.do(cmd.DetachConsumer(ONE)) == Outcome()
+    assert destination.left == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -153,46 +162,46 @@ def test_who_leaves_gives_back_in_order_and_takes_its_selector_with_it() -> None
 def test_only_what_reached_the_application_counts(
     begun: int, lost: bool, seen: int, waiting: list[tuple[int, int, int]], rows: list[records.RecordRow]
 ) -> None:
-    home = Served()
-    home.given()
-    home.do(cmd.Begun(ONE, begun))
-    out = home.do(cmd.DetachConsumer(ONE, lost, seen))
-    assert home.waiting() == waiting
+    destination = Served()
+    destination.given()
+    destination.do(cmd.Begun(ONE, begun))
+    out = destination.do(cmd.DetachConsumer(ONE, lost, seen))
+    assert destination.waiting() == waiting
     assert [row for _, _, rows in written(out) for row in rows] == rows
 
 
 def test_what_waits_is_told_that_a_consumer_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    home = Served()
-    home.given()
+    destination = Served()
+    destination.given()
     found: list[int] = []
     monkeypatch.setattr(PlainPending, "consumer_left", lambda pending: found.append(pending.count))
-    home.do(cmd.DetachConsumer(ONE))
+    destination.do(cmd.DetachConsumer(ONE))
     assert found == [3], "after what the consumer had is back"
 
 
 def test_a_backup_takes_the_place_of_who_leaves_and_is_told_when_that_is_durable() -> None:
-    home = Served(maxNumActiveConsumers=1, maxNumBackupConsumers=1)
-    home.attach()
-    assert not home.attach(TWO).serving
-    out = home.do(cmd.DetachConsumer(ONE))
-    assert (out.after_durable, home.queue.consumers.by_attachment[TWO].serving) == ([Promoted(TWO)], True)
+    destination = Served(maxNumActiveConsumers=1, maxNumBackupConsumers=1)
+    destination.attach()
+    assert not destination.attach(TWO).serving
+    out = destination.do(cmd.DetachConsumer(ONE))
+    assert (out.after_durable, destination.queue.consumers.by_attachment[TWO].serving) == ([Promoted(TWO)], True)
 
 
 def test_nobody_is_promoted_in_a_subscription() -> None:
-    home = Served(Subscription(name="s"))
-    home.attach()
-    home.attach(TWO).active = False
-    assert home.do(cmd.DetachConsumer(ONE)).after_durable == []
+    destination = Served(Subscription(name="s"))
+    destination.attach()
+    destination.attach(TWO).active = False
+    assert destination.do(cmd.DetachConsumer(ONE)).after_durable == []
 
 
 def test_local_consumers_come_first_and_none_before_enough_are_there() -> None:
-    home = Served(localDeliveryPreferred=True)
-    far, near = home.attach(remote=True), home.attach(TWO)
+    destination = Served(localDeliveryPreferred=True)
+    far, near = destination.attach(remote=True), destination.attach(TWO)
     assert (far.serving, near.serving) == (False, True)
-    home = Served(consumersBeforeDispatch=2)
-    one = home.attach()
+    destination = Served(consumersBeforeDispatch=2)
+    one = destination.attach()
     assert not one.serving
-    home.attach(TWO)
+    destination.attach(TWO)
     assert one.serving
 
 
@@ -200,37 +209,41 @@ def test_local_consumers_come_first_and_none_before_enough_are_there() -> None:
 
 
 def test_a_grant_gives_room_and_ends_drain_mode() -> None:
-    home = Served()
-    one = home.attach(limit=0)
+    destination = Served()
+    one = destination.attach(limit=0)
     assert one.room() == 0
-    home.do(cmd.Grant(ONE, 3))
-    assert (one.room(), list(home.current.touched), list(home.queue.consumers.turn)) == (3, [1], [one])
-    home.do(cmd.Drain(ONE, 2))
-    assert (ONE in home.queue.consumers.draining, one.room(), one.armed) == (True, 2, True)
-    home.do(cmd.Grant(ONE, 4))
-    assert (home.queue.consumers.draining, one.room(), one.armed) == ({}, 4, False)
+    destination.do(cmd.Grant(ONE, 3))
+    assert (one.room(), list(destination.current.touched), list(destination.queue.consumers.turn)) == (3, [1], [one])
+    destination.do(cmd.Drain(ONE, 2))
+    assert (ONE in destination.queue.consumers.draining, one.room(), one.armed) == (True, 2, True)
+    destination.do(cmd.Grant(ONE, 4))
+    assert (destination.queue.consumers.draining, one.room(), one.armed) == ({}, 4, False)
 
 
 def test_what_was_missed_may_be_others_and_in_drain_mode_is_void() -> None:
-    home = Served()
-    one = home.attach(limit=0)
-    assert home.do(cmd.Missed(ONE, 2)).after_durable == []
+    destination = Served()
+    one = destination.attach(limit=0)
+    assert destination.do(cmd.Missed(ONE, 2)).after_durable == []
     assert one.room() == 2
-    home.do(cmd.Drain(ONE, 1))
+    destination.do(cmd.Drain(ONE, 1))
     one.armed = False
-    assert home.do(cmd.Missed(ONE, 5)).after_durable == [Drained(ONE, 5, 1)]
+    assert destination.do(cmd.Missed(ONE, 5)).after_durable == [Drained(ONE, 5, 1)]
     assert (one.room(), one.armed) == (1, True)
 
 
 def test_a_consumer_on_hold_gets_nothing_until_it_proceeds() -> None:
-    home = Served()
-    one = home.attach()
-    home.do(cmd.Hold(ONE))
+    destination = Served()
+    one = destination.attach()
+    destination.do(cmd.Hold(ONE))
     assert one.room() == 0
-    home.queue.consumers.turn.clear()
+    destination.queue.consumers.turn.clear()
     one.queued = False
-    home.do(cmd.Proceed(ONE))
-    assert (one.room() > 0, list(home.queue.consumers.turn), list(home.current.touched)) == (True, [one], [1])
+    destination.do(cmd.Proceed(ONE))
+    assert (one.room() > 0, list(destination.queue.consumers.turn), list(destination.current.touched)) == (
+        True,
+        [one],
+        [1],
+    )
 
 
 @pytest.mark.parametrize(
@@ -249,39 +262,39 @@ def test_a_consumer_on_hold_gets_nothing_until_it_proceeds() -> None:
     ],
 )
 def test_whom_nobody_knows_changes_nothing(command: cmd.Command) -> None:
-    home = Served()
-    home.given()
-    assert home.do(command) == Outcome()
-    assert (home.current.touched, home.waiting()) == ({}, [])
+    destination = Served()
+    destination.given()
+    assert destination.do(command) == Outcome()
+    assert (destination.current.touched, destination.waiting()) == ({}, [])
 
 
 def test_whom_nobody_knows_gets_its_answers() -> None:
-    home = Served()
-    assert home.do(cmd.Acknowledge(9, [(1, 2), (5, 5)], 4)).after_durable == [Acked(9, 4, 3)]
-    assert home.do(cmd.Settle(9, [(1, 2)], 4, "release")).after_durable == [Acked(9, 4, 2)]
-    assert home.do(cmd.Release(9, 1, 4)).immediate == [Released(9, 4, 1)]
+    destination = Served()
+    assert destination.do(cmd.Acknowledge(9, [(1, 2), (5, 5)], 4)).after_durable == [Acked(9, 4, 3)]
+    assert destination.do(cmd.Settle(9, [(1, 2)], 4, "release")).after_durable == [Acked(9, 4, 2)]
+    assert destination.do(cmd.Release(9, 1, 4)).immediate == [Released(9, 4, 1)]
 
 
 # ---- outcomes of deliveries ------------------------------------------------------------------------------------------
 
 
 def test_what_is_acknowledged_is_settled_and_the_unknown_counted() -> None:
-    home = Served()
-    one = home.given(limit=3, flow="prefetch")
-    out = home.do(cmd.Acknowledge(ONE, [(2, 3), (9, 9)], 4))
+    destination = Served()
+    one = destination.given(limit=3, flow="prefetch")
+    out = destination.do(cmd.Acknowledge(ONE, [(2, 3), (9, 9)], 4))
     assert out.after_durable[-1] == Acked(ONE, 4, 1)
     assert written(out) == [(records.ACKED, [], [records.RecordRow(1, 0b110)])]
-    assert (unsettled(one), one.room(), list(home.current.touched)) == ([1], 2, [1])
-    out = home.do(cmd.Acknowledge(ONE, [(2, 3)], 0))
-    assert (out.after_durable, home.current.touched) == ([], {})
+    assert (unsettled(one), one.room(), list(destination.current.touched)) == ([1], 2, [1])
+    out = destination.do(cmd.Acknowledge(ONE, [(2, 3)], 0))
+    assert (out.after_durable, destination.current.touched) == ([], {})
 
 
 def test_an_acknowledgement_of_nothing_is_a_sign_of_life_of_one_that_was_stalled() -> None:
-    home = Served()
-    one = home.attach()
+    destination = Served()
+    one = destination.attach()
     one.stalled = True
-    home.do(cmd.Acknowledge(ONE, [(9, 9)], 0))
-    assert (one.stalled, list(home.current.touched)) == (False, [1])
+    destination.do(cmd.Acknowledge(ONE, [(9, 9)], 0))
+    assert (one.stalled, list(destination.current.touched)) == (False, [1])
 
 
 @pytest.mark.parametrize(
@@ -298,85 +311,89 @@ def test_an_acknowledgement_of_nothing_is_a_sign_of_life_of_one_that_was_stalled
 def test_every_other_outcome_gives_room_and_is_confirmed(
     command: cmd.Settle, waiting: list[tuple[int, int, int]], kinds: list[int]
 ) -> None:
-    home = Served()
-    one = home.given(limit=3, flow="prefetch")
-    out = home.do(command)
-    assert (home.waiting(), [kind for kind, _, _ in written(out)]) == (waiting, kinds)
+    destination = Served()
+    one = destination.given(limit=3, flow="prefetch")
+    out = destination.do(command)
+    assert (destination.waiting(), [kind for kind, _, _ in written(out)]) == (waiting, kinds)
     assert out.after_durable == [Acked(ONE, 4, 0)]
-    assert (unsettled(one), one.room(), list(home.current.touched)) == ([3], 2, [1])
+    assert (unsettled(one), one.room(), list(destination.current.touched)) == ([3], 2, [1])
     dead = {"reject": "ERROR", "expired": "EXPIRED"}.get(command.outcome)
     assert [effect.reason for effect in out.immediate] == ([dead] if dead else [])  # type: ignore[union-attr]
-    assert [due_ms for due_ms, _ in home.queue.delayed.runs()] == ([NOW + 50] if command.delay_ms > 0 else [])
+    assert [due_ms for due_ms, _ in destination.queue.delayed.runs()] == ([NOW + 50] if command.delay_ms > 0 else [])
 
 
 def test_an_outcome_for_nothing_is_confirmed_as_unknown_and_touches_nobody() -> None:
-    home = Served()
-    one = home.given()
-    out = home.do(cmd.Settle(ONE, [(4, 6)], 4, "fail"))
-    assert (out.after_durable, out.records, home.current.touched) == ([Acked(ONE, 4, 3)], [], {})
+    destination = Served()
+    one = destination.given()
+    out = destination.do(cmd.Settle(ONE, [(4, 6)], 4, "fail"))
+    assert (out.after_durable, out.records, destination.current.touched) == ([Acked(ONE, 4, 3)], [], {})
     one.stalled = True
-    home.do(cmd.Settle(ONE, [(4, 4)], 0, "fail"))
-    assert (one.stalled, list(home.current.touched)) == (False, [1])
+    destination.do(cmd.Settle(ONE, [(4, 4)], 0, "fail"))
+    assert (one.stalled, list(destination.current.touched)) == (False, [1])
 
 
 def test_what_is_taken_back_is_void_and_what_was_seen_of_it_has_failed() -> None:
-    home = Served()
-    one = home.given(limit=3, flow="prefetch")
-    out = home.do(cmd.TakeBack(ONE, 2, 50))
+    destination = Served()
+    one = destination.given(limit=3, flow="prefetch")
+    out = destination.do(cmd.TakeBack(ONE, 2, 50))
     assert out.after_durable == [Withdrawn(ONE, ((1, 3),))]
-    assert (home.waiting(), home.queue.delayed.count, home.queue.delayed.next_ms) == ([(0b100, 1, 0)], 2, NOW + 50)
+    assert (destination.waiting(), destination.queue.delayed.count, destination.queue.delayed.next_ms) == (
+        [(0b100, 1, 0)],
+        2,
+        NOW + 50,
+    )
     assert (unsettled(one), one.room(), one.stalled, one.window.left()) == ([], 0, True, 3)
-    assert list(home.current.touched) == [1]
-    assert home.do(cmd.TakeBack(ONE, 2)) == Outcome(), "nothing is left to take"
+    assert list(destination.current.touched) == [1]
+    assert destination.do(cmd.TakeBack(ONE, 2)) == Outcome(), "nothing is left to take"
 
 
 def test_a_later_word_about_what_has_begun_wakes_one_that_was_stalled_and_an_earlier_one_takes_nothing_back() -> None:
-    home = Served()
-    one = home.given()
-    home.do(cmd.Begun(ONE, 2))
-    home.do(cmd.Begun(ONE, 1))
-    assert (one.begun, home.current.touched) == (2, {})
+    destination = Served()
+    one = destination.given()
+    destination.do(cmd.Begun(ONE, 2))
+    destination.do(cmd.Begun(ONE, 1))
+    assert (one.begun, destination.current.touched) == (2, {})
     one.stalled = True
-    home.do(cmd.Begun(ONE, 2))
-    assert (one.stalled, list(home.current.touched)) == (False, [1])
+    destination.do(cmd.Begun(ONE, 2))
+    assert (one.stalled, list(destination.current.touched)) == (False, [1])
 
 
 def test_time_for_acknowledging_starts_again_for_those_that_have_a_limit() -> None:
-    home = Served()
-    one = home.given(lease_ms=100)
-    out = home.do(cmd.Extend(ONE, [(2, 3)]), later_ms=30)
+    destination = Served()
+    one = destination.given(lease_ms=100)
+    out = destination.do(cmd.Extend(ONE, [(2, 3)]), later_ms=30)
     assert [(item.tag, item.until_ms) for item in one.unsettled] == [(1, NOW + 100), (2, NOW + 130)]
     assert out.wake_at == NOW + 100
-    home = Served()
-    one = home.given()
-    assert home.do(cmd.Extend(ONE, [(1, 3)])) == Outcome()
+    destination = Served()
+    one = destination.given()
+    assert destination.do(cmd.Extend(ONE, [(1, 3)])) == Outcome()
     assert [item.until_ms for item in one.unsettled] == [0]
 
 
 def test_a_release_gives_everything_back_and_begins_anew() -> None:
-    home = Served()
-    one = home.given(limit=3)
+    destination = Served()
+    one = destination.given(limit=3)
     one.stalled = True
-    out = home.do(cmd.Release(ONE, 5, 4, consumed=1, delay_ms=50, reason="no", seen=2))
+    out = destination.do(cmd.Release(ONE, 5, 4, consumed=1, delay_ms=50, reason="no", seen=2))
     assert out.immediate == [Released(ONE, 4, 4)]
-    assert (home.waiting(), home.queue.delayed.count) == ([(0b010, 1, 0), (0b100, 0, 0)], 1)
+    assert (destination.waiting(), destination.queue.delayed.count) == ([(0b010, 1, 0), (0b100, 0, 0)], 1)
     assert [kind for kind, _, _ in written(out)] == [records.DISPATCHED, records.FAILED]
-    assert (unsettled(one), one.room(), one.stalled, list(home.current.touched)) == ([], 5, False, [1])
+    assert (unsettled(one), one.room(), one.stalled, list(destination.current.touched)) == ([], 5, False, [1])
 
 
 def test_the_answer_to_a_release_comes_before_what_dies_of_it() -> None:
-    home = Served(redeliveryLimit=0)
-    home.given(1)
-    out = home.do(cmd.Release(ONE, 5, 4, consumed=1, reason="no"))
+    destination = Served(redeliveryLimit=0)
+    destination.given(1)
+    out = destination.do(cmd.Release(ONE, 5, 4, consumed=1, reason="no"))
     assert [type(effect).__name__ for effect in out.immediate] == ["Released", "DeadLetter"]
     assert out.immediate[1].failure == "no"  # type: ignore[union-attr]
 
 
 def test_a_release_without_credit_stays_in_drain_mode_and_skips_a_tag() -> None:
-    home = Served()
-    one = home.attach(limit=0)
-    home.do(cmd.Drain(ONE, 1))
-    assert home.do(cmd.Release(ONE, 0, 4)).immediate == [Released(ONE, 4, 2)]
-    assert list(home.queue.consumers.draining.values()) == [one]
-    assert home.do(cmd.Release(ONE, 3, 5)).immediate == [Released(ONE, 5, 2)]
-    assert (home.queue.consumers.draining, one.room()) == ({}, 3)
+    destination = Served()
+    one = destination.attach(limit=0)
+    destination.do(cmd.Drain(ONE, 1))
+    assert destination.do(cmd.Release(ONE, 0, 4)).immediate == [Released(ONE, 4, 2)]
+    assert list(destination.queue.consumers.draining.values()) == [one]
+    assert destination.do(cmd.Release(ONE, 3, 5)).immediate == [Released(ONE, 5, 2)]
+    assert (destination.queue.consumers.draining, one.room()) == ({}, 3)

@@ -13,7 +13,7 @@ from raybroker.core.delivery.backlog import ANY, UNSORTED
 from raybroker.core.delivery.run import Run
 from raybroker.core.delivery.selector_index import SELECTORS_MAX, SORT_MESSAGES_MAX, SelectorIndex
 from raybroker.model.errors import InvalidSelectorError, ResourceAllocationError
-from tests.unit.core.homes import Home, Rows, handed
+from tests.unit.core.driven_destination import DrivenDestination, Rows, handed
 
 
 def run(mask: int, attempts: int = 0) -> Run:
@@ -96,17 +96,17 @@ BLUE = {"color": "blue"}
 
 
 def test_a_backlog_is_sorted_when_a_selector_comes() -> None:
-    home = Home()
-    producer = home.producer()
-    home.send(producer, [1] * 4, properties=[RED, BLUE, RED, BLUE])
-    home.send(producer, [1] * 2, properties=[BLUE, RED])
-    blue, out = home.open(selector="color = 'blue'")
+    destination = DrivenDestination()
+    producer = destination.producer()
+    destination.send(producer, [1] * 4, properties=[RED, BLUE, RED, BLUE])
+    destination.send(producer, [1] * 2, properties=[BLUE, RED])
+    blue, out = destination.open(selector="color = 'blue'")
     assert handed(out) == [(1, 1, 1), (1, 3, 1), (2, 0, 1)]
-    home.send(producer, [1, 1], properties=[RED, BLUE])
-    assert home.queue.plain.backlog.count == 4
-    home.do(cmd.DetachConsumer(blue))
-    assert not home.queue.plain.selector_index
-    _, out = home.open()
+    destination.send(producer, [1, 1], properties=[RED, BLUE])
+    assert destination.queue.plain.backlog.count == 4
+    destination.do(cmd.DetachConsumer(blue))
+    assert not destination.queue.plain.selector_index
+    _, out = destination.open()
     assert sorted(handed(out)) == [
         (1, 0, 1),
         (1, 1, 2),
@@ -120,70 +120,70 @@ def test_a_backlog_is_sorted_when_a_selector_comes() -> None:
 
 
 def test_unmatched_messages_stay_for_others() -> None:
-    home = Home()
-    red = home.consumer(selector="color = 'red'")
-    out = home.send(home.producer(), [1] * 3, properties=[BLUE, RED, {}])
+    destination = DrivenDestination()
+    red = destination.consumer(selector="color = 'red'")
+    out = destination.send(destination.producer(), [1] * 3, properties=[BLUE, RED, {}])
     assert handed(out) == [(1, 1, 1)]
-    rest, out = home.open()
+    rest, out = destination.open()
     assert handed(out, rest) == [(1, 0, 1), (1, 2, 1)]
-    out = home.do(cmd.DetachConsumer(rest))
+    out = destination.do(cmd.DetachConsumer(rest))
     assert handed(out, red) == []
 
 
 def test_a_consumer_without_messages_for_it_does_not_stop_the_others() -> None:
-    home = Home()
-    home.consumer(selector="color = 'red'")
-    blue = home.consumer(selector="color = 'blue'")
-    out = home.send(home.producer(), [1] * 3, properties=[BLUE] * 3)
+    destination = DrivenDestination()
+    destination.consumer(selector="color = 'red'")
+    blue = destination.consumer(selector="color = 'blue'")
+    out = destination.send(destination.producer(), [1] * 3, properties=[BLUE] * 3)
     assert handed(out, blue) == [(1, 0, 1), (1, 1, 1), (1, 2, 1)]
 
 
 def test_one_step_sorts_a_part_of_a_long_backlog_and_ticks_do_the_rest() -> None:
-    home = Home()
-    producer = home.producer()
+    destination = DrivenDestination()
+    producer = destination.producer()
     blocks = SORT_MESSAGES_MAX // 500 + 2
     for _ in range(blocks):
-        home.send(producer, [1] * 500, properties=[RED, BLUE] * 250)
-    consumer, out = home.open(selector="color = 'red'")
+        destination.send(producer, [1] * 500, properties=[RED, BLUE] * 250)
+    consumer, out = destination.open(selector="color = 'red'")
     found = handed(out, consumer)
     assert len(found) == 250 * -(-SORT_MESSAGES_MAX // 500), "the last block is compared as a whole"
     assert out.unfinished
-    late = home.send(producer, [1], properties=[RED])
+    late = destination.send(producer, [1], properties=[RED])
     found += handed(late)
     while out.unfinished:
-        out = home.tick()
+        out = destination.tick()
         found += handed(out)
     assert len(found) == 250 * blocks + 1
     assert all(before < after for before, after in pairwise(found)), "also what came meanwhile is in order"
-    assert not any(signature == UNSORTED for _, signature in home.queue.plain.backlog.buckets)
+    assert not any(signature == UNSORTED for _, signature in destination.queue.plain.backlog.buckets)
 
 
 def test_a_refused_consumer_leaves_no_selector_behind() -> None:
-    home = Home(maxNumActiveConsumers=1)
-    home.consumer()
+    destination = DrivenDestination(maxNumActiveConsumers=1)
+    destination.consumer()
     with pytest.raises(ResourceAllocationError):
-        home.consumer(selector="color = 'red'")
-    assert not home.queue.plain.selector_index
-    home = Home()
+        destination.consumer(selector="color = 'red'")
+    assert not destination.queue.plain.selector_index
+    destination = DrivenDestination()
     with pytest.raises(InvalidSelectorError):
-        home.consumer(selector="color = ")
-    assert not home.queue.consumers.by_attachment
+        destination.consumer(selector="color = ")
+    assert not destination.queue.consumers.by_attachment
 
 
 def test_what_comes_back_is_compared_again() -> None:
-    home = Home()
-    first = home.consumer()
-    home.send(home.producer(), [1, 1], properties=[RED, BLUE])
-    red = home.consumer(selector="color = 'red'")
-    out = home.do(cmd.DetachConsumer(first))
+    destination = DrivenDestination()
+    first = destination.consumer()
+    destination.send(destination.producer(), [1, 1], properties=[RED, BLUE])
+    red = destination.consumer(selector="color = 'red'")
+    out = destination.do(cmd.DetachConsumer(first))
     assert handed(out, red) == [(1, 0, 2)]
 
 
 def test_a_damaged_block_is_reported_and_goes_to_nobody_with_a_selector() -> None:
-    home = Home()
-    home.send(home.producer(), [1, 1], properties=[RED, RED])
-    home.contents.clear()
-    _, out = home.open(selector="color = 'red'")
+    destination = DrivenDestination()
+    destination.send(destination.producer(), [1, 1], properties=[RED, RED])
+    destination.contents.clear()
+    _, out = destination.open(selector="color = 'red'")
     assert handed(out) == []
     assert out.damaged == [1]
 
@@ -192,23 +192,23 @@ def test_a_damaged_block_is_reported_and_goes_to_nobody_with_a_selector() -> Non
 @given(st.lists(st.tuples(st.sampled_from("RBN"), st.sampled_from(["s", "r", "b", "n", "x", "t"])), max_size=30))
 def test_every_message_goes_to_somebody_who_wants_it(steps: list[tuple[str, str]]) -> None:
     wants = {"r": "color = 'red'", "b": "color = 'blue'", "n": None}
-    home = Home()
-    producer = home.producer()
+    destination = DrivenDestination()
+    producer = destination.producer()
     color_of: dict[int, str] = {}
     consumers: dict[int, str] = {}
     for color, verb in steps:
         if verb == "s":
             row = {"R": RED, "B": BLUE, "N": {}}[color]
-            out = home.send(producer, [1], properties=[row])
-            color_of[home.core.block_index.next_ordinal - 1] = color.lower()
+            out = destination.send(producer, [1], properties=[row])
+            color_of[destination.core.block_index.next_ordinal - 1] = color.lower()
         elif verb == "x" and consumers:
             number = next(iter(consumers))
-            out = home.do(cmd.DetachConsumer(number))
+            out = destination.do(cmd.DetachConsumer(number))
             del consumers[number]
         elif verb in wants:
-            number, out = home.open(2, "prefetch", selector=wants[verb])
+            number, out = destination.open(2, "prefetch", selector=wants[verb])
             consumers[number] = verb
         else:
-            out = home.tick()
+            out = destination.tick()
         for number, wanted in consumers.items():
             assert all(wanted in ("n", color_of[ordinal]) for ordinal, _, _ in handed(out, number))

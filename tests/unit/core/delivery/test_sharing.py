@@ -6,7 +6,7 @@ import pytest
 
 from raybroker.core.delivery.sharing import SHARED_AFTER_MS
 from raybroker.core.outcome import Deliver, Outcome, Recall
-from tests.unit.core.homes import NOW, Home, of
+from tests.unit.core.driven_destination import NOW, DrivenDestination, of
 
 BLOCKS, BLOCK = 1_000, 8
 
@@ -15,10 +15,10 @@ BLOCKS, BLOCK = 1_000, 8
 def test_consumers_in_full_work_are_woken_only_when_something_can_be_due(selector: str | None) -> None:
     """Each is idle again and again, for a few milliseconds; with a selector one is idle all the time, and nobody has
     anything for it."""
-    home, wake_at, ticks = Home(), None, 0
-    producer = home.producer()
+    destination, wake_at, ticks = DrivenDestination(), None, 0
+    producer = destination.producer()
     for wanted in (None, None, selector):
-        home.consumer(100, "prefetch", shares=True, selector=wanted)
+        destination.consumer(100, "prefetch", shares=True, selector=wanted)
 
     def heard(out: Outcome) -> Outcome:
         nonlocal wake_at
@@ -27,11 +27,11 @@ def test_consumers_in_full_work_are_woken_only_when_something_can_be_due(selecto
         return out
 
     for _ in range(BLOCKS):
-        home.now_ms += 1
-        if wake_at is not None and wake_at <= home.now_ms:
+        destination.now_ms += 1
+        if wake_at is not None and wake_at <= destination.now_ms:
             wake_at, ticks = None, ticks + 1
-            heard(home.tick())
-        for item in of(heard(home.send(producer, [1] * BLOCK, properties=[{"n": 0}] * BLOCK)), Deliver):
-            home.now_ms += 1
-            heard(home.ack(item.attachment, item.tag, item.tag + BLOCK - 1))
-    assert 0 < ticks <= 2 * (home.now_ms - NOW) // SHARED_AFTER_MS
+            heard(destination.tick())
+        for item in of(heard(destination.send(producer, [1] * BLOCK, properties=[{"n": 0}] * BLOCK)), Deliver):
+            destination.now_ms += 1
+            heard(destination.ack(item.attachment, item.tag, item.tag + BLOCK - 1))
+    assert 0 < ticks <= 2 * (destination.now_ms - NOW) // SHARED_AFTER_MS

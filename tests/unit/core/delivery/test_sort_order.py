@@ -10,7 +10,7 @@ import pytest
 from raybroker.core.delivery.run import Run
 from raybroker.core.delivery.sort_order import Key, SortOrder
 from raybroker.model.sort_keys import parse_sort_keys
-from tests.unit.core.homes import Rows
+from tests.unit.core.driven_destination import Rows
 
 ASCENDING = [None, False, True, float("-inf"), -(1 << 63), -1.5, 0, 0.25, 1, 1 << 62, float("inf"), "", "A", "a", "ä"]
 

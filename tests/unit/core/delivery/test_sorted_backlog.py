@@ -15,7 +15,7 @@ from raybroker.core.delivery.sort_order import SortOrder
 from raybroker.core.delivery.sorted_backlog import SortedBacklog
 from raybroker.core.step import Step
 from raybroker.model.sort_keys import parse_sort_keys
-from tests.unit.core.homes import Rows
+from tests.unit.core.driven_destination import Rows
 
 ORDERS = (
     "JMSMessageID",

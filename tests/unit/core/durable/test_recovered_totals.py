@@ -18,8 +18,8 @@ from raybroker.core.durable.snapshot import counted, snapshot
 from raybroker.core.outcome import Outcome
 from raybroker.model.blocks.record import BLOCK, NOTE, EntryRun, LogEntry
 from raybroker.model.blocks.record import in_runs as runs_of
+from tests.unit.core.driven_destination import DrivenDestination, rebuilt
 from tests.unit.core.driver import Driver, limits, seeds
-from tests.unit.core.homes import Home, rebuilt
 
 STORED = ("messages_in", "messages_out", "bytes_in", "bytes_out", "moved_in")
 
@@ -34,8 +34,8 @@ class Stored(Driver):
         return super().send(*args, **(more | {"persistent": True, "moved": self.rng.random() < 0.2}))
 
 
-def totals(home: Destination) -> dict[str, int]:
-    return {name: getattr(home.counters, name) for name in STORED}
+def totals(destination: Destination) -> dict[str, int]:
+    return {name: getattr(destination.counters, name) for name in STORED}
 
 
 @settings(max_examples=60)
@@ -66,19 +66,19 @@ def test_a_snapshot_and_what_came_after_have_the_totals(
 
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_a_topic_counts_what_each_durable_subscription_had(checkpoint: bool) -> None:
-    home = Home("topic")
-    one = home.subscriber(client_id="c", name="one", durable=True)
-    home.subscriber(client_id="c", name="two", durable=True)
-    producer = home.producer()
-    home.send(producer, [1, 2, 3])
-    home.ack(one, 1)
-    home.ack(one, 2, 3)
-    home.send(producer, [4])
-    home.do(cmd.Purge())
-    again = home.crash(checkpoint=checkpoint)
+    destination = DrivenDestination("topic")
+    one = destination.subscriber(client_id="c", name="one", durable=True)
+    destination.subscriber(client_id="c", name="two", durable=True)
+    producer = destination.producer()
+    destination.send(producer, [1, 2, 3])
+    destination.ack(one, 1)
+    destination.ack(one, 2, 3)
+    destination.send(producer, [4])
+    destination.do(cmd.Purge())
+    again = destination.crash(checkpoint=checkpoint)
     assert (
         totals(again.core)
-        == totals(home.core)
+        == totals(destination.core)
         == {
             "messages_in": 4,
             "messages_out": 3,
@@ -90,24 +90,24 @@ def test_a_topic_counts_what_each_durable_subscription_had(checkpoint: bool) -> 
 
 
 def test_the_rest_of_a_block_that_was_purged_was_not_consumed() -> None:
-    home = Home()
-    consumer = home.consumer(limit=2)
-    home.send(home.producer(), [1] * 5)
-    home.ack(consumer, 1, 2)
-    home.do(cmd.DetachConsumer(consumer, lost=True))
-    home.do(cmd.Purge())
-    assert totals(home.crash().core)["messages_out"] == home.core.counters.messages_out == 2
+    destination = DrivenDestination()
+    consumer = destination.consumer(limit=2)
+    destination.send(destination.producer(), [1] * 5)
+    destination.ack(consumer, 1, 2)
+    destination.do(cmd.DetachConsumer(consumer, lost=True))
+    destination.do(cmd.Purge())
+    assert totals(destination.crash().core)["messages_out"] == destination.core.counters.messages_out == 2
 
 
 def test_what_leaves_no_record_is_as_it_was_at_the_last_snapshot() -> None:
-    home = Home(maxNumMsgs=1, limitBehavior="REJECT_NEWEST")
-    producer = home.producer()
+    destination = DrivenDestination(maxNumMsgs=1, limitBehavior="REJECT_NEWEST")
+    producer = destination.producer()
     for size in (1, 2):
-        home.send(producer, [size])
-    state, at = snapshot(home.core), len(home.log)
-    home.send(producer, [3])
-    assert home.core.counters.refused == 2
-    again = rebuilt(home.core, state, home.log[:1] + home.log[at:], {}, home.now_ms)
+        destination.send(producer, [size])
+    state, at = snapshot(destination.core), len(destination.log)
+    destination.send(producer, [3])
+    assert destination.core.counters.refused == 2
+    again = rebuilt(destination.core, state, destination.log[:1] + destination.log[at:], {}, destination.now_ms)
     assert (again.counters.refused, again.counters.messages_in) == (1, 1)
 
 

@@ -16,8 +16,8 @@ from raybroker.core.durable.snapshot import snapshot
 from raybroker.core.invariants import check
 from raybroker.model.blocks.record import BLOCK, NOTE_BYTES_MAX, LogEntry
 from raybroker.model.errors import StoreDamagedError
+from tests.unit.core.driven_destination import DrivenDestination, columns, handed, rebuilt
 from tests.unit.core.driver import Driver, durable, seeds
-from tests.unit.core.homes import Home, columns, handed, rebuilt
 
 KINDS = st.sampled_from(["queue", "topic"])
 
@@ -115,12 +115,12 @@ def test_what_was_recovered_goes_on_as_if_nothing_had_happened(seed: int, kind: 
 
 
 def test_a_block_that_has_to_be_there_and_is_not_is_damage() -> None:
-    home = Home()
-    producer = home.producer()
-    home.send(producer, [1] * 3)
-    home.send(producer, [1] * 3)
+    destination = DrivenDestination()
+    producer = destination.producer()
+    destination.send(producer, [1] * 3)
+    destination.send(producer, [1] * 3)
     with pytest.raises(StoreDamagedError, match=r"destination d: the store does not hold blocks 1-2"):
-        rebuilt(home.core, snapshot(home.core), [], {}, 0)
+        rebuilt(destination.core, snapshot(destination.core), [], {}, 0)
 
 
 def test_a_note_of_an_unknown_kind_is_damage() -> None:
@@ -129,36 +129,36 @@ def test_a_note_of_an_unknown_kind_is_damage() -> None:
 
 
 def test_a_block_settled_in_parts_may_be_gone_before_the_next_snapshot() -> None:
-    home = Home()
-    consumer = home.consumer()
-    home.send(home.producer(), [1] * 3)
-    state, at = snapshot(home.core), len(home.log)
+    destination = DrivenDestination()
+    consumer = destination.consumer()
+    destination.send(destination.producer(), [1] * 3)
+    state, at = snapshot(destination.core), len(destination.log)
     for tag in (1, 3, 2):
-        home.ack(consumer, tag)
-    again = rebuilt(home.core, state, home.log[at:], {}, 0)
+        destination.ack(consumer, tag)
+    again = rebuilt(destination.core, state, destination.log[at:], {}, 0)
     assert again.block_index.messages == 0
 
 
 def test_blocks_that_nobody_is_owed_are_named_for_the_store() -> None:
-    home = Home()
-    consumer = home.consumer(limit=1)
-    producer = home.producer()
-    home.send(producer, [1])
-    home.send(producer, [1])
-    home.ack(consumer, 1)
+    destination = DrivenDestination()
+    consumer = destination.consumer(limit=1)
+    producer = destination.producer()
+    destination.send(producer, [1])
+    destination.send(producer, [1])
+    destination.ack(consumer, 1)
     recovery = DestinationRecovery(1)
-    for entry in home.log:
+    for entry in destination.log:
         recovery.apply(entry)
-    recovery.finish("d", home.core.attributes)
+    recovery.finish("d", destination.core.attributes)
     assert sorted(set(recovery.dead)) == [1]
 
 
 def test_notes_of_a_very_scattered_queue_stay_small() -> None:
-    home = Home()
-    producer = home.producer()
+    destination = DrivenDestination()
+    producer = destination.producer()
     blocks = records.ROWS_MAX + 10
-    core = home.core
-    log = home.log
+    core = destination.core
+    log = destination.log
     for seq in range(1, blocks + 1):
         log += core.step(cmd.Send(producer, 7, seq, [1, 1], True, 1), now_ms=0).records
     for number in (1, 2):
@@ -176,13 +176,13 @@ def test_notes_of_a_very_scattered_queue_stay_small() -> None:
 def test_a_prepared_acknowledgement_comes_back_as_what_it_was() -> None:
     """Priority and failures of messages whose acknowledgement was prepared are known after a restart."""
     for checkpoint in (False, True):
-        home = Home(redeliveryLimit=-1)
-        consumer = home.consumer()
-        home.send(home.producer(), [1, 1], columns=columns(2, priorities=[3, 8]))
-        home.settle(consumer, "fail", tag=2)
-        home.do(cmd.StageAcks(5, consumer, [(1, 1), (3, 3)]))
-        home.do(cmd.Prepare(5))
-        again = home.crash(checkpoint=checkpoint)
+        destination = DrivenDestination(redeliveryLimit=-1)
+        consumer = destination.consumer()
+        destination.send(destination.producer(), [1, 1], columns=columns(2, priorities=[3, 8]))
+        destination.settle(consumer, "fail", tag=2)
+        destination.do(cmd.StageAcks(5, consumer, [(1, 1), (3, 3)]))
+        destination.do(cmd.Prepare(5))
+        again = destination.crash(checkpoint=checkpoint)
         again.do(cmd.Decide(5, False))
         assert sorted(again.queue.plain.backlog.buckets) == [(3, 0), (8, 0)]
         assert [run.failures for run in again.queue.plain.backlog.runs()] == [1, 2]
@@ -190,10 +190,10 @@ def test_a_prepared_acknowledgement_comes_back_as_what_it_was() -> None:
 
 def test_what_was_refused_of_a_prepared_block_stays_away_after_a_checkpoint() -> None:
     for checkpoint in (False, True):
-        home = Home(maxNumMsgs=2)
-        home.send(home.producer(), [1] * 3, txn=5)
-        home.do(cmd.Prepare(5))
-        again = home.crash(checkpoint=checkpoint)
+        destination = DrivenDestination(maxNumMsgs=2)
+        destination.send(destination.producer(), [1] * 3, txn=5)
+        destination.do(cmd.Prepare(5))
+        again = destination.crash(checkpoint=checkpoint)
         assert again.core.block_index.messages == 2
         again.do(cmd.Decide(5, True))
         _, out = again.open()
@@ -201,10 +201,10 @@ def test_what_was_refused_of_a_prepared_block_stays_away_after_a_checkpoint() ->
 
 
 def test_a_message_that_is_not_born_yet_is_still_not_after_a_restart() -> None:  # W-65
-    home = Home()
-    home.send(home.producer(), [1, 1], columns=columns(2, delay=[0, 500]))
-    home.now_ms += 499
-    again = home.crash()
+    destination = DrivenDestination()
+    destination.send(destination.producer(), [1, 1], columns=columns(2, delay=[0, 500]))
+    destination.now_ms += 499
+    again = destination.crash()
     consumer, out = again.open()
     assert handed(out) == [(1, 0, 1)]
     assert handed(again.tick(1), consumer) == [(1, 1, 1)]
@@ -212,11 +212,11 @@ def test_a_message_that_is_not_born_yet_is_still_not_after_a_restart() -> None: 
 
 def test_a_resting_message_rests_on_after_a_restart() -> None:  # W-67
     for checkpoint in (False, True):
-        home = Home()
-        consumer = home.consumer()
-        home.send(home.producer(), [1])
-        home.settle(consumer, "fail", delay_ms=500)
-        again = home.crash(checkpoint=checkpoint)
+        destination = DrivenDestination()
+        consumer = destination.consumer()
+        destination.send(destination.producer(), [1])
+        destination.settle(consumer, "fail", delay_ms=500)
+        again = destination.crash(checkpoint=checkpoint)
         _, out = again.open()
         assert handed(out) == []
         assert out.wake_at == again.now_ms + 500

@@ -64,31 +64,31 @@ def recovered(
             recovery.apply(entry)
     found = sorted(set(recovery.ordinals()) | set(recovery.dead))
     try:
-        home = recovery.finish("d", DestinationAttributes(**attributes), kind=kind, now_ms=NOW, decided=DECIDED)
+        destination = recovery.finish("d", DestinationAttributes(**attributes), kind=kind, now_ms=NOW, decided=DECIDED)
     except StoreDamagedError as error:
         return found, str(error)
-    check(home)
-    return found, sorted(set(recovery.dead)), *looks_of(home), answers_of(home)
+    check(destination)
+    return found, sorted(set(recovery.dead)), *looks_of(destination), answers_of(destination)
 
 
-def looks_of(home: Destination) -> tuple[Any, ...]:
-    index = home.block_index
+def looks_of(destination: Destination) -> tuple[Any, ...]:
+    index = destination.block_index
     queues = [
         (number, list(queue.contents()), sorted(queue.contents(tried=True)), list(queue.delayed.runs()), queue.owes)
-        for number, queue in home.queues.items()
+        for number, queue in destination.queues.items()
     ]
     totals = index.messages, index.bytes_held, index.peak_messages, index.peak_bytes, index.next_ordinal
     blocks = [(ordinal, fields(entry)) for ordinal, entry in index.held.items()]
-    return snapshot(home), queues, blocks, totals, index.held.oldest(), home.ended_before
+    return snapshot(destination), queues, blocks, totals, index.held.oldest(), destination.ended_before
 
 
 def fields(entry: BlockEntry) -> tuple[Any, ...]:
     return tuple(getattr(entry, name) for name in BlockEntry.__slots__)
 
 
-def answers_of(home: Destination) -> list[Any]:
+def answers_of(destination: Destination) -> list[Any]:
     """What the destination answers whoever uses it."""
-    if home.kind == "topic":
+    if destination.kind == "topic":
         return []
     commands: list[cmd.Command] = [
         cmd.Tick(),
@@ -102,12 +102,12 @@ def answers_of(home: Destination) -> list[Any]:
     found: list[Any] = []
     for command in commands:
         try:
-            out = home.step(command, now_ms=NOW + 1)
+            out = destination.step(command, now_ms=NOW + 1)
         except Exception as error:  # noqa: BLE001 - the same one is wanted on both sides
             found.append(repr(error))
         else:
             found.append((out.immediate, out.after_durable, out.records, out.wake_at))
-    check(home)
+    check(destination)
     return found
 
 
@@ -222,16 +222,18 @@ def test_any_history_recovers_alike(seed: int, kind: str, cut: int, moved: bool)
         driver.act()
     before = [entry for entry in driver.log[:at] if entry.kind == BLOCK and entry.ordinal in live]
     log = driver.log[at:] + before if moved else before + driver.log[at:]
-    homes = []
+    destinations = []
     for entries in (log, in_runs(log, Random(seed))):
         recovery = DestinationRecovery(driver.core.number)
         recovery.load(state)
         for entry in entries:
             (recovery.apply_run if isinstance(entry, EntryRun) else recovery.apply)(entry)  # type: ignore[operator]
-        home = recovery.finish("d", driver.core.attributes, kind=kind, now_ms=driver.now_ms, decided=driver.decided)
-        check(home)
-        homes.append((durable(home), looks_of(home), sorted(set(recovery.dead))))
-    assert homes[0] == homes[1]
+        destination = recovery.finish(
+            "d", driver.core.attributes, kind=kind, now_ms=driver.now_ms, decided=driver.decided
+        )
+        check(destination)
+        destinations.append((durable(destination), looks_of(destination), sorted(set(recovery.dead))))
+    assert destinations[0] == destinations[1]
 
 
 def test_messages_sent_alone_recover_without_an_object_each() -> None:
@@ -239,11 +241,11 @@ def test_messages_sent_alone_recover_without_an_object_each() -> None:
     recovery = DestinationRecovery(1)
     recovery.apply_run(EntryRun(1, 1, len(metas), b"".join(metas)))
     recovery.apply(LogEntry(NOTE, 1, 0, records.encode(records.ACKED, 0, [Span(1_000, 1_999), Span(3_000, 3_000)])))
-    home = recovery.finish("d", DestinationAttributes())
-    check(home)
-    assert home.producers.taken == {9: [(1, 5_001)]}
-    assert len(home.block_index.held) == home.block_index.messages == 3_999
-    assert len(list(home.block_index.held.unpacked())) < 256
+    destination = recovery.finish("d", DestinationAttributes())
+    check(destination)
+    assert destination.producers.taken == {9: [(1, 5_001)]}
+    assert len(destination.block_index.held) == destination.block_index.messages == 3_999
+    assert len(list(destination.block_index.held.unpacked())) < 256
     assert sorted(recovery.dead) == [*range(1_000, 2_000), 3_000]
 
 

@@ -68,142 +68,142 @@ class Ordered:
 
 
 def test_all_messages_of_a_unit_go_to_who_has_its_first_and_a_block_in_one_delivery() -> None:
-    home = Ordered()
-    home.consumer(7, 9)
-    home.consumer(8, 9)
-    home.put("a b a -")
-    assert home.dispatch() == [(7, "a1 b1 a1 -1")]
-    home.put("c")
-    home.put("a c")
-    assert sorted(home.dispatch()) == [(7, "a3"), (8, "c2"), (8, "c3")]
-    assert {name: unit.held for name, unit in home.pending.units.items()} == {"a": 3, "b": 1, "c": 2}
+    destination = Ordered()
+    destination.consumer(7, 9)
+    destination.consumer(8, 9)
+    destination.put("a b a -")
+    assert destination.dispatch() == [(7, "a1 b1 a1 -1")]
+    destination.put("c")
+    destination.put("a c")
+    assert sorted(destination.dispatch()) == [(7, "a3"), (8, "c2"), (8, "c3")]
+    assert {name: unit.held for name, unit in destination.pending.units.items()} == {"a": 3, "b": 1, "c": 2}
 
 
 def test_free_units_of_a_large_block_go_in_equal_parts_to_those_with_room(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "a b c d e f a"
-    home = Ordered()
-    home.consumer(7, 9)
-    home.consumer(8, 9)
-    home.put(text)
-    assert home.dispatch() == [(7, "a1 b1 c1 d1 e1 f1 a1")], "less than a part is not divided"
+    destination = Ordered()
+    destination.consumer(7, 9)
+    destination.consumer(8, 9)
+    destination.put(text)
+    assert destination.dispatch() == [(7, "a1 b1 c1 d1 e1 f1 a1")], "less than a part is not divided"
     monkeypatch.setattr(dispatch, "PART_MIN", 1)
-    home = Ordered()
-    home.consumer(7, 9)
-    home.consumer(8, 9)
-    home.put(text)
-    assert home.dispatch() == [(7, "a1 b1 c1 d1 a1"), (8, "e1 f1")]
+    destination = Ordered()
+    destination.consumer(7, 9)
+    destination.consumer(8, 9)
+    destination.put(text)
+    assert destination.dispatch() == [(7, "a1 b1 c1 d1 a1"), (8, "e1 f1")]
 
 
 def test_what_its_session_has_no_room_for_waits_for_it_and_is_nobody_elses() -> None:
-    home = Ordered()
-    one = home.consumer(7, 2)
-    home.put("a b a")
-    assert home.dispatch() == [(7, "a1 b1")]
-    home.consumer(8, 9)
-    home.put("c a b")
-    assert home.dispatch() == [(8, "c2")]
-    assert (home.pending.count, home.pending.behind) == (3, 3)
+    destination = Ordered()
+    one = destination.consumer(7, 2)
+    destination.put("a b a")
+    assert destination.dispatch() == [(7, "a1 b1")]
+    destination.consumer(8, 9)
+    destination.put("c a b")
+    assert destination.dispatch() == [(8, "c2")]
+    assert (destination.pending.count, destination.pending.behind) == (3, 3)
     one.window.granted(9)
-    home.consumers.offer(one)
-    assert home.dispatch() == [(7, "a1"), (7, "a2 b2")]
-    assert (home.pending.count, home.pending.behind) == (0, 0)
+    destination.consumers.offer(one)
+    assert destination.dispatch() == [(7, "a1"), (7, "a2 b2")]
+    assert (destination.pending.count, destination.pending.behind) == (0, 0)
 
 
 def test_a_unit_is_free_for_others_once_its_session_has_settled_all_it_had() -> None:
-    home = Ordered()
-    one = home.consumer(7, 1)
-    home.put("a a")
-    home.dispatch()
-    home.consumer(8, 9)
-    assert home.dispatch() == []
-    home.settled(one, 1, 1)
-    assert home.dispatch() == [(8, "a1")]
+    destination = Ordered()
+    one = destination.consumer(7, 1)
+    destination.put("a a")
+    destination.dispatch()
+    destination.consumer(8, 9)
+    assert destination.dispatch() == []
+    destination.settled(one, 1, 1)
+    assert destination.dispatch() == [(8, "a1")]
 
 
 def test_another_consumer_of_the_session_may_go_on_with_its_units() -> None:
-    home = Ordered()
-    home.consumer(7, 1, "s")
-    home.put("a a")
-    home.dispatch()
-    home.consumer(8, 9, "s")
-    assert home.dispatch() == [(8, "a1")]
+    destination = Ordered()
+    destination.consumer(7, 1, "s")
+    destination.put("a a")
+    destination.dispatch()
+    destination.consumer(8, 9, "s")
+    assert destination.dispatch() == [(8, "a1")]
 
 
 def test_what_is_blocked_stops_its_unit_and_no_other() -> None:
-    home = Ordered()
-    home.consumer(7, 9)
-    first = home.put("x")
-    home.dispatch()
-    home.held[9] = BlockEntry(1, 4, True, Columns(units=("a",)))
-    home.pending.reserve(Run(9, 9, 0b1, 0, 0, 4))
-    home.held[10] = BlockEntry(2, 4, True, Columns(units=("a", "b")))
-    home.pending.append(Run(10, 10, 0b11, 0, 0, 4))
-    assert (first, home.dispatch()) == (1, [(7, "b10")])
-    home.pending.put_back(Run(9, 9, 0b1, 0, 0, 4))
-    assert home.dispatch() == [(7, "a9"), (7, "a10")]
+    destination = Ordered()
+    destination.consumer(7, 9)
+    first = destination.put("x")
+    destination.dispatch()
+    destination.held[9] = BlockEntry(1, 4, True, Columns(units=("a",)))
+    destination.pending.reserve(Run(9, 9, 0b1, 0, 0, 4))
+    destination.held[10] = BlockEntry(2, 4, True, Columns(units=("a", "b")))
+    destination.pending.append(Run(10, 10, 0b11, 0, 0, 4))
+    assert (first, destination.dispatch()) == (1, [(7, "b10")])
+    destination.pending.put_back(Run(9, 9, 0b1, 0, 0, 4))
+    assert destination.dispatch() == [(7, "a9"), (7, "a10")]
 
 
 def test_expired_messages_of_a_block_that_is_opened_are_dead_and_in_nobodys_way() -> None:
-    home = Ordered()
-    home.consumer(7, 9)
-    home.put("a a b", expires=[NOW, 0, NOW + 1])
-    assert home.dispatch() == [(7, "a1 b1")]
-    assert [(dead.run.mask, dead.reason) for dead in home.dead] == [(0b001, "EXPIRED")]
+    destination = Ordered()
+    destination.consumer(7, 9)
+    destination.put("a a b", expires=[NOW, 0, NOW + 1])
+    assert destination.dispatch() == [(7, "a1 b1")]
+    assert [(dead.run.mask, dead.reason) for dead in destination.dead] == [(0b001, "EXPIRED")]
 
 
 def test_a_higher_priority_goes_first_wherever_its_block_is() -> None:
-    home = Ordered()
-    one = home.consumer(7, 0)
-    home.put("a b")
-    home.put("c a", priority=9)
+    destination = Ordered()
+    one = destination.consumer(7, 0)
+    destination.put("a b")
+    destination.put("c a", priority=9)
     one.window.granted(9)
-    home.consumers.offer(one)
-    assert home.dispatch() == [(7, "c2"), (7, "a1 b1"), (7, "a2")]
+    destination.consumers.offer(one)
+    assert destination.dispatch() == [(7, "c2"), (7, "a1 b1"), (7, "a2")]
 
 
 def test_nothing_is_opened_for_nobody() -> None:
-    home = Ordered()
-    home.put("a b")
-    assert (home.dispatch(), len(home.pending.unopened.queue)) == ([], 1)
-    home.consumer(7, 0)
-    assert (home.dispatch(), len(home.pending.unopened.queue)) == ([], 1)
+    destination = Ordered()
+    destination.put("a b")
+    assert (destination.dispatch(), len(destination.pending.unopened.queue)) == ([], 1)
+    destination.consumer(7, 0)
+    assert (destination.dispatch(), len(destination.pending.unopened.queue)) == ([], 1)
 
 
 def test_one_step_opens_so_many_blocks_for_nobody_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "OPEN_MESSAGES_MAX", 4)
-    home = Ordered()
-    home.consumer(7, 1)
-    home.put("a")
-    home.dispatch()
+    destination = Ordered()
+    destination.consumer(7, 1)
+    destination.put("a")
+    destination.dispatch()
     for _ in range(5):
-        home.put("a a")
-    home.consumer(8, 9)
-    assert home.dispatch() == []
-    assert (home.plain.unfinished, len(home.pending.unopened.queue)) == (True, 3)
-    eight = home.consumers.by_attachment[8]
+        destination.put("a a")
+    destination.consumer(8, 9)
+    assert destination.dispatch() == []
+    assert (destination.plain.unfinished, len(destination.pending.unopened.queue)) == (True, 3)
+    eight = destination.consumers.by_attachment[8]
     for unfinished, left in ((True, 1), (False, 0)):
-        home.plain.unfinished = False
-        assert not home.pending.has_for(eight)
-        assert (home.plain.unfinished, len(home.pending.unopened.queue)) == (unfinished, left)
+        destination.plain.unfinished = False
+        assert not destination.pending.has_for(eight)
+        assert (destination.plain.unfinished, len(destination.pending.unopened.queue)) == (unfinished, left)
 
 
 def test_it_knows_whether_there_is_something_for_a_consumer() -> None:
-    home = Ordered()
-    one, other = home.consumer(7, 1), home.consumer(8, 0)
-    assert not home.pending.has_for(other)
-    home.put("a a")
-    home.dispatch()
-    assert (home.pending.has_for(one), home.pending.has_for(other)) == (True, False)
-    home.put("b")
-    assert home.pending.has_for(other)
+    destination = Ordered()
+    one, other = destination.consumer(7, 1), destination.consumer(8, 0)
+    assert not destination.pending.has_for(other)
+    destination.put("a a")
+    destination.dispatch()
+    assert (destination.pending.has_for(one), destination.pending.has_for(other)) == (True, False)
+    destination.put("b")
+    assert destination.pending.has_for(other)
 
 
 def test_it_is_idle_when_no_unit_has_messages_any_more() -> None:
-    home = Ordered()
-    one = home.consumer(7, 9)
-    home.put("a -")
-    home.dispatch()
-    assert not home.pending.idle
-    home.settled(one, 1, 2)
-    home.pending.settle()
-    assert (home.pending.idle, home.pending.units) == (True, {})
+    destination = Ordered()
+    one = destination.consumer(7, 9)
+    destination.put("a -")
+    destination.dispatch()
+    assert not destination.pending.idle
+    destination.settled(one, 1, 2)
+    destination.pending.settle()
+    assert (destination.pending.idle, destination.pending.units) == (True, {})

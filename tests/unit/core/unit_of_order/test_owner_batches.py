@@ -39,46 +39,46 @@ class Batches:
 
 
 def test_what_a_session_gets_of_its_first_batch_is_held_and_the_rest_stays() -> None:
-    home = Batches()
-    owner = home.owner("x", "a b a", "b")
-    take_first(home.units, home.held, owner, 0b011)
-    assert home.batches(owner) == [(1, 0b100), (2, 0b1)]
-    assert {name: (unit.held, unit.batched) for name, unit in home.units.items()} == {"a": (2, 1), "b": (2, 1)}
-    take_first(home.units, home.held, owner, 0b100)
-    assert home.batches(owner) == [(2, 0b1)]
+    destination = Batches()
+    owner = destination.owner("x", "a b a", "b")
+    take_first(destination.units, destination.held, owner, 0b011)
+    assert destination.batches(owner) == [(1, 0b100), (2, 0b1)]
+    assert {name: (unit.held, unit.batched) for name, unit in destination.units.items()} == {"a": (2, 1), "b": (2, 1)}
+    take_first(destination.units, destination.held, owner, 0b100)
+    assert destination.batches(owner) == [(2, 0b1)]
 
 
 def test_unpacked_messages_wait_in_their_units_in_order() -> None:
-    home = Batches()
-    owner = home.owner("x", "a b a", "b a")
-    assert {unit.name for unit in unpack(home.units, home.held, owner)} == {"a", "b"}
-    assert home.batches(owner) == []
-    assert home.waiting("a") == [(1, 0b101), (2, 0b10)]
-    assert home.waiting("b") == [(1, 0b010), (2, 0b01)]
-    assert [unit.batched for unit in home.units.values()] == [0, 0]
+    destination = Batches()
+    owner = destination.owner("x", "a b a", "b a")
+    assert {unit.name for unit in unpack(destination.units, destination.held, owner)} == {"a", "b"}
+    assert destination.batches(owner) == []
+    assert destination.waiting("a") == [(1, 0b101), (2, 0b10)]
+    assert destination.waiting("b") == [(1, 0b010), (2, 0b01)]
+    assert [unit.batched for unit in destination.units.values()] == [0, 0]
 
 
 def test_only_sessions_with_one_of_the_blocks_are_unpacked() -> None:
-    home = Batches()
-    one, two = home.owner("x", "a a"), home.owner("y", "b b")
-    found = unpack_all(home.units, home.held, home.owners, [2, 9])
+    destination = Batches()
+    one, two = destination.owner("x", "a a"), destination.owner("y", "b b")
+    found = unpack_all(destination.units, destination.held, destination.owners, [2, 9])
     assert [unit.name for unit in found] == ["b"]
-    assert (home.batches(one), home.batches(two)) == ([(1, 0b11)], [])
-    assert [unit.name for unit in unpack_all(home.units, home.held, home.owners)] == ["a"]
+    assert (destination.batches(one), destination.batches(two)) == ([(1, 0b11)], [])
+    assert [unit.name for unit in unpack_all(destination.units, destination.held, destination.owners)] == ["a"]
 
 
 def test_a_freed_unit_is_taken_out_of_every_batch_and_the_others_stay() -> None:
-    home = Batches()
-    owner = home.owner("x", "a b a", "a", "b")
-    assert take_out(home.units, home.held, [home.units["a"]]) == []
-    assert home.batches(owner) == [(1, 0b010), (3, 0b1)]
-    assert home.waiting("a") == [(1, 0b101), (2, 0b1)]
-    assert (home.units["a"].batched, home.units["b"].batched) == (0, 2)
+    destination = Batches()
+    owner = destination.owner("x", "a b a", "a", "b")
+    assert take_out(destination.units, destination.held, [destination.units["a"]]) == []
+    assert destination.batches(owner) == [(1, 0b010), (3, 0b1)]
+    assert destination.waiting("a") == [(1, 0b101), (2, 0b1)]
+    assert (destination.units["a"].batched, destination.units["b"].batched) == (0, 2)
 
 
 def test_where_there_is_much_to_look_at_everything_is_unpacked() -> None:
-    home = Batches()
-    owner = home.owner("x", "a" + " b" * LOOKED_AT_MAX)
-    assert {unit.name for unit in take_out(home.units, home.held, [home.units["a"]])} == {"a", "b"}
-    assert home.batches(owner) == []
-    assert sum(mask.bit_count() for _, mask in home.waiting("b")) == LOOKED_AT_MAX
+    destination = Batches()
+    owner = destination.owner("x", "a" + " b" * LOOKED_AT_MAX)
+    assert {unit.name for unit in take_out(destination.units, destination.held, [destination.units["a"]])} == {"a", "b"}
+    assert destination.batches(owner) == []
+    assert sum(mask.bit_count() for _, mask in destination.waiting("b")) == LOOKED_AT_MAX

@@ -13,7 +13,7 @@ from raybroker.core.unit_of_order.state import UnitState
 TXN = 5
 
 
-class Home:
+class DrivenDestination:
     """A state of units in which every block is opened; a block is written as the units of its messages."""
 
     def __init__(self) -> None:
@@ -67,110 +67,115 @@ class Home:
 
 
 def test_the_first_message_of_each_unit_is_for_anybody_and_the_others_are_behind() -> None:
-    home = Home()
-    home.put("a b a - b")
-    assert home.heads() == [(1, 0b01011)]
-    assert (home.state.count, home.state.behind) == (5, 2)
-    home.put("a c")
-    assert (2, 0b10) in home.heads()
-    assert home.state.behind == 3
+    destination = DrivenDestination()
+    destination.put("a b a - b")
+    assert destination.heads() == [(1, 0b01011)]
+    assert (destination.state.count, destination.state.behind) == (5, 2)
+    destination.put("a c")
+    assert (2, 0b10) in destination.heads()
+    assert destination.state.behind == 3
 
 
 def test_while_a_session_has_a_unit_nobody_else_gets_more_of_it() -> None:
-    home = Home()
-    home.put("a a b")
-    home.take(7)
-    assert home.heads() == []
-    assert home.state.units["a"].owner is home.state.owners[7]
-    home.settle(7, 1, 1)
-    assert home.heads() == [(1, 0b010)]
-    assert home.state.units["a"].owner is None
-    home.settle(7, 2, 2)
-    assert "b" not in home.state.units, "a unit of which nothing is left is forgotten"
+    destination = DrivenDestination()
+    destination.put("a a b")
+    destination.take(7)
+    assert destination.heads() == []
+    assert destination.state.units["a"].owner is destination.state.owners[7]
+    destination.settle(7, 1, 1)
+    assert destination.heads() == [(1, 0b010)]
+    assert destination.state.units["a"].owner is None
+    destination.settle(7, 2, 2)
+    assert "b" not in destination.state.units, "a unit of which nothing is left is forgotten"
 
 
 def test_what_follows_a_message_that_cannot_go_waits_for_it() -> None:
-    home = Home()
-    blocked = home.block("a -")
-    home.state.hold_place(blocked)
-    home.put("a b")
-    assert home.heads() == [(2, 0b10)]
-    home.state.forget(1, 0b01)
-    home.state.refresh()
-    assert home.heads() == [(2, 0b11)]
+    destination = DrivenDestination()
+    blocked = destination.block("a -")
+    destination.state.hold_place(blocked)
+    destination.put("a b")
+    assert destination.heads() == [(2, 0b10)]
+    destination.state.forget(1, 0b01)
+    destination.state.refresh()
+    assert destination.heads() == [(2, 0b11)]
 
 
 def test_an_earlier_message_that_becomes_visible_takes_the_place_of_the_later_one() -> None:
-    home = Home()
-    sent = home.block("a")
-    home.put("a")
-    assert home.heads() == [(2, 0b1)]
-    home.state.reserve(sent)
-    home.state.refresh()
-    assert home.heads() == []
-    assert home.state.reserved == {1: 0b1}
-    home.state.put_back(sent)
-    home.state.refresh()
-    assert (home.heads(), home.state.reserved, home.state.behind) == ([(1, 0b1)], {}, 1)
+    destination = DrivenDestination()
+    sent = destination.block("a")
+    destination.put("a")
+    assert destination.heads() == [(2, 0b1)]
+    destination.state.reserve(sent)
+    destination.state.refresh()
+    assert destination.heads() == []
+    assert destination.state.reserved == {1: 0b1}
+    destination.state.put_back(sent)
+    destination.state.refresh()
+    assert (destination.heads(), destination.state.reserved, destination.state.behind) == ([(1, 0b1)], {}, 1)
 
 
 def test_a_rolled_back_send_leaves_its_place() -> None:
-    home = Home()
-    home.state.reserve(home.block("a a"))
-    home.put("a")
-    home.state.unreserve(1, 0b11)
-    home.state.refresh()
-    assert (home.heads(), home.state.reserved) == ([(2, 0b1)], {})
+    destination = DrivenDestination()
+    destination.state.reserve(destination.block("a a"))
+    destination.put("a")
+    destination.state.unreserve(1, 0b11)
+    destination.state.refresh()
+    assert (destination.heads(), destination.state.reserved) == ([(2, 0b1)], {})
 
 
 def test_a_unit_with_acknowledgements_in_a_transaction_stands_still_until_it_ends() -> None:
-    home = Home()
-    home.put("a a")
-    home.take(7)
-    (item,) = home.consumer(7).unsettled
-    home.state.stage([item], TXN)
-    assert home.state.staged_elsewhere([item], TXN) is None
-    assert home.state.staged_elsewhere([item], TXN + 1) == "a"
-    home.state.stage([item], TXN, -1)
-    home.settle(7, 1, 1)
-    assert home.heads() == [(1, 0b10)]
+    destination = DrivenDestination()
+    destination.put("a a")
+    destination.take(7)
+    (item,) = destination.consumer(7).unsettled
+    destination.state.stage([item], TXN)
+    assert destination.state.staged_elsewhere([item], TXN) is None
+    assert destination.state.staged_elsewhere([item], TXN + 1) == "a"
+    destination.state.stage([item], TXN, -1)
+    destination.settle(7, 1, 1)
+    assert destination.heads() == [(1, 0b10)]
 
 
 def test_what_is_removed_lets_the_next_of_its_unit_go() -> None:
-    home = Home()
-    home.put("a a a")
-    assert [(run.ordinal, run.mask) for run in home.state.remove({1: 0b011})] == [(1, 0b001), (1, 0b010)]
-    home.state.refresh()
-    assert (home.heads(), home.state.behind) == ([(1, 0b100)], 0)
+    destination = DrivenDestination()
+    destination.put("a a a")
+    assert [(run.ordinal, run.mask) for run in destination.state.remove({1: 0b011})] == [(1, 0b001), (1, 0b010)]
+    destination.state.refresh()
+    assert (destination.heads(), destination.state.behind) == ([(1, 0b100)], 0)
 
 
 def test_a_purge_keeps_the_places_of_open_transactions() -> None:
-    home = Home()
-    home.put("a a b")
-    home.state.reserve(home.block("a"))
-    assert sum(run.count for run in home.state.clear()) == 3
-    home.state.refresh()
-    assert (list(home.state.units), home.state.count) == (["a"], 0)
-    home.put("a")
-    assert home.heads() == [], "the transaction's message is first"
+    destination = DrivenDestination()
+    destination.put("a a b")
+    destination.state.reserve(destination.block("a"))
+    assert sum(run.count for run in destination.state.clear()) == 3
+    destination.state.refresh()
+    assert (list(destination.state.units), destination.state.count) == (["a"], 0)
+    destination.put("a")
+    assert destination.heads() == [], "the transaction's message is first"
 
 
 def test_blocks_wait_unopened_until_somebody_wants_them() -> None:
-    home = Home()
-    home.state = UnitState(1, home.plain, home.step, home.held, 0)
-    home.put("a a")
-    assert (home.heads(), home.state.units, home.state.unopened.count, home.state.count) == ([], {}, 2, 2)
+    destination = DrivenDestination()
+    destination.state = UnitState(1, destination.plain, destination.step, destination.held, 0)
+    destination.put("a a")
+    assert (
+        destination.heads(),
+        destination.state.units,
+        destination.state.unopened.count,
+        destination.state.count,
+    ) == ([], {}, 2, 2)
 
 
 def test_sessions_without_messages_are_forgotten_when_their_consumers_have_left() -> None:
-    home = Home()
-    home.put("a")
-    home.take(7)
-    home.consumer(7).owner = "session"
-    home.state.owner_of(home.consumer(7))
-    home.state.consumer_left()
-    assert set(home.state.owners) == {7, "session"}
-    home.settle(7, 1, 1)
-    home.consumers.by_attachment.clear()
-    home.state.consumer_left()
-    assert home.state.owners == {}
+    destination = DrivenDestination()
+    destination.put("a")
+    destination.take(7)
+    destination.consumer(7).owner = "session"
+    destination.state.owner_of(destination.consumer(7))
+    destination.state.consumer_left()
+    assert set(destination.state.owners) == {7, "session"}
+    destination.settle(7, 1, 1)
+    destination.consumers.by_attachment.clear()
+    destination.state.consumer_left()
+    assert destination.state.owners == {}

@@ -20,7 +20,7 @@ from raybroker.model.blocks.record import BLOCK, LogEntry
 from raybroker.model.settings.settings import DestinationAttributes
 
 NOW = 1_000_000
-"""When a home begins, milliseconds."""
+"""When the clock of a destination begins, milliseconds."""
 
 
 class Rows:
@@ -97,7 +97,7 @@ def refusals(out: Outcome) -> list[Refused]:
     return list(found)
 
 
-class Home:
+class DrivenDestination:
     """``log`` is every record; ``decided`` how transactions ended since the last snapshot."""
 
     def __init__(self, kind: str = "queue", *, reap_ms: int | None = None, **attributes: Any) -> None:
@@ -182,12 +182,12 @@ class Home:
     def settle(self, attachment: int, outcome: str, tag: int = 1, **more: Any) -> Outcome:
         return self.do(cmd.Settle(attachment, [(tag, tag)], 1, outcome, **more))
 
-    def crash(self, *, checkpoint: bool = False) -> Home:
+    def crash(self, *, checkpoint: bool = False) -> DrivenDestination:
         """What is left of it after a restart, from the log or from a snapshot and the blocks it needs."""
         state = snapshot(self.core) if checkpoint else None
         held = self.core.block_index.held
         log = [e for e in self.log if e.kind == BLOCK and e.ordinal in held] if checkpoint else self.log
-        again = Home(self.core.kind)
+        again = DrivenDestination(self.core.kind)
         again.__dict__ |= {k: v for k, v in self.__dict__.items() if k != "core"}
         again.log = list(log)
         decided = {} if checkpoint else self.decided
@@ -222,9 +222,9 @@ def gates(out: Outcome) -> list[tuple[int, str]]:
     return [(effect.attachment, effect.state) for effect in of(out, Gate)]
 
 
-def delivered(count: int = 1, **attributes: object) -> tuple[Home, int]:
+def delivered(count: int = 1, **attributes: object) -> tuple[DrivenDestination, int]:
     """A queue whose one consumer has that many messages."""
-    home = Home(**attributes)
-    consumer = home.consumer(100, "prefetch")
-    home.send(home.producer(), [1] * count)
-    return home, consumer
+    destination = DrivenDestination(**attributes)
+    consumer = destination.consumer(100, "prefetch")
+    destination.send(destination.producer(), [1] * count)
+    return destination, consumer
