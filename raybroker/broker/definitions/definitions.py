@@ -7,8 +7,9 @@ own clients alone is changed there.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, Protocol
+from typing import Final
 
+from raybroker.broker.broker import Broker
 from raybroker.broker.cluster.cluster_admin import ClusterAdmin, ClusterAsker
 from raybroker.broker.cluster.record_application import ONLY_HERE
 from raybroker.broker.definitions.policies import Policies
@@ -44,21 +45,6 @@ SHOWN_MAX: Final = 5
 """Destinations that an error names."""
 
 
-class LocalTopics(Protocol):
-    """The broker itself, as far as its topics go."""
-
-    async def locate(self, type: str, name: str, create: bool) -> object: ...
-    async def create_subscription(
-        self,
-        name: str,
-        topic: str,
-        client_id: str | None = None,
-        shared: bool = False,
-        selector: str | None = None,
-        no_local: bool = False,
-    ) -> None: ...
-
-
 class RecordedDefinitions:
     """``agreed``: what the record says; ``propose`` changes it and waits for the brokers that are up."""
 
@@ -70,7 +56,7 @@ class RecordedDefinitions:
         templates: Templates,
         quotas: Quotas,
         policies: Policies,
-        local: LocalTopics,
+        local: Broker,
         asker: ClusterAsker,
         everywhere: ClusterAdmin,
         agreed: Callable[[], RecordState],

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 from raybroker.broker.definitions.named import TELL_TIMEOUT_S, NamedAtHosts, Save, Saved
+from raybroker.broker.definitions.quotas import Quotas
 from raybroker.broker.destinations.destination_registry import Key
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.definitions.policy import (
@@ -28,14 +29,6 @@ LOOK_STEP: Final = 200
 log = logging.getLogger("raybroker.broker")
 
 
-class KnownQuotas(Protocol):
-    """See broker.definitions.quotas."""
-
-    def check(self, label: str, attributes: Mapping[str, object]) -> None: ...
-
-    async def known_at(self, host: Any, attributes: Row) -> None: ...
-
-
 class Policies(NamedAtHosts):
     """The policies of one broker. ``destinations``: those that there are; ``defaults``: all attributes that a
     destination has which says nothing itself; ``quotas``: those that policies may name."""
@@ -51,7 +44,7 @@ class Policies(NamedAtHosts):
         hosts: Callable[[], Iterable[HostPort]],
         destinations: Callable[[], Iterable[Key]],
         defaults: Callable[[Key], Row] = lambda key: {},
-        quotas: KnownQuotas | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         super().__init__(saved, save, hosts, self._define_at)
         self._defaults = defaults

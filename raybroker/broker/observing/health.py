@@ -8,13 +8,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from raybroker.admin import checks
 from raybroker.admin.checks import Grade, Limits
+from raybroker.broker.services.service_administration import ServiceAdministration
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import BrokerError, ConfigError
 from raybroker.model.listing import Listing
+from raybroker.services.listening.listener import ServiceListener
 
 ASK_TIMEOUT_S: Final = 5.0
 CONNECT_TIMEOUT_S: Final = 3.0
@@ -23,37 +25,6 @@ OLDEST: Final = "oldest_message_age_seconds"
 Given = Mapping[str, object] | None
 Ask = Callable[[str, Row], Awaitable[Any]]
 """Carries a verb out."""
-
-
-class ActiveService(Protocol):
-    """A connection service that is active."""
-
-    @property
-    def address(self) -> tuple[str, int]: ...
-
-    def row(self) -> Row: ...
-
-
-class CheckedServices(Protocol):
-    """The connection services of the broker."""
-
-    failure: str
-
-    def active(self) -> Mapping[str, ActiveService]: ...
-
-    def certificate_days(self, service: str) -> int | None: ...
-
-    def rules_missing(self) -> str:
-        """The path of the access rules where there is no such file; "" for all is well."""
-        ...
-
-    async def unreached(self) -> str:
-        """Why other machines of the cluster do not reach the services; "" when they may."""
-        ...
-
-    def probing(self, address: str) -> None:
-        """Whoever comes from there looks whether somebody listens, and says nothing."""
-        ...
 
 
 class HealthChecks:
@@ -65,7 +36,7 @@ class HealthChecks:
         own: Callable[[], Row],
         hosts: Callable[[], Iterable[HostPort]],
         unasked: Callable[[], Mapping[str, str]],
-        services: CheckedServices,
+        services: ServiceAdministration,
         ask: Ask,
         require_open: Callable[[], None],
         *,
@@ -160,7 +131,7 @@ class HealthChecks:
         except BrokerError as error:
             return {"host": host.key, "failure": str(error)}
 
-    async def _service_row(self, name: str, service: ActiveService) -> Row:
+    async def _service_row(self, name: str, service: ServiceListener) -> Row:
         refusal = await self._refusal(service.address)
         return {**service.row(), "refusal": refusal, "certificate_days": self._services.certificate_days(name)}
 

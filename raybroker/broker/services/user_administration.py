@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from raybroker.admin.verb_types import UserChange
+from raybroker.broker.services.service_administration import ServiceAdministration
 from raybroker.hosting.host_port import Row
 from raybroker.model.errors import ConfigError
 from raybroker.model.listing import Listing
@@ -22,21 +23,10 @@ if TYPE_CHECKING:
 REPOSITORY: Final = "imq.authentication.basic.user_repository"
 
 
-class UserServices(Protocol):
-    """The connection services of a broker; ``users``: the file of users, None without services."""
-
-    broker: str
-    users: UserFile | None
-
-    def why_none(self) -> str:
-        """Why there are no services."""
-        ...
-
-
 class UserVerbs:
     """The verbs about users of one broker."""
 
-    def __init__(self, config: ConfigView, services: UserServices) -> None:
+    def __init__(self, config: ConfigView, services: ServiceAdministration) -> None:
         self._config = config
         self._services = services
         self._broker = services.broker

@@ -7,16 +7,12 @@ pass is a look of its own: what waits when it starts, without what is delivered 
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
 
-from raybroker.client.cluster.addresses import AttributesWithOrigin
-from raybroker.client.connection.attachments import EndpointAttachments
 from raybroker.client.connection.channel import Channel
-from raybroker.client.connection.connection_flow import ConnectionFlow
+from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.endpoint import Endpoint
 from raybroker.client.consumer.message import Message, MessageSession, ReceivedDelivery
 from raybroker.client.destinations import Destination
-from raybroker.client.io.io_thread import IoThread
 from raybroker.model.blocks.large_block import missing
 from raybroker.model.errors import (
     BrokerError,
@@ -26,17 +22,6 @@ from raybroker.model.errors import (
     RequestTimeoutError,
 )
 from raybroker.wire.native import frames as wire
-
-
-class BrowserConnection(Protocol):
-    """What a browser needs of its connection."""
-
-    io: IoThread
-    attributes: AttributesWithOrigin
-    attachments: EndpointAttachments
-    flow: ConnectionFlow
-    message_bytes_max: int
-    temporaries: set[Destination]
 
 
 def check_browsable(destination: Destination) -> None:
@@ -50,7 +35,7 @@ class BrowserCore(Endpoint):
 
     def __init__(
         self,
-        connection: BrowserConnection,
+        connection: ConnectionCore,
         session: MessageSession,
         destination: Destination,
         selector: str | None,

@@ -10,10 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
-from raybroker.client.cluster.cluster_view import ClusterView
-from raybroker.client.cluster.directory import Directory
-from raybroker.client.connection.attachments import EndpointAttachments
 from raybroker.client.connection.channel import Channel, ended_by
+from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.endpoint import Endpoint
 from raybroker.client.consumer.acknowledging import unacknowledged_ranges
 from raybroker.client.consumer.acknowledging.ack_deadline import AckDeadline
@@ -29,13 +27,11 @@ from raybroker.client.consumer.consumer_options import ConsumerOptions
 from raybroker.client.consumer.message import Message, MessageSession, ReceivedDelivery
 from raybroker.client.consumer.notifier import Notifier
 from raybroker.client.consumer.prefetch.credit_pool import CreditGrant, CreditPool, Share
-from raybroker.client.consumer.prefetch.duplicate_deliveries import DuplicateDeliveries
 from raybroker.client.consumer.prefetch.flow_control import CreditFlow, PrefetchFlow
-from raybroker.client.consumer.prefetch.prefetch_buffer import BufferConnection, BufferSession, PrefetchBuffer, Watched
+from raybroker.client.consumer.prefetch.prefetch_buffer import BufferSession, PrefetchBuffer, Watched
 from raybroker.client.consumer.prefetch.taken_bytes import TakenBytes
 from raybroker.client.destinations import Destination
 from raybroker.client.io.io_thread import call_or_refuse, refuse
-from raybroker.client.io.tasks import Tasks
 from raybroker.client.session.transaction import SessionTransactions
 from raybroker.model.blocks.block import Block
 from raybroker.model.blocks.large_block import missing
@@ -45,19 +41,6 @@ from raybroker.wire.native import frames as wire
 
 IDENTITY_BYTES: Final = 8
 log = logging.getLogger("raybroker.client")
-
-
-class ConsumerConnection(BufferConnection, Protocol):
-    """What a consumer needs of its connection."""
-
-    directory: Directory
-    tasks: Tasks
-    attachments: EndpointAttachments
-    brokers: ClusterView
-    duplicates: DuplicateDeliveries
-    message_bytes_max: int
-
-    def warn_unless_started(self) -> None: ...
 
 
 class ConsumerSession(BufferSession, MessageSession, Protocol):
@@ -71,7 +54,7 @@ class ConsumerSession(BufferSession, MessageSession, Protocol):
     leaving: dict[ConsumerCore, None]
 
     @property
-    def connection(self) -> ConsumerConnection: ...
+    def connection(self) -> ConnectionCore: ...
 
     @property
     def redelivery_delay_ms(self) -> int: ...
@@ -115,7 +98,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
     """
 
     session: ConsumerSession
-    _connection: ConsumerConnection
+    _connection: ConnectionCore
 
     def __init__(
         self,

@@ -7,25 +7,13 @@ away: whoever wants to serve all of them opens a consumer on a connection to eac
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
-from raybroker.client.cluster.addresses import AttributesWithOrigin
-from raybroker.client.cluster.choosers import Choosers
-from raybroker.client.cluster.directory import Directory
+from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.consumer.consumer_options import ConsumerOptions
 from raybroker.client.destinations import Destination
-from raybroker.client.io.tasks import Tasks
 from raybroker.model.balancing import Candidate, place_consumer
 from raybroker.model.errors import ConnectionLostError
-
-
-class ChoosingConnection(Protocol):
-    """What the choice of a member needs of the connection."""
-
-    attributes: AttributesWithOrigin
-    choosers: Choosers
-    directory: Directory
-    tasks: Tasks
 
 
 def is_pinned(destination: Destination, traits: Mapping[str, Any], options: ConsumerOptions) -> bool:
@@ -43,7 +31,7 @@ def is_pinned(destination: Destination, traits: Mapping[str, Any], options: Cons
     return traits.get("forwardingPolicy") == "Partitioned" and not exclusive
 
 
-async def place(connection: ChoosingConnection, destination: Destination, policy: str) -> str:
+async def place(connection: ConnectionCore, destination: Destination, policy: str) -> str:
     """The broker whose member a new consumer gets; raises ConnectionLostError when no broker can be asked."""
     directory = connection.directory
     counts = await connection.tasks.with_retry(

@@ -14,22 +14,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol
+from collections.abc import Callable
+from typing import Any, Final
 
-from raybroker.client.cluster.addresses import AttributesWithOrigin, reconnect_time
+from raybroker.client.cluster.addresses import reconnect_time
 from raybroker.client.cluster.broker_members import BrokerMembers, Key
-from raybroker.client.cluster.choosers import Choosers
 from raybroker.client.cluster.cluster_view import alive, coordinator
 from raybroker.client.cluster.directory import View
-from raybroker.client.connection.ended import Ended
-from raybroker.client.consumer.consumer import (
-    IDENTITY_BYTES,
-    ConsumerConnection,
-    ConsumerCore,
-    ConsumerSession,
-    MemberOwner,
-)
+from raybroker.client.connection.connection import ConnectionCore
+from raybroker.client.consumer.consumer import IDENTITY_BYTES, ConsumerCore, MemberOwner
 from raybroker.client.consumer.consumer_options import ConsumerOptions
 from raybroker.client.consumer.member_choice import is_pinned, place
 from raybroker.client.consumer.message import Message
@@ -37,6 +30,7 @@ from raybroker.client.consumer.prefetch.prefetch_buffers import PrefetchBuffers
 from raybroker.client.destinations import Destination
 from raybroker.client.io.tasks import StartProgress
 from raybroker.client.producer.members.unit_routing import ONLY_HERE
+from raybroker.client.session.session import SessionCore
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError, LocalDestinationError
 from raybroker.system.entropy import token
 
@@ -45,32 +39,15 @@ ELSEWHERE_S: Final = 1.0
 later, and what the others have is not kept waiting for it."""
 
 
-class MultiBrokerConnection(ConsumerConnection, Protocol):
-    """What a multi-broker consumer needs of its connection. ``at_close``: what ends with it; ``ended``: whether it was
-    ended from the broker's side."""
-
-    ended: Ended
-    attributes: AttributesWithOrigin
-    choosers: Choosers
-    at_close: list[Callable[[], Awaitable[object]]]
-
-
-class MultiBrokerSession(ConsumerSession, Protocol):
-    """What a multi-broker consumer needs of its session."""
-
-    @property
-    def connection(self) -> MultiBrokerConnection: ...
-
-
 class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
     """What a face does with a ConsumerCore, over all members."""
 
     reports_failure = True
-    session: MultiBrokerSession
-    _connection: MultiBrokerConnection
+    session: SessionCore
+    _connection: ConnectionCore
 
     def __init__(
-        self, session: MultiBrokerSession, destination: Destination, options: ConsumerOptions, *, create: bool = True
+        self, session: SessionCore, destination: Destination, options: ConsumerOptions, *, create: bool = True
     ) -> None:
         """``create``: a missing destination is made."""
         super().__init__(session, options)

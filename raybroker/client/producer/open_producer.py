@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.destinations import Destination
 from raybroker.client.producer.bodies.body_encoding import Encode
 from raybroker.client.producer.producer import ProducerCore
-from raybroker.client.producer.producer_ports import ProducerConnection, ProducerSession
+from raybroker.client.producer.producer_ports import ProducerSession
 from raybroker.client.producer.producer_state import Shared
 from raybroker.model.naming.names import require_no_metrics_topic
 from raybroker.system.entropy import token
 
 
 async def open_producer(
-    connection: ProducerConnection,
+    connection: ConnectionCore,
     destination: Destination,
     shared: Shared,
     *,

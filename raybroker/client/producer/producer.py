@@ -18,6 +18,7 @@ from itertools import islice
 from typing import Any
 
 from raybroker.client.connection.channel import Channel, ended_by
+from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.endpoint import Endpoint
 from raybroker.client.destinations import Destination
 from raybroker.client.io.io_thread import fulfil
@@ -32,7 +33,6 @@ from raybroker.client.producer.pacing.one_way import one_way_sends
 from raybroker.client.producer.pacing.send_room import SendRoom
 from raybroker.client.producer.pacing.send_timeout import ATTRIBUTE, SendTimeout
 from raybroker.client.producer.producer_owner import ProducerOwner
-from raybroker.client.producer.producer_ports import ProducerConnection
 from raybroker.client.producer.producer_state import Batch, ProducerState, Shared
 from raybroker.client.producer.send_many import MANY_MESSAGES, Each, Own, encoded
 from raybroker.client.producer.settlement import (
@@ -80,7 +80,7 @@ class ProducerCore(Endpoint):
 
     def __init__(
         self,
-        connection: ProducerConnection,
+        connection: ConnectionCore,
         destination: Destination,
         producer: int,
         shared: Shared,

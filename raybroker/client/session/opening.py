@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from raybroker.client.arguments import check_arguments, check_names
-from raybroker.client.cluster.addresses import AttributesWithOrigin
+from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.consumer.browser import BrowserCore, check_browsable
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.consumer_options import consumer_options
@@ -36,7 +36,6 @@ from raybroker.client.producer.send_options import producer_shared
 from raybroker.client.session.session import SessionCore
 from raybroker.model.errors import BrokerError, IllegalStateError, RequestTimeoutError
 from raybroker.model.naming.names import is_temporary_name
-from raybroker.system.clock import SystemClock
 
 AnyConsumer = ConsumerCore | MultiBrokerConsumer
 BATCH_LINGER_S: Final = 0.005
@@ -205,19 +204,12 @@ def closed_consumer(core: AnyConsumer) -> IllegalStateError:
     return IllegalStateError(f"the consumer of {core.name} is closed")
 
 
-class ClosingConnection(Protocol):
-    """A connection, as far as closing needs it."""
-
-    attributes: AttributesWithOrigin
-    clock: SystemClock
-
-
-def closing_s(connection: ClosingConnection) -> float:
+def closing_s(connection: ConnectionCore) -> float:
     """How long closing waits for destinations that are full, seconds."""
     return float(connection.attributes["raybroker.reconnect.timeout_ms"] / 1000)
 
 
-def closing_deadline(connection: ClosingConnection) -> Deadline:
+def closing_deadline(connection: ConnectionCore) -> Deadline:
     """Return the deadline of what is closed from now on."""
     return Deadline(connection.clock.monotonic_ns, closing_s(connection))
 

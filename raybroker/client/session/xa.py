@@ -32,18 +32,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from raybroker.client.cluster.directory import Directory
 from raybroker.client.connection.channel import Channel
 from raybroker.client.destinations import Destination
 from raybroker.client.session.branch import Branch, BranchEvent, BranchState
+from raybroker.client.session.session import SessionCore
 from raybroker.client.session.transaction import (
     UNKNOWN,
     SessionTransactions,
     Transaction,
-    TransactionConnection,
-    TransactionSession,
     broadcast,
     why,
 )
@@ -90,30 +88,14 @@ HEURISTIC: Final = {"HEURISTICALLY_COMMITTED": True, "HEURISTICALLY_ROLLED_BACK"
 """State of a branch that an administrator ended → whether it was committed."""
 
 
-class XaSessionConnection(TransactionConnection, Protocol):
-    """What branches need of the connection, all of whose sessions share them."""
-
-    branches: dict[Xid, Branch]
-    directory: Directory
-
-
-class XaSession(TransactionSession, Protocol):
-    """What branches need of a session. ``comes_back``: asking for more messages is noticed, here to refuse it."""
-
-    comes_back: bool
-
-    @property
-    def connection(self) -> XaSessionConnection: ...
-
-
 class XaTransactions(SessionTransactions):
     """What an XA session works on: the branch it was started in, or nothing."""
 
-    _session: XaSession
+    _session: SessionCore
 
     reports_received = False
 
-    def __init__(self, session: XaSession) -> None:
+    def __init__(self, session: SessionCore) -> None:
         super().__init__(session)
         session.comes_back = True
         self.branches = session.connection.branches

@@ -14,7 +14,7 @@ The methods are GET and HEAD; prometheus_client chooses the format by the header
 understood is refused (400), and a scrape that cannot be answered in time is an error of the scrape (503), never half a
 page; errors look as those of the other services over HTTP.  Requests for the same page at the same time share one: many
 scrapers cost about as much as one.  With an
-``ScrapeAdmission`` whoever asks says who he is (401), but for /healthy, /health/live and /health/ready, which say one
+``MetricsAccess`` whoever asks says who he is (401), but for /healthy, /health/live and /health/ready, which say one
 word, and ask as well where raybroker.metrics.probes is false.  With a context for TLS the endpoint speaks https alone.
 """
 
@@ -28,7 +28,7 @@ import ssl
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
@@ -46,7 +46,7 @@ from raybroker.model.settings.setting_listeners import UNREAD_S
 from raybroker.model.settings.settings import ConfigView
 from raybroker.services.http.http_bounds import Guard
 from raybroker.services.http.http_server import HttpServer
-from raybroker.services.metrics.metrics_access import REALM
+from raybroker.services.metrics.metrics_access import REALM, MetricsAccess
 from raybroker.services.native.native import RefusalLog
 from raybroker.services.web.problems import CONTENT_TYPE, RefusedError, headers_of, problem, status_of
 from raybroker.system.clock import SystemClock
@@ -161,19 +161,6 @@ class _Pages:
         return made
 
 
-class ScrapeAdmission(Protocol):
-    """Says who may ask. ``healthy_open``: nobody is asked who he is at PUBLIC paths."""
-
-    healthy_open: bool
-
-    async def require(self, header: str | None, address: str, *, encrypted: bool = False) -> None:
-        """Raises SecurityError for whoever may not; ``header``: Authorization, ``address``: of the client, who has come
-        over TLS or not."""
-        ...
-
-    def close(self) -> None: ...
-
-
 class MetricsEndpoint:
     """Listens from :meth:`start` to :meth:`stop`. ``targets``: the endpoints of all brokers, for /sd; ``admission``:
     None: everybody may ask. What is given to :meth:`admit` holds from then on. ``look``: the checks of health."""
@@ -182,7 +169,7 @@ class MetricsEndpoint:
         self,
         ask: Ask,
         targets: Callable[[], list[dict[str, Any]]],
-        admission: ScrapeAdmission | None = None,
+        admission: MetricsAccess | None = None,
         look: Look = lambda name: [],
     ) -> None:
         self._look = look
@@ -202,7 +189,7 @@ class MetricsEndpoint:
         self._encrypted = False
         self.url = ""
 
-    def admit(self, admission: ScrapeAdmission | None) -> None:
+    def admit(self, admission: MetricsAccess | None) -> None:
         """Set who is admitted, before :meth:`start`."""
         self._admission = admission
 

@@ -72,18 +72,6 @@ class Numbered(Protocol):
     number: int
 
 
-class Files(Protocol):
-    """The segment files of a directory, for reading."""
-
-    def discover(self) -> dict[int, int]: ...
-
-    def pin(self, slot: int) -> int: ...
-
-    def unpin(self, slot: int) -> None: ...
-
-    def other(self, name: str) -> bytes | None: ...
-
-
 class FoundBatch(NamedTuple):
     """An intact batch, or blocks of a lost one that the summary knows (``header`` is None); see ``JournalRow`` for
     offsets."""
@@ -494,11 +482,11 @@ def _lost_row(place: int) -> JournalRow:
     return JournalRow(LOST, 0, 0, place, b"", 0, 0, 0)
 
 
-def _sizes(files: Files) -> dict[int, int]:
+def _sizes(files: SegmentFiles) -> dict[int, int]:
     return files.discover()
 
 
-def _headers(io: FileIO, files: Files, sizes: dict[int, int]) -> dict[int, SegmentHeader]:
+def _headers(io: FileIO, files: SegmentFiles, sizes: dict[int, int]) -> dict[int, SegmentHeader]:
     """Slot → the header of its file, where that is valid."""
     found: dict[int, SegmentHeader] = {}
     for slot in sizes:

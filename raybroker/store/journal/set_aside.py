@@ -35,9 +35,9 @@ from raybroker.store.journal.format import (
     pack_rows,
     padded,
 )
-from raybroker.store.journal.lenient import Anchors, Files, FoundBatch, LenientRecovery
+from raybroker.store.journal.lenient import Anchors, FoundBatch, LenientRecovery
 from raybroker.store.journal.own_files import BODY_PREFIX, Reference, body_name, number_of
-from raybroker.store.journal.segment import segment_name
+from raybroker.store.journal.segment import SegmentFiles, segment_name
 
 FOLDER_PREFIX: Final = "set-aside-"
 RECORD_NAME: Final = "record.json"
@@ -112,7 +112,9 @@ def body_names(io: FileIO, directory: Path) -> dict[str, int]:
 class SettingAside:
     """One setting aside; ``plan`` says which files go into the folder."""
 
-    def __init__(self, io: FileIO, directory: Path, files: Files, reader: LenientRecovery, anchors: Anchors) -> None:
+    def __init__(
+        self, io: FileIO, directory: Path, files: SegmentFiles, reader: LenientRecovery, anchors: Anchors
+    ) -> None:
         self._io = io
         self._directory = directory
         self._files = files
@@ -296,7 +298,7 @@ class SettingAside:
         return self._next_slot - 1
 
 
-def damaged_body(files: Files, reference: Reference) -> str:
+def damaged_body(files: SegmentFiles, reference: Reference) -> str:
     """Why the payload that a reference names cannot be read; "" when it can."""
     name = body_name(reference.number)
     found = files.other(name)

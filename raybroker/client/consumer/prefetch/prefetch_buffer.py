@@ -11,7 +11,7 @@ from collections import deque
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from raybroker.client.connection.connection_flow import ConnectionFlow
+from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.consumer.acknowledging import unacknowledged_ranges
 from raybroker.client.consumer.acknowledging.returned_deliveries import WITHDRAWN, ReturnedDeliveries
 from raybroker.client.consumer.acknowledging.uncovered import UncoveredDeliveries
@@ -20,10 +20,8 @@ from raybroker.client.consumer.notifier import Notifier
 from raybroker.client.consumer.prefetch.credit_pool import Share
 from raybroker.client.consumer.prefetch.flow_control import CreditFlow, PrefetchFlow
 from raybroker.client.consumer.prefetch.taken_bytes import TakenBytes
-from raybroker.client.io.io_thread import IoThread
 from raybroker.model.blocks.block import Block
 from raybroker.model.errors import BrokerError
-from raybroker.system.clock import SystemClock
 
 
 class Waited(Protocol):
@@ -36,22 +34,6 @@ class Registered(Protocol):
     """Buffers that a connection knows."""
 
     def add(self, buffer: Waited, /) -> None: ...
-
-
-class BufferConnection(Protocol):
-    """What a buffer needs of the connection.
-
-    started  messages may be handed out
-    buffers  where the buffer registers itself, to be closed in a forked child
-    """
-
-    io: IoThread
-    clock: SystemClock
-    flow: ConnectionFlow
-    started: bool
-
-    @property
-    def buffers(self) -> Registered: ...
 
 
 class BufferSession(Protocol):
@@ -70,7 +52,7 @@ class BufferSession(Protocol):
     uncovered: UncoveredDeliveries
 
     @property
-    def connection(self) -> BufferConnection: ...
+    def connection(self) -> ConnectionCore: ...
 
     def handed_out(self, count: int, /) -> int:
         """``count`` messages leave a buffer; returns the serial of the first, in the order of the whole session."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.whole_body import WholeBody
 from raybroker.model.blocks.large_block import pieces_of
 
@@ -13,20 +14,7 @@ AHEAD: Final = 4
 """Pieces of a body that are sent before the first of them is answered."""
 
 
-class UploadChannel(Protocol):
-    """What an upload needs of a connection to a host. ``uploads``: how many may go at a time."""
-
-    lost: bool
-    uploads: asyncio.Semaphore
-
-    def new_body(self) -> int: ...
-
-    def request(self, op: str, args: dict[str, Any], /) -> asyncio.Future[Any]: ...
-
-    def tell(self, op: str, args: dict[str, Any], /) -> None: ...
-
-
-async def upload(channel: UploadChannel, kind: str, name: str, body: WholeBody, headers_bytes: int) -> int:
+async def upload(channel: Channel, kind: str, name: str, body: WholeBody, headers_bytes: int) -> int:
     """The number of the body on the connection, once the host has all of it; ``kind`` and ``name``: where it goes.
 
     ``headers_bytes``: what its message has of headers, so that one that is too large is refused before it is sent.

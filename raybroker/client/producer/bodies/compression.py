@@ -17,9 +17,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from raybroker.client.cluster.addresses import AttributesWithOrigin
+from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.producer.bodies.body_encoding import Encode, encode_any
 from raybroker.client.producer.bodies.xml_validation import Validator
 from raybroker.content.bodies import COMPRESS, COMPRESSED, DEFLATED, ZSTD, deflated, encode_body, inflated
@@ -41,19 +41,7 @@ CODECS: Final[Mapping[str, Codec]] = {
 _KEY: Final = COMPRESS.encode()
 
 
-class CompressingConnection(Protocol):
-    """What the encoder of a producer needs of its connection."""
-
-    attributes: AttributesWithOrigin
-    message_bytes_max: int
-
-    @property
-    def collocated(self) -> bool: ...
-
-
-def body_encoder(
-    connection: CompressingConnection, *, pickles: bool = False, threshold_bytes: int | None = None
-) -> Encode:
+def body_encoder(connection: ConnectionCore, *, pickles: bool = False, threshold_bytes: int | None = None) -> Encode:
     """What makes the bodies of a producer, decided once: with a codec only where bodies may be compressed.
 
     ``threshold_bytes``: of the producer; None is the connection's. Raises ConfigError when the codec's library is not

@@ -10,9 +10,11 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from raybroker.client.connection.channel import Channel
 from raybroker.client.destinations import Destination
 from raybroker.client.io.tasks import Tasks
-from raybroker.client.producer.bodies.body_upload import UploadChannel, upload
+from raybroker.client.producer.bodies.body_upload import upload
+from raybroker.client.producer.pacing.send_room import SendRoom
 from raybroker.client.producer.producer_state import Batch, ProducerState
 from raybroker.client.producer.settlement import complete, refuse_all, unknown_outcome
 from raybroker.model.blocks.block import headers_bytes_of
@@ -25,23 +27,6 @@ class FrameWriter(Protocol):
     """A connection's end."""
 
     def write(self, *buffers: Buffer) -> None: ...
-
-
-class LargeChannel(UploadChannel, Protocol):
-    """What a large send needs of a connection to a host. ``pieces``: it takes bodies in pieces."""
-
-    pieces: bool
-
-    @property
-    def link(self) -> FrameWriter: ...
-
-
-class Room(Protocol):
-    """The room for what is sent, see ``send_room``; used with the lock held."""
-
-    def changed(self) -> None: ...
-
-    def stop(self, error: BrokerError, /) -> None: ...
 
 
 class Refusing(Protocol):
@@ -64,7 +49,7 @@ class LargeSends:
         destination: Destination,
         state: ProducerState,
         lock: threading.Lock,
-        room: Room,
+        room: SendRoom,
         tasks: Tasks,
         flush: Callable[[], None],
         given_up: Callable[[Sequence[Batch], BrokerError], None],
@@ -79,14 +64,14 @@ class LargeSends:
         self._flush = flush
         self._given_up = given_up
         self._transactions = transactions
-        self._channel: LargeChannel | None = None
+        self._channel: Channel | None = None
         """Where a body is going."""
 
-    def under_way(self, channel: LargeChannel) -> bool:
+    def under_way(self, channel: Channel) -> bool:
         """Whether the producer has to wait for a body on this connection."""
         return self._channel is channel
 
-    def begin(self, channel: LargeChannel, handle: int, batch: Batch, txn: int = 0) -> bool:
+    def begin(self, channel: Channel, handle: int, batch: Batch, txn: int = 0) -> bool:
         """Send a block that has just become unsettled, if its body goes in pieces; False: it goes as it is.
 
         ``txn``: number of its transaction on the connection, 0 for none.
@@ -97,7 +82,7 @@ class LargeSends:
         self._tasks.spawn(self._send(channel, handle, batch, txn))
         return True
 
-    async def _send(self, channel: LargeChannel, handle: int, batch: Batch, txn: int) -> None:
+    async def _send(self, channel: Channel, handle: int, batch: Batch, txn: int) -> None:
         assert batch.large is not None
         failure: BrokerError | None = None
         try:

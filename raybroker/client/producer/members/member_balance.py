@@ -15,28 +15,17 @@ from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
-from raybroker.client.cluster.choosers import Choosers
-from raybroker.client.cluster.cluster_view import ClusterView, alive
-from raybroker.client.cluster.directory import Directory, View
+from raybroker.client.cluster.cluster_view import alive
+from raybroker.client.cluster.directory import View
+from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.consumer_watch import ConsumerWatch
 from raybroker.client.connection.events import ConsumerEvent
-from raybroker.client.io.tasks import Tasks
 from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.producer.producer_owner import ProducerOwner
-from raybroker.client.producer.producer_ports import ProducerConnection
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_many import MANY_MESSAGES, Each
 from raybroker.model.balancing import Candidate, ProducerBalancer
 from raybroker.model.errors import BrokerError, ConnectionLostError
-
-
-class BalanceConnection(ProducerConnection, Protocol):
-    """What the balance over members needs of the connection."""
-
-    directory: Directory
-    tasks: Tasks
-    brokers: ClusterView
-    choosers: Choosers
 
 
 class Open(Protocol):
@@ -48,7 +37,7 @@ class Open(Protocol):
 class MemberBalance(ProducerOwner[ProducerCore]):
     """``home``: the member of the home broker, which is there already; ``open_member`` makes the others."""
 
-    def __init__(self, connection: BalanceConnection, home: ProducerCore, open_member: Open) -> None:
+    def __init__(self, connection: ConnectionCore, home: ProducerCore, open_member: Open) -> None:
         self.name = home.name
         self.failure: BrokerError | None = None
         """Why there is no member any more."""

@@ -9,20 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any
 
 from raybroker.client.cluster.broker_members import BrokerMembers, Key
-from raybroker.client.cluster.directory import Directory
+from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.destinations import Destination
 from raybroker.client.io.io_thread import fulfil, refuse
-from raybroker.client.io.tasks import Tasks
 from raybroker.client.producer.bodies.body_encoding import Encode
 from raybroker.client.producer.open_producer import open_producer
 from raybroker.client.producer.pacing.flow_rate import least
 from raybroker.client.producer.pacing.one_way import one_way_sends
 from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.producer.producer_owner import ProducerOwner
-from raybroker.client.producer.producer_ports import ProducerConnection, ProducerSession
+from raybroker.client.producer.producer_ports import ProducerSession
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_many import Each
 from raybroker.client.producer.settlement import NOTHING_TO_WAIT_FOR
@@ -31,19 +30,12 @@ from raybroker.model.errors import BrokerError, IllegalStateError, InvalidDestin
 from raybroker.system.entropy import token
 
 
-class PatternConnection(ProducerConnection, Protocol):
-    """What a producer for a pattern needs of its connection."""
-
-    directory: Directory
-    tasks: Tasks
-
-
 class PatternProducer(ProducerOwner[ProducerCore]):
     """What a face does with a ProducerCore: every match gets a copy; with no match there is nobody to send to."""
 
     def __init__(
         self,
-        connection: PatternConnection,
+        connection: ConnectionCore,
         pattern: Destination,
         shared: Shared,
         *,

@@ -22,10 +22,11 @@ from itertools import islice
 from typing import Any, Final
 
 from raybroker.client.cluster.directory import View
+from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.destinations import Destination
 from raybroker.client.io.io_thread import fulfil
 from raybroker.client.producer.bodies.body_encoding import Encode
-from raybroker.client.producer.members.member_balance import BalanceConnection, MemberBalance
+from raybroker.client.producer.members.member_balance import MemberBalance
 from raybroker.client.producer.open_producer import open_producer
 from raybroker.client.producer.pacing.flow_rate import least
 from raybroker.client.producer.pacing.one_way import OneWay
@@ -63,7 +64,7 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
 
     def __init__(
         self,
-        connection: BalanceConnection,
+        connection: ConnectionCore,
         destination: Destination,
         shared: Shared,
         *,

@@ -13,8 +13,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, Final
 
+from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.destinations import Destination
-from raybroker.client.producer.members.member_balance import BalanceConnection
 from raybroker.client.producer.members.topic_pattern import PatternProducer
 from raybroker.client.producer.members.unit_routing import RoutedProducer
 from raybroker.client.producer.pacing.flow_rate import least
@@ -36,7 +36,7 @@ class UnnamedProducer:
 
     def __init__(
         self,
-        connection: BalanceConnection,
+        connection: ConnectionCore,
         shared: Shared,
         opener: Callable[[Destination, Shared], Coroutine[Any, Any, AnyProducer]],
         let_go: Callable[[AnyProducer], Coroutine[Any, Any, None]],

@@ -23,22 +23,17 @@ A step is FlowInterval / FlowSteps.  Decided here, since no document says it:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from raybroker.client.producer.pacing.one_way import regulates
 from raybroker.model.errors import ConfigError
+from raybroker.model.settings.settings import ConfigView
 
 SECOND_NS: Final = 1_000_000_000
 RUNS_A_SECOND: Final = 10
 """A block of a limited producer has at most so many parts of a second's worth."""
 NEARLY: Final = 1e-9
 """What additions of fractions may lack."""
-
-
-class RateAttributes(Protocol):
-    """A configuration: a typed value by property name."""
-
-    def __getitem__(self, name: str, /) -> Any: ...
 
 
 class FlowRates(NamedTuple):
@@ -64,7 +59,7 @@ class FlowRates(NamedTuple):
         return self.interval_ns // self.steps
 
 
-def flow_rates(attributes: RateAttributes) -> FlowRates | None:
+def flow_rates(attributes: ConfigView) -> FlowRates | None:
     """What a connection's producers obey; None where FlowControlEnabled is false, or one-way sends are regulated by
     their window.
 
@@ -77,7 +72,7 @@ def flow_rates(attributes: RateAttributes) -> FlowRates | None:
     return FlowRates(attributes["FlowMaximum"], attributes["FlowMinimum"], interval_ns, attributes["FlowSteps"])
 
 
-def _check(attributes: RateAttributes) -> None:
+def _check(attributes: ConfigView) -> None:
     most, low = attributes["FlowMaximum"], attributes["FlowMinimum"]
     if low > most:
         raise ConfigError(f"FlowMinimum = {low} is more than FlowMaximum = {most}; lower the one or raise the other")

@@ -25,20 +25,15 @@ window regulates the producer.
 from __future__ import annotations
 
 from itertools import count
-from typing import Any, Final, Protocol
+from typing import Final
 
 from raybroker.content.unit_of_work import WORK_UNIT
+from raybroker.model.settings.settings import ConfigView
 
 MODE: Final = "OneWaySendMode"
 WINDOW: Final = "OneWaySendWindowSize"
 BUFFERED: Final = "buffered"
 _PART: Final = WORK_UNIT.encode()
-
-
-class OneWayAttributes(Protocol):
-    """A configuration: a typed value by property name."""
-
-    def __getitem__(self, name: str, /) -> Any: ...
 
 
 class OneWay:
@@ -62,7 +57,7 @@ class OneWay:
         return due or self.refusing or unit is not None or _PART in header
 
 
-def one_way_sends(attributes: OneWayAttributes, kind: str, *, transacted: bool) -> OneWay | None:
+def one_way_sends(attributes: ConfigView, kind: str, *, transacted: bool) -> OneWay | None:
     """Make what a producer of a destination of type ``kind`` needs for sends that are not answered; None where no
     non-persistent send waits."""
     mode = attributes[MODE]
@@ -72,6 +67,6 @@ def one_way_sends(attributes: OneWayAttributes, kind: str, *, transacted: bool) 
     return OneWay(attributes[WINDOW] if one_way else 1)
 
 
-def regulates(attributes: OneWayAttributes) -> bool:
+def regulates(attributes: ConfigView) -> bool:
     """Whether the window takes the place of flow control by rate."""
     return attributes[MODE] in ("enabled", "topicOnly") and attributes[WINDOW] > 1

@@ -13,27 +13,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Final, Protocol
+from typing import Final
 
 from raybroker.client.cluster.addresses import AttributesWithOrigin
 from raybroker.client.io.io_thread import fulfil
 from raybroker.client.producer.pacing.flow_rate import SECOND_NS, FlowRate, FlowRates
+from raybroker.client.producer.producer_state import ProducerState
 from raybroker.model.errors import BrokerError, DestinationPausedError, RequestTimeoutError
 
 _WAITS: Final = {"low_memory": "the memory of its broker is out", "ending": "its broker is being shut down"}
 """State in which the broker has a producer wait → why, for who waits too long."""
-
-
-class Held(Protocol):
-    """What a producer holds. ``credit``: messages that may be under way, 0 for no limit."""
-
-    held_bytes: int
-    credit: int
-
-    @property
-    def crowded(self) -> bool:
-        """It holds as many messages as the credit allows to be under way."""
-        ...
 
 
 class SendRoom:
@@ -74,7 +63,7 @@ class SendRoom:
 
     def __init__(
         self,
-        held: Held,
+        held: ProducerState,
         lock: threading.Lock,
         name: str,
         attributes: AttributesWithOrigin,
