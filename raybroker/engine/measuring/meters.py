@@ -20,8 +20,9 @@ from raybroker.engine.measuring.destination_meter import ConsumerMeter, Destinat
 from raybroker.engine.measuring.life_cycle import CONSUMER_CREATED, CONSUMER_DESTROYED, LifeCycle
 from raybroker.engine.measuring.limit_log import LimitLog
 from raybroker.engine.measuring.samplers import TIMES_MAX, Average, Busiest, Sampling
-from raybroker.engine.measuring.thresholds import Signals, Thresholds
+from raybroker.engine.measuring.thresholds import Thresholds
 from raybroker.engine.path.observers import Observers
+from raybroker.engine.path.producer_signals import ProducerSignals
 from raybroker.engine.sessions.attachments import Attachment
 from raybroker.model.blocks.block import Block
 
@@ -39,7 +40,7 @@ class Meters:
         life: LifeCycle,
         observers: Observers,
         report: Callable[[str], None],
-        signals: Signals,
+        signals: ProducerSignals,
         *,
         broker: str,
         timing: bool,

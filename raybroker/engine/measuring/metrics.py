@@ -7,7 +7,7 @@ number, or the row of a histogram.  Labels with two or more names do not occur.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from raybroker.core.counters import LASTING
 from raybroker.core.delivery.consumers import Consumer
@@ -21,6 +21,7 @@ from raybroker.engine.measuring.destination_meter import HISTOGRAMS, Destination
 from raybroker.engine.measuring.meters import NS, Meters
 from raybroker.engine.measuring.samplers import Sampling
 from raybroker.engine.memory.block_cache import BlockCache
+from raybroker.engine.memory.block_compression import BlockCompression
 from raybroker.engine.path.committer import ThreadCommitter
 from raybroker.engine.ports import Committer, Store
 from raybroker.engine.schedules.schedules import Schedules
@@ -134,16 +135,6 @@ class Lasting:
                 row[key] += getattr(counters, name)
 
 
-class Compression(Protocol):
-    """What is counted of the compression of blocks; see ``block_compression``."""
-
-    @property
-    def saved_bytes(self) -> int: ...
-
-    @property
-    def paging_saved_bytes(self) -> int: ...
-
-
 class MetricRows:
     """The rows of a host and of its destinations."""
 
@@ -157,7 +148,7 @@ class MetricRows:
         schedules: Schedules,
         meters: Meters,
         baselines: CounterBaselines,
-        compression: Compression,
+        compression: BlockCompression,
     ) -> None:
         self._store = store
         self._compression = compression

@@ -11,12 +11,13 @@ producers: a destination is *armed* while what they heard last is that it is ove
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Final
 
 from raybroker.core.admission.threshold import is_over
 from raybroker.core.destination import Destination
 from raybroker.engine.destinations.destination_registry import DMQ
 from raybroker.engine.path.observers import Observers
+from raybroker.engine.path.producer_signals import ProducerSignals
 from raybroker.engine.ports import Notice
 from raybroker.model.naming.names import is_metrics_topic
 from raybroker.model.settings.setting_thresholds import OF
@@ -35,20 +36,12 @@ class _Threshold:
         self.told_ms = -TOLD_EVERY_MS
 
 
-class Signals(Protocol):
-    """The way to the producers of a destination."""
-
-    def tell(self, destination: Destination, /, *, armed: bool) -> None: ...
-
-    def count(self, destination: Destination, /) -> int: ...
-
-
 class Thresholds:
     """The thresholds of all destinations of a host. ``report`` takes a line for the log; ``signals`` are for
     producers."""
 
     def __init__(
-        self, now_ms: Callable[[], int], observers: Observers, report: Callable[[str], None], signals: Signals
+        self, now_ms: Callable[[], int], observers: Observers, report: Callable[[str], None], signals: ProducerSignals
     ) -> None:
         self._signals = signals
         self._now_ms = now_ms

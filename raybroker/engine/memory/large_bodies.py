@@ -23,6 +23,7 @@ from raybroker.engine.destinations.destination_registry import DestinationRegist
 from raybroker.engine.memory.block_reader import BlockReader
 from raybroker.engine.ports import BodyStore, IncomingBody, Worker
 from raybroker.engine.sessions.consumer_requests import kind_of
+from raybroker.engine.sessions.session import Session
 from raybroker.engine.sessions.sessions import ClientSession
 from raybroker.model.blocks.block import BLOCK_BYTES_MAX
 from raybroker.model.blocks.large_block import (
@@ -52,15 +53,6 @@ class Reader(Protocol):
     """A consumer or browser. ``destination``: what it reads."""
 
     destination: Any
-
-
-class BodySession(ClientSession, Protocol):
-    """What bodies need of a connection."""
-
-    @property
-    def browsers(self) -> Mapping[int, Reader]: ...
-
-    def consumer(self, handle: int, epoch: int, /) -> Reader | None: ...
 
 
 class _Coming:
@@ -134,7 +126,7 @@ class LargeBodies:
     def _of(self, session: ClientSession) -> _OfSession:
         return self._sessions.setdefault(session, _OfSession())
 
-    def _begin(self, session: BodySession, request: int, args: Arguments) -> None:
+    def _begin(self, session: Session, request: int, args: Arguments) -> None:
         store, worker, known = self._store, self._worker, self._of(session)
         number, nbytes = int(args["body"]), int(args["bytes"])
         if store is None or worker is None:
@@ -157,7 +149,7 @@ class LargeBodies:
 
         worker.run(partial(_attempt, coming, begin), partial(self._written, session, request, number, coming))
 
-    def _piece(self, session: BodySession, request: int, args: Arguments) -> None:
+    def _piece(self, session: Session, request: int, args: Arguments) -> None:
         known, number, data = self._of(session), int(args["body"]), args["data"]
         coming = known.coming.get(number)
         if coming is None or self._worker is None:
@@ -179,7 +171,7 @@ class LargeBodies:
 
     def _written(
         self,
-        session: BodySession,
+        session: Session,
         request: int,
         number: int,
         coming: _Coming,
@@ -201,11 +193,11 @@ class LargeBodies:
         coming.durable = last
         session.peer.reply(request, None)
 
-    def _drop(self, session: BodySession, request: int, args: Arguments) -> None:
+    def _drop(self, session: Session, request: int, args: Arguments) -> None:
         self._of(session).coming.pop(int(args["body"]), None)
         session.peer.reply(request, None)
 
-    def _read(self, session: BodySession, request: int, args: Arguments) -> None:
+    def _read(self, session: Session, request: int, args: Arguments) -> None:
         known = self._of(session)
         if len(known.reads) + known.reading >= PIECES_WAITING_MAX:
             raise ProtocolError(
@@ -218,7 +210,7 @@ class LargeBodies:
         else:
             read()
 
-    def _read_piece(self, session: BodySession, request: int, destination: Any, ordinal: int, number: int) -> None:
+    def _read_piece(self, session: Session, request: int, destination: Any, ordinal: int, number: int) -> None:
         known, peer = self._of(session), session.peer
         found = self._blocks.read(destination, ordinal) if ordinal in destination.block_index.held else None
         block = in_pieces(found) if found is not None else None
@@ -238,7 +230,7 @@ class LargeBodies:
 
     def _read_done(
         self,
-        session: BodySession,
+        session: Session,
         request: int,
         destination: Any,
         ordinal: int,
@@ -256,7 +248,7 @@ class LargeBodies:
             self._blocks.unreadable(destination, error)
 
 
-def _destination_of(session: BodySession, handle: int, epoch: int) -> Any:
+def _destination_of(session: Session, handle: int, epoch: int) -> Any:
     """The destination of a consumer or browser."""
     found = session.consumer(handle, epoch) or session.browsers.get(handle)
     if found is None:

@@ -22,6 +22,7 @@ from raybroker.engine.path.executor import Executor
 from raybroker.engine.path.wakeups import Durations
 from raybroker.engine.ports import Peer
 from raybroker.engine.sessions.attachments import Attachment, Attachments
+from raybroker.engine.transactions.transactions import Transactions
 from raybroker.model.blocks.block import Block
 from raybroker.model.errors import InvalidDestinationError
 
@@ -43,13 +44,6 @@ class BlockedSession(Protocol):
     def call(self, request: int, op: str, args: dict[str, Any], /) -> None: ...
 
 
-class OpenTransactions(Protocol):
-    """The transactions that sends belong to, by the host's numbers."""
-
-    def takes(self, number: int, /) -> bool: ...
-    def refused(self, number: int, outcome: Outcome, /) -> None: ...
-
-
 class PutOff(NamedTuple):
     """A request that waits for blocks of its session, those that ``awaited`` says."""
 
@@ -68,7 +62,7 @@ class Blocked(NamedTuple):
     command: cmd.Send
     block: Block
     txn: int
-    transactions: OpenTransactions
+    transactions: Transactions
 
 
 class BlockedSends:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from raybroker.core import command as cmd
+from raybroker.core.admission.admission import Admission
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.destination import Destination
 from raybroker.core.outcome import (
@@ -22,6 +23,7 @@ from raybroker.core.outcome import (
     SendAnswered,
     Withdrawn,
 )
+from raybroker.engine.measuring.meters import Meters
 from raybroker.engine.memory.block_reader import BlockReader
 from raybroker.engine.path.executor import Executor
 from raybroker.engine.sessions.attachments import Attachment, Attachments, Outbox
@@ -30,25 +32,11 @@ from raybroker.model.blocks.large_block import LargeBlock, in_pieces
 from raybroker.model.blocks.record import Buffer
 
 
-class Usage(Protocol):
-    """The meter of stored and delivered messages."""
-
-    def stored(self, attachment: Attachment, first_seq: int, count: int) -> None: ...
-
-    def delivered(self, attachment: Attachment, ordinal: int, tag: int, mask: int, attempt: int) -> None: ...
-
-
-class GateKeeper(Protocol):
-    """What a destination's producers may do now, and until when."""
-
-    def gate_state(self) -> tuple[str, int]: ...
-
-
 class Gated(Protocol):
     """A destination, as its gate is told of."""
 
     @property
-    def admission(self) -> GateKeeper: ...
+    def admission(self) -> Admission: ...
 
 
 class ClientEffects:
@@ -62,7 +50,7 @@ class ClientEffects:
         executor: Executor,
         attachments: Attachments,
         blocks: BlockReader,
-        usage: Usage,
+        usage: Meters,
         holds: Callable[[int], str],
     ) -> None:
         self._executor = executor
