@@ -9,10 +9,11 @@ import pytest
 
 import raybroker as rb
 from raybroker.actors import cluster as clusters
-from raybroker.actors.hosts.host import DataPlane, HostSpec
+from raybroker.actors.hosts.host import DataPlane, HostSpec, KeptState
 from raybroker.config import Config
 from raybroker.config.live import LiveConfig
 from raybroker.errors import BrokerError, StoreError
+from raybroker.logs.messages import MessagesLog
 from tests.cluster.rays import small_store
 from tests.contracts.handles import WAIT_S
 
@@ -58,7 +59,9 @@ def test_a_host_that_refuses_its_store_fails_the_start_with_its_own_error_and_le
 def test_a_host_does_not_open_the_store_of_another_one(tmp_path: Path) -> None:  # P-06
     def host(broker: str, name: str) -> DataPlane:
         spec = HostSpec("c", broker, name, "shared", str(tmp_path / "h1"), b"", Config.of({}))
-        return DataPlane(spec, LiveConfig(spec.config, {}), {}, {}, "127.0.0.1", None)
+        kept = KeptState(LiveConfig(spec.config, {}), {}, {})
+        log = MessagesLog(tmp_path, kept.config.__getitem__)
+        return DataPlane(spec, kept, "127.0.0.1", lambda kind, name: None, log)
 
     host("b1", "h1")._open_journal().close()
     before = files(tmp_path)
