@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.admin import checks
 from raybroker.admin.checks import Grade, Limits
@@ -16,7 +16,9 @@ from raybroker.broker.services.service_administration import ServiceAdministrati
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import BrokerError, ConfigError
 from raybroker.model.listing import Listing
-from raybroker.services.listening.listener import ServiceListener
+
+if TYPE_CHECKING:
+    from raybroker.services.listening.listener import ServiceListener
 
 ASK_TIMEOUT_S: Final = 5.0
 CONNECT_TIMEOUT_S: Final = 3.0
