@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -41,7 +42,8 @@ def test_a_view_that_never_changes_is_answered_when_the_wait_is_over_and_not_bef
         assert waits == []
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opening_services.asyncio, "sleep", sleep)
+        # For this module alone: loops of other brokers in this process sleep too.
+        patch.setattr(opening_services, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": sleep}))
         asyncio.run(run())
 
 
@@ -67,7 +69,8 @@ def test_a_service_is_tried_again_while_its_port_is_taken(frees: bool, caplog: p
         pauses.append(seconds)
 
     with pytest.MonkeyPatch.context() as patch, caplog.at_level("INFO", logger="raybroker.services"):
-        patch.setattr(opening_services.asyncio, "sleep", sleep)
+        # For this module alone: loops of other brokers in this process sleep too.
+        patch.setattr(opening_services, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": sleep}))
         opening = opening_services.Opening("b1", open_, failures.append)
         asyncio.run(opening.run())
     assert pauses == [0.5, 1.0, 2.0]
