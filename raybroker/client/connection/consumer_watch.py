@@ -78,7 +78,7 @@ class ConsumerWatch(Endpoint):
             self._look_again()
 
     async def attach(self, channel: Channel) -> None:
-        await self._open(channel, "watch_consumers", {}, self._answered)
+        await self._open(channel, "watch_consumers", {}, self._answered, undo="unwatch_consumers")
 
     def _answered(self, answer: Mapping[str, object]) -> None:
         self._report(bool(answer["ready"]))

@@ -51,17 +51,21 @@ class Endpoint(ABC):
         """Open on a channel; raises what the host answers."""
 
     async def _open(
-        self, channel: Channel, op: str, args: dict[str, Any], then: Callable[[Any], None] | None = None
+        self, channel: Channel, op: str, args: dict[str, Any], then: Callable[[Any], None] | None = None, *, undo: str
     ) -> Any:
-        """Ask the host for a handle, and be attached when it answers; ``then`` gets the answer first."""
+        """Ask the host for a handle, and be attached when it answers; ``then`` gets the answer first.
+
+        ``undo``: what ends the handle at the host, where whoever waits for the answer gives up."""
         handle = channel.new_handle(self)
         self._channel, self._handle = channel, handle
         try:
             args = {"handle": handle, "name": self.name, "type": self.destination.kind, **args}
             return await channel.call(op, args, then)
-        except BaseException:
+        except BaseException as error:
             channel.endpoints.pop(handle, None)
             self._channel = None
+            if not isinstance(error, BrokerError):  # The host opens it all the same, and would send to nobody.
+                channel.tell(undo, {"handle": handle, "seen": 0})
             raise
 
     def has_ended(self) -> bool:

@@ -60,7 +60,7 @@ class BrowserCore(Endpoint):
         await self._connection.attachments.attach(self, create=create)
 
     async def attach(self, channel: Channel) -> None:
-        await self._open(channel, "open_browser", {"selector": self._selector})
+        await self._open(channel, "open_browser", {"selector": self._selector}, undo="close_browser")
 
     async def fetch(self) -> list[Message]:
         """The next chunk; empty at the end. Raises RequestTimeoutError after imqQueueBrowserRetrieveTimeout."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Final, Protocol
 
 from raybroker.client.connection.channel import Channel, ended_by
@@ -276,9 +277,10 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         # Before it is opened: the first deliveries may come right behind the answer.
         with self._lock:
             self._forget()
-        await self._open(channel, "open_consumer", args, lambda answer: self._opened(answer, drained))
+        opened = partial(self._opened, drained=drained)
+        await self._open(channel, "open_consumer", args, opened, undo="close_consumer")
 
-    def _opened(self, answer: dict[str, Any], drained: bool) -> None:
+    def _opened(self, answer: dict[str, Any], *, drained: bool) -> None:
         with self._lock:
             limit, options = answer["limit"], self.options
             self.epoch = answer["epoch"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,7 @@ class Watcher(Endpoint):
         self.seen: list[object] = []
 
     async def attach(self, channel: Channel, then: Callable[[Any], None] | None = None) -> None:
-        self.seen.append(await self._open(channel, "watch", {"extra": 1}, then))
+        self.seen.append(await self._open(channel, "watch", {"extra": 1}, then, undo="unwatch"))
 
     def fail(self, error: BrokerError) -> None:
         self.seen.append(error)
@@ -65,6 +66,22 @@ def test_a_host_that_refuses_leaves_no_handle() -> None:
         with pytest.raises(QuotaExceededError, match="no more"):
             await endpoint.attach(channel)
         assert (endpoint.attached, endpoint.place, channel.endpoints) == (False, None, {})
+
+    run(work)
+
+
+def test_whoever_gives_up_while_it_is_opened_has_it_ended_at_the_host() -> None:
+    async def work() -> None:
+        host, endpoint = ScriptedHost(), Watcher()
+        host.silent.add("watch")
+        channel = await channel_to(host)
+        opening = asyncio.create_task(endpoint.attach(channel))
+        await turns()
+        opening.cancel()
+        await asyncio.wait([opening])
+        await turns()
+        assert (endpoint.attached, endpoint.place, channel.endpoints) == (False, None, {})
+        assert host.calls("watch", "unwatch")[1:] == [("unwatch", {"handle": 1, "seen": 0})]
 
     run(work)
 
