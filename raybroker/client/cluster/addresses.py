@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import count
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from raybroker.client.ways.service_address import is_service_address, service_addresses
+from raybroker.config.config import Config
 from raybroker.model.errors import ConfigError
 from raybroker.model.naming.names import check_broker_name
 from raybroker.model.settings.settings import ConfigView
@@ -23,12 +24,6 @@ DEFAULT: Final = "default"
 """Origin of a value that nobody has set."""
 _ENDLESS: Final = 1 << 62
 _DRAW_BYTES: Final = 8
-
-
-class AttributesWithOrigin(ConfigView, Protocol):
-    """What a connection has: values by name, and where each comes from."""
-
-    def origin(self, name: str, /) -> str: ...
 
 
 def address_list(text: str) -> tuple[str, ...]:
@@ -92,7 +87,7 @@ class ReconnectTime(NamedTuple):
         return ""
 
 
-def reconnect_time(attributes: AttributesWithOrigin) -> ReconnectTime:
+def reconnect_time(attributes: Config) -> ReconnectTime:
     """The limits that hold: whoever asks for imqReconnectAttempts=-1 wants no end, and gets none unless
     raybroker.reconnect.timeout_ms is set as well."""
     attempts = reconnect_attempts(attributes)

@@ -19,7 +19,6 @@ import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from raybroker.client.cluster.addresses import AttributesWithOrigin
 from raybroker.client.cluster.choosers import Choosers
 from raybroker.client.cluster.cluster_view import ClusterView
 from raybroker.client.cluster.directory import Directory
@@ -40,6 +39,7 @@ from raybroker.client.io.io_thread import IoThread
 from raybroker.client.io.tasks import Tasks
 from raybroker.client.producer.pacing.flow_rate import flow_rates
 from raybroker.client.session.branch import Branch
+from raybroker.config.config import Config
 from raybroker.model.bounds import message_bytes_max
 from raybroker.model.errors import BrokerError, IllegalStateError, SecurityError
 from raybroker.system.clock import SystemClock
@@ -122,7 +122,7 @@ class ConnectionCore:
     def __init__(
         self,
         directory: Directory,
-        attributes: AttributesWithOrigin,
+        attributes: Config,
         *,
         client_id: str | None,
         io: IoThread,

@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-from raybroker.client.cluster.addresses import AttributesWithOrigin, reconnect_time
+from raybroker.client.cluster.addresses import reconnect_time
 from raybroker.client.io.io_thread import log_failure
+from raybroker.config.config import Config
 from raybroker.model.errors import BrokerError, ConnectionLostError, NotOpenError, StartingError
 from raybroker.system.supervision import Run, Supervisor
 from raybroker.transport.loops import sleep_waited_for
@@ -38,7 +39,7 @@ class Tasks:
     """The tasks of a connection, on the IO loop. ``attributes``: how long and how often work is tried again, and with
     which pauses."""
 
-    def __init__(self, attributes: AttributesWithOrigin) -> None:
+    def __init__(self, attributes: Config) -> None:
         self.closed = False
         """The connection is closed: nothing is tried again, and no failure is news."""
         self._limits = reconnect_time(attributes)

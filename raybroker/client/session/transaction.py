@@ -25,13 +25,13 @@ from collections.abc import Awaitable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
-from raybroker.client.cluster.addresses import AttributesWithOrigin
 from raybroker.client.connection.attachments import EndpointAttachments
 from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.channels import Channels
 from raybroker.client.consumer.acknowledging.unacknowledged_ranges import Ranges
 from raybroker.client.destinations import Destination
 from raybroker.client.io.tasks import Tasks
+from raybroker.config.config import Config
 from raybroker.model.errors import (
     BrokerError,
     ConnectionLostError,
@@ -92,7 +92,7 @@ class TransactionProducer(Protocol):
 class TransactionConnection(Protocol):
     """What transactions need of the connection."""
 
-    attributes: AttributesWithOrigin
+    attributes: Config
     tasks: Tasks
     channels: Channels
     attachments: EndpointAttachments

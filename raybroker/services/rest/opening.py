@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from raybroker.client.aio.fitting import receive_fitting
 from raybroker.model.settings.setting_services import pull_property
 from raybroker.model.settings.settings import ConfigView
 from raybroker.services.gateways.answers import Answers
+from raybroker.services.gateways.gateway import Gateway
 from raybroker.services.http.http_server import HttpServer
 from raybroker.services.http.web_socket import ServedWebSocket
 from raybroker.services.rest.application import Application
-from raybroker.services.rest.relay import Arrive
 from raybroker.services.rest.user_connection import UserConnection
-from raybroker.services.web import opening
 from raybroker.services.web.opening import Tls, server_of, terms_of, users_of
 
 
-class RestGateway(opening.WebGateway, Protocol):
-    """The way to the broker, for the native protocol too."""
-
-    @property
-    def arrive(self) -> Arrive: ...
-
-
-def http_server(config: ConfigView, broker: str, version: str, tls: Tls = None) -> Callable[[RestGateway], HttpServer]:
+def http_server(config: ConfigView, broker: str, version: str, tls: Tls = None) -> Callable[[Gateway], HttpServer]:
     """What makes the server of a gateway; ``tls``: gives the context of https, None for http."""
 
-    def made(gateway: RestGateway) -> HttpServer:
+    def made(gateway: Gateway) -> HttpServer:
         answers = Answers.of(config)
         prefetch_bytes = config["raybroker.service.prefetch_bytes_max"]
         users = users_of(

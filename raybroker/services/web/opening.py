@@ -5,11 +5,12 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from raybroker.model.settings.settings import ConfigView
 from raybroker.security.authentication import offered_by
 from raybroker.security.mechanism import TOKEN, UNENCRYPTED
+from raybroker.services.gateways.gateway import Gateway
 from raybroker.services.http.http_bounds import Guard
 from raybroker.services.http.http_server import HttpServer
 from raybroker.services.listening.bounds import Bounds
@@ -28,21 +29,9 @@ Tls = Callable[[], ssl.SSLContext] | None
 """Gives the context of https; None for http."""
 
 
-class WebGateway(Protocol):
-    """The way to the broker."""
-
-    service: str
-
-    @property
-    def state(self) -> Callable[[], str]: ...
-
-    @property
-    def connect_as(self) -> Connect: ...
-
-
 def users_of(
     config: ConfigView,
-    gateway: WebGateway,
+    gateway: Gateway,
     make: Callable[[Callable[[], float]], U],
     *,
     by_address: bool = False,

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import Future
-from typing import Protocol
 
 from raybroker.client.consumer.acknowledging import unacknowledged_ranges
 from raybroker.client.consumer.acknowledging.returned_deliveries import UNCONFIRMED
+from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.model.errors import BrokerError, IllegalStateError
 
 OVERDUE = "its ack deadline (ack_timeout_ms) was over, or it was taken back otherwise"
 
 
-class Settler(Protocol):
-    """A consumer whose deliveries an answer is about; ``failure``: why its host has ended it, if it has."""
-
-    @property
-    def failure(self) -> BrokerError | None: ...
-
-    def went_back(self, epoch: int, ranges: unacknowledged_ranges.Ranges, why: str, /) -> None: ...
-
-
 class Confirmation(Future[int]):
     """The broker's answer about deliveries of one consumer: how many of them it did not know any more."""
 
-    def __init__(self, consumer: Settler, epoch: int, ranges: unacknowledged_ranges.Ranges) -> None:
+    def __init__(self, consumer: ConsumerCore, epoch: int, ranges: unacknowledged_ranges.Ranges) -> None:
         super().__init__()
         self._consumer = consumer
         self._epoch = epoch

@@ -15,7 +15,8 @@ from concurrent.futures import Future
 from typing import Final
 
 from raybroker.client.consumer.acknowledging import unacknowledged_ranges
-from raybroker.client.consumer.acknowledging.acknowledgement_answers import Confirmation, Settler
+from raybroker.client.consumer.acknowledging.acknowledgement_answers import Confirmation
+from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.io.io_thread import fulfil
 from raybroker.model.errors import BrokerError, ConnectionLostError
 
@@ -99,7 +100,7 @@ class AcknowledgementWindow:
             count, self._sent = self._marked - self._sent, self._marked
             return count, self._up_to
 
-    def await_answer(self, consumer: Settler, epoch: int, ranges: unacknowledged_ranges.Ranges) -> Confirmation:
+    def await_answer(self, consumer: ConsumerCore, epoch: int, ranges: unacknowledged_ranges.Ranges) -> Confirmation:
         """What the answer about these deliveries of a consumer is to be given to."""
         confirmation = Confirmation(consumer, epoch, ranges)
         count = unacknowledged_ranges.size(ranges)

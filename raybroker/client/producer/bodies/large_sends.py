@@ -18,15 +18,8 @@ from raybroker.client.producer.pacing.send_room import SendRoom
 from raybroker.client.producer.producer_state import Batch, ProducerState
 from raybroker.client.producer.settlement import complete, refuse_all, unknown_outcome
 from raybroker.model.blocks.block import headers_bytes_of
-from raybroker.model.blocks.record import Buffer
 from raybroker.model.errors import BrokerError, ConnectionLostError
 from raybroker.wire.native import frames as wire
-
-
-class FrameWriter(Protocol):
-    """A connection's end."""
-
-    def write(self, *buffers: Buffer) -> None: ...
 
 
 class Refusing(Protocol):

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final
 
-from raybroker.client.cluster.addresses import AttributesWithOrigin
 from raybroker.client.io.io_thread import fulfil
 from raybroker.client.producer.pacing.flow_rate import SECOND_NS, FlowRate, FlowRates
 from raybroker.client.producer.producer_state import ProducerState
+from raybroker.config.config import Config
 from raybroker.model.errors import BrokerError, DestinationPausedError, RequestTimeoutError
 
 _WAITS: Final = {"low_memory": "the memory of its broker is out", "ending": "its broker is being shut down"}
@@ -66,7 +66,7 @@ class SendRoom:
         held: ProducerState,
         lock: threading.Lock,
         name: str,
-        attributes: AttributesWithOrigin,
+        attributes: Config,
         monotonic_ns: Callable[[], int],
         *,
         under_way: Callable[[], bool] | None = None,
