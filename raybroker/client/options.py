@@ -1,4 +1,4 @@
-"""Options of messages, producers and subscribers: each stands here once, with its type and what it means.
+"""Options of messages, producers, consumers and listeners: each stands here once, with its type and what it means.
 
 The methods of both faces take them as keywords, ``**options: Unpack[SendOptions]``; what they may be is checked by
 :mod:`raybroker.client.arguments`.  An option that is left out, or None, is the default of the producer or of the
@@ -86,10 +86,36 @@ class SubscriberOptions(TypedDict, total=False):
     ack_timeout_ms: int | None
 
 
+class ReceiverOptions(SubscriberOptions, total=False):
+    """What any consumer may ask for, as of ``Session.consumer``."""
+
+    selector: str | None
+    no_local: bool
+
+
+class ListenerOptions(TypedDict, total=False):
+    """What ``rb.listener`` may say of a function, beside where its messages come from."""
+
+    subscription: str | None
+    shared: bool
+    durable: bool
+    client_id: str | None
+    selector: str | None
+    prefetch: int | None
+    batch: int
+    transacted: bool
+    concurrency: int
+    serializer: Serializer | None
+    retry_on: tuple[type[BaseException], ...] | type[BaseException]
+    reject_on: tuple[type[BaseException], ...] | type[BaseException]
+    backoff: float | tuple[float, float] | None
+
+
 REQUEST: Final = tuple(RequestOptions.__annotations__)
 MESSAGE: Final = tuple(MessageOptions.__annotations__)
 PRODUCER: Final = tuple(ProducerOptions.__annotations__)
 SUBSCRIBER: Final = tuple(SubscriberOptions.__annotations__)
+LISTENER: Final = tuple(ListenerOptions.__annotations__)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -102,7 +128,7 @@ def with_options(declared: type) -> Callable[[F], F]:
         parameters = [one for one in found.parameters.values() if one.kind is not one.VAR_KEYWORD]
         for name, kind in declared.__annotations__.items():
             text = kind.__forward_arg__
-            default = ... if text in ("bool", "str") else None
+            default = None if text == "Any" or "None" in text else ...
             parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=text))
         vars(function)["__signature__"] = found.replace(parameters=parameters)
         return function

@@ -17,7 +17,7 @@ async def receive_fitting(
 ) -> list[Message]:
     """Do what ``session.receive_many`` does, up to the first message but one that does not fit: that one goes back, as
     if it had never been handed out. ``buffer_bytes``: of what the broker sends ahead."""
-    consumer = await session._consumer(destination, None, most, None, False, None, None, buffer_bytes=buffer_bytes)
+    consumer = await session._consumer(destination, {"prefetch": most}, buffer_bytes=buffer_bytes)
     try:
         found = await consumer.receive_many(1, timeout)
         if found:

@@ -26,7 +26,7 @@ from raybroker.client.blocking.waiting import (
     run,
     settle,
 )
-from raybroker.client.arguments import check_arguments
+from raybroker.client.arguments import check_arguments, check_names
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.connection.events import ConnectionEvent, ConsumerEvent
 from raybroker.client.consumer.acknowledging.acknowledgement_window import AcknowledgementWindow
@@ -38,8 +38,10 @@ from raybroker.client.io.closing import Deadline, collected, noted_on, raise_fir
 from raybroker.client.io.unreferenced import Handles
 from raybroker.client.listener.in_call import require_may_end
 from raybroker.client.options import (
+    SUBSCRIBER,
     MessageOptions,
     ProducerOptions,
+    ReceiverOptions,
     RequestOptions,
     SubscriberOptions,
     with_options,
@@ -313,7 +315,15 @@ class Session(Unpicklable):
         no_local   leave out what this connection publishes (topics)
         ack_timeout_ms  a message that is received and not acknowledged for so long comes again, here or elsewhere
         """
-        return self._consumer(destination, selector, prefetch, threshold, no_local, serializer, ack_timeout_ms)
+        options: ReceiverOptions = {
+            "selector": selector,
+            "prefetch": prefetch,
+            "threshold": threshold,
+            "no_local": no_local,
+            "serializer": serializer,
+            "ack_timeout_ms": ack_timeout_ms,
+        }
+        return self._consumer(destination, options)
 
     def receive(self, destination: Destination | str, timeout: float | None = None) -> Message | None:
         """The next message of a queue or topic, from one consumer that the session keeps for it; None when ``timeout``
@@ -563,9 +573,9 @@ class Session(Unpicklable):
 
     # ---- used by producers and consumers ---------------------------------------------------------------------------
 
-    def _consumer(self, *arguments: Any, **subscription: Any) -> Consumer:
+    def _consumer(self, destination: Destination | str, options: ReceiverOptions, **more: Any) -> Consumer:
         self._require_open()
-        work = opening.consumer(self._core, *arguments, **subscription)
+        work = opening.consumer(self._core, destination, options, **more)
         consumer = Consumer(self, opened(self._core.connection.io, work, opening.let_consumer_go))
         self._consumers.add(consumer)
         return consumer
@@ -579,9 +589,9 @@ class Session(Unpicklable):
         options: SubscriberOptions,
         **kind: bool,
     ) -> Consumer:
-        rest = opening.subscriber_options(options)
-        found = opening.topic_of(topic)
-        return self._consumer(found, selector, *rest[:2], no_local, *rest[2:], name=name, **kind)
+        check_names(options, SUBSCRIBER, "consumer")
+        wanted: ReceiverOptions = {**options, "selector": selector, "no_local": no_local}
+        return self._consumer(opening.topic_of(topic), wanted, name=name, **kind)
 
     def _reply(self, message: Message, body: Any, properties: Mapping[str, Any] | None, options: MessageOptions) -> str:
         target, options = answering(message, options)

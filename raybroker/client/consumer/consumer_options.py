@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from raybroker.client.arguments import check_arguments
+from raybroker.client.options import ReceiverOptions
 from raybroker.client.producer.bodies.body_encoding import check_serializer
 from raybroker.model.settings.settings import ConfigView
 
@@ -59,18 +60,16 @@ class ConsumerOptions:
 
 def consumer_options(
     attributes: ConfigView,
-    selector: str | None,
-    prefetch: int | None,
-    threshold: int | None,
-    no_local: bool,
-    serializer: str | None,
-    ack_timeout_ms: int | None = None,
+    options: ReceiverOptions,
     subscription: dict[str, Any] | None = None,
     *,
     recalls: bool = True,
     buffer_bytes: int | None = None,
 ) -> ConsumerOptions:
     """Which rule of flow control, with which limit, and what the consumer selects."""
+    selector, no_local = options.get("selector"), options.get("no_local", False)
+    prefetch, threshold = options.get("prefetch"), options.get("threshold")
+    ack_timeout_ms = options.get("ack_timeout_ms")
     check_arguments(
         selector=selector, prefetch=prefetch, threshold=threshold, no_local=no_local, ack_timeout_ms=ack_timeout_ms
     )
@@ -83,7 +82,7 @@ def consumer_options(
         style=style,
         limit=limit,
         percent=attributes["imqConsumerFlowThreshold"] if threshold is None else threshold,
-        unpickles=check_serializer(serializer),
+        unpickles=check_serializer(options.get("serializer")),
         selector=selector or None,
         no_local=no_local,
         subscription=subscription,

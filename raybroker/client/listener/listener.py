@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
+from raybroker.client.arguments import check_names
 from raybroker.client.consumer.subscriptions import subscription as checked_subscription
 from raybroker.client.destinations import Destination, Queue, destination_of
-from raybroker.client.listener.handler import Backoff, Retries, Types, check_function, name_of
+from raybroker.client.listener.handler import Retries, check_function, name_of
+from raybroker.client.options import LISTENER, ListenerOptions, with_options
 from raybroker.client.session.opening import topic_of
 from raybroker.model.errors import ConfigError
 
@@ -48,30 +50,19 @@ class Listener:
         return self.destination.kind == "queue" or self.shared
 
 
+@with_options(ListenerOptions)
 def listener(
     *,
     queue: Destination | str | None = None,
     topic: Destination | str | None = None,
-    subscription: str | None = None,
-    shared: bool = False,
-    durable: bool = True,
-    client_id: str | None = None,
-    selector: str | None = None,
-    prefetch: int | None = None,
-    batch: int = 1,
-    transacted: bool = False,
-    concurrency: int = 1,
-    serializer: str | None = None,
-    retry_on: Types | type[BaseException] = (),
-    reject_on: Types | type[BaseException] = (),
-    backoff: Backoff = None,
+    **options: Unpack[ListenerOptions],
 ) -> Callable[[Callable[[Any], object]], Listener]:
     """Make a function, plain or ``async def``, a message-driven consumer for :func:`raybroker.deploy`.
 
     queue, topic  where its messages come from: one of them; a topic may be a pattern
     subscription  name of the topic's subscription; None: what is published while it runs, and each instance gets all
     shared        instances share the subscription's messages; without, a subscription has one instance alone
-    durable       the subscription is kept while nobody runs; one that is not shared needs ``client_id``
+    durable       the subscription is kept while nobody runs, unless False; one that is not shared needs ``client_id``
     selector, prefetch, serializer   as for ``session.consumer``; without ``prefetch`` instances share what is there
     batch         1: called with one message; more: with a list of up to so many
     transacted    called with one message at a time; up to ``batch`` calls are one transaction, which ends earlier when
@@ -84,7 +75,11 @@ def listener(
     logged and its messages come again, flagged. Those of a batch or transaction that failed are tried again one by one.
     Raises ConfigError for what cannot be, InvalidDestinationError for a bad name.
     """
+    check_names(options, LISTENER, "listener")
     where = _where(queue, topic)
+    batch, concurrency = options.get("batch", 1), options.get("concurrency", 1)
+    transacted, subscription = options.get("transacted", False), options.get("subscription")
+    shared, durable = options.get("shared", False), options.get("durable", True)
     for name, value, most in (("batch", batch, BATCH_MAX), ("concurrency", concurrency, CONCURRENCY_MAX)):
         if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
             raise ConfigError(f"{name}={value!r}; it is a whole number from 1 to {most}")
@@ -99,12 +94,12 @@ def listener(
         checked_subscription(where, subscription, durable=durable, shared=shared)
         if not shared and not durable:
             raise ConfigError("subscription= names one that is durable or shared; leave it out, or add shared=True")
-        if durable and not shared and client_id is None:
+        if durable and not shared and options.get("client_id") is None:
             raise ConfigError(
                 f"the durable subscription {subscription!r} that is not shared needs client_id=…; or share it:"
                 " shared=True"
             )
-    retries = Retries.checked(retry_on, reject_on, backoff)
+    retries = Retries.checked(options.get("retry_on", ()), options.get("reject_on", ()), options.get("backoff"))
     if concurrency > 1 and where.kind == "topic" and not shared:
         raise ConfigError(
             f"concurrency={concurrency}: each session of {where.text} would get every message; share them with"
@@ -118,13 +113,13 @@ def listener(
             subscription,
             durable,
             shared,
-            client_id,
-            selector,
-            prefetch,
+            options.get("client_id"),
+            options.get("selector"),
+            options.get("prefetch"),
             batch,
             transacted,
             concurrency,
-            serializer,
+            options.get("serializer"),
             retries,
         )
 

@@ -23,7 +23,7 @@ from raybroker.client.consumer.subscriptions import (
 )
 from raybroker.client.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic, destination_of
 from raybroker.client.io.closing import AGAIN_S, Deadline
-from raybroker.client.options import PRODUCER, SUBSCRIBER, ProducerOptions, SubscriberOptions
+from raybroker.client.options import PRODUCER, ProducerOptions, ReceiverOptions
 from raybroker.client.producer.bodies.body_encoding import Encode, check_serializer
 from raybroker.client.producer.bodies.compression import body_encoder
 from raybroker.client.producer.members.topic_pattern import PatternProducer
@@ -45,12 +45,7 @@ BATCH_LINGER_S: Final = 0.005
 def consumer(
     core: SessionCore,
     destination: object,
-    selector: str | None,
-    prefetch: int | None,
-    threshold: int | None,
-    no_local: bool,
-    serializer: str | None,
-    ack_timeout_ms: int | None,
+    options: ReceiverOptions,
     *,
     name: str | None = None,
     durable: bool = False,
@@ -63,20 +58,10 @@ def consumer(
     found = destination_of(destination)
     wanted = subscription(found, name, durable=durable, shared=shared) if durable or shared else None
     attributes, client_id = core.connection.attributes, core.connection.client_id
+    selector, no_local = options.get("selector"), options.get("no_local", False)
     wanted = shared_by_policy(attributes[SHARING], client_id, found, wanted, selector, no_local=no_local)
-    options = consumer_options(
-        attributes,
-        selector,
-        prefetch,
-        threshold,
-        no_local,
-        serializer,
-        ack_timeout_ms,
-        wanted,
-        recalls=recalls,
-        buffer_bytes=buffer_bytes,
-    )
-    return open_consumer(core, found, options)
+    asked = consumer_options(attributes, options, wanted, recalls=recalls, buffer_bytes=buffer_bytes)
+    return open_consumer(core, found, asked)
 
 
 def topic_of(topic: Destination | str) -> Destination:
@@ -84,12 +69,6 @@ def topic_of(topic: Destination | str) -> Destination:
     if isinstance(topic, str) and ":" not in topic:
         return Topic.checked(topic)
     return destination_of(topic)
-
-
-def subscriber_options(options: SubscriberOptions) -> list[Any]:
-    """prefetch, threshold, serializer and ack_timeout_ms of a subscriber; raises TypeError for another name."""
-    check_names(options, SUBSCRIBER, "consumer")
-    return [options.get(name) for name in SUBSCRIBER]
 
 
 def producer(core: SessionCore, destination: object, options: ProducerOptions) -> Coroutine[Any, Any, OwnProducer]:

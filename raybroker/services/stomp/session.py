@@ -314,12 +314,7 @@ class StompSession:
             consumer = await opening.consumer(
                 session,
                 destination,
-                headers.get("selector"),
-                prefetch,
-                None,
-                no_local,
-                None,
-                None,
+                {"selector": headers.get("selector"), "prefetch": prefetch, "no_local": no_local},
                 name=durable or shared,
                 durable=durable is not None,
                 shared=shared is not None,
