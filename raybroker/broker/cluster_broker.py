@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from raybroker.admin.verb import By
@@ -27,6 +27,7 @@ from raybroker.broker.cluster.forwarding_agents import Agents, Hands
 from raybroker.broker.cluster.path_service import Paths
 from raybroker.broker.definitions.definition_transfer import Transfer, TransferBrokers
 from raybroker.broker.definitions.definitions import RecordedDefinitions
+from raybroker.broker.definitions.named import Saved
 from raybroker.broker.destinations.destination_registry import Key
 from raybroker.broker.destinations.forwarding import MemberForwarding
 from raybroker.broker.destinations.transactions import branch_states
@@ -39,8 +40,10 @@ from raybroker.cluster.change_record import Change
 from raybroker.cluster.member_messages import Envelope
 from raybroker.core.selector import compile_selector, normalised
 from raybroker.hosting.host_port import HostPort, Row
+from raybroker.model.definitions.kinds.kind import Recorded
 from raybroker.model.definitions.kinds.policy import POLICY
 from raybroker.model.definitions.kinds.quota import QUOTA
+from raybroker.model.definitions.kinds.template import TEMPLATE
 from raybroker.model.definitions.values import Definitions
 from raybroker.model.errors import (
     BrokerError,
@@ -417,12 +420,18 @@ class ClusterBroker:
         # What is made from now on is made by the record, and what it destroys must not come back.
         recorded = self._definitions.recorded
         stored = [key for key in self.local.registry.keys(None) if member.applied < 0 or recorded(key) is None]
+        local = self.local
+        named = {
+            TEMPLATE.recorded: dict(local.templates.saved()),
+            QUOTA.recorded: dict(local.quotas.saved()),
+            POLICY.recorded: dict(local.policies.saved()),
+        }
         await self.clustering.opened.wait()
         new = not member.agreed.brokers
         while True:
             try:
                 if new and (member.is_master or shared):
-                    await self._write_all(stored, shared)
+                    await self._write_all(named, stored, shared)
                 elif shared:
                     await self._itself.list_broker(self.name)
                 return
@@ -430,12 +439,13 @@ class ClusterBroker:
                 log.info("broker %s tries again to write what it has into the record: %s", self.name, error)
                 await asyncio.sleep(BOOTSTRAP_RETRY_S)
 
-    async def _write_all(self, stored: list[Key], shared: bool) -> None:
+    async def _write_all(self, named: Mapping[Recorded, Saved], stored: list[Key], shared: bool) -> None:
+        """``named``: definitions of each kind that destinations may name, by name; ``stored``: destinations."""
         registry, definitions = self.local.registry, self._definitions
         for name in list(self.clustering.member.membership):
             await self._itself.list_broker(name)
-        for kind, named in ((QUOTA.recorded, self.local.quotas), (POLICY.recorded, self.local.policies)):
-            for name, fields in named.saved().items():
+        for kind, kept in named.items():
+            for name, fields in kept.items():
                 if (name,) not in self.clustering.member.agreed.table(kind):
                     await self._propose(Change(kind.make, (name,), fields))
         for key in stored:

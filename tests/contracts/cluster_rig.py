@@ -85,6 +85,7 @@ class RigBroker:
         async def save(field: str, saved: Any) -> None:
             kept: dict[str, dict[str, Any]] = {
                 "properties": rig.changed,
+                "templates": rig.templates,
                 "quotas": rig.quotas,
                 "policies": rig.policies,
             }
@@ -94,7 +95,9 @@ class RigBroker:
         self.local = Broker(
             config,
             BrokerHosts(make_host, drop_host),
-            BrokerKept({}, rig.quotas.get(self.name, {}), rig.policies.get(self.name, {}), save),
+            BrokerKept(
+                rig.templates.get(self.name, {}), rig.quotas.get(self.name, {}), rig.policies.get(self.name, {}), save
+            ),
             others_in(lambda: self.cluster),
             name=self.name,
         )
@@ -315,6 +318,7 @@ class ClusterRig:
         self.brokers: dict[str, RigBroker] = {}
         self.changed: dict[str, Saved] = {}
         """What each broker has kept of changed properties, as its disk would."""
+        self.templates: dict[str, SavedDefinitions] = {}
         self.quotas: dict[str, SavedDefinitions] = {}
         self.policies: dict[str, SavedDefinitions] = {}
         self.nodes: dict[str, str] = {}

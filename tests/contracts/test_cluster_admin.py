@@ -320,3 +320,24 @@ def test_an_administrators_decision_at_one_broker_of_a_branch_is_told_to_manager
     assert other.xa.recover() == [xid]
     rig.connect("b1", xa=True).session().xa.forget(xid)
     assert other.xa.recover() == admin.list_transactions() == []
+
+
+def test_what_a_broker_had_before_there_was_a_record_is_in_it(tmp_path: Path) -> None:
+    with ClusterRig(tmp_path, start=()) as rig:
+        rig.templates["b1"] = {"small": {"maxNumMsgs": 7}}
+        rig.quotas["b1"] = {"few": {"MessagesMaximum": 100}}
+        rig.policies["b1"] = {
+            "orders": {
+                "pattern": "orders.*",
+                "applyTo": "all",
+                "priority": 0,
+                "operator": False,
+                "attributes": {"maxNumMsgs": 9},
+            }
+        }
+        for name in BROKERS:
+            rig.start(name)
+        rig.wait_until_open()
+        admins = [rig.connect(home).admin() for home in BROKERS]
+        for verb, name in (("list_templates", "small"), ("list_quotas", "few"), ("list_policies", "orders")):
+            until(lambda: all([row["name"] for row in getattr(admin, verb)()] == [name] for admin in admins))  # noqa: B023
