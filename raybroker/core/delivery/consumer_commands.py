@@ -46,20 +46,7 @@ def _consumer(destination: ServingQueue, attachment: int) -> tuple[DeliveryQueue
 
 def attach_consumer(destination: ServingQueue, command: cmd.AttachConsumer, out: Outcome) -> None:
     queue = destination.queue_for(command)
-    consumer = Consumer(
-        command.attachment,
-        command.flow,
-        limit=command.limit,
-        no_ack=command.no_ack,
-        held=command.held,
-        lease_ms=command.lease_ms,
-        drain=command.drain,
-        owner=command.owner,
-        remote=command.remote,
-        recalls=command.recalls,
-        shares=command.shares,
-        buffer_bytes=command.buffer_bytes,
-    )
+    consumer = Consumer(command)
     is_queue = queue.subscription is None
     queue.consumers.attach(
         consumer,

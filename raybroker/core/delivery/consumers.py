@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.blocks.block_entry import BlockEntry
+from raybroker.core.command import AttachConsumer
 from raybroker.core.delivery.backlog import ANY
 from raybroker.core.delivery.byte_window import ByteWindow
 from raybroker.core.delivery.run import Run
@@ -53,18 +54,15 @@ def _cut(delivery: Delivery, count: int) -> tuple[Delivery, Delivery]:
 
 
 class Consumer:
-    """One attachment. ``unsettled`` is in order of tags.
+    """One attachment, as the command asks for it. ``unsettled`` is in order of tags.
 
     flow      the rule of its window when it is not in drain mode, see make_window
     selector  number of its selector in the delivery queue, or ANY
     owner     its session: the messages of a unit of order are with one session at a time
-    remote    its home broker is another one
     serving   it is active, and no consumer is preferred to it; :meth:`Consumers.rank` says so
     armed     in drain mode: it is to be told when there is something for it
-    lease_ms  how long it may keep a message without an acknowledgement; 0: for ever
     begun     deliveries up to this tag are known to have reached the application
     stalled   it has let a deadline pass, and gets nothing before it is heard of again
-    recalls   it can give back what its application has not begun
     shares    nobody has set its limit: what it holds and has not begun is for idle consumers as well
     have      messages that it holds: those of ``unsettled``
     bytes     how many bytes may lie in its buffer; None: any number
@@ -104,46 +102,30 @@ class Consumer:
         "window",
     )
 
-    def __init__(
-        self,
-        attachment: int,
-        flow: str,
-        *,
-        limit: int,
-        no_ack: bool,
-        held: bool,
-        selector: int = ANY,
-        lease_ms: int = 0,
-        drain: bool = False,
-        owner: str = "",
-        remote: bool = False,
-        recalls: bool = False,
-        shares: bool = False,
-        buffer_bytes: int = 0,
-    ) -> None:
-        self.attachment = attachment
-        self.flow = flow
-        self.limit = limit
-        self.window: Window = DrainWindow() if drain else make_window(flow, limit)
-        self.owner = owner
-        self.remote = remote
-        self.no_ack = no_ack
-        self.held = held
-        self.selector = selector
-        self.lease_ms = lease_ms
+    def __init__(self, command: AttachConsumer) -> None:
+        self.attachment = command.attachment
+        self.flow = command.flow
+        self.limit = command.limit
+        self.window: Window = DrainWindow() if command.drain else make_window(command.flow, command.limit)
+        self.owner = command.owner
+        self.remote = command.remote
+        self.no_ack = command.no_ack
+        self.held = command.held
+        self.selector = ANY
+        self.lease_ms = command.lease_ms
         self.active = False
         self.serving = False
-        self.armed = drain
+        self.armed = command.drain
         self.queued = False
         self.next_tag = 1
         self.begun = 0
         self.stalled = False
         self.sent = 0
         self.unsettled: deque[Delivery] = deque()
-        self.recalls = recalls and not no_ack
-        self.shares = shares and self.recalls
+        self.recalls = command.recalls and not command.no_ack
+        self.shares = command.shares and self.recalls
         self.have = 0
-        self.bytes = ByteWindow(buffer_bytes) if buffer_bytes > 0 else None
+        self.bytes = ByteWindow(command.buffer_bytes) if command.buffer_bytes > 0 else None
         self.in_order = True
         self.most = -1
         self.recall: Recalling | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from raybroker.core.blocks.block_entry import PLAIN, BlockEntry, Columns
 from raybroker.core.blocks.block_index import BlockIndex
+from raybroker.core.command import AttachConsumer
 from raybroker.core.delivery.consumers import Consumer
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.policy import DestinationPolicy
@@ -40,7 +41,7 @@ class Parts:
         return ordinal
 
     def consumer(self, number: int = 7, *, credit: int = -1, no_ack: bool = False, lease_ms: int = 0) -> Consumer:
-        one = Consumer(number, "credit", limit=credit, no_ack=no_ack, held=False, lease_ms=lease_ms)
+        one = Consumer(AttachConsumer(number, "credit", limit=credit, no_ack=no_ack, held=False, lease_ms=lease_ms))
         self.queue.consumers.attach(one, active_max=-1, backup_max=0, name="d")
         self.queue.consumers.rank(local_first=False)
         return one

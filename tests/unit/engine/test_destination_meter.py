@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from raybroker.core.command import AttachConsumer
 from raybroker.core.delivery.consumers import Consumer
 from raybroker.engine.measuring.destination_meter import HISTOGRAMS, ConsumerMeter, DestinationMeter, ProducerMeter
 from raybroker.engine.measuring.samplers import SAMPLE_FREE, Sampling
@@ -28,7 +29,7 @@ def test_all_meters_of_a_host_share_what_may_be_observed_in_a_second() -> None:
 
 def test_a_client_is_metered_with_its_destination() -> None:
     destination = DestinationMeter(0, Sampling())
-    who = Consumer(7, "credit", limit=1, no_ack=False, held=False)
+    who = Consumer(AttachConsumer(7, "credit", limit=1, no_ack=False, held=False))
     consumer = ConsumerMeter("b2", who, destination, 9, remote=True)
     assert (consumer.destination, consumer.consumer, consumer.home, consumer.remote) == (destination, who, "b2", True)
     assert (consumer.tags.at(1), consumer.acked_ns) == (9, 0)

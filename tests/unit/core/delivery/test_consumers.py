@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.blocks.block_entry import BlockEntry
+from raybroker.core.command import AttachConsumer
 from raybroker.core.delivery.consumers import Consumer, Consumers, Delivery
 from raybroker.core.delivery.run import Run
 from raybroker.model.errors import ResourceAllocationError
 
 
 def consumer(number: int, credit: int = -1, *, no_ack: bool = False) -> Consumer:
-    return Consumer(number, "credit", limit=credit, no_ack=no_ack, held=False)
+    return Consumer(AttachConsumer(number, "credit", limit=credit, no_ack=no_ack, held=False))
 
 
 def run(ordinal: int, mask: int, attempts: int = 0) -> Run:
@@ -65,7 +66,7 @@ def test_a_delivery_counts_itself_as_an_attempt() -> None:
 
 
 def test_without_acknowledgements_nothing_is_kept() -> None:
-    one = Consumer(1, "prefetch", limit=2, no_ack=True, held=False)
+    one = Consumer(AttachConsumer(1, "prefetch", limit=2, no_ack=True, held=False))
     one.active = one.serving = True
     handed(one, run(1, 0b11))
     assert not one.unsettled
@@ -145,7 +146,7 @@ def test_a_detached_consumer_loses_its_turn() -> None:
 
 
 def leased(lease_ms: int) -> Consumer:
-    return Consumer(1, "credit", limit=-1, no_ack=False, held=False, lease_ms=lease_ms)
+    return Consumer(AttachConsumer(1, "credit", limit=-1, no_ack=False, held=False, lease_ms=lease_ms))
 
 
 def test_a_lease_is_over_at_its_time_and_not_before() -> None:  # B6

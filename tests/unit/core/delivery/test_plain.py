@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raybroker.core.blocks.block_entry import BlockEntry
+from raybroker.core.command import AttachConsumer
 from raybroker.core.delivery import plain
 from raybroker.core.delivery.backlog import UNSORTED
 from raybroker.core.delivery.consumers import Consumer, Consumers
@@ -42,7 +43,7 @@ class Waiting:
         return Messages([{"a": index} for index in range(4)])
 
     def consumer(self, number: int, credit: int, selector: str | None = None) -> Consumer:
-        one = Consumer(number, "credit", limit=credit, no_ack=False, held=False)
+        one = Consumer(AttachConsumer(number, "credit", limit=credit, no_ack=False, held=False))
         one.selector, new = self.pending.selector_index.join(selector)
         if new:
             self.pending.selectors_changed()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from raybroker.core.command import AttachConsumer
 from raybroker.core.delivery.consumers import Consumer, Consumers
 from raybroker.core.delivery.run import Run
 from raybroker.core.delivery.selector_index import SelectorIndex
@@ -31,7 +32,7 @@ class Sorted:
             self.pending.append(Run(ordinal, ordinal, 1, 0, 0, 4))
 
     def consumer(self, number: int, credit: int, selector: str | None = None) -> Consumer:
-        one = Consumer(number, "credit", limit=credit, no_ack=False, held=False)
+        one = Consumer(AttachConsumer(number, "credit", limit=credit, no_ack=False, held=False))
         one.selector, new = self.pending.selector_index.join(selector)
         if new:
             self.pending.selectors_changed()

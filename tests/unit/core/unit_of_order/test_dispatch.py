@@ -7,6 +7,7 @@ from array import array
 import pytest
 
 from raybroker.core.blocks.block_entry import BlockEntry, Columns
+from raybroker.core.command import AttachConsumer
 from raybroker.core.delivery.consumers import Consumer, Consumers
 from raybroker.core.delivery.dead_letters import Dead
 from raybroker.core.delivery.plain import PlainPending
@@ -42,7 +43,7 @@ class Ordered:
         return ordinal
 
     def consumer(self, number: int, credit: int, owner: str = "") -> Consumer:
-        one = Consumer(number, "credit", limit=credit, no_ack=False, held=False, owner=owner)
+        one = Consumer(AttachConsumer(number, "credit", limit=credit, no_ack=False, held=False, owner=owner))
         self.consumers.attach(one, active_max=-1, backup_max=0, name="d")
         self.consumers.rank(local_first=False)
         return one

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from raybroker.core.blocks.block_entry import BlockEntry, Columns
+from raybroker.core.command import AttachConsumer
 from raybroker.core.delivery.consumers import Consumer, Consumers, Delivery
 from raybroker.core.delivery.run import Run
 from raybroker.core.outcome import Outcome, Withdrawn
@@ -24,7 +25,7 @@ class Sessions:
     def consumer(self, number: int, *runs: tuple[int, int], owner: str = "") -> Consumer:
         """It has room for as many messages as it gets, and has these."""
         count = sum(mask.bit_count() for _, mask in runs)
-        one = Consumer(number, "prefetch", limit=count or 1, no_ack=False, held=False, owner=owner)
+        one = Consumer(AttachConsumer(number, "prefetch", limit=count or 1, no_ack=False, held=False, owner=owner))
         self.consumers.attach(one, active_max=-1, backup_max=0, name="d")
         one.active = one.serving = True
         for ordinal, mask in runs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from raybroker.core.blocks.block_entry import BlockEntry, Columns
+from raybroker.core.command import AttachConsumer
 from raybroker.core.delivery.consumers import Consumer, Consumers
 from raybroker.core.delivery.plain import PlainPending
 from raybroker.core.delivery.run import Run
@@ -38,7 +39,7 @@ class DrivenDestination:
 
     def take(self, number: int) -> list[Run]:
         """A consumer takes what is for anybody to take."""
-        consumer = Consumer(number, "credit", limit=-1, no_ack=False, held=False)
+        consumer = Consumer(AttachConsumer(number, "credit", limit=-1, no_ack=False, held=False))
         self.consumers.attach(consumer, active_max=-1, backup_max=0, name="d")
         runs = self.plain.backlog.clear()
         for run in runs:
