@@ -43,7 +43,7 @@ from raybroker.engine.measured_time import MeasuredTime
 from raybroker.engine.measuring.counter_baselines import CounterBaselines
 from raybroker.engine.measuring.life_cycle import LifeCycle
 from raybroker.engine.measuring.meters import Meters
-from raybroker.engine.measuring.metrics import MetricRows
+from raybroker.engine.measuring.metrics import HostMetrics, MetricRows
 from raybroker.engine.memory.block_cache import BlockCache
 from raybroker.engine.memory.block_compression import BlockCompression
 from raybroker.engine.memory.block_reader import BlockReader
@@ -55,7 +55,7 @@ from raybroker.engine.path.block_intake import BlockIntake
 from raybroker.engine.path.blocked_sends import BlockedSends
 from raybroker.engine.path.client_effects import ClientEffects
 from raybroker.engine.path.effect_dispatcher import EffectDispatcher
-from raybroker.engine.path.executor import Executor, unawaited
+from raybroker.engine.path.executor import Executor, ExecutorOwner, unawaited
 from raybroker.engine.path.observers import Observers
 from raybroker.engine.path.own_sends import OwnSends
 from raybroker.engine.path.producer_signals import ProducerSignals
@@ -63,7 +63,7 @@ from raybroker.engine.path.wakeups import Durations, WakeupRetries, Wakeups
 from raybroker.engine.ports import BodyStore, Clock, Codec, Committer, Fault, Forward, Memory, Peer, Store, Worker
 from raybroker.engine.schedules.schedules import Schedules
 from raybroker.engine.sessions.attachments import Attachments
-from raybroker.engine.sessions.connection_requests import ConnectionRequests
+from raybroker.engine.sessions.connection_requests import ConnectionRequests, ProducerRequests
 from raybroker.engine.sessions.consumer_requests import ConsumerRequests
 from raybroker.engine.sessions.consumer_watch import HostConsumerWatch
 from raybroker.engine.sessions.schedule_requests import ScheduleRequests
@@ -161,7 +161,7 @@ class Host:
         self.registry = DestinationRegistry()
         self.attachments = Attachments(incarnation)
         self.sessions = Sessions()
-        self.signals = ProducerSignals(self.attachments)
+        self.signals = ProducerSignals(self.attachments, self.registry.destinations)
         self.pager = None
         if places.paging is not None:
             self.pager = Pager(
@@ -199,12 +199,8 @@ class Host:
             self.cache,
             self._wakeups,
             self._effects,
-            observers=self._observers,
-            kept=self.meters.kept,
-            damaged=self._check_block,
-            checkpoint=self._checkpoint,
-            failed=self._tell_failure,
-            report=self.report,
+            self._observers,
+            ExecutorOwner(self.meters.kept, self._check_block, self._checkpoint, self._tell_failure, self.report),
         )
         self.blocks = BlockReader(
             self.executor,
@@ -235,20 +231,8 @@ class Host:
 
     def _compose_memory(self, memory: Memory | None) -> None:
         """What guards the memory."""
-        destinations = self.registry.destinations
         self.memory = MemoryProtection(
-            memory,
-            self.config,
-            self.time.now_ms,
-            self.cache,
-            self.attachments,
-            self.executor,
-            self._wakeups,
-            producers=lambda: [
-                number for destination in destinations.values() for number in destination.producers.attached
-            ],
-            gate_of=lambda producer: producer.destination.admission.gate_state(),
-            report=self.report,
+            memory, self.config, self.time.now_ms, self.cache, self.signals, self.executor, self._wakeups, self.report
         )
 
     def _compose_messages(self) -> None:
@@ -268,7 +252,7 @@ class Host:
         full: WakeupRetries[tuple[Destination, Compose]] = WakeupRetries(self._durations)
         self.composition = MessageComposition(executor, registry, self.blocks, own, codec, full, self.dead_letters.move)
         self.schedules = Schedules(
-            executor, registry, self.cache, own, self._wakeups, codec, self.time, self.report, self.memory
+            executor, registry, self.cache, own, self._wakeups, self.time, self.report, self.memory
         )
         self.transactions = Transactions(
             executor, registry, self.attachments, self._durations, self.meters, clock, self.config, self.report
@@ -293,16 +277,9 @@ class Host:
             self.config, self.time, self.registry, self._wakeups, (self.meters.thresholds.take, self.pools.assign)
         )
         self.baselines = CounterBaselines(self.meters, self.clock)
-        self.metrics = MetricRows(
-            self.store,
-            self.time,
-            self.registry,
-            self.cache,
-            self.transactions.by_number,
-            self.schedules,
-            self.meters,
-            self.baselines,
-            self.compression,
+        self.metrics = MetricRows(self.time, self.registry, self.schedules, self.meters, self.baselines)
+        self.own_metrics = HostMetrics(
+            self.store, self.cache, self.transactions.by_number, self.meters, self.compression
         )
         self.inspection = Inspection(
             self.registry,
@@ -362,21 +339,19 @@ class Host:
     def _compose_sessions(self) -> None:
         connections = ConnectionRequests(
             self.sessions,
-            self.registry,
-            self.attachments,
             self.clock,
             self.temporary.found,
             self.report,
-            self.memory,
-            armed=self.meters.thresholds.armed,
             incarnation=self.incarnation,
             pieces=self._bodies.taken,
         )
+        producers = ProducerRequests(self.registry, self.attachments, self.memory, self.meters.thresholds.armed)
         consumers = ConsumerRequests(
             self.registry, self.attachments, self.blocks, self.meters, self.codec, self.clock, broker=self._broker
         )
         operations: Mapping[str, Operation] = {
             **connections.operations(),
+            **producers.operations(),
             **consumers.operations(),
             **TransactionRequests(self.transactions, self.meters).operations(),
             **ScheduleRequests(self.schedules, self.attachments, self.clock).operations(),

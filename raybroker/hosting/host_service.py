@@ -409,7 +409,7 @@ class HostService(HostPort):
 
     def _own_metrics(self) -> Row:
         return {
-            **self.host.metrics.host_row(self._committer),
+            **self.host.own_metrics.row(self._committer),
             **self.host.pools.metrics(),
             **self.service.metrics(),
             **self.host.memory.figures(),

@@ -136,26 +136,18 @@ class Lasting:
 
 
 class MetricRows:
-    """The rows of a host and of its destinations."""
+    """The rows of the destinations of a host."""
 
     def __init__(
         self,
-        store: Store,
         time: MeasuredTime,
         registry: DestinationRegistry,
-        cache: BlockCache,
-        transactions: Mapping[int, Transaction],
         schedules: Schedules,
         meters: Meters,
         baselines: CounterBaselines,
-        compression: BlockCompression,
     ) -> None:
-        self._store = store
-        self._compression = compression
         self._time = time
         self._registry = registry
-        self._cache = cache
-        self._transactions = transactions
         self._schedules = schedules
         self._meters = meters
         self._baselines = baselines
@@ -252,8 +244,39 @@ class MetricRows:
             row["averages"] = {name: (a.average(now_ns), a.peak) for name, a in meter.averages.items()}
         return row
 
-    def host_row(self, committer: Committer | None) -> Row:
-        """Return the row of the host itself: store, memory and transactions."""
+    def destroyed(self, destination: Destination) -> None:
+        """A destination is destroyed: what it counted stays in the totals of its type, which never shrink."""
+        meters = self._meters
+        if not is_metrics_topic(destination.name):
+            total = Sum()
+            total.add(destination.kind, self.totals(destination))
+            if destination.kind in meters.gone:
+                total.add(destination.kind, meters.gone[destination.kind])
+            gone = total.done()[destination.kind]
+            meters.gone[destination.kind] = {key: value for key, value in gone.items() if key not in GAUGES}
+        meters.forget(destination)
+        self._baselines.forget(destination)
+
+
+class HostMetrics:
+    """The row of a host itself: store, memory and transactions."""
+
+    def __init__(
+        self,
+        store: Store,
+        cache: BlockCache,
+        transactions: Mapping[int, Transaction],
+        meters: Meters,
+        compression: BlockCompression,
+    ) -> None:
+        self._store = store
+        self._cache = cache
+        self._transactions = transactions
+        self._meters = meters
+        self._compression = compression
+
+    def row(self, committer: Committer | None) -> Row:
+        """Return the row."""
         stats, meters = self._store.stats(), self._meters
         states = {"open": 0, "prepared": 0}
         for transaction in self._transactions.values():
@@ -295,19 +318,6 @@ class MetricRows:
             row["commit_bytes"] = meter.bytes.row()
             row["commit_batches"] = meter.batches.row()
         return row
-
-    def destroyed(self, destination: Destination) -> None:
-        """A destination is destroyed: what it counted stays in the totals of its type, which never shrink."""
-        meters = self._meters
-        if not is_metrics_topic(destination.name):
-            total = Sum()
-            total.add(destination.kind, self.totals(destination))
-            if destination.kind in meters.gone:
-                total.add(destination.kind, meters.gone[destination.kind])
-            gone = total.done()[destination.kind]
-            meters.gone[destination.kind] = {key: value for key, value in gone.items() if key not in GAUGES}
-        meters.forget(destination)
-        self._baselines.forget(destination)
 
 
 def _of_consumers(queues: Iterable[DeliveryQueue]) -> Row:

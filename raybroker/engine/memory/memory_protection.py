@@ -12,15 +12,15 @@ some while it is made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 from raybroker.core.memory_level import Level, actions_at, level_of, levels_of
 from raybroker.engine.memory.block_cache import BlockCache
 from raybroker.engine.path.executor import Executor
+from raybroker.engine.path.producer_signals import ProducerSignals
 from raybroker.engine.path.wakeups import Wakeups
 from raybroker.engine.ports import Memory, Notice
-from raybroker.engine.sessions.attachments import Attachment, Attachments
 from raybroker.model.errors import MemoryLowError
 from raybroker.model.settings.settings import ConfigView
 from raybroker.model.sizes import MIB
@@ -45,8 +45,6 @@ class MemoryProtection:
     left        messages that may come in until the next look; below 0 :meth:`used_up` is to be called
     left_bytes  the same, of bytes
     barred      why messages are refused now; "" while they are not
-    producers   all there are, by attachment
-    gate_of     what its destination tells a producer: open, slow or paused, and until when
     """
 
     def __init__(
@@ -55,12 +53,9 @@ class MemoryProtection:
         config: ConfigView,
         now_ms: Callable[[], int],
         cache: BlockCache,
-        attachments: Attachments,
+        signals: ProducerSignals,
         executor: Executor,
         wakeups: Wakeups,
-        *,
-        producers: Callable[[], Iterable[int]],
-        gate_of: Callable[[Attachment], tuple[str, int]],
         report: Callable[[str], None],
     ) -> None:
         self.level = Level.GREEN
@@ -73,11 +68,9 @@ class MemoryProtection:
         self._actions = actions_at(Level.GREEN, self._levels)
         self._now_ms = now_ms
         self._cache = cache
-        self._live = attachments.by_number
+        self._signals = signals
         self._executor = executor
         self._wakeups = wakeups
-        self._producers = producers
-        self._gate_of = gate_of
         self._report = report
         self._ending = False
         self._held: set[int] = set()
@@ -143,7 +136,7 @@ class MemoryProtection:
         if self._actions.bars:
             begins, self.barred = not self.barred, self._refusal()
             self.left = self.left_bytes = UNBOUNDED
-            for number in self._producers() if begins else ():
+            for number in self._signals.everyone() if begins else ():
                 self._hold(number)
             return
         self.barred = ""
@@ -151,9 +144,7 @@ class MemoryProtection:
         self.left_bytes = max(self.limit_bytes // LOOK_PARTS, MIB) if self.limit_bytes > 0 else UNBOUNDED
         held, self._held = self._held, set()
         for number in sorted(held):
-            attachment = self._live.get(number)
-            if attachment is not None:
-                attachment.peer.gate(attachment.handle, *self._gate_of(attachment))
+            self._signals.let_go_on(number)
 
     # ---- acting ----------------------------------------------------------------------------------------------------
 
@@ -181,11 +172,8 @@ class MemoryProtection:
 
     def _hold(self, number: int) -> None:
         """The producer is to wait."""
-        attachment = self._live.get(number)
-        if attachment is not None and number not in self._held:
+        if number not in self._held and self._signals.have_wait(number, self._word):
             self._held.add(number)
-            if self._gate_of(attachment)[0] == "open":
-                attachment.peer.gate(attachment.handle, self._word, 0)
 
     @property
     def _word(self) -> str:
@@ -196,7 +184,7 @@ class MemoryProtection:
         if self._ending:
             return
         self._ending, self._held = True, set()
-        for number in self._producers():
+        for number in self._signals.everyone():
             self._hold(number)
 
     # ---- what others ask -------------------------------------------------------------------------------------------

@@ -41,15 +41,28 @@ class DestinationStep(NamedTuple):
     block: Block | None = None
 
 
+class ExecutorOwner(NamedTuple):
+    """Whoever has an executor, as the executor calls it.
+
+    kept        takes a block that a destination took
+    damaged     takes a block whose headers a destination needed and could not read
+    checkpoint  gives the entry with the state of all destinations, when the store asks for one
+    failed      takes the error that stopped the executor, once
+    report      takes a line for the log
+    """
+
+    kept: Callable[[Destination, Outcome, Block], None]
+    damaged: Callable[[Destination, int], None]
+    checkpoint: Callable[[], LogEntry]
+    failed: Callable[[BrokerError], None]
+    report: Callable[[str], None]
+
+
 class Executor:
     """``failure``: why it has stopped; ``payload``: what the store gets of a new block.
 
     effects    who carries out the effects of outcomes
     observers  called after each command, before what the command has caused
-    kept       called with a block that a destination took
-    damaged    called with a block whose headers a destination needed and could not read
-    checkpoint the entry with the state of all destinations, made when the store asks for one
-    failed     called once, with the error that stopped the executor
     """
 
     def __init__(
@@ -59,13 +72,8 @@ class Executor:
         cache: BlockCache,
         wakeups: Wakeups,
         effects: EffectDispatcher,
-        *,
         observers: Observers,
-        kept: Callable[[Destination, Outcome, Block], None],
-        damaged: Callable[[Destination, int], None],
-        checkpoint: Callable[[], LogEntry],
-        failed: Callable[[BrokerError], None],
-        report: Callable[[str], None],
+        owner: ExecutorOwner,
     ) -> None:
         self.failure: BrokerError | None = None
         self.payload: Callable[[Block], Payload] = payload_of
@@ -75,11 +83,8 @@ class Executor:
         self._wake = wakeups.wake
         self._handlers = effects.handlers
         self._observers = observers.by_destination
-        self._kept = kept
-        self._damaged = damaged
-        self._checkpoint_entry = checkpoint
-        self._failed = failed
-        self._report = report
+        self._kept = owner.kept
+        self._owner = owner
         self._checkpointing = False
         self._performing = 0
         self._settling = False
@@ -95,7 +100,7 @@ class Executor:
         """Stop for good, and release nothing more."""
         if self.failure is None:
             self.failure = error
-            self._failed(error)
+            self._owner.failed(error)
 
     def require_running(self) -> None:
         if self.failure is not None:
@@ -219,7 +224,7 @@ class Executor:
     def checkpoint(self, done: Done | None = None) -> None:
         """Write the state of all destinations, so that the store can forget what came before; then ``done``."""
         self._checkpointing = True
-        self.append([self._checkpoint_entry()], partial(self._checkpoint_done, done))
+        self.append([self._owner.checkpoint()], partial(self._checkpoint_done, done))
 
     def checkpoint_now(self) -> bool:
         """:meth:`checkpoint`; False when one is under way, which may say what was true before."""
@@ -250,7 +255,7 @@ class Executor:
     def disk_full(self, error: StoreFullError) -> None:
         """What was decided cannot be written now; a checkpoint takes the place of the records before it."""
         if not self._checkpointing and self.failure is None:
-            self._report(f"[B2158] {error}; what is decided waits until there is room")
+            self._owner.report(f"[B2158] {error}; what is decided waits until there is room")
             self.checkpoint()
 
     # ---- internals -------------------------------------------------------------------------------------------------
@@ -263,7 +268,7 @@ class Executor:
         if outcome.unfinished:
             self._wake(destination.number, self._time.now_ms())
         for ordinal in outcome.damaged:
-            self.later(partial(self._damaged, destination, ordinal))
+            self.later(partial(self._owner.damaged, destination, ordinal))
 
     def _keep(self, destination: Destination, outcome: Outcome, block: Block) -> tuple[Sequence[LogEntry], bool]:
         """The records with the block's bytes, and whether the bytes are to leave the memory once they are durable."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from raybroker.core import command as cmd
 from raybroker.core.destination import Destination
 from raybroker.engine.destinations.destination_registry import DestinationRegistry
@@ -26,6 +29,22 @@ class OwnSends:
         seq = self._next_seq
         self._next_seq += count
         return seq
+
+    def occurrence(
+        self, template: Block, properties: Mapping[str, Any], *, now_ms: int, ttl_ms: int, delay_ms: int
+    ) -> Block:
+        """The message of a block once more, as one that the host sends now, with these properties besides."""
+        return Block(
+            self._codec.occurrence(
+                template,
+                properties,
+                producer=self.identity,
+                first_seq=self.take_seqs(1),
+                now_ms=now_ms,
+                ttl_ms=ttl_ms,
+                delay_ms=delay_ms,
+            )
+        )
 
     def send(
         self, target: Governed, block: Block, *, moved: bool = True, only: int | None = None

@@ -31,7 +31,6 @@ from raybroker.engine.path.executor import Done, Executor, unawaited
 from raybroker.engine.path.overrides import overridden
 from raybroker.engine.path.own_sends import OwnSends
 from raybroker.engine.path.wakeups import AGAIN_MS, Wakeups
-from raybroker.engine.ports import Codec
 from raybroker.engine.schedules import schedule_log
 from raybroker.engine.schedules.recurrence import Recurrence, recurrence
 from raybroker.engine.schedules.schedule_log import ScheduleLog, ScheduleRow
@@ -70,7 +69,6 @@ class Schedules:
         cache: BlockCache,
         own: OwnSends,
         wakeups: Wakeups,
-        codec: Codec,
         time: MeasuredTime,
         report: Callable[[str], None],
         memory: MemoryProtection,
@@ -80,7 +78,6 @@ class Schedules:
         self._cache = cache
         self._own = own
         self._wakeups = wakeups
-        self._codec = codec
         self._time = time
         self._report = report
         self._memory = memory
@@ -297,17 +294,8 @@ class Schedules:
             destination.kept = self.log.needs(row.destination)
 
     def _message(self, row: ScheduleRow, template: Block, at_ms: int, now_ms: int) -> Block:
-        return Block(
-            self._codec.occurrence(
-                template,
-                {SCHEDULE_ID: row.id, SEQUENCE: row.fired + 1, OCCURRENCE: at_ms},
-                producer=self._own.identity,
-                first_seq=self._own.take_seqs(1),
-                now_ms=now_ms,
-                ttl_ms=row.ttl_ms,
-                delay_ms=row.delay_ms,
-            )
-        )
+        properties = {SCHEDULE_ID: row.id, SEQUENCE: row.fired + 1, OCCURRENCE: at_ms}
+        return self._own.occurrence(template, properties, now_ms=now_ms, ttl_ms=row.ttl_ms, delay_ms=row.delay_ms)
 
     def _not_taken(self, destination: Destination, block: Block) -> str:
         if destination.number in self._registry.halted:

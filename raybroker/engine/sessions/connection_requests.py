@@ -25,42 +25,28 @@ SKEW_MS_MAX: Final = 2_000
 
 
 class ConnectionRequests:
-    """``found``: called with the id of a connection that is open, perhaps repeatedly; ``armed``: whether producers of a
-    destination are to slow down; ``pieces``: large bodies may come in pieces."""
+    """``found``: called with the id of a connection that is open, perhaps repeatedly; ``pieces``: large bodies may come
+    in pieces."""
 
     def __init__(
         self,
         sessions: Sessions,
-        registry: DestinationRegistry,
-        attachments: Attachments,
         clock: Clock,
         found: Callable[[str], None],
         report: Callable[[str], None],
-        memory: MemoryProtection,
         *,
-        armed: Callable[[Destination], bool],
         incarnation: int,
         pieces: bool = False,
     ) -> None:
-        self._armed = armed
         self._pieces = pieces
         self._sessions = sessions
-        self._registry = registry
-        self._attachments = attachments
         self._clock = clock
         self._found = found
         self._report = report
-        self._memory = memory
         self._incarnation = incarnation
 
     def operations(self) -> Mapping[str, Operation]:
-        return {
-            "hello": self._hello,
-            "open_producer": self._open_producer,
-            "close_producer": _close_producer,
-            "start": _start,
-            "stop": _stop,
-        }
+        return {"hello": self._hello, "start": _start, "stop": _stop}
 
     def _hello(self, session: Session, request: int, args: Arguments) -> None:
         client_id, connection = args.get("client_id"), str(args.get("connection", ""))
@@ -83,6 +69,25 @@ class ConnectionRequests:
             self._found(connection)
         can = {"pieces": True} if self._pieces else {}
         session.peer.reply(request, {"incarnation": self._incarnation, **can})
+
+
+class ProducerRequests:
+    """``armed``: whether producers of a destination are to slow down."""
+
+    def __init__(
+        self,
+        registry: DestinationRegistry,
+        attachments: Attachments,
+        memory: MemoryProtection,
+        armed: Callable[[Destination], bool],
+    ) -> None:
+        self._registry = registry
+        self._attachments = attachments
+        self._memory = memory
+        self._armed = armed
+
+    def operations(self) -> Mapping[str, Operation]:
+        return {"open_producer": self._open_producer, "close_producer": _close_producer}
 
     def _open_producer(self, session: Session, request: int, args: Arguments) -> None:
         handle, producer = session.new_handle(args), int(args["producer"])

@@ -9,7 +9,7 @@ import pytest
 
 from raybroker.core import command as cmd
 from raybroker.engine.sessions.attachments import Attachments
-from raybroker.engine.sessions.connection_requests import SKEW_MS_MAX, ConnectionRequests, checks_of
+from raybroker.engine.sessions.connection_requests import SKEW_MS_MAX, ConnectionRequests, ProducerRequests, checks_of
 from raybroker.engine.sessions.sessions import Sessions
 from raybroker.model.errors import (
     IllegalStateError,
@@ -67,18 +67,11 @@ class Asking(Desk):
         self.found: list[str] = []
         self.memory: Any = SimpleNamespace(require=self._require, attached=lambda number: None)
         self.memory_is_out = False
-        requests = ConnectionRequests(
-            self.sessions,
-            self.registry,
-            Attachments(INCARNATION),
-            self.clock,
-            self.found.append,
-            self.lines.append,
-            self.memory,
-            armed=lambda destination: False,
-            incarnation=INCARNATION,
+        connections = ConnectionRequests(
+            self.sessions, self.clock, self.found.append, self.lines.append, incarnation=INCARNATION
         )
-        self.operations: Any = requests.operations()
+        producers = ProducerRequests(self.registry, Attachments(INCARNATION), self.memory, lambda destination: False)
+        self.operations: Any = {**connections.operations(), **producers.operations()}
         self.session = self.connected()
 
     def _require(self, what: str) -> None:

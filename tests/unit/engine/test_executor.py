@@ -12,7 +12,7 @@ from raybroker.core.outcome import Effect, Idle, Outcome, Retire
 from raybroker.engine.measured_time import MeasuredTime
 from raybroker.engine.memory.block_cache import BlockCache
 from raybroker.engine.path.effect_dispatcher import EffectDispatcher
-from raybroker.engine.path.executor import DestinationStep, Executor, unawaited
+from raybroker.engine.path.executor import DestinationStep, Executor, ExecutorOwner, unawaited
 from raybroker.engine.path.observers import Observers
 from raybroker.engine.path.wakeups import Wakeups
 from raybroker.model.blocks.record import BLOCK, CHECKPOINT, NOTE, LogEntry
@@ -66,12 +66,14 @@ class World:
             self.cache,
             self.wakeups,
             self.dispatcher,
-            observers=self.observers,
-            kept=lambda destination, outcome, block: self.seen.append("kept"),
-            damaged=lambda destination, ordinal: self.seen.append(("damaged", ordinal)),
-            checkpoint=lambda: LogEntry(CHECKPOINT, 0, 0, b"all"),
-            failed=lambda error: self.seen.append(("failed", error)),
-            report=lambda line: self.seen.append(("told", line)),
+            self.observers,
+            ExecutorOwner(
+                kept=lambda destination, outcome, block: self.seen.append("kept"),
+                damaged=lambda destination, ordinal: self.seen.append(("damaged", ordinal)),
+                checkpoint=lambda: LogEntry(CHECKPOINT, 0, 0, b"all"),
+                failed=lambda error: self.seen.append(("failed", error)),
+                report=lambda line: self.seen.append(("told", line)),
+            ),
         )
         self.committer = SlowCommitter(store)
         self.executor.start(self.committer)

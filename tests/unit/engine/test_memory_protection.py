@@ -17,6 +17,7 @@ from raybroker.engine.memory.memory_protection import (
     UNBOUNDED,
     MemoryProtection,
 )
+from raybroker.engine.path.producer_signals import ProducerSignals
 from raybroker.engine.path.wakeups import Wakeups
 from raybroker.engine.ports import Notice
 from raybroker.engine.sessions.attachments import Attachments, Outbox
@@ -41,24 +42,25 @@ class Guard:
         self.alarms: list[int] = []
         self.destination = "open", 0
         self.now_ms = 1_000_000
+        self.queue: Any = SimpleNamespace(
+            admission=SimpleNamespace(gate_state=lambda: self.destination),
+            producers=SimpleNamespace(attached=self.attachments.by_number),
+        )
         executor: Any = SimpleNamespace(append=lambda entries, done: self.appended.append(done))
         self.guard = MemoryProtection(
             memory,
             _View(self.config),
             lambda: self.now_ms,
             self.cache,
-            self.attachments,
+            ProducerSignals(self.attachments, {("queue", "q"): self.queue}),
             executor,
             Wakeups(self.alarms.append),
-            producers=lambda: list(self.attachments.by_number),
-            gate_of=lambda producer: self.destination,
-            report=self.lines.append,
+            self.lines.append,
         )
 
     def producer(self) -> tuple[int, RecordingPeer]:
         peer: Any = RecordingPeer()
-        destination: Any = None
-        return self.attachments.attach(destination, peer, HANDLE, Outbox()).number, peer
+        return self.attachments.attach(self.queue, peer, HANDLE, Outbox()).number, peer
 
     def use(self, mib: int, ms: int = LOOK_MS) -> Level:
         assert self.memory is not None

@@ -10,7 +10,7 @@ import pytest
 from raybroker.core import command as cmd
 from raybroker.engine.measuring.counter_baselines import CounterBaselines
 from raybroker.engine.measuring.meters import Meters
-from raybroker.engine.measuring.metrics import COUNTERS, GAUGES, MetricRows, Sum, quota_used
+from raybroker.engine.measuring.metrics import COUNTERS, GAUGES, HostMetrics, MetricRows, Sum, quota_used
 from raybroker.engine.path.observers import Observers
 from raybroker.engine.sessions.attachments import Attachments, Outbox
 from raybroker.engine.transactions.transaction_state import TransactionState
@@ -40,17 +40,9 @@ class Metered(Desk):
         states = (TransactionState.STARTED, TransactionState.COMPLETE, TransactionState.PREPARED)
         transactions: Any = {number: SimpleNamespace(state=state) for number, state in enumerate(states)}
         schedules: Any = SimpleNamespace(count=lambda destination: 6)
-        self.metrics = MetricRows(
-            store,
-            self.time,
-            self.registry,
-            cache,
-            transactions,
-            schedules,
-            self.meters,
-            self.baselines,
-            SimpleNamespace(saved_bytes=14, paging_saved_bytes=15),
-        )
+        self.metrics = MetricRows(self.time, self.registry, schedules, self.meters, self.baselines)
+        compression: Any = SimpleNamespace(saved_bytes=14, paging_saved_bytes=15)
+        self.host = HostMetrics(store, cache, transactions, self.meters, compression)
 
 
 def test_a_destination_shows_how_it_stands() -> None:
@@ -96,13 +88,13 @@ def test_a_row_of_a_destination_says_which_one_and_its_limits() -> None:
 def test_a_host_shows_its_store_and_its_transactions() -> None:
     world = Metered()
     world.meters.committed, world.meters.routed = 8, {"b2": 4}
-    row = world.metrics.host_row(None)
+    row = world.host.row(None)
     assert row["transactions"] == {"open": 2, "prepared": 1}
     assert (row["transactions_committed_total"], row["routed_messages_total"]) == (8, {"b2": 4})
     assert (row["block_cache_bytes"], row["block_cache_limit_bytes"], row["blocks_read_back_total"]) == (11, 12, 13)
     assert "commit_pending_bytes" not in row
     committer: Any = SimpleNamespace(pending_bytes=3, overloaded=True)
-    row = world.metrics.host_row(committer)
+    row = world.host.row(committer)
     assert (row["commit_pending_bytes"], row["store_overloaded"]) == (3, 1)
 
 

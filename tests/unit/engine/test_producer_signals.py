@@ -16,7 +16,7 @@ def test_producers_that_obey_are_told_and_counted() -> None:
         RecordingPeer(),
         SimpleNamespace(producers=SimpleNamespace(attached={})),
     )
-    signals, anything = ProducerSignals(attachments), Any
+    signals, anything = ProducerSignals(attachments, {}), Any
     for handle, obeys in ((1, True), (2, False), (3, True), (4, True)):
         attachment = attachments.attach(destination, peer, handle, None)  # type: ignore[arg-type]
         attachment.obeys = obeys

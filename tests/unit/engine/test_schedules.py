@@ -606,7 +606,6 @@ class Planned(Desk):
             cache,
             self.own,
             self.wakeups,
-            self.codec,
             self.time,
             self.lines.append,
             self.memory,
