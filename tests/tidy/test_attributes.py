@@ -51,7 +51,6 @@ TABLE: dict[str, int] = {
     "raybroker.services.stomp.connection.StompConnection": 22,
     "raybroker.services.stomp.session.StompSession": 19,
     "raybroker.store.journal.journal.Journal": 21,
-    "raybroker.store.journal.log.LogWriter": 18,
     "raybroker.store.journal.segment.Segment": 20,
     "raybroker.store.journal.segment.SegmentFiles": 16,
     "raybroker.store.sql.store.SqlStore": 22,

@@ -12,10 +12,7 @@ MOST = 8
 TABLE: dict[str, int] = {
     "raybroker.actors.connection_services.ServicesOfBroker": 11,
     "raybroker.broker.definitions.definitions.RecordedDefinitions": 11,
-    "raybroker.client.connection.channels.Channels": 9,
     "raybroker.services.listening.connection_services.ConnectionServices": 15,
-    "raybroker.services.stomp.subscription.StompSubscription": 10,
-    "raybroker.store.journal.log.LogWriter": 9,
 }
 """Class → arguments of its constructor, without ``self``.  No entry is ever added or raised."""
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 from raybroker.client.cluster.directory import DestinationPlace, Directory
-from raybroker.client.connection.body_room import BodyRoom
-from raybroker.client.connection.channel import Channel, Observer
+from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.ended import Ended
 from raybroker.client.connection.ping import keep_pinging
 from raybroker.client.destinations import Destination
@@ -22,9 +20,7 @@ from raybroker.wire.native import frames as wire
 class Channels:
     """The channels of a connection, on the IO loop.
 
-    hello       how the connection introduces itself to a host now
-    observer    is told when a link is about to end, and when it has ended
-    room        what the large bodies of all of them wait for; None: nothing
+    open_to     opens a channel of the connection to a place
     sockets     where threads that wait find the links that they may serve
     ended       whether it was ended from the broker's side: then no channel is opened any more
     unanswered  is told of a ping without an answer in time, where that does not end the link
@@ -36,22 +32,18 @@ class Channels:
         attributes: ConfigView,
         tasks: Tasks,
         *,
-        hello: Callable[[], dict[str, Any]],
-        observer: Observer,
+        open_to: Callable[[DestinationPlace], Awaitable[Channel]],
         unanswered: Callable[[Channel, RequestTimeoutError], None],
         ended: Ended,
         sockets: DirectSockets | None = None,
-        room: BodyRoom | None = None,
     ) -> None:
         self._directory = directory
         self._attributes = attributes
         self._tasks = tasks
-        self._hello = hello
-        self._observer = observer
+        self._open_to = open_to
         self._unanswered = unanswered
         self.ended = ended
         self._sockets = sockets
-        self._room = room
         self._channels: dict[str, Channel] = {}
         self._opening: dict[str, asyncio.Lock] = {}
         self._pinger: asyncio.Task[None] | None = None
@@ -63,10 +55,9 @@ class Channels:
             if channel is None or channel.lost:
                 if self._tasks.closed:
                     raise IllegalStateError("the connection is closed")
-                timeout_s = self._attributes["raybroker.connect.timeout_ms"] / 1000
                 self.ended.require_going_on()
                 try:
-                    channel = await Channel.open(place, self._hello(), timeout_s, self._observer, self._room)
+                    channel = await self._open_to(place)
                 except ConnectionEndedError as error:
                     self.ended.by(error)
                     raise

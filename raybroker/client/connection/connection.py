@@ -163,16 +163,15 @@ class ConnectionCore:
         self._start_warning = StartWarning(io, lambda: tasks.closed)
         self.ended = Ended()
         self.ended.listeners.append(self._leave_hosts)
+        connect_s = attributes["raybroker.connect.timeout_ms"] / 1000
         self.channels = Channels(
             directory,
             attributes,
             self.tasks,
-            hello=self._hello,
-            observer=self,
+            open_to=lambda place: Channel.open(place, self._hello(), connect_s, self, room),
             unanswered=self._unanswered,
             sockets=self._direct_sockets(),
             ended=self.ended,
-            room=room,
         )
         self.flow = ConnectionFlow(attributes, self.channels.write_flow, io.post)
         self.brokers = ClusterView(directory, self.tasks, self.channels.all)

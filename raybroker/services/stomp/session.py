@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import lru_cache, partial
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.consumer.acknowledging.acknowledgement_answers import Confirmations
@@ -103,6 +103,14 @@ class StompClient(Out, Protocol):
         ...
 
 
+class _Delivering(NamedTuple):
+    """A subscription at work: who writes its messages, and its ``share`` of the room for what comes ahead of the
+    client."""
+
+    task: asyncio.Task[None]
+    share: int
+
+
 class StompSession:
     """``core``: the connection to the broker, which is started, and of which ``session(mode)`` makes sessions;
     ``client``: the other side; ``prefetch_bytes``: what all subscriptions have that is not written to it."""
@@ -124,7 +132,7 @@ class StompSession:
         self._subscriptions: dict[str, StompSubscription] = {}
         self._by_key: dict[str, StompSubscription] = {}
         self._keys = (f"{entropy.token(KEY_BYTES).hex()}-{number}" for number in itertools.count(1))
-        self._delivering: dict[str, asyncio.Task[None]] = {}
+        self._delivering: dict[str, _Delivering] = {}
         self._transactions: dict[str, StompTransaction] = {}
         self._idle: list[StompTransaction] = []
         self._plain = self._session()
@@ -333,13 +341,12 @@ class StompSession:
             consumer,
             version=self._version,
             text_of=self._temporaries.text_of,
-            durable=durable,
             kind=destination.kind,
-            share=share,
         )
         self._subscriptions[name] = self._by_key[key] = made
         self._client.receipt(frame)  # Before the first message.
-        task = self._delivering[key] = asyncio.get_running_loop().create_task(made.deliver(self._client))
+        task = asyncio.get_running_loop().create_task(made.deliver(self._client))
+        self._delivering[key] = _Delivering(task, share)
         task.add_done_callback(self._delivered)
         return False
 
@@ -364,13 +371,13 @@ class StompSession:
 
     async def _end(self, subscription: StompSubscription) -> None:
         del self._by_key[subscription.key]
-        task = self._delivering.pop(subscription.key)
+        task, share = self._delivering.pop(subscription.key)
         task.cancel()
         await asyncio.wait([task])
         if subscription.ack == AUTO:
             subscription.session.flush_lazily()
         await subscription.close()
-        self._coming.give_back(subscription.share)
+        self._coming.give_back(share)
         self._core.sessions.remove(subscription.session)
 
     # ---- ACK and NACK ------------------------------------------------------------------------------------------------
@@ -523,10 +530,11 @@ class StompSession:
 
     async def close(self) -> None:
         """End it: open transactions are aborted, and what is not acknowledged goes back."""
-        for task in self._delivering.values():
+        tasks = [one.task for one in self._delivering.values()]
+        for task in tasks:
             task.cancel()
-        if self._delivering:
-            await asyncio.wait(self._delivering.values())
+        if tasks:
+            await asyncio.wait(tasks)
         with contextlib.suppress(BrokerError, TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 for subscription in list(self._subscriptions.values()):

@@ -73,19 +73,13 @@ class StompSubscription:
         *,
         version: Version,
         text_of: Callable[[str, str], str],
-        durable: str | None,
         kind: str,
-        share: int = 0,
     ) -> None:
         self.name = name
         self.key = key
         self.ack = ack
-        self.durable = durable
-        """The name of its durable subscription."""
         self.lent = 0
         """Messages that open transactions acknowledge."""
-        self.share = share
-        """Of the room for what comes ahead of the client."""
         self.session = session
         self.consumer = consumer
         self._kind = kind

@@ -30,7 +30,7 @@ from raybroker.store.journal.anchors import MANIFEST_NAMES, MARK_NAME, Manifest,
 from raybroker.store.journal.format import SECTOR_BYTES, SEGMENT_BYTES_MAX, Packed, pack_entries, padded
 from raybroker.store.journal.large_files import NewBody, StoredBody, has_large, keep_bodies, put_out
 from raybroker.store.journal.lockfile import LockFile
-from raybroker.store.journal.log import LogWriter
+from raybroker.store.journal.log import BatchSyncs, LogWriter
 from raybroker.store.journal.own_files import OwnFileOptions, OwnFiles, Reference
 from raybroker.store.journal.reclaim import LastCheckpoint, Reclaimer
 from raybroker.store.journal.recovery import JournalRecovery, newest_manifest
@@ -407,10 +407,10 @@ class Journal:
             free_files=free_files,
             free_bytes=free_bytes,
             commits=log.commits,
-            syncs=log.syncs,
-            sync_ns=log.sync_ns,
-            sync_ns_last=log.sync_ns_last,
-            sync_ns_max=log.sync_ns_max,
+            syncs=log.syncs.count,
+            sync_ns=log.syncs.total_ns,
+            sync_ns_last=log.syncs.last_ns,
+            sync_ns_max=log.syncs.max_ns,
         )
 
     def notices(self) -> list[str]:
@@ -582,9 +582,8 @@ class Journal:
             self._manifests,
             self._mark_file,
             self._recovery.segments,
-            sync=sync,
-            sizing=self._sizing,
-            monotonic_ns=monotonic_ns,
+            BatchSyncs(self._io, monotonic_ns, each=sync),
+            self._sizing,
         )
         self._log.begin()
         found = [segment.number for segment in self._log.segments.values() if segment.checkpoint_offset]

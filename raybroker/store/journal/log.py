@@ -47,8 +47,29 @@ _SCANTY_SHIFT = 4
 asks for its own sector."""
 
 
+class BatchSyncs:
+    """How batches are made durable: ``each`` of them is synced before it is confirmed, or the operating system is left
+    to it. Syncs of batches are counted and timed, in nanoseconds by the clock ``now_ns``."""
+
+    def __init__(self, io: FileIO, monotonic_ns: Callable[[], int], *, each: bool) -> None:
+        self.each = each
+        self.count = self.total_ns = self.last_ns = self.max_ns = 0
+        self._io = io
+        self.now_ns = monotonic_ns
+
+    def sync(self, fd: int) -> None:
+        began = self.now_ns()
+        self._io.fdatasync(fd)
+        took = self.now_ns() - began
+        self.count += 1
+        self.total_ns += took
+        self.last_ns = took
+        if took > self.max_ns:
+            self.max_ns = took
+
+
 class LogWriter:
-    """The end of the log.  All methods belong to the committing thread; times are nanoseconds."""
+    """The end of the log.  All methods belong to the committing thread."""
 
     def __init__(
         self,
@@ -58,30 +79,23 @@ class LogWriter:
         manifests: ManifestFiles,
         mark: MarkFile,
         segments: dict[int, Segment],
-        *,
-        sync: bool,
+        syncs: BatchSyncs,
         sizing: Sizing,
-        monotonic_ns: Callable[[], int],
     ) -> None:
         self._io = io
         self._directory = directory
         self._files = files
         self._manifests = manifests
         self._mark = mark
-        self._sync = sync
+        self.syncs = syncs
         self._sizing = sizing
         self._loose: list[Segment] = []
         """Sealed segments with room behind their summary."""
-        self._monotonic_ns = monotonic_ns
         self._fd = -1
         self._durable_seq = 0
         self.segments = segments
         self.dead: str | None = None
         self.commits = 0
-        self.syncs = 0
-        self.sync_ns = 0
-        self.sync_ns_last = 0
-        self.sync_ns_max = 0
 
     def begin(self) -> None:
         """Start a new incarnation at the end that recovery found.
@@ -110,7 +124,7 @@ class LogWriter:
                     generation=manifest.generation + 1,
                     incarnation=manifest.incarnation + 1,
                     base_seq=self.active.next_seq,
-                    relaxed=not self._sync,
+                    relaxed=not self.syncs.each,
                     segments=tuple(segment.record() for segment in self.segments.values()),
                 )
             )
@@ -155,8 +169,8 @@ class LogWriter:
             if padding:
                 buffers.append(ZEROS[:padding])
             write_all(self._io, self._fd, buffers, offset, nbytes)
-            if self._sync:
-                self._timed_sync()
+            if self.syncs.each:
+                self.syncs.sync(self._fd)
             segment.data_end = offset + nbytes
             self._sizing.written += nbytes
             segment.next_seq += packed.count
@@ -166,7 +180,7 @@ class LogWriter:
             for block in packed.blocks:
                 segment.note_block(block, base)
             self.commits += 1
-            if self._sync:
+            if self.syncs.each:
                 self._durable_seq = segment.next_seq
                 self._mark.advance(segment.next_seq, segment.number, segment.data_end)
         # Whatever it was, nobody knows how much of the batch is on the disk.
@@ -179,7 +193,7 @@ class LogWriter:
         self.check()
         gone = list(segments)
         try:
-            if not self._sync:  # what is to go may have been copied into batches that nobody has synced
+            if not self.syncs.each:  # what is to go may have been copied into batches that nobody has synced
                 self._io.fdatasync(self._fd)
                 self._durable_seq = self.active.next_seq
             for segment in gone:
@@ -208,7 +222,7 @@ class LogWriter:
 
     def sync(self) -> None:
         """Sync what was appended, unless that is done already."""
-        if not self._sync:
+        if not self.syncs.each:
             try:
                 self._io.fdatasync(self._fd)
                 self._durable_seq = self.active.next_seq
@@ -236,7 +250,7 @@ class LogWriter:
 
     def look(self, *, crowded: bool) -> None:
         """See what time it is, and whether others need the room of the disk; for :attr:`roomy`."""
-        self._sizing.look(self._monotonic_ns(), crowded=crowded)
+        self._sizing.look(self.syncs.now_ns(), crowded=crowded)
 
     @property
     def roomy(self) -> bool:
@@ -427,16 +441,6 @@ class LogWriter:
 
     def _write_mark(self) -> None:
         self._mark.write(self._mark_now())
-
-    def _timed_sync(self) -> None:
-        began = self._monotonic_ns()
-        self._io.fdatasync(self._fd)
-        took = self._monotonic_ns() - began
-        self.syncs += 1
-        self.sync_ns += took
-        self.sync_ns_last = took
-        if took > self.sync_ns_max:
-            self.sync_ns_max = took
 
     def died(self, error: BaseException) -> StoreError:
         """Declare the log dead."""

@@ -33,8 +33,7 @@ class Observed:
             directory,
             attributes,
             self.tasks,
-            hello=lambda: {"client_id": "me"},
-            observer=self,
+            open_to=lambda place: Channel.open(place, {"client_id": "me"}, 30, self),
             unanswered=self._unanswered,
             ended=self.ended,
         )

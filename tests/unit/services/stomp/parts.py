@@ -148,6 +148,5 @@ def subscription(
         Consumer(*messages),
         version=version,  # type: ignore[arg-type]
         text_of=lambda kind, name: f"/{kind}/{name}",
-        durable=None,
         kind="queue",
     )
