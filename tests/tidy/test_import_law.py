@@ -116,6 +116,7 @@ FILES: dict[str, tuple[Law, str]] = {
         law("", "orjson pydantic typing_extensions"),
         "models are made from the declarations of verbs",
     ),
+    "raybroker/services/console/console.py": (law("", "pydantic starlette typing_extensions"), "requests of HTTP"),
     "raybroker/services/web/application.py": (law("", "pydantic starlette"), "requests of HTTP"),
     "raybroker/services/web/bodies.py": (law("", "starlette"), "bodies of requests of HTTP"),
     "raybroker/services/gateways/json_form.py": (law("", "orjson"), "bodies for protocols without types of Python"),

@@ -90,6 +90,11 @@ LISTENER_SETTINGS: Final[tuple[Setting, ...]] = (
             "Origins of other sites whose pages may use the services over HTTP, such as https://app.example, with "
             "commas between: browsers let them read answers, and their changes are taken. Empty: no page of another "
             "site may change anything, and browsers show it no answer."),
+    Setting("raybroker.console.enabled", "bool", True, "broker",
+            "Whether the services httpadmin and httpsadmin have the console, pages for a browser at /console/."),
+    Setting("raybroker.console.session_timeout", "seconds", 1800, "broker",
+            "A session of the console in which nobody has done anything for so long ends; 12 hours after the login it "
+            "ends in any case.", unit="s", low=60, high=43_200),
     Setting("raybroker.stomp.login_bytes_max", "size", 8 * KIB, "broker",
             "The frame CONNECT; a larger one is answered by ERROR.", unit="bytes", low=512, high=64 * KIB),
     Setting("raybroker.stomp.headers_bytes_max", "size", 64 * KIB, "broker",

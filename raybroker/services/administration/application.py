@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -18,12 +18,17 @@ from raybroker.model.listing import Listing
 from raybroker.services.administration.resources import RESOURCES, Resource
 from raybroker.services.administration.shapes import GRADED, Shape
 from raybroker.services.administration.user import Administrator
+from raybroker.services.console.console import Console
+from raybroker.services.console.figures import Figures
+from raybroker.services.console.sessions import ConsoleSessions
 from raybroker.services.web.application import RUNNING, Handler, Terms, WebApplication, answered
 from raybroker.services.web.credentials import Offer
 from raybroker.services.web.json_text import checked, loaded
 from raybroker.services.web.operations import DESCRIPTION, HEALTH, NO_QUERY, About, Operation
 from raybroker.services.web.problems import RefusedError
 from raybroker.services.web.users import WebUsers
+from raybroker.system import entropy
+from raybroker.system.clock import SystemClock
 
 READING: Final = ("GET", "DELETE")
 """Methods whose arguments come in the query."""
@@ -96,12 +101,40 @@ def about(version: str, offer: Offer) -> About:
 
 
 class Administration(WebApplication[Administrator]):
-    """See the module."""
+    """See the module. ``session_idle_s``: of the console, after which a session ends; 0: there is no console."""
 
     def __init__(
-        self, users: WebUsers[Administrator], terms: Terms, state: Callable[[], str] = lambda: RUNNING
+        self,
+        users: WebUsers[Administrator],
+        terms: Terms,
+        state: Callable[[], str] = lambda: RUNNING,
+        session_idle_s: float = 0,
     ) -> None:
         super().__init__(users, terms, about(terms.version, users.offer), OPERATIONS, state)
+        clock = SystemClock()
+
+        def now_s() -> float:
+            return clock.monotonic_ns() / 1e9
+
+        self._console = (
+            Console(
+                self,
+                ConsoleSessions(session_idle_s, now_s, entropy.token),
+                Figures(now_s, clock.now_ms),
+                terms.broker,
+                terms.version,
+            )
+            if session_idle_s > 0
+            else None
+        )
+
+    def origins_told(self, request: Request) -> Mapping[str, str]:
+        return {} if Console.has(request.scope["raw_path"]) else super().origins_told(request)
+
+    async def elsewhere(self, request: Request) -> Response | None:
+        if self._console is None or not Console.has(request.scope["raw_path"]):
+            return None
+        return await self._console.respond(request)
 
     def handler(self, operation: Operation) -> Handler:
         work = _BY_NAME.get(operation.name)

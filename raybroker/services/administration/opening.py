@@ -20,6 +20,7 @@ def administration_server(
     def made(gateway: Gateway) -> HttpServer:
         users = users_of(config, gateway, lambda now_s: Administrator(), by_address=True)
         terms = terms_of(config, broker, version, secure="httpsadmin")
-        return server_of(config, Administration(users, terms, gateway.state), tls)
+        idle_s = config["raybroker.console.session_timeout"] if config["raybroker.console.enabled"] else 0
+        return server_of(config, Administration(users, terms, gateway.state, idle_s), tls)
 
     return made

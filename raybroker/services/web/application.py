@@ -118,9 +118,13 @@ class WebApplication(Generic[U]):
             await WebSocketClose()(scope, receive, send)
             return
         request = Request(scope, receive)
-        answer = await self._respond(request)
-        answer.headers.update(self._terms.origins.told(request.headers))
+        answer = await self.respond(request)
+        answer.headers.update(self.origins_told(request))
         await answer(scope, receive, send)
+
+    def origins_told(self, request: Request) -> Mapping[str, str]:
+        """Headers of an answer, for pages of other sites that may read it."""
+        return self._terms.origins.told(request.headers)
 
     async def elsewhere(self, request: Request) -> Response | None:
         """The answer at a path that has no operation; None: there is no such path."""
@@ -129,7 +133,17 @@ class WebApplication(Generic[U]):
     def check_path(self, given: Mapping[str, str]) -> None:
         """Raises BrokerError for a named segment that cannot be right."""
 
-    async def _respond(self, request: Request) -> Response:
+    async def serve(self, request: Request, query: TypeAdapter[Any], handler: Handler) -> Response:
+        """The answer of a handler that is no operation of the description, to a request with such a query."""
+        try:
+            return await self._answer(request, _Route(handler, query, True, False, False))
+        except BrokerError as error:
+            return answered_with(error)
+        except Exception as error:  # noqa: BLE001 - as in respond
+            return answered_with(failed(error))
+
+    async def respond(self, request: Request) -> Response:
+        """The answer to a request; whatever is wrong is one, too."""
         try:
             self._terms.origins.require(request.method, request.headers)
             methods, given = self._routes.find(request.scope["raw_path"])

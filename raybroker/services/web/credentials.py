@@ -98,6 +98,16 @@ class Offer(NamedTuple):
         return ", or ".join([basic] * self.passwords + ["Bearer with a token"] * self.tokens)
 
 
+def basic(user: str, password: str) -> str:
+    """The header Authorization of a user with a password."""
+    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
+
+
+def bearer(token: str) -> str:
+    """The header Authorization of a token."""
+    return f"Bearer {token}"
+
+
 def who(header: str | None) -> RequestCredentials:
     """User and password of the header Authorization; raises RefusedError, 401, when there are none."""
     return Offer().given(header)

@@ -136,6 +136,28 @@ class WebUsers(Generic[U]):
             known.requests -= 1
             known.used_s = self._now_s()
 
+    async def prove(self, given: RequestCredentials, peer: str) -> None:
+        """Prove the secret now, whatever was proved before; raises what :meth:`of` raises. One that does not hold any
+        more loses the connection."""
+        digest = self._digests.of(given.secret)
+        name = self._name(given, digest, peer)
+        known = self._known.get(name)
+        if known is None or not hmac.compare_digest(known.digest, digest):
+            await self._find(given, peer)  # Which proves it.
+            return
+        try:
+            proof = await self._log_in(given, peer)
+        except NotAdmittedError:
+            raise
+        except SecurityError as error:
+            if self._known.get(name) is known:
+                self._drop(name)
+            raise self.offer.asked(str(error)) from None
+        except TimeoutError:
+            raise ResourceAllocationError(f"the login has not ended in {LOGIN_TIMEOUT_S:g} s; try again") from None
+        await proof.close()
+        known.proved_s = self._now_s()
+
     def _name(self, given: RequestCredentials, digest: bytes, peer: str) -> str:
         """What the connection is kept under; no user's name has a zero in it."""
         name = given.user if given.token is None else f"\0{digest.hex()}"
