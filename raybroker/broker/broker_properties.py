@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol
+from typing import Final
 
 from raybroker.admin.verb_types import PropertyChange
+from raybroker.broker.cluster.broker_calls import BrokerCalls
+from raybroker.broker.cluster.cluster_admin import Everywhere
 from raybroker.broker.destinations.destination_registry import Registry
 from raybroker.config.live import LiveConfig, Saved
 from raybroker.hosting.host_port import HostPort, Row
@@ -93,24 +95,13 @@ class Properties:
         return dict(self._live.changed)
 
 
-class PropertyAsker(Protocol):
-    """What a change on all brokers needs of a clustered broker."""
-
-    def live(self) -> list[str]: ...
-    def known(self) -> list[str]:
-        """All brokers of the cluster, up or not."""
-        ...
-
-    async def everywhere(self, verb: str, args: Row) -> list[tuple[str, Any]]: ...
-    async def verb_at(self, broker: str, verb: str, args: Row, timeout_s: float) -> Any: ...
-
-
 class ClusterProperties:
-    """The properties of one broker of the cluster, or of all that are up."""
+    """The properties of one broker of the cluster, or of all that are up; ``everywhere`` asks all for a verb."""
 
-    def __init__(self, own: Properties, asker: PropertyAsker) -> None:
+    def __init__(self, own: Properties, brokers: BrokerCalls, everywhere: Everywhere) -> None:
         self._own = own
-        self._asker = asker
+        self._brokers = brokers
+        self._everywhere = everywhere
 
     async def update_broker(self, properties: Row, broker: str | None = None) -> PropertyChange:
         """Do what Properties.update_broker does; without ``broker`` on all that are up, and "down" names the others.
@@ -120,11 +111,11 @@ class ClusterProperties:
         """
         from raybroker.cluster.compatibility import EQUAL
 
-        up = self._asker.live()
+        up = self._brokers.live()
         self._own.check(properties)
         if broker is None:
-            found: PropertyChange = {"brokers": {}, "down": [name for name in self._asker.known() if name not in up]}
-            for _, answer in await self._asker.everywhere("update_broker", {"properties": properties}):
+            found: PropertyChange = {"brokers": {}, "down": [name for name in self._brokers.known() if name not in up]}
+            for _, answer in await self._everywhere("update_broker", {"properties": properties}):
                 found["brokers"] |= answer["brokers"]
             return found
         if broker not in up:
@@ -133,5 +124,5 @@ class ClusterProperties:
         if together and len(up) > 1:
             raise ConfigError(f"{together[0]} has to be the same on all brokers: change it without naming one")
         args = {"properties": properties}
-        of_one: PropertyChange = await self._asker.verb_at(broker, "update_broker", args, TELL_TIMEOUT_S * 2)
+        of_one: PropertyChange = await self._brokers.verb_at(broker, "update_broker", args, TELL_TIMEOUT_S * 2)
         return of_one

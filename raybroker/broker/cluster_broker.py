@@ -18,6 +18,7 @@ from raybroker.admin.verbs import VERBS, implementations
 from raybroker.broker.broker import Broker, OtherBrokers, now_s
 from raybroker.broker.broker_properties import ClusterProperties
 from raybroker.broker.clients.connection_verbs import ConnectionVerbs
+from raybroker.broker.cluster.broker_calls import BrokerCalls
 from raybroker.broker.cluster.cluster_admin import ClusterAdmin
 from raybroker.broker.cluster.cluster_connections import END, LIST, ClusterConnections
 from raybroker.broker.cluster.cluster_management import ClusterItself
@@ -71,8 +72,6 @@ PEER_TIMEOUT_S: Final = 10.0
 TAKEN: Final = "client_id_taken"
 """What brokers ask each other about a client id."""
 TAKEN_TIMEOUT_S: Final = 5.0
-MASTER_TIMEOUT_S: Final = 60.0
-"""How long the master may take to hand the record over: it gives up itself before."""
 
 log = logging.getLogger("raybroker.cluster")
 
@@ -96,8 +95,9 @@ class ClusterBroker:
         self.paths = paths
         self._peers = peers
         self._nodes = nodes
-        self._spread = ClusterAdmin(self)
-        self._itself = ClusterItself(clustering, self._propose, self._forget_broker, nodes, self._ask_master)
+        self._brokers = brokers = BrokerCalls(clustering.member, local.admin, self.peer, peers)
+        self._spread = ClusterAdmin(brokers)
+        self._itself = ClusterItself(clustering, brokers, self._propose, self._forget_broker, nodes)
         self.agents = Agents(clustering, self._propose, hands)
         pausing = Pausing(self._propose_all, self._spread.everywhere, lambda: clustering.member.agreed.pauses)
         local.placement.recorded_pauses = pausing.of
@@ -109,34 +109,34 @@ class ClusterBroker:
             local.quotas,
             local.policies,
             local,
-            self,
+            brokers,
             self._spread,
             lambda: clustering.member.agreed,
             self._propose,
         )
         self.health = ClusterHealth(self.admin)
-        connections = ClusterConnections(self)
+        connections = ClusterConnections(brokers)
         self._verbs = implementations(
             self._spread,
             self._definitions,
             self._itself,
             self.agents,
             pausing,
-            ClusterProperties(local.properties, self),
-            ClusterEnding(self),
+            ClusterProperties(local.properties, brokers, self._spread.everywhere),
+            ClusterEnding(brokers),
             self.health,
             Transfer(local.own_definitions, self._defined, self._properties, self.admin, now_s, agents=True),
-            ClusterUsers(self),
+            ClusterUsers(brokers.known, self._spread.everywhere),
             ConnectionVerbs(connections.found, connections.end),
         )
-        self.forwarding = MemberForwarding(local.name, local.registry, peers, self.live)
+        self.forwarding = MemberForwarding(local.name, local.registry, peers, brokers.live)
 
     async def _defined(self) -> Definitions:
         return await self.local.own_definitions.of_cluster(self.clustering.member.agreed)
 
     async def _properties(self) -> TransferBrokers:
         """Return the properties of all brokers that answer."""
-        names = self.known()
+        names = self._brokers.known()
         asked = (self._properties_of(name) for name in names)
         answers = dict(zip(names, await asyncio.gather(*asked, return_exceptions=True), strict=True))
         up: dict[str, Row] = {}
@@ -149,11 +149,9 @@ class ClusterBroker:
         return TransferBrokers(up, tuple(name for name in names if name not in up))
 
     async def _properties_of(self, broker: str) -> Row:
-        if broker == self.name:
-            return self.local.own_definitions.properties()
-        if broker not in self.live():
+        if broker not in self._brokers.live():
             raise BrokerGoneError(f"broker {broker} is not up")
-        found: Row = await self._peers.ask(broker, "properties", {}, timeout_s=PEER_TIMEOUT_S)
+        found: Row = await self._brokers.ask_at(broker, "properties", {}, PEER_TIMEOUT_S)
         return found
 
     async def _own_properties(self) -> Row:
@@ -165,22 +163,11 @@ class ClusterBroker:
 
     @property
     def coordinator(self) -> str:
-        return self.clustering.member.membership.coordinator()
+        return self._brokers.coordinator
 
     def live(self) -> list[str]:
-        return self._itself.live()
-
-    def known(self) -> list[str]:
-        """All brokers of the cluster, up or not."""
-        return list(self.clustering.member.membership)
-
-    def absent(self) -> dict[str, str]:
-        """Brokers of the cluster that cannot be asked → why."""
-        return self._itself.absent()
-
-    async def everywhere(self, verb: str, args: Row) -> list[tuple[str, Row]]:
-        """See ClusterAdmin."""
-        return await self._spread.everywhere(verb, args)
+        """The brokers that are up, this one first."""
+        return self._brokers.live()
 
     def take_brokers(self) -> None:
         """See ClusterItself."""
@@ -190,7 +177,7 @@ class ClusterBroker:
 
     async def brokers(self) -> BrokerRows:
         """(version of the view, this broker, rows of name, state, coordinator, node)."""
-        nodes, coordinator = self._nodes(), self.coordinator
+        nodes, coordinator = self._nodes(), self._brokers.coordinator
         rows = [
             (row.name, _shown(row.state), row.name == coordinator, nodes.get(row.name, ""))
             for row in self.clustering.member.membership.rows()
@@ -341,17 +328,6 @@ class ClusterBroker:
         host = self.local.registry.find(type, name)
         return await host.destinations.live_units(type, name, names) if host is not None else []
 
-    async def verb_at(self, broker: str, verb: str, args: Row, timeout_s: float) -> Any:
-        if broker == self.name:
-            return await self.local.admin(verb, args)
-        return await self._peers.ask(broker, "admin", {"verb": verb, "args": args}, timeout_s=timeout_s)
-
-    async def ask_at(self, broker: str, method: str, args: Row, timeout_s: float) -> Any:
-        """What brokers ask each other, of this one or another."""
-        if broker == self.name:
-            return await self.peer(method, args)
-        return await self._peers.ask(broker, method, args, timeout_s=timeout_s)
-
     async def _clients(self, **wanted: Any) -> Listing:
         return await self.local.services.connections(Wanted(**wanted))
 
@@ -360,15 +336,12 @@ class ClusterBroker:
         refuse a second client at its first use."""
         args = {"client_id": client_id, "instance": instance, "broker": self.name}
         others = (name for name in self.live() if name != self.name)
-        work = (self._peers.ask(name, TAKEN, args, timeout_s=TAKEN_TIMEOUT_S) for name in others)
+        work = (self._brokers.ask_at(name, TAKEN, args, TAKEN_TIMEOUT_S) for name in others)
         answers = await asyncio.gather(*work, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException) and not isinstance(answer, BrokerError):
                 raise answer
         return [bool(answer) for answer in answers if not isinstance(answer, BaseException)]
-
-    async def _ask_master(self, broker: str, method: str, args: Row) -> Any:
-        return await self._peers.ask(broker, method, args, timeout_s=MASTER_TIMEOUT_S)
 
     def host_elsewhere(self, host: str) -> HostElsewhere | None:
         """A host of another broker, by its key; None when it is none of another broker's."""
@@ -398,7 +371,7 @@ class ClusterBroker:
                 number = max(number, answer)
         others = (name for name in self.live() if name != self.name)
         args = {"number": number}
-        work = (self._peers.ask(name, "reached", args, timeout_s=REACH_TIMEOUT_S) for name in others)
+        work = (self._brokers.ask_at(name, "reached", args, REACH_TIMEOUT_S) for name in others)
         await asyncio.gather(*work, return_exceptions=True)
 
     async def _why_closed(self) -> str:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, Protocol
+from typing import Final
 
+from raybroker.broker.cluster.broker_calls import BrokerCalls
 from raybroker.broker.services.service_administration import ServiceAdministration
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import BrokerError, BrokerGoneError, NotSupportedError
@@ -131,22 +132,11 @@ async def _answer(asked: Awaitable[list[Row] | None]) -> list[Row] | None:
         return None
 
 
-class EndingAsker(Protocol):
-    """What the end of a broker needs of a clustered one."""
-
-    @property
-    def name(self) -> str: ...
-
-    def live(self) -> list[str]: ...
-
-    async def verb_at(self, broker: str, verb: str, args: Row, timeout_s: float) -> Row: ...
-
-
 class ClusterEnding:
     """The end of any broker of the cluster that is up; without a name of the one that is asked."""
 
-    def __init__(self, asker: EndingAsker) -> None:
-        self._asker = asker
+    def __init__(self, brokers: BrokerCalls) -> None:
+        self._brokers = brokers
 
     async def shutdown_broker(self, broker: str | None = None, time_s: int = 0) -> Row:
         return await self._at("shutdown_broker", broker, time_s)
@@ -155,7 +145,8 @@ class ClusterEnding:
         return await self._at("restart_broker", broker, time_s)
 
     async def _at(self, verb: str, broker: str | None, time_s: int) -> Row:
-        up = self._asker.live()
+        up = self._brokers.live()
         if broker is not None and broker not in up:
             raise BrokerGoneError(f"broker {broker} is not up; up are {', '.join(sorted(up))}")
-        return await self._asker.verb_at(broker or self._asker.name, verb, {"time_s": time_s}, ASK_TIMEOUT_S)
+        found: Row = await self._brokers.verb_at(broker or self._brokers.name, verb, {"time_s": time_s}, ASK_TIMEOUT_S)
+        return found

@@ -7,9 +7,11 @@ to all members; changes of definitions go through the configuration change recor
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
 
 from raybroker.admin.verb import By, Verb
+from raybroker.broker.cluster.broker_calls import BrokerCalls
 from raybroker.hosting.host_port import Row
 from raybroker.model.errors import (
     BrokerError,
@@ -72,39 +74,15 @@ _EMPTY: Final[dict[str, Row]] = {"browse_messages": {"messages": []}, "export_me
 
 Answer = tuple[str, Any]
 """(broker, what it answered)."""
-
-
-class ClusterAsker(Protocol):
-    """What this file needs of a clustered broker."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def coordinator(self) -> str: ...
-
-    def live(self) -> list[str]:
-        """The brokers that are up, this one first."""
-        ...
-
-    def known(self) -> list[str]:
-        """All brokers of the cluster, up or not."""
-        ...
-
-    def absent(self) -> dict[str, str]:
-        """Brokers of the cluster that cannot be asked → why."""
-        ...
-
-    async def verb_at(self, broker: str, verb: str, args: Row, timeout_s: float) -> Any:
-        """A verb of one broker's own."""
-        ...
+Everywhere = Callable[[str, Row], Awaitable[list[Answer]]]
+"""Asks all brokers that are up for a verb with its arguments."""
 
 
 class ClusterAdmin:
     """Verbs that concern the members on all brokers."""
 
-    def __init__(self, asker: ClusterAsker) -> None:
-        self._asker = asker
+    def __init__(self, brokers: BrokerCalls) -> None:
+        self._brokers = brokers
 
     async def carry_out(self, declared: Verb[..., Any], args: Row) -> Any:
         """A verb of all brokers, and what their answers are together; see ``By``."""
@@ -123,8 +101,8 @@ class ClusterAdmin:
 
     async def _asked(self, verb: str, args: Row) -> list[Answer]:
         """(broker, what it answered or raised), of all brokers that are up, asked at once."""
-        brokers = self._asker.live()
-        work = (self._asker.verb_at(broker, verb, args, ASK_TIMEOUT_S) for broker in brokers)
+        brokers = self._brokers.live()
+        work = (self._brokers.verb_at(broker, verb, args, ASK_TIMEOUT_S) for broker in brokers)
         return list(zip(brokers, await asyncio.gather(*work, return_exceptions=True), strict=True))
 
     async def everywhere(self, verb: str, args: Row) -> list[Answer]:
@@ -155,7 +133,7 @@ class ClusterAdmin:
         found: list[Answer] = []
         errors: list[BaseException] = []
         results = await self._asked(verb, args)
-        missing = self._asker.absent()
+        missing = self._brokers.absent()
         for broker, result in results:
             if isinstance(result, ConnectionLostError | RequestTimeoutError):
                 missing[broker] = str(result)
@@ -174,9 +152,9 @@ class ClusterAdmin:
     async def _first(self, verb: str, args: Row) -> Any:
         """What the first broker answers that knows it; one that cannot be asked may be the one that does."""
         missing: BrokerError | None = None
-        for broker in self._asker.live():
+        for broker in self._brokers.live():
             try:
-                return await self._asker.verb_at(broker, verb, args, ASK_TIMEOUT_S)
+                return await self._brokers.verb_at(broker, verb, args, ASK_TIMEOUT_S)
             except InvalidDestinationError as error:
                 missing = missing or error
             except ConnectionLostError as error:
@@ -185,12 +163,12 @@ class ClusterAdmin:
 
     async def _page(self, verb: str, args: Row) -> Row:
         """One page of what all members have, broker after broker; the next page's ``start`` says which."""
-        brokers = sorted(self._asker.live())
+        brokers = sorted(self._brokers.live())
         broker, inner = args.get("start") or (brokers[0], None)
         if broker not in brokers:
             raise BrokerGoneError(f"broker {broker} is gone, and the rest of its messages cannot be read; start again")
         try:
-            page: Row = dict(await self._asker.verb_at(broker, verb, {**args, "start": inner}, ASK_TIMEOUT_S))
+            page: Row = dict(await self._brokers.verb_at(broker, verb, {**args, "start": inner}, ASK_TIMEOUT_S))
         except InvalidDestinationError:
             if all(other <= broker for other in brokers):
                 raise
@@ -207,7 +185,7 @@ class ClusterAdmin:
         """One row for all members: counts added up, and ``members`` with the row of each broker; ``missing``: brokers
         whose members are not counted → why, where there are any."""
         row = self._merged(await self.everywhere("query_destination", {"type": type, "name": name}))
-        missing = self._asker.absent()
+        missing = self._brokers.absent()
         return {**row, "missing": missing} if missing else row
 
     async def list_destinations(self, type: str | None = None, temporary: bool = False) -> Listing:
@@ -222,7 +200,7 @@ class ClusterAdmin:
         """The row of the coordinator, or of the first that knows anything, with the counts of all and the state of
         each."""
         known = [(broker, row) for broker, row in answers if row["state"] != "UNKNOWN"] or answers
-        row = dict(next((found for broker, found in known if broker == self._asker.coordinator), known[0][1]))
+        row = dict(next((found for broker, found in known if broker == self._brokers.coordinator), known[0][1]))
         states = {other["state"] for _, other in answers}  # One that is unknown is not what the others are.
         if len(states) > 1:
             row["state"] = MIXED

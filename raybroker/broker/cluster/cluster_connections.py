@@ -7,8 +7,9 @@ any brokers: its row is put together from all of them, and it is ended at all of
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from raybroker.broker.cluster.broker_calls import BrokerCalls
 from raybroker.hosting.host_port import Row
 from raybroker.model.errors import BrokerError, ConnectionLostError, RequestTimeoutError
 from raybroker.model.listing import Listing
@@ -20,27 +21,11 @@ LIST, END = "clients", "end_clients"
 """What brokers ask each other."""
 
 
-class ConnectionAsker(Protocol):
-    """What this file needs of a clustered broker."""
-
-    def live(self) -> list[str]:
-        """The brokers that are up, this one first."""
-        ...
-
-    def absent(self) -> dict[str, str]:
-        """Brokers of the cluster that cannot be asked → why."""
-        ...
-
-    async def ask_at(self, broker: str, method: str, args: Row, timeout_s: float) -> Any:
-        """What brokers ask each other, of any of them."""
-        ...
-
-
 class ClusterConnections:
     """The steps of ``connection_verbs``, at all brokers."""
 
-    def __init__(self, asker: ConnectionAsker) -> None:
-        self._asker = asker
+    def __init__(self, brokers: BrokerCalls) -> None:
+        self._brokers = brokers
 
     async def found(self, wanted: Wanted) -> Listing:
         """Clients that are wanted. A client inside is held against all arguments once its row is whole."""
@@ -71,10 +56,10 @@ class ClusterConnections:
 
     async def _asked(self, method: str, args: Row) -> tuple[list[tuple[str, Any]], dict[str, str]]:
         """(broker, what it answered or raised) of those that are up, asked at once; and who cannot be asked → why."""
-        brokers = self._asker.live()
-        work = (self._asker.ask_at(broker, method, args, ASK_TIMEOUT_S) for broker in brokers)
+        brokers = self._brokers.live()
+        work = (self._brokers.ask_at(broker, method, args, ASK_TIMEOUT_S) for broker in brokers)
         answers = list(zip(brokers, await asyncio.gather(*work, return_exceptions=True), strict=True))
-        missing = self._asker.absent()
+        missing = self._brokers.absent()
         lost = (ConnectionLostError, RequestTimeoutError)
         missing |= {broker: str(answer) for broker, answer in answers if isinstance(answer, lost)}
         return answers, missing

@@ -7,51 +7,38 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from raybroker.admin.verb_types import MasterChange
+from raybroker.broker.cluster.broker_calls import BrokerCalls
 from raybroker.broker.cluster.cluster_shell import Clustering
 from raybroker.cluster.backup import dump
 from raybroker.cluster.change_record import Change
 from raybroker.cluster.events import BrokersConfigured
-from raybroker.cluster.membership import BrokerState
 from raybroker.hosting.host_port import Row
 from raybroker.model.errors import ConfigError
 from raybroker.model.naming.names import check_broker_name
 
 WHY_TIMEOUT_S: Final = 2.0
 """How long a broker that is not up may take to say why."""
-_ABSENT: Final = {
-    BrokerState.LEFT: "it was stopped",
-    BrokerState.JOINING: "it has started and takes no clients yet",
-}
+MASTER_TIMEOUT_S: Final = 60.0
+"""How long the master may take to hand the record over: it gives up itself before."""
 
 
 class ClusterItself:
     """``propose`` makes a change on all brokers; ``forget`` tells that a broker was removed for good; ``nodes``:
-    broker → node id, as far as it is known; ``ask(broker, method, arguments)`` asks another broker."""
+    broker → node id, as far as it is known."""
 
     def __init__(
         self,
         clustering: Clustering,
+        brokers: BrokerCalls,
         propose: Callable[[Change], Awaitable[None]],
         forget: Callable[[str], Awaitable[None]],
         nodes: Callable[[], dict[str, str]],
-        ask: Callable[[str, str, Row], Awaitable[Any]],
     ) -> None:
         self._clustering = clustering
+        self._brokers = brokers
         self._propose = propose
         self._forget = forget
         self._nodes = nodes
-        self._ask = ask
-
-    def live(self) -> list[str]:
-        """The brokers that are up, this one first."""
-        name = self._clustering.member.name
-        return [name, *(other for other in self._clustering.member.membership.live() if other != name)]
-
-    def absent(self) -> dict[str, str]:
-        """Brokers of the cluster that cannot be asked → why.  One that was stopped has what it stores, and is one of
-        them until the list of brokers goes without it."""
-        rows, up = self._clustering.member.membership.rows(), self.live()
-        return {row.name: _ABSENT.get(row.state, "it is down") for row in rows if row.name not in up}
 
     async def list_brokers(self) -> list[Row]:
         """One row a broker: broker, state, coordinator, master, node, how far its copy of the record goes, and
@@ -74,14 +61,14 @@ class ClusterItself:
 
     async def _reasons(self) -> dict[str, str]:
         """Why brokers are not up, in the words of those that answer."""
-        absent = self.absent()
+        absent = self._brokers.absent()
         asked = [name for name in absent if name != self._clustering.member.name]
         answers = await asyncio.gather(*(self._why(name) for name in asked), return_exceptions=True)
         told = {name: str(answer) for name, answer in zip(asked, answers, strict=True) if isinstance(answer, str)}
         return {name: told.get(name) or why for name, why in absent.items()}
 
     async def _why(self, broker: str) -> Any:
-        return await asyncio.wait_for(self._ask(broker, "why", {}), WHY_TIMEOUT_S)
+        return await asyncio.wait_for(self._brokers.ask_at(broker, "why", {}, WHY_TIMEOUT_S), WHY_TIMEOUT_S)
 
     async def query_cluster(self) -> Row:
         """The cluster as this broker sees it: state, master, term, and the configuration change record."""
@@ -108,7 +95,7 @@ class ClusterItself:
         """
         for name in brokers:
             check_broker_name(name)
-        gone = [name for name in self.live() if name not in brokers]
+        gone = [name for name in self._brokers.live() if name not in brokers]
         if gone:
             raise ConfigError(f"brokers {', '.join(gone)} are up and not in the list; stop them first")
         for name in brokers:
@@ -117,7 +104,7 @@ class ClusterItself:
             if name not in brokers:
                 await self._propose(Change("remove_broker", (name,)))
                 await self._forget(name)
-        return self.live()
+        return self._brokers.live()
 
     async def list_broker(self, name: str) -> None:
         """Have the record name a broker; another broker may be doing the same."""
@@ -141,8 +128,10 @@ class ClusterItself:
         """
         member = self._clustering.member
         master = member.claim.master
-        if not passed_on and not member.is_master and master != member.name and master in self.live():
-            answer: MasterChange = await self._ask(master, "change_master", {"target": target, "passed_on": True})
+        if not passed_on and not member.is_master and master != member.name and master in self._brokers.live():
+            answer: MasterChange = await self._brokers.ask_at(
+                master, "change_master", {"target": target, "passed_on": True}, MASTER_TIMEOUT_S
+            )
             return answer
         result, text = await self._clustering.change_master(target)
         return {"result": result, "text": text}

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from raybroker.broker.broker import Broker
-from raybroker.broker.cluster.cluster_admin import ClusterAdmin, ClusterAsker
+from raybroker.broker.cluster.broker_calls import BrokerCalls
+from raybroker.broker.cluster.cluster_admin import ClusterAdmin
 from raybroker.broker.cluster.record_application import ONLY_HERE
 from raybroker.broker.definitions.policies import Policies
 from raybroker.broker.definitions.quotas import Quotas, refuse_used
@@ -57,7 +58,7 @@ class RecordedDefinitions:
         quotas: Quotas,
         policies: Policies,
         local: Broker,
-        asker: ClusterAsker,
+        brokers: BrokerCalls,
         everywhere: ClusterAdmin,
         agreed: Callable[[], RecordState],
         propose: Callable[[Change], Awaitable[None]],
@@ -69,7 +70,7 @@ class RecordedDefinitions:
         self._quotas = quotas
         self._policies = policies
         self._local = local
-        self._asker = asker
+        self._brokers = brokers
         self._all = everywhere
         self._agreed = agreed
         self._propose = propose
@@ -120,7 +121,7 @@ class RecordedDefinitions:
 
     async def _refuse_others(self, key: Key) -> None:
         """What another broker has for its own clients, or as an orphan, is no member of a new one."""
-        if self._asker.live() == [self._asker.name]:
+        if self._brokers.live() == [self._brokers.name]:
             return
         try:
             rows = await self._all.everywhere("query_destination", {"type": key[0], "name": key[1]})
@@ -148,7 +149,7 @@ class RecordedDefinitions:
         rows = {broker: row for broker, row in found if row["state"] == ORPHANED}
         if not rows:
             raise IllegalStateError(f"{key[0]} {name!r} is not orphaned: the configuration change record has it")
-        attributes = rows.get(self._asker.coordinator, next(iter(rows.values())))["attributes"]
+        attributes = rows.get(self._brokers.coordinator, next(iter(rows.values())))["attributes"]
         await self._propose(Change("create_destination", key, attributes))
         known = self._agreed().subscriptions
         for row in await self._all.list_subscriptions(name) if key[0] == "topic" else ():
@@ -166,7 +167,7 @@ class RecordedDefinitions:
             return
         after = merged_attributes(known, changes, key[0], name)
         held = self._policies.traits(key, {name: known[name] for name in (SWITCHED_ON, "unitOfOrderRouting")})
-        if after[SWITCHED_ON] and not held[SWITCHED_ON] and len(self._asker.known()) > 1:
+        if after[SWITCHED_ON] and not held[SWITCHED_ON] and len(self._brokers.known()) > 1:
             raise ConfigError(
                 f"duplicateWindowMs of {key[0]} {name!r} is 0, and in a cluster it is switched on when a destination is"
                 " created: producers that are open would go on sending one id to different brokers; destroy and create"
@@ -221,7 +222,7 @@ class RecordedDefinitions:
 
     async def refuse_active(self, name: str, client_id: str | None) -> None:
         """A subscription that a consumer uses, on whichever broker, is not ended."""
-        rows, live = await self._all.list_subscriptions(), self._asker.live()
+        rows, live = await self._all.list_subscriptions(), self._brokers.live()
         silent = {name: why for name, why in rows.missing.items() if name.partition("/")[0] in live}
         require_whole(Listing((), silent), f"whether subscription {name!r} is in use")
         for row in rows:
@@ -298,7 +299,7 @@ class RecordedDefinitions:
     async def _refuse_switching_on(self, name: str, after: Policy | None) -> None:
         """Raise ConfigError, as for a change of a destination, when it would switch on deduplication of those there
         are, where there are several brokers. Destinations that are created later have what the policy says."""
-        if len(self._asker.known()) < 2 or not self._policies.may_switch_on(name, after):
+        if len(self._brokers.known()) < 2 or not self._policies.may_switch_on(name, after):
             return
         found = await self._policies.switched_on(name, after, await self._all.list_destinations(None, True))
         if found:

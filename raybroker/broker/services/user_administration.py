@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.admin.verb_types import UserChange
+from raybroker.broker.cluster.cluster_admin import Everywhere
 from raybroker.broker.services.service_administration import ServiceAdministration
 from raybroker.hosting.host_port import Row
 from raybroker.model.errors import ConfigError
@@ -74,21 +75,14 @@ class UserVerbs:
             raise ConfigError(f"broker {self._broker}: {error}") from None
 
 
-class UserAsker(Protocol):
-    """What a change on all brokers needs of a clustered broker."""
-
-    def known(self) -> list[str]:
-        """All brokers of the cluster, up or not."""
-        ...
-
-    async def everywhere(self, verb: str, args: Row) -> list[tuple[str, Any]]: ...
-
-
 class ClusterUsers:
-    """The users of all brokers that are up; "down" names the others, and those that were lost meanwhile."""
+    """The users of all brokers that are up; "down" names the others, and those that were lost meanwhile.
 
-    def __init__(self, asker: UserAsker) -> None:
-        self._asker = asker
+    ``known``: all brokers of the cluster; ``everywhere`` asks those that are up for a verb."""
+
+    def __init__(self, known: Callable[[], list[str]], everywhere: Everywhere) -> None:
+        self._known = known
+        self._everywhere = everywhere
 
     async def set_user(self, name: str, verifier: str, group: str = "user", active: bool = True) -> UserChange:
         return await self._all("set_user", {"name": name, "verifier": verifier, "group": group, "active": active})
@@ -97,5 +91,5 @@ class ClusterUsers:
         return await self._all("destroy_user", {"name": name})
 
     async def _all(self, verb: str, args: Row) -> UserChange:
-        done = [broker for broker, _ in await self._asker.everywhere(verb, args)]
-        return {"brokers": done, "down": [broker for broker in self._asker.known() if broker not in done]}
+        done = [broker for broker, _ in await self._everywhere(verb, args)]
+        return {"brokers": done, "down": [broker for broker in self._known() if broker not in done]}

@@ -132,7 +132,7 @@ def test_who_cannot_be_ended_says_so_and_goes_on() -> None:
 
 
 def test_in_a_cluster_the_broker_that_is_named_is_asked() -> None:
-    class Asker:
+    class Brokers:
         name = "b1"
 
         def __init__(self) -> None:
@@ -146,11 +146,11 @@ def test_in_a_cluster_the_broker_that_is_named_is_asked() -> None:
             return {}
 
     async def work() -> None:
-        asker = Asker()
-        ending = ClusterEnding(asker)
+        brokers = Brokers()
+        ending = ClusterEnding(brokers)
         await ending.shutdown_broker("b2", 5)
         await ending.restart_broker()
-        assert asker.asked == [
+        assert brokers.asked == [
             ("b2", "shutdown_broker", {"time_s": 5}),
             ("b1", "restart_broker", {"time_s": 0}),
         ]
