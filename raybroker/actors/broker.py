@@ -233,15 +233,13 @@ class BrokerActor:
             spec.config["raybroker.host.hung_ms"],
             self._observing.log_of,
         )
+        registry = self._broker.registry
         self._services = ServicesOfBroker(
             self._config,
             self._broker.services,
-            AskedActor(self, self._broker.registry.has, self._whole),
+            AskedActor(self, exists=registry.has, hosts=lambda: registry.hosts, given=self._given, whole=self._whole),
             self._peers,
             self._cluster,
-            hosts=lambda: self._broker.registry.hosts,
-            beside=self._directory.parent,
-            given=self._given,
             near=self._inside,
             node_ip=runtime.node_ip,
             own=self._directory,

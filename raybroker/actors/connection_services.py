@@ -49,9 +49,8 @@ class Others(Protocol):
 
 
 class ServicesOfBroker:
-    """``administration``: of the broker's services; ``hosts``: of the broker; ``beside``: the directory of the
-    cluster's stores; ``given``: properties that the configuration sets; ``near``: hosts in this process, on whose loop
-    gateways work; ``node_ip()``: the address of this node; ``own``: the broker's own directory."""
+    """``administration``: of the broker's services; ``near``: hosts in this process, on whose loop gateways work;
+    ``node_ip()``: the address of this node; ``own``: the broker's own directory, in that of the cluster's stores."""
 
     def __init__(
         self,
@@ -61,24 +60,19 @@ class ServicesOfBroker:
         peers: RemotePeers,
         others: Others,
         *,
-        hosts: Callable[[], Iterable[HostPort]],
-        beside: Path,
-        given: Callable[[], Row],
         near: Near | None,
         node_ip: Callable[[], str],
         own: Path,
     ) -> None:
         self._config = config
         self._administration = administration
-        self._hosts = hosts
         self._near = near
         self._asked = asked
         self._peers = peers
         self._others = others
-        self._beside = beside
-        self._given = given
         self._node_ip = node_ip
         self._own = own
+        self._beside = own.parent
         self._services: ConnectionServices | None = None
         self._opening = Opening(administration.broker, self._open, self._failed)
 
@@ -99,10 +93,8 @@ class ServicesOfBroker:
             self._config,
             self._administration,
             self._asked,
-            self._hosts,
             self._beside,
-            given=self._given,
-            hand=SocketHands(security, self._hosts),
+            hand=SocketHands(security, self._asked.hosts),
             doors=self._doors,
             clock=SystemClock(),
             near=self._near,
@@ -169,11 +161,21 @@ class ServicesOfBroker:
 
 
 class AskedActor:
-    """A broker actor, as its own services ask it."""
+    """A broker actor, as its own services ask it, see ``Asked``."""
 
-    def __init__(self, actor: Any, exists: Callable[[str, str], bool], whole: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        actor: Any,
+        *,
+        exists: Callable[[str, str], bool],
+        hosts: Callable[[], Iterable[HostPort]],
+        given: Callable[[], Row],
+        whole: Callable[[], bool],
+    ) -> None:
         self._actor = actor
         self.exists = exists
+        self.hosts = hosts
+        self.given = given
         self.whole = whole
 
     async def placed(self, kind: str, name: str, create: bool, guest: bool) -> tuple[Any, str, Row]:

@@ -171,13 +171,12 @@ class LoopbackDirectory:
         if config["imq.service.activelist"]:
             from raybroker.broker.services.opening_services import Alone, hand_within, open_services
 
+            registry = self._broker.registry
             self._services = await open_services(
                 config,
                 self._broker.services,
-                Alone(self._broker, self._broker.registry.has),
-                lambda: self._broker.registry.hosts,
+                Alone(self._broker, registry.has, lambda: registry.hosts, self._given),
                 self._store,
-                given=self._given,
                 hand=hand_within(security_directory(config, self._store)),
                 doors=self._doors,
                 clock=clock,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -50,7 +50,7 @@ class Authentication:
     def __init__(
         self,
         config: ConfigView,
-        services: list[str],
+        services: Sequence[str],
         *,
         users: UserFile,
         directory: Path,

@@ -125,9 +125,6 @@ class RigBroker:
             RigAsked(self),
             RigPeers(rig, self.name),
             self.cluster,
-            hosts=lambda: self.local.registry.hosts,
-            beside=rig.directory,
-            given=dict,
             near=None,
             node_ip=lambda: rig.nodes.get(self.name, NODE_IP),
             own=rig.directory / self.name,
@@ -233,6 +230,10 @@ class RigAsked:
     def __init__(self, broker: RigBroker) -> None:
         self._broker = broker
         self.exists = broker.local.registry.has
+        self.given = dict
+
+    def hosts(self) -> Any:
+        return self._broker.local.registry.hosts
 
     def whole(self) -> bool:
         return True

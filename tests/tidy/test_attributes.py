@@ -41,7 +41,7 @@ TABLE: dict[str, int] = {
     "raybroker.model.blocks.block.Block": 19,
     "raybroker.model.settings.setting.Setting": 16,
     "raybroker.model.settings.settings.DestinationAttributes": 55,
-    "raybroker.services.listening.connection_services.ConnectionServices": 29,
+    "raybroker.services.listening.connection_services.ConnectionServices": 23,
     "raybroker.services.listening.listener.ServiceListener": 21,
     "raybroker.services.metrics.metrics_http.MetricsEndpoint": 17,
     "raybroker.services.native.control.Control": 22,

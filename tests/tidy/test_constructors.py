@@ -10,9 +10,7 @@ from tests.tidy.source import Sources, package, tree_of
 
 MOST = 8
 TABLE: dict[str, int] = {
-    "raybroker.actors.connection_services.ServicesOfBroker": 11,
     "raybroker.broker.definitions.definitions.RecordedDefinitions": 11,
-    "raybroker.services.listening.connection_services.ConnectionServices": 15,
 }
 """Class → arguments of its constructor, without ``self``.  No entry is ever added or raised."""
 

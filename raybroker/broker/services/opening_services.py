@@ -18,16 +18,11 @@ from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import ConfigError
 from raybroker.model.settings.setting_services import NATIVE, SERVICE_KINDS, SERVICE_PROTOCOLS, WITH_TLS
 from raybroker.model.settings.settings import ConfigView
-from raybroker.security.access import Access
-from raybroker.security.authentication import Authentication
-from raybroker.security.certificate_users import CertificateUsers
-from raybroker.security.passfile import LDAP, passwords_of
-from raybroker.security.rule_file import RuleFile
 from raybroker.security.tls import ServerTls
-from raybroker.security.user_file import UserFile
 from raybroker.services.clients.user_limits import Kept
 from raybroker.services.listening.connection_services import ConnectionServices
 from raybroker.services.listening.listener import GatewayOpener
+from raybroker.services.listening.service_security import ServiceSecurity
 from raybroker.system.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -45,20 +40,12 @@ CHANGED_WAIT_S_MAX: Final = 20.0
 """A client that waits for another view is answered after so long at most."""
 
 
-def controlled(config: ConfigView, service: str) -> bool:
-    """Whether access rules hold for clients of the service."""
-    own: str = config[f"imq.{service}.accesscontrol.enabled"]
-    return bool(config["imq.accesscontrol.enabled"]) if own == "inherit" else own == "true"
-
-
 async def open_services(
     config: ConfigView,
     administration: ServiceAdministration,
     asked: Asked,
-    hosts: Callable[[], Iterable[HostPort]],
     beside: Path | None,
     *,
-    given: Callable[[], Row],
     hand: Hand,
     doors: Doors,
     clock: SystemClock,
@@ -75,46 +62,25 @@ async def open_services(
         raise ConfigError(
             "imq.service.activelist: services need users, and nothing is stored here; name raybroker.security.dir"
         )
-    users = UserFile(directory / config["imq.user_repository.file.filename"])
-    rules = RuleFile(directory / config["imq.accesscontrol.file.filename"])
-
-    def access(service: str) -> Access:
-        return Access(rules if controlled(config, service) else None)
-
-    await asyncio.to_thread(users.users)
-    passwords = await asyncio.to_thread(passwords_of, config, directory)
-    authentication = Authentication(
-        config,
-        ConnectionServices.active(config),
-        users=users,
-        directory=directory,
-        ldap_password=passwords.get(LDAP) or "",
-        now_s=lambda: clock.monotonic_ns() / 1e9,
-    )
+    security = ServiceSecurity(config, directory, administration.audit)
+    await security.open(ConnectionServices.active(config), clock)
     gateways = await _gateways(config, administration.broker, directory, clock.monotonic_ns, near)
     services = ConnectionServices(
         config,
-        Outside(asked, hosts, given, hand, doors),
+        Outside(asked, hand, doors),
+        security,
+        administration.client_ids,
+        clock,
+        gateways,
+        made,
         broker=administration.broker,
-        version=metadata.version("raybroker"),
-        users=users,
-        authentication=authentication,
-        audit=administration.audit,
-        now_s=lambda: clock.now_ms() / 1e3,
-        access=access,
-        now_ns=clock.monotonic_ns,
-        client_ids=administration.client_ids,
-        made=made,
-        gateways=gateways,
-        keystore=lambda: ServerTls.of(config, directory),
-        certificates=CertificateUsers(directory / config["raybroker.tls.users.name"]),
     )
     try:
         await services.start()
     except BaseException:
         services.close()  # Some may listen already.
         raise
-    administration.services, administration.users, administration.failure = services, users, ""
+    administration.services, administration.users, administration.failure = services, security.users, ""
     return services
 
 
@@ -209,11 +175,24 @@ class LoneBroker(Protocol):
 
 
 class Alone:
-    """A broker without others, as its services ask it; ``exists(type, name)``: whether it has a destination."""
+    """A broker without others, as its services ask it.
 
-    def __init__(self, broker: LoneBroker, exists: Callable[[str, str], bool]) -> None:
+    exists  takes a type and a name: whether the broker has that destination
+    hosts   gives those of the broker
+    given   gives the properties that the configuration sets
+    """
+
+    def __init__(
+        self,
+        broker: LoneBroker,
+        exists: Callable[[str, str], bool],
+        hosts: Callable[[], Iterable[HostPort]],
+        given: Callable[[], Row],
+    ) -> None:
         self._broker = broker
         self.exists = exists
+        self.hosts = hosts
+        self.given = given
 
     def whole(self) -> bool:
         return True

@@ -27,6 +27,12 @@ class Asked(Protocol):
 
     def exists(self, kind: str, name: str) -> bool: ...
 
+    def hosts(self) -> Iterable[HostPort]: ...
+
+    def given(self) -> Row:
+        """Properties that the configuration sets."""
+        ...
+
     def whole(self) -> bool:
         """All hosts have said what they serve."""
         ...
@@ -49,14 +55,11 @@ Hand = Callable[[HostPort, socket.socket, str], Awaitable[None]]
 
 
 class Outside:
-    """services.listening.connection_services.Backend. ``given``: properties that the configuration sets."""
+    """services.listening.connection_services.Backend."""
 
-    def __init__(
-        self, asked: Asked, hosts: Callable[[], Iterable[HostPort]], given: Callable[[], Row], hand: Hand, doors: Doors
-    ) -> None:
+    def __init__(self, asked: Asked, hand: Hand, doors: Doors) -> None:
         self._asked = asked
-        self._hosts = hosts
-        self._given = given
+        self._hosts = asked.hosts
         self._hand = hand
         self._doors = doors
         self._factory = frozenset(setting.name for setting in settings_of("factory") if not setting.secret)
@@ -121,7 +124,7 @@ class Outside:
 
     def settings(self) -> Row:
         """Attributes of connections alone: what else is configured is nobody's business outside."""
-        return {name: value for name, value in self._given().items() if name in self._factory}
+        return {name: value for name, value in self._asked.given().items() if name in self._factory}
 
 
 class SocketHands:

@@ -183,7 +183,7 @@ class ServiceAdministration:
         wanted = connect if operation == "connect" else _request(operation, destination, type)
         if wanted is not connect and kind == "ADMIN":
             raise ConfigError(f"service {service} carries administration alone, no messages; name another one")
-        access, known = services.access(service), User(user, frozenset({entry.group}))
+        access, known = services.security.access(service), User(user, frozenset({entry.group}))
         decided = [(request, access.decide(known, request)) for request in _needed(services, connect, wanted)]
         request, decision = next((one for one in decided if not one[1].allowed), decided[-1])
         return {

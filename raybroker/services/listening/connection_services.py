@@ -12,9 +12,9 @@ import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
+from importlib import metadata
 from typing import Any, Final, Protocol
 
-from raybroker.logs.audit import Audit
 from raybroker.model.errors import (
     ConfigError,
     ConnectionEndedError,
@@ -38,11 +38,8 @@ from raybroker.model.settings.setting_services import (
 from raybroker.model.settings.settings import ConfigView, lookup
 from raybroker.security.access import Access
 from raybroker.security.access_rules import AccessRequest, User
-from raybroker.security.authentication import Authentication
-from raybroker.security.certificate_users import CertificateUsers
-from raybroker.security.mechanism import BASIC, Exchange, Identity, LoginPeer
 from raybroker.security.tls import ServerTls
-from raybroker.security.user_file import UserEntry, UserFile
+from raybroker.security.user_file import UserEntry
 from raybroker.services.clients.client_ids import ClientIds
 from raybroker.services.clients.client_rows import ALL, Wanted, client_row
 from raybroker.services.clients.user_limits import CONSUMERS, DESTINATIONS, SUBSCRIPTIONS, TEMPORARY, Kept, UserLimits
@@ -50,9 +47,11 @@ from raybroker.services.listening.accepting import BACKLOG
 from raybroker.services.listening.bounds import Bounds
 from raybroker.services.listening.listener import PAUSED, QUIESCED, RUNNING, GatewayOpener, Row, ServiceListener
 from raybroker.services.listening.port_mapper import PortMapper
+from raybroker.services.listening.service_security import ServiceSecurity
 from raybroker.services.native.control import Control
 from raybroker.services.native.native import TRAFFIC, RefusalLog
 from raybroker.system import entropy
+from raybroker.system.clock import SystemClock
 from raybroker.system.supervision import Supervisor
 from raybroker.transport.ports import bound_socket
 from raybroker.wire.native.connection import TOKEN_BYTES
@@ -132,47 +131,32 @@ ASKED: Final = frozenset(
 
 
 class ConnectionServices:
-    """``broker``: its name; ``now_s``: seconds since 1970; ``access(service)``: what its rules are; ``now_ns``: a clock
-    that never goes back; ``gateways``: serve the services whose protocol is none of NATIVE; ``keystore``: opens that of
-    services with TLS; ``certificates``: whom those of clients stand for; ``client_ids``: of the broker;
-    ``made``: where it is written down what users have made."""
+    """``broker``: its name; ``client_ids``: of the broker; ``gateways``: serve the services whose protocol is none of
+    NATIVE; ``made``: where it is written down what users have made."""
 
     def __init__(
         self,
         config: ConfigView,
         backend: Backend,
+        security: ServiceSecurity,
+        client_ids: ClientIds,
+        clock: SystemClock,
+        gateways: GatewayOpener | None = None,
+        made: Kept | None = None,
         *,
         broker: str,
-        version: str,
-        users: UserFile,
-        authentication: Authentication,
-        audit: Audit,
-        now_s: Callable[[], float],
-        access: Callable[[str], Access],
-        now_ns: Callable[[], int],
-        client_ids: ClientIds,
-        gateways: GatewayOpener | None = None,
-        keystore: Callable[[], ServerTls] | None = None,
-        certificates: CertificateUsers | None = None,
-        made: Kept | None = None,
     ) -> None:
         self._backend = backend
+        self.security = security
         self._client_ids = client_ids
-        self._keystore = keystore
-        self._certificates = certificates
+        self._clock = clock
         self._gateways = gateways
         self.broker = broker
-        self.access = access
         self.handshake_s: float = config["raybroker.handshake.timeout_ms"] / 1000
         self.proof_s: float = config["imq.authentication.client.response.timeout"]
-        self._refusals = RefusalLog(now_ns)
+        self._refusals = RefusalLog(clock.monotonic_ns)
         self.listeners: dict[str, ServiceListener] = {}
         self._config = config
-        self._version = version
-        self._users = users
-        self._authentication = authentication
-        self.audit = audit
-        self.now_s = now_s
         self.bounds = Bounds.of(config)
         self.address_max: int = config["raybroker.service.address_connections_max"]
         self.user_max: int = config["raybroker.service.user_connections_max"]
@@ -187,7 +171,7 @@ class ConnectionServices:
         self._limits = UserLimits(config, made)
         self._mapper = PortMapper(
             broker,
-            version,
+            metadata.version("raybroker"),
             self._doors,
             self.refused,
             most=config["raybroker.portmapper.connections_max"],
@@ -217,7 +201,7 @@ class ConnectionServices:
             return
         await self._limits.start()
         secure = any(SERVICE_PROTOCOLS[name] in WITH_TLS for name in names)
-        tls = self._tls = await self._open_keystore() if secure else None
+        tls = self._tls = await self.security.open_keystore() if secure else None
         for name in names:
             self._read_rules(name)
             protocol = SERVICE_PROTOCOLS[name]
@@ -256,7 +240,7 @@ class ConnectionServices:
         """Read the access rules at the start, so that the log says soon what is wrong with them, or that there are
         none."""
         try:
-            self.access(name).state()
+            self.security.access(name).state()
         except ConfigError as error:
             LOG.error("[B2174] the access rules of service %s cannot be read, and nobody is let in: %s", name, error)
 
@@ -274,14 +258,6 @@ class ConnectionServices:
             own.append("imq.portmapper.hostname")
         names = dict.fromkeys(name if self._config[name] else "imq.hostname" for name in own)
         return [f"{name}={self._config[name]}" for name in names]
-
-    async def _open_keystore(self) -> ServerTls:
-        if self._keystore is None:
-            raise ConfigError("imq.service.activelist: services with TLS need a keystore; there is no place for one")
-        tls = await asyncio.to_thread(self._keystore)
-        if self._certificates is not None:
-            await asyncio.to_thread(self._certificates.users)
-        return tls
 
     def _doors(self) -> list[ServicePort]:
         return [ServicePort(row.name, row.protocol, row.kind, row.port) for row in self.listeners.values()]
@@ -303,13 +279,11 @@ class ConnectionServices:
         """Whole days until the certificate of a service is over; None for one without TLS."""
         if self._tls is None or SERVICE_PROTOCOLS[service] not in WITH_TLS:
             return None
-        return self._tls.days_left(round(self.now_s() * 1000))
+        return self._tls.days_left(self._clock.now_ms())
 
-    def login(self, service: str, mechanism: str, peer: LoginPeer) -> Exchange:
-        return self._authentication.exchange(service, mechanism, peer)
-
-    def mechanisms(self, service: str) -> list[str]:
-        return self._authentication.names(service)
+    def now_s(self) -> float:
+        """Return the seconds since 1970."""
+        return self._clock.now_ms() / 1e3
 
     async def hand(self, key: str, given: socket.socket, service: str) -> None:
         await self._backend.hand(key, given, service)
@@ -318,21 +292,14 @@ class ConnectionServices:
         """What every client is told that has logged in."""
         return {"settings": self._backend.settings(), "doors": await self._backend.doors(inside=inside)}
 
-    def proved_by(self, control: Control, identity: Identity) -> object:
-        """What the file of users has of a user who has logged in by it; None: he has logged in by something else."""
-        by_directory = self._config["imq.authentication.basic.user_repository"] != "file"
-        if identity.until_s is not None or (by_directory and control.mechanism == BASIC):
-            return None
-        return self._users.users().get(identity.user.name)
-
     async def _watch_rights(self) -> None:
         """Who is deleted, made inactive, given another password, or may not connect any more, is ended within the time
         of RIGHTS_S."""
         while True:
             await asyncio.sleep(RIGHTS_S)
             try:
-                users = self._users.users()
-                self.access(next(iter(self.listeners))).state()
+                users = self.security.users.users()
+                self.security.access(next(iter(self.listeners))).state()
             except ConfigError as error:
                 if str(error) != self._unreadable:
                     LOG.error("[B2174] users and access rules stay as they were: %s", error)
@@ -358,13 +325,13 @@ class ConnectionServices:
                 return f"user {user.name!r} is not active any more"
             if entry != proved and control.mechanism:  # Not by a certificate.
                 return f"user {user.name!r} has another password now; log in with it"
-        if not self.access(listener.name).decide(user, AccessRequest("connection", listener.kind, "")).allowed:
+        if not self.security.access(listener.name).decide(user, AccessRequest("connection", listener.kind, "")).allowed:
             return f"user {user.name!r} may not connect to {listener.kind} services any more"
         return ""
 
     def rules_missing(self) -> str:
         """The path of the access rules where there is no such file, and the default rules hold; "" for all is well."""
-        return next((path for name in self.listeners if (path := self.access(name).missing)), "")
+        return next((path for name in self.listeners if (path := self.security.access(name).missing)), "")
 
     def claiming(self, told: Row) -> AbstractAsyncContextManager[None]:
         """Meanwhile no other connection of the cluster gets the client id that a client says; raises
@@ -389,17 +356,6 @@ class ConnectionServices:
         async with self.claiming(told):
             control.client = told
 
-    def certified(self, certificate: bytes) -> User:
-        """The user that a client's certificate stands for; raises SecurityError."""
-        if self._certificates is None:
-            raise SecurityError("certificates stand for no users here; log in with user and password")
-        name = self._certificates.user_of(certificate)
-        entry = self._users.users().get(name)
-        if entry is None or not entry.active:
-            state = "unknown" if entry is None else "not active"
-            raise SecurityError(f"the user that the certificate stands for, {name!r:.140}, is {state}")
-        return User(name, frozenset({entry.group}))
-
     # ---- what clients ask ------------------------------------------------------------------------------------------
 
     async def ask_admin(self, method: str, args: list[Any], *, inside: bool = False) -> Any:
@@ -422,12 +378,12 @@ class ConnectionServices:
         if method == "subscribe":
             (wanted,) = args
             topic = str(wanted["topic"])
-            access = self.access(service)
+            access = self.security.access(service)
             access.require(user, AccessRequest("topic", topic, "consume"))
             self._require_create(access, user, "topic", topic)
             return await self._subscribe(user, wanted, lambda: self._backend.ask(method, args))
         if method == "unsubscribe":
-            await self._require_unsubscribe(self.access(service), user, *args)
+            await self._require_unsubscribe(self.security.access(service), user, *args)
         if method == "settings":
             return self._backend.settings()
         if method == "doors":
@@ -475,15 +431,15 @@ class ConnectionServices:
         """The client's way to a destination: (key of its host, broker, traits, secret for the preface)."""
         kind, name = str(kind), str(name)
         if create:
-            self._require_create(self.access(service), user, kind, name)
+            self._require_create(self.security.access(service), user, kind, name)
         secret = entropy.token(TOKEN_BYTES)
         claims = {
             "user": user.name,
             "groups": sorted(user.groups),
             "service": service,
             "connection": control.id,
-            "rules": self.access(service).source,
-            "audit": self.audit.told(),
+            "rules": self.security.access(service).source,
+            "audit": self.security.audit.told(),
             "address": control.peer,
             "consumers_max": self._config[CONSUMERS],
         }
@@ -650,7 +606,7 @@ class ConnectionServices:
         await self._backend.close_guest(control.id, reason)
 
     def close(self) -> None:
-        self._authentication.close()
+        self.security.close()
         if self._gateways is not None:
             self._gateways.close()
         for listener in self.listeners.values():

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol
 
-from raybroker.logs.audit import REFUSED, Audit, changes, shown
+from raybroker.logs.audit import REFUSED, changes, shown
 from raybroker.model.errors import (
     BrokerError,
     IllegalStateError,
@@ -27,13 +27,13 @@ from raybroker.model.errors import (
 )
 from raybroker.model.naming.addresses import is_loopback
 from raybroker.model.settings.setting_services import SERVICE_KINDS, SERVICE_PROTOCOLS
-from raybroker.security.access import Access
 from raybroker.security.access_rules import AccessRequest, User
 from raybroker.security.mechanism import Exchange, Identity, LoginPeer
 from raybroker.security.tls import ServerTls
 from raybroker.services.listening.accepting import accepting, ended, exactly, first_byte, take_over
 from raybroker.services.listening.arrivals import ITSELF, MAKES_ROOM, Arrivals, Origin
 from raybroker.services.listening.bounds import Bounds
+from raybroker.services.listening.service_security import ServiceSecurity
 from raybroker.services.native.control import Control
 from raybroker.system.supervision import Supervisor
 from raybroker.wire.native.preamble import HEAD_BYTES, key_length, key_of
@@ -58,9 +58,7 @@ class Services(Protocol):
     bounds: Bounds
     address_max: int
     user_max: int
-    audit: Audit
-    now_s: Callable[[], float]
-    access: Callable[[str], Access]
+    security: ServiceSecurity
 
     def refused(self, peer: str, why: str) -> None: ...
 
@@ -68,11 +66,7 @@ class Services(Protocol):
         """Whether the broker itself has looked from there whether somebody listens."""
         ...
 
-    def login(self, service: str, mechanism: str, peer: LoginPeer) -> Exchange: ...
-
-    def mechanisms(self, service: str) -> list[str]: ...
-
-    def certified(self, certificate: bytes) -> User: ...
+    def now_s(self) -> float: ...
 
     async def hand(self, key: str, given: socket.socket, service: str) -> None: ...
 
@@ -95,10 +89,6 @@ class Services(Protocol):
     def claiming(self, told: Row) -> AbstractAsyncContextManager[None]:
         """Meanwhile no other connection of the cluster gets the client id that a client says; raises
         InvalidClientIDError when one has it."""
-        ...
-
-    def proved_by(self, control: Control, identity: Identity) -> object:
-        """What the file of users has of a user who has logged in by it; None: he has logged in by something else."""
         ...
 
 
@@ -288,18 +278,18 @@ class ServiceListener:
         address = control.peer.rpartition(":")[0]
         # Without TLS of its own, what a service hears comes from a gateway, which knows how its client sends.
         peer = LoginPeer(address, encrypted=self.protocol != "tcp" and control.origin.encrypted)
-        return self._services.login(self.name, mechanism, peer)
+        return self._services.security.login(self.name, mechanism, peer)
 
     def certified(self, control: Control, certificate: bytes) -> User:
         self._require_open(control)
-        return self._services.certified(certificate)
+        return self._services.security.certified(certificate)
 
     def mechanisms(self) -> list[str]:
-        return self._services.mechanisms(self.name)
+        return self._services.security.mechanisms(self.name)
 
     async def admitted(self, control: Control, identity: Identity) -> Row:
         services, user = self._services, identity.user
-        services.access(self.name).require(user, AccessRequest("connection", self.kind, ""))
+        services.security.access(self.name).require(user, AccessRequest("connection", self.kind, ""))
         async with services.claiming(control.client):
             self._require_open(control)
             of_user = sum(client.user is not None and client.user.name == user.name for client in self.clients)
@@ -309,7 +299,7 @@ class ServiceListener:
                     " (raybroker.service.user_connections_max)"
                 )
             control.user = user
-            control.proved = services.proved_by(control, identity)
+            control.proved = services.security.proved_by(control.mechanism, identity)
             self.clients.add(control)
         if identity.until_s is not None:
             control.expire(identity.until_s - services.now_s(), lambda: self._expired(control))
@@ -345,7 +335,7 @@ class ServiceListener:
         return answer
 
     def _audit(self, event: str, control: Control, result: str = "ok", **fields: str) -> None:
-        self._services.audit.record(
+        self._services.security.audit.record(
             event,
             result,
             user=control.user.name if control.user is not None else fields.pop("user", ""),
