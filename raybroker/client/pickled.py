@@ -90,7 +90,7 @@ def _close(core: ConnectionCore) -> None:
 
 async def _closing(core: ConnectionCore) -> None:
     with contextlib.suppress(BrokerError):
-        producers = [producer for producer in core.producers if isinstance(producer, ProducerCore)]
+        producers = [producer for producer in core.handles.producers if isinstance(producer, ProducerCore)]
         await asyncio.gather(*map(opening.let_go, producers))
         await core.close()
 

@@ -13,7 +13,6 @@ TABLE: dict[str, int] = {
     "raybroker.broker.broker.Broker": 23,
     "raybroker.broker.cluster.cluster_shell.Clustering": 17,
     "raybroker.client.connection.channel.Channel": 18,
-    "raybroker.client.connection.connection.ConnectionCore": 29,
     "raybroker.client.consumer.prefetch.credit_pool.CreditPool": 17,
     "raybroker.client.consumer.prefetch.prefetch_buffer.PrefetchBuffer": 21,
     "raybroker.client.forwarding.agent.ForwardingAgent": 16,

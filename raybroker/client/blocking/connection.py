@@ -172,7 +172,9 @@ class Connection(PicklableConnection):
         require_may_end("close()", self._core)
         faults: list[BrokerError] = []
         if any(session._listening is not None for session in self._sessions):
-            self._core.wait_no_longer(IllegalStateError("the connection is being closed; the message was not sent"))
+            self._core.handles.wait_no_longer(
+                IllegalStateError("the connection is being closed; the message was not sent")
+            )
         deadline = opening.closing_deadline(self._core)
         for session in list(self._sessions):
             with collected(faults):
@@ -246,8 +248,7 @@ class Session(Unpicklable):
         self._listening: Listening | None = None
         self.closed = False
         self._replier: Producer | None = None
-        core.connection.used = True
-        core.connection.sessions.append(core)
+        core.connection.begin_session(core)
 
     # ---- destinations ----------------------------------------------------------------------------------------------
 
@@ -549,7 +550,7 @@ class Session(Unpicklable):
                 consumer.close()
         with contextlib.suppress(ConnectionLostError), collected(faults):
             self._run(self._core.close_the_rest())
-        self._core.connection.sessions.remove(self._core)
+        self._core.connection.end_session(self._core)
         self.connection._sessions.remove(self)
         raise_first(faults)
 

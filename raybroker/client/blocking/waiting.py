@@ -89,7 +89,7 @@ def answered(io: IoThread, sending: Coroutine[Any, Any, object], answer: Future[
 
 def called_back(core: ConnectionCore, handler: Callable[[E], object] | None) -> Callable[[E], object] | None:
     """The handler, to be called from the IO thread in a thread of the connection's own."""
-    return core.callbacks.wrap(handler)
+    return core.events.callbacks.wrap(handler)
 
 
 def put(

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from raybroker.client.cluster.directory import DestinationPlace, Directory
 from raybroker.client.connection.channel import Channel
+from raybroker.client.connection.connection_flow import ConnectionFlow
 from raybroker.client.connection.ended import Ended
 from raybroker.client.connection.ping import keep_pinging
 from raybroker.client.destinations import Destination
@@ -21,9 +22,11 @@ class Channels:
     """The channels of a connection, on the IO loop.
 
     open_to     opens a channel of the connection to a place
-    sockets     where threads that wait find the links that they may serve
-    ended       whether it was ended from the broker's side: then no channel is opened any more
     unanswered  is told of a ping without an answer in time, where that does not end the link
+    post        has something called on the IO loop
+    sockets     where threads that wait find the links that they may serve
+    flow        how much all consumers together may buffer
+    ended       why the connection was ended from the broker's side, once it is: no channel is opened then
     """
 
     def __init__(
@@ -34,7 +37,7 @@ class Channels:
         *,
         open_to: Callable[[DestinationPlace], Awaitable[Channel]],
         unanswered: Callable[[Channel, RequestTimeoutError], None],
-        ended: Ended,
+        post: Callable[[Callable[[bool], None], bool], None],
         sockets: DirectSockets | None = None,
     ) -> None:
         self._directory = directory
@@ -42,7 +45,8 @@ class Channels:
         self._tasks = tasks
         self._open_to = open_to
         self._unanswered = unanswered
-        self.ended = ended
+        self.ended = Ended()
+        self.flow = ConnectionFlow(attributes, self.write_flow, post)
         self._sockets = sockets
         self._channels: dict[str, Channel] = {}
         self._opening: dict[str, asyncio.Lock] = {}

@@ -1,13 +1,13 @@
 """The connection behind every face: it composes what handles share, and starts, stops and closes all of them.
 
 directory      the control side: where destinations are, and what changes them
-channels       the links to hosts
+channels       the links to hosts, how much comes over them, and why they were ended for good, once they are
 attachments    attaches handles to hosts, and brings them back after a link was lost
 brokers        the brokers of the cluster, as they come and go
+handles        what is open
+kept           what is kept for handles until the connection ends
 tasks          what runs until the connection is closed
-flow           how much all consumers together may buffer
 events         what the application is told
-ended          why it was ended from the broker's side, once it is
 """
 
 from __future__ import annotations
@@ -15,30 +15,24 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import weakref
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Callable
+from typing import Any, Final
 
-from raybroker.client.cluster.choosers import Choosers
 from raybroker.client.cluster.cluster_view import ClusterView
 from raybroker.client.cluster.directory import Directory
 from raybroker.client.connection.attachments import EndpointAttachments
+from raybroker.client.connection.belongings import KeptToTheEnd, OpenHandles, OpenSession
 from raybroker.client.connection.body_room import BodyRoom
 from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.channels import Channels
-from raybroker.client.connection.connection_flow import ConnectionFlow
 from raybroker.client.connection.consumer_watch import ConsumerWatches, Handler
-from raybroker.client.connection.ended import Ended
 from raybroker.client.connection.events import CLOSED, CLOSING, UNANSWERED, Events
 from raybroker.client.connection.identity import ClientIdentity, check_may_choose
 from raybroker.client.connection.presence import Presence
-from raybroker.client.consumer.prefetch.duplicate_deliveries import DuplicateDeliveries
 from raybroker.client.destinations import Destination
-from raybroker.client.io.callbacks import Callbacks
 from raybroker.client.io.io_thread import IoThread
 from raybroker.client.io.tasks import Tasks
-from raybroker.client.producer.pacing.flow_rate import flow_rates
-from raybroker.client.session.branch import Branch
+from raybroker.client.producer.pacing.flow_rate import check_flow_rates
 from raybroker.config.config import Config
 from raybroker.model.bounds import message_bytes_max
 from raybroker.model.errors import BrokerError, IllegalStateError, SecurityError
@@ -46,50 +40,10 @@ from raybroker.system.clock import SystemClock
 from raybroker.system.interpreter import PLATFORM
 from raybroker.transport.direct import DirectSockets
 
-if TYPE_CHECKING:
-    from raybroker.model.naming.xid import Xid
-
 NOT_STARTED_S: Final = 1.0
 """Whoever waits for messages of a connection that was never started is warned after that time."""
 
 log = logging.getLogger("raybroker.client")
-
-
-class OpenConsumer(Protocol):
-    """A consumer, as its connection sees it."""
-
-    destination: Destination
-
-    def started(self) -> None: ...
-
-    def has_ended(self) -> bool: ...
-
-    def shut(self) -> None: ...
-
-    async def close(self) -> None: ...
-
-
-class OpenBuffer(Protocol):
-    """What threads of the application wait at, as its connection sees it."""
-
-    closed: bool
-
-
-class OpenSession(Protocol):
-    """A session, as its connection sees it."""
-
-    @property
-    def consumers(self) -> Sequence[OpenConsumer]: ...
-
-    def forget_producer(self, producer: object, /) -> None: ...
-
-
-class OpenProducer(Protocol):
-    """A producer, as its connection sees it: of one destination, on one broker."""
-
-    def fail(self, error: BrokerError, /) -> None: ...
-
-    def wait_no_longer(self, error: BrokerError, /) -> None: ...
 
 
 class StartWarning:
@@ -133,36 +87,16 @@ class ConnectionCore:
         pickle; None: there is no way there but this one. ``room``: what the large bodies of its consumers wait for."""
         self.directory = directory
         self.attributes = attributes
-        self.reopen = reopen
-        self._client = ClientIdentity(client_id)
+        self._client = ClientIdentity(client_id, reopen)
         self.io = io
         self.clock = SystemClock()
         self.message_bytes_max = message_bytes_max(attributes["imq.message.max_size"])
-        self.flow_rates = flow_rates(attributes)
-        """What producers obey while a destination is over a threshold; None: they obey nothing."""
+        check_flow_rates(attributes)
         self.started = False
-        self.used = False
-        """True once anything was done with it: the client id is fixed from then on."""
-        self.sessions: list[OpenSession] = []
-        self.producers: list[OpenProducer] = []
-        self.at_close: list[Callable[[], Awaitable[object]]] = []
-        self.temporaries_end = False
-        """What deletes the temporary destinations of the connection is among that."""
-        """What else ends with the connection, in order; errors of it are nobody's any more."""
-        self.temporaries: set[Destination] = set()
-        self.buffers: weakref.WeakSet[OpenBuffer] = weakref.WeakSet()
-        """Closed in a forked child."""
-        self.branches: dict[Xid, Branch] = {}
-        """Branches of distributed transactions."""
-        self.choosers = Choosers()
-        self.duplicates = DuplicateDeliveries()
-        self.callbacks = Callbacks("events")
-        """Where handlers of the application are called."""
+        self.kept = KeptToTheEnd()
         self.events = Events(io)
         self.tasks = tasks = Tasks(attributes)
         self._start_warning = StartWarning(io, lambda: tasks.closed)
-        self.ended = Ended()
-        self.ended.listeners.append(self._leave_hosts)
         connect_s = attributes["raybroker.connect.timeout_ms"] / 1000
         self.channels = Channels(
             directory,
@@ -170,10 +104,10 @@ class ConnectionCore:
             self.tasks,
             open_to=lambda place: Channel.open(place, self._hello(), connect_s, self, room),
             unanswered=self._unanswered,
+            post=io.post,
             sockets=self._direct_sockets(),
-            ended=self.ended,
         )
-        self.flow = ConnectionFlow(attributes, self.channels.write_flow, io.post)
+        self.channels.ended.listeners.append(self._leave_hosts)
         self.brokers = ClusterView(directory, self.tasks, self.channels.all)
         self.attachments = EndpointAttachments(
             directory,
@@ -181,10 +115,10 @@ class ConnectionCore:
             self.brokers,
             self.tasks,
             self.events,
-            self.temporaries,
+            self.kept.temporaries,
             reconnects=attributes["imqReconnectEnabled"],
         )
-        self._watches = ConsumerWatches(self)
+        self.handles = OpenHandles(ConsumerWatches(self))
         io.users.add(self)
         io.ends_first()
 
@@ -198,7 +132,7 @@ class ConnectionCore:
             self.io.settle(-1)
 
         self.io.settle(1)
-        self.at_close.append(gone)
+        self.kept.at_close.append(gone)
         return None
 
     @property
@@ -216,6 +150,11 @@ class ConnectionCore:
         return self._client.client_id
 
     @property
+    def reopen(self) -> Callable[[], ConnectionCore] | None:
+        """Makes another connection to the same place; see :class:`ClientIdentity`."""
+        return self._client.reopen
+
+    @property
     def identity(self) -> str:
         """Names this connection to every host, so that they know which channels are one client's."""
         return self._client.connection
@@ -224,7 +163,7 @@ class ConnectionCore:
         """Name the client; raises IllegalStateError once the connection has been used, or has one, or where that is the
         administrator's business alone. The id is its own from its start on."""
         check_may_choose(self.attributes)
-        if self.used or self.started:
+        if self._client.used or self.started:
             raise IllegalStateError("the client id is set before the connection is started or has a session")
         self._client.choose(client_id)
 
@@ -234,28 +173,26 @@ class ConnectionCore:
             self.io.require_usable()
         if self.tasks.closed:
             raise IllegalStateError("the connection is closed")
-        self.ended.require_going_on()
+        self.channels.ended.require_going_on()
 
     def disown(self) -> None:
         """This is a forked child: calls that wait for messages fail, as all other calls do."""
         self.tasks.closed = True
-        for buffer in list(self.buffers):
+        for buffer in list(self.handles.buffers):
             buffer.closed = True
 
     def warn_unless_started(self) -> None:
         """Warn, once, in any thread, when messages are waited for on a connection that was never started."""
         self._start_warning.wait()
 
-    def wait_no_longer(self, error: BrokerError) -> None:
-        """The connection is being closed: a listener that waits for a full destination would wait for ever."""
-        for producer in self.producers:
-            producer.wait_no_longer(error)
+    def begin_session(self, session: OpenSession) -> None:
+        """Keep a session until it is closed; the client id is fixed from now on."""
+        self._client.used = True
+        self.handles.sessions.append(session)
 
-    def forget_producer(self, producer: object) -> None:
-        """It was closed; a session's transaction remembers it until it ends."""
-        self.producers = [other for other in self.producers if other is not producer]
-        for session in self.sessions:
-            session.forget_producer(producer)
+    def end_session(self, session: OpenSession) -> None:
+        """It was closed."""
+        self.handles.sessions.remove(session)
 
     # ---- links -------------------------------------------------------------------------------------------------------
 
@@ -263,7 +200,7 @@ class ConnectionCore:
         return {
             "client_id": self.client_id,
             "started": self.started,
-            "flow_count": self.flow.meter_max,
+            "flow_count": self.channels.flow.meter_max,
             "connection": self.identity,
             "now_ms": self.clock.now_ms(),
             "pid": os.getpid(),
@@ -274,7 +211,7 @@ class ConnectionCore:
     def channel_closing(self, channel: Channel) -> None:
         self.events.emit(CLOSING, channel.place.key, channel.why())
         if isinstance(channel.reason, SecurityError):
-            self.ended.by(channel.reason)
+            self.channels.ended.by(channel.reason)
 
     def _leave_hosts(self, error: BrokerError) -> None:
         """It was ended for good: handles end as they lose their links."""
@@ -300,7 +237,7 @@ class ConnectionCore:
     async def watch_consumers(self, destination: Destination, handler: Handler | None) -> None:
         """See :meth:`ConsumerWatches.watch`."""
         self.require_open()
-        await self._watches.watch(destination, handler)
+        await self.handles.watches.watch(destination, handler)
 
     async def identify(self) -> None:
         """Have the client id, if there is one; raises InvalidClientIDError while another connection has it."""
@@ -318,9 +255,8 @@ class ConnectionCore:
         self.started = True
         self._start_warning.was_started = True
         await self.channels.call("start")
-        for session in self.sessions:
-            for consumer in session.consumers:
-                consumer.started()
+        for consumer in self.handles.consumers():
+            consumer.started()
 
     async def stop(self) -> None:
         """No more messages until start(); what is buffered stays where it is."""
@@ -332,15 +268,11 @@ class ConnectionCore:
         """End everything; what was consumed in "client" sessions and not acknowledged comes again elsewhere."""
         if self.closed:
             return
-        for work in self.at_close:
+        for work in self.kept.at_close:
             with contextlib.suppress(BrokerError):
                 await work()
         self.tasks.close()
-        for session in list(self.sessions):
-            for consumer in list(session.consumers):
-                consumer.shut()
-        for producer in list(self.producers):
-            producer.fail(IllegalStateError("the connection is closed"))
+        self.handles.shut(IllegalStateError("the connection is closed"))
         self.channels.close()
         await self.directory.close()
 

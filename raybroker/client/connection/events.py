@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from raybroker.client.destinations import Destination
+from raybroker.client.io.callbacks import Callbacks
 from raybroker.client.io.io_thread import IoThread
 from raybroker.model.errors import BrokerError
 
@@ -67,6 +68,8 @@ class Events:
 
     def __init__(self, io: IoThread) -> None:
         self._io = io
+        self.callbacks = Callbacks("events")
+        """Where handlers of the application are called."""
         self._on_event: Callable[[ConnectionEvent], object] | None = None
         self._on_exception: Callable[[BrokerError], object] | None = None
         self._refusals: dict[tuple[str, str], tuple[int, BrokerError]] = {}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from raybroker.model.errors import IllegalStateError
 from raybroker.model.naming.names import check_client_id
@@ -20,10 +21,14 @@ class ClientIdentity:
     client_id   None: it has none
     connection  what the hosts know it by, so that they know which channels are one client's
     identified  the brokers know that it has the client id
+    used        it has had a session: the client id is fixed from then on
+    reopen      makes another connection to the same place, also in another process; None: none can be made there
     """
 
-    def __init__(self, client_id: str | None) -> None:
+    def __init__(self, client_id: str | None, reopen: Callable[[], Any] | None = None) -> None:
         self.client_id = client_id
+        self.reopen = reopen
+        self.used = False
         self.connection = token(IDENTITY_BYTES).hex()
         self.identified = False
 

@@ -56,7 +56,7 @@ class BrowserCore(Endpoint):
 
     async def open(self) -> None:
         """Raises InvalidSelectorError, InvalidDestinationError and ConnectionLostError."""
-        create = self.destination not in self._connection.temporaries
+        create = self.destination not in self._connection.kept.temporaries
         await self._connection.attachments.attach(self, create=create)
 
     async def attach(self, channel: Channel) -> None:
@@ -90,7 +90,7 @@ class BrowserCore(Endpoint):
                 return
             delivery = ReceivedDelivery(frame.block, self, frame.epoch, frame.tag, frame.attempt)
             self._found.extend([Message(delivery, index) for index in range(frame.block.count)])
-            self._connection.flow.meter(frame.block.count)
+            self._connection.channels.flow.meter(frame.block.count)
         elif isinstance(frame, wire.EventFrame):
             self._connection.attachments.end(self, InvalidDestinationError(f"destination {self.name} was destroyed"))
 

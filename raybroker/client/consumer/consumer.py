@@ -301,7 +301,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         """The buffer is void, and what is unacknowledged: the broker will deliver everything unacknowledged again."""
         self._drop_all(LOST)
         self._settled_up_to = 0
-        self._connection.flow.handed_out(self._flow.buffered)
+        self._connection.channels.flow.handed_out(self._flow.buffered)
         self._flow.restart()
         self._min_tag = 0
         self.epoch = 0
@@ -348,7 +348,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         block, tag = frame.block, frame.tag
         count = block.count
         if self.closed or self._let_go or tag < self._min_tag:
-            self._connection.flow.meter(count)
+            self._connection.channels.flow.meter(count)
             if self._let_go and tag >= self._min_tag:
                 self._give_back([(tag, tag + count - 1)])
             return
@@ -356,7 +356,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             self._missed(tag, block)
             return
         expires, attempt = block.expires(), frame.attempt
-        if not self._alone and self._connection.duplicates.again(block):
+        if not self._alone and self._connection.kept.duplicates.again(block):
             attempt = max(attempt, 2)
         if expires is None and attempt == 1:
             delivery = ReceivedDelivery(block, self, frame.epoch, tag, attempt)
@@ -376,7 +376,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             if self.listener is not None:
                 self.session.wake_listeners()
         if self._counts_arrived:
-            self._connection.flow.arrived(count)
+            self._connection.channels.flow.arrived(count)
         if ask:
             self._send_credit(ask, frame.epoch)
 
@@ -393,7 +393,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
                 self.poll()
             if self.listener is not None:
                 self.session.wake_listeners()
-        self._connection.flow.meter(1)
+        self._connection.channels.flow.meter(1)
         self._give_back([(tag, tag)])
         if ask:
             self._send_credit(ask, self.epoch)
@@ -445,7 +445,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         def released(next_tag: int) -> None:
             channel.large.deliver_now(self._handle)
             with self._lock:
-                self._connection.flow.handed_out(self._flow.buffered)
+                self._connection.channels.flow.handed_out(self._flow.buffered)
                 if share is not None:
                     share.credit_pool.resumed(share)
                 else:
@@ -478,7 +478,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             channel.link.write(wire.drain(self._handle, self.epoch, 0))  # Nothing more is to come.
         with self._lock:
             ranges = [tags for delivery in self.drop_buffer() for tags in delivery]
-            self._connection.flow.handed_out(self._flow.buffered)
+            self._connection.channels.flow.handed_out(self._flow.buffered)
             self._flow.restart()
         self._give_back(ranges)
         if channel is not None:
@@ -573,7 +573,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         self._why_gone = CLOSED
         if self._ack_deadline is not None:
             self._ack_deadline.stop()
-        self._connection.flow.handed_out(self._flow.buffered)
+        self._connection.channels.flow.handed_out(self._flow.buffered)
         self._flow.restart()
         with self._lock:
             seen = self._handed_out_up_to

@@ -74,8 +74,8 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
     async def open(self) -> None:
         """Raises what the coordinator answers, or the last retryable error."""
         brokers = self._connection.brokers
-        self._connection.at_close.append(self._end)
-        self._connection.ended.listeners.append(self._connection_ended)
+        self._connection.kept.at_close.append(self._end)
+        self._connection.channels.ended.listeners.append(self._connection_ended)
         try:
             if brokers.alone:
                 await self._begin("")
@@ -348,8 +348,8 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
         if self.closed:
             return
         self._stop()
-        if self._end in self._connection.at_close:
-            self._connection.at_close.remove(self._end)
+        if self._end in self._connection.kept.at_close:
+            self._connection.kept.at_close.remove(self._end)
         with self._notifier.lock:
             self._credit_pool.end()
             self.closed = True
@@ -368,16 +368,16 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
         self._brokers.clear()
         if self._deadline is not None:
             self._deadline.cancel()
-        if self._connection_ended in self._connection.ended.listeners:
-            self._connection.ended.listeners.remove(self._connection_ended)
+        if self._connection_ended in self._connection.channels.ended.listeners:
+            self._connection.channels.ended.listeners.remove(self._connection_ended)
         if self._brokers_changed in self._connection.brokers.listeners:
             self._connection.brokers.listeners.remove(self._brokers_changed)
 
     async def close(self) -> None:
         """Detach everywhere, at the coordinator last: whoever gets its place there finds the others free."""
         await self._end()
-        if self._end in self._connection.at_close:
-            self._connection.at_close.remove(self._end)
+        if self._end in self._connection.kept.at_close:
+            self._connection.kept.at_close.remove(self._end)
         members = list(self.members.values())
         self.members.clear()
         faults = await asyncio.gather(*(member.close() for member in members[1:]), return_exceptions=True)

@@ -79,7 +79,7 @@ async def open_consumer(
     temporary destination of another connection, and what the broker answers.
     """
     connection = session.connection
-    if is_temporary_name(destination.name) and destination not in connection.temporaries:
+    if is_temporary_name(destination.name) and destination not in connection.kept.temporaries:
         raise InvalidDestinationError(
             f"{destination.text} is temporary: only the connection that made it may receive from it"
         )
@@ -104,7 +104,7 @@ async def open_consumer(
         several = MultiBrokerConsumer(session, destination, options)
         await several.open()
         return several
-    create = destination not in connection.temporaries
+    create = destination not in connection.kept.temporaries
     return await ConsumerCore(session, destination, options).open(create=create)
 
 
@@ -123,10 +123,10 @@ async def make_temporary(session: SessionCore, kind: type[Queue] | type[Topic]) 
     name: str = await connection.tasks.with_retry(
         "the broker", lambda: connection.directory.create_temporary(kind.kind, connection.identity)
     )
-    if not connection.temporaries_end:
-        connection.temporaries_end = True
-        connection.at_close.append(lambda: _delete_all(connection))
-    connection.temporaries.add(kind(name))
+    if not connection.kept.temporaries_end:
+        connection.kept.temporaries_end = True
+        connection.kept.at_close.append(lambda: _delete_all(connection))
+    connection.kept.temporaries.add(kind(name))
     return name
 
 
@@ -135,21 +135,21 @@ async def delete_temporary(connection: ConnectionCore, destination: Destination)
 
     Consumers that nobody refers to, and that are there for what they gave out, end with it.
     """
-    if destination not in connection.temporaries:
+    if destination not in connection.kept.temporaries:
         return
-    there = [one for session in connection.sessions for one in session.consumers if one.destination == destination]
+    there = [one for one in connection.handles.consumers() if one.destination == destination]
     if not all(consumer.has_ended() for consumer in there):
         raise IllegalStateError(f"{destination.text} is in use: close its consumers first")
     for consumer in there:
         consumer.shut()
         await consumer.close()
     await connection.directory.destroy_temporary(destination.kind, destination.name, connection.identity)
-    connection.temporaries.discard(destination)
+    connection.kept.temporaries.discard(destination)
 
 
 async def _delete_all(connection: ConnectionCore) -> None:
     """The connection ends, and its temporary destinations with it."""
-    for destination in list(connection.temporaries):
+    for destination in list(connection.kept.temporaries):
         with contextlib.suppress(BrokerError):
             await connection.directory.destroy_temporary(destination.kind, destination.name, connection.identity)
-    connection.temporaries.clear()
+    connection.kept.temporaries.clear()

@@ -321,7 +321,7 @@ class ForwardingAgent:
         return Xid(FORMAT_ID, self._tag + key, token(ATTEMPT_BYTES) + broker.encode())
 
     def _prepare(self, xid: Xid, batch: list[Message]) -> None:
-        xa, branches = self._xa, self._other._core.branches if self._other is not None else {}
+        xa, branches = self._xa, self._other._core.kept.branches if self._other is not None else {}
         try:
             xa.start(xid)
             self._put(batch)

@@ -36,7 +36,7 @@ async def open_producer(
     producer = ProducerCore(connection, destination, identity, shared, encode=encode, transactions=transactions)
     producer.broker, producer.bound = broker, bound
     await connection.attachments.attach(producer, create=create)
-    connection.producers.append(producer)
+    connection.handles.producers.append(producer)
     if session is not None:
         session.producers.append(producer)
     return producer

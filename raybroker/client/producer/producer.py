@@ -27,6 +27,7 @@ from raybroker.client.producer.bodies.body_encoding import Encode
 from raybroker.client.producer.bodies.compression import compressed, too_large
 from raybroker.client.producer.bodies.large_sends import LargeSends
 from raybroker.client.producer.bodies.xml_validation import validating
+from raybroker.client.producer.pacing.flow_rate import flow_rates
 from raybroker.client.producer.pacing.linger import LINGERING_BYTES_MAX, Linger
 from raybroker.client.producer.pacing.losses import Losses
 from raybroker.client.producer.pacing.one_way import one_way_sends
@@ -110,7 +111,7 @@ class ProducerCore(Endpoint):
             attributes,
             connection.clock.monotonic_ns,
             under_way=None if transactions is None else transactions.under_way,
-            rates=connection.flow_rates,
+            rates=flow_rates(attributes),
             later=self._call_room,
         )
         self._send_timeout = SendTimeout(
@@ -462,7 +463,7 @@ class ProducerCore(Endpoint):
             "type": self.destination.kind,
             "producer": self._state.producer,
             "generation": self._at_host.generation,
-            "obeys": self._connection.flow_rates is not None,
+            "obeys": flow_rates(self._connection.attributes) is not None,
             "answers": self.one_way is not None,
             "send_timeout_ms": self._connection.attributes["SendTimeout"],
         }
@@ -615,7 +616,7 @@ class ProducerCore(Endpoint):
             if channel is not None:
                 channel.endpoints.pop(self._handle, None)
             self._give_up(IllegalStateError(f"the producer for {self.name} was closed"))
-            self._connection.forget_producer(self)
+            self._connection.handles.forget_producer(self)
 
     def _give_up(self, error: BrokerError) -> None:
         """Nothing more is sent: whoever waits is told, and whether the message may be stored all the same."""

@@ -99,7 +99,7 @@ async def _open_producer(core: SessionCore, found: Destination, shared: Shared, 
         pattern = PatternProducer(connection, found, shared, encode=encode, session=core)
         await pattern.open()
         return pattern
-    create = found not in connection.temporaries
+    create = found not in connection.kept.temporaries
     opened: ProducerCore | RoutedProducer
     if connection.brokers.alone or is_temporary_name(found.name):
         opened = await open_producer(connection, found, shared, encode=encode, session=core, create=create)

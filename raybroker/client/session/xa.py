@@ -98,7 +98,7 @@ class XaTransactions(SessionTransactions):
     def __init__(self, session: SessionCore) -> None:
         super().__init__(session)
         session.comes_back = True
-        self.branches = session.connection.branches
+        self.branches = session.connection.kept.branches
         self._leave()
 
     def next_one(self) -> Transaction | None:

@@ -9,14 +9,16 @@ from raybroker.system.clock import SystemClock
 
 
 class BrokerConnection(Protocol):
-    """A connection. ``used``: its client id is fixed from now on."""
+    """A connection."""
 
     clock: SystemClock
-    used: bool
-    sessions: list[Any]
 
     @property
     def identity(self) -> str: ...
+
+    def begin_session(self, session: Any, /) -> None: ...
+
+    def end_session(self, session: Any, /) -> None: ...
 
     async def start(self) -> None: ...
 

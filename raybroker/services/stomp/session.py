@@ -163,8 +163,7 @@ class StompSession:
 
     def _session(self, mode: str = "client") -> SessionCore:
         made = self._make_session(mode)
-        self._core.used = True
-        self._core.sessions.append(made)
+        self._core.begin_session(made)
         return made
 
     # ---- SEND --------------------------------------------------------------------------------------------------------
@@ -378,7 +377,7 @@ class StompSession:
             subscription.session.flush_lazily()
         await subscription.close()
         self._coming.give_back(share)
-        self._core.sessions.remove(subscription.session)
+        self._core.end_session(subscription.session)
 
     # ---- ACK and NACK ------------------------------------------------------------------------------------------------
 

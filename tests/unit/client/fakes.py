@@ -189,7 +189,7 @@ class Scripted:
 
     def session(self, mode: str = "client", **options: Any) -> SessionCore:
         session = SessionCore(self.core, mode, list, **options)
-        self.core.sessions.append(session)
+        self.core.handles.sessions.append(session)
         return session
 
     async def producer(self, session: SessionCore, name: str = "q") -> ProducerCore:

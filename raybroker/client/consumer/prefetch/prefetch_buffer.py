@@ -95,8 +95,8 @@ class PrefetchBuffer(ABC):
         """Its part of a credit pool, which alone counts what was settled."""
         self._listed = False
         """It is in the list of filled ones."""
-        self._counts_arrived = session.connection.flow.counts_arrived
-        self._counts_buffered = session.connection.flow.counts_buffered
+        self._counts_arrived = session.connection.channels.flow.counts_arrived
+        self._counts_buffered = session.connection.channels.flow.counts_buffered
         self._failure: BrokerError | None = None
         self.consumed: unacknowledged_ranges.Rows = []
         """Handed out and not acknowledged, ascending."""
@@ -106,7 +106,7 @@ class PrefetchBuffer(ABC):
         """Credit to ask for once the application waits again, since an ack deadline has passed; -1: none has."""
         self._taken: TakenBytes | None = None
         """Its host is told of what has left the buffer; None: there is no bound in bytes."""
-        session.connection.buffers.add(self)
+        session.connection.handles.buffers.add(self)
         self._settlements = 0
         """How often something was taken out of what is unacknowledged to be settled; with the lock held."""
         self._told = 0
@@ -192,7 +192,7 @@ class PrefetchBuffer(ABC):
                     session.owing[self] = None
                 consumed.append([first, last, serial])
         if self._counts_buffered:
-            self._connection.flow.handed_out(count)
+            self._connection.channels.flow.handed_out(count)
 
     def _look(self, delivery: Watched, start: int, end: int) -> list[int]:
         """Hand out those of start … end - 1 that have not expired; settles the others as expired."""
@@ -239,7 +239,7 @@ class PrefetchBuffer(ABC):
             if self._share is not None:
                 self._share.settled(count)
             self._connection.io.post(self._send_outcome, self.epoch, ranges, "expired", -1, "", None)
-        self._connection.flow.handed_out(count)
+        self._connection.channels.flow.handed_out(count)
 
     def withdraw(self, ranges: unacknowledged_ranges.Ranges, why: str = WITHDRAWN) -> int:
         """The broker takes deliveries back before they are settled: what is here of them is void.
@@ -254,7 +254,7 @@ class PrefetchBuffer(ABC):
             ask = self._flow.consumed(waiting) if waiting else 0
             if self._share is not None:
                 self._share.settled(waiting + held)
-        self._connection.flow.handed_out(waiting)
+        self._connection.channels.flow.handed_out(waiting)
         return ask
 
     def give_up(self, ranges: unacknowledged_ranges.Ranges) -> tuple[unacknowledged_ranges.Ranges, int]:
@@ -269,7 +269,7 @@ class PrefetchBuffer(ABC):
                 self._share.settled(len(tags))
             if tags and self._notifier.has_waiters:
                 self.poll()
-        self._connection.flow.handed_out(len(tags))
+        self._connection.channels.flow.handed_out(len(tags))
         return unacknowledged_ranges.ranges_of(tags), ask
 
     def _take_out(self, ranges: unacknowledged_ranges.Ranges) -> list[int]:

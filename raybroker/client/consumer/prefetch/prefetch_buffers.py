@@ -29,7 +29,7 @@ class PrefetchBuffers:
         self._credit_pool = CreditPool(options.style, options.percent, by_acks=by_acks, due=self._grants_due)
         self._holders: dict[Share, ConsumerCore] = {}
         self._failure: BrokerError | None = None
-        session.connection.buffers.add(self)
+        session.connection.handles.buffers.add(self)
         self.take_one: Callable[[], Message | None] = self._take_one_of_all
         """The next message of the buffers, or None; the hot path of ``receive``. With one member it is that one's."""
 

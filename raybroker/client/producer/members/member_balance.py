@@ -49,7 +49,7 @@ class MemberBalance(ProducerOwner[ProducerCore]):
         self._last = home
         attributes = connection.attributes
         self._balancer = ProducerBalancer(
-            connection.choosers.of(home.destination, str(home.traits["loadBalancingPolicy"]), "producers"),
+            connection.kept.choosers.of(home.destination, str(home.traits["loadBalancingPolicy"]), "producers"),
             load_balancing=attributes["LoadBalancingEnabled"],
             affinity=attributes["ServerAffinityEnabled"],
         )
@@ -154,7 +154,7 @@ class MemberBalance(ProducerOwner[ProducerCore]):
         """A member has failed. It is opened again while its broker is there, unless its destination is gone."""
         error = member.failure or ConnectionLostError(f"{self.name} cannot be reached")
         self.members = {broker: other for broker, other in self.members.items() if other is not member}
-        self._connection.forget_producer(member)
+        self._connection.handles.forget_producer(member)
         self.member_turned()
         if isinstance(error, ConnectionLostError):
             self._missing.set()

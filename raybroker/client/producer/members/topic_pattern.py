@@ -72,7 +72,7 @@ class PatternProducer(ProducerOwner[ProducerCore]):
     def member_failed(self, member: ProducerCore) -> None:
         self._members.pop(("", member.name), None)
         self._topics.member_left()
-        self._connection.forget_producer(member)
+        self._connection.handles.forget_producer(member)
 
     # ---- as ProducerCore -------------------------------------------------------------------------------------------
 

@@ -247,7 +247,7 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
         """A member has failed; the next message for it tries again."""
         self._members = {broker: other for broker, other in self._members.items() if other is not member}
         self._ways = {unit: way for unit, way in self._ways.items() if way is not member}
-        self._connection.forget_producer(member)
+        self._connection.handles.forget_producer(member)
 
     async def member_of(self, unit: str | None) -> ProducerCore:
         """The member that messages of a unit, or of none, go to; raises OrderError. On the IO loop."""

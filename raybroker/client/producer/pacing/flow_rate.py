@@ -60,19 +60,20 @@ class FlowRates(NamedTuple):
 
 
 def flow_rates(attributes: ConfigView) -> FlowRates | None:
-    """What a connection's producers obey; None where FlowControlEnabled is false, or one-way sends are regulated by
-    their window.
+    """What a connection's producers obey while a destination is over a threshold; None where FlowControlEnabled is
+    false, or one-way sends are regulated by their window.
 
     Raises ConfigError when FlowMinimum is more than FlowMaximum.
     """
-    _check(attributes)
+    check_flow_rates(attributes)
     if not attributes["FlowControlEnabled"] or regulates(attributes):
         return None
     interval_ns = attributes["FlowInterval"] * SECOND_NS
     return FlowRates(attributes["FlowMaximum"], attributes["FlowMinimum"], interval_ns, attributes["FlowSteps"])
 
 
-def _check(attributes: ConfigView) -> None:
+def check_flow_rates(attributes: ConfigView) -> None:
+    """Raises ConfigError when FlowMinimum is more than FlowMaximum."""
     most, low = attributes["FlowMaximum"], attributes["FlowMinimum"]
     if low > most:
         raise ConfigError(f"FlowMinimum = {low} is more than FlowMaximum = {most}; lower the one or raise the other")
@@ -81,7 +82,7 @@ def _check(attributes: ConfigView) -> None:
 def check_rates(values: Mapping[str, Any]) -> None:
     """Raises ConfigError for a FlowMinimum that is more than the FlowMaximum beside it; either may be missing."""
     if "FlowMinimum" in values and "FlowMaximum" in values:
-        _check(values)
+        check_flow_rates(values)
 
 
 def least(limits: Iterable[float | None]) -> float | None:

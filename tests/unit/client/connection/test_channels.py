@@ -9,7 +9,6 @@ import pytest
 
 from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.channels import Channels
-from raybroker.client.connection.ended import Ended
 from raybroker.client.destinations import Queue
 from raybroker.client.io.tasks import Tasks
 from raybroker.config import Config
@@ -28,15 +27,15 @@ class Observed:
         self.told: list[tuple[str, str]] = []
         self.tasks = Tasks(attributes)
         directory: Any = ScriptedDirectory(*hosts)
-        self.ended = Ended()
         self.channels = Channels(
             directory,
             attributes,
             self.tasks,
             open_to=lambda place: Channel.open(place, {"client_id": "me"}, 30, self),
             unanswered=self._unanswered,
-            ended=self.ended,
+            post=lambda call, go: call(go),
         )
+        self.ended = self.channels.ended
 
     def _unanswered(self, channel: Channel, error: BrokerError) -> None:
         self.told.append(("unanswered", channel.place.key))

@@ -221,7 +221,7 @@ def test_a_watch_tells_the_state_and_then_only_changes_also_over_a_lost_link() -
         assert told == [False, True]
         host.answers["watch_consumers"] = {"ready": True}
         host.link.abort()
-        await until(lambda: len(host.links) == 2 and scripted.core._watches._watches[Queue("q")].attached)
+        await until(lambda: len(host.links) == 2 and scripted.core.handles.watches._watches[Queue("q")].attached)
         await turns()
         assert told == [False, True]
 
@@ -239,7 +239,7 @@ def test_a_destination_that_is_not_there_has_no_consumers_and_is_looked_for_agai
         await until(lambda: len(host.calls("watch_consumers")) > 3)
         host.answers["watch_consumers"] = {"ready": True}
         await until(lambda: told == [True, False, True])
-        assert scripted.core._watches._watches[Queue("q")].attached
+        assert scripted.core.handles.watches._watches[Queue("q")].attached
         assert host.calls("unwatch_consumers") == [("unwatch_consumers", {"handle": 1})]
 
     run(work)
@@ -258,7 +258,7 @@ def test_a_new_watch_of_a_destination_replaces_the_one_before_and_none_ends_it()
         await turns()
         assert (told, [event.kind for event in events]) == ([False], ["not_ready", "ready"])
         await scripted.core.watch_consumers(Queue("q"), None)
-        assert scripted.core._watches._watches == {}
+        assert scripted.core.handles.watches._watches == {}
         host.link.write(wire.event("consumers", {"handle": 2, "ready": False}))
         await turns()
         assert len(events) == 2

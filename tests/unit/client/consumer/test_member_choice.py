@@ -43,7 +43,7 @@ def connection(counts: dict[str, int], *, affinity: bool = False) -> Any:
 
     return SimpleNamespace(
         attributes={"ServerAffinityEnabled": affinity},
-        choosers=Choosers(),
+        kept=SimpleNamespace(choosers=Choosers()),
         directory=SimpleNamespace(home="b2", members=members),
         tasks=SimpleNamespace(with_retry=with_retry),
     )

@@ -94,10 +94,9 @@ class World:
         self.listeners: list[Any] = []
         self.connection: Any = SimpleNamespace(
             attributes=config,
-            choosers=Choosers(),
-            at_close=[],
-            ended=Ended(),
-            buffers=set(),
+            kept=SimpleNamespace(choosers=Choosers(), at_close=[]),
+            channels=SimpleNamespace(ended=Ended()),
+            handles=SimpleNamespace(buffers=set()),
             started=True,
             tasks=self.tasks,
             attachments=SimpleNamespace(reconnects=True, end=self._end),
@@ -215,7 +214,7 @@ def test_what_the_coordinator_answers_is_raised_and_nothing_stays(monkeypatch: p
         world = World(monkeypatch, "b1", "b2")
         with pytest.raises(InvalidDestinationError, match="no such queue"):
             await world.consumer()
-        assert (world.listeners, world.connection.at_close, len(world.forgotten)) == ([], [], 1)
+        assert (world.listeners, world.connection.kept.at_close, len(world.forgotten)) == ([], [], 1)
 
     run(work)
 
@@ -290,7 +289,7 @@ def test_closing_ends_every_member_and_what_it_followed(monkeypatch: pytest.Monk
         }
         await consumer.close()
         assert all(one.closed for one in members)
-        assert (world.listeners, world.connection.at_close, consumer.members) == ([], [], {})
+        assert (world.listeners, world.connection.kept.at_close, consumer.members) == ([], [], {})
         with pytest.raises(IllegalStateError, match="is closed"):
             consumer.take_one()
 

@@ -100,7 +100,7 @@ def test_the_client_id_is_fixed_once_the_connection_was_used() -> None:
         scripted.core.started = False
         scripted.core.set_client_id("billing")
         assert scripted.core.client_id == "billing"
-        scripted.core.used = True
+        scripted.core._client.used = True
         with pytest.raises(IllegalStateError, match="client id is set before"):
             scripted.core.set_client_id("other")
         await scripted.consumer(scripted.session())

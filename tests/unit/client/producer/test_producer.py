@@ -43,7 +43,7 @@ def test_nobody_waits_for_a_producer_whose_close_has_failed(fault: str) -> None:
         assert all(future.done() for future in (*futures, settled, room))
         assert isinstance(futures[0].exception(), BrokerError)
         assert producer.closed
-        assert producer not in scripted.core.producers
+        assert producer not in scripted.core.handles.producers
         with pytest.raises(IllegalStateError, match="closed"):
             producer.put("y", b"", PERSISTENT, None, urgent=True, block=False)
 

@@ -77,7 +77,7 @@ class World:
         connection: Any = SimpleNamespace(
             attributes=Config.of(),
             directory=SimpleNamespace(matching=matching),
-            forget_producer=self.forgotten.append,
+            handles=SimpleNamespace(forget_producer=self.forgotten.append),
             tasks=SimpleNamespace(with_retry=with_retry, keep=lambda name, run: None),
         )
         self.producer = PatternProducer(connection, Topic("t.>"), PLAIN, encode=encode_body, session=None)

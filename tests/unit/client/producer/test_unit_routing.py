@@ -96,7 +96,7 @@ class World:
             brokers=SimpleNamespace(listeners=[], follow=lambda: None, view=self._view),
             directory=SimpleNamespace(home="b1", routes=self._routes, release_routes=self._release),
             attributes={"raybroker.path.lease_ms": 60_000},
-            forget_producer=self.forgotten.append,
+            handles=SimpleNamespace(forget_producer=self.forgotten.append),
         )
         self.connection = connection
         session: Any = SimpleNamespace(transactions=None)

@@ -1,0 +1,106 @@
+"""Belongings of a connection: the handles that are open, and what is kept for them until the connection ends."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from raybroker.client.cluster.choosers import Choosers
+from raybroker.client.connection.consumer_watch import ConsumerWatches
+from raybroker.client.consumer.prefetch.duplicate_deliveries import DuplicateDeliveries
+from raybroker.client.destinations import Destination
+from raybroker.client.session.branch import Branch
+from raybroker.model.errors import BrokerError
+
+if TYPE_CHECKING:
+    from raybroker.model.naming.xid import Xid
+
+
+class OpenConsumer(Protocol):
+    """A consumer, as its connection sees it."""
+
+    destination: Destination
+
+    def started(self) -> None: ...
+
+    def has_ended(self) -> bool: ...
+
+    def shut(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class OpenBuffer(Protocol):
+    """What threads of the application wait at, as its connection sees it."""
+
+    closed: bool
+
+
+class OpenSession(Protocol):
+    """A session, as its connection sees it."""
+
+    @property
+    def consumers(self) -> Sequence[OpenConsumer]: ...
+
+    def forget_producer(self, producer: object, /) -> None: ...
+
+
+class OpenProducer(Protocol):
+    """A producer, as its connection sees it: of one destination, on one broker."""
+
+    def fail(self, error: BrokerError, /) -> None: ...
+
+    def wait_no_longer(self, error: BrokerError, /) -> None: ...
+
+
+class OpenHandles:
+    """``watches``: the destinations whose consumers the application wants to know of."""
+
+    def __init__(self, watches: ConsumerWatches) -> None:
+        self.watches = watches
+        self.sessions: list[OpenSession] = []
+        self.producers: list[OpenProducer] = []
+        self.buffers: weakref.WeakSet[OpenBuffer] = weakref.WeakSet()
+        """Closed in a forked child."""
+
+    def consumers(self) -> list[OpenConsumer]:
+        """Those of all sessions."""
+        return [consumer for session in self.sessions for consumer in session.consumers]
+
+    def forget_producer(self, producer: object) -> None:
+        """It was closed; a session's transaction remembers it until it ends."""
+        self.producers = [other for other in self.producers if other is not producer]
+        for session in self.sessions:
+            session.forget_producer(producer)
+
+    def wait_no_longer(self, error: BrokerError) -> None:
+        """The connection is being closed: a listener that waits for a full destination would wait for ever."""
+        for producer in self.producers:
+            producer.wait_no_longer(error)
+
+    def shut(self, error: BrokerError) -> None:
+        """The connection has ended: nothing more is received, and producers fail with ``error``."""
+        for consumer in self.consumers():
+            consumer.shut()
+        for producer in list(self.producers):
+            producer.fail(error)
+
+
+class KeptToTheEnd:
+    """What a connection keeps until it ends.
+
+    at_close     what else ends with it, in order; errors of it are nobody's any more
+    temporaries  its temporary destinations; ``temporaries_end``: what deletes them is among ``at_close``
+    branches     those of distributed transactions
+    choosers     take turns among the members of a destination
+    duplicates   what more than one member has delivered
+    """
+
+    def __init__(self) -> None:
+        self.at_close: list[Callable[[], Awaitable[object]]] = []
+        self.temporaries: set[Destination] = set()
+        self.temporaries_end = False
+        self.branches: dict[Xid, Branch] = {}
+        self.choosers = Choosers()
+        self.duplicates = DuplicateDeliveries()
