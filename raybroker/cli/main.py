@@ -9,6 +9,7 @@ import typer
 from raybroker.cli import groups
 from raybroker.cli.exits import Commands
 from raybroker.cli.grid_words import show_version
+from raybroker.cli.mq import programs
 from raybroker.cli.objects import (
     brokers,
     checking,
@@ -117,6 +118,7 @@ groups.attach(
 app.add_typer(boards.app, name="boards")
 app.add_typer(dbmgr.app, name="dbmgr")
 app.add_typer(keytool.app, name="keytool")
+app.add_typer(programs.app, name="mq")
 app.add_typer(usermgr.app, name="usermgr")
 
 

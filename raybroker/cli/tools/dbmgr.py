@@ -9,6 +9,7 @@ The commands go to the database that the configuration names, and need no broker
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -19,6 +20,7 @@ from raybroker.cli.answers import without
 from raybroker.cli.exits import Commands, UsageError
 from raybroker.cli.grid_words import Instance, Json, ask
 from raybroker.cli.objects.cluster import ClusterFile, File, check_new, write_new
+from raybroker.cli.tools.up import flags_of
 from raybroker.config import Config, instance_of
 from raybroker.model.errors import ConfigError
 
@@ -50,6 +52,33 @@ app = typer.Typer(
 )
 
 
+_flags: ContextVar[tuple[str, ...]] = ContextVar("raybroker_dbmgr_flags", default=())
+"""Properties of the command that runs, over those of files and of the environment."""
+
+
+@app.callback()
+def given(
+    define: Annotated[
+        list[str] | None,
+        typer.Option("-D", metavar="PROP=VALUE", help="Set one property; wins over file and environment. Repeatable."),
+    ] = None,
+    passfile: Annotated[
+        Path | None,
+        typer.Option(
+            "--passfile", metavar="FILE", help="The brokers' passfile; sets imq.passfile.enabled, .dirpath and .name."
+        ),
+    ] = None,
+    dbuser: Annotated[
+        str | None, typer.Option("--dbuser", metavar="NAME", help="Sets imq.persist.jdbc.postgresql.user.")
+    ] = None,
+) -> None:
+    """Take the options that all commands have, before their names: raybroker dbmgr -D PROP=VALUE create tbl"""
+    try:
+        _flags.set((*(define or ()), *flags_of(passfile, dbuser, None, define)))
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
+
+
 def _check(what: str, *words: str) -> None:
     if what not in words:
         raise UsageError(f"dbmgr: {what!r} is not known here; there is {' and '.join(words)}")
@@ -60,7 +89,7 @@ def _record(cluster: str | None, config: Path | None) -> Any:
     from raybroker.actors.stores.record_tables import TableManager
 
     try:
-        found = Config.load(cluster_file=config)
+        found = Config.load(cluster_file=config, flags=_flags.get())
         return TableManager(found, instance_of(found, cluster))
     except ConfigError as error:
         raise UsageError(str(error)) from None
@@ -71,7 +100,7 @@ def _store(cluster: str | None, config: Path | None, broker: str | None) -> Any:
     from raybroker.actors.stores.store_tables import StoreManager
 
     try:
-        found = Config.load(cluster_file=config)
+        found = Config.load(cluster_file=config, flags=_flags.get())
         return StoreManager(found, instance_of(found, cluster), broker)
     except ConfigError as error:
         raise UsageError(str(error)) from None

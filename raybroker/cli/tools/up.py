@@ -101,7 +101,7 @@ def up(
     --definitions was done; the reason is on standard error.
     """
     wanted = definition_file.read(definitions) if definitions is not None else None
-    flags = _usage(_flags, passfile, dbuser, port, define)
+    flags = _usage(flags_of, passfile, dbuser, port, define)
     define = [*(define or ()), *flags]
     chosen, name = _usage(_configuration, name, config, define, brokers, broker, port)
     place = connecting.find_ray(name)
@@ -202,7 +202,7 @@ def _silent_services(cluster: Any) -> list[str]:
     return [f"broker {broker}: {why}{more if TAKEN in why else ''}" for broker, why in found.items()]
 
 
-def _flags(passfile: Path | None, dbuser: str | None, port: int | None, define: list[str] | None) -> list[str]:
+def flags_of(passfile: Path | None, dbuser: str | None, port: int | None, define: list[str] | None) -> list[str]:
     """MQ's options as the properties that they stand for. Raises ConfigError where -D says otherwise."""
     flags = [] if dbuser is None else [f"imq.persist.jdbc.postgresql.user={dbuser}"]
     if port is not None:
