@@ -27,7 +27,7 @@ from raybroker.broker.cluster.cluster_shell import Clustering
 from raybroker.broker.cluster.forwarding_agents import Agents, Hands
 from raybroker.broker.cluster.path_service import Paths
 from raybroker.broker.definitions.definition_transfer import Transfer, TransferBrokers
-from raybroker.broker.definitions.definitions import RecordedDefinitions
+from raybroker.broker.definitions.definitions import RecordedDestinations, RecordedNamed, RecordedSubscriptions
 from raybroker.broker.definitions.named import Saved
 from raybroker.broker.destinations.destination_registry import Key
 from raybroker.broker.destinations.forwarding import MemberForwarding
@@ -37,7 +37,7 @@ from raybroker.broker.observing.health import ClusterHealth
 from raybroker.broker.remote_broker import RemotePeers
 from raybroker.broker.remote_host import HostElsewhere
 from raybroker.broker.services.user_administration import ClusterUsers
-from raybroker.cluster.change_record import Change
+from raybroker.cluster.change_record import Change, RecordState
 from raybroker.cluster.member_messages import Envelope
 from raybroker.core.selector import compile_selector, normalised
 from raybroker.hosting.host_port import HostPort, Row
@@ -101,24 +101,39 @@ class ClusterBroker:
         self.agents = Agents(clustering, self._propose, hands)
         pausing = Pausing(self._propose_all, self._spread.everywhere, lambda: clustering.member.agreed.pauses)
         local.placement.recorded_pauses = pausing.of
-        self._definitions = RecordedDefinitions(
+
+        def agreed() -> RecordState:
+            return clustering.member.agreed
+
+        self._destinations = RecordedDestinations(
             local.registry,
-            local.config,
             local.destinations,
+            local.quotas,
+            local.policies,
+            brokers,
+            self._spread,
+            agreed,
+            self._propose,
+        )
+        self._subscriptions = RecordedSubscriptions(
+            local, self._destinations.is_local, brokers, self._spread, agreed, self._propose
+        )
+        named = RecordedNamed(
             local.templates,
             local.quotas,
             local.policies,
-            local,
             brokers,
             self._spread,
-            lambda: clustering.member.agreed,
             self._propose,
+            self._destinations.update_destination,
         )
         self.health = ClusterHealth(self.admin)
         connections = ClusterConnections(brokers)
         self._verbs = implementations(
             self._spread,
-            self._definitions,
+            self._destinations,
+            self._subscriptions,
+            named,
             self._itself,
             self.agents,
             pausing,
@@ -194,7 +209,7 @@ class ClusterBroker:
         broker may use the destination.
         """
         self.clustering.require_open()
-        if guest and self._definitions.is_local(kind, name):
+        if guest and self._destinations.is_local(kind, name):
             raise LocalDestinationError(
                 f"{kind} {name!r} of broker {self.name} is for clients of that broker alone (isLocalOnly)"
             )
@@ -249,7 +264,7 @@ class ClusterBroker:
         """
         self.clustering.require_open()
         await self.local.locate("topic", topic, True)
-        if not durable or self._definitions.is_local("topic", topic):
+        if not durable or self._destinations.is_local("topic", topic):
             await self.local.subscriptions.subscribe(topic, client_id, name, durable, shared, selector, no_local)
             return
         key = (client_id or "", name)
@@ -260,12 +275,12 @@ class ClusterBroker:
         if known == wanted:
             return
         if known is not None:
-            await self._definitions.refuse_active(name, client_id)
+            await self._subscriptions.refuse_active(name, client_id)
             await self._propose(Change("destroy_subscription", key))
         await self._propose(Change("create_subscription", key, wanted))
 
     async def unsubscribe(self, client_id: str | None, name: str) -> None:
-        await self._definitions.destroy_subscription(name, client_id)
+        await self._subscriptions.destroy_subscription(name, client_id)
 
     async def admin(self, verb: str, args: Row) -> Any:
         """One verb by name, for the whole cluster where it concerns the whole cluster."""
@@ -391,7 +406,7 @@ class ClusterBroker:
         """
         member, shared = self.clustering.member, self.clustering.shared
         # What is made from now on is made by the record, and what it destroys must not come back.
-        recorded = self._definitions.recorded
+        recorded = self._destinations.recorded
         stored = [key for key in self.local.registry.keys(None) if member.applied < 0 or recorded(key) is None]
         local = self.local
         named = {
@@ -414,7 +429,7 @@ class ClusterBroker:
 
     async def _write_all(self, named: Mapping[Recorded, Saved], stored: list[Key], shared: bool) -> None:
         """``named``: definitions of each kind that destinations may name, by name; ``stored``: destinations."""
-        registry, definitions = self.local.registry, self._definitions
+        registry, recorded = self.local.registry, self._destinations
         for name in list(self.clustering.member.membership):
             await self._itself.list_broker(name)
         for kind, kept in named.items():
@@ -422,9 +437,9 @@ class ClusterBroker:
                 if (name,) not in self.clustering.member.agreed.table(kind):
                     await self._propose(Change(kind.make, (name,), fields))
         for key in stored:
-            if key in registry.auto or key in registry.owners or is_reserved_name(key[1]) or definitions.is_local(*key):
+            if key in registry.auto or key in registry.owners or is_reserved_name(key[1]) or recorded.is_local(*key):
                 continue
-            if key not in registry.where or definitions.recorded(key) is not None:
+            if key not in registry.where or recorded.recorded(key) is not None:
                 continue
             attributes = (await registry.where[key].destinations.query(*key))["attributes"]
             try:
@@ -432,7 +447,7 @@ class ClusterBroker:
             except (MasterUnavailableError, RequestTimeoutError):
                 raise
             except BrokerError as error:
-                if shared and definitions.recorded(key) is not None:
+                if shared and recorded.recorded(key) is not None:
                     continue  # Another broker has it as well, and was first.
                 raise BrokerError(f"{key[0]} {key[1]} could not be written into the record: {error}") from error
 

@@ -36,40 +36,33 @@ from raybroker.model.naming.names import (
     is_temporary_name,
 )
 from raybroker.model.settings.settings import (
-    ConfigView,
     check_attribute_names,
-    destination_attributes,
     merged_attributes,
 )
 
 SHOWN_MAX: Final = 5
 """Destinations that an error names."""
+Propose = Callable[[Change], Awaitable[None]]
 
 
-class RecordedDefinitions:
+class RecordedDestinations:
     """``agreed``: what the record says; ``propose`` changes it and waits for the brokers that are up."""
 
     def __init__(
         self,
         registry: Registry,
-        config: ConfigView,
         destinations: Destinations,
-        templates: Templates,
         quotas: Quotas,
         policies: Policies,
-        local: Broker,
         brokers: BrokerCalls,
         everywhere: ClusterAdmin,
         agreed: Callable[[], RecordState],
-        propose: Callable[[Change], Awaitable[None]],
+        propose: Propose,
     ) -> None:
         self._registry = registry
-        self._config = config
         self._destinations = destinations
-        self._templates = templates
         self._quotas = quotas
         self._policies = policies
-        self._local = local
         self._brokers = brokers
         self._all = everywhere
         self._agreed = agreed
@@ -107,14 +100,10 @@ class RecordedDefinitions:
             raise InvalidDestinationError(f"{key[0]} {name!r} exists already; update or destroy it")
         if self._registry.away.refused:  # The record would have it, and nobody could use it until that host is back.
             self._registry.require_all_asked(f"{key[0]} {name!r}")
-        check_attribute_names(attributes, key[0])
-        self._destinations.require_memory(*key)
-        given = self._templates.applied(attributes, key[0])
-        checked = destination_attributes(given, self._config, key[0]).as_dict(key[0])
+        checked = self._destinations.checked(*key, attributes).as_dict(key[0])
         if checked.get(ONLY_HERE):
             await self._destinations.create_destination(type, name, attributes)
         else:
-            self._quotas.check(f"{key[0]} {name!r}", checked)
             await self._refuse_others(key)
             await refuse_circle(self._registry.where, key, checked.get("errorDestination"))
             await self._propose(Change("create_destination", key, checked))
@@ -191,6 +180,26 @@ class RecordedDefinitions:
                 if key == ("topic", fields.get("topic")):
                     await self._propose(Change("destroy_subscription", subscription))
 
+
+class RecordedSubscriptions:
+    """Durable subscriptions; ``is_local(type, name)``: only this broker has the destination."""
+
+    def __init__(
+        self,
+        local: Broker,
+        is_local: Callable[[str, str], bool],
+        brokers: BrokerCalls,
+        everywhere: ClusterAdmin,
+        agreed: Callable[[], RecordState],
+        propose: Propose,
+    ) -> None:
+        self._local = local
+        self._is_local = is_local
+        self._brokers = brokers
+        self._all = everywhere
+        self._agreed = agreed
+        self._propose = propose
+
     async def create_subscription(
         self,
         name: str,
@@ -204,7 +213,7 @@ class RecordedDefinitions:
         if selector:
             compile_selector(selector)
         identity = new_identity(self._agreed().subscriptions.keys(), name, client_id)  # type: ignore[arg-type]  # keys are identities, whatever the record calls them
-        if self.is_local("topic", topic):
+        if self._is_local("topic", topic):
             await self._local.create_subscription(name, topic, client_id, shared, selector, no_local)
             return
         await self._local.locate("topic", topic, True)
@@ -231,6 +240,31 @@ class RecordedDefinitions:
                     f"subscription {name!r} of topic {row['topic']} is in use; close its consumers first"
                 )
 
+
+class RecordedNamed:
+    """What destinations name, or is named for them: templates, quotas and policies; ``update_destination`` takes type,
+    name and changes."""
+
+    def __init__(
+        self,
+        templates: Templates,
+        quotas: Quotas,
+        policies: Policies,
+        brokers: BrokerCalls,
+        everywhere: ClusterAdmin,
+        propose: Propose,
+        update_destination: Callable[[str, str, Row], Awaitable[None]],
+    ) -> None:
+        self._templates = templates
+        self._quotas = quotas
+        self._policies = policies
+        self._brokers = brokers
+        self._all = everywhere
+        self._propose = propose
+        self._update_destination = update_destination
+
+    # ---- templates
+
     async def create_template(self, name: str, attributes: Row) -> None:
         checked = self._templates.checked(name, attributes)
         await self._propose(Change("set_template", (name,), checked))
@@ -239,7 +273,7 @@ class RecordedDefinitions:
         after, follow = await self._templates.following(name, changes)
         await self._propose(Change("set_template", (name,), after))
         for (kind, destination), followed in follow:
-            await self.update_destination(kind, destination, followed)
+            await self._update_destination(kind, destination, followed)
         return len(follow)
 
     async def destroy_template(self, name: str) -> None:

@@ -27,12 +27,14 @@ from raybroker.model.errors import (
 from raybroker.model.listing import Listing
 from raybroker.model.naming.names import (
     DEAD_MESSAGE_QUEUE,
+    DestinationType,
     check_destination_name,
     check_destination_type,
     is_reserved_name,
 )
 from raybroker.model.settings.settings import (
     ConfigView,
+    DestinationAttributes,
     check_attribute_names,
     destination_attributes,
     merged_attributes,
@@ -97,17 +99,19 @@ class Destinations:
         if (kind, name) in self._registry.where:
             raise InvalidDestinationError(f"{kind} {name!r} exists already; update or destroy it")
         self._registry.require_all_asked(f"{kind} {name!r}")
-        self.require_memory(kind, name)
-        check_attribute_names(attributes, kind)
-        checked = destination_attributes(self._templates.applied(attributes, kind), self._config, kind)
-        self._quotas.check(f"{kind} {name!r}", checked.as_dict())
+        checked = self.checked(kind, name, attributes)
         async with self._alone:
             await refuse_circle(self._registry.where, (kind, name), checked.errorDestination)
             await self._placement.create((kind, name), checked.as_dict(kind))
 
-    def require_memory(self, kind: str, name: str) -> None:
-        """Raises MemoryLowError when there is none for a new destination."""
+    def checked(self, kind: DestinationType, name: str, attributes: Row) -> DestinationAttributes:
+        """The attributes of a new destination, with what its template adds. Raises MemoryLowError when there is no
+        memory for another one, ConfigError for attributes that cannot be right."""
         self._memory.require(f"{kind} {name!r} cannot be created")
+        check_attribute_names(attributes, kind)
+        checked = destination_attributes(self._templates.applied(attributes, kind), self._config, kind)
+        self._quotas.check(f"{kind} {name!r}", checked.as_dict())
+        return checked
 
     async def destroy_destination(self, type: str, name: str) -> None:
         """Remove a destination with its messages; a dedicated host ends with it.

@@ -21,7 +21,7 @@ from raybroker.broker.cluster.cluster_management import ClusterItself
 from raybroker.broker.cluster.cluster_pauses import Pausing
 from raybroker.broker.cluster.forwarding_agents import Agents
 from raybroker.broker.definitions.definition_transfer import Transfer
-from raybroker.broker.definitions.definitions import RecordedDefinitions
+from raybroker.broker.definitions.definitions import RecordedDestinations, RecordedNamed, RecordedSubscriptions
 from raybroker.broker.definitions.definitions_on_demand import DefinitionsOnDemand
 from raybroker.broker.definitions.policies import Policies
 from raybroker.broker.definitions.quotas import Quotas
@@ -64,7 +64,9 @@ OF_BROKER = (
 )
 OF_CLUSTER = (
     ClusterAdmin,
-    RecordedDefinitions,
+    RecordedDestinations,
+    RecordedSubscriptions,
+    RecordedNamed,
     ClusterItself,
     Agents,
     Pausing,
