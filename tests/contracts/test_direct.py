@@ -274,6 +274,7 @@ def test_calls_of_all_kinds_take_turns(make_broker: MakeBroker) -> None:
     assert sorted(found) == sorted(expected)
 
 
+@pytest.mark.filterwarnings("ignore:Exception ignored in. <finalize object:pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupted_call_leaves_the_connection_usable(make_broker: MakeBroker, interruption: Interruption) -> None:
     broker = make_broker()
     session = broker.connect().session()
@@ -308,6 +309,7 @@ def test_an_interrupted_call_leaves_the_connection_usable(make_broker: MakeBroke
     assert found == sorted(set(found))
 
 
+@pytest.mark.filterwarnings("ignore:Exception ignored in. <finalize object:pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupted_receive_loses_nothing(make_broker: MakeBroker, interruption: Interruption) -> None:
     broker = make_broker()
     connection = broker.connect()

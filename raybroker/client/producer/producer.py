@@ -186,7 +186,8 @@ class ProducerCore(Endpoint):
                 elif not (self._part.transactions is not None or state.unsettled_messages) and (
                     shared.persistent or state.answered
                 ):
-                    if not state.everything:
+                    # What cannot leave since long waits unwritten, and its timeout is not running any more.
+                    if not state.everything or self._send_timeout.idle:
                         self._schedule()
                     return f"{state.id_prefix}{seq}"
                 if not self._linger.running:

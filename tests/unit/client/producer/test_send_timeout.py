@@ -58,14 +58,16 @@ def test_an_answer_in_time_is_the_result_and_0_waits_for_ever() -> None:
     run(work)
 
 
-def test_a_message_that_cannot_leave_gives_up_as_well() -> None:
-    """D-10: a full destination holds it back"""
+@pytest.mark.parametrize("before_s", [0, 0.03])
+def test_a_message_that_cannot_leave_gives_up_as_well(before_s: float) -> None:
+    """D-10: a full destination holds it back, for long already or not"""
 
     async def work() -> None:
         scripted = Scripted(imqAsyncSendCompletionWaitTimeout=10)
         producer = await scripted.producer(scripted.session())
         scripted.host.link.write(wire.event("gate", {"handle": 1, "state": "slow", "until_ms": 0}))
         await turns()
+        await asyncio.sleep(before_s)
         with pytest.raises(RequestTimeoutError):
             await asyncio.wrap_future(hand_over(producer, b"x"))
         assert scripted.host.of(wire.SendFrame) == []
