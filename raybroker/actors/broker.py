@@ -26,7 +26,7 @@ from raybroker.actors.failpoints import arm_failpoints
 from raybroker.actors.forwarding_agents import RayHands
 from raybroker.actors.heartbeats import Signs
 from raybroker.actors.hosts.host import DatabaseAwaitedError, DestinationHost, HostSpec, KeptState
-from raybroker.actors.hosts.host_in_broker import HostInBroker, HostsInBroker
+from raybroker.actors.hosts.host_in_broker import HostInBroker, HostsInBroker, OwnBroker
 from raybroker.actors.hosts.remote import RemoteHost
 from raybroker.actors.hosts.spare_host import SpareHost
 from raybroker.actors.join import opened, shared_table
@@ -195,7 +195,9 @@ class BrokerActor:
         self._catalogue = saved
         self._config = LiveConfig(spec.config, saved.properties)
         self._spare = SpareHost(self._start_spare, self._end_host, partial(self._config.__getitem__, SPARE))
-        self._inside = HostsInBroker(self, self._told_to_hosts, self._messages_log)
+        self._inside = HostsInBroker(
+            OwnBroker(self.forget, self.forward, self.lease), self._told_to_hosts, self._messages_log
+        )
         self._memory = BrokerMemory(
             self._config,
             self._processes,

@@ -33,7 +33,7 @@ TABLE: dict[str, Reach] = {
     "raybroker.broker.destinations.destination_registry.Registry": Reach(13, 16),
     "raybroker.broker.services.service_administration.ServiceAdministration": Reach(5, 13),
     "raybroker.client.connection.channel.Channel": Reach(11, 16),
-    "raybroker.client.connection.connection.ConnectionCore": Reach(22, 23),
+    "raybroker.client.connection.connection.ConnectionCore": Reach(21, 23),
     "raybroker.client.consumer.message.Message": Reach(10, 20),
     "raybroker.client.io.io_thread.IoThread": Reach(14, 16),
     "raybroker.client.producer.producer.ProducerCore": Reach(5, 14),

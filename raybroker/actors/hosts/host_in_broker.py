@@ -12,7 +12,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple
 
 from raybroker.actors import runtime
 from raybroker.actors.hosts.host import SWITCH_S, DataPlane, HostSpec, KeptState
@@ -30,14 +30,15 @@ from raybroker.system.priority import normal_priority
 THREAD: Final = "raybroker-gateways"
 
 
-class OwnBroker(Protocol):
-    """The broker, as its host asks it, on the broker's loop."""
+class OwnBroker(NamedTuple):
+    """What a host asks of the broker, on the broker's loop."""
 
-    async def forget(self, type: str, name: str) -> None: ...
-
-    async def forward(self, type: str, name: str, block: bytes) -> None: ...
-
-    async def lease(self, host: str, row: Row) -> Row: ...
+    forget: Callable[[str, str], Coroutine[Any, Any, None]]
+    """A host has removed a destination by itself: type and name."""
+    forward: Callable[[str, str, bytes], Coroutine[Any, Any, None]]
+    """A host has a block for a destination of another host: type, name and block."""
+    lease: Callable[[str, Row], Coroutine[Any, Any, Row]]
+    """A host asks for more of a pool."""
 
 
 class _Plane(DataPlane):

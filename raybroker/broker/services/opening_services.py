@@ -21,12 +21,11 @@ from raybroker.model.settings.settings import ConfigView
 from raybroker.security.tls import ServerTls
 from raybroker.services.clients.user_limits import Kept
 from raybroker.services.listening.connection_services import ConnectionServices
-from raybroker.services.listening.listener import GatewayOpener
 from raybroker.services.listening.service_security import ServiceSecurity
 from raybroker.system.clock import SystemClock
 
 if TYPE_CHECKING:
-    from raybroker.services.gateways.gateway import Gateway, MakeServer, Near, Server
+    from raybroker.services.gateways.gateway import Gateway, Gateways, MakeServer, Near, Server
 
 log = logging.getLogger("raybroker.services")
 
@@ -127,7 +126,7 @@ class Opening:
 
 async def _gateways(
     config: ConfigView, broker: str, directory: Path, now_ns: Callable[[], int], near: Near | None
-) -> GatewayOpener | None:
+) -> Gateways | None:
     """What serves the active services of other protocols; None where there is none. Raises ConfigError."""
     protocols = {SERVICE_PROTOCOLS[name] for name in ConnectionServices.active(config)} - NATIVE
     if not protocols:

@@ -118,7 +118,7 @@ class ConnectionCore:
             self.kept.temporaries,
             reconnects=attributes["imqReconnectEnabled"],
         )
-        self.handles = OpenHandles(ConsumerWatches(self))
+        self.handles = OpenHandles(ConsumerWatches(io.post, tasks, self.attachments))
         io.users.add(self)
         io.ends_first()
 

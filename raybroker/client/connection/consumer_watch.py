@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from raybroker.client.connection.attachments import EndpointAttachments
 from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.endpoint import Endpoint
 from raybroker.client.connection.events import ConsumerEvent
 from raybroker.client.destinations import Destination
-from raybroker.client.io.io_thread import IoThread
 from raybroker.client.io.tasks import Tasks
 from raybroker.model.errors import BrokerError, InvalidDestinationError
 from raybroker.wire.native import frames as wire
@@ -23,19 +21,13 @@ from raybroker.wire.native import frames as wire
 Handler = Callable[[ConsumerEvent], object]
 
 
-class WatchingConnection(Protocol):
-    """What a watch needs of its connection."""
-
-    io: IoThread
-    tasks: Tasks
-    attachments: EndpointAttachments
-
-
 class ConsumerWatches:
     """The destinations whose consumers the application wants to know of."""
 
-    def __init__(self, connection: WatchingConnection) -> None:
-        self._connection = connection
+    def __init__(self, post: Callable[..., object], tasks: Tasks, attachments: EndpointAttachments) -> None:
+        self._post = post
+        self._tasks = tasks
+        self._attachments = attachments
         self._watches: dict[Destination, ConsumerWatch] = {}
 
     async def watch(self, destination: Destination, handler: Handler | None) -> None:
@@ -51,23 +43,31 @@ class ConsumerWatches:
         if before is not None:
             await before.close()
         if handler is not None:
-            watching = self._watches[destination] = ConsumerWatch(self._connection, destination, handler)
+            watching = self._watches[destination] = ConsumerWatch(
+                destination, handler, self._post, self._tasks, self._attachments
+            )
             await watching.open()
 
 
 class ConsumerWatch(Endpoint):
-    """A handle that sends and takes nothing; on the IO loop."""
+    """A handle that sends and takes nothing; on the IO loop. ``post`` has a function called there."""
 
     reports_failure = False
     """It ends only when it is closed."""
 
     def __init__(
-        self, connection: WatchingConnection, destination: Destination, handler: Handler, broker: str | None = None
+        self,
+        destination: Destination,
+        handler: Handler,
+        post: Callable[..., object],
+        tasks: Tasks,
+        attachments: EndpointAttachments,
+        broker: str | None = None,
     ) -> None:
         super().__init__(destination, broker)
-        self._io = connection.io
-        self._tasks = connection.tasks
-        self._attachments = connection.attachments
+        self._post = post
+        self._tasks = tasks
+        self._attachments = attachments
         self._handler = handler
         self._ready: bool | None = None
 
@@ -95,7 +95,7 @@ class ConsumerWatch(Endpoint):
     def _report(self, ready: bool) -> None:
         if ready != self._ready and not self.closed:
             self._ready = ready
-            self._io.post(self._handler, ConsumerEvent(self.destination, ready))
+            self._post(self._handler, ConsumerEvent(self.destination, ready))
 
     def _look_again(self) -> None:
         """It cannot be watched now: it has no consumers until it can."""

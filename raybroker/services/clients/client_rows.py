@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from raybroker.model.errors import ConfigError, ConnectionLostError, InvalidDestinationError
 from raybroker.model.naming.names import check_destination_type
 from raybroker.model.settings.setting_services import INSIDE, SERVICE_KINDS
-from raybroker.services.native.native import TRAFFIC
+from raybroker.services.native.guest import TRAFFIC
 
 if TYPE_CHECKING:
     from raybroker.security.access_rules import User

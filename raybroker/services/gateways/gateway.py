@@ -46,8 +46,7 @@ from raybroker.client.ways.logging_in import Credentials
 from raybroker.client.ways.service_address import SERVICE, ServiceAddress
 from raybroker.model.errors import BrokerError, SecurityError
 from raybroker.security.checks import CheckThreads
-from raybroker.services.listening.arrivals import GATEWAY, Origin
-from raybroker.services.listening.listener import PAUSED
+from raybroker.services.listening.arrivals import GATEWAY, PAUSED, Origin
 from raybroker.services.listening.login_turns import LoginTurns
 from raybroker.transport.link import Link
 from raybroker.wire.native.preamble import preamble

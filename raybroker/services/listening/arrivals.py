@@ -30,6 +30,10 @@ class Origin(NamedTuple):
 ITSELF: Final = Origin()
 """Of clients that no gateway passes on."""
 GATEWAY: Final = Origin(gateway=True)
+RUNNING: Final = "RUNNING"
+PAUSED: Final = "PAUSED"
+QUIESCED: Final = "QUIESCED"
+"""States of a service: new clients come in, nobody comes in and nothing is read, only those that are there go on."""
 MAKES_ROOM: Final = "others need the room, and it has not said what it wants"
 
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from importlib import metadata
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from raybroker.model.errors import (
     ConfigError,
@@ -44,18 +44,23 @@ from raybroker.services.clients.client_ids import ClientIds
 from raybroker.services.clients.client_rows import ALL, Wanted, client_row
 from raybroker.services.clients.user_limits import CONSUMERS, DESTINATIONS, SUBSCRIPTIONS, TEMPORARY, Kept, UserLimits
 from raybroker.services.listening.accepting import BACKLOG
+from raybroker.services.listening.arrivals import PAUSED, QUIESCED, RUNNING
 from raybroker.services.listening.bounds import Bounds
-from raybroker.services.listening.listener import PAUSED, QUIESCED, RUNNING, GatewayOpener, Row, ServiceListener
+from raybroker.services.listening.listener import Row, ServiceListener
 from raybroker.services.listening.port_mapper import PortMapper
 from raybroker.services.listening.service_security import ServiceSecurity
 from raybroker.services.native.control import Control
-from raybroker.services.native.native import TRAFFIC, RefusalLog
+from raybroker.services.native.guest import TRAFFIC
+from raybroker.services.native.native import RefusalLog
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
 from raybroker.system.supervision import Supervisor
 from raybroker.transport.ports import bound_socket
 from raybroker.wire.native.connection import TOKEN_BYTES
 from raybroker.wire.port_map import MAPPER, ServicePort
+
+if TYPE_CHECKING:
+    from raybroker.services.gateways.gateway import Gateways
 
 LOG: Final = logging.getLogger("raybroker.services")
 UNKNOWN: Final = "UNKNOWN"
@@ -141,7 +146,7 @@ class ConnectionServices:
         security: ServiceSecurity,
         client_ids: ClientIds,
         clock: SystemClock,
-        gateways: GatewayOpener | None = None,
+        gateways: Gateways | None = None,
         made: Kept | None = None,
         *,
         broker: str,

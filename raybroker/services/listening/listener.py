@@ -12,9 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from raybroker.logs.audit import REFUSED, changes, shown
 from raybroker.model.errors import (
@@ -31,19 +30,19 @@ from raybroker.security.access_rules import AccessRequest, User
 from raybroker.security.mechanism import Exchange, Identity, LoginPeer
 from raybroker.security.tls import ServerTls
 from raybroker.services.listening.accepting import accepting, ended, exactly, first_byte, take_over
-from raybroker.services.listening.arrivals import ITSELF, MAKES_ROOM, Arrivals, Origin
+from raybroker.services.listening.arrivals import ITSELF, MAKES_ROOM, PAUSED, RUNNING, Arrivals, Origin
 from raybroker.services.listening.bounds import Bounds
 from raybroker.services.listening.service_security import ServiceSecurity
 from raybroker.services.native.control import Control
 from raybroker.system.supervision import Supervisor
 from raybroker.wire.native.preamble import HEAD_BYTES, key_length, key_of
 
+if TYPE_CHECKING:
+    from raybroker.services.gateways.gateway import Gateways
+
 LOG: Final = logging.getLogger("raybroker.services")
 TLS_HANDSHAKE: Final = 0x16
 """The first byte of a client that begins with TLS; a preamble begins with another one."""
-RUNNING: Final = "RUNNING"
-PAUSED: Final = "PAUSED"
-QUIESCED: Final = "QUIESCED"
 Row = dict[str, Any]
 
 
@@ -98,25 +97,6 @@ def reachable(bound: socket.socket) -> tuple[str, int]:
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port
 
 
-class GatewayOpener(Protocol):
-    """Serves the services of other protocols, in a thread of its own; see ``gateway.py``."""
-
-    def open(
-        self,
-        service: str,
-        protocol: str,
-        bound: socket.socket,
-        arrive: Callable[[socket.socket, str, Origin], None],
-        state: Callable[[], str],
-    ) -> None: ...
-
-    async def move(self, service: str, bound: socket.socket) -> None:
-        """Serve it at another socket that listens, and at the one before no more; its clients stay."""
-        ...
-
-    def close(self) -> None: ...
-
-
 class ServiceListener:
     """One service. ``clients_max``: control connections that it takes; ``gateways``: serve its port, None for one of
     the native protocol; ``tls``: of one that takes clients with TLS alone."""
@@ -127,7 +107,7 @@ class ServiceListener:
         name: str,
         bound: socket.socket,
         clients_max: int,
-        gateways: GatewayOpener | None = None,
+        gateways: Gateways | None = None,
         tls: ServerTls | None = None,
     ) -> None:
         self.name = name

@@ -16,17 +16,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from raybroker.content.headers import require_no_sender
-from raybroker.logs.audit import REFUSED, Audit
-from raybroker.model.blocks.block import Block
-from raybroker.model.errors import BrokerError, ConfigError, ProtocolError, SecurityError
+from raybroker.logs.audit import Audit
+from raybroker.model.errors import BrokerError, ConfigError, ProtocolError
 from raybroker.model.settings.setting_services import SERVICE_PROTOCOLS, TLS
-from raybroker.security.access import ADMIN_GROUP, Access, user_of
-from raybroker.services.clients.user_limits import CONSUMERS, exceeded
+from raybroker.security.access import Access
 from raybroker.services.listening.accepting import take_over
 from raybroker.services.listening.arrivals import MAKES_ROOM, Arrivals
 from raybroker.services.listening.socket_handing import SocketReceiver
-from raybroker.services.native.native import TRAFFIC, NativeService, Traffic
+from raybroker.services.native.guest import TRAFFIC, Guest, Traffic
+from raybroker.services.native.native import NativeService
 from raybroker.system import entropy
 from raybroker.system.supervision import Supervisor
 from raybroker.transport.link import Link, memory_pair
@@ -40,42 +38,6 @@ RIGHTS_S: Final = 1.0
 """How often the access rules are looked at for what is open by them."""
 EXPECTED_MAX: Final = 16_384
 """Secrets that are not used yet; the oldest goes first. A client that is connected to the host already uses none."""
-
-_FREE: Final = frozenset(
-    {
-        "hello",
-        "start",
-        "stop",
-        "close_producer",
-        "close_consumer",
-        "close_browser",
-        "browse",
-        "release",
-        "schedule",
-        "unwatch_consumers",
-        "txn_begin",
-        "txn_stage",
-        "txn_commit",
-        "txn_prepare",
-        "txn_decide",
-        "txn_rollback",
-        "txn_received",
-        "txn_outcome",
-        "txn_forget",
-        "read_body",
-        "drop_body",
-        "body_piece",
-    }
-)
-"""Requests about what the connection has already, or by a name that cannot be guessed."""
-_RIGHTS: Final = {
-    "open_producer": "produce",
-    "begin_body": "produce",
-    "open_consumer": "consume",
-    "open_browser": "browse",
-}
-_ANY: Final = frozenset({"watch_consumers", "units"})
-"""Requests of producers about a destination."""
 
 
 class Guests:
@@ -166,7 +128,7 @@ class Guests:
             return
         for connection in list(self._service.connections):
             guest = connection.guest
-            if isinstance(guest, _Guest) and guest.claims is not None and guest.claims["rules"] in changed:
+            if guest is not None and guest.claims is not None and guest.claims["rules"] in changed:
                 connection.revoke(guest.refused)
 
     def _audit_of(self, claims: dict[str, Any]) -> Audit:
@@ -213,15 +175,15 @@ class Guests:
         """Connect a client that works on this loop, without a socket; it shows its secret as every guest does."""
         memory_pair(asyncio.get_running_loop(), link, self._service.accept(self._guest()))
 
-    def _guest(self) -> _Guest:
-        return _Guest(self.redeem, self._access_of, self._audit_of, self._has_gone, self._consumers_of)
+    def _guest(self) -> Guest:
+        return Guest(self.redeem, self._access_of, self._audit_of, self._has_gone, self._consumers_of)
 
     def _consumers_of(self, user: str) -> int:
         """How many the guests of a user have here."""
         return sum(
             connection.consumer_count
             for connection in self._service.connections
-            if isinstance(connection.guest, _Guest) and (connection.guest.claims or {}).get("user") == user
+            if connection.guest is not None and (connection.guest.claims or {}).get("user") == user
         )
 
     def _context(self, security: Path | None) -> ssl.SSLContext:
@@ -237,7 +199,7 @@ class Guests:
         return [
             {**connection.guest.claims, **connection.counts(), **connection.traffic()}
             for connection in self._service.connections
-            if isinstance(connection.guest, _Guest) and connection.guest.claims is not None
+            if connection.guest is not None and connection.guest.claims is not None
         ]
 
     def _has_gone(self, service: str, traffic: Traffic) -> None:
@@ -255,7 +217,7 @@ class Guests:
         gone = [
             known
             for known in self._service.connections
-            if isinstance(known.guest, _Guest) and (known.guest.claims or {}).get("connection") == connection
+            if known.guest is not None and (known.guest.claims or {}).get("connection") == connection
         ]
         for known in gone:
             known.end(reason)
@@ -264,89 +226,8 @@ class Guests:
     async def pause(self, service: str, paused: bool) -> None:
         """Stop or go on reading from the connections of a service."""
         for known in list(self._service.connections):
-            if isinstance(known.guest, _Guest) and (known.guest.claims or {}).get("service") == service:
+            if known.guest is not None and (known.guest.claims or {}).get("service") == service:
                 known.pause(paused)
-
-
-class _Guest:
-    """One connection. ``claims``: who it is, once it has shown its secret."""
-
-    def __init__(
-        self,
-        redeem: Callable[[bytes], dict[str, Any] | None],
-        access_of: Callable[[str], Access],
-        audit_of: Callable[[dict[str, Any]], Audit],
-        has_gone: Callable[[str, Traffic], None],
-        consumers_of: Callable[[str], int],
-    ) -> None:
-        self._consumers_of = consumers_of
-        self._redeem = redeem
-        self._has_gone = has_gone
-        self._audit_of = audit_of
-        self._access_of = access_of
-        self.claims: dict[str, Any] | None = None
-
-    def accepts(self, token: bytes) -> bool:
-        self.claims = self._redeem(token)
-        return self.claims is not None
-
-    def refused(self, kind: str, name: str, operation: str) -> str:
-        """Why the user may not do that any more, "" when he may."""
-        from raybroker.security.access_rules import AccessRequest
-
-        assert self.claims is not None
-        user, access = user_of(self.claims), self._access_of(str(self.claims["rules"]))
-        request = AccessRequest(kind, name, operation)
-        if access.decide(user, request).allowed:
-            return ""
-        return f"user {user.name!r} may not {request} any more: the access rules have changed"
-
-    def gone(self, traffic: Traffic) -> None:
-        if self.claims is not None:
-            self._has_gone(str(self.claims["service"]), traffic)
-
-    def check(self, op: str, args: dict[str, Any]) -> None:
-        assert self.claims is not None
-        if op == "schedule":
-            require_no_sender(Block(bytes(args["message"])))
-        if op in _FREE:
-            return
-        try:
-            self._check(op, args)
-        except SecurityError as error:
-            claims = self.claims
-            self._audit_of(claims).record(
-                "denied",
-                REFUSED,
-                user=str(claims["user"]),
-                address=str(claims.get("address", "")),
-                service=str(claims["service"]),
-                connection=str(claims["connection"]),
-                what=op,
-                reason=str(error),
-            )
-            raise
-
-    def _check(self, op: str, args: dict[str, Any]) -> None:
-        from raybroker.security.access_rules import AccessRequest
-
-        assert self.claims is not None
-        user, access = user_of(self.claims), self._access_of(str(self.claims["rules"]))
-        kind, name = str(args.get("type", "queue")), str(args.get("name", ""))
-        operation = _RIGHTS.get(op)
-        if operation is not None:
-            access.require(user, AccessRequest(kind, name, operation))
-            if op == "open_consumer" and (most := int(self.claims.get("consumers_max", -1))) >= 0:
-                count = self._consumers_of(user.name)
-                if count >= most:
-                    raise exceeded(CONSUMERS, user.name, count, most)
-        elif op in _ANY:
-            if not any(
-                access.decide(user, AccessRequest(kind, name, right)).allowed for right in ("produce", "consume")
-            ):
-                access.require(user, AccessRequest(kind, name, "produce"))
-        elif ADMIN_GROUP not in user.groups:
-            raise SecurityError(f"user {user.name!r} may not ask for {op}: it is for the group {ADMIN_GROUP}")
 
 
 def peer_of(taken: socket.socket) -> str:

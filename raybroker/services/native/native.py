@@ -36,6 +36,7 @@ from raybroker.services.clients.ended_clients import EndedClients
 from raybroker.services.gateways.unfinished import Unfinished
 from raybroker.services.listening.bounds import Bounds
 from raybroker.services.listening.secure_port import SecurePort
+from raybroker.services.native.guest import TRAFFIC, Guest, Traffic
 from raybroker.services.native.turn import Turn
 from raybroker.system.supervision import Supervisor
 from raybroker.transport.link import Link
@@ -60,36 +61,8 @@ BACKLOG: Final = 512
 """Connections the system may hold that are not accepted yet."""
 
 
-Traffic = dict[str, int]
-"""What guests' connections have carried, by the keys of TRAFFIC."""
 TOLD: Final = ("platform", "pid", "unrestricted")
 """What clients say of their process, for listings, and whether others may have their client id."""
-TRAFFIC: Final = (
-    "messages_in",
-    "messages_out",
-    "message_bytes_in",
-    "message_bytes_out",
-    "packets_in",
-    "packets_out",
-    "packet_bytes_in",
-    "packet_bytes_out",
-)
-
-
-class Guest(Protocol):
-    """What a connection may do that came in through a connection service."""
-
-    def accepts(self, token: bytes) -> bool:
-        """Whether it is what it says; asked once."""
-        ...
-
-    def check(self, op: str, args: dict[str, Any]) -> None:
-        """Raises a BrokerError, SecurityError above all, for a request that it may not make."""
-        ...
-
-    def gone(self, traffic: Traffic) -> None:
-        """The connection has ended; ``traffic``: what it carried in all."""
-        ...
 
 
 class NativeConnection:
@@ -401,12 +374,12 @@ class NativeConnection:
         if not self._sent:
             turn = self._service.turn
             if turn.under_way:
-                turn.confirming.append(self)
+                turn.confirming.append(self._flush_sent)
             else:
-                turn.confirms(self)
+                turn.confirms(self._flush_sent)
         self._sent.append((handle, first_seq, count))
 
-    def flush_sent(self) -> None:
+    def _flush_sent(self) -> None:
         """Write the confirmations that are due, in one frame."""
         rows, self._sent = self._sent, []
         self.link.write(wire.sent(rows))

@@ -9,16 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 ALONE_BYTES_MAX: Final = 32 << 10
 """A lone sender's commit of more bytes waits until the loop has looked for more: there may be more of them."""
-
-
-class Confirming(Protocol):
-    """A connection that has confirmations to write."""
-
-    def flush_sent(self) -> None: ...
 
 
 class Turn:
@@ -27,7 +21,7 @@ class Turn:
     under_way   somebody calls :meth:`end`, or :meth:`flush`, when the turn is over
     handling    frames are being handled: :meth:`end` is still to do what is put off
     latest      whose frames came last
-    confirming  connections with confirmations that are not written yet; each adds itself once during a turn
+    confirming  write the confirmations of connections that have some; each adds its own once during a turn
     later       what is to be done at the end of the turn
     pending     how many bytes wait for a commit; the service sets it
     """
@@ -37,7 +31,7 @@ class Turn:
     def __init__(self) -> None:
         self.under_way = self.handling = False
         self.latest: object = None
-        self.confirming: list[Confirming] = []
+        self.confirming: list[Callable[[], object]] = []
         self.later: list[Callable[[], object]] = []
         self.pending: Callable[[], int] = lambda: 0
 
@@ -61,8 +55,8 @@ class Turn:
             self.under_way = False
             # Behind the actions: what a commit among them has confirmed leaves in the same frame.
             confirming, self.confirming = self.confirming, []
-            for connection in confirming:
-                connection.flush_sent()
+            for write in confirming:
+                write()
 
     def soon(self, action: Callable[[], object]) -> None:
         """Call ``action`` when the frames at hand are handled, or in the loop's next turn: for a committer."""
@@ -82,14 +76,14 @@ class Turn:
             if self.confirming and not before:
                 self.flush()
 
-    def confirms(self, connection: Confirming) -> None:
-        """The connection has confirmations to write, and no turn is under way that would see to it."""
+    def confirms(self, write: Callable[[], object]) -> None:
+        """A connection has confirmations to write, and no turn is under way that would see to it."""
         if not self.confirming:
             asyncio.get_running_loop().call_soon(self.flush)
-        self.confirming.append(connection)
+        self.confirming.append(write)
 
     def flush(self) -> None:
         """Write them."""
         confirming, self.confirming = self.confirming, []
-        for connection in confirming:
-            connection.flush_sent()
+        for write in confirming:
+            write()

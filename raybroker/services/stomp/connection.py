@@ -18,11 +18,11 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Final, Protocol, cast
 
+from raybroker.client.connection.connection import ConnectionCore
 from raybroker.model.errors import BrokerError, ConnectionLostError, ProtocolError, SecurityError
 from raybroker.model.machine import Machine
 from raybroker.services.gateways.answers import Answers
 from raybroker.services.gateways.unfinished import Unfinished
-from raybroker.services.stomp.handles import BrokerConnection
 from raybroker.services.stomp.limits import READ_BYTES_HIGH, StompLimits
 from raybroker.services.stomp.session import MakeSession, StompSession
 from raybroker.transport.unread import UnreadWatch
@@ -86,7 +86,7 @@ class StompDoor(Protocol):
         client_id: str | None,
         version: Version,
         ended: Callable[[BrokerError], object],
-    ) -> tuple[BrokerConnection, MakeSession]:
+    ) -> tuple[ConnectionCore, MakeSession]:
         """Log in to the broker: the connection, and what makes sessions of it."""
         ...
 

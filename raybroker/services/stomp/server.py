@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from raybroker.client.connection.connection import ConnectionCore
 from raybroker.model.bounds import message_bytes_max
 from raybroker.model.errors import BrokerError, ConnectionLostError, ResourceAllocationError
 from raybroker.model.settings.settings import ConfigView
@@ -22,7 +23,6 @@ from raybroker.services.listening.arrivals import MAKES_ROOM
 from raybroker.services.listening.bounds import Bounds
 from raybroker.services.native.native import RefusalLog
 from raybroker.services.stomp.connection import StompConnection
-from raybroker.services.stomp.handles import BrokerConnection
 from raybroker.services.stomp.limits import StompLimits
 from raybroker.services.stomp.session import MakeSession, session_maker
 from raybroker.system.supervision import Supervisor
@@ -151,7 +151,7 @@ class StompServer:
         client_id: str | None,
         version: Version,
         ended: Callable[[BrokerError], object],
-    ) -> tuple[BrokerConnection, MakeSession]:
+    ) -> tuple[ConnectionCore, MakeSession]:
         allowed = self._tls is not None or self.limits.unencrypted
         require_private(connection.peer.rpartition(":")[0], allowed, "sslstomp")
         core = await self._gateway.core_as(

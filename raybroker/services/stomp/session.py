@@ -38,7 +38,6 @@ from raybroker.model.naming.names import is_temporary_name
 from raybroker.model.settings.setting_listeners import PREFETCH_BYTES_MAX
 from raybroker.services.gateways.prefetch_room import PrefetchRoom
 from raybroker.services.stomp.destinations import StompTarget, Temporaries, target
-from raybroker.services.stomp.handles import BrokerConnection
 from raybroker.services.stomp.headers import body_of, number, send_options, truth
 from raybroker.services.stomp.limits import (
     PREFETCH_DEFAULT,
@@ -117,7 +116,7 @@ class StompSession:
 
     def __init__(
         self,
-        core: BrokerConnection,
+        core: ConnectionCore,
         session: MakeSession,
         client: StompClient,
         version: Version,

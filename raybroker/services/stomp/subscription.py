@@ -14,12 +14,12 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from raybroker.client.consumer.acknowledging.acknowledgement_answers import Confirmations
+from raybroker.client.consumer.message import Message
 from raybroker.client.session.opening import AnyConsumer
+from raybroker.client.session.session import SessionCore
 from raybroker.model.bounds import MESSAGE_BYTES_MAX
 from raybroker.model.errors import ConnectionLostError, MessageFormatError, ProtocolError
 from raybroker.services.gateways.answers import SMALL_BYTES, Answers
-from raybroker.services.gateways.received_message import ReceivedMessage
-from raybroker.services.stomp.handles import ReceivingSession
 from raybroker.services.stomp.headers import CONTENT_TYPE, MessageFacts, body_bytes, message_headers, property_name
 from raybroker.services.stomp.limits import BATCH_BYTES
 from raybroker.wire.stomp.frame import StompFrame, Version, encode
@@ -68,7 +68,7 @@ class StompSubscription:
         name: str,
         key: str,
         ack: str,
-        session: ReceivingSession,
+        session: SessionCore,
         consumer: AnyConsumer,
         *,
         version: Version,
@@ -86,7 +86,7 @@ class StompSubscription:
         self._version = version
         self._text_of = text_of
         self._serials = itertools.count(1)
-        self._unacknowledged: dict[int, ReceivedMessage] = {}
+        self._unacknowledged: dict[int, Message] = {}
         self._by_id: dict[str, int] = {}
         """message-id → serial; before 1.2 messages are acknowledged by it."""
 
@@ -101,7 +101,7 @@ class StompSubscription:
             if message is None:
                 await asyncio.wrap_future(consumer.arrival_future())
 
-    async def _write_batch(self, message: ReceivedMessage | None, out: Out) -> None:
+    async def _write_batch(self, message: Message | None, out: Out) -> None:
         """A large message is a batch of its own, and waits until there is room for it."""
         frames: list[bytes] = []
         size = 0
@@ -125,12 +125,12 @@ class StompSubscription:
         if self.ack == AUTO:
             self.session.flush_lazily()
 
-    async def _write_large(self, message: ReceivedMessage, nbytes: int, out: Out) -> None:
+    async def _write_large(self, message: Message, nbytes: int, out: Out) -> None:
         async with out.answers.room(out.user, nbytes):
             out.write(self._frame(message))
             await out.flushed()
 
-    def _frame(self, message: ReceivedMessage) -> bytes:
+    def _frame(self, message: Message) -> bytes:
         """Its MESSAGE frame; empty for one that cannot be written, which is dead."""
         kind = self._kind
         properties = message.properties
@@ -178,7 +178,7 @@ class StompSubscription:
         """Return the serial of an unacknowledged message, by its message-id."""
         return self._by_id.get(message_id)
 
-    def take(self, serial: int) -> dict[int, ReceivedMessage]:
+    def take(self, serial: int) -> dict[int, Message]:
         """What an ACK or NACK of that serial is about, which is not unacknowledged any more: with ack:client all
         messages up to it. Raises ProtocolError when there is none."""
         if serial not in self._unacknowledged:
@@ -195,14 +195,14 @@ class StompSubscription:
                 del self._by_id[known]
         return found
 
-    def restore(self, messages: dict[int, ReceivedMessage]) -> None:
+    def restore(self, messages: dict[int, Message]) -> None:
         """Their transaction was aborted: they are unacknowledged as before."""
         self.lent -= len(messages)
         for serial, message in messages.items():
             self._unacknowledged[serial] = message
             self._by_id[message.id or f"{self.key}-{serial}"] = serial
 
-    def acknowledge(self, messages: dict[int, ReceivedMessage]) -> Settling:
+    def acknowledge(self, messages: dict[int, Message]) -> Settling:
         """Raises for a message that went back otherwise than with its connection."""
         if self.ack == CLIENT and not self.lent:
             try:
@@ -211,16 +211,14 @@ class StompSubscription:
                 pass  # The last of them is lost; those before it may be of other brokers, and are settled one by one.
         return self._each(messages, self.session.acknowledge_one)
 
-    def refuse(self, messages: dict[int, ReceivedMessage], *, dead: bool) -> Settling:
+    def refuse(self, messages: dict[int, Message], *, dead: bool) -> Settling:
         """NACK: they come again, and are dead when they came too often, or at once."""
         outcome = "reject" if dead else "fail"
         return self._each(
             messages, lambda message: self.session.settle_as(message, outcome, None, "NACK of a STOMP client")
         )
 
-    def _each(
-        self, messages: dict[int, ReceivedMessage], settle: Callable[[ReceivedMessage], Confirmations]
-    ) -> Settling:
+    def _each(self, messages: dict[int, Message], settle: Callable[[Message], Confirmations]) -> Settling:
         found = Settling([])
         for message in messages.values():
             try:
@@ -238,7 +236,7 @@ class StompSubscription:
         self._by_id.clear()
 
 
-def inflated_bytes(message: ReceivedMessage) -> int:
+def inflated_bytes(message: Message) -> int:
     """Return the size of its body when it is decompressed; 0 for one that cannot be read, which is found out later."""
     try:
         return message.inflated_bytes(MESSAGE_BYTES_MAX)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from raybroker.client.consumer.acknowledging.acknowledgement_answers import Confirmations
+from raybroker.client.consumer.message import Message
 from raybroker.client.producer.members.unnamed import UnnamedProducer
+from raybroker.client.session.joint_transaction import JointTransactions
 from raybroker.model.errors import ResourceAllocationError
-from raybroker.services.gateways.received_message import ReceivedMessage
-from raybroker.services.stomp.handles import StompTransactions
 from raybroker.services.stomp.limits import TRANSACTION_FRAMES_MAX
 from raybroker.services.stomp.subscription import Settling, StompSubscription
 
@@ -14,13 +14,13 @@ from raybroker.services.stomp.subscription import Settling, StompSubscription
 class StompTransaction:
     """``transactions``: of a session of its own; ``producer``: of that session."""
 
-    def __init__(self, name: str, transactions: StompTransactions, producer: UnnamedProducer) -> None:
+    def __init__(self, name: str, transactions: JointTransactions, producer: UnnamedProducer) -> None:
         self.name = name
         self._transactions = transactions
         self.producer = producer
         self._frames = 0
-        self._acknowledged: list[tuple[StompSubscription, dict[int, ReceivedMessage]]] = []
-        self._refused: list[tuple[StompSubscription, dict[int, ReceivedMessage], bool]] = []
+        self._acknowledged: list[tuple[StompSubscription, dict[int, Message]]] = []
+        self._refused: list[tuple[StompSubscription, dict[int, Message], bool]] = []
 
     def require_room(self) -> None:
         """Raises ResourceAllocationError when no more frames may be part of it."""
@@ -34,11 +34,11 @@ class StompTransaction:
         self.require_room()
         self._frames += 1
 
-    def acknowledge(self, subscription: StompSubscription, messages: dict[int, ReceivedMessage]) -> None:
+    def acknowledge(self, subscription: StompSubscription, messages: dict[int, Message]) -> None:
         subscription.lent += len(messages)
         self._acknowledged.append((subscription, messages))
 
-    def refuse(self, subscription: StompSubscription, messages: dict[int, ReceivedMessage], *, dead: bool) -> None:
+    def refuse(self, subscription: StompSubscription, messages: dict[int, Message], *, dead: bool) -> None:
         subscription.lent += len(messages)
         self._refused.append((subscription, messages, dead))
 

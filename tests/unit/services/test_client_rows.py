@@ -19,7 +19,7 @@ from raybroker.services.clients.client_rows import (
     require_ended,
     shown,
 )
-from raybroker.services.native.native import TRAFFIC
+from raybroker.services.native.guest import TRAFFIC
 
 
 class Client:

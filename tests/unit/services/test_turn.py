@@ -9,12 +9,8 @@ from typing import Any
 from raybroker.services.native.turn import ALONE_BYTES_MAX, Turn
 
 
-class Connection:
-    def __init__(self, seen: list[str], name: str = "confirmed") -> None:
-        self._seen, self._name = seen, name
-
-    def flush_sent(self) -> None:
-        self._seen.append(self._name)
+def confirmed(seen: list[str], name: str = "confirmed") -> Callable[[], None]:
+    return lambda: seen.append(name)
 
 
 def in_a_loop(case: Callable[[Turn, list[str]], Coroutine[Any, Any, None]]) -> list[str]:
@@ -64,9 +60,9 @@ def test_a_commit_waits_for_others_and_for_more_of_a_lot() -> None:
 
 def test_confirmations_of_one_commit_are_written_after_all_of_it() -> None:
     async def case(turn: Turn, seen: list[str]) -> None:
-        one, other = Connection(seen, "one"), Connection(seen, "other")
+        one, other = confirmed(seen, "one"), confirmed(seen, "other")
 
-        def done(connection: Connection) -> None:
+        def done(connection: Callable[[], None]) -> None:
             assert turn.under_way
             turn.confirming.append(connection)
             seen.append("done")
@@ -83,8 +79,8 @@ def test_confirmations_of_one_commit_are_written_after_all_of_it() -> None:
 
 def test_a_confirmation_outside_of_a_turn_is_written_soon() -> None:
     async def case(turn: Turn, seen: list[str]) -> None:
-        turn.confirms(Connection(seen, "one"))
-        turn.confirms(Connection(seen, "other"))
+        turn.confirms(confirmed(seen, "one"))
+        turn.confirms(confirmed(seen, "other"))
 
     assert in_a_loop(case) == ["|", "one", "other"]
 
@@ -95,7 +91,7 @@ def test_the_rest_of_a_turn_happens_although_one_part_fails() -> None:
             raise ValueError("no")
 
         turn.under_way = turn.handling = True
-        turn.confirming.append(Connection(seen))
+        turn.confirming.append(confirmed(seen))
         turn.soon(fails)
         try:
             turn.end(alone=True)

@@ -124,7 +124,12 @@ class MemberBalance(ProducerOwner[ProducerCore]):
         for broker in brokers:
             if broker not in self._watches:
                 watch = self._watches[broker] = ConsumerWatch(
-                    self._connection, self._destination, partial(self._consumers_changed, broker), broker
+                    self._destination,
+                    partial(self._consumers_changed, broker),
+                    self._connection.io.post,
+                    self._connection.tasks,
+                    self._connection.attachments,
+                    broker,
                 )
                 with contextlib.suppress(BrokerError):
                     await watch.open()
