@@ -31,12 +31,13 @@ SHARE = PREFETCH // 16
 
 
 @pytest.fixture(autouse=True)
-def _what_was_there_before_is_not_looked_at() -> Iterator[None]:
-    """Deliveries that what pytest keeps of a failure may hold, and so many objects that each look would take long."""
+def _what_was_there_before_is_not_looked_at() -> None:
+    """Deliveries that what pytest keeps of a failure may hold, and so many objects that each look would take long.
+
+    It stays so: among what is frozen is all that was collected, which later searches for cycles would go through.
+    """
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(params=["memory", "file"])
