@@ -5,11 +5,14 @@ A run without arguments leaves out what takes long (:data:`LEFT_OUT`); files, fo
 
 from __future__ import annotations
 
+import compileall
 import gc
+import importlib
 import importlib.util
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -81,6 +84,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection(session: pytest.Session) -> None:
     """Collecting makes millions of objects that stay, and looking for cycles among them takes half as long again."""
     gc.disable()
+    if session.config.option.markexpr == LEFT_OUT:
+        compile_share(os.environ.get("PYTEST_XDIST_WORKER", "gw0"), os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+
+
+def compile_share(worker: str, workers: str) -> None:
+    """Each worker of a whole run begins with a share of the modules of its own, and finds the bytecode of the others.
+
+    In a new checkout all of them would come to the same files at the same moment, and each would compile everything.
+    """
+    first, step = int(worker.removeprefix("gw")), int(workers)
+    if step == 1:
+        return
+    for path in sorted((TESTS.parent / "raybroker").rglob("*.py"))[first::step]:
+        compileall.compile_file(path, quiet=2)
+    # Tests are compiled with their assertions rewritten, which importing them does; conftest files prepare that.
+    for path in [*sorted(TESTS.rglob("conftest.py")), *sorted(TESTS.rglob("test_*.py"))[first::step]]:
+        with suppress(Exception, pytest.skip.Exception):  # Collecting says what is wrong with it.
+            importlib.import_module(".".join(path.relative_to(TESTS.parent).with_suffix("").parts))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
