@@ -19,7 +19,6 @@ TABLE: dict[str, int] = {
     "raybroker.client.producer.members.unit_routing.RoutedProducer": 21,
     "raybroker.client.producer.pacing.send_room.SendRoom": 23,
     "raybroker.client.producer.producer_state.Batch": 20,
-    "raybroker.client.session.session.SessionCore": 27,
     "raybroker.client.ways.long_poll._Carrier": 18,
     "raybroker.cluster.member_state.MemberContext": 23,
     "raybroker.cluster.shared_table.Sharer": 19,

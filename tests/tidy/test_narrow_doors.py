@@ -37,7 +37,7 @@ TABLE: dict[str, Reach] = {
     "raybroker.client.consumer.message.Message": Reach(10, 20),
     "raybroker.client.io.io_thread.IoThread": Reach(14, 16),
     "raybroker.client.producer.producer.ProducerCore": Reach(5, 14),
-    "raybroker.client.session.session.SessionCore": Reach(19, 51),
+    "raybroker.client.session.session.SessionCore": Reach(19, 47),
     "raybroker.cluster.change_record.ChangeRecord": Reach(6, 13),
     "raybroker.cluster.member_state.MemberContext": Reach(8, 28),
     "raybroker.core.admission.pool_share.PoolShare": Reach(5, 13),

@@ -325,7 +325,7 @@ class Consumer(Unpicklable):
             session._require_no_listener()
         if core.closed:
             raise closed_consumer(core)
-        if session._core.comes_back and (session._core.unsettled or session._window is not None):
+        if session._core.comes_back and (session._core.handed.unsettled or session._window is not None):
             await session._come_back()
         message = core.take_one()
         if message is None:  # "take_one" is looked up on every pass: joining a broker replaces it.
@@ -356,12 +356,12 @@ class Consumer(Unpicklable):
 
     async def _follow(self, most: int, timeout: float | None) -> list[Message]:
         """Up to ``most`` messages, together with those that the application is about to get."""
-        core, owner = self._core, self.session._core
-        owner.in_batch = True
+        core, handed = self._core, self.session._core.handed
+        handed.in_batch = True
         try:
             return core.take(most) or await arrival(core, lambda: core.take(most), timeout) or []
         finally:
-            owner.in_batch = False
+            handed.in_batch = False
 
     async def on_message(
         self,

@@ -234,7 +234,6 @@ class Session(Unpicklable):
             redelivery_delay_ms=redelivery_delay_ms,
             transactions=connection._transactions,
             reply=weakly(self._reply),
-            window=self._window,
             tells_in_hand=mode == "dups_ok",
         )
         self.connection = connection
@@ -644,7 +643,7 @@ class Session(Unpicklable):
         window = self._window
         if window is not None:
             if core.comes_back and in_hand:
-                core.before_more()
+                core.acknowledge_in_window(window)
             room = window.room(wanted)
             if room is not None:
                 result(core.connection.io, room)
@@ -652,7 +651,7 @@ class Session(Unpicklable):
         elif core.mode == "dups_ok":
             if in_hand:
                 core.waits()
-        elif core.comes_back and core.unsettled:
+        elif core.comes_back and core.handed.unsettled:
             about_to_wait(core.connection.io)
             for confirmation in core.before_more() if in_hand else core.settle_done():
                 with contextlib.suppress(ConnectionLostError):  # What is not acknowledged comes again, flagged.

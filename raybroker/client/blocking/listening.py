@@ -121,7 +121,7 @@ class Listening:
         if message is None:
             core.wait(0)
             return False
-        self._core.in_hand = message
+        self._core.handed.in_hand = message
         try:
             with in_call(self._core):
                 self._serving.call(handler, message)
@@ -132,7 +132,7 @@ class Listening:
         else:
             self._returned()
         finally:
-            self._core.in_hand = None
+            self._core.handed.in_hand = None
             self._core.call_ended()
         return True
 

@@ -50,9 +50,7 @@ class ConsumerSession(BufferSession, MessageSession, Protocol):
     mode: str
     owner: str
     transactions: SessionTransactions | None
-    in_hand: Message | None
     consumers: list[ConsumerCore]
-    leaving: dict[ConsumerCore, None]
 
     @property
     def connection(self) -> ConnectionCore: ...
@@ -247,7 +245,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             ranges = [(d.tag, d.tag + d.block.count - 1) for d in self._deliveries]
             if ranges:
                 ranges[0] = (ranges[0][0] + self._at, ranges[0][1])
-            in_hand = self.session.in_hand
+            in_hand = self.session.handed.in_hand
             if in_hand is not None and in_hand._delivery.consumer is self:
                 ranges.insert(0, (in_hand.tag, in_hand.tag))
         if ranges:
@@ -301,7 +299,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         """The buffer is void, and what is unacknowledged: the broker will deliver everything unacknowledged again."""
         self._drop_all(LOST)
         self._settled_up_to = 0
-        self._connection.channels.flow.handed_out(self._flow.buffered)
+        self._all_flow.handed_out(self._flow.buffered)
         self._flow.restart()
         self._min_tag = 0
         self.epoch = 0
@@ -348,7 +346,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         block, tag = frame.block, frame.tag
         count = block.count
         if self.closed or self._let_go or tag < self._min_tag:
-            self._connection.channels.flow.meter(count)
+            self._all_flow.meter(count)
             if self._let_go and tag >= self._min_tag:
                 self._give_back([(tag, tag + count - 1)])
             return
@@ -375,8 +373,8 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             notifier.notify()
             if self.listener is not None:
                 self.session.wake_listeners()
-        if self._counts_arrived:
-            self._connection.channels.flow.arrived(count)
+        if self._all_flow.counts_arrived:
+            self._all_flow.arrived(count)
         if ask:
             self._send_credit(ask, frame.epoch)
 
@@ -393,7 +391,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
                 self.poll()
             if self.listener is not None:
                 self.session.wake_listeners()
-        self._connection.channels.flow.meter(1)
+        self._all_flow.meter(1)
         self._give_back([(tag, tag)])
         if ask:
             self._send_credit(ask, self.epoch)
@@ -445,7 +443,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         def released(next_tag: int) -> None:
             channel.large.deliver_now(self._handle)
             with self._lock:
-                self._connection.channels.flow.handed_out(self._flow.buffered)
+                self._all_flow.handed_out(self._flow.buffered)
                 if share is not None:
                     share.credit_pool.resumed(share)
                 else:
@@ -472,13 +470,13 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         if self.closed or self._let_go:
             return
         self._let_go = True
-        self.session.leaving[self] = None
+        self.session.handed.leaving[self] = None
         channel = self._reachable(self.epoch)
         if channel is not None:
             channel.link.write(wire.drain(self._handle, self.epoch, 0))  # Nothing more is to come.
         with self._lock:
             ranges = [tags for delivery in self.drop_buffer() for tags in delivery]
-            self._connection.channels.flow.handed_out(self._flow.buffered)
+            self._all_flow.handed_out(self._flow.buffered)
             self._flow.restart()
         self._give_back(ranges)
         if channel is not None:
@@ -489,7 +487,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
 
     def _give_back(self, ranges: unacknowledged_ranges.Ranges) -> None:
         """Messages that the application has not seen are for anybody."""
-        if ranges and self.session.keeps_track:
+        if ranges and self.session.handed.keeps_track:
             self._send_outcome(self.epoch, ranges, "unseen", -1, "", None)
 
     def told(self) -> None:
@@ -573,7 +571,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
         self._why_gone = CLOSED
         if self._ack_deadline is not None:
             self._ack_deadline.stop()
-        self._connection.channels.flow.handed_out(self._flow.buffered)
+        self._all_flow.handed_out(self._flow.buffered)
         self._flow.restart()
         with self._lock:
             seen = self._handed_out_up_to

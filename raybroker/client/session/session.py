@@ -18,9 +18,9 @@ from raybroker.client.arguments import check_arguments
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.consumer.acknowledging.acknowledgement_answers import Confirmation, Confirmations, Faulty
 from raybroker.client.consumer.acknowledging.acknowledgement_window import AcknowledgementWindow
+from raybroker.client.consumer.acknowledging.handed_out import HandedOut
 from raybroker.client.consumer.acknowledging.returned_deliveries import not_settled
 from raybroker.client.consumer.acknowledging.unacknowledged_ranges import size
-from raybroker.client.consumer.acknowledging.uncovered import UncoveredDeliveries
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.message import Message, Reply
 from raybroker.client.destinations import Destination
@@ -101,8 +101,7 @@ class SessionCore:
     finish        how this face waits for confirmations: blocking, or by returning something to await
     transactions  makes those of a transacted session
     reply         how this face sends a reply to a message
-    window        of "auto" where more than one message may be unconfirmed
-    tells_in_hand  lazy acknowledgements leave out what the application has in hand, until it comes back
+    tells_in_hand  see :class:`HandedOut`
     """
 
     def __init__(
@@ -114,47 +113,28 @@ class SessionCore:
         redelivery_delay_ms: int | None = None,
         transactions: Callable[[SessionCore], SessionTransactions] = SessionTransactions,
         reply: Reply = no_reply,
-        window: AcknowledgementWindow | None = None,
         tells_in_hand: bool = False,
     ) -> None:
         self.connection = connection
         self.owner = f"{connection.identity}.{token(OWNER_BYTES).hex()}"
         """Names the session to all hosts: a unit of order is with one session at a time."""
         self.mode = mode
-        self.keeps_track = mode != "none"
         self.finish = finish
         self.closed = False
         self.consumers: list[ConsumerCore] = []
-        self.owing: dict[ConsumerCore, None] = {}
-        """Those of which something is handed out and not acknowledged; see ``BufferSession``."""
-        self.leaving: dict[ConsumerCore, None] = {}
-        """Those that nobody refers to any more, and that are closed once what they gave out is settled."""
         self.producers: list[ProducerCore] = []
-        self.unsettled = 0
-        """Messages handed out since the last acknowledgement ("auto" and "dups_ok")."""
-        self.abandoned = False
-        """Nothing is acknowledged any more (:meth:`leave_in_hand`)."""
+        self.handed = HandedOut(keeps_track=mode != "none", tells_in_hand=tells_in_hand)
         self.comes_back = mode == "auto"
         """Something happens when the application comes back for more (:meth:`before_more`)."""
-        self._window = window
-        self.in_hand: Message | None = None
-        """What a listener is called with at the moment."""
-        self._done: int | None = 0 if tells_in_hand else None
-        """Serial of the last message that the application is done with; None: of all that were handed out."""
-        self.uncovered = UncoveredDeliveries()
-        """What was handed out and went back, for the next acknowledgement to tell."""
-        self.in_batch = False
-        """With "dups_ok": what is handed out now, the application gets together with what it has in hand."""
         self.holds_back = 0
         """Messages of units of order that are being given back: until that is done nothing is handed out."""
         self._wake: Callable[[], None] | None = None
         self.reply = reply
         self._redelivery_delay_ms: int = connection.attributes["defaultRedeliveryDelay"]
         if redelivery_delay_ms is not None:
-            self.redelivery_delay_ms = redelivery_delay_ms
+            check_arguments(redelivery_delay_ms=redelivery_delay_ms)
+            self._redelivery_delay_ms = redelivery_delay_ms
         self._to_previous: bool = connection.attributes["acknowledgePolicy"] == "Previous"
-        self._serial = 0
-        self._lazy = False
         self.transactions = transactions(self) if mode == TRANSACTED else None
 
     @property
@@ -171,19 +151,20 @@ class SessionCore:
 
     def handed_out(self, count: int) -> int:
         """``count`` messages leave a buffer; returns the serial of the first, in the order of the whole session."""
-        serial = self._serial + 1
-        self._serial += count
-        self.unsettled += count
+        handed = self.handed
+        serial = handed.serial + 1
+        handed.serial += count
+        handed.unsettled += count
         if self.mode == "dups_ok":
-            if self._done is not None and not self.in_batch:
-                self._done = serial - 1
-            if self.unsettled >= DUPS_OK_MESSAGES:
+            if handed.done is not None and not handed.in_batch:
+                handed.done = serial - 1
+            if handed.unsettled >= DUPS_OK_MESSAGES:
                 self.connection.io.post(self.flush_lazily)
-            elif not self._lazy:
-                self._lazy = True
+            elif not handed.armed:
+                handed.armed = True
                 self.connection.io.post(self._arm)
-        elif self.transactions is not None and not self._lazy:
-            self._lazy = True
+        elif self.transactions is not None and not handed.armed:
+            handed.armed = True
             self.connection.io.post(self._report_received, RECEIVED_FIRST_S)
         return serial
 
@@ -194,37 +175,37 @@ class SessionCore:
             if self.transactions is not None and not self.connection.closed and self.transactions.report_received():
                 self._report_received(RECEIVED_AGAIN_S)
             else:
-                self._lazy = False
+                self.handed.armed = False
 
         self.connection.io.loop.call_later(delay_s, over)
 
     def _arm(self) -> None:
         def over() -> None:
-            self._lazy = False
+            self.handed.armed = False
             self.flush_lazily()
 
         self.connection.io.loop.call_later(DUPS_OK_S, over)
 
     def waits(self) -> None:
         """The application waits for more, and nothing is here: it is done with what it has."""
-        if self._done is not None and self.mode == "dups_ok" and not self.abandoned:
-            self._done = self._serial
+        if self.handed.done is not None and self.mode == "dups_ok" and not self.handed.abandoned:
+            self.handed.done = self.handed.serial
 
     def leave_in_hand(self) -> None:
         """The application failed: what it received and did not acknowledge itself is given back when it closes."""
         if self.mode in ("auto", "dups_ok"):
             self.comes_back = False
-            self.abandoned = True
+            self.handed.abandoned = True
 
     def flush_lazily(self) -> None:
         """Acknowledge without asking for a confirmation; not what the application has in hand."""
-        self.unsettled = 0
-        for consumer in list(self.owing) if not self.abandoned else ():
-            epoch, ranges = consumer.settle(self._done)
+        self.handed.unsettled = 0
+        for consumer in list(self.handed.owing) if not self.handed.abandoned else ():
+            epoch, ranges = consumer.settle(self.handed.done)
             if ranges:
                 consumer.acknowledge(epoch, ranges, None)
-        if self._done is not None and self._done < self._serial and not self._lazy:
-            self._lazy = True
+        if self.handed.done is not None and self.handed.done < self.handed.serial and not self.handed.armed:
+            self.handed.armed = True
             self._arm()
 
     def listen(self, wake: Callable[[], None]) -> None:
@@ -235,7 +216,7 @@ class SessionCore:
     def hear(self, wake: Callable[[], None]) -> None:
         """:meth:`listen` for those who take messages on the IO loop, whichever thread serves it."""
         self._wake = wake
-        self._done = self._serial
+        self.handed.done = self.handed.serial
 
     def listen_no_more(self) -> None:
         """The thread or task that called listeners has ended."""
@@ -248,7 +229,7 @@ class SessionCore:
 
     def call_ended(self) -> None:
         """A listener has returned, or what it had in hand has its end otherwise."""
-        self._done = self._serial
+        self.handed.done = self.handed.serial
 
     @property
     def has_listeners(self) -> bool:
@@ -257,17 +238,21 @@ class SessionCore:
 
     def settle(self, up_to: int | None = None) -> Confirmations:
         """Acknowledge what was consumed, up to a serial if one is given; returns what to wait for."""
-        self.unsettled = 0
+        self.handed.unsettled = 0
         return self._settle(up_to)
 
     def settle_done(self) -> Confirmations:
         """Acknowledge, in a session with listeners, what was received before there were any; what a call has in hand is
         its own."""
-        return self._settle(self._done) if self.mode == "auto" and self.has_listeners and not self.abandoned else []
+        return (
+            self._settle(self.handed.done)
+            if self.mode == "auto" and self.has_listeners and not self.handed.abandoned
+            else []
+        )
 
     def _settle(self, up_to: int | None) -> Confirmations:
         confirmations: Confirmations = []
-        for consumer in list(self.owing):
+        for consumer in list(self.handed.owing):
             epoch, ranges = consumer.settle(up_to)
             if ranges:
                 confirmed = Confirmation(consumer, epoch, ranges)
@@ -276,14 +261,11 @@ class SessionCore:
         return confirmations
 
     def before_more(self) -> Confirmations:
-        """The application comes back for more: what "auto" handed out before is acknowledged, with an ack_window to be
-        confirmed later.
+        """The application comes back for more: what "auto" handed out before is acknowledged.
 
         Raises IllegalStateError in an XA session outside of its branches.
         """
-        if self._window is not None:
-            self._acknowledge_in_window(self._window)
-        elif self.mode == "auto":
+        if self.mode == "auto":
             return self.settle()
         elif self.mode == "dups_ok":
             self.waits()
@@ -291,17 +273,17 @@ class SessionCore:
             self.transactions.require_open()
         return []
 
-    def _acknowledge_in_window(self, window: AcknowledgementWindow) -> None:
-        """What "auto" handed out before is acknowledged, and confirmed later."""
-        count, self.unsettled = self.unsettled, 0
+    def acknowledge_in_window(self, window: AcknowledgementWindow) -> None:
+        """:meth:`before_more` with an ack_window: it is confirmed later."""
+        count, self.handed.unsettled = self.handed.unsettled, 0
         self.connection.io.require_usable()
-        if count and window.mark(count, self._serial):
+        if count and window.mark(count, self.handed.serial):
             self.connection.io.post(self._acknowledge_marked, window)
 
     def _acknowledge_marked(self, window: AcknowledgementWindow) -> None:
         """Acknowledge what the window has marked; it runs on the IO loop."""
         count, up_to = window.take()
-        for consumer in list(self.owing):
+        for consumer in list(self.handed.owing):
             epoch, ranges = consumer.settle(up_to)
             if ranges:
                 count -= size(ranges)
@@ -337,11 +319,11 @@ class SessionCore:
         if not isinstance(consumer, ConsumerCore) or consumer.returned.rows:
             self._require_here(message, "acknowledge()", covers=True)
         found = self.settle()
-        return self.finish(found + self._uncovered("acknowledge()") if self.uncovered.rows else found)
+        return self.finish(found + self._uncovered("acknowledge()") if self.handed.uncovered.rows else found)
 
     def _uncovered(self, what: str, up_to: int | None = None) -> Confirmations:
         """Stands for what an acknowledgement covers, up to a serial if one is given, and went back before."""
-        fault = self.uncovered.fault(what, up_to)
+        fault = self.handed.uncovered.fault(what, up_to)
         return [Faulty(fault)] if fault is not None else []
 
     def acknowledge_up_to(self, message: Message) -> Any:
@@ -386,9 +368,9 @@ class SessionCore:
         consumer = _receiver(message)
         why = consumer.why_returned(message)
         if why is not None:
-            self.uncovered.told(consumer, message._delivery.epoch, message.tag)
+            self.handed.uncovered.told(consumer, message._delivery.epoch, message.tag)
             error = not_settled(what, why)
-            if covers and (others := self.uncovered.others()):
+            if covers and (others := self.handed.uncovered.others()):
                 error.add_note(f"so did: {others}")
             raise error
 
@@ -402,7 +384,7 @@ class SessionCore:
         """
         assert outcome in OUTCOMES
         self.require_open()
-        if self.mode != "client" and not (self.mode == "auto" and self.in_hand is not None):
+        if self.mode != "client" and not (self.mode == "auto" and self.handed.in_hand is not None):
             raise IllegalStateError(
                 f'{outcome}() is for sessions with ack="client" and for listeners of "auto" sessions;'
                 f" this one is {self.mode!r}"
@@ -440,7 +422,7 @@ class SessionCore:
         Raises for a message that is known to have gone back.
         """
         self.require_open()
-        if self.keeps_track:
+        if self.handed.keeps_track:
             self._require_here(message, "extend()")
             _receiver(message).extend(message)
         return self.finish([])
@@ -463,8 +445,8 @@ class SessionCore:
         delay), or is dead, with ``reason`` written on it.
         One whose connection is lost has given it back by that. Raises the first other error, after all of them.
         """
-        self.unsettled = 0
-        self.uncovered.forget()
+        self.handed.unsettled = 0
+        self.handed.uncovered.forget()
         fault: BrokerError | None = None
         for consumer in list(self.consumers):
             try:
@@ -498,8 +480,7 @@ class SessionCore:
             self.transactions.lose("the connection to a consumer of it was lost")
 
     def forget(self, consumer: ConsumerCore) -> None:
-        self.owing.pop(consumer, None)
-        self.leaving.pop(consumer, None)
+        self.handed.forget(consumer)
         if consumer in self.consumers:
             self.consumers.remove(consumer)
 

@@ -28,6 +28,7 @@ from typing import Any, Final, Protocol
 from raybroker.client.connection.attachments import EndpointAttachments
 from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.channels import Channels
+from raybroker.client.consumer.acknowledging.handed_out import HandedOut
 from raybroker.client.consumer.acknowledging.unacknowledged_ranges import Ranges
 from raybroker.client.destinations import Destination
 from raybroker.client.io.tasks import Tasks
@@ -99,23 +100,12 @@ class TransactionConnection(Protocol):
 
 
 class TransactionSession(Protocol):
-    """What transactions need of their session.
+    """What transactions need of their session."""
 
-    unsettled  messages handed out since the last acknowledgement
-    owing      consumers of which something is handed out and not acknowledged, and maybe some more
-    leaving    consumers that nobody refers to
-    """
-
-    unsettled: int
+    handed: HandedOut
 
     @property
     def connection(self) -> TransactionConnection: ...
-
-    @property
-    def owing(self) -> Collection[TransactionConsumer]: ...
-
-    @property
-    def leaving(self) -> Collection[TransactionConsumer]: ...
 
     @property
     def producers(self) -> Sequence[TransactionProducer]: ...
@@ -205,7 +195,7 @@ class SessionTransactions:
     def under_way(self) -> bool:
         """Whether the open transaction has sent or received something, in any thread."""
         current, session = self.current, self._session
-        if current is None or current.used or session.unsettled > 0:
+        if current is None or current.used or session.handed.unsettled > 0:
             return True
         return any(producer.holds_some for producer in session.producers)
 
@@ -226,7 +216,7 @@ class SessionTransactions:
 
     async def _commit(self) -> None:
         async with self._ending:
-            self._session.unsettled = 0
+            self._session.handed.unsettled = 0
             transaction = self.require_open()
             try:
                 await self.hand_over(transaction)
@@ -246,7 +236,7 @@ class SessionTransactions:
 
     async def _roll_back(self, delay_ms: int | None, reason: str) -> None:
         async with self._ending:
-            self._session.unsettled = 0
+            self._session.handed.unsettled = 0
             error = TransactionRolledBackError("the transaction was rolled back")
             await self._end(self.require_open(), error, delay_ms, reason)
 
@@ -270,7 +260,7 @@ class SessionTransactions:
     def take_acks(self, transaction: Transaction) -> dict[Channel, Acks]:
         """Settle what was consumed: the acknowledgements of each connection."""
         found: dict[Channel, Acks] = {}
-        for consumer in list(self._session.owing):
+        for consumer in list(self._session.handed.owing):
             place = consumer.place
             epoch, ranges = consumer.settle(None)
             if ranges:
@@ -379,7 +369,7 @@ class SessionTransactions:
     def _only_received(self, transaction: Transaction) -> set[Channel]:
         """Connections on which it has only received, and has not reported it; it has numbers there from now on."""
         found: set[Channel] = set()
-        for consumer in list(self._session.owing) if not transaction.lost and self.reports_received else ():
+        for consumer in list(self._session.handed.owing) if not transaction.lost and self.reports_received else ():
             place = consumer.place
             if place is not None and place[0] not in transaction.numbers and consumer.received() is not None:
                 transaction.number_on(place[0], consumer.destination)
@@ -393,7 +383,7 @@ class SessionTransactions:
         settled, self.settling = self.settling, []
         for consumer in settled:
             consumer.told()
-        for consumer in list(self._session.leaving):
+        for consumer in list(self._session.handed.leaving):
             consumer.close_if_settled()
 
     def report_received(self) -> bool:
@@ -402,7 +392,7 @@ class SessionTransactions:
         if transaction is None or transaction.lost or transaction.complete or not self.reports_received:
             return False
         rows: dict[Channel, list[list[int]]] = {}
-        for consumer in list(self._session.owing):
+        for consumer in list(self._session.handed.owing):
             place, found = consumer.place, consumer.received()
             if place is not None and found is not None:
                 channel, handle = place

@@ -107,7 +107,7 @@ class XaTransactions(SessionTransactions):
     def _leave(self) -> None:
         """Outside of every branch nothing is sent or received."""
         self.current = None
-        self._session.unsettled = 1
+        self._session.handed.unsettled = 1
         for producer in self._session.producers:
             producer.refuse_sends(self.nothing_open())
 
@@ -156,7 +156,7 @@ class XaTransactions(SessionTransactions):
         else:
             raise XAStateError(f"start({xid}): flags {flags:#x}; they are TMNOFLAGS, TMJOIN or TMRESUME", XAER_INVAL)
         self.current = branch
-        self._session.unsettled = 0
+        self._session.handed.unsettled = 0
         for producer in self._session.producers:
             producer.refuse_sends(None)
 

@@ -9,12 +9,12 @@ from abc import ABC, abstractmethod
 from array import array
 from collections import deque
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Protocol
 
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.consumer.acknowledging import unacknowledged_ranges
+from raybroker.client.consumer.acknowledging.handed_out import HandedOut
 from raybroker.client.consumer.acknowledging.returned_deliveries import WITHDRAWN, ReturnedDeliveries
-from raybroker.client.consumer.acknowledging.uncovered import UncoveredDeliveries
 from raybroker.client.consumer.message import Message, ReceivedDelivery, Receiver
 from raybroker.client.consumer.notifier import Notifier
 from raybroker.client.consumer.prefetch.credit_pool import Share
@@ -39,17 +39,11 @@ class Registered(Protocol):
 class BufferSession(Protocol):
     """What a buffer needs of the session.
 
-    keeps_track  what is handed out is remembered until it is acknowledged
-    holds_back   nothing is handed out while this is not 0
-    owing        the buffers that something was handed out from, in the order in which they began, and maybe some of
-                 which all is acknowledged by now: what to look through, however many consumers the session has
-    uncovered    what went back, for the session's next acknowledgement to tell
+    holds_back  nothing is handed out while this is not 0
     """
 
-    keeps_track: bool
     holds_back: int
-    owing: dict[Any, None]
-    uncovered: UncoveredDeliveries
+    handed: HandedOut
 
     @property
     def connection(self) -> ConnectionCore: ...
@@ -82,6 +76,7 @@ class PrefetchBuffer(ABC):
         self, session: BufferSession, flow: CreditFlow | PrefetchFlow | Share, notifier: Notifier[PrefetchBuffer]
     ) -> None:
         self.session = session
+        self._handed = session.handed
         self.epoch = 0
         self.closed = False
         self._connection = session.connection
@@ -95,8 +90,8 @@ class PrefetchBuffer(ABC):
         """Its part of a credit pool, which alone counts what was settled."""
         self._listed = False
         """It is in the list of filled ones."""
-        self._counts_arrived = session.connection.channels.flow.counts_arrived
-        self._counts_buffered = session.connection.channels.flow.counts_buffered
+        self._all_flow = session.connection.channels.flow
+        """Of all consumers of the connection."""
         self._failure: BrokerError | None = None
         self.consumed: unacknowledged_ranges.Rows = []
         """Handed out and not acknowledged, ascending."""
@@ -178,21 +173,21 @@ class PrefetchBuffer(ABC):
         ask = self._flow.consumed(count)
         if ask:
             self._connection.io.post(self._send_credit, ask, self.epoch)
-        session = self.session
-        if session.keeps_track:
+        handed = self._handed
+        if handed.keeps_track:
             last = delivery.tag + end - 1
             first = last - count + 1
-            serial = session.handed_out(count)
+            serial = self.session.handed_out(count)
             consumed = self.consumed
             row = consumed[-1] if consumed else None
             if row is not None and row[1] + 1 == first and serial - row[2] == first - row[0]:
                 row[1] = last
             else:
                 if row is None:
-                    session.owing[self] = None
+                    handed.owing[self] = None
                 consumed.append([first, last, serial])
-        if self._counts_buffered:
-            self._connection.channels.flow.handed_out(count)
+        if self._all_flow.counts_buffered:
+            self._all_flow.handed_out(count)
 
     def _look(self, delivery: Watched, start: int, end: int) -> list[int]:
         """Hand out those of start … end - 1 that have not expired; settles the others as expired."""
@@ -210,7 +205,7 @@ class PrefetchBuffer(ABC):
             at = last + 1
         if at < end:
             self._drop(delivery, at, end)
-        if alive and delivery.attempt > 1 and self.session.keeps_track:
+        if alive and delivery.attempt > 1 and self._handed.keeps_track:
             self._connection.io.post(self._send_begun, delivery.tag + alive[-1], self.epoch)
         return alive
 
@@ -235,11 +230,11 @@ class PrefetchBuffer(ABC):
         ask = self._flow.consumed(count)
         if ask:
             self._connection.io.post(self._send_credit, ask, self.epoch)
-        if self.session.keeps_track:
+        if self._handed.keeps_track:
             if self._share is not None:
                 self._share.settled(count)
             self._connection.io.post(self._send_outcome, self.epoch, ranges, "expired", -1, "", None)
-        self._connection.channels.flow.handed_out(count)
+        self._all_flow.handed_out(count)
 
     def withdraw(self, ranges: unacknowledged_ranges.Ranges, why: str = WITHDRAWN) -> int:
         """The broker takes deliveries back before they are settled: what is here of them is void.
@@ -249,12 +244,12 @@ class PrefetchBuffer(ABC):
         with self._lock:
             waiting = len(self._take_out(ranges))
             self.returned.add(self.epoch, unacknowledged_ranges.common(self.consumed, ranges), why)
-            self.session.uncovered.add(self, self.name, self.epoch, self.consumed, ranges, why)
+            self._handed.uncovered.add(self, self.name, self.epoch, self.consumed, ranges, why)
             held = unacknowledged_ranges.cut_ranges(self.consumed, ranges)
             ask = self._flow.consumed(waiting) if waiting else 0
             if self._share is not None:
                 self._share.settled(waiting + held)
-        self._connection.channels.flow.handed_out(waiting)
+        self._all_flow.handed_out(waiting)
         return ask
 
     def give_up(self, ranges: unacknowledged_ranges.Ranges) -> tuple[unacknowledged_ranges.Ranges, int]:
@@ -269,7 +264,7 @@ class PrefetchBuffer(ABC):
                 self._share.settled(len(tags))
             if tags and self._notifier.has_waiters:
                 self.poll()
-        self._connection.channels.flow.handed_out(len(tags))
+        self._all_flow.handed_out(len(tags))
         return unacknowledged_ranges.ranges_of(tags), ask
 
     def _take_out(self, ranges: unacknowledged_ranges.Ranges) -> list[int]:
@@ -344,7 +339,7 @@ class PrefetchBuffer(ABC):
             else:
                 ranges, self.consumed = unacknowledged_ranges.cut(self.consumed, up_to)
             if not self.consumed:
-                self.session.owing.pop(self, None)
+                self._handed.owing.pop(self, None)
             if ranges:
                 self._settlements += 1
                 self._settled_up_to = max(last for _, last in ranges)
@@ -408,7 +403,7 @@ class PrefetchBuffer(ABC):
         self._deliveries.clear()
         self._at = 0
         self.returned.add(self.epoch, self.consumed, why)
-        self.session.uncovered.add(self, self.name, self.epoch, self.consumed, None, why)
+        self._handed.uncovered.add(self, self.name, self.epoch, self.consumed, None, why)
         self.consumed.clear()
         self.owing = -1
         if self._taken is not None:

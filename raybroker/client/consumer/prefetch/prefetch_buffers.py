@@ -25,7 +25,7 @@ class PrefetchBuffers:
         self.closed = False
         self._connection = session.connection
         self._notifier: Notifier[PrefetchBuffer] = Notifier()
-        by_acks = options.style == "prefetch" and options.limit != 0 and session.keeps_track
+        by_acks = options.style == "prefetch" and options.limit != 0 and session.handed.keeps_track
         self._credit_pool = CreditPool(options.style, options.percent, by_acks=by_acks, due=self._grants_due)
         self._holders: dict[Share, ConsumerCore] = {}
         self._failure: BrokerError | None = None

@@ -11,6 +11,7 @@ import pytest
 from raybroker.client.cluster.choosers import Choosers
 from raybroker.client.connection.ended import Ended
 from raybroker.client.consumer import multi_broker
+from raybroker.client.consumer.acknowledging.handed_out import HandedOut
 from raybroker.client.consumer.consumer_options import ConsumerOptions
 from raybroker.client.consumer.multi_broker import MultiBrokerConsumer
 from raybroker.client.destinations import Destination, Queue, Topic
@@ -106,11 +107,9 @@ class World:
         )
         self.session: Any = SimpleNamespace(
             connection=self.connection,
-            keeps_track=True,
             holds_back=False,
             forget=self.forgotten.append,
-            owing={},
-            leaving={},
+            handed=HandedOut(keeps_track=True, tells_in_hand=False),
         )
 
     def _end(self, consumer: Any, error: BrokerError) -> None:

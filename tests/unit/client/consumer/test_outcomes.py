@@ -70,7 +70,7 @@ def test_outcomes_are_for_client_sessions_and_running_listeners_of_auto_ones(mod
         for end in (messages[0].reject, messages[0].release, messages[0].fail):
             with pytest.raises(IllegalStateError, match=mode):
                 end()
-        messages[0]._delivery.consumer.session.in_hand = messages[0]
+        messages[0]._delivery.consumer.session.handed.in_hand = messages[0]
         if mode == "auto":
             messages[0].reject()
             await turns()

@@ -159,7 +159,7 @@ def test_the_ack_deadline_of_what_waits_in_the_buffer_is_extended_and_of_what_wa
         while not scripted.host.of(wire.ExtendFrame):
             await scripted_pause()
         assert scripted.host.of(wire.ExtendFrame)[0].ranges == [(2, 3), (4, 4)]
-        session.in_hand = held[0]
+        session.handed.in_hand = held[0]
         seen = len(scripted.host.of(wire.ExtendFrame))
         while len(scripted.host.of(wire.ExtendFrame)) == seen:
             await scripted_pause()

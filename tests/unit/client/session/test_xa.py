@@ -124,7 +124,7 @@ def test_outside_of_a_branch_nothing_is_sent_or_received() -> None:
         session = found._session
         for _ in range(2):
             assert session.comes_back
-            assert session.unsettled
+            assert session.handed.unsettled
             with pytest.raises(IllegalStateError, match="start"):
                 session.before_more()
             with pytest.raises(IllegalStateError, match="start"):
