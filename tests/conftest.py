@@ -29,6 +29,9 @@ TESTS = Path(__file__).parent
 # Four workers and hundreds of processes import the same modules: without bytecode each of them compiles all anew.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# What the user of this machine has configured for the command line is none of the tests' business.
+os.environ["XDG_CONFIG_HOME"] = str(TESTS / "no-configuration")
+os.environ.pop("RAYBROKER_CONTEXT", None)
 
 # Machines where tests run are slow and busy at times: a deadline would test them rather than us.
 hypothesis.settings.register_profile("here", deadline=None)

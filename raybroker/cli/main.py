@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from raybroker.cli import groups
+from raybroker.cli import contexts, groups
 from raybroker.cli.exits import Commands
 from raybroker.cli.grid_words import show_version
 from raybroker.cli.mq import programs
@@ -26,7 +26,21 @@ from raybroker.cli.objects import (
     top,
 )
 from raybroker.cli.outside import reachable
-from raybroker.cli.tools import analyze, bench, boards, dbmgr, demo, keytool, manual, salvage, up, usermgr
+from raybroker.cli.tools import (
+    analyze,
+    bench,
+    boards,
+    dbmgr,
+    demo,
+    keytool,
+    manual,
+    salvage,
+    up,
+    usermgr,
+)
+from raybroker.cli.tools import (
+    context as context_commands,
+)
 
 EPILOG = (
     "Exit codes: 0 done, 1 refused by the broker (reason on standard error), 2 usage, 3 no cluster reachable, "
@@ -51,6 +65,10 @@ def program(
     version: Annotated[
         bool, typer.Option("-v", "--version", callback=show_version, is_eager=True, help="Print the version and end.")
     ] = False,
+    context: Annotated[
+        str | None,
+        typer.Option("--context", metavar="NAME", help="How a broker is reached, by a name: see raybroker context."),
+    ] = None,
 ) -> None:
     """A durable message broker whose brokers and queues are Ray actors.
 
@@ -76,6 +94,7 @@ def program(
       import raybroker as rb
       with rb.connect() as conn: ...
     """
+    contexts.wanted.set(context)
 
 
 OUTSIDE: Final = (top.top, services.why_denied, messages.send, messages.receive)
@@ -116,6 +135,7 @@ groups.attach(
 
 
 app.add_typer(boards.app, name="boards")
+app.add_typer(context_commands.app, name="context")
 app.add_typer(dbmgr.app, name="dbmgr")
 app.add_typer(keytool.app, name="keytool")
 app.add_typer(programs.app, name="mq")

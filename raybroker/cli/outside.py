@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, NamedTuple, get_args
 
 import typer
 
+from raybroker.cli.contexts import Context, current
 from raybroker.cli.exits import UsageError
 from raybroker.cli.patience import FIRST_S, RETRIES, Patience, patience
 from raybroker.cli.tools.security_files import password_in
@@ -143,6 +144,10 @@ def reachable(function: Callable[..., Any]) -> Callable[..., Any]:
             address, options[named] = options[named], None
         given = (options.pop("outside_user"), options.pop("outside_passfile"), options.pop("outside_token"))
         how = (options.pop("outside_secure"), options.pop("outside_define"))
+        if address is None and (context := current()) is not None:
+            address, given, how = _filled(context, given, how)
+            if options["cluster"] == "default" and context.cluster is not None:
+                options["cluster"] = context.cluster
         waits = (options.pop("first_timeout"), options.pop("further_waits"))
         waiting = patience.set(_patience(*waits))
         token = way.set(_with(_way(address, *given), *how))
@@ -155,6 +160,39 @@ def reachable(function: Callable[..., Any]) -> Callable[..., Any]:
     run.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]  # typer reads it
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in own}
     return run
+
+
+_Given = tuple[str | None, Path | None, Path | None]
+_How = tuple[bool, list[str] | None]
+
+
+def _filled(context: Context, given: _Given, how: _How) -> tuple[str | None, _Given, _How]:
+    """Address, who and how, where a context says what the command line does not."""
+    user, passfile, token = given
+    if user is None and token is None:
+        user, token = context.user, _path(context.token_file)
+    if passfile is None and user is not None and user == context.user:
+        passfile = _path(context.passfile)
+    secure, define = how
+    return context.broker, (user, passfile, token), (secure or context.secure, [*context.define, *(define or ())])
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)
+
+
+def require_way(context: Context) -> None:
+    """Raises UsageError for a context with which no command could reach a broker. No password is asked for."""
+    if context.broker is None:
+        if any((context.user, context.passfile, context.token_file)):
+            raise UsageError("-u, --passfile and --token-file are for brokers from outside: name one with -b host:port")
+        _with(None, context.secure, list(context.define))
+        return
+    if context.token_file and (context.user or context.passfile):
+        raise UsageError("--token-file says who you are: give no -u and --passfile beside it")
+    if not (context.token_file or context.user):
+        raise UsageError(f"-b {context.broker}: say as which user, with -u, or give a --token-file")
+    _with(Way(context.broker, {}, {}), context.secure, list(context.define))
 
 
 def _patience(first_s: float | None, retries: int | None) -> Patience | None:

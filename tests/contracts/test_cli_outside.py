@@ -50,6 +50,27 @@ def shell(outside: Outside, tmp_path: Path) -> Shell:
     return Shell(outside, tmp_path)
 
 
+def test_a_context_is_how_a_broker_is_reached(
+    outside: Outside, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+    def output(*words: str) -> str:
+        done = program.invoke(*words)
+        assert done.exit_code == 0, done.output + done.stderr
+        return done.stdout
+
+    output("context", "add", "prod", *shell.way("root"))
+    output("context", "add", "ann", *shell.way("ann"), "--use")
+    assert output("--context", "prod", "create", "dst", "-n", "orders") == "created queue orders\n"
+    assert output("send", "orders", "hello") == "sent 1 message to orders\n"
+    refused = program.invoke("destroy", "dst", "-n", "orders", "-f")
+    assert (refused.exit_code, "ann" in refused.stderr) == (1, True), "the one in use is ann, who may not"
+    monkeypatch.setenv("RAYBROKER_CONTEXT", "prod")
+    assert output("destroy", "dst", "-n", "orders", "-f") == "destroyed queue orders\n"
+    assert shell.run("ann", "destroy", "dst", "-n", "other", "-f").exit_code == 1, "the command line goes first"
+
+
 def test_a_login_that_is_too_slow_is_tried_again(
     outside: Outside, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 import pytest
 import typer
 
+from raybroker.cli import contexts
+from raybroker.cli.contexts import Context, Contexts
 from raybroker.cli.exits import UsageError
 from raybroker.cli.outside import Way, reachable, way
 
@@ -114,3 +116,21 @@ def test_minus_b_of_a_command_is_a_name_or_an_address(passfile: Path, parameter:
     run(**{parameter: "h:1"}, **{**given, "outside_user": "ann", "outside_passfile": passfile})
     run(**{parameter: "b2"}, **given)
     assert seen == [(None, Way("h:1", {"username": "ann", "password": "secret"}, {})), ("b2", None)]
+
+
+def test_a_context_says_what_the_command_line_does_not(
+    passfile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    kept = Context("h:7676", "ann", str(passfile), None, True, ("imqReconnectEnabled=false",))
+    contexts.save(Contexts({"prod": kept}, "prod"))
+    found = given(None)
+    assert found is not None
+    assert (found.address, found.secret["username"]) == ("mqs://h:7676", "ann")
+    assert found.attributes == {"imqReconnectEnabled": "false"}
+    other = given(None, outside_user="bob", outside_passfile=passfile)
+    assert other is not None
+    assert (other.address, other.secret["username"]) == ("mqs://h:7676", "bob")
+    elsewhere = given(None, broker_address="g:1", outside_user="bob", outside_passfile=passfile)
+    assert elsewhere is not None
+    assert (elsewhere.address, elsewhere.attributes) == ("g:1", {})
