@@ -13,6 +13,8 @@ from typing import Any, Final
 import typer
 
 from raybroker.cli.exits import UsageError
+from raybroker.cli.mq.options import parse
+from raybroker.cli.mq.programs import PROGRAMS
 from tests import program
 from tests.tidy.source import ROOT
 
@@ -52,7 +54,18 @@ def fault(words: list[str]) -> str:
             return _no_path(rest)
         case ".ci/run":
             return _no_stage(rest)
+    if name in PROGRAMS:
+        return _unparsed_of(name, rest)
     return f"the program {name} is not known here"
+
+
+def _unparsed_of(name: str, words: list[str]) -> str:
+    """What is wrong with a command of Message Queue, or with those of raybroker that it becomes."""
+    try:
+        becomes = PROGRAMS[name].commands(parse(name, PROGRAMS[name].options, words))
+    except UsageError as error:
+        return str(error)
+    return next((text for command in becomes if (text := _unparsed(command))), "")
 
 
 def _unparsed(words: list[str]) -> str:
