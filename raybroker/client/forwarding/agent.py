@@ -82,7 +82,6 @@ class ForwardingAgent:
         self._connect_other = other
         self._stop = threading.Event()
         self._clock = SystemClock()
-        self._tag = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=NAME_BYTES).digest()
         self._busy_ns = 0
         """When there was something for the other cluster last."""
         self._own: Connection | None = None
@@ -102,6 +101,11 @@ class ForwardingAgent:
             "retries": 0,
             "error": "",
         }
+
+    @property
+    def _tag(self) -> bytes:
+        """Begins the XIDs of its branches."""
+        return blake2b(self.name.encode("utf-8", "surrogatepass"), digest_size=NAME_BYTES).digest()
 
     # ---- any thread ------------------------------------------------------------------------------------------------
 

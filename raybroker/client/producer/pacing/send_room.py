@@ -5,7 +5,13 @@ at a destination that slows its producers.  A transaction waits at a full destin
 something it waits for nobody, since others may wait for what it holds, and its commit may be what makes room.  While
 the destination is over a threshold, messages are taken at a limited rate as well (``flow_rate``), those of transactions
 too: time alone ends that waiting.
-Nothing is taken while the destination is paused, and nothing after the producer has ended.
+Nothing is taken while the destination is paused or no transaction is open, and nothing after the producer has ended:
+
+    SENDING, STOPPED   stopped   STOPPED
+    SENDING, STOPPED   let go    SENDING
+    any other          ended     ENDED
+
+It is SENDING when it is made.
 """
 
 from __future__ import annotations
@@ -13,6 +19,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from enum import StrEnum
 from typing import Final
 
 from raybroker.client.io.io_thread import fulfil
@@ -20,9 +27,73 @@ from raybroker.client.producer.pacing.flow_rate import SECOND_NS, FlowRate, Flow
 from raybroker.client.producer.producer_state import ProducerState
 from raybroker.config.config import Config
 from raybroker.model.errors import BrokerError, DestinationPausedError, RequestTimeoutError
+from raybroker.model.machine import Machine
 
 _WAITS: Final = {"low_memory": "the memory of its broker is out", "ending": "its broker is being shut down"}
 """State in which the broker has a producer wait → why, for who waits too long."""
+
+
+class SendState(StrEnum):
+    SENDING = "SENDING"
+    STOPPED = "STOPPED"
+    ENDED = "ENDED"
+
+
+class SendEvent(StrEnum):
+    STOP = "stopped"
+    GO = "let go"
+    END = "ended"
+
+
+_S, _E = SendState, SendEvent
+PRODUCER: Final = Machine(
+    "the producer",
+    [
+        ((_S.SENDING, _S.STOPPED), _E.STOP, _S.STOPPED),
+        ((_S.SENDING, _S.STOPPED), _E.GO, _S.SENDING),
+        (tuple(_S), _E.END, _S.ENDED),
+    ],
+)
+
+
+class RoomWaiters:
+    """Threads and futures that wait for room; ``lock`` guards the room and this.
+
+    changed, waiting  what threads wait at for room, and how many do
+    turns, in_line    what threads wait at for a turn by the rate, and how many do
+    futures, empty    futures of those who wait for room, and of those who wait until nothing is held
+    """
+
+    __slots__ = ("changed", "empty", "futures", "in_line", "later", "timed", "turns", "waiting")
+
+    def __init__(self, lock: threading.Lock, later: Callable[[float], None] | None) -> None:
+        self.changed = threading.Condition(lock)
+        self.waiting = 0
+        self.turns = threading.Condition(lock)
+        self.in_line = 0
+        self.futures: list[Future[None]] = []
+        self.empty: list[Future[None]] = []
+        self.later = later
+        self.timed = False
+        """:meth:`SendRoom.due` will be called."""
+
+    def __bool__(self) -> bool:
+        return bool(self.waiting or self.in_line or self.futures or self.empty)
+
+    def tell(self, count: int | None) -> None:
+        """There is room: threads look for themselves, and the first ``count`` futures are done; None: all of them."""
+        self.changed.notify_all()
+        self.tell_first(count)
+
+    def tell_first(self, count: int | None) -> None:
+        """The first ``count`` futures are done; None: all of them."""
+        _fulfil_first(self.futures, len(self.futures) if count is None else count)
+
+    def call_later(self, rate: FlowRate) -> None:
+        """Whoever waits with a future, for the rate alone, is told in time."""
+        if self.futures and not self.timed and self.later is not None:
+            self.timed = True
+            self.later(rate.wait_ns / SECOND_NS)
 
 
 class SendRoom:
@@ -36,28 +107,20 @@ class SendRoom:
     """
 
     __slots__ = (
-        "_changed",
-        "_empty_futures",
-        "_final",
-        "_futures",
         "_held",
-        "_in_line",
-        "_later",
         "_monotonic_ns",
         "_name",
         "_rate",
         "_rates",
+        "_sending",
         "_state",
-        "_timed",
         "_timeout_ms",
-        "_turns",
         "_under_way",
-        "_waiting",
+        "_waiters",
         "bytes_max",
         "easy_bytes",
         "ending",
         "has_waiters",
-        "slow",
         "stopped",
     )
 
@@ -81,30 +144,18 @@ class SendRoom:
         """Why nothing may be sent: it failed, was closed, its destination is paused, or no transaction is open."""
         self.ending: BrokerError | None = None
         """Why nobody waits for a slow destination any more: the session is being closed."""
-        self.slow = False
-        """Nothing may leave: the destination slows its producers, or its broker does."""
         self._state = "open"
         self.has_waiters = False
         """Somebody may wait for :meth:`changed`."""
         self._held = held
-        self._changed = threading.Condition(lock)
         self._name = name
         self._timeout_ms: int = attributes["imqAckTimeout"]
         self._monotonic_ns = monotonic_ns
         self._under_way = under_way
-        self._final = False
-        self._waiting = 0
-        """Threads that wait for room."""
-        self._futures: list[Future[None]] = []
-        self._empty_futures: list[Future[None]] = []
+        self._sending = SendState.SENDING
+        self._waiters = RoomWaiters(lock, later)
         self._rates = rates
-        self._later = later
         self._rate: FlowRate | None = None
-        self._turns = threading.Condition(lock)
-        self._in_line = 0
-        """Threads that wait for a turn by the rate."""
-        self._timed = False
-        """:meth:`due` will be called."""
 
     @property
     def takes_more(self) -> bool:
@@ -118,6 +169,11 @@ class SendRoom:
             return False
         self._rate.look(self._monotonic_ns())
         return self._rate.limit is not None and not self._rate.turns
+
+    @property
+    def slow(self) -> bool:
+        """Nothing may leave: the destination slows its producers, or its broker does."""
+        return self._state == "slow" or self._state in _WAITS
 
     @property
     def low(self) -> str:
@@ -172,11 +228,11 @@ class SendRoom:
             if left_s is not None and left_s <= 0:
                 raise no_room(self._name, timeout_s, self.low)
             self.has_waiters = True
-            self._waiting += 1
+            self._waiters.waiting += 1
             try:
-                self._changed.wait(left_s)
+                self._waiters.changed.wait(left_s)
             finally:
-                self._waiting -= 1
+                self._waiters.waiting -= 1
         if self.stopped is not None:
             raise self.stopped
         return block or self._rate is None or self._turn(self._rate, count, block=False)
@@ -199,11 +255,11 @@ class SendRoom:
                 rate.give_back(count)
                 break
             self.has_waiters = True
-            self._in_line += 1
+            self._waiters.in_line += 1
             try:
-                self._turns.wait((until_ns - now_ns) / SECOND_NS)
+                self._waiters.turns.wait((until_ns - now_ns) / SECOND_NS)
             finally:
-                self._in_line -= 1
+                self._waiters.in_line -= 1
             now_ns = self._monotonic_ns()
         if (error := self.stopped or self.ending) is not None:
             raise error
@@ -240,27 +296,25 @@ class SendRoom:
 
     def due(self) -> None:
         """The rate may have turns for those who wait with a future."""
-        self._timed = False
+        self._waiters.timed = False
         if self._rate is not None:
             self._look(self._rate)
-        _fulfil_first(self._futures, len(self._futures) if self._rate is None else self._rate.turns)
+        self._waiters.tell_first(None if self._rate is None else self._rate.turns)
         self._call_later()
 
     def _call_later(self) -> None:
-        """Whoever waits with a future, for the rate alone, is told in time."""
-        if self._futures and self._rate is not None and not self._timed and self._later is not None and self._is_free:
-            self._timed = True
-            self._later(self._rate.wait_ns / SECOND_NS)
+        if self._rate is not None and self._is_free:
+            self._waiters.call_later(self._rate)
 
     def future(self) -> Future[None]:
         """Done when there may be room again."""
-        future = self._listed(self._futures, done=self.takes_more)
+        future = self._listed(self._waiters.futures, done=self.takes_more)
         self._call_later()
         return future
 
     def empty_future(self) -> Future[None]:
         """Done when the producer holds nothing."""
-        return self._listed(self._empty_futures, done=not self._held.held_bytes)
+        return self._listed(self._waiters.empty, done=not self._held.held_bytes)
 
     def _listed(self, waiting: list[Future[None]], *, done: bool) -> Future[None]:
         future: Future[None] = Future()
@@ -275,26 +329,27 @@ class SendRoom:
         """There may be room, or nothing is held any more: tell those who wait for it."""
         if not self.has_waiters:
             return
-        ended = self.stopped is not None or self.ending is not None
-        if self._in_line and (ended or self._rate is None):
-            self._turns.notify_all()
-        if (self._waiting or self._futures) and (ended or self._is_free):
-            self._changed.notify_all()
-            _fulfil_first(self._futures, len(self._futures) if ended or self._rate is None else self._rate.turns)
+        ended, waiters = self.stopped is not None or self.ending is not None, self._waiters
+        if waiters.in_line and (ended or self._rate is None):
+            waiters.turns.notify_all()
+        if (waiters.waiting or waiters.futures) and (ended or self._is_free):
+            waiters.tell(None if ended or self._rate is None else self._rate.turns)
         if not self._held.held_bytes:
-            _fulfil_first(self._empty_futures, len(self._empty_futures))
-        self.has_waiters = bool(self._waiting or self._in_line or self._futures or self._empty_futures)
+            _fulfil_first(waiters.empty, len(waiters.empty))
+        self.has_waiters = bool(waiters)
         self._call_later()
 
     def stop(self, error: BrokerError | None) -> None:
-        """Nothing may be sent because of ``error``; None: it may be again. What is final stays."""
-        if not self._final:
+        """Nothing may be sent because of ``error``; None: it may be again. Nothing changes once it has ended."""
+        event = SendEvent.GO if error is None else SendEvent.STOP
+        if PRODUCER.takes(self._sending, event):
+            self._sending = PRODUCER.after(self._sending, event)
             self.stopped = error
             self.changed()
 
     def finish(self, error: BrokerError) -> None:
         """Nothing is sent any more."""
-        self._final = True
+        self._sending = PRODUCER.after(self._sending, SendEvent.END)
         self.stopped = error
         self.changed()
 
@@ -306,7 +361,6 @@ class SendRoom:
     def gate(self, state: str) -> None:
         """The destination takes messages ("open"), takes them slowly ("slow", "low_memory" when its broker has no
         memory for more, "ending" when that is about to end), or not at all ("paused")."""
-        self.slow = state == "slow" or state in _WAITS
         self._state = state
         if state == "paused":
             self.stop(DestinationPausedError(f"{self._name} takes no messages now: its producers are paused"))

@@ -297,7 +297,7 @@ def test_nobody_waits_for_the_rate_of_a_producer_that_ends(end: str) -> None:
     threads = [threading.Thread(target=send) for _ in range(3)]
     for thread in threads:
         thread.start()
-    while rig.room._in_line < len(threads):
+    while rig.room._waiters.in_line < len(threads):
         time.sleep(0.001)
     waiting = rig.future()
     with rig.lock:
@@ -319,7 +319,7 @@ def test_a_rate_that_is_over_lets_threads_go() -> None:
     took: list[bool] = []
     thread = threading.Thread(target=lambda: took.append(rig.enter(block=True)))
     thread.start()
-    while not rig.room._in_line:
+    while not rig.room._waiters.in_line:
         time.sleep(0.001)
     rig.signal(armed=False)
     thread.join(30)
