@@ -705,7 +705,7 @@ class BrokerActor:
         """Wait until every host that can be reached serves; then who we are, whether clients are taken, and refusals:
         code and text of the errors of hosts that do not open their stores where no host does, or of the broker that
         does not start; ``away``: why hosts do not start;
-        ``services``: why those that were asked for do not listen."""
+        ``services``: why those that were asked for do not listen; ``consoles``: addresses for a browser."""
         if self._failure is not None:
             return self._row_of_failure(self._failure)
         registry = (await self._ready()).registry
@@ -720,6 +720,7 @@ class BrokerActor:
             "refusals": [] if registry.hosts else sorted((code, away[name]) for name, code in self._refusals.items()),
             "away": sorted(away.values()),
             "services": await self._services.failure(),
+            "consoles": self._services.consoles(),
         }
 
     def _row_of_failure(self, failure: BrokerError) -> dict[str, Any]:

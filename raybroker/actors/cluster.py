@@ -96,6 +96,16 @@ class Cluster:
                 continue
         return {broker: why for broker, why in found.items() if why}
 
+    def consoles(self) -> dict[str, list[str]]:
+        """Broker → where browsers find its console, of those that answer now and have one."""
+        found = {}
+        for broker in self.brokers:
+            try:
+                found[broker] = list(self.state(broker).get("consoles", ()))
+            except BrokerError:
+                continue
+        return {broker: addresses for broker, addresses in found.items() if addresses}
+
     def hosts_away(self) -> list[str]:
         """Why hosts of brokers that answer do not start; the others serve without them."""
         found = []

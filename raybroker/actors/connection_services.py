@@ -17,7 +17,7 @@ from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import BrokerError
 from raybroker.model.settings.setting_services import address_property
 from raybroker.model.settings.settings import ConfigView
-from raybroker.services.listening.connection_services import ConnectionServices
+from raybroker.services.listening.connection_services import ALL_ADDRESSES, ConnectionServices
 from raybroker.store.record import RecordFile
 from raybroker.system.clock import SystemClock
 from raybroker.wire.port_map import MAPPER
@@ -39,7 +39,6 @@ SERVICE: Final = "jms"
 """Gateways of other brokers come in by it, as clients from outside do."""
 MADE: Final = "made-by-users"
 """The file of what users have made."""
-ALL_ADDRESSES: Final = frozenset({"", "0.0.0.0", "::"})
 
 
 class Others(Protocol):
@@ -110,6 +109,10 @@ class ServicesOfBroker:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._opening.tried.wait(), FIRST_TRY_S)
         return self._administration.failure
+
+    def consoles(self) -> list[str]:
+        """Return where browsers find the console of this broker."""
+        return [] if self._services is None else list(self._services.consoles().values())
 
     def own(self) -> OwnDoors:
         """Return where this broker's services and port mapper are; without ports where it has none."""

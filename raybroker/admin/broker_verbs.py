@@ -107,8 +107,9 @@ class BrokerVerbs:
     def list_services(self, /) -> Listing:
         """One row a connection service and broker, and one for the port mapper: service, kind (NORMAL, ADMIN,
         PORTMAPPER), protocol, port, state (RUNNING, PAUSED, QUIESCED, UNKNOWN for one that is not active), connections,
-        connections_max, accepted, refused; and what connections of its clients carried since the hosts were started:
-        messages_in, messages_out, message_bytes_in, packets_in, packet_bytes_in and so on."""
+        connections_max, accepted, refused, console (where a browser finds it, or ""); and what connections of its
+        clients carried since the hosts were started: messages_in, messages_out, message_bytes_in, packets_in,
+        packet_bytes_in and so on."""
 
     @verb(By.EACH, always=True)
     def pause_service(self, /, name: Name) -> None:

@@ -290,9 +290,16 @@ def test_a_thousand_destinations_are_shown_in_pages_sorted_and_filtered(served: 
     assert rows(text="new.one")["count"] == 1, "what was changed here is shown at once"
 
 
+def test_the_broker_tells_where_the_console_is(shared: Administered) -> None:
+    told = {row["service"]: row["console"] for row in shared.admin.list_services() if row["console"]}
+    assert told == {"httpadmin": f"{shared.url}/console/"}
+    assert httpx.get(told["httpadmin"]).status_code == 200
+
+
 def test_a_setting_switches_the_console_off(tmp_path: Path) -> None:
     with ExitStack() as opened:
         served = Administered(tmp_path, opened, **{"raybroker.console.enabled": False})
+        assert not any(row["console"] for row in served.admin.list_services())
         for path in ("/console", "/console/", "/console/app.js", "/console/session"):
             assert served.root.get(path).status_code == 404
         assert served.root.get("/broker").status_code == 200

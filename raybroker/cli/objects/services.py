@@ -43,7 +43,8 @@ def query_svc(admin: Admin, name: ServiceName, json: Json = False) -> None:
     rows = [row for row in admin.list_services() if row["service"] == name]
     if not rows:
         raise ConfigError(f"no broker has service {name} (imq.service.activelist)")
-    show_list(rows, f"{COLUMNS}, connections_max: at most", empty="", json=json)
+    console = ", console" if any(row["console"] for row in rows) else ""
+    show_list(rows, f"{COLUMNS}, connections_max: at most{console}", empty="", json=json)
 
 
 @command("update", "svc")

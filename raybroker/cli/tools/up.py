@@ -180,6 +180,8 @@ def _say_what_runs(cluster: Any, there: Any, place: places.FilePlace, *, given: 
     brokers_up = [one for one in cluster.brokers if one not in troubles]
     output.say(f"cluster {cluster.name} {verb}: brokers {', '.join(brokers_up) or 'none'}, Ray at {place.address}")
     silent = _silent_services(cluster)
+    for broker, addresses in cluster.consoles().items():
+        output.say(f"console of broker {broker}: {', '.join(addresses)}")
     away = cluster.hosts_away()
     for text in (*troubles.values(), *away, *cluster.contradictions(), *silent):
         output.error(text)

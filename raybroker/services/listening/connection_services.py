@@ -64,6 +64,8 @@ if TYPE_CHECKING:
 
 LOG: Final = logging.getLogger("raybroker.services")
 UNKNOWN: Final = "UNKNOWN"
+WEB: Final = ("http", "https")
+ALL_ADDRESSES: Final = ("", "0.0.0.0", "::")
 RIGHTS_S: Final = 1.0
 """How often users and access rules are looked at for who is connected."""
 PROBES_KNOWN_MAX: Final = 64
@@ -234,6 +236,8 @@ class ConnectionServices:
             raise ConfigError(f"the port mapper does not listen: {error}") from None
         self._mapper_of_machine_alone = is_loopback(str(bound.getsockname()[0]))
         self._mapper.start(bound)
+        for address in self.consoles().values():
+            LOG.info("[B1192] the console is at %s", address)
         LOG.info(
             "[B1039] port mapper listens on %s:%d, services: %s",
             host,
@@ -263,6 +267,19 @@ class ConnectionServices:
             own.append("imq.portmapper.hostname")
         names = dict.fromkeys(name if self._config[name] else "imq.hostname" for name in own)
         return [f"{name}={self._config[name]}" for name in names]
+
+    def consoles(self) -> dict[str, str]:
+        """Service → where a browser finds its console; a service at all addresses of the machine is told by the
+        advertised one, or by localhost."""
+        found = {}
+        for name, listener in self.listeners.items():
+            if listener.kind == "ADMIN" and listener.protocol in WEB and self._config["raybroker.console.enabled"]:
+                host = self._config[address_property(name, "hostname")] or self._config["imq.hostname"]
+                if host in ALL_ADDRESSES:
+                    host = self._config["raybroker.service.advertised"] or "localhost"
+                shown = f"[{host}]" if ":" in host else host
+                found[name] = f"{listener.protocol}://{shown}:{listener.port}/console/"
+        return found
 
     def _doors(self) -> list[ServicePort]:
         return [ServicePort(row.name, row.protocol, row.kind, row.port) for row in self.listeners.values()]
@@ -490,8 +507,19 @@ class ConnectionServices:
 
     def rows(self) -> list[Row]:
         """All services, active or not."""
-        found = {name: listener.row() for name, listener in self.listeners.items()}
-        absent = {"port": 0, "state": UNKNOWN, "connections": 0, "connections_max": 0, "accepted": 0, "refused": 0}
+        consoles = self.consoles()
+        found = {
+            name: {**listener.row(), "console": consoles.get(name, "")} for name, listener in self.listeners.items()
+        }
+        absent = {
+            "port": 0,
+            "state": UNKNOWN,
+            "connections": 0,
+            "connections_max": 0,
+            "accepted": 0,
+            "refused": 0,
+            "console": "",
+        }
         mapper = {
             **absent,
             "service": MAPPER,

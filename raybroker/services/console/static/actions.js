@@ -29,8 +29,12 @@ export function Dialog({ title, close, children }) {
   const name = useId();
   useEffect(() => {
     const before = document.activeElement;
-    dialog.current.showModal();
-    return () => before?.focus?.();
+    const shown = dialog.current;
+    shown.showModal();
+    return () => {
+      shown.close();
+      before?.focus?.();
+    };
   }, []);
   return html`<dialog ref=${dialog} aria-labelledby=${name} onCancel=${(event) => { event.preventDefault(); close(); }}>
     <h2 id=${name}>${title}</h2>${children}</dialog>`;

@@ -46,6 +46,7 @@ function Theme() {
       localStorage.setItem("raybroker.theme", value);
     } catch { /* It holds until the page is loaded again. */ }
     setChosen(value);
+    window.dispatchEvent(new Event("themed"));  // Plots are drawn in colours of the theme.
   };
   return html`<label>Theme <select name="theme" value=${chosen} onChange=${choose}>
     <option value="" selected=${chosen === ""}>of the system</option><option value="light" selected=${chosen === "light"}>light</option>

@@ -80,10 +80,10 @@ export function Definitions() {
       <div class="bar">
         <button type="button" onClick=${() => again(true)}>Plan with destroying what is not in the file</button>
         <${Action} label="Import" about=${file.name} fields=${[{ name: "keep_going", label: "Go on after a step that fails", kind: "check", value: false }]}
-          refused=${plan.steps.length ? "" : "There is nothing to do."} line=${(given) => command("import definitions", { "keep-going": given.keep_going === true, f: true }, file.name)}
+          refused=${plan.steps.length ? "" : "There is nothing to do."} line=${(given) => command("import definitions", { "keep-going": given.keep_going === true }, file.name)}
           run=${(given) => ask({ definitions: file.definitions, keep_going: given.keep_going === true }).then((answer) => { setPlan(answer); return answer.complete ? "all is as wanted" : "not all is done; see the steps"; })} />
         <${Action} label="Import and destroy the rest" about=${file.name} danger named=${session.broker} warning="What the file does not have is destroyed, with its messages."
-          line=${() => command("import definitions", { prune: true, f: true }, file.name)}
+          line=${() => command("import definitions", { prune: true }, file.name)}
           run=${() => ask({ definitions: file.definitions, prune: true }).then((answer) => { setPlan(answer); return answer.complete ? "all is as wanted" : "not all is done; see the steps"; })} />
       </div>` : null}`;
 }
@@ -110,7 +110,7 @@ export function Brokers() {
           run=${(given) => verb("POST", path`/brokers/${row.broker}/shutdown`, { body: { time_s: Number(given.time_s) } }).then(() => "it ends")} /></span>` }]} />
     <h2>Broker ${own.data?.broker ?? session.broker}</h2><${Trouble} poll=${own} />
     <div class="bar"><${Action} label="Change properties" about="of all brokers" fields=${[{ ...LINES, label: "Properties, name=value a line", hint: "Such as imq.log.level=WARNING" }]} done=${own.again}
-      line=${(given) => command("update bkr", { o: options(attributes(given.attributes)), f: true })}
+      line=${(given) => command("update bkr", { o: options(attributes(given.attributes)) })}
       run=${(given) => verb("PATCH", "/brokers", { body: { properties: attributes(given.attributes) } }).then(() => "changed")} /></div>
     <p>Started ${time(own.data?.started_ms)}; memory level ${own.data?.memory_level ?? "–"}. Changed while it runs: ${options(own.data?.changed ?? {}).join(", ") || "nothing"}.</p>
     <${Table} caption="Hosts of this broker" rows=${own.data?.hosts ?? []} id=${(row) => row.host} columns=${[
@@ -122,9 +122,9 @@ export function Brokers() {
       { key: "state", title: "State", show: (row) => html`<${State} state=${row.state} />` }, { key: "connections", title: "Clients", number: true }, { key: "connections_max", title: "At most", number: true },
       { key: "refused", title: "Refused", number: true },
       { title: "Change", show: (row) => { const at = path`/services/${row.service}`; const fixed = row.kind === "NORMAL" ? "" : "Services for administration and the port mapper stay open."; return html`<span class="bar">
-        <${Action} short label="Pause" about=${`service ${row.service}`} refused=${fixed || (row.state === "PAUSED" ? "It is paused." : "")} line=${() => command("pause svc", { n: row.service, f: true })} done=${services.again}
+        <${Action} short label="Pause" about=${`service ${row.service}`} refused=${fixed || (row.state === "PAUSED" ? "It is paused." : "")} line=${() => command("pause svc", { n: row.service })} done=${services.again}
           warning="Nothing of its clients is processed until it is resumed." run=${() => verb("POST", `${at}/pause`).then(() => "paused")} />
-        <${Action} short label="Resume" about=${`service ${row.service}`} refused=${fixed || (row.state === "RUNNING" ? "It runs." : "")} line=${() => command("resume svc", { n: row.service, f: true })} done=${services.again}
+        <${Action} short label="Resume" about=${`service ${row.service}`} refused=${fixed || (row.state === "RUNNING" ? "It runs." : "")} line=${() => command("resume svc", { n: row.service })} done=${services.again}
           run=${() => verb("POST", `${at}/resume`).then(() => "resumed")} /></span>`; } }]} />
     <h2>Configuration record</h2><${Trouble} poll=${record} />
     ${alone ? html`<p>A broker without a cluster has no configuration change record; <a href="#/definitions">definitions</a> have what was made.</p>` : html`

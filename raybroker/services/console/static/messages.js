@@ -48,10 +48,10 @@ export function Messages({ parts: [type, name], query }) {
       <${Action} label="Delete" ...${shared} danger named=${some ? "" : name} warning="They are lost."
         line=${() => command("delete msg", { ...own, ...said, ...(some || selector ? {} : { all: true }), f: true })} run=${() => post("delete", which)} />
       <${Action} label="Move" ...${shared} fields=${[{ name: "target", label: "To the destination", required: true }, { name: "kind", label: "Of type", choices: ["queue", "topic"], value: type }]}
-        line=${(given) => command("move msg", { ...own, to: given.target, "to-type": given.kind === type ? "" : given.kind, ...said, ...(some || selector ? {} : { all: true }), f: true })}
+        line=${(given) => command("move msg", { ...own, to: given.target, "to-type": given.kind === type ? "" : given.kind, ...said, ...(some || selector ? {} : { all: true }) })}
         run=${(given) => post("move", { target: given.target, target_type: given.kind, ...which })} />
       <${Action} label="Retry" ...${shared} refused=${name === DEAD ? "" : stays} warning="Each goes back to where it died, as a new message."
-        line=${() => command("retry msg", { ...own, ...said, f: true })} run=${() => post("retry", which)} />
+        line=${() => command("retry msg", { ...own, ...said })} run=${() => post("retry", which)} />
       <${Action} label="Export" about=${`${selector ? "all that match" : "all"} of ${name}`} line=${() => command("export msg", { ...own, s: selector }, `${name}.messages`)}
         run=${() => exported(at, name, selector)} />
       <${Import} at=${at} name=${name} own=${own} done=${again} />

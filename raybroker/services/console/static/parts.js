@@ -126,6 +126,17 @@ export function Chart({ title, times, lines }) {
   const place = useRef(null);
   const plot = useRef(null);
   const name = useId();
+  const [themes, setThemes] = useState(0);
+  useEffect(() => {
+    const changed = () => setThemes((count) => count + 1);
+    const system = matchMedia("(prefers-color-scheme: dark)");
+    window.addEventListener("themed", changed);
+    system.addEventListener("change", changed);
+    return () => {
+      window.removeEventListener("themed", changed);
+      system.removeEventListener("change", changed);
+    };
+  }, []);
   const last = lines.map((line) => `${line.title} ${number(line.values[line.values.length - 1])}`).join(", ");
   useEffect(() => {
     const css = getComputedStyle(document.documentElement);
@@ -145,10 +156,10 @@ export function Chart({ title, times, lines }) {
       plot.current.destroy();
       plot.current = null;
     };
-  }, [document.documentElement.dataset.theme, lines.length]);
+  }, [themes, lines.length]);
   useEffect(() => {
     plot.current?.setData([times.map((ms) => ms / 1000), ...lines.map((line) => line.values)]);
-  }, [times.length, times[times.length - 1]]);
+  }, [themes, times.length, times[times.length - 1]]);
   return html`<figure class="chart" aria-labelledby=${name}>
     <figcaption id=${name}>${title}: ${lines.map((line, n) => html`<span>${n ? ", " : ""}${line.title} (${["solid", "dashed", "dotted"][n]})</span>`)}.
       ${times.length ? ` Now: ${last}.` : " There are no figures yet."}</figcaption>

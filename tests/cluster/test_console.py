@@ -1,0 +1,432 @@
+"""The console in a real Chromium: each page in both themes by axe-core, each action, attacks, a lost broker."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raybroker.cli.main import app
+from raybroker.security.user_file import UserEntry
+from tests.cluster.chromium import Page, chromium
+from tests.contracts.test_console import OTHER
+from tests.contracts.test_http_admin import Administered
+
+pytestmark = pytest.mark.timeout(300)
+GERMAN = "Donaudampfschifffahrtsgesellschaftskapitaensmuetzenabzeichenverleihungsurkunde." * 2 + "Auftraege"
+JAPANESE = "注文.受付待ち行列"
+EVIL = '<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>'
+PAGES = {
+    "": "Overview",
+    "destinations": "Destinations",
+    "destination/queue/orders": "Queue orders",
+    "messages/queue/orders": "Messages of orders",
+    "subscriptions": "Subscriptions",
+    "transactions": "Transactions",
+    "connections": "Connections",
+    "users": "Users and rights",
+    "quotas": "Quotas and policies",
+    "definitions": "Definitions",
+    "brokers": "Brokers",
+}
+
+
+class Filled(Administered):
+    """A broker with something on every page."""
+
+    def __init__(self, folder: Path, opened: ExitStack) -> None:
+        super().__init__(folder, opened)
+        for number in range(3):
+            self.send({"n": number}, "orders")
+        client = self.jms(client_id=EVIL)
+        self.session = client.session(transacted=True)
+        self.session.durable_consumer(self.session.topic("news"), "daily").close()
+        self._consumer = self.session.consumer("orders", prefetch=2)
+        self.session.producer("orders").send("open")
+        self.admin.create_destination("queue", GERMAN)
+        self.jms(client_id=JAPANESE).session().producer(GERMAN).send(
+            JAPANESE, type=JAPANESE, properties={"p": JAPANESE}
+        )
+        self.admin.create_quota("small", MessagesMaximum=100)
+        self.admin.create_policy("held", "held>", maxNumMsgs=5)
+        self.admin.create_template("tiny", maxNumMsgs=3)
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
+    with ExitStack() as opened:
+        yield Filled(tmp_path_factory.mktemp("console"), opened)
+
+
+@pytest.fixture(scope="module")
+def downloads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("downloads")
+
+
+@pytest.fixture(scope="module")
+def browser(downloads: Path) -> Iterator[Page]:
+    with chromium(downloads) as page:
+        yield page
+
+
+@pytest.fixture
+def page(browser: Page, filled: Filled) -> Page:
+    """Logged in, at the overview."""
+    browser.driver.delete_all_cookies()
+    browser.driver.get("about:blank")
+    browser.driver.execute_cdp_cmd("Page.setBypassCSP", {"enabled": False})
+    browser.log_in(filled.url)
+    browser.one("nav.main")
+    browser.settled()
+    return browser
+
+
+def is_known(line: str) -> None:
+    """The command line is one of raybroker's, and its options are the command's."""
+    from typer.main import get_command
+
+    words = shlex.split(line)
+    assert words[0] == "raybroker"
+    command: Any = get_command(app)
+    rest = words[1:]
+    while hasattr(command, "commands"):
+        command = command.commands[rest.pop(0)]
+    command.make_context("raybroker", rest, resilient_parsing=False)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_each_page_has_no_violations(page: Page, theme: str) -> None:
+    """The policy of the pages lets no script in, so that it is switched off for axe-core."""
+    page.driver.execute_cdp_cmd("Page.setBypassCSP", {"enabled": True})
+    page.driver.execute_cdp_cmd("Network.enable", {})
+    page.driver.refresh()
+    page.one("nav.main")
+    page.write("theme", theme)
+    found = {}
+    for place, heading in PAGES.items():
+        page.go(place, heading)
+        found[place] = page.violations()
+        page.keep(f"{theme}-{place.split('/')[0] or 'overview'}")
+    page.go("messages/queue/orders", PAGES["messages/queue/orders"])
+    page.all("tbody th button")[0].click()
+    page.one("dialog[open]")
+    found["a message"] = page.violations()
+    page.press("Close")
+    page.go("destination/queue/orders", PAGES["destination/queue/orders"])
+    page.press("Destroy queue orders")
+    page.one("dialog[open]")
+    found["a dialog"] = page.violations()
+    page.keep(f"{theme}-dialog")
+    page.press("Cancel")
+    page.press("Log out")
+    page.one("input[name=user]")
+    found["login"] = page.violations()
+    page.keep(f"{theme}-login")
+    assert {place: faults for place, faults in found.items() if faults} == {}
+
+
+def test_long_and_japanese_names_do_not_break_a_page(page: Page) -> None:
+    for place in ("", "destinations", f"destination/queue/{GERMAN}", f"messages/queue/{GERMAN}", "connections"):
+        page.go(place)
+        for width in (1280, 420):
+            page.driver.set_window_size(width, 900)
+            wide = page.driver.execute_script("return document.documentElement.scrollWidth - innerWidth")
+            assert wide <= 0, (place, width, wide)
+    page.driver.set_window_size(1280, 900)
+    page.shows(JAPANESE)
+    page.go(f"messages/queue/{GERMAN}")
+    page.until(lambda: page.text().count(JAPANESE) >= 2)
+
+
+def test_what_clients_have_named_is_shown_as_text(page: Page, filled: Filled) -> None:
+    """XSS, stored and reflected."""
+    filled.ann.post(
+        f"http://127.0.0.1:{filled.ports['httpjms']}/queues/evil/messages",
+        json={"body": EVIL, "type": EVIL, "correlation_id": EVIL, "properties": {"p": EVIL}},
+    )
+    page.go("messages/queue/evil", "Messages of evil")
+    page.shows(EVIL)
+    page.all("tbody th button")[0].click()
+    page.until(lambda: page.one("dialog[open]").text.count(EVIL) >= 4)
+    page.press("Close")
+    page.go("connections", "Connections")
+    page.shows(EVIL)
+    page.go(f"destination/queue/{EVIL}")
+    page.until(lambda: page.all("[role=alert]"))
+    page.go(f"destinations?find={EVIL}", "Destinations")
+    assert page.driver.execute_script("return window.pwned") is None
+    assert page.all("main img, main script") == []
+    forbidden = page.driver.execute_script(
+        "try { document.body.innerHTML = '<b>x</b>'; return 'taken' } catch (error) { return error.name }"
+    )
+    assert forbidden == "TypeError", "the policy of the page takes no markup from a script"
+
+
+def test_it_is_used_with_the_keyboard_alone(page: Page) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    active = page.driver.switch_to.active_element
+    page.driver.execute_script("document.activeElement.blur()")
+    body = page.one("body")
+    body.send_keys(Keys.TAB)
+    active = page.driver.switch_to.active_element
+    assert active.text == "To the content"
+    for _ in range(40):
+        active = page.driver.switch_to.active_element
+        if active.text == "Destinations":
+            break
+        active.send_keys(Keys.TAB)
+    active.send_keys(Keys.ENTER)
+    page.until(lambda: page.driver.switch_to.active_element.tag_name == "h1")
+    assert page.driver.title.startswith("Destinations")
+    page.go("destination/queue/orders", "Queue orders")
+    button = page.until(lambda: page._button("Purge queue orders", ""))
+    button.send_keys(Keys.ENTER)
+    page.one("dialog[open]")
+    page.driver.switch_to.active_element.send_keys(Keys.ESCAPE)
+    page.until(lambda: not page.all("dialog[open]"))
+    page.until(lambda: page.driver.switch_to.active_element.get_attribute("aria-label") == "Purge queue orders")
+
+
+def test_destinations_from_create_to_destroy(page: Page, filled: Filled) -> None:
+    lines = []
+    page.go("destinations", "Destinations")
+    lines.append(
+        page.act(
+            "Create destination", {"name": "made.here", "attributes": "maxNumMsgs=7\nuseDMQ=false"}, said="created"
+        )
+    )
+    page.write("find", "made.here")
+    page.shows("1 of ")
+    page.go("destination/queue/made.here", "Queue made.here")
+    assert page.why_disabled("Purge queue made.here") == "It holds no messages."
+    assert "paused" in page.why_disabled("Resume queue made.here")
+    assert filled.admin.query_destination("queue", "made.here")["attributes"]["maxNumMsgs"] == 7
+    lines.append(page.act("Pause queue made.here", {"which": "consumers"}, said="paused"))
+    page.shows("CONSUMERS_PAUSED")
+    lines.append(page.act("Resume queue made.here", said="resumed"))
+    lines.append(page.act("Change attributes queue made.here", {"attributes": "maxNumMsgs=9"}, said="changed"))
+    lines.append(page.act("Reset counts queue made.here", said="counted from zero"))
+    filled.send("x", "made.here")
+    page.until(lambda: page._button("Purge queue made.here", "").get_attribute("aria-disabled") is None)
+    lines.append(page.act("Purge queue made.here", confirm="made.here", said="purged"))
+    assert filled.admin.query_destination("queue", "made.here")["messages"] == 0
+    page.act("Pause queue made.here", said="paused")
+    page.until(lambda: page._button("Compact store queue made.here", "").get_attribute("aria-disabled") is None)
+    lines.append(page.act("Compact store queue made.here", said="compacted"))
+    lines.append(page.act("Destroy queue made.here", confirm="made.here", said="destroyed"))
+    page.until(lambda: page.driver.title.startswith("Destinations"))
+    assert "made.here" not in [row["name"] for row in filled.admin.list_destinations()]
+    for line in lines:
+        is_known(line)
+    page.go("destination/queue/mq.sys.dmq", "Queue mq.sys.dmq")
+    assert "stays" in page.why_disabled("Destroy queue mq.sys.dmq")
+
+
+def test_messages_are_deleted_moved_exported_and_imported(page: Page, filled: Filled, downloads: Path) -> None:
+    for number in range(6):
+        filled.ann.post(
+            f"http://127.0.0.1:{filled.ports['httpjms']}/queues/box/messages",
+            json={"body": f"body {number}", "properties": {"n": number}},
+        )
+    filled.admin.create_destination("queue", "target")
+    filled.admin.create_destination("queue", "again")
+    page.go("messages/queue/box", "Messages of box")
+    page.shows("body 5")
+    assert "Pause its consumers" in page.why_disabled("Delete all of box")
+    filled.admin.pause_destination("queue", "box", "consumers")
+    page.press("Look again")
+    page.until(lambda: page._button("Delete all of box", "").get_attribute("aria-disabled") is None)
+    page.all("tbody input[type=checkbox]")[0].click()
+    lines = [page.act("Delete 1 selected of box", said="1 messages")]
+    page.write("selector", "n > 3")
+    page.press("Show")
+    lines.append(page.act("Move all that match of box", {"target": "target"}, said="2 messages"))
+    page.write("selector", "n < 3")
+    page.press("Show")
+    lines.append(page.act("Export all that match of box", said="blocks are in the file"))
+    file = downloads / "box.messages"
+    page.until(file.exists)
+    page.go("messages/queue/again", "Messages of again")
+    page.one("input[name=import]").send_keys(str(file))
+    lines.append(str(page.one("dialog[open] pre code").text))
+    page.press("Import", "dialog[open]")
+    page.shows("Import into again: 2 messages")
+    held = {row["name"]: row["messages"] for row in filled.admin.list_destinations()}
+    assert (held["box"], held["target"], held["again"]) == (3, 2, 2)
+    lines.append(_dead_messages_go_back(page, filled))
+    for line in lines:
+        is_known(line)
+    assert any("move_messages" in str(row.get("what")) and row["user"] == "root" for row in filled.audited())
+
+
+def _dead_messages_go_back(page: Page, filled: Filled) -> str:
+    session = filled.jms().session(ack="client")
+    session.producer("box2").send("fails")
+    session.consumer("box2").receive(timeout=10).reject("no")
+    page.until(lambda: filled.admin.query_destination("queue", "mq.sys.dmq")["messages"])
+    page.go("messages/queue/mq.sys.dmq", "Messages of mq.sys.dmq")
+    line = page.act("Retry all of mq.sys.dmq", said="1 messages")
+    page.until(lambda: filled.admin.query_destination("queue", "box2")["messages"])
+    return line
+
+
+def test_subscriptions_transactions_and_connections(page: Page, filled: Filled) -> None:
+    page.go("subscriptions", "Subscriptions")
+    lines = [
+        page.act(
+            "Create durable subscription", {"name": "weekly", "topic": "news", "client_id": "paper"}, said="created"
+        )
+    ]
+    assert "no messages" in page.why_disabled("Purge subscription weekly")
+    lines.append(page.act("Destroy subscription weekly", confirm="weekly", said="destroyed"))
+    work = filled.jms(client_id="worker").session(transacted=True)
+    work.producer("orders").send("half")
+    page.go("transactions", "Transactions")
+    row = page.until(
+        lambda: next((row for row in filled.admin.list_transactions() if row["client_id"] == "worker"), None)
+    )
+    name = f"transaction {row['host']}:{row['id']}"
+    assert "PREPARED" in page.why_disabled(f"Commit {name}")
+    lines.append(page.act(f"Roll back {name}", said="rolled back"))
+    page.go("connections", "Connections")
+    page.write("client_id", "worker")
+    page.press("Show", "form")
+    page.until(lambda: len(page.all("tbody tr")) == 1)
+    (found,) = filled.admin.list_connections(client_id="worker")
+    lines.append(page.act(f"Close connection {found['id']}", {"reason": "it is 'late'"}, said="closed"))
+    assert filled.admin.list_connections(client_id="worker") == []
+    for line in lines:
+        is_known(line)
+
+
+def test_users_and_what_they_may(page: Page, filled: Filled) -> None:
+    page.go("users", "Users and rights")
+    lines = [
+        page.act(
+            "Add user", {"user": "dora", "group": "admin", "password": "pässword", "again": "pässword"}, said="Add user"
+        )
+    ]
+    assert filled.client("dora", "pässword", base_url=filled.url).get("/broker").status_code == 200
+    page.write("who", "bob")
+    page.write("what", "orders")
+    page.press("Ask")
+    page.until(lambda: "✕ no" in page.text() and "What bob may do" in page.text())
+    lines += [code.text for code in page.all("td code")]
+    lines.append(page.act("Delete user dora", confirm="dora", said="deleted"))
+    assert "dora" not in [row["user"] for row in filled.admin.list_users()]
+    for line in lines:
+        is_known(line)
+
+
+def test_quotas_policies_and_definitions(page: Page, filled: Filled, tmp_path: Path, downloads: Path) -> None:
+    page.go("quotas", "Quotas and policies")
+    lines = [page.act("Create quota", {"name": "q1", "attributes": "MessagesMaximum=5"}, said="created")]
+    lines.append(page.act("Change quota q1", {"attributes": "MessagesMaximum=6"}, said="changed"))
+    assert filled.admin.query_quota("q1")["attributes"]["MessagesMaximum"] == 6
+    lines.append(page.act("Destroy quota q1", confirm="q1", said="destroyed"))
+    lines.append(
+        page.act("Create policy", {"name": "p1", "pattern": "big>", "attributes": "maxNumMsgs=8"}, said="created")
+    )
+    lines.append(page.act("Destroy policy p1", confirm="p1", said="destroyed"))
+    lines.append(page.act("Create template", {"name": "t1", "attributes": "maxNumMsgs=8"}, said="created"))
+    lines.append(page.act("Destroy template t1", confirm="t1", said="destroyed"))
+    page.go("definitions", "Definitions")
+    lines.append(page.act("Export definitions", said="in the file"))
+    page.until((downloads / "definitions.json").exists)
+    wanted = json.loads((downloads / "definitions.json").read_text())
+    wanted["queues"]["planned"] = {}
+    (tmp_path / "wanted.json").write_text(json.dumps(wanted))
+    page.one("input[name=definitions]").send_keys(str(tmp_path / "wanted.json"))
+    page.shows("Plan for wanted.json")
+    assert "planned" not in [row["name"] for row in filled.admin.list_destinations()], "a plan changes nothing"
+    lines.append(page.act("Import wanted.json", said="all is as wanted"))
+    assert "planned" in [row["name"] for row in filled.admin.list_destinations()]
+    for line in lines:
+        is_known(line)
+
+
+def test_brokers_and_services(page: Page, filled: Filled) -> None:
+    page.go("brokers", "Brokers")
+    assert "no cluster" in page.why_disabled("Restart broker loopback")
+    lines = [page.act("Pause service jms", said="paused"), page.act("Resume service jms", said="resumed")]
+    assert "stay open" in page.why_disabled("Pause service httpadmin")
+    lines.append(page.act("Change properties of all brokers", {"attributes": "imq.log.level=WARNING"}, said="changed"))
+    assert filled.admin.query_broker()["changed"]["imq.log.level"] == "WARNING"
+    for line in lines:
+        is_known(line)
+
+
+def test_who_may_not_administer_is_told_and_a_wrong_change_says_why(page: Page, filled: Filled) -> None:
+    page.go("quotas", "Quotas and policies")
+    page.press("Create quota")
+    page.write("name", "bad name!", "dialog[open]")
+    page.press("Create", "dialog[open]")
+    page.until(lambda: page.all("dialog[open] [role=alert]"))
+    page.press("Cancel")
+    page.press("Log out")
+    for user, password, said in (("ann", "secret", "may not connect to ADMIN services"), ("root", "wrong", "password")):
+        page.log_in(filled.url, user, password)
+        page.until(lambda said=said: page.all("[role=alert]") and said in page.text())
+
+
+def test_a_session_whose_password_changed_leads_to_the_login(page: Page, filled: Filled) -> None:
+    filled.users.add("eve", UserEntry(OTHER, "admin"))
+    page.press("Log out")
+    page.log_in(filled.url, "eve", "other")
+    page.one("nav.main")
+    filled.users.delete("eve")
+    page.go("destinations", "Destinations")
+    page.press("Create destination")
+    page.write("name", "late", "dialog[open]")
+    page.press("Create", "dialog[open]")
+    page.shows("The session has ended")
+    assert "late" not in [row["name"] for row in filled.admin.list_destinations()]
+
+
+def test_a_thousand_destinations_are_there_at_once(browser: Page, tmp_path: Path) -> None:
+    with ExitStack() as opened:
+        served = Administered(tmp_path, opened)
+        for number in range(1000):
+            served.admin.create_destination("queue", f"lager.nord.q{number:04}")
+        browser.driver.delete_all_cookies()
+        browser.log_in(served.url)
+        browser.one("nav.main")
+        took = []
+        for _ in range(5):
+            browser.go("users", "Users and rights")
+            time.sleep(0.3)
+            took.append(
+                browser.driver.execute_async_script(
+                    "const done = arguments[0], began = performance.now(); location.hash = '#/destinations';"
+                    "const look = () => document.querySelectorAll('tbody th[scope=row]').length === 50"
+                    " ? done(performance.now() - began) : requestAnimationFrame(look); look();"
+                )
+            )
+        print(f"first rows of 1,001 destinations in {sorted(took)} ms")
+        assert min(took) <= 300, took
+        browser.write("find", "q0777")
+        browser.shows("1 of 1,001")
+        browser.write("find", "lager")
+        browser.press("Next")
+        browser.shows("51 to 100")
+
+
+def test_a_broker_that_is_lost_is_said_and_what_is_shown_is_of_before(browser: Page, tmp_path: Path) -> None:
+    with ExitStack() as opened:
+        served = Administered(tmp_path, opened)
+        served.send("x", "orders")
+        browser.driver.delete_all_cookies()
+        browser.log_in(served.url)
+        browser.one("nav.main")
+        browser.go("destinations", "Destinations")
+        browser.shows("orders")
+        served.inside.close()
+        browser.shows("The broker does not answer. What is shown is of")
+        assert "orders" in browser.text()
