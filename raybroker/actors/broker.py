@@ -15,8 +15,11 @@ import os
 import shutil
 from dataclasses import dataclass
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+import ray
 
 from raybroker.actors import runtime
 from raybroker.actors.at_once import in_parallel
@@ -33,7 +36,7 @@ from raybroker.actors.join import opened, shared_table
 from raybroker.actors.observation import Observing
 from raybroker.actors.path_service import PathActor
 from raybroker.actors.stores.store_tables import hosts_of, remove_host
-from raybroker.broker.broker import Broker, BrokerHosts, BrokerKept, HostPort
+from raybroker.broker.broker import Broker, BrokerFigures, BrokerHosts, BrokerKept, HostPort
 from raybroker.broker.cluster.cluster_shell import Clustering
 from raybroker.broker.cluster.join_settings import settings_of
 from raybroker.broker.cluster_broker import BrokerRows, ClusterBroker, others_in
@@ -208,13 +211,17 @@ class BrokerActor:
             self._config,
             BrokerHosts(self._make_host, self._drop_host, lambda: [*self._spare.hosts]),
             BrokerKept(saved.templates, saved.quotas, saved.policies, self._save),
-            others_in(lambda: self._cluster),
+            others_in(lambda: self._cluster, self._elsewhere),
             name=spec.broker,
             memory=self._memory,
             end=self._end,
-            figures=(
-                lambda: {**self._observing.row(), "host_restarts_total": self._watch.restarts},
-                self._memory.figures,
+            figures=BrokerFigures(
+                spec.cluster,
+                {"version": metadata.version("raybroker"), "ray": ray.__version__},
+                (
+                    lambda: {**self._observing.row(), "host_restarts_total": self._watch.restarts},
+                    self._memory.figures,
+                ),
             ),
         )
         self._adopted = self._keyed = False
@@ -228,7 +235,7 @@ class BrokerActor:
         self._nodes: dict[str, str] = {spec.broker: self._node}
         self._learnt: dict[str, int] = {}
         """Other broker → its incarnation when it was asked for its node."""
-        self._signs = Signs(spec.broker, saved.token)
+        self._signs = Signs(spec.broker, saved.token, self._heard)
         self._cluster = self._join()
         self._watch = watch = self._signs.watching(
             lambda: [*self._broker.registry.hosts, *self._spare.hosts],
@@ -311,9 +318,15 @@ class BrokerActor:
         )
         self._observing = Observing(spec.cluster, self._directory, self._broker, cluster, self._peers, paths)
         self._observing.start()
-        self._signs.receive = clustering.receive
         clustering.start()
         return cluster
+
+    async def _elsewhere(self) -> dict[str, str]:
+        return await self._services.elsewhere()
+
+    def _heard(self, envelope: Envelope) -> None:
+        """Another broker has given a sign of life."""
+        self._cluster.receive(envelope)
 
     def _whole(self) -> bool:
         return self._adopted and not self._broker.registry.unasked

@@ -81,7 +81,6 @@ class ServicesOfBroker:
         administration = self._administration
         administration.audit = audit_of(self._config, self._beside, administration.broker, lambda: clock.now_ms() / 1e3)
         administration.audit.record("start")
-        administration.elsewhere = self._elsewhere
         if not self._config["imq.service.activelist"]:
             return
         await self._opening.run()
@@ -142,7 +141,7 @@ class ServicesOfBroker:
             name: answer for name, answer in zip(others, answers, strict=True) if not isinstance(answer, BaseException)
         }
 
-    async def _elsewhere(self) -> dict[str, str]:
+    async def elsewhere(self) -> dict[str, str]:
         """The other brokers that run on other machines → the address of that."""
         own = self._node_ip()
         return {name: node for name, (_, _, _, node) in (await self._told()).items() if node != own}

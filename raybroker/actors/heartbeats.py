@@ -30,16 +30,14 @@ log = logging.getLogger("raybroker.broker")
 
 
 class Signs:
-    """The signs of life of the broker ``name``. ``token``: the key of its datagrams and of those of its hosts.
-
-    ``receive`` takes the beats of other brokers; until it is set they are lost.
-    """
+    """The signs of life of the broker ``name``. ``token``: the key of its datagrams and of those of its hosts;
+    ``receive`` takes the beats of other brokers."""
 
     beats: Beats
 
-    def __init__(self, name: str, token: bytes) -> None:
+    def __init__(self, name: str, token: bytes, receive: Callable[[Envelope], None]) -> None:
         self._watch: HostWatch | None = None
-        self.receive: Callable[[Envelope], None] = lambda _: None
+        self._receive = receive
         self._clock = SystemClock()
         self.datagrams = Datagrams(name, token, self._clock.now_ms(), self._take)
 
@@ -50,7 +48,7 @@ class Signs:
             found = await peers.ask(broker, "listens", {}, timeout_s=LEARN_TIMEOUT_S)
             return None if found is None else (str(found[0]), int(found[1]), bytes(found[2]))
 
-        self.beats = Beats(self.datagrams, self._clock, learn, self._received, prefix=BEAT)
+        self.beats = Beats(self.datagrams, self._clock, learn, self._receive, prefix=BEAT)
 
     def watching(self, hosts: Callable[[], list[Any]], hung_ms: int, log_of: Callable[[str], Path]) -> HostWatch:
         """Who looks after the hosts, see HostWatch; it has to be run."""
@@ -68,9 +66,6 @@ class Signs:
         """Return where other brokers send their beats."""
         address = self.datagrams.address
         return None if address is None else (*address, self.datagrams.key)
-
-    def _received(self, envelope: Envelope) -> None:
-        self.receive(envelope)
 
     def _take(self, sender: str, number: Number, _: Address, payload: bytes) -> None:
         kind, rest = payload[:1], payload[1:]

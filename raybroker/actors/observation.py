@@ -6,12 +6,9 @@ import asyncio
 import logging
 import shutil
 from collections.abc import Callable, Coroutine
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
-
-import ray
 
 from raybroker.actors import runtime
 from raybroker.actors.broker_peers import RayPaths
@@ -66,9 +63,6 @@ class Observing:
         get = local.config.__getitem__
         where = directory_of(get, directory, local.name)
         self.log = Log(get, where, {"cluster": cluster, "broker": local.name})
-        measuring = local.measuring
-        measuring.cluster = cluster
-        measuring.facts = {"version": metadata.version("raybroker"), "ray": ray.__version__}
         self.cluster = cluster
 
     def start(self) -> None:

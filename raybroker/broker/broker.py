@@ -9,7 +9,7 @@ this file: destinations, subscriptions, transactions, messages, templates, quota
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +20,7 @@ from raybroker.broker.broker_properties import Properties
 from raybroker.broker.clients.clients_inside import ClientsInside
 from raybroker.broker.clients.connection_verbs import ConnectionVerbs
 from raybroker.broker.definitions.definitions_on_demand import DefinitionsOnDemand
-from raybroker.broker.definitions.named import Save, Saved
+from raybroker.broker.definitions.named import Saved
 from raybroker.broker.definitions.policies import Policies
 from raybroker.broker.definitions.quotas import Quotas
 from raybroker.broker.definitions.templates import Templates
@@ -39,7 +39,7 @@ from raybroker.broker.observing.memory import Guarded, Unguarded
 from raybroker.broker.observing.metrics_topics import Publishing
 from raybroker.broker.observing.thresholds import BrokerThresholds
 from raybroker.broker.remote_host import HostElsewhere
-from raybroker.broker.services.service_administration import ServiceAdministration
+from raybroker.broker.services.service_administration import Elsewhere, ServiceAdministration, no_other_machine
 from raybroker.broker.services.user_administration import UserVerbs
 from raybroker.config.live import live
 from raybroker.core.selector import compile_selector, normalised
@@ -108,16 +108,34 @@ class OtherBrokers:
     host          finds a host of another broker by its key
     taken         whether others have a client id, see services.clients.client_ids
     require_open  raises while the cluster takes no clients
+    elsewhere     gives those that run on other machines → the address of that
+    pauses        gives what of a destination is paused, until when, as the configuration change record has it
     """
 
     host: Callable[[str], HostElsewhere | None] = nowhere
     taken: Others = nobody_else
     require_open: Callable[[], None] = lambda: None
+    elsewhere: Elsewhere = no_other_machine
+    pauses: Callable[[Key], Mapping[str, int]] = lambda key: {}
+
+
+@dataclass(frozen=True)
+class BrokerFigures:
+    """What the metrics of a broker say of whatever has started it.
+
+    cluster  its name; "": the broker is in none, and goes by its own
+    facts    version numbers, see the catalogue's info
+    rows     give more rows
+    """
+
+    cluster: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    rows: tuple[Callable[[], Row], ...] = ()
 
 
 class Broker:
     """``name`` of the broker; ``memory`` guards the memory of its processes; ``end`` ends what has started the broker,
-    None where it ends with its program alone; ``figures``: rows of metrics of what has started it."""
+    None where it ends with its program alone."""
 
     def __init__(
         self,
@@ -129,55 +147,53 @@ class Broker:
         name: str = "loopback",
         memory: Guarded | None = None,
         end: End | None = None,
-        figures: Iterable[Callable[[], Row]] = (),
+        figures: BrokerFigures = BrokerFigures(),
     ) -> None:
         changing = live(config)
         self.config: ConfigView = changing
         self.name = name
         self._spares = hosts.spares
         self.memory: Guarded = memory or Unguarded()
-        self.registry = Registry(name)
+        self.registry = Registry(name, self._held)
         self.subscriptions = Subscriptions(self.registry)
         self.schedules = ScheduleVerbs(self.registry)
         self.transactions = TransactionAdministration(self.registry, others.host)
         self.messages = Messages(self.registry)
-        self.templates = Templates(self.registry, kept.templates, partial(kept.save, "templates"))
-
-        def unasked() -> Iterator[str]:
-            return map(self.registry.host_key, self.registry.unasked)
-
-        self.quotas = Quotas(
-            kept.quotas,
-            partial(kept.save, "quotas"),
-            lambda: self.registry.hosts,
-            unasked,
-            self.templates.list_templates,
-            broker=name,
-        )
-        self.templates.check = self.quotas.require
-        self.policies = self._made_policies(kept.policies, partial(kept.save, "policies"))
+        self._compose_definitions(kept)
         self.properties = Properties(changing, self.registry, partial(kept.save, "properties"), broker=name)
         self.placement = Placement(
-            changing, self.registry, self.subscriptions, hosts.make, hosts.drop, self._greet, self.quotas.known_at
+            changing,
+            self.registry,
+            self.subscriptions,
+            hosts.make,
+            hosts.drop,
+            self._greet,
+            self.quotas.known_at,
+            others.pauses,
         )
         self.destinations = Destinations(
             changing, self.registry, self.placement, self.templates, self.quotas, self.memory
         )
         self.pools = BrokerPools(
-            changing, lambda: self.registry.hosts, unasked, MeasuredTime(SystemClock()).now_ms, self.quotas.limits
+            changing, lambda: self.registry.hosts, self._unasked, MeasuredTime(SystemClock()).now_ms, self.quotas.limits
         )
         self.thresholds = BrokerThresholds(changing, lambda: self.registry.hosts, broker=name)
         self.measuring = Measuring(
             changing,
             self.registry,
             SystemClock(),
-            (self.thresholds.figures, *figures),
+            (self.thresholds.figures, *figures.rows),
+            figures.facts,
             broker=name,
+            cluster=figures.cluster,
             spares=hosts.spares,
         )
         self.publishing = Publishing(changing, self.registry, self.measuring, SystemClock())
         self.services = ServiceAdministration(
-            name, ClientsInside(lambda: self.registry.hosts, unasked, self.registry.find, broker=name), others.taken
+            name,
+            ClientsInside(lambda: self.registry.hosts, self._unasked, self.registry.find, broker=name),
+            others.taken,
+            others.elsewhere,
         )
         started_ms = SystemClock().now_ms()
         self.ending = Ending(changing, self.services, lambda: self.registry.hosts, started_ms, end, broker=name)
@@ -230,19 +246,45 @@ class Broker:
         own = self.own_definitions
         return Transfer(own, own.all, own.brokers, self.admin, now_s, agents=False)
 
-    def _made_policies(self, saved: Saved, save: Save) -> Policies:
-        """Policies, which the destinations' traits and the quotas follow."""
+    def _compose_definitions(self, kept: BrokerKept) -> None:
+        """What destinations name. Each is made before some that it asks, which is why it asks by methods from here."""
+        self.templates = Templates(
+            self.registry,
+            kept.templates,
+            partial(kept.save, "templates"),
+            self._check_named,
+        )
+        self.quotas = Quotas(
+            kept.quotas,
+            partial(kept.save, "quotas"),
+            lambda: self.registry.hosts,
+            self._unasked,
+            self.templates.list_templates,
+            self._naming_quota,
+            broker=self.name,
+        )
         registry = self.registry
-        made = Policies(
-            saved,
-            save,
+        self.policies = Policies(
+            kept.policies,
+            partial(kept.save, "policies"),
             lambda: registry.hosts,
             lambda: (key for key in registry.where if not is_reserved_name(key[1])),
             self._defaults,
             self.quotas,
         )
-        registry.hold, self.quotas.named_by = made.traits, made.names
-        return made
+
+    def _held(self, key: Key, own: Row) -> Row:
+        """What policies make of a destination's own attributes."""
+        return self.policies.traits(key, own)
+
+    def _check_named(self, attributes: Mapping[str, object]) -> None:
+        self.quotas.require(attributes)
+
+    def _naming_quota(self, quota: str) -> list[str]:
+        return self.policies.names(quota)
+
+    def _unasked(self) -> Iterator[str]:
+        return map(self.registry.host_key, self.registry.unasked)
 
     def _defaults(self, key: Key) -> Row:
         """The attributes of a destination that says nothing itself."""

@@ -36,6 +36,7 @@ from raybroker.broker.ending import ClusterEnding
 from raybroker.broker.observing.health import ClusterHealth
 from raybroker.broker.remote_broker import RemotePeers
 from raybroker.broker.remote_host import HostElsewhere
+from raybroker.broker.services.service_administration import Elsewhere
 from raybroker.broker.services.user_administration import ClusterUsers
 from raybroker.cluster.change_record import Change, RecordState
 from raybroker.cluster.member_messages import Envelope
@@ -99,8 +100,9 @@ class ClusterBroker:
         self._spread = ClusterAdmin(brokers)
         self._itself = ClusterItself(clustering, brokers, self._propose, self._forget_broker, nodes)
         self.agents = Agents(clustering, self._propose, hands)
-        pausing = Pausing(self._propose_all, self._spread.everywhere, lambda: clustering.member.agreed.pauses)
-        local.placement.recorded_pauses = pausing.of
+        self.pausing = pausing = Pausing(
+            self._propose_all, self._spread.everywhere, lambda: clustering.member.agreed.pauses
+        )
 
         def agreed() -> RecordState:
             return clustering.member.agreed
@@ -457,14 +459,19 @@ def _shown(state: str) -> str:
     return state if state in ("UP", "SUSPECT") else "DOWN"
 
 
-def others_in(cluster: Callable[[], ClusterBroker]) -> OtherBrokers:
+def others_in(cluster: Callable[[], ClusterBroker], elsewhere: Elsewhere) -> OtherBrokers:
     """The other brokers of a cluster, for a broker that is made before its place in the cluster is."""
 
     def require_open() -> None:
         cluster().clustering.require_open()
 
+    def pauses(key: Key) -> Mapping[str, int]:
+        return cluster().pausing.of(key)
+
     return OtherBrokers(
         lambda key: cluster().host_elsewhere(key),
         lambda client_id, instance: cluster().taken_elsewhere(client_id, instance),
         require_open,
+        elsewhere,
+        pauses,
     )

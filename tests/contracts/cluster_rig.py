@@ -98,11 +98,9 @@ class RigBroker:
             BrokerKept(
                 rig.templates.get(self.name, {}), rig.quotas.get(self.name, {}), rig.policies.get(self.name, {}), save
             ),
-            others_in(lambda: self.cluster),
+            others_in(lambda: self.cluster, self._elsewhere),
             name=self.name,
         )
-        await self.local.placement.adopt(host)
-        await self.local.placement.ready()
         file = RecordFile(directory / "record")
         frames = file.open()
         table = shared_table(rig.plan, config)
@@ -116,6 +114,8 @@ class RigBroker:
         applying = self.local.applying(self._take_brokers)
         clustering = Clustering(member, file, clock, carry=self._carry, applier=applying, halt=self._halt, table=table)
         self.cluster = ClusterBroker(self.local, clustering, RigPeers(rig, self.name), rig.paths, dict)
+        await self.local.placement.adopt(host)
+        await self.local.placement.ready()
         clustering.start()
         self._bootstrap = asyncio.get_running_loop().create_task(self.cluster.bootstrap())
         self._forwarding = asyncio.get_running_loop().create_task(self.cluster.forwarding.run())
@@ -155,6 +155,9 @@ class RigBroker:
         )
         await host.start(threaded=True)
         return host
+
+    async def _elsewhere(self) -> dict[str, str]:
+        return await self.services.elsewhere()
 
     def _forgotten(self, kind: str, name: str) -> None:
         self.local.placement.forget(kind, name)

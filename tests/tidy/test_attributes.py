@@ -10,7 +10,7 @@ from tests.tidy.source import Sources, package, tree_of
 
 MOST = 15
 TABLE: dict[str, int] = {
-    "raybroker.broker.broker.Broker": 23,
+    "raybroker.broker.broker.Broker": 20,
     "raybroker.broker.cluster.cluster_shell.Clustering": 17,
     "raybroker.client.connection.channel.Channel": 18,
     "raybroker.client.consumer.prefetch.credit_pool.CreditPool": 17,

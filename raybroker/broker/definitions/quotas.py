@@ -30,7 +30,7 @@ COUNTS: Final = ("messages", "bytes", "waiting", "refused")
 
 class Quotas(NamedAtHosts):
     """The quotas of one broker. ``unasked``: hosts of which it is not known what they serve; ``templates``: rows of
-    name and attributes."""
+    name and attributes; ``named_by``: the policies that name a quota."""
 
     word = "quota"
     words = "quotas"
@@ -43,6 +43,7 @@ class Quotas(NamedAtHosts):
         hosts: Callable[[], Iterable[HostPort]],
         unasked: Callable[[], Iterable[str]],
         templates: Callable[[], Awaitable[list[Row]]],
+        named_by: Callable[[str], list[str]] = lambda name: [],
         *,
         broker: str,
     ) -> None:
@@ -50,8 +51,7 @@ class Quotas(NamedAtHosts):
         self._unasked = unasked
         self._templates = templates
         self._broker = broker
-        self.named_by: Callable[[str], list[str]] = lambda name: []
-        """The policies that name a quota."""
+        self._named_by = named_by
 
     # ---- definitions -----------------------------------------------------------------------------------------------
 
@@ -144,7 +144,7 @@ class Quotas(NamedAtHosts):
         host cannot be asked."""
         found = [user for row in await self._rows(name) for user in row["destinations"]]
         templates = [row["name"] for row in await self._templates() if row["attributes"].get("quota") == name]
-        policies = [f"policy {policy}" for policy in self.named_by(name)]
+        policies = [f"policy {policy}" for policy in self._named_by(name)]
         return sorted([*found, *(f"template {template}" for template in templates), *policies])
 
     async def _rows(self, name: str) -> list[Row]:

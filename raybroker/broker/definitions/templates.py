@@ -20,17 +20,23 @@ from raybroker.model.settings.settings import lookup
 
 
 class Templates(NamedDefinitions):
-    """The templates of one broker, and the destinations in ``registry`` that follow them."""
+    """The templates of one broker, and the destinations in ``registry`` that follow them; ``check`` raises ConfigError
+    for attributes that name what there is not."""
 
     word = "template"
     words = "templates"
     most = 1000
 
-    def __init__(self, registry: Registry, saved: Saved | None = None, save: Save = keep_nothing) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        saved: Saved | None = None,
+        save: Save = keep_nothing,
+        check: Callable[[Mapping[str, object]], None] = lambda attributes: None,
+    ) -> None:
         super().__init__(saved, save)
         self._registry = registry
-        self.check: Callable[[Mapping[str, object]], None] = lambda attributes: None
-        """Raises ConfigError for attributes that name what there is not."""
+        self._check = check
 
     async def create_template(self, name: str, attributes: Row) -> None:
         """Raises ConfigError for a bad name, one that exists, an unknown attribute or a value out of bounds."""
@@ -94,7 +100,7 @@ class Templates(NamedDefinitions):
             raise ConfigError(str(error)) from None
 
     def _parsed(self, attributes: Row) -> dict[str, Value]:
-        self.check(attributes)
+        self._check(attributes)
         if "template" in attributes:
             raise ConfigError("a template has no template of its own")
         return {name: lookup(name, "destination").parse(value) for name, value in attributes.items()}

@@ -41,10 +41,14 @@ CHANGED_WAIT_S_MAX: Final = 20.0
 
 
 class Registry:
-    """What the hosts said that they serve, kept up to date by the broker."""
+    """What the hosts said that they serve, kept up to date by the broker; ``hold``: what policies make of a
+    destination's own attributes."""
 
-    def __init__(self, broker: str = "") -> None:
+    def __init__(
+        self, broker: str = "", hold: Callable[[Key, dict[str, Any]], dict[str, Any]] = lambda key, own: own
+    ) -> None:
         self._broker = broker
+        self._hold = hold
         self.hosts: list[HostPort] = []
         self.where: dict[Key, HostPort] = {}
         self.auto: set[Key] = set()
@@ -52,8 +56,6 @@ class Registry:
         """Temporary destinations → the connection they live as long as; "" when it is not known any more."""
         self.traits: dict[Key, dict[str, Any]] = {}
         """The destinations' own attributes that clients act on, see TRAITS."""
-        self.hold: Callable[[Key, dict[str, Any]], dict[str, Any]] = lambda key, own: own
-        """What policies make of them."""
         self.orphans: set[Key] = set()
         """Those that a restored record does not know: an administrator adopts or destroys them."""
         self.unasked: dict[str, str] = {}
@@ -90,7 +92,7 @@ class Registry:
 
     def held_traits(self, key: Key) -> dict[str, Any]:
         """What holds of the attributes that clients act on."""
-        return self.hold(key, dict(self.traits.get(key, {})))
+        return self._hold(key, dict(self.traits.get(key, {})))
 
     def drop(self, key: Key) -> None:
         known = self.where.pop(key, None)

@@ -35,6 +35,7 @@ class Placement:
         drop_host: DropHost,
         greet: Callable[[HostPort, bool], Awaitable[None]],
         quota_known: Callable[[HostPort, Row], Awaitable[None]],
+        recorded_pauses: Callable[[Key], Mapping[str, int]],
     ) -> None:
         self._config = config
         self._registry = registry
@@ -43,8 +44,7 @@ class Placement:
         self._drop_host = drop_host
         self._greet = greet
         self._quota_known = quota_known
-        self.recorded_pauses: Callable[[Key], Mapping[str, int]] = lambda key: {}
-        """What of a destination is paused, until when, as the configuration change record has it."""
+        self._recorded_pauses = recorded_pauses
         self._changing: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
         """Of destinations that are being made or removed: a lock is there as long as somebody has or awaits it."""
         self._begun: dict[Key, HostPort] = {}
@@ -102,7 +102,7 @@ class Placement:
                     await self._drop_host(host)
                 raise
             if key not in self._registry.where:
-                for which, until_ms in self.recorded_pauses(key).items():
+                for which, until_ms in self._recorded_pauses(key).items():
                     await host.destinations.pause(*key, which, until_ms)
             self._begun.pop(key, None)
             if key not in self._registry.where and owner is None:

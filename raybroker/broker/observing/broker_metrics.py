@@ -7,7 +7,7 @@ so that many scrapers cost as much as one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from raybroker.broker.destinations.destination_registry import Registry
@@ -40,7 +40,8 @@ IN_STORES: Final = frozenset(
 
 
 class Measuring:
-    """``figures``: more rows of the broker itself, for the aggregate tier."""
+    """``figures``: more rows of the broker itself, for the aggregate tier; ``facts``: version numbers, see the
+    catalogue's info; ``cluster``: its name, a broker that is in none goes by its own."""
 
     def __init__(
         self,
@@ -48,8 +49,10 @@ class Measuring:
         registry: Registry,
         clock: Clock,
         figures: Iterable[Callable[[], Row]] = (),
+        facts: Mapping[str, str] | None = None,
         *,
         broker: str,
+        cluster: str = "",
         spares: Spares = list,
     ) -> None:
         self._spares = spares
@@ -57,11 +60,9 @@ class Measuring:
         self._clock = clock
         self._cache_ns = config["raybroker.metrics.cache_ms"] * 1_000_000
         self._most = config["raybroker.metrics.destinations_max"]
-        self.cluster = broker
-        """Name of the cluster; a broker that is in none goes by its own."""
+        self.cluster = cluster or broker
         self.broker = broker
-        self.facts: Row = {}
-        """Version numbers: see the catalogue's info."""
+        self._facts = facts or {}
         self._figures = tuple(figures)
         self._totals = totals.Totals()
         self._destination_totals = totals.DestinationTotals()
@@ -146,7 +147,7 @@ class Measuring:
         kinds = [kind for kind, name in self._registry.where if not is_metrics_topic(name)]
         row: Row = {
             **({key: value for key, value in of_hosts.items() if key not in IN_STORES} if silent else of_hosts),
-            "info": {(self.facts.get("version", ""), PYTHON, self.facts.get("ray", "")): 1},
+            "info": {(self._facts.get("version", ""), PYTHON, self._facts.get("ray", "")): 1},
             "start_time_seconds": self._start_ms / 1000,
             "clock_seconds": self._clock.now_ms() / 1000,
             "destinations": {kind: kinds.count(kind) for kind in ("queue", "topic")},

@@ -44,25 +44,34 @@ class NobodyInside:
         return set()
 
 
-async def nowhere() -> Mapping[str, str]:
+Elsewhere = Callable[[], Awaitable[Mapping[str, str]]]
+"""Gives the other brokers of the cluster that run on other machines → the address of that."""
+
+
+async def no_other_machine() -> Mapping[str, str]:
     """Return nothing: there is one broker."""
     return {}
 
 
 class ServiceAdministration:
     """``broker``: its name; ``inside``: clients inside the Ray cluster; ``others``: who has a client id at the
-    other brokers. ``services``, ``users`` and ``audit`` are given
-    once they are there."""
+    other brokers; ``elsewhere``: those of them that run on other machines → the address of that. ``services``,
+    ``users`` and ``audit`` are given once they are there."""
 
-    def __init__(self, broker: str, inside: Inside | None = None, others: Others = nobody_else) -> None:
+    def __init__(
+        self,
+        broker: str,
+        inside: Inside | None = None,
+        others: Others = nobody_else,
+        elsewhere: Elsewhere = no_other_machine,
+    ) -> None:
         self.broker = broker
         self._inside = inside or NobodyInside()
         self.client_ids = ClientIds(broker, self._held, others)
         self.services: ConnectionServices | None = None
         self.users: UserFile | None = None
         self.audit = Audit.silent()
-        self.elsewhere: Callable[[], Awaitable[Mapping[str, str]]] = nowhere
-        """The other brokers of the cluster that run on other machines → the address of that."""
+        self._elsewhere = elsewhere
         self.failure = ""
         """Why services that the configuration asks for do not listen."""
 
@@ -144,7 +153,7 @@ class ServiceAdministration:
     async def unreached(self) -> str:
         """Why brokers on other machines, and clients of theirs, do not reach the services; "" when they may."""
         names = self.services.loopback_only() if self.services is not None else []
-        elsewhere = await self.elsewhere() if names else {}
+        elsewhere = await self._elsewhere() if names else {}
         if not elsewhere:
             return ""
         shown = ", ".join(f"{broker} ({node})" for broker, node in sorted(elsewhere.items()))
