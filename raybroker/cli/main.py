@@ -11,6 +11,7 @@ from raybroker.cli.exits import Commands
 from raybroker.cli.grid_words import show_version
 from raybroker.cli.mq import programs
 from raybroker.cli.objects import (
+    auditing,
     brokers,
     checking,
     cluster,
@@ -97,7 +98,7 @@ def program(
     contexts.wanted.set(context)
 
 
-OUTSIDE: Final = (top.top, services.why_denied, messages.send, messages.receive)
+OUTSIDE: Final = (auditing.audit, top.top, services.why_denied, messages.send, messages.receive)
 """Commands that are no verbs of the grid, and work from outside the Ray cluster too."""
 
 for function, short in (
@@ -106,6 +107,7 @@ for function, short in (
     (demo.demo, "Real data through a queue, a kill, a check."),
     (bench.bench, "Measure the running cluster."),
     (top.top, "Destinations and their rates, live."),
+    (auditing.audit, "What will hurt one day: numbered checks, with what to do."),
     (metrics.discover, "Write down for Prometheus where the brokers' metrics are."),
     (analyze.collect, "Write the brokers' metrics into a lake."),
     (analyze.analyze, "Analyse a lake of metrics with Spark."),

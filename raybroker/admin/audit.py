@@ -1,0 +1,436 @@
+"""Audit of a running system: numbered checks of configuration and state, each with what to do.
+
+``raybroker check`` tells whether a broker is well now. The audit tells what will hurt one day: a limit that is missing,
+a queue of dead messages that nobody reads, a certificate that ends soon. :func:`look` asks, and :func:`findings` is
+pure: what was seen goes in, rows come out, each with
+
+    number, name   of the check; a number is never used for another check
+    grade          warning or critical, as in :mod:`raybroker.admin.checks`; note: good to know
+    of             what it was found at: "queue orders", "host b1/h3", "service jms"
+    text, do       what it is, and what to do about it
+
+A look at a system with several brokers has the destinations of all of them, and the services, hosts and thresholds of
+the broker that was asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from shlex import quote
+from typing import Any, Final, NamedTuple
+
+from raybroker.admin.checks import Grade
+from raybroker.model.errors import BrokerError, ConfigError, NotSupportedError
+from raybroker.model.listing import Row
+from raybroker.model.naming.names import DEAD_MESSAGE_QUEUE, is_reserved_name
+
+NOTE: Final = "note"
+HOUR_MS: Final = 3_600_000
+DAY_S: Final = 86_400
+PREFETCHED_MIN: Final = 100
+"""Fewer unacknowledged messages than these starve nobody."""
+FULL_DAYS: Final = (30, 7)
+"""A disk that is full within so many days is a warning, and critical."""
+CERTIFICATE_DAYS: Final = (30, 7)
+FULL_PERCENT: Final = 90
+PLAIN: Final = ("tcp", "http", "stomp", "ws")
+"""Protocols without TLS."""
+ASKED: Final = (
+    "list_destinations",
+    "list_consumers",
+    "list_subscriptions",
+    "list_transactions",
+    "list_services",
+    "list_quotas",
+    "query_broker",
+    "query_cluster",
+    "check_services",
+)
+"""The verbs that a look asks; a broker that has no cluster or no services has nothing to tell of them."""
+
+
+@dataclass(frozen=True)
+class AuditLook:
+    """What a system was seen as. ``rows``: verb → its rows (of a query one); ``missing``: verb → why it was not
+    answered; ``now_ms``: since 1970; ``later``: what query_broker said ``later_s`` seconds afterwards, for what
+    grows."""
+
+    rows: Mapping[str, list[Row]]
+    now_ms: int
+    missing: Mapping[str, str] = field(default_factory=dict)
+    later: Row = field(default_factory=dict)
+    later_s: float = 0.0
+
+    def of(self, verb: str) -> list[Row]:
+        """The rows of a verb; none where it was not answered."""
+        return self.rows.get(verb, [])
+
+    def followed(self, later: Row, later_s: float) -> AuditLook:
+        """Return it with what query_broker said ``later_s`` seconds afterwards."""
+        return replace(self, later=later, later_s=later_s)
+
+    @property
+    def destinations(self) -> list[Row]:
+        """Those of programs, but for temporary ones."""
+        return [
+            row
+            for row in self.of("list_destinations")
+            if not is_reserved_name(row["name"]) and not row.get("temporary")
+        ]
+
+
+class AuditFinding(NamedTuple):
+    """One finding of a check."""
+
+    grade: str
+    of: str
+    text: str
+    do: str
+
+
+class AuditCheck(NamedTuple):
+    """A numbered check."""
+
+    number: int
+    name: str
+    find: Callable[[AuditLook], Iterable[AuditFinding]]
+
+
+def _place(row: Row) -> str:
+    return f"{row['type']} {row['name']}"
+
+
+def _attribute(row: Row, name: str) -> Any:
+    """The value that holds for a destination, whatever it comes from."""
+    return {**row.get("attributes", {}), **row.get("effective", {})}.get(name)
+
+
+def _option(row: Row) -> str:
+    return f"-t {row['type'][0]} -n {quote(row['name'])}"
+
+
+# ---- destinations ----------------------------------------------------------------------------------------------------
+
+
+def _unlimited(look: AuditLook) -> Iterator[AuditFinding]:
+    for row in look.destinations:
+        limits = [_attribute(row, name) for name in ("maxNumMsgs", "maxTotalMsgBytes")]
+        if limits == [-1, -1] and not _attribute(row, "quota"):
+            yield AuditFinding(
+                Grade.WARNING,
+                _place(row),
+                "it has no limit: without consumers it grows until the disk or the memory is full",
+                f"raybroker update dst {_option(row)} -o maxNumMsgs=100000, or a policy for all that are alike",
+            )
+
+
+def _discarding(look: AuditLook) -> Iterator[AuditFinding]:
+    for row in look.destinations:
+        if str(_attribute(row, "limitBehavior")).startswith("REMOVE") and _attribute(row, "useDMQ") is False:
+            yield AuditFinding(
+                Grade.WARNING,
+                _place(row),
+                "when it is full it discards messages that were confirmed, and useDMQ=false keeps none of them",
+                f"raybroker update dst {_option(row)} -o useDMQ=true, or limitBehavior=FLOW_CONTROL",
+            )
+
+
+def _undying(look: AuditLook) -> Iterator[AuditFinding]:
+    for row in look.destinations:
+        if row["type"] == "queue" and _attribute(row, "redeliveryLimit") == -1:
+            yield AuditFinding(
+                Grade.WARNING,
+                _place(row),
+                "redeliveryLimit=-1: a message that its consumer always fails on comes again for ever",
+                f"raybroker update dst {_option(row)} -o redeliveryLimit=20",
+            )
+
+
+def _unread(look: AuditLook) -> Iterator[AuditFinding]:
+    for row in look.destinations:
+        if row["type"] == "queue" and row.get("messages", 0) and not row.get("active_consumers", 0):
+            yield AuditFinding(
+                NOTE,
+                _place(row),
+                f"{row['messages']} messages wait, and nobody consumes them",
+                f"start its consumers; raybroker list msg {_option(row)} shows what waits",
+            )
+
+
+def _paused(look: AuditLook) -> Iterator[AuditFinding]:
+    for row in look.destinations:
+        if row.get("state", "RUNNING") != "RUNNING":
+            yield AuditFinding(
+                NOTE, _place(row), f"it is {row['state']}", f"raybroker resume dst {_option(row)}, unless it is meant"
+            )
+
+
+def _automatic(look: AuditLook) -> Iterator[AuditFinding]:
+    made = [row for row in look.destinations if row.get("auto_created")]
+    if made:
+        some = ", ".join(_place(row) for row in made[:5]) + (", …" if len(made) > 5 else "")
+        yield AuditFinding(
+            NOTE,
+            f"{len(made)} destinations",
+            f"they were made because somebody used their names ({some}): a name that is mistyped makes another one",
+            "create what is wanted, and switch it off with imq.autocreate.queue=false and imq.autocreate.topic=false",
+        )
+
+
+def _starving(look: AuditLook) -> Iterator[AuditFinding]:
+    of: dict[tuple[str, str], list[Row]] = {}
+    for row in look.of("list_consumers"):
+        if row.get("active") and not row.get("subscription") and row["type"] == "queue":
+            of.setdefault((row["type"], row["destination"]), []).append(row)
+    waiting = {(row["type"], row["name"]): row.get("waiting", 0) for row in look.of("list_destinations")}
+    for key, rows in sorted(of.items()):
+        held = sorted(row.get("unacknowledged", 0) for row in rows)
+        if len(rows) > 1 and held[-1] >= PREFETCHED_MIN and held[0] == 0 and not waiting.get(key, 0):
+            yield AuditFinding(
+                Grade.WARNING,
+                " ".join(key),
+                f"one consumer holds {held[-1]} unacknowledged messages, and another one has nothing to do",
+                f"raybroker update dst -t q -n {quote(key[1])} -o consumerFlowLimit=20, or prefetch=… of the consumers",
+            )
+
+
+# ---- dead messages, subscriptions, transactions ----------------------------------------------------------------------
+
+
+def _dead(look: AuditLook) -> Iterator[AuditFinding]:
+    for row in look.of("list_destinations"):
+        if row["name"] != DEAD_MESSAGE_QUEUE or not row.get("messages", 0):
+            continue
+        count, most = row["messages"], _attribute(row, "maxNumMsgs")
+        full = isinstance(most, int) and most > 0 and count * 100 >= most * FULL_PERCENT
+        if full:
+            yield AuditFinding(
+                Grade.CRITICAL,
+                _place(row),
+                f"{count} of {most} dead messages: the oldest are removed for new ones",
+                f"raybroker list msg -n {row['name']}, then retry msg or purge dst; raise maxNumMsgs",
+            )
+        elif not row.get("active_consumers", 0):
+            yield AuditFinding(
+                Grade.WARNING,
+                _place(row),
+                f"{count} dead messages, and nobody reads them",
+                f"raybroker list msg -n {row['name']} tells why they died; raybroker retry msg sends them back",
+            )
+
+
+def _forgotten(look: AuditLook) -> Iterator[AuditFinding]:
+    for row in look.of("list_subscriptions"):
+        if row.get("durable") and not row.get("active") and row.get("messages", 0):
+            who = f" of client {row['client_id']}" if row.get("client_id") else ""
+            yield AuditFinding(
+                Grade.WARNING,
+                f"subscription {row['name']}",
+                f"the durable subscription{who} to {row['topic']} has {row['messages']} messages, and nobody reads it",
+                f"start its consumer, or raybroker destroy dur -n {quote(row['name'])}"
+                + (f" -c {quote(row['client_id'])}" if row.get("client_id") else ""),
+            )
+
+
+def _in_doubt(look: AuditLook) -> Iterator[AuditFinding]:
+    for row in look.of("list_transactions"):
+        age_ms = look.now_ms - int(row.get("created_ms") or look.now_ms)
+        if str(row.get("state")) == "PREPARED" and age_ms >= HOUR_MS:
+            yield AuditFinding(
+                Grade.CRITICAL,
+                f"transaction {row['id']}",
+                f"prepared for {age_ms // HOUR_MS} h: its messages are held, and its manager does not decide",
+                f"ask its manager; then raybroker commit txn -n {row['id']}, or rollback txn",
+            )
+
+
+def _quotas(look: AuditLook) -> Iterator[AuditFinding]:
+    for row in look.of("list_quotas"):
+        attributes = row.get("attributes", {})
+        for limit, count in (("MessagesMaximum", "messages"), ("BytesMaximum", "bytes")):
+            most, now = attributes.get(limit, -1), row.get(count)
+            if isinstance(now, int) and isinstance(most, int) and most > 0 and now * 100 >= most * FULL_PERCENT:
+                yield AuditFinding(
+                    Grade.WARNING,
+                    f"quota {row['name']}",
+                    f"{now} of {limit}={most} are used",
+                    f"raybroker query quota -n {quote(row['name'])} shows who uses it; raise {limit}, or consume",
+                )
+
+
+# ---- services, hosts, brokers ----------------------------------------------------------------------------------------
+
+
+def _plain_services(look: AuditLook) -> Iterator[AuditFinding]:
+    for row in look.of("list_services"):
+        if (
+            row.get("protocol") in ("tcp", "http", "stomp", "ws")
+            and row.get("kind") != "PORTMAPPER"
+            and row.get("port")
+        ):
+            yield AuditFinding(
+                NOTE,
+                f"service {row['service']}",
+                f"port {row['port']} has no TLS: whoever sees the network reads messages",
+                "use the service with TLS (ssljms, ssladmin, httpsjms, …) where clients come over a network",
+            )
+
+
+def _certificates(look: AuditLook) -> Iterator[AuditFinding]:
+    for row in look.of("check_services"):
+        days = row.get("value")
+        if row.get("check") == "certificate" and isinstance(days, (int, float)) and days < CERTIFICATE_DAYS[0]:
+            grade = Grade.CRITICAL if days < CERTIFICATE_DAYS[1] else Grade.WARNING
+            yield AuditFinding(
+                grade, f"service {row['of']}", str(row["text"]), "raybroker keytool makes a new one; then restart"
+            )
+
+
+def _failing_services(look: AuditLook) -> Iterator[AuditFinding]:
+    for row in look.of("check_services"):
+        if row.get("check") != "certificate" and row.get("grade") in (Grade.CRITICAL, Grade.WARNING):
+            yield AuditFinding(
+                row["grade"], f"service {row['of']}", str(row["text"]), "raybroker check svc; the log has why"
+            )
+
+
+def _hosts(look: AuditLook) -> Iterator[tuple[Row, Row]]:
+    """Each host of the look, and as it was seen later."""
+    for broker in look.of("query_broker"):
+        later = {row["host"]: row for row in look.later.get("hosts", ())}
+        for row in broker.get("hosts", ()):
+            yield row, later.get(row["host"], {})
+
+
+def _disks(look: AuditLook) -> Iterator[AuditFinding]:
+    for row, later in _hosts(look):
+        free, total = row.get("disk_free_bytes"), row.get("disk_total_bytes")
+        if not total or free is None:
+            continue
+        where = f"host {row['host']}"
+        if free * 10 < total:
+            grade = Grade.CRITICAL if free * 50 < total else Grade.WARNING
+            yield AuditFinding(
+                grade, where, f"{100 * free // total} % of its disk are free", "make room: consume, purge, compact dst"
+            )
+        lost = free - later.get("disk_free_bytes", free)
+        if lost > 0 and look.later_s > 0:
+            days = free / (lost / look.later_s) / DAY_S
+            if days < FULL_DAYS[0]:
+                grade = Grade.CRITICAL if days < FULL_DAYS[1] else Grade.WARNING
+                yield AuditFinding(
+                    grade,
+                    where,
+                    f"as it fills now, {lost} bytes in {look.later_s:g} s, its disk is full in {days:.1f} days",
+                    "raybroker top shows what grows; give limits, or a larger disk",
+                )
+
+
+def _alarms(look: AuditLook) -> Iterator[AuditFinding]:
+    for row, _ in _hosts(look):
+        where, level = f"host {row['host']}", row.get("memory_level", "GREEN")
+        if row.get("failure"):
+            yield AuditFinding(Grade.CRITICAL, where, f"it does not answer: {row['failure']}", "raybroker check bkr")
+        if level != "GREEN":
+            grade = Grade.CRITICAL if level == "RED" else Grade.WARNING
+            yield AuditFinding(grade, where, f"memory level {level}", "consume, or give the broker more memory")
+        if row.get("disk_slow"):
+            yield AuditFinding(
+                Grade.WARNING,
+                where,
+                "one of a hundred commits takes longer than 100 ms",
+                "a disk of its own for the stores; whatever else writes there should not",
+            )
+
+
+def _one_copy(look: AuditLook) -> Iterator[AuditFinding]:
+    stored = [row["host"] for row, _ in _hosts(look) if row.get("disk_total_bytes")]
+    if stored:
+        yield AuditFinding(
+            NOTE,
+            f"{len(stored)} hosts",
+            "each message has one copy: what is on a disk that is lost is lost",
+            "a disk that is mirrored, or a volume that is kept beside the machine",
+        )
+
+
+def _members(look: AuditLook) -> Iterator[AuditFinding]:
+    for cluster in look.of("query_cluster"):
+        for row in cluster.get("brokers", ()):
+            if row.get("state") != "UP":
+                yield AuditFinding(
+                    Grade.WARNING,
+                    f"broker {row['broker']}",
+                    f"it is {row['state']}: its messages wait for it",
+                    "start it again with raybroker up, or raybroker check cls for more",
+                )
+        if len(cluster.get("brokers", ())) > 1 and not cluster.get("master") and not cluster.get("operating"):
+            yield AuditFinding(
+                Grade.CRITICAL, "the cluster", "it has no master", "raybroker check cls; changemaster cls"
+            )
+
+
+def _unanswered(look: AuditLook) -> Iterator[AuditFinding]:
+    for verb, why in look.missing.items():
+        yield AuditFinding(
+            Grade.UNKNOWN, verb.replace("_", " "), f"it was not answered: {why}", "repeat the audit then"
+        )
+
+
+CHECKS: Final = (
+    AuditCheck(1, "no limit", _unlimited),
+    AuditCheck(2, "discards when full", _discarding),
+    AuditCheck(3, "endless redelivery", _undying),
+    AuditCheck(4, "nobody consumes", _unread),
+    AuditCheck(5, "paused", _paused),
+    AuditCheck(6, "created automatically", _automatic),
+    AuditCheck(7, "prefetch starves", _starving),
+    AuditCheck(8, "dead messages", _dead),
+    AuditCheck(9, "abandoned subscription", _forgotten),
+    AuditCheck(10, "transaction in doubt", _in_doubt),
+    AuditCheck(11, "quota nearly full", _quotas),
+    AuditCheck(12, "service without TLS", _plain_services),
+    AuditCheck(13, "certificate ends", _certificates),
+    AuditCheck(14, "service is not well", _failing_services),
+    AuditCheck(15, "disk", _disks),
+    AuditCheck(16, "host is hampered", _alarms),
+    AuditCheck(17, "one copy", _one_copy),
+    AuditCheck(18, "broker is away", _members),
+    AuditCheck(19, "not answered", _unanswered),
+)
+"""All checks, by number."""
+_WORST: Final = (NOTE, str(Grade.WARNING), str(Grade.UNKNOWN), str(Grade.CRITICAL))
+
+
+def findings(look: AuditLook) -> list[Row]:
+    """All that was found, the worst first, and of equals by number."""
+    rows = [
+        {"number": check.number, "name": check.name, **found._asdict(), "grade": str(found.grade)}
+        for check in CHECKS
+        for found in check.find(look)
+    ]
+    return sorted(rows, key=lambda row: -_WORST.index(row["grade"]))
+
+
+def grade_of(rows: Iterable[Row]) -> Grade:
+    """The worst grade; notes are ok."""
+    grades = [row["grade"] for row in rows if row["grade"] != NOTE]
+    return Grade(max(grades, key=_WORST.index)) if grades else Grade.OK
+
+
+def look(admin: Any, now_ms: int) -> AuditLook:
+    """Ask ``conn.admin()`` for what the checks look at; what is not answered is in ``missing``."""
+    rows: dict[str, list[Row]] = {}
+    missing: dict[str, str] = {}
+    for verb in ASKED:
+        try:
+            answer = getattr(admin, verb)()
+        except (ConfigError, NotSupportedError):
+            continue  # A broker without a cluster, services or users has not got it.
+        except BrokerError as error:
+            missing[verb] = str(error)
+            continue
+        rows[verb] = [answer] if isinstance(answer, dict) else list(answer)
+        missing |= {f"{verb} of {of}": why for of, why in getattr(answer, "missing", {}).items()}
+    return AuditLook(rows, now_ms, missing)

@@ -1,0 +1,192 @@
+"""The audit: what each check finds, what it leaves alone, and what is said of that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import raybroker as rb
+from raybroker.admin.audit import CHECKS, HOUR_MS, AuditLook, findings, grade_of, look
+from raybroker.admin.checks import Grade
+from raybroker.errors import ConnectionLostError
+
+NOW_MS = 10 * HOUR_MS
+
+
+def destination(name: str = "orders", type: str = "queue", **more: Any) -> dict[str, Any]:
+    attributes = {
+        "maxNumMsgs": 1000,
+        "maxTotalMsgBytes": -1,
+        "limitBehavior": "REJECT_NEWEST",
+        "useDMQ": True,
+        "redeliveryLimit": 20,
+        **{key: more.pop(key) for key in list(more) if key[0].isupper() or key in ATTRIBUTES},
+    }
+    return {"name": name, "type": type, "state": "RUNNING", "attributes": attributes, **more}
+
+
+ATTRIBUTES = ("maxNumMsgs", "maxTotalMsgBytes", "limitBehavior", "useDMQ", "redeliveryLimit", "quota")
+
+
+def dmq(messages: int, consumers: int) -> dict[str, Any]:
+    return destination("mq.sys.dmq", messages=messages, active_consumers=consumers, redeliveryLimit=-1)
+
+
+def consumer(unacknowledged: int, **more: Any) -> dict[str, Any]:
+    return {"destination": "orders", "type": "queue", "active": True, "unacknowledged": unacknowledged, **more}
+
+
+def durable(**more: Any) -> dict[str, Any]:
+    return {"topic": "news", "client_id": "c", "name": "d", "durable": True, "active": False, "messages": 3, **more}
+
+
+def prepared(age_h: int, state: str = "PREPARED") -> dict[str, Any]:
+    return {"id": 7, "state": state, "created_ms": NOW_MS - age_h * HOUR_MS}
+
+
+def quota(messages: int) -> dict[str, Any]:
+    return {"name": "few", "attributes": {"MessagesMaximum": 100, "BytesMaximum": -1}, "messages": messages, "bytes": 5}
+
+
+def service(protocol: str, kind: str = "NORMAL", port: int = 1) -> dict[str, Any]:
+    return {"service": "jms", "kind": kind, "protocol": protocol, "port": port}
+
+
+def certificate(days: int) -> dict[str, Any]:
+    return {"check": "certificate", "of": "ssljms", "grade": "ok", "text": f"good for {days} days", "value": days}
+
+
+def of_host(**more: Any) -> dict[str, Any]:
+    return {"broker": "b1", "hosts": [{"host": "b1/h1", "failure": None, "memory_level": "GREEN", **more}]}
+
+
+LOOKS: list[tuple[int, str, str, list[dict[str, Any]], list[dict[str, Any]]]] = [
+    (1, "warning", "list_destinations", [destination(maxNumMsgs=-1)], [destination(maxNumMsgs=-1, quota="few")]),
+    (
+        1,
+        "warning",
+        "list_destinations",
+        [destination(maxNumMsgs=-1)],
+        [destination(maxNumMsgs=-1, effective={"maxNumMsgs": 5})],
+    ),
+    (
+        2,
+        "warning",
+        "list_destinations",
+        [destination(limitBehavior="REMOVE_OLDEST", useDMQ=False)],
+        [destination(limitBehavior="REMOVE_OLDEST"), destination(useDMQ=False)],
+    ),
+    (3, "warning", "list_destinations", [destination(redeliveryLimit=-1)], [destination(), dmq(0, 0)]),
+    (
+        4,
+        "note",
+        "list_destinations",
+        [destination(messages=2, active_consumers=0)],
+        [destination(messages=2, active_consumers=1), destination("t", "topic", messages=2)],
+    ),
+    (5, "note", "list_destinations", [destination(state="PAUSED")], [destination()]),
+    (
+        6,
+        "note",
+        "list_destinations",
+        [destination(auto_created=True)],
+        [destination(auto_created=True, temporary=True)],
+    ),
+    (7, "warning", "list_consumers", [consumer(100), consumer(0)], [consumer(99), consumer(0)]),
+    (7, "warning", "list_consumers", [consumer(500), consumer(0)], [consumer(500), consumer(1)]),
+    (7, "warning", "list_consumers", [consumer(500), consumer(0)], [consumer(500), consumer(0, active=False)]),
+    (8, "warning", "list_destinations", [dmq(3, 0)], [dmq(0, 0), dmq(3, 1)]),
+    (8, "critical", "list_destinations", [dmq(900, 1)], [dmq(899, 1)]),
+    (9, "warning", "list_subscriptions", [durable()], [durable(active=True), durable(messages=0)]),
+    (10, "critical", "list_transactions", [prepared(1)], [prepared(0), prepared(5, "STARTED")]),
+    (11, "warning", "list_quotas", [quota(90)], [quota(89)]),
+    (
+        12,
+        "note",
+        "list_services",
+        [service("tcp")],
+        [service("tls"), service("tcp", "PORTMAPPER"), service("tcp", port=0)],
+    ),
+    (13, "warning", "check_services", [certificate(29)], [certificate(30)]),
+    (13, "critical", "check_services", [certificate(6)], [certificate(40)]),
+    (
+        14,
+        "critical",
+        "check_services",
+        [{"check": "listener", "of": "jms", "grade": "critical", "text": "no"}],
+        [{"check": "listener", "of": "jms", "grade": "ok", "text": "yes"}],
+    ),
+    (
+        15,
+        "warning",
+        "query_broker",
+        [of_host(disk_free_bytes=9, disk_total_bytes=100)],
+        [of_host(disk_free_bytes=10, disk_total_bytes=100), of_host()],
+    ),
+    (15, "critical", "query_broker", [of_host(disk_free_bytes=1, disk_total_bytes=100)], [of_host()]),
+    (16, "critical", "query_broker", [of_host(memory_level="RED")], [of_host()]),
+    (16, "critical", "query_broker", [of_host(failure="gone")], [of_host()]),
+    (16, "warning", "query_broker", [of_host(disk_slow=1)], [of_host(disk_slow=0)]),
+    (17, "note", "query_broker", [of_host(disk_free_bytes=90, disk_total_bytes=100)], [of_host()]),
+    (
+        18,
+        "warning",
+        "query_cluster",
+        [{"brokers": [{"broker": "b1", "state": "UP"}, {"broker": "b2", "state": "DOWN"}], "master": "b1"}],
+        [{"brokers": [{"broker": "b1", "state": "UP"}], "master": "", "operating": False}],
+    ),
+]
+
+
+@pytest.mark.parametrize(("number", "grade", "verb", "bad", "good"), LOOKS)
+def test_a_check_finds_what_is_wrong_and_nothing_else(
+    number: int, grade: str, verb: str, bad: list[dict[str, Any]], good: list[dict[str, Any]]
+) -> None:
+    found = [row for row in findings(AuditLook({verb: bad}, NOW_MS)) if row["number"] == number]
+    assert [row["grade"] for row in found] == [grade]
+    assert found[0]["do"]
+    for row in good:
+        rows = good if verb == "list_consumers" else [row]
+        assert [row for row in findings(AuditLook({verb: rows}, NOW_MS)) if row["number"] == number] == []
+
+
+def test_every_check_has_a_case_and_a_number_of_its_own() -> None:
+    assert [check.number for check in CHECKS] == list(range(1, len(CHECKS) + 1))
+    assert {number for number, *_ in LOOKS} == {check.number for check in CHECKS} - {19}
+
+
+def test_a_disk_that_fills_between_two_looks_is_told_with_the_days_that_are_left() -> None:
+    before = of_host(disk_free_bytes=86_400_000, disk_total_bytes=100_000_000)
+    after = of_host(disk_free_bytes=86_399_000, disk_total_bytes=100_000_000)
+    seen = AuditLook({"query_broker": [before]}, NOW_MS).followed(after, 10.0)
+    (row,) = [row for row in findings(seen) if row["number"] == 15]
+    assert (row["grade"], "full in 10.0 days" in row["text"]) == ("warning", True)
+    assert [row for row in findings(seen.followed(before, 10.0)) if row["number"] == 15] == []
+
+
+def test_names_are_quoted_in_what_to_do() -> None:
+    rows = findings(AuditLook({"list_destinations": [destination("a'; rm -rf /", redeliveryLimit=-1)]}, NOW_MS))
+    assert """-n 'a'"'"'; rm -rf /' """ in rows[0]["do"]
+
+
+def test_what_is_not_answered_is_a_finding() -> None:
+    class Admin:
+        def __getattr__(self, verb: str) -> Any:
+            def ask() -> list[dict[str, Any]]:
+                if verb == "list_destinations":
+                    raise ConnectionLostError("gone")
+                return []
+
+            return ask
+
+    rows = findings(look(Admin(), NOW_MS))
+    assert [(row["number"], row["grade"]) for row in rows] == [(19, "unknown")]
+    assert grade_of(rows) == Grade.UNKNOWN
+
+
+def test_a_new_broker_has_nothing_but_notes() -> None:
+    with rb.loopback() as connection:
+        rows = findings(look(connection.admin(), NOW_MS))
+        assert [row for row in rows if row["grade"] != "note"] == []
+        assert grade_of(rows) == Grade.OK
