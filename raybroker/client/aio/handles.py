@@ -114,7 +114,7 @@ class Producer(ProducerBase, HeaderHints):
         destination  where to, for a producer that was made without; IllegalStateError for another
         options      see :class:`raybroker.SendOptions`; what a message does not say is the producer's
         """
-        plan = None if OF_SCHEDULES.isdisjoint(options) else take_plan(options)
+        plan = take_plan(options) if options and not OF_SCHEDULES.isdisjoint(options) else None
         header, shared = self._common.find(self._core.shared, properties, options)
         target = self._own if destination is None else None
         if target is None:
