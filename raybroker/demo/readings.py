@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from raybroker.demo.data import NOTHING, package_file
 
-READINGS_IN_ALL: Final = 26_115
 TEXTS: Final = frozenset({"origin", "time_hour"})
 WHOLE: Final = frozenset({"year", "month", "day", "hour", "wind_dir"})
 Reading = dict[str, Any]

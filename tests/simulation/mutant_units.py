@@ -178,7 +178,7 @@ def owner_batches_out_of_order(patch: Patch) -> None:
 
 @mutant("nobody has to ask for what others made ready")
 def nobody_asked_again(patch: Patch) -> None:
-    def dispatch(self: UnitPending, handing: Any) -> None:
+    def dispatch(self: UnitPending, hand_out: Any, dies: Any) -> None:
         class Still:
             def __get__(self, instance: Any, owner: Any) -> int:
                 return 0
@@ -188,7 +188,7 @@ def nobody_asked_again(patch: Patch) -> None:
         slot = UnitState.__dict__["news"]
         UnitState.news = Still()  # type: ignore[assignment]
         try:
-            old(self, handing)
+            old(self, hand_out, dies)
         finally:
             UnitState.news = slot
 

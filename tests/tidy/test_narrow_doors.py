@@ -42,7 +42,7 @@ TABLE: dict[str, Reach] = {
     "raybroker.cluster.member_state.MemberContext": Reach(8, 28),
     "raybroker.core.admission.pool_share.PoolShare": Reach(5, 13),
     "raybroker.core.delivery.consumers.Consumer": Reach(13, 27),
-    "raybroker.core.delivery.delivery_queue.DeliveryQueue": Reach(19, 25),
+    "raybroker.core.delivery.delivery_queue.DeliveryQueue": Reach(17, 23),
     "raybroker.core.destination.Destination": Reach(46, 28),
     "raybroker.core.queue.Queue": Reach(14, 22),
     "raybroker.core.topic.Topic": Reach(14, 22),

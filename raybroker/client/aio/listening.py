@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import Future
-from typing import Protocol
 
 from raybroker.client.aio.handles import Consumer, HandleSession
 from raybroker.client.aio.serving import Serving
@@ -20,18 +19,10 @@ from raybroker.model.errors import BrokerError, ConnectionLostError
 log = logging.getLogger("raybroker.listener")
 
 
-class ListeningSession(HandleSession, Protocol):
-    """A session whose messages go to listeners."""
-
-    closed: bool
-
-    async def commit(self) -> None: ...
-
-
 class Listening:
     """Calls listeners serially, one message at a time, for all consumers of a session."""
 
-    def __init__(self, session: ListeningSession) -> None:
+    def __init__(self, session: HandleSession) -> None:
         self._session = session
         self._core = session._core
         self._batching: Batching | None = None

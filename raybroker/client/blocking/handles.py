@@ -60,6 +60,7 @@ class HandleCalls(Protocol):
 class HandleSession(Protocol):
     """The session that made a handle, as the handle sees it."""
 
+    closed: bool
     _core: SessionCore
     _producers: Handles[Producer]
     _consumers: ConsumerHandles[Consumer]
@@ -79,6 +80,8 @@ class HandleSession(Protocol):
     def _require_no_listener(self) -> None: ...
 
     def _listen(self) -> None: ...
+
+    def commit(self) -> None: ...
 
 
 class Producer(ProducerBase, HeaderHints):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import Future
-from typing import Protocol
 
 from raybroker.client.blocking.handles import Consumer, HandleSession
 from raybroker.client.blocking.serving import Serving
@@ -21,18 +20,10 @@ from raybroker.model.errors import BrokerError, ConnectionLostError
 log = logging.getLogger("raybroker.listener")
 
 
-class ListeningSession(HandleSession, Protocol):
-    """A session whose messages go to listeners."""
-
-    closed: bool
-
-    def commit(self) -> None: ...
-
-
 class Listening:
     """Calls listeners serially, one message at a time, for all consumers of a session."""
 
-    def __init__(self, session: ListeningSession) -> None:
+    def __init__(self, session: HandleSession) -> None:
         self._session = session
         self._core = session._core
         self._batching: Batching | None = None

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 FIFO: Final = "FIFO"
-PREEMPTIVE: Final = "Preemptive"
 WAITING_MAX: Final = 1_000
 """Blocks that wait at one share; a further one is refused at once."""
 WAITING_BYTES_MAX: Final = 64 * 1024 * 1024

@@ -228,7 +228,7 @@ class DeliveryQueue:
         if not wait_ms or not self.batch_wait.holds(
             self.consumers, self.pending.count, self._arrival, self.step.now_ms, wait_ms
         ):
-            self.pending.dispatch(self)
+            self.pending.dispatch(self.hand_out, self.dies)
         return found
 
     def hand_out(self, consumer: Consumer, run: Run) -> None:

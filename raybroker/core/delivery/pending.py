@@ -6,7 +6,7 @@ is :class:`~raybroker.core.unit_of_order.dispatch.UnitPending`; it serves a queu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from raybroker.core.delivery.consumers import Consumer, Delivery
@@ -14,15 +14,10 @@ from raybroker.core.delivery.dead_letters import Dead
 from raybroker.core.delivery.run import Run
 from raybroker.core.selector.content import Content
 
-
-class Handing(Protocol):
-    """Whoever hands out what does not wait any longer."""
-
-    def hand_out(self, consumer: Consumer, run: Run) -> None:
-        """A consumer, which has room for it, gets a run."""
-
-    def dies(self, dead: Dead) -> None:
-        """Messages that nobody was to have yet are dead."""
+HandOut = Callable[[Consumer, Run], None]
+"""Gives a consumer, which has room for it, a run."""
+Dies = Callable[[Dead], None]
+"""Takes messages that nobody was to have yet and that are dead."""
 
 
 class Pending(Protocol):
@@ -54,7 +49,7 @@ class Pending(Protocol):
 
     # ---- going out
 
-    def dispatch(self, handing: Handing) -> None:
+    def dispatch(self, hand_out: HandOut, dies: Dies) -> None:
         """Hand out what can go, in order, to consumers in turn, until one of the two runs out."""
 
     def has_for(self, consumer: Consumer) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from raybroker.core.delivery.backlog import UNSORTED, Backlog
 from raybroker.core.delivery.consumers import Consumer, Consumers, Delivery
-from raybroker.core.delivery.pending import Handing
+from raybroker.core.delivery.pending import Dies, HandOut
 from raybroker.core.delivery.run import Run
 from raybroker.core.delivery.selector_index import SORT_MESSAGES_MAX, SelectorIndex
 from raybroker.core.delivery.sorted_backlog import SortedBacklog
@@ -59,7 +59,7 @@ class PlainPending:
 
     # ---- going out -------------------------------------------------------------------------------------------------
 
-    def dispatch(self, handing: Handing) -> None:
+    def dispatch(self, hand_out: HandOut, dies: Dies) -> None:
         backlog, consumers = self.backlog, self.consumers
         without: list[Consumer] = []
         while backlog.count:
@@ -72,7 +72,7 @@ class PlainPending:
                 # Nothing that is left is for its selector: it is not asked again in this step.
                 without.append(consumers.turn.popleft())
             else:
-                handing.hand_out(consumer, run)
+                hand_out(consumer, run)
         else:
             # All is handed out, and this consumer has room still: what comes next is for the next one.
             consumers.turn.rotate(-1)

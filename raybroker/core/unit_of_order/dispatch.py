@@ -13,7 +13,7 @@ from typing import Final
 from raybroker.core.blocks import message_mask as pk
 from raybroker.core.delivery.consumers import Consumer
 from raybroker.core.delivery.dead_letters import Dead
-from raybroker.core.delivery.pending import Handing
+from raybroker.core.delivery.pending import Dies, HandOut
 from raybroker.core.delivery.run import Run
 from raybroker.core.delivery.sorted_backlog import Position, SortedBacklog
 from raybroker.core.unit_of_order.state import UnitState
@@ -34,7 +34,7 @@ class UnitPending(UnitState):
 
     __slots__ = ()
 
-    def dispatch(self, handing: Handing) -> None:
+    def dispatch(self, hand_out: HandOut, dies: Dies) -> None:
         consumers, unopened = self.plain.consumers, self.unopened
         without: list[Consumer] = []
         budget, news = OPEN_MESSAGES_MAX, self.news
@@ -53,14 +53,14 @@ class UnitPending(UnitState):
                 handed = [(consumer, run)]
             elif unopened and budget > 0:
                 budget -= unopened.queue[0].mask.bit_count()
-                handed = open_block(self, consumer, handing)
+                handed = open_block(self, consumer, dies)
                 budget += sum(part.mask.bit_count() for _, part in handed)
             else:
                 self.plain.unfinished = self.plain.unfinished or bool(unopened)
                 without.append(consumers.turn.popleft())
                 continue
             for one, part in handed:
-                handing.hand_out(one, part)
+                hand_out(one, part)
             self.refresh()
         if without:
             consumers.turn.extend(without)
@@ -276,7 +276,7 @@ def _take_heads(order: UnitState, owner: UnitOwner, run: Run, heads: int, mask: 
 # ---- opening ---------------------------------------------------------------------------------------------------------
 
 
-def open_block(order: UnitState, consumer: Consumer, handing: Handing) -> Handed:
+def open_block(order: UnitState, consumer: Consumer, dies: Dies) -> Handed:
     """Open the first unopened block, for a consumer that has room and nothing else to get; deal it out if simple."""
     unopened = order.unopened
     run = unopened.queue[0]
@@ -289,7 +289,7 @@ def open_block(order: UnitState, consumer: Consumer, handing: Handing) -> Handed
     unopened.open()
     dead = block.expired(run.mask, order.step.wall_ms)
     if dead:
-        handing.dies(Dead(run._replace(mask=dead), "EXPIRED"))
+        dies(Dead(run._replace(mask=dead), "EXPIRED"))
         run = run._replace(mask=run.mask & ~dead)
     names = block.columns.units
     if names is None or not run.mask:

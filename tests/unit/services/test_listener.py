@@ -22,7 +22,7 @@ class Services:
 
     def __init__(self) -> None:
         self.peers: list[LoginPeer] = []
-
+        self.security = self
         self.probes: set[str] = set()
         self.told: list[str] = []
 

@@ -24,18 +24,6 @@ from raybroker.model.blocks.block import Block
 from raybroker.model.errors import BrokerError
 
 
-class Waited(Protocol):
-    """What threads of the application wait at."""
-
-    closed: bool
-
-
-class Registered(Protocol):
-    """Buffers that a connection knows."""
-
-    def add(self, buffer: Waited, /) -> None: ...
-
-
 class BufferSession(Protocol):
     """What a buffer needs of the session.
 

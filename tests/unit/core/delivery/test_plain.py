@@ -53,7 +53,7 @@ class Waiting:
 
     def dispatch(self) -> list[tuple[int, int, int]]:
         handed = Handed()
-        self.pending.dispatch(handed)
+        self.pending.dispatch(handed.hand_out, handed.dies)
         return handed.found
 
     def runs(self) -> list[tuple[int, int]]:

@@ -42,7 +42,7 @@ class Sorted:
 
     def handed(self) -> list[tuple[int, int]]:
         out = Handed()
-        self.pending.dispatch(out)
+        self.pending.dispatch(out.hand_out, out.dies)
         return [(consumer, self.contents[ordinal].properties(0)["a"]) for consumer, ordinal, _ in out.found]
 
 

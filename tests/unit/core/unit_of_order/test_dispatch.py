@@ -61,7 +61,7 @@ class Ordered:
         """(consumer, messages as unit and block) of each delivery."""
         self.handed.clear()
         self.pending.settle()
-        self.pending.dispatch(self)
+        self.pending.dispatch(self.hand_out, self.dies)
         return self.handed[:]
 
     def settled(self, consumer: Consumer, first: int, last: int) -> None:
