@@ -159,7 +159,8 @@ def chromium(folder: Path) -> Iterator[Page]:
         "prefs", {"download.default_directory": str(folder), "download.prompt_for_download": False}
     )
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    own = {**os.environ, "XDG_CONFIG_HOME": str(folder), "XDG_CACHE_HOME": str(folder)}  # It leaves nothing elsewhere.
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver, env=own))
     try:
         browser.set_script_timeout(SCRIPT_S)
         browser.execute_cdp_cmd("Page.enable", {})

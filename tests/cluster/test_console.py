@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import pytest
 from raybroker.cli.main import app
 from raybroker.security.user_file import UserEntry
 from tests.cluster.chromium import Page, chromium
+from tests.cluster.test_cli import Shell, new_shell
 from tests.contracts.test_console import OTHER
 from tests.contracts.test_http_admin import Administered
 
@@ -430,3 +432,30 @@ def test_a_broker_that_is_lost_is_said_and_what_is_shown_is_of_before(browser: P
         served.inside.close()
         browser.shows("The broker does not answer. What is shown is of")
         assert "orders" in browser.text()
+
+
+@pytest.fixture
+def shell() -> Iterator[Shell]:
+    with new_shell() as made:
+        yield made
+
+
+def test_of_several_brokers_one_is_lost_and_the_console_of_the_other_says_so(browser: Page, shell: Shell) -> None:
+    (shell.folder / "pw").touch(0o600)
+    (shell.folder / "pw").write_text("secret\n")
+    shell.output("usermgr", "add", "-u", "root", "-g", "admin", "--passfile", "pw")
+    properties = ("imq.service.activelist=httpadmin", "imq.portmapper.port=0", "imq.hostname=127.0.0.1")
+    told = shell.output("up", "--brokers", "2", *(word for name in properties for word in ("-D", name)))
+    consoles = dict(re.findall(r"console of broker (\S+): (http://\S+)/console/", told))
+    shell.output("create", "dst", "-t", "q", "-n", "orders")
+    browser.driver.delete_all_cookies()
+    browser.log_in(consoles["b1"])
+    browser.one("nav.main")
+    browser.go("brokers", "Brokers")
+    browser.until(lambda: {"b1", "b2"} <= {row.text for row in browser.all("tbody th")})
+    assert "record" in browser.text()
+    is_known(browser.act("Back up the record", said="in the file"))
+    is_known(browser.act("Shut down broker b2", confirm="b2", said="it ends"))
+    browser.until(lambda: "DOWN" in browser.text() or "LEFT" in browser.text())
+    browser.go("destinations", "Destinations")
+    browser.shows("orders")
