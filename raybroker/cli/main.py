@@ -33,6 +33,7 @@ from raybroker.cli.tools import (
     boards,
     dbmgr,
     demo,
+    instances,
     keytool,
     manual,
     salvage,
@@ -104,6 +105,7 @@ OUTSIDE: Final = (auditing.audit, top.top, services.why_denied, messages.send, m
 for function, short in (
     (up.up, "Start a cluster, and a Ray for it if none runs."),
     (up.down, "Stop a cluster; its messages stay on disk."),
+    (instances.remove, "Delete an instance that is down, with its stores."),
     (demo.demo, "Real data through a queue, a kill, a check."),
     (bench.bench, "Measure the running cluster."),
     (top.top, "Destinations and their rates, live."),

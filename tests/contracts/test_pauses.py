@@ -270,6 +270,33 @@ def test_a_destination_can_be_paused_from_the_start_of_its_host(store: OneStore,
     until(lambda: take(consumer, 1)[0].body == "y")
 
 
+@pytest.mark.parametrize(
+    ("of_broker", "attribute", "state"),
+    [
+        ("default", True, "CONSUMERS_PAUSED"),
+        ("default", False, "RUNNING"),
+        ("true", False, "CONSUMERS_PAUSED"),
+        ("false", True, "RUNNING"),
+    ],
+)
+def test_all_destinations_of_a_broker_can_be_paused_from_its_start(
+    store: OneStore, of_broker: str, attribute: bool, state: str
+) -> None:
+    """The broker's property has the last word, and default leaves it to each destination."""
+    connection = store.open().connect()
+    create(connection, "orders", consumptionPausedAtStartup=attribute)
+    connection.admin().create_destination("queue", "by-hand")
+    connection.admin().pause_destination("queue", "by-hand", "consumers")
+    again = store.open(raybroker__system__consumptionPausedAtStartup=of_broker).connect()
+    assert state_of(again, "orders")["state"] == state
+    assert state_of(again, "by-hand")["state"] == "CONSUMERS_PAUSED", "what an administrator has paused stays so"
+    assert state_of(again, "mq.sys.dmq")["state"] == "RUNNING"
+    create(again, "later")
+    assert state_of(again, "later")["state"] == "RUNNING"
+    again.admin().resume_destination("queue", "orders")
+    assert state_of(again, "orders")["state"] == "RUNNING"
+
+
 def test_moving_and_deleting_need_a_pause_of_consumers(broker: LoopbackBroker) -> None:
     """W-129"""
     connection = broker.connect()

@@ -14,7 +14,7 @@ from raybroker.broker.destinations.destinations import named
 from raybroker.cluster.change_record import Change
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.definitions.kinds.pause import PAUSE
-from raybroker.model.definitions.pauses import WORK, at_startup, check_pause, paused_by, resumed_by
+from raybroker.model.definitions.pauses import WORK, check_pause, paused_by, resumed_by
 from raybroker.model.errors import IllegalStateError, InvalidDestinationError
 from raybroker.model.naming.names import check_destination_type, is_temporary_name
 
@@ -64,7 +64,7 @@ class Pausing:
         keys = await self._chosen(type, name, "resumed", kept=kept)
         ended = {key: {word: 0 for word in resumed_by(which) if word in self.of(key)} for key in keys}
         await self._propose([Change(PAUSE.recorded.end, key, fields) for key, fields in ended.items() if fields])
-        # What attributes pause at each start is in no record.
+        # What is paused at each start is in no record.
         try:
             await self._everywhere("resume_destination", {"type": type, "name": name, "which": which})
         except InvalidDestinationError:
@@ -106,10 +106,12 @@ class PausesHere:
                 await host.destinations.resume(*key, which)
 
 
-def paused_by_hand(paused: Row, attributes: Row, wanted: Mapping[str, object]) -> dict[str, object]:
-    """What of a destination is paused, in the record's words; not what its attributes pause at each start."""
+def paused_by_hand(row: Row, wanted: Mapping[str, object]) -> dict[str, object]:
+    """What of a destination is paused, in the record's words; not what is paused at each start. ``row``: as its host
+    shows it."""
+    paused, starts_paused = row["paused"], row["starts_paused"]
     return {
         which: paused[work]
         for which, work in WORK.items()
-        if work in paused and (which in wanted or not attributes.get(at_startup(work)))
+        if work in paused and (which in wanted or work not in starts_paused)
     }

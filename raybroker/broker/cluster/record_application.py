@@ -162,7 +162,7 @@ class Applying:
     def _add(self, have: RecordState, wanted: RecordState, key: Key, row: Row) -> None:
         """One destination; ``row`` as a host shows what it serves."""
         there: Row = row["traits"]
-        paused = paused_by_hand(row["paused"], there, wanted.pauses.get(key, {}))
+        paused = paused_by_hand(row, wanted.pauses.get(key, {}))
         if paused:
             have.pauses[key] = paused
         if key in self._registry.auto or there.get(ONLY_HERE):

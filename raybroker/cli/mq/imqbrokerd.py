@@ -21,6 +21,7 @@ SERVICES: Final = "imq.service.activelist"
 ACTIVE: Final = "jms,admin"
 """MQ's default of that."""
 CONSOLE: Final = "imq.log.console.output"
+RESETS: Final = ("store", "messages", "durables", "props")
 PASSWORD: Final = Option(
     "Refused.",
     "PASSWORD",
@@ -32,8 +33,12 @@ OPTIONS: Final = {
     "-port": Option("Port of the port mapper.", "PORT"),
     "-cluster": Option("Names of the brokers, with commas between: b1,b2 or b1@node.", "LIST"),
     "-D": Option("A property, -Dname=value. A wrong name is refused.", "NAME=VALUE"),
+    "-reset": Option("First empty the store, or drop messages, durable subscriptions, or changed properties.", "WHAT"),
     "-backup": Option("Write the configuration change record of the running cluster to a file, and end.", "FILE"),
     "-restore": Option("Make a backup the record, while brokers are down, and end.", "FILE"),
+    "-remove": Option("Delete the stores, logs and changed properties of the instance, and end.", "instance"),
+    "-force": Option("With -remove: do not ask; -reset asks nothing."),
+    "-f": Option("With -remove: do not ask."),
     "-loglevel": Option("NONE, ERROR, WARNING or INFO.", "LEVEL"),
     "-metrics": Option("How often metrics are written to the log.", "S"),
     "-tty": Option("All lines of the log go to the console, which is that of Ray's processes."),
@@ -50,7 +55,7 @@ OPTIONS: Final = {
     "-upgrade-store-nobackup": Option("Taken and not used.", ignored="stores are not converted at a start"),
 }
 FORMS: Final = {"": Form("", "", " ".join(OPTIONS), "Start.")}
-ALONE: Final = ("-backup", "-restore")
+ALONE: Final = ("-backup", "-restore", "-remove")
 
 
 def commands(line: Line) -> list[list[str]]:
@@ -65,7 +70,16 @@ def commands(line: Line) -> list[list[str]]:
         return [["backup", "cls", "-f", line.last("-backup") or "", *line.passed(name="--cluster")]]
     if "-restore" in line:
         return [["restore", "cls", "-f", line.last("-restore") or "", *tools]]
-    taken = line.passed(port="--port", passfile="--passfile", dbuser="--dbuser")
+    if "-remove" in line:
+        if line.last("-remove") != "instance":
+            raise UsageError(f"{NAME} -remove {line.last('-remove')}: write -remove instance, with -name NAME")
+        force = ["--force"] if "-force" in line or "-f" in line else []
+        return [["remove", *tools, *force]]
+    for what in line.all("-reset"):
+        if what not in RESETS:
+            raise UsageError(f"{NAME} -reset {what}: it is one of {', '.join(RESETS)}")
+    taken = line.passed(reset="--reset", port="--port", passfile="--passfile", dbuser="--dbuser")
+    taken += ["--force"] if "-reset" in line else []
     return [["up", *name, *taken, *(word for each in _properties(line) for word in ("-D", each))]]
 
 

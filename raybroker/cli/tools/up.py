@@ -11,8 +11,10 @@ import typer
 
 from raybroker.cli import connecting, output
 from raybroker.cli.exits import Exit, UsageError
+from raybroker.cli.grid_words import Force
 from raybroker.cli.objects import definition_file
 from raybroker.cli.objects.definitions import carry_out, show
+from raybroker.cli.tools.instances import Reset, reset_after, reset_before
 from raybroker.config import Config, instance_of, places
 from raybroker.config.brokers import LIST, plan_of
 from raybroker.config.layers import flag_layer
@@ -85,6 +87,8 @@ def up(
             help="Then create and change what differs from this file, as import definitions does.",
         ),
     ] = None,
+    reset: Reset = None,
+    force: Force = False,
 ) -> None:
     """Start a cluster of brokers, or what of it does not run, and a Ray for it if none can be reached.
 
@@ -95,6 +99,8 @@ def up(
     starts one, which runs until `raybroker down`. Running it again does no harm: it says where the cluster is.
     Messages are kept over `down` and `up`.
 
+    --reset asks, unless -f is given, and is refused while the cluster runs.
+
     There is no --shared, because all connections of a host share one event loop in any case.
 
     Exit code 1 when a broker takes no clients, a service that was asked for does not listen, or not all of
@@ -104,6 +110,7 @@ def up(
     flags = _usage(flags_of, passfile, dbuser, port, define)
     define = [*(define or ()), *flags]
     chosen, name = _usage(_configuration, name, config, define, brokers, broker, port)
+    reset_before(reset, chosen, name, broker, force)
     place = connecting.find_ray(name)
     ours = place is None
     if place is None:
@@ -114,6 +121,7 @@ def up(
         places.use(place)
     there, cluster = _started(name, place, brokers, chosen, broker, ours=ours)
     places.save(name, place)
+    reset_after(reset, name)
     _say_what_runs(cluster, there, place, given=bool(config or define))
     if wanted is not None:
         _import(name, wanted)

@@ -139,6 +139,10 @@ class DestinationAdministration:
         self._each(name, pauses.paused_by(which), which, kind, lambda work: cmd.Pause(work, until_ms), done)
         self._report(f"{kind} {name} paused: {which}")
 
+    def starts_paused(self, definition: Definition) -> list[str]:
+        """The work of a destination that stops at each start of the host."""
+        return list(self._installation.starts_paused(definition))
+
     def resume(self, name: str, which: str, kind: str = "queue", done: Done = unawaited) -> None:
         self._each(name, pauses.resumed_by(which), which, kind, cmd.Resume, done)
         self._report(f"{kind} {name} resumed: {which}")

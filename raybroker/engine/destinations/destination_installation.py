@@ -15,6 +15,7 @@ from raybroker.engine.memory.block_cache import BlockCache
 from raybroker.engine.memory.block_reader import BlockReader
 from raybroker.engine.path.wakeups import Wakeups
 from raybroker.model.definitions import pauses
+from raybroker.model.naming.names import is_reserved_name
 from raybroker.model.settings.settings import ConfigView
 
 
@@ -117,16 +118,20 @@ class DestinationInstallation:
             self._wakeups.wake(destination.number, destination.expiry.next_scan_ms)
 
     def _pause_again(self, destination: Destination, definition: Definition) -> None:
-        """Pauses of an administrator outlast a restart, and attributes may ask for a pause at every start."""
+        """Pauses of an administrator outlast a restart, and there are pauses at every start."""
         wall_ms = self._time.wall_ms()
         for work, until_ms in definition.paused.items():
             if until_ms == 0 or until_ms > wall_ms:
                 destination.paused[work] = until_ms
                 if until_ms:
                     self._wakeups.wake(destination.number, self._time.measured(until_ms))
-        for work in pauses.WORK.values():
-            if getattr(definition.attributes, pauses.at_startup(work)):
-                destination.paused[work] = 0
+        destination.paused.update(dict.fromkeys(self.starts_paused(definition), 0))
+
+    def starts_paused(self, definition: Definition) -> tuple[str, ...]:
+        """The work of a destination that stops at each start, by its attributes or by the broker's properties."""
+        if is_reserved_name(definition.name):
+            return ()
+        return pauses.starting(partial(getattr, definition.attributes), self._config.__getitem__)
 
     def _reap_at(self, destination: Destination) -> int:
         return self._time.now_ms() + (destination.reap_ms or 0)

@@ -91,7 +91,8 @@ class DestinationsPort:
         return row
 
     async def rows(self) -> list[Row]:
-        """One row a destination: type, name, auto_created, temporary, traits (its attributes), paused."""
+        """One row a destination: type, name, auto_created, temporary, traits (its attributes), paused, and
+        starts_paused: what stops at each start."""
         return [
             {
                 "type": d.kind,
@@ -100,6 +101,7 @@ class DestinationsPort:
                 "temporary": d.owner is not None,
                 "traits": d.attributes.as_dict(check_destination_type(d.kind)),
                 "paused": dict(self._registry.destinations[d.key].paused),
+                "starts_paused": self._administration.starts_paused(d),
             }
             for d in self._registry.definitions.values()
         ]

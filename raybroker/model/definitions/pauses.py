@@ -7,8 +7,8 @@ Administrators, the configuration change record, definition files and metrics sa
 
 from __future__ import annotations
 
-from collections.abc import Container
-from typing import Final
+from collections.abc import Callable, Container
+from typing import Any, Final
 
 from raybroker.model.errors import ConfigError
 
@@ -21,6 +21,8 @@ WORK: Final = {"producers": PRODUCTION, "consumers": CONSUMPTION, "insertion": I
 PRODUCING: Final = (INSERTION, PRODUCTION)
 """Each of these makes producers wait."""
 ALL: Final = "all"
+BY_DESTINATION: Final = "default"
+"""Of a property that pauses all destinations at the start: each as its attribute says."""
 WORDS: Final = ("producers", "consumers", ALL, "insertion")
 """What a verb may be told to pause or resume."""
 
@@ -46,6 +48,21 @@ def check_pause(which: str, until_ms: int, done: str) -> None:
 def at_startup(work: str) -> str:
     """The attribute of a destination that stops this work at each start."""
     return f"{work}PausedAtStartup"
+
+
+def of_broker(work: str) -> str:
+    """The property of a broker that stops this work of all destinations at each start, or of none."""
+    return f"raybroker.system.{at_startup(work)}"
+
+
+def starting(attribute: Callable[[str], Any], config: Callable[[str], Any]) -> tuple[str, ...]:
+    """The work of a destination that stops at each start of its host: as the broker says it of all, or as the attribute
+    does where the broker's property is ``default``."""
+    return tuple(
+        work
+        for work in WORK.values()
+        if (said := config(of_broker(work))) == "true" or (said == BY_DESTINATION and attribute(at_startup(work)))
+    )
 
 
 def figures(stopped: Container[str]) -> dict[str, int]:

@@ -13,6 +13,7 @@ from typing import Final
 
 from raybroker.model.balancing import POLICIES
 from raybroker.model.bounds import MESSAGE_BYTES_MAX
+from raybroker.model.definitions.pauses import BY_DESTINATION, WORK, at_startup, of_broker
 from raybroker.model.settings.setting import (
     DAY_MS,
     DELIVERY_MODES,
@@ -44,6 +45,20 @@ EXPIRATION_POLICIES: Final = ("Default", "Discard", "Log", "Redirect")
 FLOW_LIMIT_HELP: Final = "-1 and 0 mean no limit (a consumer that pulls one at a time is prefetch=0 of the handle)."
 NO_OVERRIDE: Final = "no override"
 
+_PAUSED_AT_STARTUP: Final = tuple(
+    Setting(
+        of_broker(work),
+        "enum",
+        BY_DESTINATION,
+        "broker",
+        f"Whether {work} of all destinations is paused at each start of their hosts. default: as the attribute "
+        f"{at_startup(work)} of each says; true: of all; false: of none, whatever they say. A destination that is "
+        "created later is not paused; resume dst resumes. Names that begin with mq. are not meant.",
+        choices=(BY_DESTINATION, "true", "false"),
+    )
+    for work in WORK.values()
+)
+
 BROKER: Final[tuple[Setting, ...]] = (
     Setting("imq.message.max_size", "size", MESSAGE_BYTES_MAX, "broker",
             "Largest body of one message. Blocks are read and written whole, so 70m is also the most that can be set, "
@@ -59,6 +74,7 @@ BROKER: Final[tuple[Setting, ...]] = (
             "Who goes first of the senders that wait for room within imq.system.max_count and max_size. FIFO: the one "
             "that came first, and who would fit waits behind it. Preemptive: whoever fits.",
             choices=("FIFO", "Preemptive"), reload="live"),
+    *_PAUSED_AT_STARTUP,
     Setting("imq.ping.interval", "seconds", 15, "broker",
             "How often the broker pings its clients. One from which nothing has come between two pings is lost: "
             "a process that hangs or is stopped is noticed after 15 to 30 s, and its messages come again elsewhere, "

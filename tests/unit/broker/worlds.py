@@ -257,7 +257,15 @@ class _Messages(_Role):
 
 
 def served(type: str, name: str, *, auto: bool = False, temporary: bool = False) -> Row:
-    return {"type": type, "name": name, "auto_created": auto, "temporary": temporary, "traits": {}, "paused": {}}
+    return {
+        "type": type,
+        "name": name,
+        "auto_created": auto,
+        "temporary": temporary,
+        "traits": {},
+        "paused": {},
+        "starts_paused": [],
+    }
 
 
 def block_of(id: str) -> bytes:
