@@ -20,6 +20,7 @@ from raybroker.admin.verb_types import (
     Truth,
     Type,
     UserChange,
+    What,
 )
 from raybroker.model.listing import Listing, Row
 
@@ -209,6 +210,33 @@ class BrokerVerbs:
         What is asked takes other rights as well: to connect to the service, and to create a destination that is not
         there. ``request`` is the first that is denied.
         Raises ConfigError for an unknown user or operation.
+        """
+
+    @verb(By.ROWS)
+    def why(
+        self,
+        /,
+        what: What,
+        id: Id,
+        destination: Name | None = None,
+        type: Type = "queue",
+        client_id: Text | None = None,
+    ) -> Listing:
+        """Why something waits: one row for each place where it is, a broker's destination or subscription.
+
+        what         "message": by its id, with its destination; of a topic a row for each subscription
+                     "consumer", "transaction": by its id, as the lists show them
+                     "producer": by the id of one of its messages, or the 16 digits in it; of one destination or all
+                     "destination": by its name
+                     "subscription": by its name, with its client id and topic where these have several
+        A row has ``what``, ``id``, where it is, ``state``, ``text`` (the reasons in one line), ``reasons``, and for a
+        message ``history``: why it was delivered again.  A reason has ``code``, ``text``, ``remedy``, which takes it
+        away, and facts such as ``consumer``, ``until_ms``, ``since_ms``, ``transaction``, ``unit``, ``session`` and
+        ``quota``.  Reasons with a ``consumer`` are those of one consumer: a message goes when one of them is free of
+        all its own.  A message that has died is explained where it lies now, ``state`` DEAD, with why it died.
+        Bodies are not shown; values of headers are, where a selector looks at them. Brokers that cannot be asked are
+        ``missing``, and what they have waits until they are back.
+        Raises InvalidDestinationError for what is not there, ConfigError for an id that is none.
         """
 
     # ---- users

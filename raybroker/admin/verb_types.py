@@ -73,6 +73,12 @@ BodyMax = Annotated[
     int, _number(0, BROWSE_BODY_BYTES_MAX, f"a whole number of bytes from 0 to {BROWSE_BODY_BYTES_MAX}")
 ]
 ExportMax = Annotated[int, _number(1, EXPORT_BYTES_MAX, f"a whole number of bytes from 1 to {EXPORT_BYTES_MAX}")]
+EXPLAINED: Final = ("message", "consumer", "producer", "destination", "subscription", "transaction")
+"""What a broker explains."""
+What = Annotated[
+    str,
+    Argument(lambda value: value in EXPLAINED, " or ".join(map(repr, EXPLAINED)), schema=(("enum", EXPLAINED),)),
+]
 TIME_S_MAX: Final = 86_400
 """Longest time until a broker is shut down."""
 Seconds = Annotated[int, _number(0, TIME_S_MAX, f"a whole number of seconds from 0 to {TIME_S_MAX}")]

@@ -38,6 +38,7 @@ from raybroker.broker.observing.health import HealthChecks
 from raybroker.broker.observing.memory import Guarded, Unguarded
 from raybroker.broker.observing.metrics_topics import Publishing
 from raybroker.broker.observing.thresholds import BrokerThresholds
+from raybroker.broker.observing.why import WhyAdministration
 from raybroker.broker.remote_host import HostElsewhere
 from raybroker.broker.services.service_administration import Elsewhere, ServiceAdministration, no_other_machine
 from raybroker.broker.services.user_administration import UserVerbs
@@ -222,6 +223,7 @@ class Broker:
             self.ending,
             DefinitionsOnDemand(self._transfer),
             self.health,
+            WhyAdministration(self.registry, name, self.quotas.query_quota),
             UserVerbs(changing, self.services),
             ConnectionVerbs(self.services.connections, self.services.end),
         )

@@ -41,6 +41,7 @@ HELP: Final = {
     "unquiesce": "unquiesce bkr: take new clients again.",
     "shutdown": "shutdown bkr: let consumers finish, and end one broker.",
     "restart": "restart bkr: the same, and start it again.",
+    "why": "why msg|con|prod|dst|dur|txn: why something waits, and what to do about it.",
     "check": "check bkr|cls|dst|svc: graded checks, for monitoring and probes.",
 }
 """Verb → the help of its group, which begins with its commands in their order."""

@@ -25,6 +25,7 @@ from raybroker.cli.objects import (
     stored,
     table,
     top,
+    why,
 )
 from raybroker.cli.outside import reachable
 from raybroker.cli.tools import (
@@ -134,6 +135,7 @@ groups.attach(
         ending,
         checking,
         pools,
+        why,
     ),
 )
 

@@ -34,20 +34,20 @@ from raybroker.model.naming import names
 from raybroker.model.naming.units import is_default_unit, is_unit_name
 
 REASON: Final = names.DEAD_REASON
-TIMESTAMP: Final = "JMS_SUN_DMQ_UNDELIVERED_TIMESTAMP"
+TIMESTAMP: Final = names.DEAD_TIMESTAMP
 EXCEPTION: Final = names.DEAD_EXCEPTION
 TRACEBACK: Final = names.DEAD_TRACEBACK
 COMMENT: Final = names.DEAD_COMMENT
-DELIVERY_COUNT: Final = "JMS_SUN_DMQ_DELIVERY_COUNT"
+DELIVERY_COUNT: Final = names.DEAD_DELIVERIES
 PRODUCING_BROKER: Final = "JMS_SUN_DMQ_PRODUCING_BROKER"
-DEAD_BROKER: Final = "JMS_SUN_DMQ_DEAD_BROKER"
+DEAD_BROKER: Final = names.DEAD_BROKER
 BODY_TRUNCATED: Final = "JMS_SUN_DMQ_BODY_TRUNCATED"
 DEATHS: Final = "RAYBROKER_DEATHS"
-ORIGIN: Final = "RAYBROKER_ORIGIN"
-ORIGINAL_ID: Final = "RAYBROKER_ORIGINAL_ID"
+ORIGIN: Final = names.DEAD_ORIGIN
+ORIGINAL_ID: Final = names.DEAD_ORIGINAL_ID
 EXPIRATION: Final = "RAYBROKER_EXPIRATION"
 """The expiration of a message that died before it; the message has it again when it is sent back in time."""
-SUBSCRIPTION: Final = "RAYBROKER_SUBSCRIPTION"
+SUBSCRIPTION: Final = names.DEAD_SUBSCRIPTION
 """The subscription in which a message of a topic died: the only subscription that it is sent back
 to. Absent from a message that died for all of them."""
 UNIT_OF_ORDER: Final = "RAYBROKER_UNIT_OF_ORDER"

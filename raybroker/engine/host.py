@@ -30,6 +30,7 @@ from raybroker.engine.destinations.destination_administration import Destination
 from raybroker.engine.destinations.destination_installation import DestinationInstallation
 from raybroker.engine.destinations.destination_registry import DestinationRegistry
 from raybroker.engine.destinations.destination_removal import DestinationRemoval
+from raybroker.engine.destinations.explaining import Explaining
 from raybroker.engine.destinations.inspection import Inspection
 from raybroker.engine.destinations.message_composition import MessageComposition
 from raybroker.engine.destinations.message_moves import MessageMoves
@@ -288,6 +289,15 @@ class Host:
             self.baselines,
             broker=self._broker,
             paged_bytes=self.cache.paged_bytes_of,
+        )
+        self.explaining = Explaining(
+            self.registry,
+            self.blocks,
+            self.transactions.rows,
+            self.transactions.by_number,
+            self.time,
+            self.executor.has_room,
+            self.memory.require,
         )
         self.quarantine = Quarantine(
             self.executor,

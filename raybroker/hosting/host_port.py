@@ -18,6 +18,7 @@ from raybroker.hosting.ports.pools import PoolsPort
 from raybroker.hosting.ports.process import ProcessPort
 from raybroker.hosting.ports.store import StorePort
 from raybroker.hosting.ports.transactions import HandoverPort, TransactionsPort
+from raybroker.hosting.ports.why import WhyPort
 from raybroker.model import listing
 from raybroker.services.clients.clients_inside import HostClientsInside
 from raybroker.services.native.guests import Guests
@@ -40,6 +41,7 @@ class HostPort:
     pools: PoolsPort
     store: StorePort
     figures: FiguresPort
+    why: WhyPort
     process: ProcessPort
     guests: Guests
     clients: HostClientsInside

@@ -38,6 +38,7 @@ from raybroker.hosting.ports.pools import PoolsPort
 from raybroker.hosting.ports.process import ProcessPort
 from raybroker.hosting.ports.store import StorePort
 from raybroker.hosting.ports.transactions import HandoverPort, TransactionsPort
+from raybroker.hosting.ports.why import WhyPort
 from raybroker.metrics import process as process_metrics
 from raybroker.model.definitions.quota import Quota
 from raybroker.model.errors import BrokerError
@@ -233,6 +234,7 @@ class HostService(HostPort):
         self.figures = FiguresPort(
             host.metrics, host.registry, host.meters, self._store, clock, self._own_metrics, host.incarnation
         )
+        self.why = WhyPort(host.explaining)
         self.process = ProcessPort(self._state, self._reconfigure, self._memory, host.memory)
         self.guests = Guests(
             self.service,

@@ -44,7 +44,7 @@ _SHOWN: Final = (
 """Arguments of verbs that are written; others may have contents of messages in them."""
 _NAMED: Final = ("properties", "changes", "attributes")
 """Arguments of which the names alone are written."""
-READING: Final = ("list_", "query_", "browse_", "export_", "metrics", "why_denied", "backup_", "check_")
+READING: Final = ("list_", "query_", "browse_", "export_", "metrics", "why", "backup_", "check_")
 """How verbs begin that change nothing."""
 
 

@@ -30,7 +30,7 @@ class Reach(NamedTuple):
 
 TABLE: dict[str, Reach] = {
     "raybroker.broker.broker.Broker": Reach(5, 29),
-    "raybroker.broker.destinations.destination_registry.Registry": Reach(13, 16),
+    "raybroker.broker.destinations.destination_registry.Registry": Reach(14, 16),
     "raybroker.broker.services.service_administration.ServiceAdministration": Reach(5, 13),
     "raybroker.client.connection.channel.Channel": Reach(11, 16),
     "raybroker.client.connection.connection.ConnectionCore": Reach(21, 23),
@@ -41,9 +41,9 @@ TABLE: dict[str, Reach] = {
     "raybroker.cluster.change_record.ChangeRecord": Reach(6, 13),
     "raybroker.cluster.member_state.MemberContext": Reach(8, 28),
     "raybroker.core.admission.pool_share.PoolShare": Reach(5, 13),
-    "raybroker.core.delivery.consumers.Consumer": Reach(13, 27),
-    "raybroker.core.delivery.delivery_queue.DeliveryQueue": Reach(17, 23),
-    "raybroker.core.destination.Destination": Reach(46, 28),
+    "raybroker.core.delivery.consumers.Consumer": Reach(15, 30),
+    "raybroker.core.delivery.delivery_queue.DeliveryQueue": Reach(22, 27),
+    "raybroker.core.destination.Destination": Reach(47, 28),
     "raybroker.core.queue.Queue": Reach(14, 22),
     "raybroker.core.topic.Topic": Reach(14, 22),
     "raybroker.engine.sessions.session.Session": Reach(14, 22),

@@ -114,7 +114,7 @@ class Admission:
         if command.persistent and not command.room:
             refused += [limits.store_full(a, b) for a, b in pk.runs_of(offered)]
             return 0
-        held_messages, held_bytes = self._charged()
+        held_messages, held_bytes = self.charged()
         if before:
             held_messages += before.bit_count()
             held_bytes += sum(pk.chosen(command.sizes, before))
@@ -192,7 +192,7 @@ class Admission:
         if paused is not None or not count:
             return 0, paused or ""
         admitted, refused = pk.span(0, count), list[Refused]()
-        own, charged = self._policy.own_limits, self._charged()
+        own, charged = self._policy.own_limits, self.charged()
         if not own.take_all(*charged, sizes, count):
             some, refused = limits.admit(self._name, own, *charged, sizes, [(0, count)])
             admitted = pk.of_ranges(some)
@@ -221,7 +221,7 @@ class Admission:
         """Why a message of this size, body and headers, is not taken however much room there is; "" when it is."""
         return limits.largest_exceeded(self._name, self._policy.limits, size, head)
 
-    def _charged(self) -> tuple[int, int]:
+    def charged(self) -> tuple[int, int]:
         """Messages, and their bytes, that count for the limits: all but those dead for whoever they are owed to."""
         block_index = self._index
         if not block_index.dead or len(self._queues) == 1:
@@ -266,7 +266,7 @@ class Admission:
         return fresh
 
     def _full(self) -> bool:
-        attributes, (count, held_bytes) = self._policy.attributes, self._charged()
+        attributes, (count, held_bytes) = self._policy.attributes, self.charged()
         return 0 <= attributes.maxNumMsgs <= count or 0 <= attributes.maxTotalMsgBytes <= held_bytes
 
     def gate_state(self) -> tuple[str, int]:
@@ -302,7 +302,7 @@ class Admission:
         waiting  blocks and messages of open transactions, which do not count before their commits
         gone     messages, of ``gone_bytes`` bytes, that are on their way out
         """
-        attributes, (messages, held_bytes) = self._policy.attributes, self._charged()
+        attributes, (messages, held_bytes) = self._policy.attributes, self.charged()
         messages, held_bytes = messages - gone, held_bytes - gone_bytes
         most, most_bytes = attributes.maxNumMsgs, attributes.maxTotalMsgBytes
         if not 0 <= most < messages and not 0 <= most_bytes < held_bytes:

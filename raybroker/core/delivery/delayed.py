@@ -70,6 +70,13 @@ class Delayed:
         """(time, run), in order."""
         return ((due_ms, run) for due_ms, _, run in sorted(self._heap) if run is not None)
 
+    def find(self, ordinal: int, bit: int) -> tuple[int, Run] | None:
+        """Return when a message is due, and its run; None when it is not here. Looks at every run once."""
+        for due_ms, _, run in self._heap:
+            if run is not None and run.ordinal == ordinal and run.mask & bit:
+                return due_ms, run
+        return None
+
     def clear(self) -> list[Run]:
         runs = [run for _, run in self.runs()]
         self._heap.clear()

@@ -69,8 +69,13 @@ class BlockReader:
 
     def headers(self, destination: Destination, ordinal: int) -> Content | None:
         """Headers of a held block; None when the store cannot return it, without any other consequence."""
+        block = self.glanced(destination, ordinal)
+        return self._codec.content(block) if block is not None else None
+
+    def glanced(self, destination: Destination, ordinal: int) -> Block | None:
+        """A held block; None when the store cannot return it, without any other consequence."""
         try:
-            return self._codec.content(self._cache.get(destination.number, ordinal))
+            return self._cache.get(destination.number, ordinal)
         except StoreError:
             return None
 

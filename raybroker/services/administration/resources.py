@@ -100,6 +100,7 @@ RESOURCES: Final = (
     Resource("PUT", "/users/{name}", "set_user"),
     Resource("DELETE", "/users/{name}", "destroy_user"),
     Resource("GET", "/why-denied", "why_denied"),
+    Resource("GET", "/why/{what}/{id}", "why"),
     Resource("GET", "/health/broker", "check_broker", graded=True),
     Resource("GET", "/health/cluster", "check_cluster", graded=True),
     Resource("GET", "/health/services", "check_services", graded=True),

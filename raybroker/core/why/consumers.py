@@ -1,0 +1,133 @@
+"""Reasons for which a consumer gets nothing: the parts of :meth:`Consumer.room`, by name."""
+
+from __future__ import annotations
+
+from raybroker.core.blocks.block_entry import BlockEntry
+from raybroker.core.delivery.backlog import ANY
+from raybroker.core.delivery.consumers import Consumer
+from raybroker.core.delivery.delivery_queue import DeliveryQueue
+from raybroker.core.delivery.run import Run
+from raybroker.core.delivery.selector_index import RunContent
+from raybroker.core.delivery.window import CreditWindow, DrainWindow, PrefetchWindow
+from raybroker.core.selector.content import Content
+from raybroker.core.unit_of_order.dispatch import UnitPending
+from raybroker.core.why.pauses import consumption_paused
+from raybroker.core.why.reason import Reason
+from raybroker.core.why.selectors import mismatch
+
+
+def obstacles(queue: DeliveryQueue, consumer: Consumer) -> list[Reason]:
+    """Why a consumer has no room, whatever waits; none when it has."""
+    if consumer.room():
+        return []
+    found = [*_not_serving(queue, consumer)] if not consumer.serving else []
+    found += _itself(consumer)
+    if not consumer.window.room():
+        found.append(_window(consumer))
+    return found
+
+
+def _of(consumer: Consumer, code: str, text: str, **facts: object) -> Reason:
+    return Reason(code, f"consumer {consumer.attachment} {text}", {"consumer": consumer.attachment, **facts})
+
+
+def _not_serving(queue: DeliveryQueue, consumer: Consumer) -> list[Reason]:
+    """What :meth:`Consumers.rank` had against it."""
+    attributes, gate = queue.policy.attributes, queue.dispatch_gate
+    found: list[Reason] = []
+    if not gate.dispatching:
+        there, wanted = len(queue.consumers.by_attachment), attributes.consumersBeforeDispatch
+        until_ms = gate.until_ms(attributes)
+        wall_ms = until_ms + queue.step.ahead_ms if until_ms is not None else 0
+        text = f"waits with the others until there are consumersBeforeDispatch={wanted}; there are {there}"
+        found.append(_of(consumer, "too_few_consumers", text, until_ms=wall_ms))
+    if not consumer.active:
+        active = queue.consumers.active_count
+        text = f"is a backup: maxNumActiveConsumers={attributes.maxNumActiveConsumers}, and {active} are active"
+        found.append(_of(consumer, "backup", text))
+    elif not found:
+        found.append(
+            _of(consumer, "not_local", "is of another broker, and localDeliveryPreferred has local ones first")
+        )
+    return found
+
+
+def _itself(consumer: Consumer) -> list[Reason]:
+    found: list[Reason] = []
+    if consumer.held:
+        found.append(_of(consumer, "stopped", "is stopped: its connection is not started"))
+    if consumer.stalled:
+        found.append(_of(consumer, "overdue", "has let messages lie beyond their time and was not heard of since"))
+    if consumer.recall is not None:
+        found.append(_of(consumer, "recalled", "was asked to give messages back and has not answered"))
+    if consumer.bytes is not None and consumer.bytes.full:
+        text = (
+            f"has {consumer.bytes.nbytes} of {consumer.bytes.most} bytes in its buffer, too many for the next message"
+        )
+        found.append(_of(consumer, "buffer_full", text, bytes=consumer.bytes.nbytes, bytes_max=consumer.bytes.most))
+    if 0 <= consumer.most <= consumer.have:
+        text = f"holds {consumer.have} messages and cannot give them back; more would leave none to remove"
+        found.append(_of(consumer, "half_held", text, unacknowledged=consumer.have, most=consumer.most))
+    return found
+
+
+def _window(consumer: Consumer) -> Reason:
+    window, have = consumer.window, consumer.have
+    if isinstance(window, PrefetchWindow) and window.limit:
+        text = f"has {window.outstanding} of {window.limit} messages unacknowledged; more come at half of that"
+        return _of(consumer, "not_acknowledged", text, unacknowledged=have, limit=window.limit)
+    if isinstance(window, CreditWindow):
+        text = (
+            f"has no credit: it has taken its limit of {consumer.limit} and asked for no more ({have} unacknowledged)"
+        )
+        return _of(consumer, "no_credit", text, unacknowledged=have, limit=consumer.limit)
+    assert isinstance(window, DrainWindow | PrefetchWindow)
+    return _of(consumer, "not_asking", f"asks for each message, and does not now ({have} unacknowledged)")
+
+
+def unselected(
+    queue: DeliveryQueue, consumer: Consumer, block: BlockEntry, run: Run, content: Content | None
+) -> Reason | None:
+    """Why the selector of a consumer does not pick the one message of a run; None when it does, or there is none."""
+    index = queue.plain.selector_index
+    if consumer.selector == ANY:
+        return None
+    selector = index.selectors[consumer.selector]
+    if any(
+        signature >> consumer.selector & 1 for signature, _ in index.classify(run, content or RunContent(run.priority))
+    ):
+        return None
+    because, values = mismatch(
+        selector.text, content or RunContent(run.priority), run.mask.bit_length() - 1, run.attempts
+    )
+    text = f"has the selector {selector.text!r}, which does not match: {because}"
+    return _of(consumer, "selector", text, selector=selector.text, because=because, values=values)
+
+
+def waiting_for(queue: DeliveryQueue, consumer: Consumer) -> list[Reason]:
+    """Why a consumer gets nothing now: pauses, what it lacks itself, and what there is for it."""
+    return [*consumption_paused(queue.policy), *obstacles(queue, consumer), *_nothing_for(queue, consumer)]
+
+
+def obstacles_and_selector(queue: DeliveryQueue, consumer: Consumer) -> list[Reason]:
+    """Why a consumer takes nothing of what waits."""
+    return obstacles(queue, consumer) or _nothing_for(queue, consumer)
+
+
+def _nothing_for(queue: DeliveryQueue, consumer: Consumer) -> list[Reason]:
+    pending = queue.pending
+    if not pending.count:
+        text = "has nothing to get: no message waits"
+        if queue.delayed.count or queue.hidden:
+            text += f" ({queue.delayed.count} are delayed, {sum(run.count for run, _ in queue.hidden)} are hidden)"
+        return [_of(consumer, "nothing_waits", text)]
+    if queue.plain.backlog.has_for(consumer.selector):
+        return []
+    if not isinstance(pending, UnitPending):
+        text = f"has a selector, and none of the {pending.count} messages that wait is known to match it"
+        return [_of(consumer, "nothing_matches", text, messages=pending.count)]
+    owner = pending.owners.get(consumer.owner or consumer.attachment)
+    if pending.unopened or (owner is not None and (owner.owner_batches or owner.first(consumer.selector) is not None)):
+        return []
+    text = f"has nothing to get: {pending.behind} messages wait for sessions that have their units of order"
+    return [_of(consumer, "units_elsewhere", text, messages=pending.behind)]

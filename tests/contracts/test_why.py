@@ -1,0 +1,138 @@
+"""``admin.why``: the reasons for which things wait, at a whole broker of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import raybroker as rb
+from raybroker import errors
+
+
+@pytest.fixture
+def conn() -> Iterator[Any]:
+    with rb.loopback(client_id="billing") as connection:
+        connection.start()
+        yield connection
+
+
+def _sent(conn: Any, name: str = "orders", **more: Any) -> str:
+    """Send one message; its id."""
+    conn.session().producer(name).send("body", **more)
+    return str(conn.admin().browse_messages("queue", name)["messages"][-1]["id"])
+
+
+def _codes(rows: list[dict[str, Any]], key: str = "reasons") -> list[str]:
+    return [reason["code"] for row in rows for reason in row[key]]
+
+
+def test_a_message_waits_until_each_reason_is_taken_away(conn: Any) -> None:
+    admin, message = conn.admin(), _sent(conn, properties={"region": "US"})
+    admin.pause_destination("queue", "orders", "consumers")
+    (row,) = admin.why("message", message, "orders")
+    assert [reason["code"] for reason in row["reasons"]] == ["consumption_paused", "no_consumer"]
+    assert all(reason["remedy"] for reason in row["reasons"])
+    assert row["what"], row["id"] == ("message", message)
+    session = conn.session(ack="client")
+    picky = session.consumer("orders", selector="region = 'EU' AND region IS NOT NULL")
+    admin.resume_destination("queue", "orders", "consumers")
+    (row,) = admin.why("message", message, "orders")
+    (reason,) = row["reasons"]
+    assert (reason["code"], reason["because"], reason["values"]) == ("selector", "region is 'US'", {"region": "US"})
+    taker = session.consumer("orders")
+    received = taker.receive(timeout=5)
+    (row,) = admin.why("message", message, "orders")
+    assert (row["state"], _codes([row])) == ("DELIVERED", ["delivered"])
+    assert picky.receive(timeout=0) is None
+    received.acknowledge()
+    with pytest.raises(errors.InvalidDestinationError, match="was consumed"):
+        admin.why("message", message, "orders")
+
+
+def test_a_redelivered_and_a_dead_message_say_why(conn: Any) -> None:
+    admin = conn.admin()
+    admin.create_destination("queue", "orders", redeliveryLimit=1)
+    message = _sent(conn)
+    session = conn.session(ack="client")
+    consumer = session.consumer("orders")
+    consumer.receive(timeout=5).fail()
+    received = consumer.receive(timeout=5)
+    (row,) = admin.why("message", message, "orders")
+    (past,) = row["history"]
+    assert (past["code"], past["deliveries"], past["failures"], past["failures_max"]) == ("redelivered", 2, 1, 1)
+    received.reject("no such customer")
+    (row,) = admin.why("message", message, "orders")
+    assert row["destination"] == "mq.sys.dmq"
+    (reason,) = row["reasons"]
+    assert (reason["code"], reason["reason"], reason["origin"]) == ("dead", "ERROR", "queue:orders")
+    assert "no such customer" in reason["text"]
+    dead = admin.browse_messages("queue", "mq.sys.dmq")["messages"][0]["id"]
+    (row,) = admin.why("message", dead, "mq.sys.dmq")
+    assert _codes([row]) == ["no_consumer", "dead"]
+
+
+def test_a_transaction_and_what_waits_for_it(conn: Any) -> None:
+    admin = conn.admin()
+    work = conn.session(transacted=True)
+    work.producer("orders").send("body")
+    conn.session().producer("orders").send("seen")  # What was sent before has arrived by then.
+    number = admin.list_transactions()[0]["id"]
+    (row,) = admin.why("transaction", number)
+    assert (_codes([row]), row["destinations"]) == (["transaction_open"], ["queue orders"])
+    (found,) = admin.why("destination", "orders")
+    (reason,) = [reason for reason in found["reasons"] if reason["code"] == "sent_in_transaction"]
+    assert (reason["transaction"], reason["messages"]) == (number, 1)
+    work.rollback()
+
+
+def test_consumers_producers_and_subscriptions(conn: Any) -> None:
+    admin, message = conn.admin(), _sent(conn, "full")
+    producer = conn.session().producer("full")
+    producer.send("body")
+    admin.update_destination("queue", "full", maxNumMsgs=2, limitBehavior="REJECT_NEWEST")
+    last = admin.browse_messages("queue", "full")["messages"][-1]["id"]
+    assert _codes(admin.why("producer", last)) == ["full"]
+    assert _codes(admin.why("destination", "full"), "producers") == ["full"]
+    assert message != last
+    session = conn.session()
+    asking = session.consumer("empty")
+    (consumer,) = admin.list_consumers("empty")
+    assert asking.receive(timeout=0) is None
+    assert _codes(admin.why("consumer", consumer["id"])) == ["nothing_waits"]
+    session.durable_consumer("weather", "cold", selector="temp < 0").close()
+    conn.session().producer("topic:weather").send("snow", properties={"temp": -1})
+    (row,) = admin.why("subscription", "cold", client_id="billing")
+    assert (row["waiting"], _codes([row])) == (1, ["no_consumer"])
+
+
+def test_a_full_quota_says_who_fills_it(conn: Any) -> None:
+    admin = conn.admin()
+    admin.create_quota("small", MessagesMaximum=1)
+    admin.create_destination("queue", "orders", quota="small")
+    conn.session().producer("orders").send("body")
+    (row,) = admin.why("destination", "orders")
+    (reason,) = row["producers"]
+    assert (reason["code"], reason["quota"], reason["filled_by"]["messages"]) == ("quota", "small", 1)
+
+
+@pytest.mark.parametrize(
+    ("what", "id", "error"),
+    [
+        ("message", "17", errors.ConfigError),
+        ("message", "ID:0000000000000001-1", errors.InvalidDestinationError),
+        ("consumer", "x", errors.ConfigError),
+        ("consumer", 1, errors.InvalidDestinationError),
+        ("producer", "nobody", errors.ConfigError),
+        ("producer", "ID:0000000000000001-1", errors.InvalidDestinationError),
+        ("destination", "nothing", errors.InvalidDestinationError),
+        ("subscription", "nothing", errors.InvalidDestinationError),
+        ("transaction", 7, errors.InvalidDestinationError),
+        ("weather", 7, errors.ConfigError),
+    ],
+)
+def test_what_is_not_there_is_named(conn: Any, what: str, id: Any, error: type[Exception]) -> None:
+    conn.session().producer("orders")
+    with pytest.raises(error):
+        conn.admin().why(what, id, "orders" if what in ("message", "producer") else None)
