@@ -285,7 +285,7 @@ def test_remote_consumers_are_counted_by_their_home() -> None:
     client.send(client.producer(), "a", "b")
     client.got()
     assert row(rig)["delivered_messages_total"] == {"local": 0, "remote": 2}
-    assert rig.host.metrics.host_row(None)["routed_messages_total"] == {"b2": 2}
+    assert rig.host.own_metrics.row(None)["routed_messages_total"] == {"b2": 2}
 
 
 def test_flow_control_is_counted_in_time() -> None:
@@ -359,7 +359,7 @@ def test_transactions_are_counted_by_how_they_end() -> None:
             client.ok("txn_rollback", txn=number)
         else:
             client.ok("txn_commit", txn=number, key=bytes([number]) * 16, acks=[])
-    found = rig.host.metrics.host_row(None)
+    found = rig.host.own_metrics.row(None)
     assert (found["transactions_committed_total"], found["transactions_rolled_back_total"]) == (2, 1)
 
 

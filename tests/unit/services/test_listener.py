@@ -24,6 +24,7 @@ class Services:
         self.peers: list[LoginPeer] = []
         self.security = self
         self.probes: set[str] = set()
+        self.security = self
         self.told: list[str] = []
 
     def login(self, service: str, mechanism: str, peer: LoginPeer) -> Any:
