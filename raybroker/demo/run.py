@@ -35,8 +35,10 @@ FLOW_LIMIT: Final = 1000
 GATE: Final = 0.6
 """Share of the rows after which producers wait until the consumer has been killed, which happens at half."""
 STEP_S: Final = 0.1
-LOOKS_IN_HAND: Final = 8
+LOOKS_IN_HAND: Final = 4
 """So many looks in a row, a step apart, find messages in hand before a consumer that was stopped is killed."""
+IN_HAND_S: Final = 15.0
+"""How long that is looked for; then it is killed with empty hands."""
 STALL_S: Final = 60.0
 """So long without a new row, and the demo says what is missing."""
 SETTLE_S: Final = 30.0
@@ -259,7 +261,7 @@ class Play:
             os.kill(pid, signal.SIGSTOP)
         self._tell("go_on")
         self._looks_in_hand = 0
-        self._wait(self._in_hand, most_s=5.0)
+        self._wait(self._in_hand, most_s=IN_HAND_S)
         if local:
             os.kill(pid, signal.SIGKILL)
         else:
@@ -269,8 +271,16 @@ class Play:
         self._note(f"killed consumer {index + 1} (process {pid}) with SIGKILL; its messages go to the others")
 
     def _in_hand(self) -> bool:
-        """Messages stay unacknowledged, look after look: the stopped consumer has some. Those of others come and go."""
-        held = bool(self._admin.query_destination("queue", QUEUE)["unacknowledged"])
+        """The stopped consumer has messages that it has not acknowledged, look after look: what it had acknowledged
+        before may still be on its way."""
+        own = {
+            number
+            for connection in self._admin.list_connections()
+            if str(connection["pid"]) == str(self._killed)
+            for number in connection["consumer_ids"]
+        }
+        rows = self._admin.list_consumers(destination=QUEUE)
+        held = any(row["unacknowledged"] for row in rows if row["id"] in own)
         self._looks_in_hand = self._looks_in_hand + 1 if held else 0
         return self._looks_in_hand >= LOOKS_IN_HAND
 
