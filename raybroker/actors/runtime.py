@@ -331,11 +331,6 @@ def tell(method: Any, *args: Any) -> None:
     method.remote(*args)
 
 
-def terminate(actor: Any) -> None:
-    """End an actor after what it has accepted; it will not restart."""
-    actor.__ray_terminate__.remote()
-
-
 def kill(actor: Any, *, restart: bool = False) -> None:
     """End an actor now."""
     ray.kill(actor, no_restart=not restart)

@@ -379,8 +379,9 @@ class Host:
             self.transactions,
             self._blocked,
             operations,
-            self._bodies,
-            self.watch.left,
+            self._bodies.take,
+            self._bodies.writable,
+            (self.watch.left, self._bodies.left),
             self.temporary.lost,
         )
 

@@ -19,7 +19,6 @@ from raybroker.model.errors import ConfigError
 
 KEY_TYPES: Final = ("ec", "rsa")
 RSA_BITS: Final = 3072
-DAYS: Final = 365
 DAYS_MAX: Final = 3660
 NAME_CHARS_MAX: Final = 64
 """Of a common name, as X.509 has it."""

@@ -28,8 +28,6 @@ LONE: frozenset[str] = frozenset(
         "client.session.transaction.TransactionConsumer",
         "client.session.transaction.TransactionProducer",
         "client.session.transaction.TransactionSession",
-        "engine.path.blocked_sends.BlockedSession",
-        "engine.sessions.session.SentBodies",
         "engine.sessions.sessions.ClientSession",
         "services.listening.listener.Services",
         "services.native.control.LoginDoor",

@@ -296,10 +296,6 @@ class Consumers:
     def active_count(self) -> int:
         return sum(c.active for c in self.by_attachment.values())
 
-    @property
-    def backup_count(self) -> int:
-        return len(self.by_attachment) - self.active_count
-
     def attach(self, consumer: Consumer, *, active_max: int, backup_max: int, name: str) -> None:
         """Raises ResourceAllocationError when both active and backup places are taken."""
         active = self.active_count

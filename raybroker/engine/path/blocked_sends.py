@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from functools import partial
 from itertools import chain
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from raybroker.core import command as cmd
 from raybroker.core.admission.pool_share import WAITING_MAX, PoolShare, PoolWaiter
@@ -20,8 +20,8 @@ from raybroker.core.outcome import Outcome, Refused
 from raybroker.core.selector.content import Content
 from raybroker.engine.path.executor import Executor
 from raybroker.engine.path.wakeups import Durations
-from raybroker.engine.ports import Peer
 from raybroker.engine.sessions.attachments import Attachment, Attachments
+from raybroker.engine.sessions.sessions import ClientSession
 from raybroker.engine.transactions.transactions import Transactions
 from raybroker.model.blocks.block import Block
 from raybroker.model.errors import InvalidDestinationError
@@ -35,19 +35,10 @@ CLOSING: Final = "close_producer"
 PUT_OFF: Final = _ENDING | {CLOSING}
 
 
-class BlockedSession(Protocol):
-    """The session of a blocked send. ``blocked``: how many blocks of it wait."""
-
-    blocked: int
-    peer: Peer
-
-    def call(self, request: int, op: str, args: dict[str, Any], /) -> None: ...
-
-
 class PutOff(NamedTuple):
     """A request that waits for blocks of its session, those that ``awaited`` says."""
 
-    session: BlockedSession
+    session: ClientSession
     request: int
     op: str
     args: dict[str, Any]
@@ -57,7 +48,7 @@ class PutOff(NamedTuple):
 class Blocked(NamedTuple):
     """A send that waits. ``txn``: the session's number of its transaction, or 0."""
 
-    session: BlockedSession
+    session: ClientSession
     attachment: Attachment
     command: cmd.Send
     block: Block
@@ -149,13 +140,13 @@ class BlockedSends:
         if account is not None:
             self.turn_away(account.share, lambda one: one is attachment, CLOSED)
 
-    def gone(self, session: BlockedSession) -> None:
+    def gone(self, session: ClientSession) -> None:
         """Its connection is lost: a client that comes back sends again what was not confirmed."""
         self._drop(lambda send: send.session is session)
         self._calls = [call for call in self._calls if call.session is not session]
         session.blocked = 0
 
-    def puts_off(self, session: BlockedSession, request: int, op: str, args: dict[str, Any]) -> bool:
+    def puts_off(self, session: ClientSession, request: int, op: str, args: dict[str, Any]) -> bool:
         """Whether a request waits for blocks that were sent before; a rollback drops them instead."""
         if op == "txn_rollback":
             self._drop(lambda send: send.session is session and send.txn == args.get("txn"))
@@ -176,12 +167,12 @@ class BlockedSends:
 
     # ---- internals -------------------------------------------------------------------------------------------------
 
-    def _waits(self, session: BlockedSession, awaited: Callable[[Blocked], bool]) -> bool:
+    def _waits(self, session: ClientSession, awaited: Callable[[Blocked], bool]) -> bool:
         waiting = (waiter for share in self._shares for waiter in share.waiting)
         sends = (waiter.what for waiter in chain(waiting, self._leaving))
         return any(send.session is session and awaited(send) for send in sends)
 
-    def _resume(self, session: BlockedSession, ops: Collection[str] = PUT_OFF) -> None:
+    def _resume(self, session: ClientSession, ops: Collection[str] = PUT_OFF) -> None:
         """Carry out the requests of a session that have nothing left to wait for."""
         while ready := [
             call

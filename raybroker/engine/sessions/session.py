@@ -11,7 +11,7 @@ to the session as one table.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from raybroker.core import command as cmd
 from raybroker.core.delivery.window import CREDIT_MAX
@@ -48,22 +48,13 @@ Operation = Callable[["Session", int, Arguments], None]
 """Carries out a request of a session; it answers, or raises a BrokerError, or what malformed arguments cause."""
 
 
-class SentBodies(Protocol):
-    """Bodies that come ahead of their messages, see ``large_bodies``."""
-
-    def take(self, session: ClientSession, number: int, nbytes: int, /) -> LargeBody: ...
-
-    def writable(self, session: ClientSession, /) -> None: ...
-
-    def left(self, session: ClientSession, /) -> None: ...
-
-
 class SessionParts(NamedTuple):
     """What the sessions of a host share.
 
     operations  name of a request → who carries it out
-    bodies      large bodies that came ahead
-    leaving     called with a session that has ended, before its producers and consumers go
+    body_of     takes the body of a number and size that a session has sent ahead
+    writable    called with a session whose client can take more
+    leaving     called, one after another, with a session that has ended, before its producers and consumers go
     lost        called with the id of a connection that has no session any more
     """
 
@@ -76,8 +67,9 @@ class SessionParts(NamedTuple):
     transactions: Transactions
     blocked: BlockedSends
     operations: Mapping[str, Operation]
-    bodies: SentBodies
-    leaving: Callable[[ClientSession], None]
+    body_of: Callable[[ClientSession, int, int], LargeBody]
+    writable: Callable[[ClientSession], None]
+    leaving: Sequence[Callable[[ClientSession], None]]
     lost: Callable[[str], None]
 
 
@@ -170,7 +162,7 @@ class Session:
 
     def send_large(self, handle: int, floor: int, body: int, block: LargeBlock, txn_number: int = 0) -> None:
         """Do what :meth:`send` does, for a message whose body came ahead under the number ``body``."""
-        block.large = self._parts.bodies.take(self, body, block.large.nbytes)
+        block.large = self._parts.body_of(self, body, block.large.nbytes)
         self.send(handle, floor, block, txn_number)
 
     def _joins(self, transaction: Transaction, attachment: Attachment, block: Block) -> bool:
@@ -268,14 +260,14 @@ class Session:
     def writable(self) -> None:
         """The connection can take more."""
         self._parts.outgoing.writable(self.outbox)
-        self._parts.bodies.writable(self)
+        self._parts.writable(self)
 
     def close(self) -> None:
         """The connection is gone: what its consumers held goes back, its producers may come back."""
         parts = self._parts
         parts.sessions.open.pop(self, None)
-        parts.leaving(self)
-        parts.bodies.left(self)
+        for leaves in parts.leaving:
+            leaves(self)
         self.browsers.clear()
         if self.blocked:
             parts.blocked.gone(self)

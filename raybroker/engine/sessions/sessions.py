@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from raybroker.engine.ports import Peer
 
@@ -10,12 +10,16 @@ from raybroker.engine.ports import Peer
 class ClientSession(Protocol):
     """What the parts of a host know of a session.
 
-    ``connection``: id of the client's connection, which may have sessions on other hosts too.
+    connection  id of the client's connection, which may have sessions on other hosts too
+    blocked     how many blocks of it wait for room in a pool
     """
 
     client_id: str | None
     connection: str
     peer: Peer
+    blocked: int
+
+    def call(self, request: int, op: str, args: dict[str, Any], /) -> None: ...
 
 
 class Sessions:

@@ -248,14 +248,6 @@ def parsed(adapter: TypeAdapter[Any], data: bytes) -> Any:
     return checked(adapter, value, "the body of the request")
 
 
-def message_of(value: dict[Any, Any]) -> MessageIn:
-    """One message; raises MessageFormatError. What has nothing but a body needs no check: that is any value."""
-    if len(value) == 1 and "body" in value:
-        return {"body": value["body"]}
-    found: MessageIn = checked(MESSAGE, value, "the body of the request")
-    return found
-
-
 def body_of(message: MessageIn) -> Any:
     """What is sent: the value, or bytes; raises MessageFormatError."""
     body = message["body"]
