@@ -365,6 +365,38 @@ def test_brokers_and_services(page: Page, filled: Filled) -> None:
         is_known(line)
 
 
+def test_what_waits_says_why(page: Page, filled: Filled) -> None:
+    lines = []
+
+    def asked(place: str, heading: str, label: str, said: str) -> None:
+        page.go(place, heading)
+        page.press(label)
+        page.until(lambda: said in page.one("dialog[open]").text, said)
+        lines.append(page.one("dialog[open] pre code").text)
+        assert page.all("dialog[open] [role=alert]") == []
+        page.press("Close", "dialog[open]")
+
+    filled.admin.create_destination("queue", "still")
+    filled.send("x", "still")
+    (message,) = filled.admin.browse_messages("queue", "still")["messages"]
+    filled.admin.pause_destination("queue", "still", "consumers")
+    asked("destination/queue/still", "Queue still", "Why do messages wait? destination still", "What helps:")
+    asked("messages/queue/still", "Messages of still", f"Why? message {message['id']}", "paused")
+    page.go("messages/queue/still", "Messages of still")
+    page.press(message["id"])
+    page.press(f"Why does its producer wait? producer {message['id']}")
+    page.until(lambda: len(page.all("dialog[open]")) == 2)
+    page.driver.refresh()
+    page.one("nav.main")
+    (consumer,) = filled.admin.list_consumers("orders")
+    asked("destination/queue/orders", "Queue orders", f"Why? consumer {consumer['id']}", "Ask again")
+    asked("subscriptions", "Subscriptions", "Why? subscription daily", "Ask again")
+    transaction = filled.admin.list_transactions()[0]["id"]
+    asked("transactions", "Transactions", f"Why? transaction {transaction}", "Ask again")
+    for line in lines:
+        is_known(line)
+
+
 def test_who_may_not_administer_is_told_and_a_wrong_change_says_why(page: Page, filled: Filled) -> None:
     page.go("quotas", "Quotas and policies")
     page.press("Create quota")

@@ -5,6 +5,7 @@ import { command, path, verb } from "./api.js";
 import { Action } from "./actions.js";
 import { Missing, State, Table, Trouble, bytes, number, time, usePoll } from "./parts.js";
 import { link } from "./destinations.js";
+import { Why } from "./why.js";
 
 export function Subscriptions() {
   const poll = usePoll((renews) => verb("GET", "/subscriptions", { renews }), 10, []);
@@ -21,6 +22,7 @@ export function Subscriptions() {
       { key: "client_id", title: "Client id" }, { key: "kind", title: "Kind", unsorted: true, show: (row) => `${row.durable ? "durable" : "not durable"}${row.shared ? ", shared" : ""}` },
       { key: "selector", title: "Selector" }, { key: "active", title: "Active", show: (row) => (row.active ? "active" : "not active") },
       { key: "messages", title: "Messages", number: true }, { key: "consumers", title: "Consumers", number: true },
+      { title: "Explain", show: (row) => html`<${Why} what="subscription" id=${row.name} within=${{ destination: row.topic, type: "topic", client_id: row.client_id }} />` },
       { title: "Change", show: (row) => html`<span class="bar">
         <${Action} short label="Purge" about=${`subscription ${row.name}`} danger named=${row.name} refused=${!row.durable ? "It is not durable." : row.messages ? "" : "It has no messages."}
           warning="The messages that wait for it are lost." line=${() => line("purge dur", row)} done=${poll.again}
@@ -37,6 +39,7 @@ export function Transactions() {
     <${Table} caption="Transactions that have not ended" sorts rows=${poll.data?.rows ?? []} id=${idOf} columns=${[
       { key: "id", title: "Transaction", row: true, show: idOf }, { key: "kind", title: "Kind" }, { key: "state", title: "State" }, { key: "client_id", title: "Client id" },
       { key: "messages", title: "Messages", number: true }, { key: "acks", title: "Acknowledgements", number: true }, { key: "created_ms", title: "Began", show: (row) => time(row.created_ms) },
+      { title: "Explain", show: (row) => html`<${Why} what="transaction" id=${row.id} />` },
       { title: "Change", show: (row) => html`<span class="bar">
         <${Action} short label="Commit" about=${`transaction ${idOf(row)}`} refused=${row.state === "PREPARED" ? "" : `It is ${row.state}; only one that is PREPARED can be committed.`}
           line=${() => command("commit txn", { n: idOf(row), f: true })} done=${poll.again} run=${() => verb("POST", path`/transactions/${idOf(row)}/commit`).then(() => "committed")} />

@@ -4,6 +4,7 @@ import { html, useMemo, useState } from "./hooks.js";
 import { attributes, command, options, path, verb, view } from "./api.js";
 import { Action } from "./actions.js";
 import { Chart, Missing, Pager, State, Table, Trouble, bytes, number, rates, text, time, usePoll } from "./parts.js";
+import { Why } from "./why.js";
 
 const DEAD = "mq.sys.dmq";
 const at = (type, name) => path`/destinations/${type}/${name}`;
@@ -29,6 +30,7 @@ const COLUMNS = [
   { key: "producers", title: "Producers", number: true },
   { key: "active_consumers", title: "Consumers", number: true },
   { key: "dead", title: "Dead", number: true },
+  { title: "Explain", show: (row) => (row.messages ? html`<${Why} what="destination" id=${row.name} within=${{ type: row.type }} />` : null) },
 ];
 
 export function Destinations({ query }) {
@@ -107,7 +109,7 @@ export function Destination({ parts: [type, name] }) {
     ["Refused", number(row.refused)], ["Dead", number(row.dead)], ["Units of order", `${number(row.units)}, ${number(row.units_blocked)} blocked`], ["Schedules", number(row.schedules)]];
   return html`${title}<${Trouble} poll=${poll} />
     <p><a href=${link("messages", type, name)}>Messages of ${name}</a></p>
-    <div class="bar">${actionsOf(row, again)}</div>
+    <div class="bar"><${Why} what="destination" id=${name} within=${{ type }} label="Why do messages wait?" /> ${actionsOf(row, again)}</div>
     <dl class="tiles">${tiles.map(([label, value]) => html`<div><dt>${label}</dt><dd>${value}</dd></div>`)}</dl>
     ${row.over_threshold?.length ? html`<div class="alert">Over its threshold: ${row.over_threshold.join(", ")}.</div>` : null}
     <h2>The last hour</h2>
@@ -118,7 +120,8 @@ export function Destination({ parts: [type, name] }) {
     <${Table} caption="Consumers, their credit and what they hold" rows=${consumers.data?.rows ?? []} id=${(one) => one.id} sorts columns=${[
       { key: "id", title: "Consumer", row: true }, { key: "active", title: "Active", show: (one) => (one.active ? "active" : "in reserve") }, { key: "flow", title: "Flow" },
       { key: "limit", title: "Limit", number: true }, { key: "granted", title: "Credit", number: true }, { key: "unacknowledged", title: "Holds", number: true },
-      { key: "sent", title: "Sent", number: true }, { key: "selector", title: "Selector" }, { key: "subscription", title: "Subscription" }, { key: "broker", title: "Broker" }]} />
+      { key: "sent", title: "Sent", number: true }, { key: "selector", title: "Selector" }, { key: "subscription", title: "Subscription" }, { key: "broker", title: "Broker" },
+      { title: "Explain", show: (one) => html`<${Why} what="consumer" id=${one.id} />` }]} />
     <h2>Producers and their clients</h2><${Trouble} poll=${clients} />
     <${Table} caption="Clients with producers or consumers of it" rows=${clients.data?.rows ?? []} id=${(one) => one.id} sorts columns=${[
       { key: "id", title: "Connection", row: true }, { key: "user", title: "User" }, { key: "host", title: "Address" }, { key: "client_id", title: "Client id" },

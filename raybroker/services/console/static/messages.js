@@ -5,6 +5,7 @@ import { bytesOf, command, download, path, verb } from "./api.js";
 import { Action, Command, Dialog, say } from "./actions.js";
 import { State, Table, Trouble, number, text, time, usePoll } from "./parts.js";
 import { link } from "./destinations.js";
+import { Why } from "./why.js";
 
 const DEAD = "mq.sys.dmq";
 const PAGE = 50;
@@ -63,7 +64,8 @@ export function Messages({ parts: [type, name], query }) {
       { key: "id", title: "Id", row: true, show: (row) => html`<button type="button" class="plain" onClick=${() => setLooked(row)}><u>${row.id}</u></button>` },
       { key: "timestamp", title: "Sent", show: (row) => time(row.timestamp) }, { key: "state", title: "State" }, { key: "delivery_count", title: "Deliveries", number: true },
       { key: "priority", title: "Priority", number: true }, { key: "type", title: "Type" }, { key: "size", title: "Bytes", number: true },
-      { key: "body", title: "Body", show: (row) => text(row.body).slice(0, 200) }]} />
+      { key: "body", title: "Body", show: (row) => text(row.body).slice(0, 200) },
+      { title: "Explain", show: (row) => html`<${Why} what="message" id=${row.id} within=${{ destination: name, type }} />` }]} />
     <nav class="bar" aria-label="Pages of messages">
       <button type="button" disabled=${starts.length === 1} onClick=${() => setStarts(starts.slice(0, -1))}>Previous</button>
       <button type="button" disabled=${!poll.data?.next} onClick=${() => setStarts([...starts, poll.data.next])}>Next</button></nav>
@@ -86,7 +88,8 @@ function Message({ row, at, own, close }) {
     <pre tabindex="0" aria-label="Body">${typeof body === "string" ? body : JSON.stringify(body, null, 2)}</pre>
     ${found.size > BODY_MAX ? html`<p class="faint">It has ${number(found.size)} bytes; the first ${number(BODY_MAX)} are shown.</p>` : null}
     <${Command} line=${command("list msg", { ...own, s: selector })} />
-    <div class="bar"><button type="button" class="main" onClick=${close}>Close</button></div></${Dialog}>`;
+    <div class="bar"><${Why} what="producer" id=${row.id} within=${{ destination: own.n, type: own.t === "t" ? "topic" : "queue" }} label="Why does its producer wait?" />
+      <button type="button" class="main" onClick=${close}>Close</button></div></${Dialog}>`;
 }
 
 // ---- the file of exported messages, as raybroker export msg writes it: magic, frames of length, CRC-32 and block, end
