@@ -29,6 +29,11 @@ from raybroker.model.errors import ConfigError
 
 ENVIRONMENT_PREFIX: Final = "RAYBROKER_"
 OWN_PREFIX: Final = "raybroker."
+CLIENT_OVERRIDES: Final = "RAYBROKER_CLIENT_OVERRIDES"
+"""Attributes that beat those which a program gives its connections."""
+OBJECTS: Final = "RAYBROKER_OBJECTS"
+"""The object store of programs and commands that name none."""
+_NO_PROPERTIES: Final = frozenset({CLIENT_OVERRIDES, OBJECTS})
 
 
 class LayerValue(NamedTuple):
@@ -98,7 +103,7 @@ def environment_layer(known: Iterable[str], environ: Mapping[str, str] | None = 
     return [
         LayerValue(names.get(variable, variable), value, f"environment variable {variable}")
         for variable, value in sorted((os.environ if environ is None else environ).items())
-        if variable.startswith(ENVIRONMENT_PREFIX)
+        if variable.startswith(ENVIRONMENT_PREFIX) and variable not in _NO_PROPERTIES
     ]
 
 
@@ -131,7 +136,7 @@ def state_home(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def variable(name: str) -> str | None:
-    """A variable of the environment that is not ours, such as RAY_ADDRESS; None when it is unset or empty."""
+    """A variable of the environment that is no property, such as RAY_ADDRESS; None when it is unset or empty."""
     return os.environ.get(name) or None
 
 

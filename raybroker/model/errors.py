@@ -237,6 +237,18 @@ class UnknownDefinitionError(ConfigError):
     """
 
 
+class ForeignObjectError(ConfigError):
+    """Something that is no object of this broker's stands under the lookup name of an administered object."""
+
+
+class ObjectExistsError(ConfigError):
+    """There is an administered object of that lookup name already."""
+
+
+class NoObjectError(ConfigError):
+    """There is no administered object of that lookup name, or it has another type."""
+
+
 def _table() -> dict[str, type[BrokerError]]:
     found: dict[str, type[BrokerError]] = {}
     todo: list[type[BrokerError]] = [BrokerError]

@@ -5,6 +5,7 @@
     imq.persist.jdbc.postgresql.password=…
     imq.cluster.sharecc.persist.jdbc.postgresql.password=…
     imq.imqcmd.password=…
+    raybroker.objects.password=…
 
 Everything behind the first = belongs to the password, spaces too.  Lines
 that begin with # are comments.
@@ -35,9 +36,10 @@ CLIENT_KEY: Final = "raybroker.client.tls.password"
 DATABASE: Final = "imq.persist.jdbc.postgresql.password"
 SHARED_RECORD: Final = "imq.cluster.sharecc.persist.jdbc.postgresql.password"
 CLIENT_PROXY: Final = "raybroker.client.proxy.password"
+OBJECT_STORE: Final = "raybroker.objects.password"
 FILE_BYTES_MAX: Final = 1 << 20
 ENCODED: Final = "{encoded}"
-_NAMES: Final = (KEYSTORE, LDAP, DATABASE, SHARED_RECORD, COMMAND, CLIENT_KEY, CLIENT_PROXY)
+_NAMES: Final = (KEYSTORE, LDAP, DATABASE, SHARED_RECORD, COMMAND, CLIENT_KEY, CLIENT_PROXY, OBJECT_STORE)
 _SQLITE: Final = "persist.jdbc.sqlite.password"
 
 log = logging.getLogger("raybroker.security")

@@ -16,6 +16,8 @@ import pytest
 
 SCHEMAS = Path("/etc/ldap/schema")
 BASE = "dc=example,dc=org"
+OBJECTS = f"ou=objects,{BASE}"
+"""Empty, for administered objects."""
 PRINCIPAL = f"cn=broker,{BASE}"
 PRINCIPAL_PASSWORD = "broker's own"
 TIMEOUT_S = 30
@@ -24,6 +26,7 @@ _CONFIG = """\
 include {schemas}/core.schema
 include {schemas}/cosine.schema
 include {schemas}/inetorgperson.schema
+include {schemas}/java.schema
 pidfile {folder}/pid
 modulepath /usr/lib/ldap
 moduleload back_mdb
@@ -55,6 +58,10 @@ ou: former
 dn: ou=groups,{BASE}
 objectClass: organizationalUnit
 ou: groups
+
+dn: {OBJECTS}
+objectClass: organizationalUnit
+ou: objects
 
 dn: uid=ann,ou=former,{BASE}
 objectClass: inetOrgPerson

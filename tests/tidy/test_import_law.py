@@ -45,7 +45,10 @@ LAWS: dict[str, Law] = {
     "security": law("model system wire", "cryptography"),
     # The client has attributes (config), the trust of TLS (security), and needs the clock and unpredictable ids of the
     # one place that may make them.
-    "client": law("admin transport wire content model config security system"),
+    # It makes connection factories and destinations of administered objects.
+    "client": law("admin transport wire content model config security system objects"),
+    # The store of an object may be a folder, a directory server or a database; what is stored is checked by model.
+    "objects": law("model config security system"),
     # Servers that listen: they speak the commands of the core where the engine only passes them on.
     # Administration over HTTP is made from the table of verbs.
     "services": law("admin core engine transport wire content security model system config metrics logs"),
@@ -61,7 +64,7 @@ LAWS: dict[str, Law] = {
     # Sources and sinks of Ray Data: its tasks use the handles, and Ray Data is made of Arrow tables.
     "data": law("client model", "ray pyarrow"),
     "cli": law(
-        "client config metrics model admin actors bench boards demo analysis system security wire root",
+        "client config metrics model admin actors bench boards demo analysis system security wire objects root",
         "typer click rich orjson ray",
     ),
     # A program on top of the public names; its producers are actors.
@@ -143,6 +146,8 @@ FILES: dict[str, tuple[Law, str]] = {
     "raybroker/services/stomp/transaction.py": (law("client"), "a transaction is that of a session"),
     "raybroker/security/file_repository.py": (law("", "argon2"), "password hashes, where basic is wanted"),
     "raybroker/security/ldap_repository.py": (law("", "ldap3"), "a directory server has the users, where it is wanted"),
+    "raybroker/objects/database.py": (law("", "sqlalchemy"), "objects in a table, where that is wanted"),
+    "raybroker/objects/ldap.py": (law("", "ldap3"), "objects in a directory server, where that is wanted"),
     "raybroker/security/token.py": (law("", "jwt"), "logins by token, where they are wanted"),
     "raybroker/store/sql/address.py": (law("", "sqlalchemy"), "imq.persist.store=sql"),
     "raybroker/store/record_table.py": (law("", "sqlalchemy"), "the record in a table of an SQL database"),
