@@ -37,6 +37,7 @@ from raybroker.cli.tools import (
     instances,
     keytool,
     manual,
+    objmgr,
     salvage,
     up,
     usermgr,
@@ -145,6 +146,7 @@ app.add_typer(context_commands.app, name="context")
 app.add_typer(dbmgr.app, name="dbmgr")
 app.add_typer(keytool.app, name="keytool")
 app.add_typer(programs.app, name="mq")
+app.add_typer(objmgr.app, name="objmgr")
 app.add_typer(usermgr.app, name="usermgr")
 
 
