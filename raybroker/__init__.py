@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from raybroker.client.blocking.handles import Browser, Consumer, Producer
     from raybroker.client.connection.events import ConnectionEvent, ConsumerEvent
     from raybroker.client.connection.factory import ConnectionFactory, connect, connect_xa
+    from raybroker.client.connection.lookup import lookup
+    from raybroker.client.connection.overrides import overrides
     from raybroker.client.consumer.message import Message
     from raybroker.client.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
     from raybroker.client.listener.deployment import deploy
@@ -42,7 +44,9 @@ __all__ = [
     "deploy",
     "errors",
     "listener",
+    "lookup",
     "loopback",
+    "overrides",
     "pool",
     "pools",
     "start",
@@ -99,7 +103,9 @@ _HOMES = {
     "connect_xa": "raybroker.client.connection.factory",
     "deploy": "raybroker.client.listener.deployment",
     "listener": "raybroker.client.listener.listener",
+    "lookup": "raybroker.client.connection.lookup",
     "loopback": "raybroker.client.loopback",
+    "overrides": "raybroker.client.connection.overrides",
     "pool": "raybroker.actors.pools.named_pool",
     "pools": "raybroker.actors.pools.named_pool",
     "start": "raybroker.actors.cluster",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
-from raybroker.model.errors import InvalidDestinationError, MessageFormatError
+from raybroker.model.errors import IllegalStateError, InvalidDestinationError, MessageFormatError
 from raybroker.model.naming.names import (
     DEAD_MESSAGE_QUEUE,
     TEMPORARY_PREFIX,
@@ -28,6 +28,8 @@ class Destination:
 
     __slots__ = ("name",)
     kind: ClassVar[DestinationType]
+    description = ""
+    """What an administrator says of it, where it was looked up."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -119,6 +121,52 @@ class TemporaryTopic(_Temporary, Topic):
     """A topic that ends with its connection; only that connection may receive from it."""
 
     _plain = Topic
+
+
+class _LookedUp:
+    """What a queue and a topic have in common that were looked up, beside a destination."""
+
+    __slots__ = ()
+    _plain: ClassVar[type[Destination]]
+    name: str
+    read_only: bool
+
+    def __init__(self, name: str, description: str, *, read_only: bool) -> None:
+        set_own = object.__setattr__
+        set_own(self, "name", name)
+        set_own(self, "description", description)
+        set_own(self, "read_only", read_only)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if self.read_only:
+            raise IllegalStateError(f"{self!r} is read-only, as its administrator wants it: {name} cannot be set")
+        object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        return f"{self._plain.__name__}({self.name!r})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        found: Any = self
+        return _looked_up, (type(self), found.name, found.description, found.read_only)
+
+
+class LookedUpQueue(_LookedUp, Queue):
+    """A queue by the administered object that stands for it. ``read_only``: its attributes cannot be set."""
+
+    __slots__ = ("description", "read_only")
+    _plain = Queue
+
+
+class LookedUpTopic(_LookedUp, Topic):
+    """A topic by the administered object that stands for it. ``read_only``: its attributes cannot be set."""
+
+    __slots__ = ("description", "read_only")
+    _plain = Topic
+
+
+def _looked_up(made: Any, name: str, description: str, read_only: bool) -> Destination:
+    found: Destination = made(name, description, read_only=read_only)
+    return found
 
 
 Temporary = TemporaryQueue | TemporaryTopic

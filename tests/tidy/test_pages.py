@@ -6,13 +6,18 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from raybroker.model.settings.setting_table import ALL
+from raybroker.model.settings.setting_table import ALL, INSTEAD
+from raybroker.objects.addresses import ATTRIBUTES
+from raybroker.objects.administered import DESTINATION_DEFAULTS
+from raybroker.security.passfile import OBJECT_STORE
 from tests.tidy.source import ROOT, Sources, read
 
 FILES = ("raybroker.env",)
 """Files whose names look like settings."""
-OTHERS = frozenset({"BytesMaximum", "MessagesMaximum", "port"})
-"""Attributes of quotas and services."""
+OTHERS = frozenset({"BytesMaximum", "MessagesMaximum", "port", *DESTINATION_DEFAULTS, *INSTEAD})
+"""Attributes of quotas, services and destination objects, and those that are refused."""
+OF_OBJECTS = frozenset({*ATTRIBUTES, OBJECT_STORE})
+"""Attributes of object stores, and their password."""
 README_BYTES_MAX = 8000
 """Somebody who meets the project reads it in a few minutes; the rest is the manual's."""
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -50,7 +55,7 @@ def written_by_hand() -> dict[str, str]:
 
 def unknown_names(pages: Sources) -> Iterator[str]:
     """Settings and attributes that pages name and that no table has; a name may stand for all that begin with it."""
-    settings = {setting.name for setting in ALL}
+    settings = {setting.name for setting in ALL} | OF_OBJECTS
     modules = {path.removesuffix(".py").replace("/", ".") for path in read("raybroker")}
     for path, text in pages.items():
         for name, all_of_them in _SETTING.findall(text):

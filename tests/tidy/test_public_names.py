@@ -12,7 +12,9 @@ PUBLIC = frozenset(
         "start",
         "connect",
         "connect_xa",
+        "lookup",
         "loopback",
+        "overrides",
         "ConnectionFactory",
         "Xid",
         "listener",
@@ -70,7 +72,7 @@ ERRORS = frozenset(
         "ListenerError",
     }
 )
-AIO = frozenset({"connect", "connect_xa", "loopback"})
+AIO = frozenset({"ConnectionFactory", "connect", "connect_xa", "lookup", "loopback"})
 
 CONNECTION = frozenset(
     {

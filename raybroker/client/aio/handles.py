@@ -29,11 +29,11 @@ from raybroker.client.listener.handler import Backoff, Handler, Retries, Types
 from raybroker.client.options import MessageOptions, SendOptions, with_options
 from raybroker.client.pickled import Made, PicklableConnection, Unpicklable
 from raybroker.client.producer.bodies.header_hints import HeaderHints
+from raybroker.client.producer.header_overrides import OverriddenOptions, common_options
 from raybroker.client.producer.members.unnamed import AnyProducer, OwnProducer, UnnamedProducer
 from raybroker.client.producer.schedule import OF_SCHEDULES, scheduled, take_plan
 from raybroker.client.producer.send_future import SendFuture
 from raybroker.client.producer.send_many import many_options
-from raybroker.client.producer.send_options import CommonOptions
 from raybroker.client.session.opening import (
     AnyConsumer,
     check_window,
@@ -92,7 +92,7 @@ class Producer(ProducerBase, HeaderHints):
         self._own = None if isinstance(core, UnnamedProducer) else core
         """That of the destination that it was made for."""
         self._io = core._connection.io
-        self._common = CommonOptions()
+        self._common = common_options(core._connection.attributes, core.destination)
         self._callbacks = Callbacks(f"callbacks of {core.name}")
         self._timeout_s = (core._connection.attributes["imqAckTimeout"] / 1000) or None
         self._made = made
@@ -118,7 +118,7 @@ class Producer(ProducerBase, HeaderHints):
         options      see :class:`raybroker.SendOptions`; what a message does not say is the producer's
         """
         plan = take_plan(options) if options and not OF_SCHEDULES.isdisjoint(options) else None
-        header, shared = self._common.find(self._core.shared, properties, options)
+        header, shared = self._common.find(self._core.shared, properties, options, destination)
         target = self._own if destination is None else None
         if target is None:
             target = await self._target(destination)
@@ -186,7 +186,7 @@ class Producer(ProducerBase, HeaderHints):
                   counted by ``refused``, logged, and told to ``connection.on_event``. It waits for room as
                   ``send(…, persistent=False)`` does, at most imqAckTimeout, and then raises RequestTimeoutError
         """
-        header, shared = self._common.find(self._core.shared, properties, options)
+        header, shared = self._common.find(self._core.shared, properties, options, destination)
         target = self._own if destination is None else None
         if target is None:
             target = await self._target(destination)
@@ -224,6 +224,8 @@ class Producer(ProducerBase, HeaderHints):
         are not sent.
         """
         shared, each = many_options(self._core.shared, persistent, properties, priority, ttl_ms, unit_of_order)
+        if isinstance(self._common, OverriddenOptions):
+            shared, each = self._common.of_many(shared, each, destination)
         target = await self._target(destination)
         sent, blocks = 0, list[tuple[int, Future[str]]]()
         try:

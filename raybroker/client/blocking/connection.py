@@ -451,7 +451,8 @@ class Session(Unpicklable):
         """
         check_arguments(timeout=timeout)
         self._require_open()
-        target, encode = destination_of(destination), options_of_request(self._core, properties, options)
+        target = destination_of(destination)
+        encode = options_of_request(self._core, target, properties, options)
         core = self._core
         finish = partial(confirmed, core.connection.io)
         requests = self._requests = self._requests or Requests(core.connection, finish, core.reply)

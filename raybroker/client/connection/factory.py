@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, Self
 
 from raybroker.client.aio import connection
 from raybroker.client.blocking.connection import Connection, XaConnection
@@ -18,6 +19,7 @@ from raybroker.client.cluster.cluster_directory import ClusterDirectory
 from raybroker.client.cluster.service_calls import Reach, ServiceCalls, way_to
 from raybroker.client.connection.connection import ConnectionCore, identified
 from raybroker.client.connection.identity import client_id_of
+from raybroker.client.connection.overrides import HOST, PORT, in_force, names_a_broker, overrides
 from raybroker.client.io.io_thread import IoThread
 from raybroker.client.io.own_loop import OwnLoop
 from raybroker.client.producer.pacing.flow_rate import check_rates
@@ -26,11 +28,12 @@ from raybroker.client.ways.logging_in import SENDS, Credentials, Token
 from raybroker.client.ways.proxy import ADDRESS as PROXY
 from raybroker.client.ways.proxy import connecting
 from raybroker.client.ways.service_address import is_service_address, service_addresses
-from raybroker.client.ways.sockets import Connect
+from raybroker.client.ways.sockets import Connect, within
 from raybroker.client.ways.tls_way import CERTIFICATE, TRUST, TlsWays
 from raybroker.config import Config
-from raybroker.model.errors import ConfigError, NoClusterError
+from raybroker.model.errors import ConfigError, IllegalStateError, NoClusterError
 from raybroker.model.settings.settings import ConfigView, lookup
+from raybroker.objects.administered import AdministeredObject
 from raybroker.system.clock import SystemClock
 from raybroker.transport.loops import sleep_waited_for
 
@@ -72,20 +75,68 @@ class Given:
 NOBODY: Final = Given()
 
 
-class ConnectionFactory:
-    """Attributes for connections, checked when set: ``ConnectionFactory(imqConsumerFlowLimit=20).connect()``.
+class FactoryAttributes:
+    """The attributes of a connection factory, which hold for every connection that it makes.
 
     Names are those of the administered objects (imqConsumerFlowLimit, imqAckTimeout, …) and ours with dots as keys of
     ``attributes``; raises ConfigError for an unknown name or a value out of bounds.
     """
 
     def __init__(self, attributes: Mapping[str, object] | None = None, **named: object) -> None:
-        values = {SHORT.get(name, name): _text(name, value) for name, value in {**(attributes or {}), **named}.items()}
-        parsed = {name: lookup(name, "factory").parse(value) for name, value in values.items()}
-        if ATTRIBUTE in parsed:
-            (service_addresses if is_service_address(str(parsed[ATTRIBUTE])) else address_list)(str(parsed[ATTRIBUTE]))
-        check_rates(parsed)
-        self.attributes: dict[str, object] = values
+        self._values = _checked({**(attributes or {}), **named})
+        self._of: AdministeredObject | None = None
+
+    @classmethod
+    def of_object(cls, found: AdministeredObject) -> Self:
+        """The factory that an administered object describes."""
+        made = cls(found.attributes)
+        made._of = found
+        return made
+
+    @property
+    def attributes(self) -> Mapping[str, object]:
+        """Those that were given; :meth:`set` changes them."""
+        return MappingProxyType(self._values)
+
+    @property
+    def read_only(self) -> bool:
+        """True of an administered object that is marked so: :meth:`set` raises, and overrides do not hold."""
+        return self._of is not None and self._of.read_only
+
+    def set(self, attributes: Mapping[str, object] | None = None, **named: object) -> None:
+        """Change attributes, for connections that are made afterwards. Raises IllegalStateError for a factory that is
+        read-only."""
+        if self.read_only:
+            raise IllegalStateError(f"{self!r} is read-only, as its administrator wants it: attributes cannot be set")
+        self._values = _checked({**self._values, **(attributes or {}), **named})
+
+    def _in_force(self, url: str | None, broker: str | None) -> tuple[Mapping[str, object], str | None, str | None]:
+        """Return attributes, address and broker of a connection: overrides hold in the place of the program's own."""
+        found = {} if self.read_only else overrides()
+        if not found:
+            return self._values, url, broker
+        if names_a_broker(found):
+            url = broker = None
+        return _checked(in_force(self._values, found)), url, broker
+
+    def _require_xa(self) -> None:
+        if self._of is not None and not self._of.is_xa:
+            raise IllegalStateError(
+                f"{self!r} is no factory of connections for distributed transactions: its administrator makes one of"
+                " type xcf, xqf or xtf"
+            )
+
+    def __repr__(self) -> str:
+        name = "ConnectionFactory"
+        return f"<{name}>" if self._of is None else f"<{name} {self._of.name}>"
+
+
+class ConnectionFactory(FactoryAttributes):
+    """Attributes for connections, checked when set: ``ConnectionFactory(imqConsumerFlowLimit=20).connect()``.
+
+    Names are those of the administered objects (imqConsumerFlowLimit, imqAckTimeout, …) and ours with dots as keys of
+    ``attributes``; raises ConfigError for an unknown name or a value out of bounds.
+    """
 
     def connect(
         self,
@@ -113,12 +164,66 @@ class ConnectionFactory:
         token: Token | None = None,
     ) -> XaConnection:
         """A connection whose sessions have ``xa``; see :func:`connect_xa`."""
+        self._require_xa()
         return XaConnection(self._core(url, cluster, broker, client_id, Given(username, password, token)))
 
     def _core(
         self, url: str | None, cluster: str, broker: str | None, client_id: str | None, given: Given
     ) -> ConnectionCore:
-        return _core(self.attributes, url, cluster, broker, client_id, given, IoThread.shared())
+        attributes, url, broker = self._in_force(url, broker)
+        return _core(attributes, url, cluster, broker, client_id, given, IoThread.shared())
+
+
+class AsyncConnectionFactory(FactoryAttributes):
+    """:class:`ConnectionFactory` for asyncio."""
+
+    async def connect(
+        self,
+        url: str | None = None,
+        *,
+        cluster: str = "default",
+        broker: str | None = None,
+        client_id: str | None = None,
+        username: str | None = None,
+        password: str | None = None,
+        token: Token | None = None,
+    ) -> connection.Connection:
+        """A connection with these attributes; see :func:`connect`."""
+        given = Given(username, password, token)
+        return connection.Connection(await self._core(url, cluster, broker, client_id, given))
+
+    async def connect_xa(
+        self,
+        url: str | None = None,
+        *,
+        cluster: str = "default",
+        broker: str | None = None,
+        client_id: str | None = None,
+        username: str | None = None,
+        password: str | None = None,
+        token: Token | None = None,
+    ) -> connection.XaConnection:
+        """A connection whose sessions have ``xa``; see :func:`connect_xa`."""
+        self._require_xa()
+        given = Given(username, password, token)
+        return connection.XaConnection(await self._core(url, cluster, broker, client_id, given))
+
+    async def _core(
+        self, url: str | None, cluster: str, broker: str | None, client_id: str | None, given: Given
+    ) -> ConnectionCore:
+        attributes, url, broker = self._in_force(url, broker)
+        io = _loop_of(attributes)
+        return await asyncio.to_thread(_core, attributes, url, cluster, broker, client_id, given, io)
+
+
+def _checked(given: Mapping[str, object]) -> dict[str, object]:
+    """The attributes by their long names; raises ConfigError."""
+    values = {SHORT.get(name, name): _text(name, value) for name, value in given.items()}
+    parsed = {name: lookup(name, "factory").parse(value) for name, value in values.items()}
+    if ATTRIBUTE in parsed:
+        (service_addresses if is_service_address(str(parsed[ATTRIBUTE])) else address_list)(str(parsed[ATTRIBUTE]))
+    check_rates(parsed)
+    return values
 
 
 def _loop_of(attributes: Mapping[str, object]) -> IoThread:
@@ -138,6 +243,9 @@ def _core(
     own = Config.of(attributes)
     if url is None and is_service_address(own[ATTRIBUTE]):
         url = str(own[ATTRIBUTE])
+    elif url is None and broker is None and not own[ATTRIBUTE] and not attributes.keys().isdisjoint((HOST, PORT)):
+        host = str(own[HOST]) or "localhost"
+        url = f"mq://{f'[{host}]' if ':' in host else host}:{own[PORT]}/jms"
     if url is not None:
         return _outside(attributes, own, url, broker, client_id, who, io)
     if who != NOBODY:
@@ -180,6 +288,8 @@ def _outside(
     credentials = Credentials.of_certificate() if certified else who.credentials(str(own[SENDS]))
     chosen = client_id_of(own, client_id, who.username)
     connect = connecting(own, web=addresses[0].web and not addresses[0].secure)
+    if own["imqSocketConnectTimeout"]:
+        connect = within(connect, own["imqSocketConnectTimeout"] / 1000)
     reach: Reach = partial(way_to, connect=connect)
     if addresses[0].web:
         reach = _web_ways(own, connect, secure=addresses[0].secure)
@@ -316,10 +426,14 @@ async def connect_xa_async(
     **attributes: object,
 ) -> connection.XaConnection:
     """:func:`connect_xa` for asyncio."""
-    checked = ConnectionFactory(attributes).attributes
-    io = _loop_of(checked)
-    return connection.XaConnection(
-        await asyncio.to_thread(_core, checked, url, cluster, broker, client_id, Given(username, password, token), io)
+    return await AsyncConnectionFactory(attributes).connect_xa(
+        url,
+        cluster=cluster,
+        broker=broker,
+        client_id=client_id,
+        username=username,
+        password=password,
+        token=token,
     )
 
 
@@ -335,10 +449,14 @@ async def connect_async(
     **attributes: object,
 ) -> connection.Connection:
     """:func:`connect` for asyncio."""
-    checked = ConnectionFactory(attributes).attributes
-    io = _loop_of(checked)
-    return connection.Connection(
-        await asyncio.to_thread(_core, checked, url, cluster, broker, client_id, Given(username, password, token), io)
+    return await AsyncConnectionFactory(attributes).connect(
+        url,
+        cluster=cluster,
+        broker=broker,
+        client_id=client_id,
+        username=username,
+        password=password,
+        token=token,
     )
 
 

@@ -91,6 +91,13 @@ class Each:
     def _columns(self) -> tuple[Iterator[Any] | None, ...]:
         return self._properties, self._priority, self._ttl_ms, self._units
 
+    def leave_out(self, *, priority: bool, ttl_ms: bool) -> None:
+        """Forget columns: what the messages share holds for all of them."""
+        if priority:
+            self._priority = None
+        if ttl_ms:
+            self._ttl_ms = None
+
     @property
     def has_units(self) -> bool:
         """Each message may have a unit of order of its own."""

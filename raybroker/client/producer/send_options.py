@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from raybroker.client.arguments import ARGUMENTS, check_arguments, check_names
-from raybroker.client.destinations import reply_text
+from raybroker.client.destinations import Destination, reply_text
 from raybroker.client.options import MESSAGE, MessageOptions, ProducerOptions
 from raybroker.client.producer.bodies.body_encoding import check_serializer
 from raybroker.client.producer.producer_state import Shared
@@ -119,8 +119,14 @@ class CommonOptions:
         self._found: Found | None = None
         """Replaced as a whole, since several threads may send."""
 
-    def find(self, shared: Shared, properties: Mapping[str, Any] | None, options: MessageOptions) -> Options:
-        """Do what :func:`send_options` does; in any thread."""
+    def find(
+        self,
+        shared: Shared,
+        properties: Mapping[str, Any] | None,
+        options: MessageOptions,
+        destination: Destination | str | None = None,
+    ) -> Options:
+        """Do what :func:`send_options` does; in any thread. ``destination``: that which a send names."""
         if properties is not None:
             return send_options(shared, properties, options)
         found = self._found

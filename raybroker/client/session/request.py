@@ -29,6 +29,7 @@ from raybroker.client.destinations import Destination, Queue, destination_of
 from raybroker.client.io.io_thread import fulfil, refuse
 from raybroker.client.options import MESSAGE, REQUEST, MessageOptions, RequestOptions
 from raybroker.client.producer.bodies.compression import body_encoder
+from raybroker.client.producer.header_overrides import HeaderOverrides
 from raybroker.client.producer.open_producer import open_producer
 from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.producer.producer_state import Shared
@@ -47,14 +48,24 @@ Encode = Callable[[Destination, str], tuple[bytes, Shared]]
 """(where to answer, correlation id) → (headers, shared attributes) of a request."""
 
 
-def options_of_request(session: SessionCore, properties: Mapping[str, Any] | None, options: RequestOptions) -> Encode:
+def options_of_request(
+    session: SessionCore,
+    destination: Destination,
+    properties: Mapping[str, Any] | None,
+    options: RequestOptions,
+) -> Encode:
     """How a request with these options is encoded; raises TypeError and MessageFormatError at once."""
     check_names(options, REQUEST, "request")
     common, _ = producer_shared(session.connection.attributes, {})
+    overrides = HeaderOverrides.of(session.connection.attributes)
+    if overrides is not None and not overrides.hold_for(destination):
+        overrides = None
 
     def encode(back: Destination, correlation_id: str) -> tuple[bytes, Shared]:
         own = cast("MessageOptions", options)
-        return send_options(common, properties, {**own, "correlation_id": correlation_id, "reply_to": back})
+        found = {**own, "correlation_id": correlation_id, "reply_to": back}
+        header, shared = send_options(common, properties, cast("MessageOptions", found))
+        return header, shared if overrides is None else overrides.put_on(shared)
 
     encode(Queue("answers"), "")
     return encode

@@ -10,6 +10,16 @@ Connect = Callable[[str, int], Awaitable[socket.socket]]
 """A connected socket, which does not block, to a host and port; raises OSError, TimeoutError and BrokerError."""
 
 
+def within(connect: Connect, timeout_s: float) -> Connect:
+    """Connect in the same way; raises TimeoutError after so long."""
+
+    async def bounded(host: str, port: int) -> socket.socket:
+        async with asyncio.timeout(timeout_s):
+            return await connect(host, port)
+
+    return bounded
+
+
 async def direct(host: str, port: int) -> socket.socket:
     """Connect to the first address of the host that answers; raises OSError."""
     loop = asyncio.get_running_loop()

@@ -51,6 +51,32 @@ FACTORY: Final[tuple[Setting, ...]] = (
             "Names of the brokers that may be the home of a connection, separated by commas. Empty: any broker, that "
             "of this node first. A broker that the application names itself wins. From outside: addresses of "
             "connection services, mq://host:port/service."),
+    Setting("imqBrokerHostName", "string", "", "factory",
+            "Host of the broker, where imqAddressList is empty: mq://host:port/jms. An override of it at the start "
+            "beats the imqAddressList of a program or of an object."),
+    Setting("imqBrokerHostPort", "int", 7676, "factory",
+            "Port of the broker's port mapper, with imqBrokerHostName; localhost without it.",
+            unit="port", low=1, high=65535),
+    Setting("imqSocketConnectTimeout", "millis", 0, "factory",
+            "How long a socket to a connection service may take to be connected, from outside; then the next address "
+            "is tried. 0: as long as the login as a whole may take.", unit="ms", low=0, high=DAY_MS),
+    Setting("imqOverrideJMSDeliveryMode", "bool", False, "factory",
+            "Whether imqJMSDeliveryMode holds for all messages that are sent, whatever a program says."),
+    Setting("imqJMSDeliveryMode", "int", 2, "factory",
+            "Delivery mode with imqOverrideJMSDeliveryMode, as JMS numbers it. 1: not persistent. 2: persistent.",
+            unit="mode", low=1, high=2),
+    Setting("imqOverrideJMSExpiration", "bool", False, "factory",
+            "Whether imqJMSExpiration holds for all messages that are sent, whatever a program says."),
+    Setting("imqJMSExpiration", "millis", 0, "factory",
+            "Life of messages with imqOverrideJMSExpiration; 0: they never expire.",
+            unit="ms", low=0, high=OVERRIDE_MS_MAX),
+    Setting("imqOverrideJMSPriority", "bool", False, "factory",
+            "Whether imqJMSPriority holds for all messages that are sent, whatever a program says."),
+    Setting("imqJMSPriority", "int", PRIORITY_DEFAULT, "factory",
+            "Priority of messages with imqOverrideJMSPriority; 9 is the highest.",
+            unit="priority", low=0, high=PRIORITY_MAX),
+    Setting("imqOverrideJMSHeadersToTemporaryDestinations", "bool", False, "factory",
+            "Whether these three overrides hold for messages to temporary destinations too, such as answers."),
     Setting("imqSSLIsHostTrusted", "bool", False, "factory",
             "Accept any certificate of a broker, so that nobody knows who it is; for trials alone. false: the "
             "certificate has to be for the host's name, of an authority that is trusted, and within its time."),

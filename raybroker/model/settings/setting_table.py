@@ -479,7 +479,23 @@ _BY_RAY: Final = (
     "brokers reach each other through Ray, whose addresses and ports 'ray start' names (--node-ip-address,"
     " --node-manager-port, --min-worker-port); messages and heartbeats have the ports of raybroker.data.ports"
 )
+_SENDER: Final = (
+    "no sender says of itself who it is, and brokers refuse messages that do; the user and the client id of a"
+    " connection are in list cxn, and what a receiver shall know goes into a property of the application's own"
+)
+_TRANSACTIONS: Final = (
+    "transactions have no id here that means something outside of the session that has them; what a receiver shall know"
+    " goes into a property of the application's own"
+)
 INSTEAD: Final[Mapping[str, str]] = {
+    "imqSetJMSXUserID": _SENDER,
+    "imqSetJMSXAppID": _SENDER,
+    "imqSetJMSXProducerTXID": _TRANSACTIONS,
+    "imqSetJMSXConsumerTXID": _TRANSACTIONS,
+    "imqLoadMaxToServerSession": (
+        "there are no server sessions of an application server: rb.deploy and rb.pool make the consumers of a pool, and"
+        " imqConsumerFlowLimit says how many messages each of them has"
+    ),
     "imq.persist.file.newTxnLog.enabled": _JOURNAL + "is a log of all changes already",
     "imq.persist.file.transaction.memorymappedfile.enabled": _JOURNAL + "is written and synced, and not mapped",
     "imq.persist.file.txnLog.groupCommit": _JOURNAL + "always commits in groups",

@@ -11,12 +11,12 @@ from raybroker.model.errors import BY_CODE, BrokerError, StoreDamagedError, XAEr
 
 CLASSES = sorted(BY_CODE.values(), key=lambda kind: kind.__name__)
 CODES = """
-    broker broker_gone config connection_ended connection_lost destination_paused illegal_state
+    broker broker_gone config connection_ended connection_lost destination_paused foreign_object illegal_state
     invalid_client_id invalid_destination invalid_selector listener local_destination login_limit
-    master_unavailable memory_low message_format message_too_large no_cluster no_xa not_admitted not_open
-    not_supported order protocol quota_exceeded resource_allocation security service_closed stale starting store
-    store_damaged store_full timeout transaction_in_progress transaction_rolled_back unknown_definition unreadable xa
-    xa_rolled_back xa_state
+    master_unavailable memory_low message_format message_too_large no_cluster no_object no_xa not_admitted not_open
+    not_supported object_exists order protocol quota_exceeded resource_allocation security service_closed stale starting
+    store store_damaged store_full timeout transaction_in_progress transaction_rolled_back unknown_definition unreadable
+    xa xa_rolled_back xa_state
 """
 
 
