@@ -12,7 +12,7 @@ import typer
 from raybroker.cli import output
 from raybroker.cli.exits import Commands
 from raybroker.cli.grid_words import show_version
-from raybroker.cli.mq import imqbrokerd, imqcmd, imqdbmgr, imqkeytool, imqusermgr
+from raybroker.cli.mq import imqbrokerd, imqcmd, imqdbmgr, imqkeytool, imqobjmgr, imqusermgr
 from raybroker.cli.mq.options import Form, Line, Option, help_of, parse
 
 
@@ -40,6 +40,7 @@ PROGRAMS: Final = {
     imqusermgr.NAME: Program(
         imqusermgr.ABOUT, imqusermgr.FORMS, imqusermgr.OPTIONS, imqusermgr.commands, imqusermgr.with_password
     ),
+    imqobjmgr.NAME: Program(imqobjmgr.ABOUT, imqobjmgr.FORMS, imqobjmgr.OPTIONS, imqobjmgr.commands),
     imqdbmgr.NAME: Program(imqdbmgr.ABOUT, imqdbmgr.FORMS, imqdbmgr.OPTIONS, imqdbmgr.commands),
     imqkeytool.NAME: Program(imqkeytool.ABOUT, imqkeytool.FORMS, imqkeytool.OPTIONS, imqkeytool.commands),
 }

@@ -26,6 +26,11 @@ def imqusermgr() -> None:
     _run("imqusermgr")
 
 
+def imqobjmgr() -> None:
+    """The entry point of the script ``imqobjmgr``."""
+    _run("imqobjmgr")
+
+
 def imqdbmgr() -> None:
     """The entry point of the script ``imqdbmgr``."""
     _run("imqdbmgr")

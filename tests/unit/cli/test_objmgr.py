@@ -94,6 +94,19 @@ def test_what_cannot_be_is_a_usage_error(
     assert says in refused.stderr + refused.stdout
 
 
+def test_imqobjmgr_is_the_same_with_options_in_any_order(raybroker: Any, here: tuple[str, str], tmp_path: Path) -> None:
+    more = ("-t", "q", "-l", "cn=a", "-o", "imqDestinationName=one", "-r", "true")
+    raybroker.output("mq", "imqobjmgr", "-f", "add", "-javahome", "/java", *more, *here)
+    file = tmp_path / "command"
+    file.write_text("version=2.0\ncmdtype=update\nobj.lookupName=cn=a\nobj.attrs.imqDestinationName=two\n")
+    raybroker.output("mq", "imqobjmgr", "-i", str(file), "-f", *here)
+    shown = raybroker.output("mq", "imqobjmgr", "query", "-l", "cn=a", *here)
+    assert "two" in shown
+    assert raybroker.output("mq", "imqobjmgr", "-s", "delete", "-f", "-l", "cn=a", *here) == ""
+    assert raybroker("mq", "imqobjmgr", "query", "-l", "cn=a", *here).exit_code == 1
+    assert raybroker("mq", "imqobjmgr", "delete", "-o", "a=b", "-l", "a").exit_code == 2
+
+
 def test_what_is_not_there_is_refused(raybroker: Any, here: tuple[str, str]) -> None:
     refused = raybroker("objmgr", "query", "-l", "a", *here)
     assert refused.exit_code == 1
