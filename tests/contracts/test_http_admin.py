@@ -156,6 +156,8 @@ def test_consumers_subscriptions_transactions_and_the_rest_are_there(served: Adm
     session.producer("orders").send("x")
     (row,) = ask("GET", "/consumers", params={"destination": "orders"})["rows"]
     assert ask("GET", f"/consumers/{row['id']}")["limit"] == 5
+    (explained,) = ask("GET", f"/why/consumer/{row['id']}")["rows"]
+    assert explained["destination"] == "orders"
     assert [row["name"] for row in ask("GET", "/subscriptions")["rows"]] == ["daily"]
     ask("POST", "/subscriptions/daily/purge", 204, json={"client_id": "billing"})
     ask("DELETE", "/subscriptions/daily", 204, params={"client_id": "billing"})

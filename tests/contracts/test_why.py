@@ -9,6 +9,7 @@ import pytest
 
 import raybroker as rb
 from raybroker import errors
+from raybroker.cli.objects import why
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def test_a_message_waits_until_each_reason_is_taken_away(conn: Any) -> None:
     taker = session.consumer("orders")
     received = taker.receive(timeout=5)
     (row,) = admin.why("message", message, "orders")
-    assert (row["state"], _codes([row])) == ("DELIVERED", ["delivered"])
+    assert (row["state"], _codes([row]), row["history"]) == ("DELIVERED", ["delivered"], [])
     assert picky.receive(timeout=0) is None
     received.acknowledge()
     with pytest.raises(errors.InvalidDestinationError, match="was consumed"):
@@ -105,6 +106,16 @@ def test_consumers_producers_and_subscriptions(conn: Any) -> None:
     conn.session().producer("topic:weather").send("snow", properties={"temp": -1})
     (row,) = admin.why("subscription", "cold", client_id="billing")
     assert (row["waiting"], _codes([row])) == (1, ["no_consumer"])
+
+
+def test_the_command_line_shows_reasons_with_what_takes_them_away(
+    conn: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = _sent(conn)
+    why.why_msg(conn.admin(), "orders", message, "queue")
+    assert "- no_consumer: nobody is there to take it\n      → attach a consumer" in capsys.readouterr().out
+    why.why_dst(conn.admin(), "orders", "queue", json=True)
+    assert '"code": "no_consumer"' in capsys.readouterr().out
 
 
 def test_a_full_quota_says_who_fills_it(conn: Any) -> None:

@@ -101,7 +101,7 @@ def _show(rows: Listing, *, json: bool) -> None:
     for row in rows if not json else ():
         output.say(_title(row))
         more = without(row, *_HEAD)
-        output.fields({key: value for key, value in more.items() if value not in (None, [], "")}, title="")
+        output.fields({key: value for key, value in more.items() if value not in (None, [], "")})
         for title, reasons in (
             ("", row["reasons"]),
             ("before:", row["history"]),

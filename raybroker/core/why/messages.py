@@ -47,15 +47,15 @@ def explained(
     """The message ``index`` of a held block; ``content``: its headers, None when they cannot be read."""
     place = place_of(queue, staged, ordinal, 1 << index)
     reasons = _WHERE[place.state](queue, place, content) if place.state in _WHERE else _waiting(queue, place, content)
-    return Explained(place, reasons, history(queue, place.run))
+    return Explained(place, reasons, history(queue, place.run, now=place.state == "delivered"))
 
 
-def history(queue: DeliveryQueue, run: Run) -> list[Reason]:
-    """Why a message was or will be delivered again."""
-    if not run.attempts and not run.failures:
+def history(queue: DeliveryQueue, run: Run, *, now: bool = False) -> list[Reason]:
+    """Why a message was or will be delivered again; ``now``: its last delivery is with a consumer."""
+    if run.attempts <= now and not run.failures:
         return []
     failures, limit = max(run.failures, 0), queue.policy.failures_max
-    back = max(run.attempts - failures, 0)
+    back = max(run.attempts - failures - now, 0)
     facts = {"deliveries": run.attempts, "failures": failures, "failures_max": limit}
     parts = [f"was handed out {_times(run.attempts)}"]
     if run.failures == REJECTED:
@@ -65,8 +65,8 @@ def history(queue: DeliveryQueue, run: Run) -> list[Reason]:
         parts.append(f"{_times(failures)} it failed: rolled back, failed or lost while it was worked on ({left})")
     if back:
         parts.append(
-            f"{_times(back)} it is with a consumer still, or came back uncounted: it was released, or its consumer or"
-            " connection was closed, or its time to be acknowledged was over"
+            f"{_times(back)} it came back uncounted: it was released, or its consumer or connection was closed,"
+            " or its time to be acknowledged was over"
         )
     return [Reason("redelivered", "; ".join(parts), facts)]
 

@@ -28,7 +28,7 @@ def standing(queue: DeliveryQueue) -> list[Reason]:
         found.append(Reason("nothing_waits", "no message waits"))
     held = sum(consumer.have for consumer in consumers)
     if held:
-        text = f"{held} messages are with consumers that have not acknowledged them"
+        text = f"messages with consumers that have not acknowledged them: {held}"
         found.append(Reason("delivered", text, {"messages": held}))
     if queue.delayed.count:
         next_ms = queue.delayed.next_ms
