@@ -87,11 +87,18 @@ def entries(table: Any) -> int:
 
 
 def counted() -> Counter[str]:
-    """Objects of our types and functions, which callbacks are, by type; entries of the tables of our objects and of our
-    modules,
-    and of caches without a bound, by their names."""
+    """Objects of our types and functions, which callbacks are, by type; entries of the tables of our modules and
+    of our objects, and of caches without a bound, by their names. A table of a module is not counted with each object
+    that refers to it: a few objects that are under way would look like many entries."""
     gc.collect()
     found: Counter[str] = Counter()
+    of_modules: set[int] = set()
+    for name, module in list(sys.modules.items()):
+        if name.startswith("raybroker"):
+            for attribute, table in list(vars(module).items()):
+                if isinstance(table, TABLES):
+                    found[f"{name}.{attribute}"] += entries(table)
+                    of_modules.add(id(table))
     for one in gc.get_objects():
         cls = type(one)
         name = f"{cls.__module__}.{cls.__qualname__}"
@@ -102,12 +109,7 @@ def counted() -> Counter[str]:
             found[f"cache of {of}"] += one.cache_info().currsize
         elif name.startswith("raybroker."):
             for attribute, table in attributes(one):
-                if isinstance(table, TABLES):
-                    found[f"{name}.{attribute}"] += entries(table)
-    for name, module in list(sys.modules.items()):
-        if name.startswith("raybroker"):
-            for attribute, table in list(vars(module).items()):
-                if isinstance(table, TABLES):
+                if isinstance(table, TABLES) and id(table) not in of_modules:
                     found[f"{name}.{attribute}"] += entries(table)
     return found
 
