@@ -16,10 +16,11 @@ for it, or is told when to try again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from raybroker.client.cluster.directory import View
 from raybroker.client.connection.connection import ConnectionCore
@@ -47,9 +48,9 @@ UNITS_KNOWN_MAX: Final = 100_000
 ASKED_MAX: Final = 1000
 """New units that the path service is asked for at a time."""
 OWNER_BYTES: Final = 8
-_WORK_UNIT: Final = WORK_UNIT.encode()
 RENEWALS: Final = 3
 """The path service is told so often within its lease that the producer is still there."""
+_WORK_UNIT: Final = WORK_UNIT.encode()
 ONLY_HERE: Final = "isLocalOnly"
 """Attribute of a destination that has no members on other brokers."""
 BY_SERVICE: Final = "PathService"
@@ -57,6 +58,89 @@ WORK_KEY: Final = "\0work:"
 """Before the name of a unit of work, where units of order stand."""
 ID_KEY: Final = "\0id:"
 """Before a deduplication id, likewise."""
+
+
+class RoutingKeys(NamedTuple):
+    """What a message without a unit of its own is routed by.
+
+    composes   the destination composes units of work, whose parts have to be in one place
+    remembers  it knows deduplication ids again
+    default    its own unit, which messages without one get
+    """
+
+    composes: bool = False
+    remembers: bool = False
+    default: str | None = None
+
+    @classmethod
+    def of_destination(cls, destination: Destination, traits: Mapping[str, Any]) -> RoutingKeys:
+        return cls(
+            traits.get("unitOfWorkHandlingPolicy") == "SingleMessageDelivery",
+            bool(traits.get("duplicateWindowMs")) and not traits.get(ONLY_HERE),
+            default_unit(destination.kind, destination.name) if traits.get("unitOfOrder") else None,
+        )
+
+    def of(self, header: bytes) -> str | None:
+        """The key of a message with these headers."""
+        key = (work_of(header) if self.composes else None) or self.default
+        return (id_of(header) if self.remembers and header else None) if key is None else key
+
+
+class PathLeases:
+    """Leases of units of order: what the path service has noted for one producer, and is told that it still needs.
+
+    ``lost`` is called when the path service knows none of them any more. On the IO loop.
+    """
+
+    def __init__(self, connection: ConnectionCore, destination: Destination, lost: Callable[[], None]) -> None:
+        self._connection = connection
+        self._destination = destination
+        self._lost = lost
+        self._owner = token(OWNER_BYTES).hex()
+        self._held: set[str] = set()
+        """Units that the path service was asked for."""
+        self._renewing: asyncio.Task[None] | None = None
+        self._stopped = False
+
+    async def ask(self, asked: Iterable[str]) -> dict[str, str]:
+        """Ask the path service where it has units of order: the broker of each."""
+        units = list(asked)
+        kind, name = self._destination.kind, self._destination.name
+        where: dict[str, str] = {}
+        for start in range(0, len(units), ASKED_MAX):
+            part = units[start : start + ASKED_MAX]
+            where.update(await self._connection.directory.routes(kind, name, part, self._owner))
+        self._held.update(where)
+        if self._renewing is None:
+            self._renewing = self._connection.tasks.keep("leases of units of order", self._renew)
+        return where
+
+    async def _renew(self) -> None:
+        """Keep what the path service has noted for this producer, until :meth:`stop`."""
+        lease_s = self._connection.attributes["raybroker.path.lease_ms"] / 1000
+        while not self._stopped:
+            await asyncio.sleep(lease_s / RENEWALS)
+            try:
+                known = await self._connection.directory.renew_routes(self._owner)
+            except BrokerError:
+                continue
+            if not known:
+                self._held.clear()
+                self._lost()
+
+    def stop(self) -> None:
+        """Renew them no longer, nor those that are asked for while this producer closes."""
+        self._stopped = True
+        if self._renewing is not None:
+            self._renewing.cancel()
+
+    async def release(self) -> None:
+        """Give all of them back; where that fails they end by themselves."""
+        if self._held:
+            units, self._held = sorted(self._held), set()
+            kind, name = self._destination.kind, self._destination.name
+            with contextlib.suppress(BrokerError):
+                await self._connection.directory.release_routes(kind, name, units, self._owner)
 
 
 class RoutedProducer(ProducerOwner[ProducerCore]):
@@ -89,26 +173,16 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
         """Unit → the member that takes it, or why there is none."""
         self._finding: Future[None] | None = None
         self._alone = asyncio.Lock()
-        self._owner = token(OWNER_BYTES).hex()
-        self._held: set[str] = set()
-        """Units that the path service was asked for."""
-        self._renewing: asyncio.Task[None] | None = None
+        self._leases = PathLeases(connection, destination, self._forget_ways)
         self._names: Sequence[str] = ()
-        self._composes = False
-        self._remembers = False
-        """The destination knows deduplication ids again."""
-        self._default: str | None = None
+        self._keys = RoutingKeys()
 
     async def open(self, *, create: bool) -> None:
         self.home = await open_producer(
             self._connection, self.destination, self.shared, encode=self._encode, session=self._session, create=create
         )
         self.one_way = self.home.one_way
-        default = self.home.traits.get("unitOfOrder")
-        if default:  # Its messages without a unit get the destination's, and have to be in one place too.
-            self._default = default_unit(self.destination.kind, self.name)
-        self._composes = self.home.traits.get("unitOfWorkHandlingPolicy") == "SingleMessageDelivery"
-        self._remembers = bool(self.home.traits.get("duplicateWindowMs")) and not self.home.traits.get(ONLY_HERE)
+        self._keys = RoutingKeys.of_destination(self.destination, self.home.traits)
         if self.home.traits.get("distributed"):
             if self.one_way is not None:
                 self.one_way.window = 1
@@ -179,33 +253,11 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
             if not self._names:
                 self._names = [row.name for row in (await self._connection.brokers.view()).members]
             found = {unit: rendezvous(unit, self._names) for unit in hashed}
-            return found if len(found) == len(units) else found | await self._asked(set(units) - set(hashed))
-        return await self._asked(units)
+            return found if len(found) == len(units) else found | await self._leases.ask(set(units) - set(hashed))
+        return await self._leases.ask(units)
 
-    async def _asked(self, asked: Iterable[str]) -> dict[str, str]:
-        """Ask the path service where it has units of order."""
-        units = list(asked)
-        directory, kind = self._connection.directory, self.destination.kind
-        where: dict[str, str] = {}
-        for start in range(0, len(units), ASKED_MAX):
-            where.update(await directory.routes(kind, self.name, units[start : start + ASKED_MAX], self._owner))
-        self._held.update(where)
-        if self._renewing is None:
-            self._renewing = self._connection.tasks.keep("leases of units of order", self._renew)
-        return where
-
-    async def _renew(self) -> None:
-        """Keep what the path service has noted for this producer."""
-        lease_s = self._connection.attributes["raybroker.path.lease_ms"] / 1000
-        while not self.closed:
-            await asyncio.sleep(lease_s / RENEWALS)
-            try:
-                known = await self._connection.directory.renew_routes(self._owner)
-            except BrokerError:
-                continue
-            if not known:
-                self._held.clear()
-                self._ways = {}
+    def _forget_ways(self) -> None:
+        self._ways = {}
 
     async def _member(self, broker: str) -> ProducerCore:
         member = self._members.get(broker)
@@ -251,7 +303,7 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
 
     async def member_of(self, unit: str | None) -> ProducerCore:
         """The member that messages of a unit, or of none, go to; raises OrderError. On the IO loop."""
-        unit = unit or self._default
+        unit = unit or self._keys.default
         if unit is None:
             return self._plain(persistent=True)
         if not isinstance(self._ways.get(unit), ProducerCore):
@@ -288,17 +340,12 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
     def member_for(self, header: bytes, *, persistent: bool) -> ProducerCore:
         """The member for a message with these headers; waits until it is known. Raises OrderError."""
         unit = decode_header(header).unit if header else None
-        unit = unit or self._key(header)
+        unit = unit or self._keys.of(header)
         if unit is None:
             return self._plain(persistent=persistent)
         member = self._way(unit, block=True)
         assert member is not None
         return member
-
-    def _key(self, header: bytes) -> str | None:
-        """What a message without a unit of its own is routed by."""
-        key = (work_of(header) if self._composes else None) or self._default
-        return (id_of(header) if self._remembers and header else None) if key is None else key
 
     def _plain(self, *, persistent: bool) -> ProducerCore:
         """The member for a message without a unit."""
@@ -309,7 +356,7 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
     def put(
         self, body: Any, header: bytes, shared: Shared, waiter: Future[str] | None, *, urgent: bool, block: bool = True
     ) -> str | None:
-        unit = shared.unit or self._key(header)
+        unit = shared.unit or self._keys.of(header)
         if unit is None:
             member = self.home if self._balance is None else self._balance.next(persistent=shared.persistent)
             return member.put(body, header, shared, waiter, urgent=urgent, block=block)
@@ -325,9 +372,9 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
     ) -> Iterator[tuple[int, Future[str]]]:
         """Do what :meth:`ProducerCore.put_many` does; a part of no messages says that the way of the next ones is being
         looked for."""
-        parts = self._composes and each is not None and each.has_properties
+        parts = self._keys.composes and each is not None and each.has_properties
         if each is None or not (each.has_units or parts):
-            yield from self._put_same(shared.unit or self._default, bodies, shared, each)
+            yield from self._put_same(shared.unit or self._keys.default, bodies, shared, each)
             return
         source = iter(bodies)
         while chunk := list(islice(source, MANY_MESSAGES)):
@@ -335,8 +382,8 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
             units = [unit or shared.unit for unit in own.units or [None] * len(chunk)]
             if parts:
                 units = [unit or work_in(row) for unit, row in zip(units, own.properties or (), strict=True)]
-            if self._default is not None:
-                units = [unit or self._default for unit in units]
+            if self._keys.default is not None:
+                units = [unit or self._keys.default for unit in units]
             different = dict.fromkeys(units)
             unknown = [unit for unit in different if unit is not None and unit not in self._ways]
             if unknown:
@@ -444,17 +491,11 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
         self.closed = True
         if self._brokers_changed in self._connection.brokers.listeners:
             self._connection.brokers.listeners.remove(self._brokers_changed)
-        if self._renewing is not None:
-            self._renewing.cancel()
+        self._leases.stop()
         if self._balance is not None:
             await self._balance.close()
         faults = await asyncio.gather(*(member.close() for member in self._all()), return_exceptions=True)
-        if self._held:
-            units, self._held = sorted(self._held), set()
-            try:
-                await self._connection.directory.release_routes(self.destination.kind, self.name, units, self._owner)
-            except BrokerError:
-                pass  # Its lease ends by itself.
+        await self._leases.release()
         for fault in faults:
             if fault is not None:
                 raise fault
