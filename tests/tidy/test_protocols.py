@@ -24,7 +24,6 @@ LONE: frozenset[str] = frozenset(
         "client.consumer.message.MessageSession",
         "client.consumer.prefetch.prefetch_buffer.BufferSession",
         "client.io.io_thread.Inherited",
-        "client.session.transaction.TransactionConnection",
         "client.session.transaction.TransactionConsumer",
         "client.session.transaction.TransactionProducer",
         "client.session.transaction.TransactionSession",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from raybroker.client.connection.channel import Channel
-from raybroker.client.session.transaction import Acks, SessionTransactions, Transaction, TransactionSession, broadcast
+from raybroker.client.session.branch import Transaction
+from raybroker.client.session.transaction import Acks, SessionTransactions, TransactionSession, broadcast
 
 
 class AgentTransactions(SessionTransactions):

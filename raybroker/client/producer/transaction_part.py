@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from raybroker.client.session.transaction import SessionTransactions, Transaction
+from raybroker.client.session.branch import Transaction
+from raybroker.client.session.transaction import SessionTransactions
 
 
 class TransactionPart:

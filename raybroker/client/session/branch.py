@@ -1,4 +1,5 @@
-"""A branch of a distributed transaction, on all hosts that the sessions of one connection use in it.
+"""Transactions by what they have used, and branches of distributed ones, on all hosts that the sessions of a connection
+use in it.
 
     ACTIVE              suspended   SUSPENDED
     ACTIVE, SUSPENDED   ended       IDLE
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.client.connection.channel import Channel
 from raybroker.client.destinations import Destination
-from raybroker.client.session.transaction import Transaction
+from raybroker.model.errors import BrokerError
 from raybroker.model.machine import Machine
 
 if TYPE_CHECKING:
@@ -51,6 +52,39 @@ BRANCH: Final = Machine(
         ((_S.IDLE,), _E.PREPARE, _S.PREPARED),
     ],
 )
+
+
+class Transaction:
+    """What one unit of work has used: its number on each connection, and a destination of each host."""
+
+    def __init__(self, key: bytes) -> None:
+        self.key = key
+        self.numbers: dict[Channel, int] = {}
+        self.seats: dict[Channel, Destination] = {}
+        """A destination on each host, by which the host is found again."""
+        self.lost: str = ""
+        """Why it cannot be committed any more."""
+        self.refusal: BrokerError | None = None
+        """The first of its sends that a host did not take."""
+        self.complete = False
+        """Everything of it has left for its hosts: what is sent from now on belongs to the next one, and waits."""
+
+    @property
+    def used(self) -> bool:
+        """A host has something of it."""
+        return bool(self.numbers)
+
+    def number_on(self, channel: Channel, destination: Destination) -> int:
+        """Its number on a connection; the first use there takes one."""
+        number = self.numbers.get(channel)
+        if number is None:
+            number = self.numbers[channel] = channel.new_transaction()
+            self.seats[channel] = destination
+            self.joined(channel, number)
+        return number
+
+    def joined(self, channel: Channel, number: int) -> None:
+        """Called at the first use of a connection, before anything of the transaction is written to it."""
 
 
 class Branch(Transaction):

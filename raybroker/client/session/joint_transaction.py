@@ -10,7 +10,8 @@ from raybroker.client.connection.channel import Channel
 from raybroker.client.consumer.acknowledging import unacknowledged_ranges
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.message import Message
-from raybroker.client.session.transaction import Acks, SessionTransactions, Transaction, TransactionSession
+from raybroker.client.session.branch import Transaction
+from raybroker.client.session.transaction import Acks, SessionTransactions, TransactionSession
 from raybroker.model.errors import IllegalStateError, TransactionRolledBackError
 
 

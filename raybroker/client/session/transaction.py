@@ -25,14 +25,12 @@ from collections.abc import Awaitable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
-from raybroker.client.connection.attachments import EndpointAttachments
 from raybroker.client.connection.channel import Channel
-from raybroker.client.connection.channels import Channels
+from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.consumer.acknowledging.handed_out import HandedOut
 from raybroker.client.consumer.acknowledging.unacknowledged_ranges import Ranges
 from raybroker.client.destinations import Destination
-from raybroker.client.io.tasks import Tasks
-from raybroker.config.config import Config
+from raybroker.client.session.branch import Transaction
 from raybroker.model.errors import (
     BrokerError,
     ConnectionLostError,
@@ -90,22 +88,13 @@ class TransactionProducer(Protocol):
     def on_writable(self) -> None: ...
 
 
-class TransactionConnection(Protocol):
-    """What transactions need of the connection."""
-
-    attributes: Config
-    tasks: Tasks
-    channels: Channels
-    attachments: EndpointAttachments
-
-
 class TransactionSession(Protocol):
     """What transactions need of their session."""
 
     handed: HandedOut
 
     @property
-    def connection(self) -> TransactionConnection: ...
+    def connection(self) -> ConnectionCore: ...
 
     @property
     def producers(self) -> Sequence[TransactionProducer]: ...
@@ -116,39 +105,6 @@ class TransactionSession(Protocol):
     async def give_back(self, delay_ms: int | None = None, reason: str = "", /) -> None: ...
 
     def forget_closed_producers(self) -> None: ...
-
-
-class Transaction:
-    """What one unit of work has used: its number on each connection, and a destination of each host."""
-
-    def __init__(self, key: bytes) -> None:
-        self.key = key
-        self.numbers: dict[Channel, int] = {}
-        self.seats: dict[Channel, Destination] = {}
-        """A destination on each host, by which the host is found again."""
-        self.lost: str = ""
-        """Why it cannot be committed any more."""
-        self.refusal: BrokerError | None = None
-        """The first of its sends that a host did not take."""
-        self.complete = False
-        """Everything of it has left for its hosts: what is sent from now on belongs to the next one, and waits."""
-
-    @property
-    def used(self) -> bool:
-        """A host has something of it."""
-        return bool(self.numbers)
-
-    def number_on(self, channel: Channel, destination: Destination) -> int:
-        """Its number on a connection; the first use there takes one."""
-        number = self.numbers.get(channel)
-        if number is None:
-            number = self.numbers[channel] = channel.new_transaction()
-            self.seats[channel] = destination
-            self.joined(channel, number)
-        return number
-
-    def joined(self, channel: Channel, number: int) -> None:
-        """Called at the first use of a connection, before anything of the transaction is written to it."""
 
 
 class SessionTransactions:
@@ -438,7 +394,7 @@ class SessionTransactions:
 
 
 async def outcome_of(
-    connection: TransactionConnection, coordinator: Destination, broker: str, key: bytes, error: ConnectionLostError
+    connection: ConnectionCore, coordinator: Destination, broker: str, key: bytes, error: ConnectionLostError
 ) -> str:
     """What became of a transaction whose commit was interrupted by ``error``: its host is asked.
 

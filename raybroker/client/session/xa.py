@@ -36,12 +36,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from raybroker.client.connection.channel import Channel
 from raybroker.client.destinations import Destination
-from raybroker.client.session.branch import Branch, BranchEvent, BranchState
+from raybroker.client.session.branch import Branch, BranchEvent, BranchState, Transaction
 from raybroker.client.session.session import SessionCore
 from raybroker.client.session.transaction import (
     UNKNOWN,
     SessionTransactions,
-    Transaction,
     broadcast,
     why,
 )
