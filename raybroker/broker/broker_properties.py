@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from raybroker.admin.verb_types import PropertyChange
-from raybroker.broker.cluster.broker_calls import BrokerCalls
-from raybroker.broker.cluster.cluster_admin import Everywhere
 from raybroker.broker.destinations.destination_registry import Registry
 from raybroker.config.live import LiveConfig, Saved
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import BrokerError, BrokerGoneError, ConfigError
+
+if TYPE_CHECKING:
+    from raybroker.broker.cluster.broker_calls import BrokerCalls
+    from raybroker.broker.cluster.cluster_admin import Everywhere
 
 TELL_TIMEOUT_S: Final = 5.0
 """How long a host may take for a change; then it is told again later."""

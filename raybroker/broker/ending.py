@@ -11,14 +11,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from raybroker.broker.cluster.broker_calls import BrokerCalls
 from raybroker.broker.services.service_administration import ServiceAdministration
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import BrokerError, BrokerGoneError, NotSupportedError
 from raybroker.model.settings.settings import ConfigView
 from raybroker.system.supervision import Supervisor
+
+if TYPE_CHECKING:
+    from raybroker.broker.cluster.broker_calls import BrokerCalls
 
 LOOK_S: Final = 0.1
 """How often consumers are looked at while they finish."""

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.core import command as cmd
 from raybroker.core.admission.pool_share import PoolShare
@@ -30,7 +31,6 @@ from raybroker.engine.destinations.destination_administration import Destination
 from raybroker.engine.destinations.destination_installation import DestinationInstallation
 from raybroker.engine.destinations.destination_registry import DestinationRegistry
 from raybroker.engine.destinations.destination_removal import DestinationRemoval
-from raybroker.engine.destinations.explaining import Explaining
 from raybroker.engine.destinations.inspection import Inspection
 from raybroker.engine.destinations.message_composition import MessageComposition
 from raybroker.engine.destinations.message_moves import MessageMoves
@@ -76,6 +76,9 @@ from raybroker.engine.transactions.transactions import Transactions
 from raybroker.model.blocks.record import NOTE, LogEntry
 from raybroker.model.errors import BrokerError
 from raybroker.model.settings.settings import ConfigView
+
+if TYPE_CHECKING:
+    from raybroker.engine.destinations.explaining import Explaining
 
 WRITTEN_EVERY_MS: Final = 10_000
 """A clock that is set again and again makes the host write its whole state no more often than that."""
@@ -290,15 +293,6 @@ class Host:
             broker=self._broker,
             paged_bytes=self.cache.paged_bytes_of,
         )
-        self.explaining = Explaining(
-            self.registry,
-            self.blocks,
-            self.transactions.rows,
-            self.transactions.by_number,
-            self.time,
-            self.executor.has_room,
-            self.memory.require,
-        )
         self.quarantine = Quarantine(
             self.executor,
             self.registry,
@@ -386,6 +380,21 @@ class Host:
         )
 
     # ---- life ------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def explaining(self) -> Explaining:
+        """What says why something waits; it is imported when somebody asks for the first time."""
+        from raybroker.engine.destinations.explaining import Explaining
+
+        return Explaining(
+            self.registry,
+            self.blocks,
+            self.transactions.rows,
+            self.transactions.by_number,
+            self.time,
+            self.executor.has_room,
+            self.memory.require,
+        )
 
     def open_session(self, peer: Peer) -> Session:
         """Open a session for a connection that has authenticated; who opens it closes it when the connection ends."""

@@ -234,7 +234,7 @@ class HostService(HostPort):
         self.figures = FiguresPort(
             host.metrics, host.registry, host.meters, self._store, clock, self._own_metrics, host.incarnation
         )
-        self.why = WhyPort(host.explaining)
+        self.why = WhyPort(lambda: host.explaining)
         self.process = ProcessPort(self._state, self._reconfigure, self._memory, host.memory)
         self.guests = Guests(
             self.service,

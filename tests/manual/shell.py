@@ -76,6 +76,8 @@ def _unparsed(words: list[str]) -> str:
             context = command.make_context(name, list(words), parent=parent)
             if not hasattr(command, "commands"):
                 return ""
+            if not [*context._protected_args, *context.args]:
+                return ""  # A group that does something of its own.
             found, command, words = command.resolve_command(context, [*context._protected_args, *context.args])
             if command.hidden:
                 return f"{found} is a command that this version has not"

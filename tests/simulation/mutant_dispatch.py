@@ -10,8 +10,8 @@ from tests.simulation.mutation import Patch, mutant
 
 @mutant("the dying do not count for the limit on bytes")
 def dying_bytes_count(patch: Patch) -> None:
-    old = Admission._charged
-    patch.set(Admission, "_charged", lambda self: (old(self)[0], self._index.bytes_held))
+    old = Admission.charged
+    patch.set(Admission, "charged", lambda self: (old(self)[0], self._index.bytes_held))
 
 
 @mutant("a queue waits for consumersBeforeDispatch consumers")

@@ -11,12 +11,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.admin.verb_types import UserChange
-from raybroker.broker.cluster.cluster_admin import Everywhere
 from raybroker.broker.services.service_administration import ServiceAdministration
 from raybroker.hosting.host_port import Row
 from raybroker.model.errors import ConfigError
 from raybroker.model.listing import Listing
 from raybroker.model.settings.settings import ConfigView
+
+if TYPE_CHECKING:
+    from raybroker.broker.cluster.cluster_admin import Everywhere
 
 if TYPE_CHECKING:
     from raybroker.security.user_file import UserFile

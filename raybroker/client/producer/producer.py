@@ -509,7 +509,7 @@ class ProducerCore(Endpoint):
             with self._lock:
                 state = self._state
                 batch = state.settle(frame.first_seq)
-                if self._room.has_waiters:
+                if self._room.waiters.some:
                     self._room.changed()
                 if state.ready or state.everything:
                     self._schedule(everything=False)

@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
-from raybroker.engine.destinations.explaining import Explaining
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from raybroker.model.errors import ConfigError
 from raybroker.model.listing import Row
 from raybroker.model.naming.names import check_destination_type
+
+if TYPE_CHECKING:
+    from raybroker.engine.destinations.explaining import Explaining
 
 
 class WhyPort:
     """Answers are rows, see engine.destinations.explaining; InvalidDestinationError is raised for what is not there."""
 
-    def __init__(self, explaining: Explaining) -> None:
+    def __init__(self, explaining: Callable[[], Explaining]) -> None:
         self._explaining = explaining
 
     async def message(self, type: str, name: str, id: str) -> list[Row]:
-        return self._explaining.message(check_destination_type(type), name, id)
+        return self._explaining().message(check_destination_type(type), name, id)
 
     async def destination(self, type: str, name: str) -> list[Row]:
-        return self._explaining.destination(check_destination_type(type), name)
+        return self._explaining().destination(check_destination_type(type), name)
 
     async def consumer(self, id: int | str) -> list[Row]:
-        return self._explaining.consumer(_number("consumer", id))
+        return self._explaining().consumer(_number("consumer", id))
 
     async def producer(self, id: str, type: str, name: str | None) -> list[Row]:
-        return self._explaining.producer(id, check_destination_type(type), name)
+        return self._explaining().producer(id, check_destination_type(type), name)
 
     async def subscription(self, topic: str | None, client_id: str | None, name: str) -> list[Row]:
-        return self._explaining.subscription(topic, client_id, name)
+        return self._explaining().subscription(topic, client_id, name)
 
     async def transaction(self, id: int | str) -> list[Row]:
-        return self._explaining.transaction(_number("transaction", id))
+        return self._explaining().transaction(_number("transaction", id))
 
 
 def _number(what: str, id: int | str) -> int:

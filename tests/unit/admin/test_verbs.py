@@ -34,6 +34,7 @@ from raybroker.broker.destinations.transactions import TransactionAdministration
 from raybroker.broker.ending import ClusterEnding, Ending
 from raybroker.broker.observing.broker_metrics import Measuring
 from raybroker.broker.observing.health import ClusterHealth, HealthChecks
+from raybroker.broker.observing.why import WhyAdministration
 from raybroker.broker.services.service_administration import ServiceAdministration
 from raybroker.broker.services.user_administration import ClusterUsers, UserVerbs
 from raybroker.cli.objects.table import COMMANDS
@@ -61,6 +62,7 @@ OF_BROKER = (
     HealthChecks,
     UserVerbs,
     ConnectionVerbs,
+    WhyAdministration,
 )
 OF_CLUSTER = (
     ClusterAdmin,

@@ -64,10 +64,12 @@ class RoomWaiters:
     futures, empty    futures of those who wait for room, and of those who wait until nothing is held
     """
 
-    __slots__ = ("changed", "empty", "futures", "in_line", "later", "timed", "turns", "waiting")
+    __slots__ = ("changed", "empty", "futures", "in_line", "later", "some", "timed", "turns", "waiting")
 
     def __init__(self, lock: threading.Lock, later: Callable[[float], None] | None) -> None:
         self.changed = threading.Condition(lock)
+        self.some = False
+        """Somebody may wait for :meth:`SendRoom.changed`."""
         self.waiting = 0
         self.turns = threading.Condition(lock)
         self.in_line = 0
@@ -113,15 +115,15 @@ class SendRoom:
         "_rate",
         "_rates",
         "_sending",
-        "_state",
         "_timeout_ms",
         "_under_way",
-        "_waiters",
         "bytes_max",
         "easy_bytes",
         "ending",
-        "has_waiters",
+        "low",
+        "slow",
         "stopped",
+        "waiters",
     )
 
     def __init__(
@@ -144,16 +146,17 @@ class SendRoom:
         """Why nothing may be sent: it failed, was closed, its destination is paused, or no transaction is open."""
         self.ending: BrokerError | None = None
         """Why nobody waits for a slow destination any more: the session is being closed."""
-        self._state = "open"
-        self.has_waiters = False
-        """Somebody may wait for :meth:`changed`."""
+        self.slow = False
+        """Nothing may leave: the destination slows its producers, or its broker does."""
+        self.low = ""
+        """Why its broker takes nothing from any producer at present; "" when it does."""
         self._held = held
         self._name = name
         self._timeout_ms: int = attributes["imqAckTimeout"]
         self._monotonic_ns = monotonic_ns
         self._under_way = under_way
         self._sending = SendState.SENDING
-        self._waiters = RoomWaiters(lock, later)
+        self.waiters = RoomWaiters(lock, later)
         self._rates = rates
         self._rate: FlowRate | None = None
 
@@ -171,16 +174,6 @@ class SendRoom:
         return self._rate.limit is not None and not self._rate.turns
 
     @property
-    def slow(self) -> bool:
-        """Nothing may leave: the destination slows its producers, or its broker does."""
-        return self._state == "slow" or self._state in _WAITS
-
-    @property
-    def low(self) -> str:
-        """Why its broker takes nothing from any producer at present; "" when it does."""
-        return _WAITS.get(self._state, "")
-
-    @property
     def _is_free(self) -> bool:
         if self.stopped is not None:
             return True
@@ -191,9 +184,10 @@ class SendRoom:
         """The destination slows its producers, or this one has used up its credit."""
         if self._held.credit <= 0:
             return False
+        slowed = self.slow and not self.low
         if self._under_way is None:
-            return self._state == "slow" or self._held.crowded
-        return self._state == "slow" and not self._under_way()
+            return slowed or self._held.crowded
+        return slowed and not self._under_way()
 
     def enter(self, *, settled: bool = True, block: bool = True) -> bool:
         """Wait for room for a message, or for a block of them; False when there is none and ``block`` is False.
@@ -227,12 +221,12 @@ class SendRoom:
             left_s = timeout_s and timeout_s - (self._monotonic_ns() - since_ns) / 1e9
             if left_s is not None and left_s <= 0:
                 raise no_room(self._name, timeout_s, self.low)
-            self.has_waiters = True
-            self._waiters.waiting += 1
+            self.waiters.some = True
+            self.waiters.waiting += 1
             try:
-                self._waiters.changed.wait(left_s)
+                self.waiters.changed.wait(left_s)
             finally:
-                self._waiters.waiting -= 1
+                self.waiters.waiting -= 1
         if self.stopped is not None:
             raise self.stopped
         return block or self._rate is None or self._turn(self._rate, count, block=False)
@@ -254,12 +248,12 @@ class SendRoom:
             if self.ending is not None or self.stopped is not None:
                 rate.give_back(count)
                 break
-            self.has_waiters = True
-            self._waiters.in_line += 1
+            self.waiters.some = True
+            self.waiters.in_line += 1
             try:
-                self._waiters.turns.wait((until_ns - now_ns) / SECOND_NS)
+                self.waiters.turns.wait((until_ns - now_ns) / SECOND_NS)
             finally:
-                self._waiters.in_line -= 1
+                self.waiters.in_line -= 1
             now_ns = self._monotonic_ns()
         if (error := self.stopped or self.ending) is not None:
             raise error
@@ -296,47 +290,47 @@ class SendRoom:
 
     def due(self) -> None:
         """The rate may have turns for those who wait with a future."""
-        self._waiters.timed = False
+        self.waiters.timed = False
         if self._rate is not None:
             self._look(self._rate)
-        self._waiters.tell_first(None if self._rate is None else self._rate.turns)
+        self.waiters.tell_first(None if self._rate is None else self._rate.turns)
         self._call_later()
 
     def _call_later(self) -> None:
         if self._rate is not None and self._is_free:
-            self._waiters.call_later(self._rate)
+            self.waiters.call_later(self._rate)
 
     def future(self) -> Future[None]:
         """Done when there may be room again."""
-        future = self._listed(self._waiters.futures, done=self.takes_more)
+        future = self._listed(self.waiters.futures, done=self.takes_more)
         self._call_later()
         return future
 
     def empty_future(self) -> Future[None]:
         """Done when the producer holds nothing."""
-        return self._listed(self._waiters.empty, done=not self._held.held_bytes)
+        return self._listed(self.waiters.empty, done=not self._held.held_bytes)
 
     def _listed(self, waiting: list[Future[None]], *, done: bool) -> Future[None]:
         future: Future[None] = Future()
         if done:
             future.set_result(None)
         else:
-            self.has_waiters = True
+            self.waiters.some = True
             waiting.append(future)
         return future
 
     def changed(self) -> None:
         """There may be room, or nothing is held any more: tell those who wait for it."""
-        if not self.has_waiters:
+        if not self.waiters.some:
             return
-        ended, waiters = self.stopped is not None or self.ending is not None, self._waiters
+        ended, waiters = self.stopped is not None or self.ending is not None, self.waiters
         if waiters.in_line and (ended or self._rate is None):
             waiters.turns.notify_all()
         if (waiters.waiting or waiters.futures) and (ended or self._is_free):
             waiters.tell(None if ended or self._rate is None else self._rate.turns)
         if not self._held.held_bytes:
             _fulfil_first(waiters.empty, len(waiters.empty))
-        self.has_waiters = bool(waiters)
+        self.waiters.some = bool(waiters)
         self._call_later()
 
     def stop(self, error: BrokerError | None) -> None:
@@ -361,7 +355,8 @@ class SendRoom:
     def gate(self, state: str) -> None:
         """The destination takes messages ("open"), takes them slowly ("slow", "low_memory" when its broker has no
         memory for more, "ending" when that is about to end), or not at all ("paused")."""
-        self._state = state
+        self.low = _WAITS.get(state, "")
+        self.slow = state == "slow" or self.low != ""
         if state == "paused":
             self.stop(DestinationPausedError(f"{self._name} takes no messages now: its producers are paused"))
         elif isinstance(self.stopped, DestinationPausedError):

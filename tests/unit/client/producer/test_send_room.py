@@ -109,7 +109,7 @@ def test_a_thread_waits_until_there_is_room() -> None:
     took: list[bool] = []
     thread = threading.Thread(target=lambda: took.append(rig.enter(block=True)))
     thread.start()
-    while not rig.room.has_waiters:
+    while not rig.room.waiters.some:
         time.sleep(0.001)
     rig.changed(held_bytes=100)
     thread.join(0.05)
@@ -118,7 +118,7 @@ def test_a_thread_waits_until_there_is_room() -> None:
     thread.join(30)
     assert took == [True]
     rig.changed()
-    assert not rig.room.has_waiters, "nobody waits any more"
+    assert not rig.room.waiters.some, "nobody waits any more"
 
 
 def test_waiting_ends_after_the_time_for_an_answer() -> None:
@@ -137,13 +137,13 @@ def test_futures_tell_of_room_and_of_an_empty_buffer() -> None:
     assert [room.done(), empty.done()] == [False, False]
     rig.changed(held_bytes=60)
     assert [room.done(), empty.done()] == [True, False]
-    assert rig.room.has_waiters, "somebody still waits for the rest"
+    assert rig.room.waiters.some, "somebody still waits for the rest"
     rig.changed(held_bytes=0)
     assert empty.done()
     with rig.lock:
         again: list[Future[None]] = [rig.room.future(), rig.room.empty_future()]
     assert all(future.done() for future in again)
-    assert not rig.room.has_waiters
+    assert not rig.room.waiters.some
 
 
 def test_a_paused_destination_refuses_until_it_opens() -> None:
@@ -297,7 +297,7 @@ def test_nobody_waits_for_the_rate_of_a_producer_that_ends(end: str) -> None:
     threads = [threading.Thread(target=send) for _ in range(3)]
     for thread in threads:
         thread.start()
-    while rig.room._waiters.in_line < len(threads):
+    while rig.room.waiters.in_line < len(threads):
         time.sleep(0.001)
     waiting = rig.future()
     with rig.lock:
@@ -319,7 +319,7 @@ def test_a_rate_that_is_over_lets_threads_go() -> None:
     took: list[bool] = []
     thread = threading.Thread(target=lambda: took.append(rig.enter(block=True)))
     thread.start()
-    while not rig.room._waiters.in_line:
+    while not rig.room.waiters.in_line:
         time.sleep(0.001)
     rig.signal(armed=False)
     thread.join(30)
