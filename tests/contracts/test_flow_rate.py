@@ -148,7 +148,7 @@ def test_closing_a_slowed_producer_waits_for_nobody(broker: LoopbackBroker) -> N
 
     thread = threading.Thread(target=send)
     thread.start()
-    until(lambda: producer._core._room._waiters.in_line)
+    until(lambda: producer._core._room.waiters.in_line)
     session.close()
     thread.join(30)
     assert (len(faults), thread.is_alive()) == (1, False)
