@@ -21,6 +21,7 @@ from shlex import quote
 from typing import Any, Final, NamedTuple
 
 from raybroker.admin.checks import Grade
+from raybroker.model.definitions.policy import PolicyBook, policy_of
 from raybroker.model.errors import BrokerError, ConfigError, NotSupportedError
 from raybroker.model.listing import Row
 from raybroker.model.naming.names import DEAD_MESSAGE_QUEUE, is_reserved_name
@@ -32,8 +33,9 @@ PREFETCHED_MIN: Final = 100
 """Fewer unacknowledged messages than these starve nobody."""
 FULL_DAYS: Final = (30, 7)
 """A disk that is full within so many days is a warning, and critical."""
-CERTIFICATE_DAYS: Final = (30, 7)
 FULL_PERCENT: Final = 90
+GOVERNED_MAX: Final = 500
+"""Destinations with a policy that are asked for the values that hold; those of others are in their row."""
 PLAIN: Final = ("tcp", "http", "stomp", "ws")
 """Protocols without TLS."""
 ASKED: Final = (
@@ -43,9 +45,11 @@ ASKED: Final = (
     "list_transactions",
     "list_services",
     "list_quotas",
+    "list_policies",
     "query_broker",
-    "query_cluster",
     "check_services",
+    "check_broker",
+    "check_cluster",
 )
 """The verbs that a look asks; a broker that has no cluster or no services has nothing to tell of them."""
 
@@ -277,22 +281,15 @@ def _plain_services(look: AuditLook) -> Iterator[AuditFinding]:
             )
 
 
-def _certificates(look: AuditLook) -> Iterator[AuditFinding]:
-    for row in look.of("check_services"):
-        days = row.get("value")
-        if row.get("check") == "certificate" and isinstance(days, (int, float)) and days < CERTIFICATE_DAYS[0]:
-            grade = Grade.CRITICAL if days < CERTIFICATE_DAYS[1] else Grade.WARNING
-            yield AuditFinding(
-                grade, f"service {row['of']}", str(row["text"]), "raybroker keytool makes a new one; then restart"
-            )
+def _graded(verb: str, *names: str, but: str = "", do: str) -> Callable[[AuditLook], Iterator[AuditFinding]]:
+    """What ``raybroker check`` says of these checks of a verb, or of all ``but`` one, where it is not well."""
 
+    def find(look: AuditLook) -> Iterator[AuditFinding]:
+        for row in look.of(verb):
+            if row["grade"] != Grade.OK and row["check"] != but and (not names or row["check"] in names):
+                yield AuditFinding(row["grade"], str(row["of"]), str(row["text"]), do)
 
-def _failing_services(look: AuditLook) -> Iterator[AuditFinding]:
-    for row in look.of("check_services"):
-        if row.get("check") != "certificate" and row.get("grade") in (Grade.CRITICAL, Grade.WARNING):
-            yield AuditFinding(
-                row["grade"], f"service {row['of']}", str(row["text"]), "raybroker check svc; the log has why"
-            )
+    return find
 
 
 def _hosts(look: AuditLook) -> Iterator[tuple[Row, Row]]:
@@ -308,12 +305,6 @@ def _disks(look: AuditLook) -> Iterator[AuditFinding]:
         free, total = row.get("disk_free_bytes"), row.get("disk_total_bytes")
         if not total or free is None:
             continue
-        where = f"host {row['host']}"
-        if free * 10 < total:
-            grade = Grade.CRITICAL if free * 50 < total else Grade.WARNING
-            yield AuditFinding(
-                grade, where, f"{100 * free // total} % of its disk are free", "make room: consume, purge, compact dst"
-            )
         lost = free - later.get("disk_free_bytes", free)
         if lost > 0 and look.later_s > 0:
             days = free / (lost / look.later_s) / DAY_S
@@ -321,27 +312,10 @@ def _disks(look: AuditLook) -> Iterator[AuditFinding]:
                 grade = Grade.CRITICAL if days < FULL_DAYS[1] else Grade.WARNING
                 yield AuditFinding(
                     grade,
-                    where,
+                    f"host {row['host']}",
                     f"as it fills now, {lost} bytes in {look.later_s:g} s, its disk is full in {days:.1f} days",
                     "raybroker top shows what grows; give limits, or a larger disk",
                 )
-
-
-def _alarms(look: AuditLook) -> Iterator[AuditFinding]:
-    for row, _ in _hosts(look):
-        where, level = f"host {row['host']}", row.get("memory_level", "GREEN")
-        if row.get("failure"):
-            yield AuditFinding(Grade.CRITICAL, where, f"it does not answer: {row['failure']}", "raybroker check bkr")
-        if level != "GREEN":
-            grade = Grade.CRITICAL if level == "RED" else Grade.WARNING
-            yield AuditFinding(grade, where, f"memory level {level}", "consume, or give the broker more memory")
-        if row.get("disk_slow"):
-            yield AuditFinding(
-                Grade.WARNING,
-                where,
-                "one of a hundred commits takes longer than 100 ms",
-                "a disk of its own for the stores; whatever else writes there should not",
-            )
 
 
 def _one_copy(look: AuditLook) -> Iterator[AuditFinding]:
@@ -353,22 +327,6 @@ def _one_copy(look: AuditLook) -> Iterator[AuditFinding]:
             "each message has one copy: what is on a disk that is lost is lost",
             "a disk that is mirrored, or a volume that is kept beside the machine",
         )
-
-
-def _members(look: AuditLook) -> Iterator[AuditFinding]:
-    for cluster in look.of("query_cluster"):
-        for row in cluster.get("brokers", ()):
-            if row.get("state") != "UP":
-                yield AuditFinding(
-                    Grade.WARNING,
-                    f"broker {row['broker']}",
-                    f"it is {row['state']}: its messages wait for it",
-                    "start it again with raybroker up, or raybroker check cls for more",
-                )
-        if len(cluster.get("brokers", ())) > 1 and not cluster.get("master") and not cluster.get("operating"):
-            yield AuditFinding(
-                Grade.CRITICAL, "the cluster", "it has no master", "raybroker check cls; changemaster cls"
-            )
 
 
 def _unanswered(look: AuditLook) -> Iterator[AuditFinding]:
@@ -391,12 +349,28 @@ CHECKS: Final = (
     AuditCheck(10, "transaction in doubt", _in_doubt),
     AuditCheck(11, "quota nearly full", _quotas),
     AuditCheck(12, "service without TLS", _plain_services),
-    AuditCheck(13, "certificate ends", _certificates),
-    AuditCheck(14, "service is not well", _failing_services),
-    AuditCheck(15, "disk", _disks),
-    AuditCheck(16, "host is hampered", _alarms),
+    AuditCheck(
+        13,
+        "certificate ends",
+        _graded("check_services", "certificate", do="raybroker keytool makes a new one; then restart the service"),
+    ),
+    AuditCheck(
+        14,
+        "service is not well",
+        _graded("check_services", but="certificate", do="raybroker check svc; the log has why"),
+    ),
+    AuditCheck(15, "disk fills", _disks),
+    AuditCheck(
+        16,
+        "broker is not well",
+        _graded("check_broker", do="raybroker check bkr; make room with purge dst and compact dst, or give it more"),
+    ),
     AuditCheck(17, "one copy", _one_copy),
-    AuditCheck(18, "broker is away", _members),
+    AuditCheck(
+        18,
+        "cluster is not well",
+        _graded("check_cluster", do="raybroker check cls; raybroker up starts a broker again"),
+    ),
     AuditCheck(19, "not answered", _unanswered),
 )
 """All checks, by number."""
@@ -433,4 +407,25 @@ def look(admin: Any, now_ms: int) -> AuditLook:
             continue
         rows[verb] = [answer] if isinstance(answer, dict) else list(answer)
         missing |= {f"{verb} of {of}": why for of, why in getattr(answer, "missing", {}).items()}
+    _ask_of_each(admin, rows, missing)
     return AuditLook(rows, now_ms, missing)
+
+
+def _ask_of_each(admin: Any, rows: dict[str, list[Row]], missing: dict[str, str]) -> None:
+    """What lists do not have: the use of each quota, and the values that hold where there are policies."""
+    book = PolicyBook(policy_of(row["name"], _fields(row)) for row in rows.get("list_policies", ()))
+    quotas, destinations = rows.get("list_quotas", []), rows.get("list_destinations", [])
+    governed = [row for row in destinations if any(book.of(row["type"], row["name"]))]
+    if len(governed) > GOVERNED_MAX:
+        missing["query_destination"] = f"policies hold for {len(governed)} destinations, {GOVERNED_MAX} were asked for"
+    asked: list[tuple[str, Row, tuple[str, ...]]] = [("query_quota", row, (row["name"],)) for row in quotas]
+    asked += [("query_destination", row, (row["type"], row["name"])) for row in governed[:GOVERNED_MAX]]
+    for verb, row, place in asked:
+        try:
+            row.update(getattr(admin, verb)(*place))
+        except BrokerError as error:
+            missing[f"{verb} {' '.join(place)}"] = str(error)
+
+
+def _fields(row: Row) -> Row:
+    return {name: row[name] for name in ("pattern", "applyTo", "priority", "operator", "attributes")}
