@@ -492,6 +492,7 @@ INSTEAD: Final[Mapping[str, str]] = {
     "imqSetJMSXAppID": _SENDER,
     "imqSetJMSXProducerTXID": _TRANSACTIONS,
     "imqSetJMSXConsumerTXID": _TRANSACTIONS,
+    "imqSetJMSXRcvTimestamp": "a message has no property for when it was received; its consumer knows the time",
     "imqLoadMaxToServerSession": (
         "there are no server sessions of an application server: rb.deploy and rb.pool make the consumers of a pool, and"
         " imqConsumerFlowLimit says how many messages each of them has"

@@ -36,6 +36,7 @@ def test_a_name_that_cannot_be_looked_up_is_refused(name: object) -> None:
         ("cf", {"imqSetJMSXUserID": "true"}, "no sender says of itself who it is"),
         ("cf", {"imqSetJMSXAppID": "true"}, "no sender says of itself who it is"),
         ("cf", {"imqSetJMSXProducerTXID": "true"}, "transactions have no id"),
+        ("cf", {"imqSetJMSXRcvTimestamp": "true"}, "its consumer knows the time"),
         ("cf", {"imqLoadMaxToServerSession": "true"}, "rb.deploy"),
         ("q", {"imqAckTimeout": "1"}, "no attribute of a destination object"),
         ("q", {"imqDestinationName": "a b"}, "imqDestinationName"),
