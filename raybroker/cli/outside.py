@@ -183,16 +183,21 @@ def _path(text: str | None) -> Path | None:
 
 def require_way(context: Context) -> None:
     """Raises UsageError for a context with which no command could reach a broker. No password is asked for."""
-    if context.broker is None:
-        if any((context.user, context.passfile, context.token_file)):
+    _require_who(context.broker, context.user, context.passfile, context.token_file)
+    found = None if context.broker is None else Way(context.broker, {}, {})
+    _with(found, context.secure, list(context.define))
+
+
+def _require_who(address: str | None, user: object, passfile: object, token_file: object) -> None:
+    """Raises UsageError unless a broker from outside is named with who comes, and nobody without one."""
+    if address is None:
+        if user is not None or passfile is not None or token_file is not None:
             raise UsageError("-u, --passfile and --token-file are for brokers from outside: name one with -b host:port")
-        _with(None, context.secure, list(context.define))
-        return
-    if context.token_file and (context.user or context.passfile):
-        raise UsageError("--token-file says who you are: give no -u and --passfile beside it")
-    if not (context.token_file or context.user):
-        raise UsageError(f"-b {context.broker}: say as which user, with -u, or give a --token-file")
-    _with(Way(context.broker, {}, {}), context.secure, list(context.define))
+    elif token_file is not None:
+        if user is not None or passfile is not None:
+            raise UsageError("--token-file says who you are: give no -u and --passfile beside it")
+    elif user is None:
+        raise UsageError(f"-b {address}: say as which user, with -u, or give a --token-file")
 
 
 def _patience(first_s: float | None, retries: int | None) -> Patience | None:
@@ -229,16 +234,12 @@ def _is_b(parameter: inspect.Parameter) -> bool:
 
 
 def _way(address: str | None, user: str | None, passfile: Path | None, token_file: Path | None) -> Way | None:
+    _require_who(address, user, passfile, token_file)
     if address is None:
-        if user is not None or passfile is not None or token_file is not None:
-            raise UsageError("-u, --passfile and --token-file are for brokers from outside: name one with -b host:port")
         return None
     if token_file is not None:
-        if user is not None or passfile is not None:
-            raise UsageError("--token-file says who you are: give no -u and --passfile beside it")
         return Way(address, {"token": password_in(token_file, "token file").strip()}, {})
-    if user is None:
-        raise UsageError(f"-b {address}: say as which user, with -u, or give a --token-file")
+    assert user is not None
     return Way(address, {"username": user, "password": _password(user, passfile)}, {})
 
 

@@ -20,7 +20,7 @@ from raybroker.cli.answers import without
 from raybroker.cli.exits import Commands, UsageError
 from raybroker.cli.grid_words import Instance, Json, ask
 from raybroker.cli.objects.cluster import ClusterFile, File, check_new, write_new
-from raybroker.cli.tools.up import flags_of
+from raybroker.cli.tools.up import BrokersPassfile, DatabaseUser, Define, flags_of
 from raybroker.config import Config, instance_of
 from raybroker.model.errors import ConfigError
 
@@ -58,19 +58,9 @@ _flags: ContextVar[tuple[str, ...]] = ContextVar("raybroker_dbmgr_flags", defaul
 
 @app.callback()
 def given(
-    define: Annotated[
-        list[str] | None,
-        typer.Option("-D", metavar="PROP=VALUE", help="Set one property; wins over file and environment. Repeatable."),
-    ] = None,
-    passfile: Annotated[
-        Path | None,
-        typer.Option(
-            "--passfile", metavar="FILE", help="The brokers' passfile; sets imq.passfile.enabled, .dirpath and .name."
-        ),
-    ] = None,
-    dbuser: Annotated[
-        str | None, typer.Option("--dbuser", metavar="NAME", help="Sets imq.persist.jdbc.postgresql.user.")
-    ] = None,
+    define: Define = None,
+    passfile: BrokersPassfile = None,
+    dbuser: DatabaseUser = None,
 ) -> None:
     """Take the options that all commands have, before their names: raybroker dbmgr -D PROP=VALUE create tbl"""
     try:

@@ -28,6 +28,19 @@ PORT_WAIT_NS: Final = 5_000_000_000
 PORT_LOOK_S: Final = 0.5
 """A port may be taken so long, by a broker that ends at the moment, until that is said."""
 PORT_MAPPER: Final = "imq.portmapper.port"
+Define = Annotated[
+    list[str] | None,
+    typer.Option("-D", metavar="PROP=VALUE", help="Set one property; wins over file and environment. Repeatable."),
+]
+BrokersPassfile = Annotated[
+    Path | None,
+    typer.Option(
+        "--passfile", metavar="FILE", help="The brokers' passfile; sets imq.passfile.enabled, .dirpath and .name."
+    ),
+]
+DatabaseUser = Annotated[
+    str | None, typer.Option("--dbuser", metavar="NAME", help="Sets imq.persist.jdbc.postgresql.user.")
+]
 Named = Annotated[
     str | None,
     typer.Option(
@@ -66,19 +79,9 @@ def up(
     ] = None,
     name: Named = None,
     port: Port = None,
-    define: Annotated[
-        list[str] | None,
-        typer.Option("-D", metavar="PROP=VALUE", help="Set one property; wins over file and environment. Repeatable."),
-    ] = None,
-    passfile: Annotated[
-        Path | None,
-        typer.Option(
-            "--passfile", metavar="FILE", help="The brokers' passfile; sets imq.passfile.enabled, .dirpath and .name."
-        ),
-    ] = None,
-    dbuser: Annotated[
-        str | None, typer.Option("--dbuser", metavar="NAME", help="Sets imq.persist.jdbc.postgresql.user.")
-    ] = None,
+    define: Define = None,
+    passfile: BrokersPassfile = None,
+    dbuser: DatabaseUser = None,
     definitions: Annotated[
         str | None,
         typer.Option(
