@@ -36,6 +36,8 @@ class _Armed:
             text = file.read_text() if file is not None else self.text
         except OSError:
             return
+        if not text:  # the file was made and is not written yet
+            return
         role, wanted, number, action = _parsed(text)
         if wanted != step or not fnmatchcase(self.role, role):
             return

@@ -59,6 +59,8 @@ def test_a_step_may_fail_as_a_disk_does(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_file_works_once(tmp_path: Path) -> None:
     file = tmp_path / "failpoint"
     assert ended("b1", f"@{file}") == (0, 4)
+    file.touch()  # as it is between its making and its writing
+    assert ended("b1", f"@{file}") == (0, 4)
     file.write_text("b1@second:2:kill\n")
     assert ended("b2", f"@{file}") == (0, 4)
     assert ended("b1", f"@{file}") == (-signal.SIGKILL, 1)
