@@ -161,7 +161,11 @@ class Broker:
         self.transactions = TransactionAdministration(self.registry, others.host)
         self.messages = Messages(self.registry)
         self._compose_definitions(kept)
-        self.properties = Properties(changing, self.registry, partial(kept.save, "properties"), broker=name)
+        inside = ClientsInside(lambda: self.registry.hosts, self._unasked, self.registry.find, broker=name)
+        self.services = ServiceAdministration(name, inside, others.taken, others.elsewhere)
+        self.properties = Properties(
+            changing, self.registry, partial(kept.save, "properties"), self.services.port_mapper_at, broker=name
+        )
         self.placement = Placement(
             changing,
             self.registry,
@@ -190,12 +194,6 @@ class Broker:
             spares=hosts.spares,
         )
         self.publishing = Publishing(changing, self.registry, self.measuring, SystemClock())
-        self.services = ServiceAdministration(
-            name,
-            ClientsInside(lambda: self.registry.hosts, self._unasked, self.registry.find, broker=name),
-            others.taken,
-            others.elsewhere,
-        )
         started_ms = SystemClock().now_ms()
         self.ending = Ending(changing, self.services, lambda: self.registry.hosts, started_ms, end, broker=name)
         self.health = HealthChecks(

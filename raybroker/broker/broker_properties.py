@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Final
 
 from raybroker.admin.verb_types import PropertyChange
@@ -12,6 +13,8 @@ from raybroker.broker.destinations.destination_registry import Registry
 from raybroker.config.live import LiveConfig, Saved
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import BrokerError, BrokerGoneError, ConfigError
+from raybroker.model.settings.setting_services import PORT_MAPPER
+from raybroker.model.settings.settings import Value
 
 if TYPE_CHECKING:
     from raybroker.broker.cluster.broker_calls import BrokerCalls
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 TELL_TIMEOUT_S: Final = 5.0
 """How long a host may take for a change; then it is told again later."""
 
+MovePortMapper = Callable[[int], AbstractAsyncContextManager[None]]
 Keep = Callable[[Saved], Awaitable[None]]
 """Makes changes durable; raises StoreError."""
 
@@ -31,12 +35,16 @@ async def keep_nothing(saved: Saved) -> None:
 
 
 class Properties:
-    """The properties of one broker and its hosts."""
+    """The properties of one broker and its hosts; ``port_mapper_at(port)`` moves its port mapper, when the block within
+    has gone well."""
 
-    def __init__(self, live: LiveConfig, registry: Registry, keep: Keep, *, broker: str) -> None:
+    def __init__(
+        self, live: LiveConfig, registry: Registry, keep: Keep, port_mapper_at: MovePortMapper, *, broker: str
+    ) -> None:
         self._live = live
         self._registry = registry
         self._keep = keep
+        self._port_mapper_at = port_mapper_at
         self._broker = broker
         self._changing = asyncio.Lock()
         self._behind: set[str] = set()
@@ -48,15 +56,16 @@ class Properties:
         changed    everything that differs from the configuration now, property → value
         unreached  hosts that do not answer; they are told later, or read it when they start
 
-        Raises ConfigError for what cannot change (see config.live), StoreError when it cannot be written down; then
-        nothing has changed.
+        Raises ConfigError for what cannot change (see config.live), and for a port of the port mapper that is taken,
+        StoreError when it cannot be written down; then nothing has changed.
         """
         if broker not in (None, self._broker):
             raise BrokerGoneError(f"broker {broker} cannot be asked here; this is {self._broker}")
         async with self._changing:
             changed = self._live.with_changes(properties)
-            await self._keep(self._live.saved(changed))
             before = dict(self._live.changed)
+            async with self._moved(before, changed):
+                await self._keep(self._live.saved(changed))
             self._live.replace(changed)
             for name in properties:
                 if before.get(name) != changed.get(name):
@@ -65,6 +74,12 @@ class Properties:
             await self.tell()
         row = {"changed": dict(changed), "unreached": sorted(self._behind)}
         return {"brokers": {self._broker: row}, "down": []}
+
+    def _moved(self, before: Mapping[str, Value], changed: Mapping[str, Value]) -> AbstractAsyncContextManager[None]:
+        """The port mapper moves, where its port changes."""
+        base = self._live.base[PORT_MAPPER]
+        port = changed.get(PORT_MAPPER, base)
+        return nullcontext() if port == before.get(PORT_MAPPER, base) else self._port_mapper_at(int(port))
 
     async def tell(self) -> None:
         """Tell the hosts that do not know yet, for a bounded time."""
@@ -109,13 +124,17 @@ class ClusterProperties:
         """Do what Properties.update_broker does; without ``broker`` on all that are up, and "down" names the others.
 
         Raises BrokerGoneError when ``broker`` is not up, ConfigError also for a property that has to be the same on all
-        brokers and ``broker``.  When a broker is lost meanwhile, the others have changed.
+        brokers and ``broker``, and for one that cannot be the same and none.  When a broker is lost meanwhile, the
+        others have changed.
         """
         from raybroker.cluster.compatibility import EQUAL
 
         up = self._brokers.live()
         self._own.check(properties)
         if broker is None:
+            if properties.get(PORT_MAPPER) and len(up) > 1 and int(str(properties[PORT_MAPPER])):
+                names = ", ".join(sorted(up))
+                raise ConfigError(f"{PORT_MAPPER} is of one broker, and {names} are up: name the one that is to change")
             found: PropertyChange = {"brokers": {}, "down": [name for name in self._brokers.known() if name not in up]}
             for _, answer in await self._everywhere("update_broker", {"properties": properties}):
                 found["brokers"] |= answer["brokers"]

@@ -20,6 +20,11 @@ Saved = dict[str, list[Any]]
 LIVE: Final = tuple(setting.name for setting in settings_of("broker") if setting.reload == "live")
 """The properties that can change while a broker runs."""
 ORIGIN: Final = "update bkr"
+INSTEAD: Final = {
+    "imq.cluster.url": "the list of brokers of another file is taken by raybroker reload cls --config FILE, a property"
+    " of it by raybroker update bkr -o PROPERTY=VALUE, and all of it when the cluster is started with it"
+}
+"""Property → what to do while brokers run in place of changing it."""
 
 
 class LiveConfig:
@@ -85,6 +90,8 @@ def _live(name: str) -> Setting:
     if ("broker", name) not in SETTINGS and ("factory", name) in SETTINGS:
         raise ConfigError(f"{name} is an attribute of connection factories; brokers do not have it")
     setting = lookup(name, "broker")
+    if name in INSTEAD:
+        raise ConfigError(f"{name} is read by the command that starts brokers: {INSTEAD[name]}")
     if setting.reload != "live":
         raise ConfigError(
             f"{name} is read when a broker starts: set it in the configuration and start the broker again; what can"

@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 import raybroker as rb
-from raybroker.errors import BrokerError, ConfigError, InvalidDestinationError
+from raybroker.errors import BrokerError, ConfigError, InvalidDestinationError, StoreError
+from raybroker.wire.port_map import read_map
 from tests.contracts.stomp_rig import Bare
 from tests.contracts.test_cli_outside import Shell
 from tests.contracts.test_services import Outside, until
@@ -94,6 +95,81 @@ def test_who_had_connected_at_the_old_port_is_served(tmp_path: Path, opened: Exi
         sock.shutdown(socket.SHUT_WR)
         assert sock.recv(1) == b"", "it was taken, and refused because it says nothing"
     until(lambda: next(row for row in outside.admin.list_services() if row["service"] == "jms")["refused"] >= 5)
+
+
+MAPPER = "imq.portmapper.port"
+
+
+def moved_mapper(outside: Outside, port: int) -> None:
+    before = outside.ports["portmapper"]
+    outside.admin.update_broker({MAPPER: port})
+    assert port_of(outside, "portmapper") == port
+    assert listens(port)
+    until(lambda: not listens(before))
+    outside.ports["portmapper"] = port
+
+
+def test_the_port_mapper_moves_while_clients_stay(tmp_path: Path, opened: ExitStack) -> None:
+    outside = Outside(tmp_path, opened)
+    client = outside.connect("ann")
+    with outside.socket("portmapper") as waiting:
+        moved_mapper(outside, free_port())
+        assert waiting.recv(100).startswith(b"101"), "who had connected is answered"
+    client.session().producer("q").send("by the old connection")
+    assert outside.connect("ann").session().receive("q", timeout=30).body == "by the old connection"
+    assert read_map(outside.socket("portmapper").makefile("rb").read())["portmapper"].port == port_of(
+        outside, "portmapper"
+    )
+    moved_mapper(outside, free_port())
+    assert outside.admin.query_broker()["changed"] == {MAPPER: outside.ports["portmapper"]}
+    outside.admin.update_broker({MAPPER: outside.ports["portmapper"], "imq.message.max_size": "1m"})
+    outside.connect("ann")
+
+
+def test_a_port_mapper_that_cannot_move_stays_and_nothing_else_changes(tmp_path: Path, opened: ExitStack) -> None:
+    outside = Outside(tmp_path, opened)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = int(taken.getsockname()[1])
+        for wrong in (port, outside.ports["admin"]):
+            with pytest.raises(ConfigError, match=rf"no free port imq\.portmapper\.port={wrong} on 127\.0\.0\.1"):
+                outside.admin.update_broker({"imq.log.level": "ERROR", MAPPER: wrong})
+    for wrong in (65_536, -1, "x"):
+        with pytest.raises(ConfigError, match=r"imq\.portmapper\.port"):
+            outside.admin.update_broker({MAPPER: wrong})
+    assert outside.admin.query_broker()["changed"] == {}
+    outside.connect("ann")
+    moved_mapper(outside, port)
+
+
+def test_a_port_mapper_whose_move_cannot_be_written_down_stays(tmp_path: Path) -> None:
+    port, services = free_port(), {"imq.service.activelist": "jms", "imq.hostname": "127.0.0.1", MAPPER: 0}
+
+    async def fails(saved: Any) -> None:
+        raise StoreError("the disk is full")
+
+    with rb.loopback(tmp_path, properties=services) as inside:
+        admin, directory = inside.admin(), inside._core.directory
+        before = admin.list_services()
+        properties = directory._broker.properties  # type: ignore[attr-defined]
+        kept, properties._keep = properties._keep, fails
+        with pytest.raises(StoreError):
+            admin.update_broker({MAPPER: port})
+        assert not listens(port)
+        assert admin.list_services() == before
+        properties._keep = kept
+        admin.update_broker({MAPPER: port})
+    assert not listens(port)
+    with rb.loopback(tmp_path, properties=services):
+        assert listens(port), "it holds after a restart"
+
+
+def test_the_port_mapper_by_the_command_line_that_comes_through_it(tmp_path: Path, opened: ExitStack) -> None:
+    outside = Outside(tmp_path, opened)
+    port = free_port()
+    told = Shell(outside, tmp_path).output("root", "update", "bkr", "-o", f"{MAPPER}={port}")
+    assert told == f"updated broker loopback: {MAPPER}={port}\n"
+    outside.ports["portmapper"] = port
+    assert f"{port}" in Shell(outside, tmp_path).output("root", "query", "svc", "-n", "portmapper")
 
 
 @pytest.mark.parametrize("state", ["PAUSED", "QUIESCED"])

@@ -15,7 +15,7 @@ from raybroker.cli.mq.options import parse
 from raybroker.cli.mq.programs import PROGRAMS
 from tests import program
 from tests.contracts.test_cli_outside import Shell, outside, shell
-from tests.contracts.test_services import Outside
+from tests.contracts.test_services import Outside, free_port
 
 __all__ = ["outside", "shell"]
 ROOT = Path(__file__).parents[2]
@@ -66,13 +66,12 @@ def test_command_lines_of_the_manuals(
         "b": shell.address,
         "w": f"-b {shell.address} -u root -passfile {tmp_path}/passfile",
         "d": str(tmp_path),
+        "p": str(free_port()),
         "db": database,
     }
     wrong = []
-    for row in SECTIONS[title]:
+    for row in (filled(one, known) for one in SECTIONS[title]):
         command = row.command
-        for name, value in known.items():
-            command = command.replace(f"{{{name}}}", value)
         name, *words = shlex.split(command)
         if row.becomes:
             of = PROGRAMS[name]
@@ -88,6 +87,14 @@ def test_command_lines_of_the_manuals(
         ):
             wrong.append(f"{row}\n→ {done.exit_code}\n{done.output}{done.exception or ''}")
     assert not wrong, "\n\n".join(wrong)
+
+
+def filled(row: Row, known: dict[str, str]) -> Row:
+    """The row with what stands for its words in braces."""
+    command, texts = row.command, list(row.texts)
+    for name, value in known.items():
+        command, texts = command.replace(f"{{{name}}}", value), [one.replace(f"{{{name}}}", value) for one in texts]
+    return row._replace(command=command, texts=tuple(texts))
 
 
 class Inside:

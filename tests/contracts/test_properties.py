@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,41 @@ def test_a_change_is_seen_by_the_next_message_and_the_next_destination(make_brok
     producer.send(b"x" * 2048)
     connection.session().producer("unknown").send(b"x")
     assert admin.query_broker()["changed"] == {SIZE: -1}
+
+
+def test_what_queues_and_topics_are_made_with_changes(make_broker: MakeBroker) -> None:
+    connection = make_broker().connect()
+    admin = connection.admin()
+    active, backup = (f"imq.autocreate.queue.maxNum{kind}Consumers" for kind in ("Active", "Backup"))
+    admin.update_broker({active: 2, backup: 1, "imq.autocreate.destination.useDMQ": False})
+    connection.session().producer("q").send(b"x")
+    attributes = admin.query_destination("queue", "q")["attributes"]
+    assert (attributes["maxNumActiveConsumers"], attributes["maxNumBackupConsumers"]) == (2, 1)
+    assert attributes["useDMQ"] is False
+    admin.update_broker({"imq.autocreate.topic": False})
+    with pytest.raises(InvalidDestinationError, match=r"imq\.autocreate\.topic is false"):
+        connection.session().producer("topic:t")
+
+
+def test_what_becomes_of_dead_messages_changes(
+    make_broker: MakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:  # D-25
+    connection = make_broker().connect()
+    admin, name = connection.admin(), "dies-with-its-body"
+
+    def dies(body: str) -> None:
+        connection.session().producer(name).send(body, ttl_ms=1)
+        found = admin.query_destination("queue", "mq.sys.dmq")["messages"]
+        assert until(lambda: admin.query_destination("queue", "mq.sys.dmq")["messages"] > found)
+
+    admin.update_broker({"imq.message.expiration.interval": 1})
+    dies("whole")
+    admin.update_broker({"imq.destination.DMQ.truncateBody": True, "imq.destination.logDeadMsgs": True})
+    with caplog.at_level(logging.INFO):
+        dies("cut")
+        assert until(lambda: any(name in one.getMessage() for one in caplog.records))
+    session = connection.session()
+    assert [one.body for one in session.browser(session.queue("mq.sys.dmq"))] == ["whole", ""]
 
 
 def test_limits_of_transactions_change_too(make_broker: MakeBroker) -> None:  # T-09
@@ -114,6 +150,24 @@ def test_one_broker_or_all_of_them_change(rig: ClusterRig) -> None:
     assert found["down"] == []
     for broker in rig.brokers.values():
         assert broker.host._config.changed == {LEVEL: "WARNING"}
+
+
+def test_the_port_of_a_port_mapper_is_of_one_broker(rig: ClusterRig) -> None:
+    name = "imq.portmapper.port"
+    admin = rig.connect("b1").admin()
+    for value in (7777, "7777"):
+        with pytest.raises(ConfigError, match=r"is of one broker, and b1, b2, b3 are up: name the one"):
+            admin.update_broker({LEVEL: "ERROR", name: value})
+    admin.update_broker({name: 7777}, "b2")
+    assert [rig.brokers[broker].config[name] for broker in ("b1", "b2", "b3")] == [7676, 7777, 7676]
+    for broker in ("b1", "b3"):
+        admin.update_broker({name: 7777}, broker)
+    exported = admin.export_definitions()
+    assert exported["properties"] == {name: 7777}
+    admin.update_broker({name: "0"})
+    steps = admin.import_definitions(exported)["steps"]
+    assert [(step["name"], step["state"]) for step in steps] == [("b1", "done"), ("b2", "done"), ("b3", "done")]
+    assert {broker.config[name] for broker in rig.brokers.values()} == {7777}
 
 
 def test_brokers_that_are_down_are_named_and_keep_what_they_had(rig: ClusterRig) -> None:

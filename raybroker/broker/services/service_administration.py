@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 from raybroker.hosting.host_port import Row
@@ -118,6 +119,10 @@ class ServiceAdministration:
             await self._running().update(name, changes)
         except ConfigError as error:
             raise ConfigError(f"broker {self.broker}: {error}") from None
+
+    def port_mapper_at(self, port: int) -> AbstractAsyncContextManager[None]:
+        """See ConnectionServices.port_mapper_at; services that do not listen have the port when they do."""
+        return nullcontext() if self.services is None else self.services.port_mapper_at(port)
 
     async def connections(self, wanted: Wanted) -> Listing:
         """Clients that are wanted, outside and inside; ``missing``: hosts whose clients inside are not known."""

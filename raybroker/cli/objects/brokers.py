@@ -14,7 +14,9 @@ from raybroker.cli.command import command
 from raybroker.cli.exits import Exit, UsageError
 from raybroker.cli.grid_words import Cluster, Json, attributes
 from raybroker.cli.groups import groups
+from raybroker.cli.outside import way
 from raybroker.client.admin.admin import Admin
+from raybroker.model.settings.setting_services import PORT_MAPPER
 from raybroker.model.settings.settings import lookup
 
 NOT_UP: Final = frozenset({"DOWN", "LEFT", "UNKNOWN", "FAILED", "STOPPED"})
@@ -103,10 +105,14 @@ def update_bkr(admin: Admin, broker: Broker = None, option: Properties = None) -
 
     They hold at once and after the next start too, until the configuration itself says something else than it does
     now. query bkr --explain shows them; one set to what the configuration says is as if it had not been changed.
+
+    The port of the port mapper is changed of one broker: of the one that is named, or that -b host:port reaches.
     """
     changes = checked_properties(attributes(option, such_as="imq.log.level=WARNING"))
     if not changes:
         raise UsageError("update bkr: nothing to change; give -o property=value")
+    if broker is None and PORT_MAPPER in changes and way.get() is not None:
+        broker = admin.query_broker()["broker"]
     found = admin.update_broker(changes, broker)
     shown = ", ".join(f"{key}={value}" for key, value in changes.items())
     for name, row in sorted(found["brokers"].items()):

@@ -20,14 +20,13 @@ from raybroker.config.brokers import LIST, plan_of
 from raybroker.config.layers import flag_layer
 from raybroker.model.errors import ConfigError, NoClusterError
 from raybroker.model.naming.names import check_cluster_name
-from raybroker.model.settings.setting_services import PORT_MAX
+from raybroker.model.settings.setting_services import PORT_MAPPER, PORT_MAX
 from raybroker.system.clock import SystemClock
 
 TAKEN: Final = "no free port"
 PORT_WAIT_NS: Final = 5_000_000_000
 PORT_LOOK_S: Final = 0.5
 """A port may be taken so long, by a broker that ends at the moment, until that is said."""
-PORT_MAPPER: Final = "imq.portmapper.port"
 Define = Annotated[
     list[str] | None,
     typer.Option("-D", metavar="PROP=VALUE", help="Set one property; wins over file and environment. Repeatable."),

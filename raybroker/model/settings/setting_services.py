@@ -59,6 +59,8 @@ _THREADS: Final = {
 """Service → MQ's least and most threads."""
 SERVICES: Final = tuple(SERVICE_KINDS)
 PORT_MAX: Final = 65_535
+PORT_MAPPER: Final = "imq.portmapper.port"
+"""A property of one broker: no other one of its machine can have the same value."""
 
 
 def address_property(service: str, what: str) -> str:
@@ -79,9 +81,10 @@ SERVICE_SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("imq.hostname", "string", "", "broker",
             "Address that the port mapper and the services listen at; empty: all addresses of the machine. Gateways of "
             "brokers on other machines dial it too: check svc warns of one that this machine alone reaches."),
-    Setting("imq.portmapper.port", "int", 7676, "broker",
-            "Port of the port mapper, which tells the ports of the services; 0: any free port.",
-            unit="port", low=0, high=PORT_MAX),
+    Setting(PORT_MAPPER, "int", 7676, "broker",
+            "Port of the port mapper, which tells the ports of the services; 0: any free port. Where it changes while "
+            "the broker runs, the new port is listened at before the old one is given up.",
+            unit="port", low=0, high=PORT_MAX, reload="live"),
     Setting("imq.portmapper.hostname", "string", "", "broker",
             "Address of the port mapper alone; empty: imq.hostname."),
     Setting("imq.portmapper.backlog", "int", 50, "broker",

@@ -10,8 +10,8 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -29,6 +29,7 @@ from raybroker.model.naming.names import check_client_id, is_metrics_topic
 from raybroker.model.settings.setting import PortRange
 from raybroker.model.settings.setting_services import (
     NATIVE,
+    PORT_MAPPER,
     SERVICE_KINDS,
     SERVICE_PROTOCOLS,
     TLS,
@@ -228,13 +229,12 @@ class ConnectionServices:
             self.listeners[name] = listener
             listener.start()
         self._loops.keep("rights of clients", self._watch_rights)
-        host = self._config["imq.portmapper.hostname"] or self._config["imq.hostname"] or "0.0.0.0"
-        port, backlog = self._config["imq.portmapper.port"], self._config["imq.portmapper.backlog"]
         try:
-            bound = bound_socket(host, PortRange(port, port), "imq.portmapper.port=", backlog=backlog)
+            bound = self._bound_mapper(self._config[PORT_MAPPER])
         except ConfigError as error:
             raise ConfigError(f"the port mapper does not listen: {error}") from None
-        self._mapper_of_machine_alone = is_loopback(str(bound.getsockname()[0]))
+        host = str(bound.getsockname()[0])
+        self._mapper_of_machine_alone = is_loopback(host)
         self._mapper.start(bound)
         for address in self.consoles().values():
             LOG.info("[B1192] the console is at %s", address)
@@ -257,6 +257,11 @@ class ConnectionServices:
         """A socket of the service that listens; raises ConfigError for a port that is taken."""
         host = self._config[address_property(name, "hostname")] or self._config["imq.hostname"] or "0.0.0.0"
         return bound_socket(host, PortRange(port, port), f"{address_property(name, 'port')}=", backlog=BACKLOG)
+
+    def _bound_mapper(self, port: int) -> socket.socket:
+        host = self._config["imq.portmapper.hostname"] or self._config["imq.hostname"] or "0.0.0.0"
+        backlog = self._config["imq.portmapper.backlog"]
+        return bound_socket(host, PortRange(port, port), f"{PORT_MAPPER}=", backlog=backlog)
 
     def loopback_only(self) -> list[str]:
         """What keeps services, and the port mapper, at an address that is reached from this machine alone:
@@ -584,6 +589,25 @@ class ConnectionServices:
                 await self._move(listener, found["port"])
             listener.threads = {"minThreads": least, "maxThreads": most}
             listener.clients_max = most // 2
+
+    @asynccontextmanager
+    async def port_mapper_at(self, port: int) -> AsyncIterator[None]:
+        """The port mapper listens at that port once the block has gone well, and then at the old one no more.
+
+        Raises ConfigError for a port that is taken. Then, and when the block fails, it stays where it is.
+        """
+        async with self._moving:
+            if port == self._mapper.port:
+                yield
+                return
+            before, bound = self._mapper.port, self._bound_mapper(port)
+            try:
+                yield
+            except BaseException:
+                bound.close()
+                raise
+            await self._mapper.move(bound)
+        LOG.info("[B1195] the port mapper listens at port %d now, no more at %d", self._mapper.port, before)
 
     async def _move(self, listener: ServiceListener, port: Any) -> None:
         """The new port is listened at before the old one is given up; a port that is taken changes nothing."""

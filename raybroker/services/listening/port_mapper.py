@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from raybroker.services.listening.accepting import accepting
+from raybroker.services.listening.accepting import accepting, ended
 from raybroker.services.listening.arrivals import Arrivals
 from raybroker.system.supervision import Supervisor
 from raybroker.wire.port_map import MAPPER, ServicePort, port_map
@@ -45,6 +45,7 @@ class PortMapper:
         self._doors = doors
         self._refused = refused
         self._socket: socket.socket | None = None
+        self._accepting: asyncio.Task[None] | None = None
         self._loops = Supervisor(f"the port mapper of broker {broker}")
         self._telling = Arrivals(most, of_address)
 
@@ -52,7 +53,14 @@ class PortMapper:
         """Answer at a socket that listens; it is the mapper's from now on."""
         bound.setblocking(False)
         self._socket, self.port = bound, bound.getsockname()[1]
-        self._loops.keep("accepting", lambda: accepting(bound, self._arrived))
+        self._accepting = self._loops.keep("accepting", lambda: accepting(bound, self._arrived))
+
+    async def move(self, bound: socket.socket) -> None:
+        """Answer at another socket, and then at the one before no more; who has connected there is answered."""
+        before, accepting_before = self._socket, self._accepting
+        self.start(bound)
+        if before is not None and accepting_before is not None:
+            await ended(accepting_before, before, self._arrived)
 
     def _arrived(self, taken: socket.socket, peer: str) -> None:
         self.accepted += 1

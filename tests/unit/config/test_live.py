@@ -45,6 +45,7 @@ def test_what_the_configuration_says_anyway_is_no_change() -> None:
         ("imq.persist.store", "memory", "read when a broker starts"),
         ("raybroker.data.ports", "0", "read when a broker starts"),
         ("imqAckTimeout", "5", "connection factories"),
+        ("imq.cluster.url", "file:///c.toml", "reload cls --config FILE"),
         ("imq.cluster.hostname", "true", "through Ray"),
         ("consumerFlowLimit", "5", "consumerFlowLimit"),
     ],
@@ -73,6 +74,9 @@ def test_every_property_that_says_live_can_be_changed_to_what_it_is() -> None:
         BYTES,
         "imq.log.file.rolloversecs",
         "imq.message.max_size",
+        "imq.system.max_count",
+        "imq.system.max_size",
+        "imq.portmapper.port",
     )
     assert set(row_a17) <= set(LIVE)
 

@@ -13,6 +13,7 @@ from raybroker.model.definitions.kinds.kind import DOWN, Kind, Planning, Reading
 from raybroker.model.definitions.values import NAME_CHARS_MAX, Attributes, Definitions, Table, changed, differing
 from raybroker.model.errors import ConfigError
 from raybroker.model.settings.setting import Value
+from raybroker.model.settings.setting_services import PORT_MAPPER
 from raybroker.model.settings.settings import lookup
 
 _VERBS: Final = {"update": "update_broker"}
@@ -61,7 +62,7 @@ class PropertyKind(Kind):
         together: dict[str, tuple[Any, Any]] = {}
         for pairs in found.values():
             for name, pair in pairs.items():
-                if all(name in new and new[name] == pair[1] for new in target.values()):
+                if name != PORT_MAPPER and all(name in new and new[name] == pair[1] for new in target.values()):
                     together.setdefault(name, pair)
         rests = {broker: {n: pair for n, pair in pairs.items() if n not in together} for broker, pairs in found.items()}
         for broker, pairs in {"": together, **rests}.items():
