@@ -44,7 +44,6 @@ TABLE: dict[str, int] = {
     "raybroker.services.native.native.NativeConnection": 19,
     "raybroker.services.native.native.NativeService": 24,
     "raybroker.services.rest.user_connection.UserConnection": 18,
-    "raybroker.services.stomp.connection.StompConnection": 22,
     "raybroker.services.stomp.session.StompSession": 19,
     "raybroker.store.journal.journal.Journal": 21,
     "raybroker.store.journal.segment.Segment": 20,  # a row, with what its file says

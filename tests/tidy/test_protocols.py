@@ -30,9 +30,6 @@ LONE: frozenset[str] = frozenset(
         "engine.sessions.sessions.ClientSession",
         "services.listening.listener.Services",
         "services.native.control.LoginDoor",
-        "services.stomp.connection.StompDoor",
-        "services.stomp.session.StompClient",
-        "services.stomp.subscription.Out",
         "transport.direct.Served",
     }
 )

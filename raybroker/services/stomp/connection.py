@@ -1,13 +1,7 @@
 """One connection of a STOMP client: its socket, the login, heart-beats, and how it ends.
 
 Bytes are read while few of them wait to be handled, and frames are handled while few bytes wait to be written: whoever
-does not read is not listened to.  An error is answered by ERROR, and ends the connection in every version:
-
-    CONNECTING              logged in   CONNECTED
-    CONNECTING, CONNECTED   ended       ENDED
-    any other               lost        LOST
-
-ENDED: an ERROR was sent, or the answer to DISCONNECT, and what comes is not looked at any more.
+does not read is not listened to.
 """
 
 from __future__ import annotations
@@ -15,18 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from enum import StrEnum
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
-from raybroker.client.connection.connection import ConnectionCore
 from raybroker.model.errors import BrokerError, ConnectionLostError, ProtocolError, SecurityError
-from raybroker.model.machine import Machine
-from raybroker.services.gateways.answers import Answers
-from raybroker.services.gateways.unfinished import Unfinished
-from raybroker.services.stomp.limits import READ_BYTES_HIGH, StompLimits
-from raybroker.services.stomp.session import MakeSession, StompSession
+from raybroker.services.stomp.broker import StompBroker
+from raybroker.services.stomp.limits import READ_BYTES_HIGH
+from raybroker.services.stomp.output import OPEN, StompEvent, StompOutput, StompState
+from raybroker.services.stomp.session import StompSession
 from raybroker.transport.unread import UnreadWatch
-from raybroker.wire.stomp.frame import EOL, VERSIONS, StompFrame, Version, encode, receipt
+from raybroker.wire.stomp.frame import EOL, VERSIONS, StompFrame, Version, encode
 from raybroker.wire.stomp.parser import Parser
 
 LOG: Final = logging.getLogger("raybroker.services")
@@ -39,106 +30,46 @@ GRACE_S: Final = 1.0
 """And so much more, for machines that are busy."""
 LINGER_S: Final = 2.0
 """After an ERROR or the answer to DISCONNECT a client has so much time to read it and to end the connection."""
-ERROR_CHARS_MAX: Final = 2000
 _SERVER: Final = "raybroker"
 
 
-class StompState(StrEnum):
-    CONNECTING = "CONNECTING"
-    CONNECTED = "CONNECTED"
-    ENDED = "ENDED"
-    LOST = "LOST"
-
-
-class StompEvent(StrEnum):
-    LOG_IN = "logged in"
-    END = "ended"
-    LOSE = "lost"
-
-
-_S, _E = StompState, StompEvent
-OPEN: Final = (_S.CONNECTING, _S.CONNECTED)
-CONNECTION: Final = Machine(
-    "the connection",
-    [
-        ((_S.CONNECTING,), _E.LOG_IN, _S.CONNECTED),
-        (OPEN, _E.END, _S.ENDED),
-        ((*OPEN, _S.ENDED), _E.LOSE, _S.LOST),
-    ],
-)
-
-
-class StompDoor(Protocol):
-    """The server, as a connection sees it."""
-
-    limits: StompLimits
-    version: str
-    unfinished: Unfinished[StompConnection]
-    """Frames of all connections that have not ended."""
-    answers: Answers
-    """Large messages of all connections that are being sent."""
-
-    async def connect(
-        self,
-        connection: StompConnection,
-        user: str,
-        password: str,
-        client_id: str | None,
-        version: Version,
-        ended: Callable[[BrokerError], object],
-    ) -> tuple[ConnectionCore, MakeSession]:
-        """Log in to the broker: the connection, and what makes sessions of it."""
-        ...
-
-    def together(self, work: Callable[[], object]) -> None:
-        """Do it; what it hands over to the connections behind leaves at its end, in one go."""
-        ...
-
-    def known(self, connection: StompConnection) -> None:
-        """It has logged in."""
-        ...
-
-    def refused(self, peer: str, why: str) -> None: ...
-
-    def gone(self, connection: StompConnection) -> None: ...
-
-
 class StompConnection(asyncio.Protocol):
-    """See the module. ``peer``: address and port."""
+    """See the module. ``peer``: address and port; ``known``: called when it has logged in; ``gone``: when it is lost
+    and nothing is done for it any more."""
 
-    def __init__(self, door: StompDoor, peer: str) -> None:
-        self.peer = peer
-        self.turn = asyncio.Lock()
-        self.user = ""
-        self._door = door
+    def __init__(
+        self,
+        broker: StompBroker,
+        peer: str,
+        *,
+        known: Callable[[StompConnection], None],
+        gone: Callable[[StompConnection], None],
+    ) -> None:
+        self.output = StompOutput(peer, broker.answers, self._finish)
+        self._broker = broker
+        self._known = known
+        self._gone = gone
         self._loop = asyncio.get_running_loop()
-        self._parser = Parser(body_bytes_max=0, head_bytes_max=door.limits.login_bytes_max)
-        self._version: Version = "1.0"
-        self._transport: asyncio.Transport | None = None
+        self._parser = Parser(body_bytes_max=0, head_bytes_max=broker.limits.login_bytes_max)
         self._session: StompSession | None = None
         self._working: asyncio.Task[None] | None = None
         self._more = asyncio.Event()
-        self._flushed = asyncio.Event()
-        self._flushed.set()
         self._handling = False
         """The task has a frame, and will look for the next one."""
         self._left: StompFrame | Exception | None = None
         """A frame, or the end of frames, that was found in the bytes as they came and that the task is to see to."""
-        self._state = StompState.CONNECTING
         self._stoppable = False
         """The task has begun, and does not close the session yet: it may be cancelled."""
-        self._heard_s = self._wrote_s = self._loop.time()
-        self._timers: list[asyncio.TimerHandle] = []
-        self.bytes_out = 0
-        self._watch = UnreadWatch(door.limits.bounds.unread_s, self, self._give_up)
-        self._deadline: asyncio.TimerHandle | None = None
+        self._heard_s = self._loop.time()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._watch = UnreadWatch(broker.limits.bounds.unread_s, self.output, self._give_up)
 
     # ---- the transport -----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(1, 0)  # With 0, TLS would be full with nothing in it.
-        self._deadline = self._loop.call_later(self._door.limits.handshake_s, self._too_slow)
+        self.output.transport = cast(asyncio.Transport, transport)
+        self.output.transport.set_write_buffer_limits(1, 0)  # With 0, TLS would be full with nothing in it.
+        self._timers["login"] = self._loop.call_later(self._broker.limits.handshake_s, self._too_slow)
         self._working = self._loop.create_task(self._work())
         self._watch.start()
 
@@ -147,119 +78,67 @@ class StompConnection(asyncio.Protocol):
         """It has not logged in, and nothing is done for it."""
         return self._session is None and not self._handling
 
-    @property
-    def unsent_bytes(self) -> int:
-        return (
-            self._transport.get_write_buffer_size() if self._transport is not None and self._state is not _S.LOST else 0
-        )
-
-    @property
-    def answers(self) -> Answers:
-        return self._door.answers
-
     def _give_up(self, why: str) -> None:
         """It does not read."""
-        LOG.warning("[B2068] the STOMP client %s is closed: %s", self.peer, why)
-        self.abort()
+        LOG.warning("[B2068] the STOMP client %s is closed: %s", self.output.peer, why)
+        self.output.abort()
 
     def data_received(self, data: bytes) -> None:
         self._heard_s = self._loop.time()
-        if self._state not in OPEN:
+        if self.output.state not in OPEN:
             return
         self._parser.feed(data)
         self._take_what_came()
-        held, unfinished = self._parser.buffered, self._door.unfinished
-        if held > READ_BYTES_HIGH and self._state in OPEN:
-            unfinished.grows(self, held)
+        held, unfinished = self._parser.buffered, self._broker.unfinished
+        if held > READ_BYTES_HIGH and self.output.state in OPEN:
+            unfinished.grows(self.output, held)
         elif unfinished.total:
-            unfinished.ends(self)
+            unfinished.ends(self.output)
 
     def _take_what_came(self) -> None:
         if self._session is not None and not self._handling and self._left is None:
-            self._door.together(self._take_at_once)
-            if self._left is None and self._flushed.is_set():
+            self._broker.together(self._take_at_once)
+            if self._left is None and self.output.drained.is_set():
                 return
-        if self._handling and self._parser.buffered > READ_BYTES_HIGH and self._transport is not None:
-            self._transport.pause_reading()
+        if self._handling and self._parser.buffered > READ_BYTES_HIGH and self.output.transport is not None:
+            self.output.transport.pause_reading()
         self._more.set()
 
     def eof_received(self) -> bool:
         return False
 
     def pause_writing(self) -> None:
-        self._flushed.clear()
+        self.output.drained.clear()
 
     def resume_writing(self) -> None:
-        self._flushed.set()
+        self.output.drained.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._happens(StompEvent.LOSE)
+        self.output.happens(StompEvent.LOSE)
         self._watch.stop()
-        self._door.unfinished.ends(self)
-        self._flushed.set()
+        self._broker.unfinished.ends(self.output)
+        self.output.drained.set()
         self._cancel_timers()
         self._stop_working()
         if self._working is None:
-            self._door.gone(self)
-
-    # ---- writing -----------------------------------------------------------------------------------------------------
-
-    def write(self, data: bytes) -> None:
-        """Send bytes, unless the connection has ended."""
-        if self._transport is not None and self._state in OPEN and data:
-            self._wrote_s = self._loop.time()
-            self.bytes_out += len(data)
-            self._transport.write(data)
-
-    async def flushed(self) -> None:
-        """Nothing is unsent. Raises ConnectionLostError when the connection is lost."""
-        await self._flushed.wait()
-        if self._state is _S.LOST:
-            raise ConnectionLostError("the STOMP client is gone")
-
-    def receipt(self, frame: StompFrame) -> None:
-        """Answer a frame that asks for it."""
-        wanted = frame.headers.get("receipt")
-        if wanted is not None:
-            self.write(receipt(wanted, self._version))
-
-    def fail(self, error: BaseException, frame: StompFrame | None) -> None:
-        """ERROR, and the end."""
-        if self._state not in OPEN:
-            return
-        if not isinstance(error, BrokerError):
-            LOG.error("a frame of the STOMP client %s could not be handled", self.peer, exc_info=error)
-            error = BrokerError(f"the broker failed: {type(error).__name__}")
-        text = str(error)[:ERROR_CHARS_MAX]
-        headers = {"message": text.split("\n")[0], "error-code": str(error.code), "content-type": "text/plain"}
-        if frame is not None and "receipt" in frame.headers:
-            headers["receipt-id"] = frame.headers["receipt"]
-        if isinstance(error, ProtocolError) and self._session is None:
-            headers["version"] = ",".join(VERSIONS)
-        what = f"The frame {frame.command[:40]} could not be processed: " if frame is not None else ""
-        self.write(encode(StompFrame("ERROR", headers, f"{what}{text}\n".encode()), self._version))
-        LOG.info("[B1067] the STOMP client %s is told an error and closed: %s", self.peer, text)
-        self._finish()
+            self._gone(self)
 
     def _finish(self) -> None:
         """Nothing more is handled; the client may read what was written."""
-        if self._state not in OPEN:
+        if self.output.state not in OPEN:
             return
-        self._happens(StompEvent.END)
-        self._door.unfinished.ends(self)
+        self.output.happens(StompEvent.END)
+        self._broker.unfinished.ends(self.output)
         self._cancel_timers()
         self._stop_working()
-        transport = self._transport
+        transport = self.output.transport
         if transport is None:
             return
         if transport.can_write_eof():
             transport.write_eof()
         transport.resume_reading()  # What it still sends is dropped: closing now would take away what it has not read.
-        self._timers.append(self._loop.call_later(LINGER_S, transport.abort))
+        self._timers["linger"] = self._loop.call_later(LINGER_S, transport.abort)
         self._more.set()
-
-    def _happens(self, event: StompEvent) -> None:
-        self._state = CONNECTION.after(self._state, event)
 
     def _stop_working(self) -> None:
         """Whatever the frame at hand waits for; the session is then closed to its end."""
@@ -271,11 +150,7 @@ class StompConnection(asyncio.Protocol):
 
     def end(self, error: BrokerError) -> None:
         """The broker has ended the connection behind this one, or the server shuts down."""
-        self.fail(error, None)
-
-    def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
+        self.output.fail(error, None)
 
     # ---- reading -----------------------------------------------------------------------------------------------------
 
@@ -284,27 +159,27 @@ class StompConnection(asyncio.Protocol):
         frame: StompFrame | None = None
         self._stoppable = True
         try:
-            while self._state in OPEN:
+            while self.output.state in OPEN:
                 frame = None
                 frame = await self._next_frame()
                 if frame is None:
                     break
                 await self._handle(frame)
         except asyncio.CancelledError:
-            if self._state in OPEN:
+            if self.output.state in OPEN:
                 raise
         except ConnectionLostError as error:
-            self.fail(error, frame)
+            self.output.fail(error, frame)
         except Exception as error:  # noqa: BLE001 - told to the client, and logged when it is no fault of its own
             if self._session is None:
-                self._door.refused(self.peer, str(error))
-            self.fail(error, frame)
+                self._broker.refused(self.output.peer, str(error))
+            self.output.fail(error, frame)
         finally:
             self._stoppable = False
             await self._close_session()
             self._working = None
-            if self._state is _S.LOST:
-                self._door.gone(self)
+            if self.output.state is StompState.LOST:
+                self._gone(self)
 
     def _take_at_once(self) -> None:
         """Handle frames that have to wait for nothing, as they come: a task would begin with them a turn of the loop
@@ -312,7 +187,11 @@ class StompConnection(asyncio.Protocol):
         session, parser = self._session, self._parser
         assert session is not None
         try:
-            while self._flushed.is_set() and self._state in OPEN and (frame := parser.next_frame()) is not None:
+            while (
+                self.output.drained.is_set()
+                and self.output.state in OPEN
+                and (frame := parser.next_frame()) is not None
+            ):
                 if not session.send_at_once(frame):
                     self._left = frame
                     return
@@ -320,22 +199,22 @@ class StompConnection(asyncio.Protocol):
             self._left = error
 
     async def _next_frame(self) -> StompFrame | None:
-        while self._state in OPEN:
+        while self.output.state in OPEN:
             left, self._left = self._left, None
             if isinstance(left, Exception):
                 raise left
             frame = left or self._parser.next_frame()
             if frame is not None:
                 self._handling = True
-                await self.flushed()
+                await self.output.flushed()
                 return frame
             self._handling = False
-            unfinished = self._door.unfinished
+            unfinished = self._broker.unfinished
             if unfinished.total and self._parser.buffered <= READ_BYTES_HIGH:
-                unfinished.ends(self)
+                unfinished.ends(self.output)
             self._more.clear()
-            if self._transport is not None and not self._transport.is_reading():
-                self._transport.resume_reading()
+            if self.output.transport is not None and not self.output.transport.is_reading():
+                self.output.transport.resume_reading()
             await self._more.wait()
         return None
 
@@ -344,7 +223,7 @@ class StompConnection(asyncio.Protocol):
             await self._connect(frame)
         elif frame.command == "DISCONNECT":
             await self._session.settle_all()
-            self.receipt(frame)
+            self.output.receipt(frame)
             self._finish()
         else:
             await self._session.handle(frame)
@@ -357,8 +236,8 @@ class StompConnection(asyncio.Protocol):
         headers = frame.headers
         version = chosen_version(headers.get("accept-version"))
         they_ms, we_ms = heart_beat(headers.get("heart-beat"))
-        core, sessions = await self._door.connect(
-            self,
+        core, sessions = await self._broker.connect(
+            self.output.peer,
             headers.get("login", ""),
             headers.get("passcode", ""),
             headers.get("client-id") or None,
@@ -367,31 +246,31 @@ class StompConnection(asyncio.Protocol):
         )
         try:
             await core.start()
-            self._happens(StompEvent.LOG_IN)
+            self.output.happens(StompEvent.LOG_IN)
         except BaseException:
             await core.close()
             raise
-        self.user = headers.get("login", "")
-        self._version = self._parser.version = version
-        limits = self._door.limits
+        self.output.user = headers.get("login", "")
+        self.output.version = self._parser.version = version
+        limits = self._broker.limits
         self._parser.body_bytes_max, self._parser.head_bytes_max = limits.body_bytes_max, limits.head_bytes_max
-        self._session = StompSession(core, sessions, self, version, limits.prefetch_bytes)
+        self._session = StompSession(core, sessions, self.output, version, limits.prefetch_bytes)
         self._cancel_timers()
-        self._door.known(self)
+        self._known(self)
         told = {
             "version": version,
-            "server": f"{_SERVER}/{self._door.version}",
+            "server": f"{_SERVER}/{self._broker.version}",
             "session": core.identity,
             "heart-beat": f"{BEAT_MS},{BEAT_MS}" if version != "1.0" else "0,0",
-            "user-name": self.user,
+            "user-name": self.output.user,
         }
-        self.write(encode(StompFrame("CONNECTED", told), version))
+        self.output.write(encode(StompFrame("CONNECTED", told), version))
         if version != "1.0":
             self._begin_beats(they_ms, we_ms)
 
     def _too_slow(self) -> None:
-        self._door.refused(self.peer, "it has not logged in in time")
-        self.fail(SecurityError("no login came in time"), None)
+        self._broker.refused(self.output.peer, "it has not logged in in time")
+        self.output.fail(SecurityError("no login came in time"), None)
 
     # ---- heart-beats -------------------------------------------------------------------------------------------------
 
@@ -404,25 +283,22 @@ class StompConnection(asyncio.Protocol):
 
     def _expect(self, silence_s: float) -> None:
         left_s = self._heard_s + silence_s - self._loop.time()
-        if left_s <= 0 and self._transport is not None and self._transport.is_reading():
-            LOG.info("[B1068] the STOMP client %s is closed: no heart-beat for %.1f s", self.peer, silence_s)
-            self.abort()
+        if left_s <= 0 and self.output.transport is not None and self.output.transport.is_reading():
+            LOG.info("[B1068] the STOMP client %s is closed: no heart-beat for %.1f s", self.output.peer, silence_s)
+            self.output.abort()
         else:
-            self._timers[:1] = [self._loop.call_later(max(left_s, silence_s / 10), self._expect, silence_s)]
+            self._timers["silence"] = self._loop.call_later(max(left_s, silence_s / 10), self._expect, silence_s)
 
     def _beat(self, interval_s: float) -> None:
         """Write when nothing else was written for most of the interval."""
-        if self._loop.time() - self._wrote_s >= interval_s / 2 and self._flushed.is_set():
-            self.write(EOL)
-        self._timers[1:] = [self._loop.call_later(interval_s / 2, self._beat, interval_s)]
+        if self._loop.time() - self.output.wrote_s >= interval_s / 2 and self.output.drained.is_set():
+            self.output.write(EOL)
+        self._timers["beat"] = self._loop.call_later(interval_s / 2, self._beat, interval_s)
 
     def _cancel_timers(self) -> None:
-        for timer in self._timers:
+        for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
 
     async def _close_session(self) -> None:
         session = self._session
@@ -430,7 +306,7 @@ class StompConnection(asyncio.Protocol):
             try:
                 await session.close()
             except Exception:
-                LOG.exception("the session of the STOMP client %s has not ended as it should", self.peer)
+                LOG.exception("the session of the STOMP client %s has not ended as it should", self.output.peer)
 
     async def ended(self) -> None:
         """Wait until it has ended."""

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import lru_cache, partial
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, cast
 
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.consumer.acknowledging.acknowledgement_answers import Confirmations
@@ -46,7 +46,8 @@ from raybroker.services.stomp.limits import (
     SUBSCRIPTIONS_MAX,
     TRANSACTIONS_MAX,
 )
-from raybroker.services.stomp.subscription import AUTO, MODES, Out, Settling, StompSubscription
+from raybroker.services.stomp.output import StompOutput
+from raybroker.services.stomp.subscription import AUTO, MODES, Settling, StompSubscription
 from raybroker.services.stomp.transaction import StompTransaction
 from raybroker.system import entropy
 from raybroker.wire.stomp.frame import StompFrame, Version
@@ -90,18 +91,6 @@ class Unopened(Exception):  # noqa: N818 - nothing is wrong
     """A destination has to be made, or a producer opened, before a message can go to it."""
 
 
-class StompClient(Out, Protocol):
-    """The connection, as its session sees it."""
-
-    def receipt(self, frame: StompFrame) -> None:
-        """It is done: answer it if it asks for that."""
-        ...
-
-    def fail(self, error: BaseException, frame: StompFrame | None) -> None:
-        """Tell the client, and end the connection."""
-        ...
-
-
 class _Delivering(NamedTuple):
     """A subscription at work: who writes its messages, and its ``share`` of the room for what comes ahead of the
     client."""
@@ -118,7 +107,7 @@ class StompSession:
         self,
         core: ConnectionCore,
         session: MakeSession,
-        client: StompClient,
+        client: StompOutput,
         version: Version,
         prefetch_bytes: int = PREFETCH_BYTES_MAX,
     ) -> None:

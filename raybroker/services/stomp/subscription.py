@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from raybroker.client.consumer.acknowledging.acknowledgement_answers import Confirmations
 from raybroker.client.consumer.message import Message
@@ -19,9 +19,10 @@ from raybroker.client.session.opening import AnyConsumer
 from raybroker.client.session.session import SessionCore
 from raybroker.model.bounds import MESSAGE_BYTES_MAX
 from raybroker.model.errors import ConnectionLostError, MessageFormatError, ProtocolError
-from raybroker.services.gateways.answers import SMALL_BYTES, Answers
+from raybroker.services.gateways.answers import SMALL_BYTES
 from raybroker.services.stomp.headers import CONTENT_TYPE, MessageFacts, body_bytes, message_headers, property_name
 from raybroker.services.stomp.limits import BATCH_BYTES
+from raybroker.services.stomp.output import StompOutput
 from raybroker.wire.stomp.frame import StompFrame, Version, encode
 
 LOG: Final = logging.getLogger("raybroker.services")
@@ -30,25 +31,6 @@ CLIENT: Final = "client"
 INDIVIDUAL: Final = "client-individual"
 MODES: Final = (AUTO, CLIENT, INDIVIDUAL)
 _TYPE_PROPERTY: Final = property_name(CONTENT_TYPE)
-
-
-class Out(Protocol):
-    """The place where frames are written."""
-
-    turn: asyncio.Lock
-    """Held by the subscription that writes a batch."""
-    user: str
-
-    @property
-    def answers(self) -> Answers:
-        """How much large messages of all clients take."""
-        ...
-
-    def write(self, data: bytes) -> None: ...
-
-    async def flushed(self) -> None:
-        """Nothing is unsent."""
-        ...
 
 
 class Settling(NamedTuple):
@@ -90,7 +72,7 @@ class StompSubscription:
         self._by_id: dict[str, int] = {}
         """message-id → serial; before 1.2 messages are acknowledged by it."""
 
-    async def deliver(self, out: Out) -> None:
+    async def deliver(self, out: StompOutput) -> None:
         """Write messages until the consumer is closed; raises what ends it otherwise."""
         consumer = self.consumer
         while not consumer.closed:
@@ -101,7 +83,7 @@ class StompSubscription:
             if message is None:
                 await asyncio.wrap_future(consumer.arrival_future())
 
-    async def _write_batch(self, message: Message | None, out: Out) -> None:
+    async def _write_batch(self, message: Message | None, out: StompOutput) -> None:
         """A large message is a batch of its own, and waits until there is room for it."""
         frames: list[bytes] = []
         size = 0
@@ -125,7 +107,7 @@ class StompSubscription:
         if self.ack == AUTO:
             self.session.flush_lazily()
 
-    async def _write_large(self, message: Message, nbytes: int, out: Out) -> None:
+    async def _write_large(self, message: Message, nbytes: int, out: StompOutput) -> None:
         async with out.answers.room(out.user, nbytes):
             out.write(self._frame(message))
             await out.flushed()

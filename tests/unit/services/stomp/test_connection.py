@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from raybroker.model.errors import ProtocolError, SecurityError
-from raybroker.services.gateways.unfinished import Unfinished
+from raybroker.services.stomp.broker import StompBroker
 from raybroker.services.stomp.connection import StompConnection, chosen_version, heart_beat
 from raybroker.services.stomp.limits import StompLimits
 from raybroker.wire.stomp.frame import StompFrame
@@ -34,34 +35,29 @@ def test_heart_beats_are_a_pair() -> None:
             heart_beat(text)
 
 
-class Closed:
-    """A server whose broker lets nobody in."""
-
-    limits = StompLimits(1000, 30.0, unencrypted=False)
-    version = "9"
+class Closed(StompBroker):
+    """A broker that lets nobody in. ``left``: set when the connection has gone."""
 
     def __init__(self) -> None:
-        self.unfinished: Unfinished[StompConnection] = Unfinished(1 << 30, lambda client, why: None, "x")
         self.refusals: list[str] = []
         self.left = asyncio.Event()
+        limits, gateway = StompLimits(1000, 30.0, unencrypted=False), SimpleNamespace()
+        super().__init__(gateway, limits, "9", lambda peer, why: self.refusals.append(f"{peer} {why}"))  # type: ignore[arg-type]
 
     async def connect(self, *args: Any) -> Any:
         raise SecurityError("no")
 
-    def known(self, connection: StompConnection) -> None:
-        raise AssertionError
+    def connection(self) -> StompConnection:
+        def known(_: StompConnection) -> None:
+            raise AssertionError
 
-    def refused(self, peer: str, why: str) -> None:
-        self.refusals.append(f"{peer} {why}")
-
-    def gone(self, connection: StompConnection) -> None:
-        self.left.set()
+        return StompConnection(self, "peer", known=known, gone=lambda _: self.left.set())
 
 
 def test_who_is_not_let_in_gets_an_error_and_then_the_end() -> None:
     async def run() -> None:
         door = Closed()
-        server = await asyncio.get_running_loop().create_server(lambda: StompConnection(door, "peer"), "127.0.0.1", 0)
+        server = await asyncio.get_running_loop().create_server(door.connection, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"CONNECT\nlogin:ann\npasscode:x\n\n\0")
@@ -97,7 +93,7 @@ class Busy:
 
 
 class Open(Closed):
-    """A server whose connections are logged in from the beginning. ``together``: how often frames were taken."""
+    """A broker whose connections are logged in from the beginning. ``together``: how often frames were taken."""
 
     together_count = 0
 
@@ -113,7 +109,7 @@ def _serving(work: Any) -> None:
         door, session, made = Open(), Busy(), []
 
         def connection() -> StompConnection:
-            one = StompConnection(door, "peer")  # type: ignore[arg-type]
+            one = door.connection()
             one._session = session  # type: ignore[assignment]
             one._parser.body_bytes_max = 1000
             made.append(one)
