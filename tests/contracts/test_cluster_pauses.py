@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,6 +55,32 @@ def test_a_broker_that_was_down_takes_the_pause_when_it_comes(rig: ClusterRig) -
     admin.resume_destination("queue", name, "consumers")
     rig.start("b3")
     assert back(rig, admin, name) == dict.fromkeys(("b1", "b2", "b3"), "PRODUCERS_PAUSED")
+
+
+def test_a_broker_that_joins_pauses_what_it_is_to_pause_from_its_start(rig: ClusterRig) -> None:
+    """W-126: destinations of the record that it has not had, and none that are made later."""
+    flag = {"raybroker.system.consumptionPausedAtStartup": True}
+    first, second, later = (rig.name() for _ in range(3))
+    admin = rig.connect("b1").admin()
+    admin.create_destination("queue", first)
+    rig.kill("b3")
+    shutil.rmtree(rig.directory / "b3")
+    before, rig.config = rig.config, rig.config.with_values(flag, origin="test")
+    admin.create_destination("queue", second)
+    rig.start("b3")
+    for name in (first, second):
+        until(lambda name=name: states(admin, name).get("b3") == "CONSUMERS_PAUSED")
+    assert states(admin, first)["b1"] == "RUNNING"
+    assert rig.brokers["b1"].cluster.clustering.member.agreed.pauses == {}
+    admin.create_destination("queue", later)
+    assert states(admin, later) == dict.fromkeys(rig.brokers, "RUNNING")
+    admin.resume_destination("queue", second)
+    assert states(admin, second) == dict.fromkeys(rig.brokers, "RUNNING")
+    rig.config = before
+    rig.kill("b3")
+    rig.start("b3")
+    for name in (first, second, later):
+        assert back(rig, admin, name) == dict.fromkeys(rig.brokers, "RUNNING"), "no administrator has paused it"
 
 
 def test_an_auto_created_queue_is_paused_on_brokers_that_get_it_later(rig: ClusterRig) -> None:

@@ -87,6 +87,10 @@ class Applying:
         }
         self._locate = locate
         self._brokers_changed = brokers_changed
+        self._starting = True
+        """The record has not been carried out yet."""
+        self._new: set[tuple[str, ...]] = set()
+        """Destinations that the broker has not had before it started."""
 
     async def apply(self, changes: Sequence[Change]) -> bool:
         """Carry out changes in order; raises the first error after having tried all.
@@ -131,7 +135,13 @@ class Applying:
                     fields["topic"],
                 )
                 del have.subscriptions[key]
+        if self._starting:
+            self._new |= wanted.destinations.keys() - have.destinations.keys()
         partly = await self.apply(differences(have, wanted))
+        for key in self._new & wanted.destinations.keys():
+            await self._placement.pause_as_at_start(_key(key), dict(wanted.destinations[key]))
+        self._starting = False
+        self._new.clear()
         self._brokers_changed()
         return partly
 
@@ -190,7 +200,7 @@ class Applying:
         """New ones in shared hosts come together; whatever else one after the other."""
         many: list[Row] = []
         for change in changes:
-            key, attributes = _key(change), dict(change.attributes)
+            key, attributes = _key(change.key), dict(change.attributes)
             if self._may_be_away(key):
                 self._registry.away.awaited.add(key)
             elif self._is_local(key):
@@ -210,7 +220,7 @@ class Applying:
             await self._placement.create_many(many[start : start + MANY])
 
     async def _update(self, change: Change) -> None:
-        key = _key(change)
+        key = _key(change.key)
         host = self._registry.find(*key)
         if self._may_be_away(key):
             return
@@ -220,7 +230,7 @@ class Applying:
         await self._placement.update(key, host, changes)
 
     async def _destroy(self, change: Change) -> None:
-        key = _key(change)
+        key = _key(change.key)
         host = self._registry.find(*key)
         self._registry.away.awaited.discard(key)
         if host is not None:
@@ -261,8 +271,8 @@ class Applying:
             await self._named[kind].drop(change.key[0])
 
 
-def _key(change: Change) -> Key:
-    return (check_destination_type(change.key[0]), change.key[1])
+def _key(key: tuple[str, ...]) -> Key:
+    return (check_destination_type(key[0]), key[1])
 
 
 def _changeable(name: str) -> bool:

@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 from raybroker.broker.destinations.destination_registry import DMQ, TRAITS, Key, Registry
 from raybroker.broker.destinations.subscriptions import Subscriptions
 from raybroker.hosting.host_port import DropHost, HostPort, MakeHost, Row
+from raybroker.model.definitions.pauses import WORK, starting
 from raybroker.model.errors import BrokerError, InvalidDestinationError
 from raybroker.model.naming.names import check_destination_type, is_reserved_name
 from raybroker.model.settings.setting_table import IN_BROKER
@@ -135,6 +136,13 @@ class Placement:
         log.info("[B1131] %d destinations were created on host %s (shared)", len(keys) - len(failed), host.key)
         if failed:
             raise BrokerError(f"{len(failed)} destinations could not be created: {'; '.join(failed[:5])}")
+
+    async def pause_as_at_start(self, key: Key, attributes: Row) -> None:
+        """Stop what a destination stops at each start, because it was made while the broker starts."""
+        stopped = starting(lambda name: attributes.get(name, False), self._config.__getitem__)
+        for which, work in WORK.items():
+            if work in stopped and (host := self._registry.where.get(key)) is not None:
+                await host.destinations.pause(*key, which, 0)
 
     def maybe_there(self, key: Key) -> bool:
         """It exists, or its creation was begun."""

@@ -180,6 +180,8 @@ class Setting:
         raise self._refuse(value, "is neither true nor false")
 
     def _enum(self, value: object) -> str:
+        if isinstance(value, bool):  # As a cluster file has it, where true and false are among the choices.
+            value = str(value)
         if isinstance(value, str):
             for choice in self.choices:
                 if value.strip().lower() == choice.lower():
