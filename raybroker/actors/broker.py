@@ -246,7 +246,14 @@ class BrokerActor:
         self._services = ServicesOfBroker(
             self._config,
             self._broker.services,
-            AskedActor(self, exists=registry.has, hosts=lambda: registry.hosts, given=self._given, whole=self._whole),
+            AskedActor(
+                self,
+                exists=registry.has,
+                hosts=lambda: registry.hosts,
+                given=self._given,
+                whole=self._whole,
+                counts=self._broker.measuring.counts,
+            ),
             self._peers,
             self._cluster,
             near=self._inside,
@@ -640,6 +647,8 @@ class BrokerActor:
             return self._observing.url
         if method == "doors":
             return self._services.own()
+        if method == "counts":
+            return await self._broker.measuring.counts()
         if method == "ensure_paths":
             return await self._ensure_paths()
         await self._ready()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -15,6 +15,7 @@ from raybroker.broker.services.outside import Asked, SocketHands
 from raybroker.broker.services.service_administration import ServiceAdministration
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import BrokerError
+from raybroker.model.listing import DestinationCount, DestinationCounts
 from raybroker.model.settings.setting_services import address_property
 from raybroker.model.settings.settings import ConfigView
 from raybroker.services.listening.connection_services import ALL_ADDRESSES, ConnectionServices
@@ -97,6 +98,7 @@ class ServicesOfBroker:
             clock=SystemClock(),
             near=self._near,
             made=RecordFile(self._own / MADE),
+            counts=self._counts,
         )
 
     def _failed(self, why: str) -> None:
@@ -128,11 +130,11 @@ class ServicesOfBroker:
         named = self._config[own] or self._config["imq.hostname"]
         return self._node_ip() if named in ALL_ADDRESSES else named
 
-    async def _told(self) -> dict[str, OwnDoors]:
-        """Return what the other brokers say that answer in time."""
+    async def _told(self, method: str = "doors") -> dict[str, Any]:
+        """Return what the other brokers say that answer in time; by default an OwnDoors of each."""
         others = [name for name in self._others.live() if name != self._administration.broker]
         answers = await asyncio.gather(
-            *(self._peers.ask(name, "doors", {}, timeout_s=ASK_TIMEOUT_S) for name in others), return_exceptions=True
+            *(self._peers.ask(name, method, {}, timeout_s=ASK_TIMEOUT_S) for name in others), return_exceptions=True
         )
         for answer in answers:
             if isinstance(answer, BaseException) and not isinstance(answer, BrokerError):
@@ -140,6 +142,9 @@ class ServicesOfBroker:
         return {
             name: answer for name, answer in zip(others, answers, strict=True) if not isinstance(answer, BaseException)
         }
+
+    async def _counts(self) -> DestinationCounts:
+        return {self._administration.broker: await self._asked.counts(), **await self._told("counts")}
 
     async def elsewhere(self) -> dict[str, str]:
         """The other brokers that run on other machines → the address of that."""
@@ -173,12 +178,14 @@ class AskedActor:
         hosts: Callable[[], Iterable[HostPort]],
         given: Callable[[], Row],
         whole: Callable[[], bool],
+        counts: Callable[[], Coroutine[Any, Any, list[DestinationCount]]],
     ) -> None:
         self._actor = actor
         self.exists = exists
         self.hosts = hosts
         self.given = given
         self.whole = whole
+        self.counts = counts
 
     async def placed(self, kind: str, name: str, create: bool, guest: bool) -> tuple[Any, str, Row]:
         found: tuple[Any, str, Row] = await self._actor.placed(kind, name, create, guest)

@@ -30,6 +30,7 @@ from raybroker.engine.ports import BodyStore, Store
 from raybroker.hosting.host_service import HostBroker, HostService, HostStorage
 from raybroker.hosting.paging import directory_of
 from raybroker.model.errors import ConfigError, IllegalStateError, NoClusterError
+from raybroker.model.listing import DestinationCounts
 from raybroker.model.naming.names import check_cluster_name
 from raybroker.model.settings.setting_store import SQL_STORES
 from raybroker.model.settings.setting_table import IN_BROKER
@@ -175,13 +176,14 @@ class LoopbackDirectory:
             self._services = await open_services(
                 config,
                 self._broker.services,
-                Alone(self._broker, registry.has, lambda: registry.hosts, self._given),
+                Alone(self._broker, registry.has, lambda: registry.hosts, self._given, self._broker.measuring.counts),
                 self._store,
                 hand=hand_within(security_directory(config, self._store)),
                 doors=self._doors,
                 clock=clock,
                 near=_Near(self._service, self._io) if IN_BROKER in map(config.__getitem__, _HOSTINGS) else None,
                 made=self._made(),
+                counts=self._counts,
             )
         self._io.settle(1)
 
@@ -245,6 +247,9 @@ class LoopbackDirectory:
 
     def _given(self) -> dict[str, Any]:
         return {**{name: value for name, value, _ in self._config.given}, **self._live.changed}
+
+    async def _counts(self) -> DestinationCounts:
+        return {LOOPBACK: await self._broker.measuring.counts()}
 
     async def _doors(self, *, inside: bool) -> dict[str, tuple[str, dict[str, int]]]:
         """No other broker has services."""

@@ -6,6 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 Row = dict[str, Any]
+DestinationCount = tuple[str, str, int, int, int]
+"""(type, name, messages held, messages in, messages out)."""
+DestinationCounts = Mapping[str, Iterable[DestinationCount]]
+"""Broker → those of its destinations."""
 _ROWS, _MISSING = "listing.rows", "listing.missing"
 
 

@@ -224,6 +224,8 @@ class RigPeers:
         target = self._rig.reachable(self._me, broker)
         if target is None:
             raise BrokerGoneError(f"broker {broker} does not answer")
+        if method == "counts":
+            return await target.answer(target.local.measuring.counts())
         return target.services.own() if method == "doors" else await target.answer(target.cluster.peer(method, args))
 
 
@@ -234,6 +236,7 @@ class RigAsked:
         self._broker = broker
         self.exists = broker.local.registry.has
         self.given = dict
+        self.counts = broker.local.measuring.counts
 
     def hosts(self) -> Any:
         return self._broker.local.registry.hosts

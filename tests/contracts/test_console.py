@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,7 +17,9 @@ from raybroker.security.tls import client_context
 from raybroker.security.user_file import UserEntry, UserFile
 from raybroker.services.console.console import HEADERS
 from raybroker.wire.scram import Verifier
+from tests.contracts.test_gateway_cluster import Gateways
 from tests.contracts.test_http_admin import Administered
+from tests.contracts.test_rest import VERIFIER, until
 from tests.unit.security.certificates import Authority
 
 OTHER = str(Verifier.of("other", b"t" * 16, 64))
@@ -281,13 +285,52 @@ def test_a_thousand_destinations_are_shown_in_pages_sorted_and_filtered(served: 
     found = rows(text="Q19", start=5, max=50)
     assert [row["name"] for row in found["rows"]] == [f"lager.q{number}" for number in range(195, 200)]
     assert "attributes" not in found["rows"][0]
-    history = visitor.ask("GET", "view/history", params={"type": "queue", "name": "lager.q150"}).json()["rows"]
-    assert [row[1:] for row in history] == [[3, 3, 0]]
     for query in ({"sort": "x"}, {"max": 0}, {"max": 1001}, {"start": -1}, {"more": 1}, {"text": "x" * 201}):
         assert visitor.ask("GET", "view/destinations", params=query).status_code == 400, query
     made = visitor.ask("POST", "api/destinations", json={"type": "queue", "name": "new.one"})
     assert made.status_code == 201
     assert rows(text="new.one")["count"] == 1, "what was changed here is shown at once"
+
+
+def test_the_last_hour_was_sampled_before_anybody_logged_in(tmp_path: Path) -> None:
+    with ExitStack() as opened:
+        served = Administered(tmp_path, opened, **{"raybroker.console.history_interval": 1})
+        for number in range(3):
+            served.send(number, "orders")
+        served.send(0, "more")
+        time.sleep(2.1)
+        visitor = Visitor(served)
+
+        def rows(**query: str) -> Any:
+            return visitor.ask("GET", "view/history", params=query).json()["rows"]
+
+        until(lambda: rows()[-1][1] == 4)
+        orders, both = rows(type="queue", name="orders"), rows()
+        assert len(orders) >= 2, "it was there for several samples when the first one looked"
+        assert orders[-1][1:] == [3, 0, 0]
+        sent = sum(row[2] * (row[0] - before[0]) / 1000 for before, row in itertools.pairwise(both) if row[2])
+        assert 3.5 < sent < 4.5
+        assert rows(type="queue", name="none") == rows(type="topic", name="orders") == []
+        assert visitor.ask("GET", "view/history", params={"nme": "orders"}).status_code == 400
+
+
+def test_the_last_hour_of_a_cluster_has_what_all_brokers_hold(tmp_path: Path) -> None:
+    services = {"imq.service.activelist": "httpadmin", "raybroker.console.history_interval": 1}
+    with ExitStack() as opened:
+        cluster = Gateways(tmp_path, opened, **services)
+        UserFile(tmp_path / "security" / "passwd").add("root", UserEntry(VERIFIER, "admin"))
+        for number, broker in enumerate(cluster.rig.brokers, 1):
+            cluster.rig.connect(broker).session().producer("orders").send_many([b"x"] * number)
+        with httpx.Client(base_url=f"http://127.0.0.1:{cluster.port('b2', 'httpadmin')}/console") as http:
+            assert http.post("/session", json={"user": "root", "password": "secret"}).status_code == 200
+
+            def held() -> Any:
+                rows = http.get("/view/history", params={"type": "queue", "name": "orders"}).json()["rows"]
+                return rows[-1][1] if rows else None
+
+            until(lambda: held() == 1 + 2 + 3)
+            cluster.rig.kill("b3")
+            until(lambda: held() == 1 + 2)
 
 
 def test_the_broker_tells_where_the_console_is(shared: Administered) -> None:

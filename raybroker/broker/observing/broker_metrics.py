@@ -16,7 +16,7 @@ from raybroker.hosting.host_port import HostPort, Row, Spares
 from raybroker.metrics import totals
 from raybroker.metrics.snapshot import Snapshot
 from raybroker.model.errors import BrokerError
-from raybroker.model.listing import Listing
+from raybroker.model.listing import DestinationCount, Listing
 from raybroker.model.naming.names import is_metrics_topic
 from raybroker.model.settings.setting_table import HOSTINGS
 from raybroker.model.settings.settings import ConfigView
@@ -135,6 +135,17 @@ class Measuring:
             return await asyncio.wait_for(host.figures.metrics(names), HOST_TIMEOUT_S)
         except (BrokerError, TimeoutError):
             return None
+
+    async def counts(self) -> list[DestinationCount]:
+        """What destinations hold and have counted, of the hosts that answer."""
+
+        async def of(host: HostPort) -> list[DestinationCount]:
+            try:
+                return await asyncio.wait_for(host.figures.counts(), HOST_TIMEOUT_S)
+            except (BrokerError, TimeoutError):
+                return []
+
+        return [row for rows in await asyncio.gather(*map(of, self._registry.hosts)) for row in rows]
 
     def _kinds_of(self, silent: list[HostPort]) -> set[str]:
         """Types of destinations on hosts that do not answer: what they hold is not known, and so no sum is."""

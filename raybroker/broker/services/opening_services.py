@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from raybroker.broker.services.auditing import security_directory
 from raybroker.broker.services.outside import Asked, Doors, Hand, Outside
 from raybroker.broker.services.service_administration import ServiceAdministration
 from raybroker.hosting.host_port import HostPort, Row
-from raybroker.model.errors import ConfigError
+from raybroker.model.errors import ConfigError, ConnectionLostError
+from raybroker.model.listing import DestinationCount, DestinationCounts
 from raybroker.model.settings.setting_services import NATIVE, SERVICE_KINDS, SERVICE_PROTOCOLS, WITH_TLS
 from raybroker.model.settings.settings import ConfigView
 from raybroker.security.tls import ServerTls
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("raybroker.services")
 
+T = TypeVar("T")
+Counts = Callable[[], Coroutine[Any, Any, DestinationCounts]]
 ALONE_VERSION: Final = 0
 """Of the view that a broker without others gives, which never changes."""
 TAKEN: Final = "no free port"
@@ -50,11 +53,13 @@ async def open_services(
     clock: SystemClock,
     near: Near | None = None,
     made: Kept | None = None,
+    counts: Counts,
 ) -> ConnectionServices:
     """Listen as the configuration says; raises ConfigError when that cannot be done.
 
     ``administration``: learns what runs; ``beside``: the directory of the cluster's stores, None where nothing is
-    stored; ``near``: hosts on whose loop gateways work; ``made``: where it is written down what users have made.
+    stored; ``near``: hosts on whose loop gateways work; ``made``: where it is written down what users have made;
+    ``counts()``: what the destinations of all brokers hold and have counted.
     """
     directory = security_directory(config, beside)
     if directory is None:
@@ -63,7 +68,7 @@ async def open_services(
         )
     security = ServiceSecurity(config, directory, administration.audit)
     await security.open(ConnectionServices.active(config), clock)
-    gateways = await _gateways(config, administration.broker, directory, clock.monotonic_ns, near)
+    gateways = await _gateways(config, administration.broker, directory, clock.monotonic_ns, near, counts)
     services = ConnectionServices(
         config,
         Outside(asked, hand, doors),
@@ -125,7 +130,12 @@ class Opening:
 
 
 async def _gateways(
-    config: ConfigView, broker: str, directory: Path, now_ns: Callable[[], int], near: Near | None
+    config: ConfigView,
+    broker: str,
+    directory: Path,
+    now_ns: Callable[[], int],
+    near: Near | None,
+    counts: Counts,
 ) -> Gateways | None:
     """What serves the active services of other protocols; None where there is none. Raises ConfigError."""
     protocols = {SERVICE_PROTOCOLS[name] for name in ConnectionServices.active(config)} - NATIVE
@@ -138,14 +148,16 @@ async def _gateways(
     tls = await asyncio.to_thread(ServerTls.of, config, directory) if protocols & WITH_TLS else None
     if protocols & {"http", "https"}:
         try:
-            from raybroker.services.administration.opening import administration_server
+            from raybroker.services.administration.opening import administration_server, console_samples
             from raybroker.services.rest.opening import http_server
         except ImportError as error:
             raise ConfigError(f"services over HTTP need {error.name}: pip install 'raybroker[http]'") from None
+        loop = asyncio.get_running_loop()
+        samples = console_samples(config, lambda: on_loop(loop, counts))
         for protocol in sorted(protocols & {"http", "https"}):
             context = tls.context if tls is not None and protocol in WITH_TLS else None
             messages = http_server(config, broker, version, context)
-            administration = administration_server(config, broker, version, context)
+            administration = administration_server(config, broker, version, context, samples)
             servers[protocol] = partial(_of_kind, {"NORMAL": messages, "ADMIN": administration})
     if protocols & {"stomp", "stomps"}:
         from raybroker.services.stomp.server import stomp_server
@@ -154,6 +166,17 @@ async def _gateways(
         if tls is not None:
             servers["stomps"] = stomp_server(config, version, now_ns, tls.context)
     return Gateways(servers, near)
+
+
+async def on_loop(loop: asyncio.AbstractEventLoop, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """What ``ask()`` brings, which has to run on that loop; raises ConnectionLostError when the loop has ended."""
+    work = ask()
+    try:
+        asked = asyncio.run_coroutine_threadsafe(work, loop)
+    except RuntimeError as error:
+        work.close()
+        raise ConnectionLostError(f"the broker ends: {error}") from None
+    return await asyncio.wrap_future(asked)
 
 
 def _of_kind(makers: Mapping[str, MakeServer], gateway: Gateway) -> Server:
@@ -179,6 +202,7 @@ class Alone:
     exists  takes a type and a name: whether the broker has that destination
     hosts   gives those of the broker
     given   gives the properties that the configuration sets
+    counts  gives what its destinations hold and have counted
     """
 
     def __init__(
@@ -187,11 +211,13 @@ class Alone:
         exists: Callable[[str, str], bool],
         hosts: Callable[[], Iterable[HostPort]],
         given: Callable[[], Row],
+        counts: Callable[[], Coroutine[Any, Any, list[DestinationCount]]],
     ) -> None:
         self._broker = broker
         self.exists = exists
         self.hosts = hosts
         self.given = given
+        self.counts = counts
 
     def whole(self) -> bool:
         return True

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from raybroker.hosting.host_port import HostPort, Row
 from raybroker.model.errors import BrokerError, ConnectionLostError
+from raybroker.model.listing import DestinationCount
 from raybroker.model.settings.settings import settings_of
 from raybroker.services.listening.socket_handing import SocketSender
 
@@ -35,6 +36,10 @@ class Asked(Protocol):
 
     def whole(self) -> bool:
         """All hosts have said what they serve."""
+        ...
+
+    async def counts(self) -> list[DestinationCount]:
+        """What the broker's own destinations hold and have counted."""
         ...
 
     async def ask(self, method: str, args: list[Any]) -> Any: ...

@@ -12,7 +12,7 @@ from raybroker.engine.measuring import metrics
 from raybroker.engine.measuring.meters import Meters
 from raybroker.engine.measuring.thresholds import held_of
 from raybroker.engine.ports import Clock, Store
-from raybroker.model.listing import Row
+from raybroker.model.listing import DestinationCount, Row
 from raybroker.model.naming.names import is_metrics_topic
 
 METRICS_STEP: Final = 50
@@ -46,6 +46,21 @@ class FiguresPort:
         destinations = list(self._registry.destinations.values())
         self._meters.thresholds.broker_is(over=over, destinations=destinations)
         return held_of(destinations)
+
+    async def counts(self) -> list[DestinationCount]:
+        """Count what each destination holds and has counted: little enough to be asked for all the time."""
+        return [
+            (
+                destination.kind,
+                destination.name,
+                destination.block_index.messages,
+                counters.messages_in,
+                counters.messages_out,
+            )
+            for destination in self._registry.destinations.values()
+            if destination.number in self._registry.definitions and not is_metrics_topic(destination.name)
+            for counters in (destination.counters,)
+        ]
 
     async def metrics(self, names: str | None) -> Row:
         """incarnation, age_s, ``host``: the host's own row, ``types``: type → sums; with ``names`` also

@@ -92,6 +92,12 @@ LISTENER_SETTINGS: Final[tuple[Setting, ...]] = (
             "site may change anything, and browsers show it no answer."),
     Setting("raybroker.console.enabled", "bool", True, "broker",
             "Whether the services httpadmin and httpsadmin have the console, pages for a browser at /console/."),
+    Setting("raybroker.console.history_destinations_max", "int", 2000, "broker",
+            "Destinations whose history the console shows, 5,760 bytes of memory each; 0: only the sums of all.",
+            unit="destinations", low=0, high=100_000),
+    Setting("raybroker.console.history_interval", "seconds", 15, "broker",
+            "Destinations are sampled for plots of the console each so long, whether or not anybody looks. There are "
+            "240 samples: 15 s give the last hour.", unit="s", low=1, high=3600),
     Setting("raybroker.console.session_timeout", "seconds", 1800, "broker",
             "A session of the console in which nobody has done anything for so long ends; 12 hours after the login it "
             "ends in any case.", unit="s", low=60, high=43_200),

@@ -20,6 +20,7 @@ from raybroker.services.administration.shapes import GRADED, Shape
 from raybroker.services.administration.user import Administrator
 from raybroker.services.console.console import Console
 from raybroker.services.console.figures import Figures
+from raybroker.services.console.history import HistorySampling
 from raybroker.services.console.sessions import ConsoleSessions
 from raybroker.services.web.application import RUNNING, Handler, Terms, WebApplication, answered
 from raybroker.services.web.credentials import Offer
@@ -101,17 +102,20 @@ def about(version: str, offer: Offer) -> About:
 
 
 class Administration(WebApplication[Administrator]):
-    """See the module. ``session_idle_s``: of the console, after which a session ends; 0: there is no console."""
+    """See the module. ``samples``: what the console shows of the last hour, None: there is no console;
+    ``session_idle_s``: after which a session of it ends."""
 
     def __init__(
         self,
         users: WebUsers[Administrator],
         terms: Terms,
         state: Callable[[], str] = lambda: RUNNING,
+        samples: HistorySampling | None = None,
         session_idle_s: float = 0,
     ) -> None:
         super().__init__(users, terms, about(terms.version, users.offer), OPERATIONS, state)
         clock = SystemClock()
+        self._samples = samples
 
         def now_s() -> float:
             return clock.monotonic_ns() / 1e9
@@ -121,12 +125,18 @@ class Administration(WebApplication[Administrator]):
                 self,
                 ConsoleSessions(session_idle_s, now_s, entropy.token),
                 Figures(now_s, clock.now_ms),
+                samples,
                 terms.broker,
                 terms.version,
             )
-            if session_idle_s > 0
+            if samples is not None
             else None
         )
+
+    async def close(self) -> None:
+        if self._samples is not None:
+            self._samples.close()
+        await super().close()
 
     def origins_told(self, request: Request) -> Mapping[str, str]:
         return {} if Console.has(request.scope["raw_path"]) else super().origins_told(request)

@@ -2,7 +2,8 @@
 
     sessions      who has logged in: bounded in number and in time
     static_files  the files of the pages, read once at the start, with what browsers are told of them
-    figures       what destinations hold and how fast, sampled while somebody looks
+    figures       what destinations hold and how fast, asked for while somebody looks
+    history       the same of the last hour, sampled all the time
     console       requests below /console/: files, login, verbs and views
     static/       the pages: modules of JavaScript without a build step, and libraries in vendor/ with their licences
 

@@ -6,7 +6,7 @@
     DELETE /console/session             log out
     *      /console/api/PATH            what PATH is for the user of the session
     GET    /console/view/destinations   a page of the destinations, sorted and filtered, with sums
-    GET    /console/view/history        depth and counts of one destination over the last hour, while a console was open
+    GET    /console/view/history        depth and rates over the last hour, of one destination or of all together
 
 A request that changes something needs the header ``X-CSRF-Token`` with the token of the session, comes from a page of
 the console itself whatever other origins the services take, and has the user's password proved once more.  No answer
@@ -28,6 +28,7 @@ from typing_extensions import TypedDict
 from raybroker.model.errors import BrokerError
 from raybroker.model.listing import Row
 from raybroker.services.console.figures import SORTS, Ask, Figures, page
+from raybroker.services.console.history import SLOTS, HistorySampling
 from raybroker.services.console.sessions import LIFETIME_S, ConsoleSession, ConsoleSessions
 from raybroker.services.console.static_files import INDEX, static_files
 from raybroker.services.web.application import Handler, WebApplication, answered, answered_with, not_understood
@@ -83,10 +84,10 @@ class DestinationsQuery(TypedDict):
 
 @with_config(extra="forbid")
 class HistoryQuery(TypedDict):
-    """Which destination."""
+    """Which destination; neither: all together."""
 
-    type: str
-    name: str
+    type: NotRequired[str]
+    name: NotRequired[str]
 
 
 _LOGIN: Final[TypeAdapter[Any]] = TypeAdapter(Login)
@@ -96,11 +97,18 @@ class Console:
     """``served``: the administration that it is a part of; ``broker``, ``version``: what pages name."""
 
     def __init__(
-        self, served: WebApplication[Any], sessions: ConsoleSessions, figures: Figures, broker: str, version: str
+        self,
+        served: WebApplication[Any],
+        sessions: ConsoleSessions,
+        figures: Figures,
+        samples: HistorySampling,
+        broker: str,
+        version: str,
     ) -> None:
         self._served = served
         self._sessions = sessions
         self._figures = figures
+        self._samples = samples
         self._about = {"broker": broker, "version": version}
         self._files = static_files()
         self._views: dict[bytes, tuple[TypeAdapter[Any], Handler]] = {
@@ -255,9 +263,9 @@ class Console:
         )
 
     async def _history(self, request: Request, user: Any) -> Response:
-        await self._figures.rows(_listed(user))
-        query = request.state.query
-        return answered({"rows": self._figures.history(query["type"], query["name"])})
+        query, samples = request.state.query, self._samples
+        rows = samples.history.rows((query.get("type", ""), query.get("name", "")))
+        return answered({"rows": rows, "every_s": samples.every_s, "slots": SLOTS})
 
 
 def _listed(user: Any) -> Ask:

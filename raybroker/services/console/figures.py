@@ -1,15 +1,12 @@
-"""Figures of destinations for the console: what they hold, how fast messages come and go, and how that was before.
+"""Figures of destinations for the console: what they hold, and how fast messages come and go.
 
 Nothing is asked of the broker unless somebody looks: a request takes the rows of the last one who asked, or asks anew
 when these are older than ``every_s``.  That grows with what asking costs, so that it costs at most SHARE of the time.
-The history has a slot for each SLOT_S at least, SLOTS of them, for DESTINATIONS_MAX destinations: at most 12 MB.
 """
 
 from __future__ import annotations
 
 import asyncio
-from array import array
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -18,10 +15,6 @@ from raybroker.model.listing import Listing, Row
 EVERY_S: Final = 2.0
 SHARE: Final = 0.005
 """Of the time, that asking for the rows may take."""
-SLOT_S: Final = 15.0
-SLOTS: Final = 240
-DESTINATIONS_MAX: Final = 2000
-_COUNTS: Final = ("messages", "messages_in", "messages_out")
 _LEAN: Final = (
     "name",
     "type",
@@ -78,10 +71,6 @@ class Figures:
         self._counted: dict[tuple[str, str], tuple[int, int]] = {}
         """(messages in, messages out) when the rows were asked for the last time."""
         self._counted_s = 0.0
-        self._times: deque[int] = deque(maxlen=SLOTS)
-        self._slot_s = 0.0
-        self._history: dict[tuple[str, str], array[int]] = {}
-        self._slot = 0
 
     def changed(self) -> None:
         """Something was changed: the next one who asks gets new rows."""
@@ -100,24 +89,7 @@ class Figures:
             missing = answer.missing if isinstance(answer, Listing) else {}
             self._last_s = now_s
             self._last = Sampled(rows, missing, self._now_ms(), max(EVERY_S, (now_s - began_s) / SHARE))
-            if now_s - self._slot_s >= SLOT_S or not self._times:
-                self._keep(rows, now_s)
             return self._last
-
-    def history(self, type: str, name: str) -> list[list[int]]:
-        """Rows of (milliseconds since 1970, messages held, in and out since they are counted), oldest first."""
-        kept = self._history.get((type, name))
-        if kept is None:
-            return []
-        times, width = list(self._times), len(_COUNTS)
-        first = self._slot - len(times)
-        found = []
-        for number, at_ms in enumerate(times, first):
-            place = number % SLOTS * width
-            values = kept[place : place + width]
-            if values[0] >= 0:
-                found.append([at_ms, *values])
-        return found
 
     def _lean(self, answer: Any, now_s: float) -> list[Row]:
         seconds = now_s - self._counted_s
@@ -134,25 +106,6 @@ class Figures:
             lean["full_percent"] = _full_percent(row)
             rows.append(lean)
         return rows
-
-    def _keep(self, rows: list[Row], now_s: float) -> None:
-        """A slot of the history; what is not there any more is forgotten."""
-        self._slot_s = now_s
-        self._times.append(self._now_ms())
-        width, place = len(_COUNTS), self._slot % SLOTS * len(_COUNTS)
-        self._slot += 1
-        there = set()
-        for row in rows[:DESTINATIONS_MAX]:
-            key = (row["type"], row["name"])
-            there.add(key)
-            kept = self._history.get(key)
-            if kept is None:
-                kept = self._history[key] = array("q", [-1]) * (SLOTS * width)
-            for offset, name in enumerate(_COUNTS):
-                value = row.get(name)
-                kept[place + offset] = value if isinstance(value, int) else -1
-        for key in self._history.keys() - there:
-            del self._history[key]
 
 
 def _full_percent(row: Row) -> float | None:

@@ -21,7 +21,7 @@ class Lone:
 
 
 def _alone() -> Alone:
-    return Alone(Lone(), lambda kind, name: False, list, dict)  # type: ignore[arg-type]
+    return Alone(Lone(), lambda kind, name: False, list, dict, lambda: None)  # type: ignore[arg-type, return-value]
 
 
 def test_a_view_that_never_changes_is_answered_when_the_wait_is_over_and_not_before() -> None:

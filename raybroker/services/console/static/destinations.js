@@ -1,9 +1,9 @@
 // Destinations, many and one.
 
-import { html, useMemo, useState } from "./hooks.js";
+import { html, useState } from "./hooks.js";
 import { attributes, command, options, path, verb, view } from "./api.js";
 import { Action } from "./actions.js";
-import { Chart, Missing, Pager, State, Table, Trouble, bytes, number, rates, text, time, usePoll } from "./parts.js";
+import { LastHour, Missing, Pager, State, Table, Trouble, bytes, number, text, time, usePoll } from "./parts.js";
 import { Why } from "./why.js";
 
 const DEAD = "mq.sys.dmq";
@@ -89,16 +89,10 @@ function actionsOf(row, again) {
 
 export function Destination({ parts: [type, name] }) {
   const poll = usePoll((renews) => verb("GET", at(type, name), { renews }), 5, [type, name]);
-  const past = usePoll((renews) => view("history", { renews, query: { type, name } }), 15, [type, name]);
   const consumers = usePoll((renews) => verb("GET", "/consumers", { renews, query: { destination: name, type } }), 5, [type, name]);
   const clients = usePoll((renews) => verb("GET", "/connections", { renews, query: { destination: name, type } }), 10, [type, name]);
   const schedules = usePoll((renews) => verb("GET", "/schedules", { renews, query: { destination: name, type } }), 15, [type, name]);
   const row = poll.data;
-  const drawn = useMemo(() => {
-    const rows = past.data?.rows ?? [];
-    const times = rows.map((one) => one[0]);
-    return { times, held: rows.map((one) => one[1]), arrive: rates(times, rows.map((one) => one[2])), leave: rates(times, rows.map((one) => one[3])) };
-  }, [past.data]);
   const title = html`<h1 tabindex="-1">${type === "topic" ? "Topic" : "Queue"} ${name}</h1>`;
   if (!row) return html`${title}<${Trouble} poll=${poll} />${poll.error ? null : html`<p role="status">Loading…</p>`}`;
   const again = () => { poll.again(); consumers.again(); };
@@ -112,10 +106,8 @@ export function Destination({ parts: [type, name] }) {
     <div class="bar"><${Why} what="destination" id=${name} within=${{ type }} label="Why do messages wait?" /> ${actionsOf(row, again)}</div>
     <dl class="tiles">${tiles.map(([label, value]) => html`<div><dt>${label}</dt><dd>${value}</dd></div>`)}</dl>
     ${row.over_threshold?.length ? html`<div class="alert">Over its threshold: ${row.over_threshold.join(", ")}.</div>` : null}
-    <h2>The last hour</h2>
-    <p class="faint">Samples are taken while somebody has the console open. Counts are since ${time(row.counted_since_ms)}.</p>
-    <${Chart} title="Messages held" times=${drawn.times} lines=${[{ title: "messages", values: drawn.held, color: "--chart3" }]} />
-    <${Chart} title="Messages each second" times=${drawn.times} lines=${[{ title: "in", values: drawn.arrive, color: "--chart1" }, { title: "out", values: drawn.leave, color: "--chart2" }]} />
+    <p class="faint">Counts are since ${time(row.counted_since_ms)}.</p>
+    <${LastHour} type=${type} name=${name} />
     <h2>Consumers</h2><${Trouble} poll=${consumers} />
     <${Table} caption="Consumers, their credit and what they hold" rows=${consumers.data?.rows ?? []} id=${(one) => one.id} sorts columns=${[
       { key: "id", title: "Consumer", row: true }, { key: "active", title: "Active", show: (one) => (one.active ? "active" : "in reserve") }, { key: "flow", title: "Flow" },

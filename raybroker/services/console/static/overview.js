@@ -2,22 +2,8 @@
 
 import { html } from "./hooks.js";
 import { session, verb, view } from "./api.js";
-import { Chart, Grade, Missing, State, Table, Trouble, bytes, number, time, usePoll } from "./parts.js";
+import { Grade, LastHour, Missing, State, Table, Trouble, bytes, number, time, usePoll } from "./parts.js";
 import { DestinationLink } from "./destinations.js";
-
-const SAMPLES_MAX = 720;
-const seen = { broker: "", times: [], messages: [], arrive: [], leave: [] };
-
-/** Keep what the page has seen, for the plot; it is the browser's own memory. */
-function remember(found) {
-  if (seen.broker !== session.broker) Object.assign(seen, { broker: session.broker, times: [], messages: [], arrive: [], leave: [] });
-  if (seen.times[seen.times.length - 1] === found.at_ms) return;
-  seen.times.push(found.at_ms);
-  seen.messages.push(found.sums.messages);
-  seen.arrive.push(found.sums.in_rate);
-  seen.leave.push(found.sums.out_rate);
-  for (const list of [seen.times, seen.messages, seen.arrive, seen.leave]) if (list.length > SAMPLES_MAX) list.shift();
-}
 
 let alone = "";
 
@@ -41,11 +27,7 @@ async function health(renews) {
 }
 
 export function Overview() {
-  const figures = usePoll(async (renews) => {
-    const found = await view("destinations", { renews, query: { sort: "messages", falling: true, max: 10 } });
-    remember(found);
-    return found;
-  }, 5, []);
+  const figures = usePoll((renews) => view("destinations", { renews, query: { sort: "messages", falling: true, max: 10 } }), 5, []);
   const checks = usePoll(health, 30, []);
   const members = usePoll(brokers, 15, []);
   const sums = figures.data?.sums ?? {};
@@ -61,9 +43,7 @@ export function Overview() {
     ${alarms.length ? html`<${Table} caption="Checks that are not well" rows=${alarms} id=${(row) => `${row.check} ${row.of} ${row.broker}`} columns=${[
       { key: "check", title: "Check", row: true }, { key: "of", title: "Of" }, { key: "grade", title: "Grade", show: (row) => html`<${Grade} grade=${row.grade} />` },
       { key: "text", title: "What" }]} />` : null}
-    <h2>Rates</h2>
-    <${Chart} title="Messages each second" times=${seen.times} lines=${[{ title: "in", values: seen.arrive, color: "--chart1" }, { title: "out", values: seen.leave, color: "--chart2" }]} />
-    <${Chart} title="Messages held" times=${seen.times} lines=${[{ title: "messages", values: seen.messages, color: "--chart3" }]} />
+    <${LastHour} />
     <h2>Brokers</h2><${Trouble} poll=${members} />
     <${Table} caption="Brokers of the cluster" rows=${members.data ?? []} id=${(row) => row.broker} columns=${[
       { key: "broker", title: "Broker", row: true }, { key: "state", title: "State", show: (row) => html`<${State} state=${row.state} />` },

@@ -1,6 +1,7 @@
 // Parts that all pages are made of: polling, tables, marks, charts.
 
-import { html, useEffect, useId, useRef, useState } from "./hooks.js";
+import { html, useEffect, useId, useMemo, useRef, useState } from "./hooks.js";
+import { view } from "./api.js";
 
 export const SHOWN_MAX = 50;
 export const number = (value) => (typeof value === "number" ? value.toLocaleString("en") : value ?? "–");
@@ -166,12 +167,13 @@ export function Chart({ title, times, lines }) {
     <div ref=${place} aria-hidden="true"></div></figure>`;
 }
 
-/** Counts that only grow → how fast, each second; null where they began again. */
-export function rates(times, counts) {
-  return counts.map((count, n) => {
-    if (n === 0) return null;
-    const grown = count - counts[n - 1];
-    const seconds = (times[n] - times[n - 1]) / 1000;
-    return grown >= 0 && seconds > 0 ? Math.round((grown / seconds) * 100) / 100 : null;
-  });
+/** What the broker has sampled, of one destination or of all: rows of [ms, held, in/s, out/s], null where it is not known. */
+export function LastHour({ type = "", name = "" }) {
+  const poll = usePoll((renews) => view("history", { renews, query: { type, name } }), 15, [type, name]);
+  const rows = poll.data?.rows ?? [];
+  const [times, held, arrive, leave] = useMemo(() => [0, 1, 2, 3].map((at) => rows.map((row) => row[at])), [poll.data]);
+  const spanned = poll.data && (poll.data.every_s * poll.data.slots) / 60;
+  return html`<h2>The last ${!poll.data || spanned === 60 ? "hour" : `${number(spanned)} minutes`}</h2><${Trouble} poll=${poll} />
+    <${Chart} title="Messages held" times=${times} lines=${[{ title: "messages", values: held, color: "--chart3" }]} />
+    <${Chart} title="Messages each second" times=${times} lines=${[{ title: "in", values: arrive, color: "--chart1" }, { title: "out", values: leave, color: "--chart2" }]} />`;
 }

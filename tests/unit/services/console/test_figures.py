@@ -1,4 +1,4 @@
-"""Figures of the console: asked for seldom, rates, pages of many, and the history, which is bounded."""
+"""Figures of the console: asked for seldom, rates, and pages of many."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from raybroker.model.listing import Listing, Row
-from raybroker.services.console.figures import DESTINATIONS_MAX, EVERY_S, SHARE, SLOT_S, SLOTS, Figures, page
+from raybroker.services.console.figures import EVERY_S, SHARE, Figures, page
 
 
 class Asked:
@@ -81,38 +81,6 @@ def test_full_is_what_is_held_of_the_nearer_limit() -> None:
         _row("b", 5, 0, 0, bytes=1, attributes={"maxNumMsgs": -1}),
     ]
     assert [row["full_percent"] for row in asked.sampled().rows] == [90.0, None]
-
-
-def test_the_history_has_slots_up_to_its_bound_and_forgets_what_is_gone() -> None:
-    asked = Asked()
-    for number in range(SLOTS + 10):
-        asked.rows = [_row("a", number, number, 0)] + ([_row("b", 1, 1, 1)] if number < 5 else [])
-        asked.sampled()
-        asked.now_s += SLOT_S
-    rows = asked.figures.history("queue", "a")
-    assert len(rows) == SLOTS
-    assert [row[1] for row in rows] == list(range(10, SLOTS + 10))
-    assert rows[1][0] - rows[0][0] == SLOT_S * 1000
-    assert asked.figures.history("queue", "b") == []
-    assert asked.figures.history("topic", "a") == []
-
-
-def test_a_destination_that_comes_later_has_only_its_own_slots() -> None:
-    asked = Asked()
-    asked.sampled()
-    asked.now_s += SLOT_S
-    asked.rows.append(_row("late", 3, 3, 0))
-    asked.sampled()
-    assert [row[1:] for row in asked.figures.history("queue", "late")] == [[3, 3, 0]]
-    assert len(asked.figures.history("queue", "a")) == 2
-
-
-def test_the_history_of_too_many_destinations_is_not_kept() -> None:
-    asked = Asked()
-    asked.rows = [_row(f"q{number}", 1, 1, 1) for number in range(DESTINATIONS_MAX + 5)]
-    asked.sampled()
-    assert asked.figures.history("queue", f"q{DESTINATIONS_MAX - 1}") != []
-    assert asked.figures.history("queue", f"q{DESTINATIONS_MAX}") == []
 
 
 def test_a_page_is_filtered_sorted_and_cut() -> None:
