@@ -21,13 +21,15 @@ class Delayed:
     of the wall clock, and is due sooner or later when that is set.
 
     ``_ages`` has the same entries by what is discarded first; it is made when that is asked for the first time.
+    ``_of`` has them by block: its entry, or where a block has several runs those by number.
     """
 
-    __slots__ = ("_ages", "_by_priority", "_heap", "_live", "_number", "count")
+    __slots__ = ("_ages", "_by_priority", "_heap", "_live", "_number", "_of", "count")
 
     def __init__(self) -> None:
         self._heap: list[Entry] = []
         self._ages: list[tuple[Age, int, Entry]] | None = None
+        self._of: dict[int, Entry | dict[int, Entry]] = {}
         self._by_priority = False
         self._number = 0
         self._live = 0
@@ -49,6 +51,11 @@ class Delayed:
         heappush(self._heap, entry)
         if self._ages is not None:
             heappush(self._ages, (age_of(run, by_priority=self._by_priority), self._number, entry))
+        known = self._of.setdefault(run.ordinal, entry)
+        if isinstance(known, dict):
+            known[self._number] = entry
+        elif known is not entry:
+            self._of[run.ordinal] = {known[1]: known, self._number: entry}
         self._live += 1
         self.count += run.mask.bit_count()
 
@@ -71,15 +78,17 @@ class Delayed:
         return ((due_ms, run) for due_ms, _, run in sorted(self._heap) if run is not None)
 
     def find(self, ordinal: int, bit: int) -> tuple[int, Run] | None:
-        """Return when a message is due, and its run; None when it is not here. Looks at every run once."""
-        for due_ms, _, run in self._heap:
-            if run is not None and run.ordinal == ordinal and run.mask & bit:
+        """Return when a message is due, and its run; None when it is not here. Looks at the runs of its block."""
+        known = self._of.get(ordinal, {})
+        for due_ms, _, run in known.values() if isinstance(known, dict) else (known,):
+            if run.mask & bit:
                 return due_ms, run
         return None
 
     def clear(self) -> list[Run]:
         runs = [run for _, run in self.runs()]
         self._heap.clear()
+        self._of.clear()
         self._ages = None
         self._live = self.count = 0
         return runs
@@ -130,6 +139,11 @@ class Delayed:
         if mask == run.mask:
             entry[2] = None
             self._live -= 1
+            known = self._of[run.ordinal]
+            if isinstance(known, dict) and len(known) > 1:
+                del known[entry[1]]
+            else:
+                del self._of[run.ordinal]
             return run
         entry[2] = run._replace(mask=run.mask & ~mask)
         return run._replace(mask=mask)

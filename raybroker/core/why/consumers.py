@@ -119,7 +119,7 @@ def _nothing_for(queue: DeliveryQueue, consumer: Consumer) -> list[Reason]:
     if not pending.count:
         text = "has nothing to get: no message waits"
         if queue.delayed.count or queue.hidden:
-            text += f" ({queue.delayed.count} are delayed, {sum(run.count for run, _ in queue.hidden)} are hidden)"
+            text += f" ({queue.delayed.count} are delayed{', and some are hidden' if queue.hidden else ''})"
         return [_of(consumer, "nothing_waits", text)]
     if queue.plain.backlog.has_for(consumer.selector):
         return []

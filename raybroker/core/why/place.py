@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -51,12 +51,12 @@ def place_of(queue: DeliveryQueue, staged: Mapping[int, StagedTransaction], ordi
         if delivery is not None:
             tag = delivery.tag + (delivery.run.mask & (bit - 1)).bit_count()
             return Place("delivered", delivery.run._replace(mask=bit), consumer=consumer, tag=tag)
-    found = _delayed_run(queue, ordinal, bit)
+    found = queue.delayed.find(ordinal, bit)
     if found is not None:
         return Place("delayed", found[1]._replace(mask=bit), due_ms=found[0])
-    hidden = _of(ordinal, bit, (run for run, _ in queue.hidden))
-    if hidden is not None:
-        return Place("hidden", hidden)
+    for run, _ in queue.hidden:
+        if run.ordinal == ordinal and run.mask & bit:
+            return Place("hidden", run._replace(mask=bit))
     if queue.parts is not None and queue.held[ordinal].parts & bit:
         return Place("incomplete", alone)
     return Place("waiting", _waiting(queue, ordinal, bit) or alone)
@@ -84,14 +84,6 @@ def _acknowledged(
     return None
 
 
-def _delayed_run(queue: DeliveryQueue, ordinal: int, bit: int) -> tuple[int, Run] | None:
-    return queue.delayed.find(ordinal, bit)
-
-
-def _of(ordinal: int, bit: int, runs: Iterable[Run]) -> Run | None:
-    return next((run._replace(mask=bit) for run in runs if run.ordinal == ordinal and run.mask & bit), None)
-
-
 def _delivery(consumer: Consumer, ordinal: int, bit: int) -> Delivery | None:
     """What a consumer has of it; by halves where it has its messages in the order of their blocks."""
     unsettled = consumer.unsettled
@@ -113,7 +105,10 @@ def _waiting(queue: DeliveryQueue, ordinal: int, bit: int) -> Run | None:
             return _sorted(pending.unopened.queue, ordinal, bit)
         if unit is not None and unit.head != (ordinal, bit):
             return _sorted(unit.waiting(), ordinal, bit)
-    return _of(ordinal, bit, queue.plain.tried())
+    for run in queue.plain.tried():
+        if run.ordinal == ordinal and run.mask & bit:
+            return run._replace(mask=bit)
+    return None
 
 
 def _sorted(runs: Sequence[Run], ordinal: int, bit: int) -> Run | None:

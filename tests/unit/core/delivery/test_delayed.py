@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import count
+from itertools import count, product
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -128,6 +128,24 @@ def test_what_came_first_is_found_whatever_was_taken_out_before(steps: list[tupl
         assert sorted(left) == sorted((row[0], row[1], row[2].mask.bit_length() - 1) for row in twin.rows)
         assert (twin.table.count, bool(twin.table)) == (len(twin.rows), bool(twin.rows))
         assert twin.table.next_ms == min((row[0] for row in twin.rows), default=None)
+        here = {(row[1], row[2].mask): (row[0], row[2].mask) for row in twin.rows}
+        for place in product(range(1, 1 + len(steps)), (1, 2, 4)):
+            found = twin.table.find(*place)
+            assert (found and (found[0], found[1].mask & place[1])) == here.get(place)
+
+
+@given(st.permutations([(due_ms, 1 << bit) for bit, due_ms in enumerate([3, 9, 3, 7, 5])]), st.integers(0, 10))
+def test_a_message_is_found_by_its_place_among_several_runs_of_its_block(
+    runs: list[tuple[int, int]], now_ms: int
+) -> None:
+    table = Delayed()
+    for due_ms, mask in runs:
+        table.add(due_ms, run(1)._replace(mask=mask))
+    assert [table.find(1, mask) for _, mask in runs] == [(due, run(1)._replace(mask=mask)) for due, mask in runs]
+    assert len(list(table.due(now_ms))) + table.count == len(runs)
+    assert [table.find(1, mask) is not None for _, mask in runs] == [due_ms > now_ms for due_ms, _ in runs]
+    table.clear()
+    assert [table.find(1, mask) for _, mask in runs] == [None] * len(runs)
 
 
 def test_places_of_what_is_gone_do_not_pile_up_until_their_time() -> None:

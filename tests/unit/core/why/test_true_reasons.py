@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 
+from raybroker.core.delivery.delayed import Delayed
 from raybroker.core.why import consumers, messages, place
 from raybroker.core.why.reason import Reason
 from tests.unit.core.why.truth import check_state, state
@@ -78,7 +79,7 @@ MUTANTS: Final[dict[str, tuple[Any, str, Any]]] = {
     "the selector is not asked": (messages, "unselected", _unpicked),
     "a session that has the unit is not seen": (messages, "_in_unit", lambda q, p, r, found: (found, [])),
     "earlier messages of the unit are not seen": (messages, "_earlier", _first_of_nothing),
-    "what rests is not found": (place, "_delayed_run", _first_of_nothing),
+    "what rests is not found": (Delayed, "find", _first_of_nothing),
     "what is with a consumer is not found": (place, "_delivery", _first_of_nothing),
     "a transaction that consumed is not found": (place, "_acknowledged", _first_of_nothing),
 }
