@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from raybroker.client.consumer.message import Message
 from raybroker.client.session import opening
 
 if TYPE_CHECKING:
     from raybroker.client.aio.connection import Session
+
+COMING_S: Final = 0.1
+"""A receive waits at least so long where there is something for it: what waits in a queue takes a moment to come."""
 
 
 async def receive_fitting(
@@ -19,7 +22,8 @@ async def receive_fitting(
     if it had never been handed out. ``buffer_bytes``: of what the broker sends ahead."""
     consumer = await session._consumer(destination, {"prefetch": most}, buffer_bytes=buffer_bytes)
     try:
-        found = await consumer.receive_many(1, timeout)
+        core = consumer._core
+        found = await consumer.receive_many(1, max(timeout, COMING_S) if core.may_get else timeout)
         if found:
             fits(found[0])
         while found and len(found) < most:

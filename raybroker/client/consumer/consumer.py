@@ -98,6 +98,8 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
 
     session: ConsumerSession
     _connection: ConnectionCore
+    may_get = True
+    """There was something at the destination that may come for it when it was opened, as far as is known."""
 
     def __init__(
         self,
@@ -289,6 +291,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             else:
                 self._flow = PrefetchFlow(limit)
             self.active = answer["active"]
+            self.may_get = answer.get("may_get", True)
             options.warn_if_cut(self.name, limit)
             if self._notifier.has_waiters:
                 self.poll()

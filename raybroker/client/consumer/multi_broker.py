@@ -330,6 +330,11 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
             member.listener = listener
 
     @property
+    def may_get(self) -> bool:
+        """There was something for it when its members were opened, or that is not known of all of them."""
+        return bool(self._joining) or not self.members or any(member.may_get for member in list(self.members.values()))
+
+    @property
     def active(self) -> bool:
         return self.destination.is_pattern or self._wide or any(m.active for m in list(self.members.values()))
 

@@ -23,6 +23,7 @@ from raybroker.core.delivery.backlog import ANY
 from raybroker.core.delivery.consumers import SHARED_MIN, Consumer, Consumers, Delivery, Recalling
 from raybroker.core.delivery.delivery_queue import DeliveryQueue
 from raybroker.core.outcome import Recall
+from raybroker.model.definitions import pauses
 
 SHARED_AFTER_MS: Final = 50
 """So long a consumer is idle, and another one holds many messages, before some of them are taken back for it."""
@@ -50,6 +51,14 @@ def recallable(consumer: Consumer) -> list[Delivery]:
             break
         found.append(item)
     return found[::-1]
+
+
+def may_give(queue: DeliveryQueue) -> bool:
+    """Whether there is something that a new consumer may get: it waits, or is shared by those that hold many."""
+    if pauses.CONSUMPTION in queue.policy.paused:
+        return False
+    others = queue.consumers.by_attachment.values()
+    return queue.pending.count > 0 or any(one.shares and one.have >= SHARED_MIN for one in others)
 
 
 def ask(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from raybroker.core import command as cmd
+from raybroker.core.delivery.sharing import may_give
 from raybroker.core.delivery.window import CREDIT_MAX
 from raybroker.core.destination import Destination
 from raybroker.core.selector import normalised
@@ -134,10 +135,15 @@ class ConsumerRequests:
         session.perform_attach(attachment, command)
         session.consumers[handle] = attachment
         self._meters.attached(attachment, broker)
-        active = destination.queue_of[attachment.number].consumers.by_attachment[attachment.number].active
-        session.peer.reply(
-            request, {"epoch": attachment.number, "limit": effective, "active": active, "broker": self._broker}
-        )
+        queue = destination.queue_of[attachment.number]
+        answer = {
+            "epoch": attachment.number,
+            "limit": effective,
+            "active": queue.consumers.by_attachment[attachment.number].active,
+            "broker": self._broker,
+            "may_get": may_give(queue),
+        }
+        session.peer.reply(request, answer)
         if session.delivering:
             session.perform(attachment, cmd.Proceed(attachment.number))
 

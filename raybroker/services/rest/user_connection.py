@@ -25,8 +25,6 @@ from raybroker.services.rest.models import MessageHeld, MessageIn, MessageOut, S
 from raybroker.system import entropy
 
 LOG: Final = logging.getLogger("raybroker.services")
-ANSWER_MS_MIN: Final = 100
-"""A receive waits at least so long: what waits in a queue takes a moment to come."""
 STEP_TIMEOUT_S: Final = 30.0
 """How long the broker may take for one send or acknowledgement; a full destination lets senders wait."""
 ARRAYS_MAX: Final = 4
@@ -225,8 +223,8 @@ class UserConnection:
         try:
             try:
                 session, _ = await self._open()
-                wait_s = max(wait_ms, ANSWER_MS_MIN) / 1000
-                found = await self._receive_fitting(session, f"queue:{queue}", most, wait_s, weight.fits, share)
+                wanted = f"queue:{queue}"
+                found = await self._receive_fitting(session, wanted, most, wait_ms / 1000, weight.fits, share)
             finally:
                 self._promised -= most
             try:

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from raybroker import aio
+from raybroker.client.aio import fitting
 from raybroker.client.aio.fitting import receive_fitting
 from raybroker.errors import QuotaExceededError, SecurityError, StoreError
 from raybroker.services.rest.application import Application, Terms
@@ -190,6 +191,25 @@ def test_when_the_lease_is_over_the_message_comes_again_as_failed_and_a_late_rec
         assert (await rig.settle("acknowledge", second["receipt"])).status_code == 200
 
     run(work, "rest-lease")
+
+
+def test_without_a_wait_an_empty_queue_is_said_to_be_empty_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitting, "COMING_S", 30.0)
+
+    async def work(rig: Rig) -> None:
+        async with asyncio.timeout(10):
+            assert await rig.receive() == []
+            await rig.send("a")
+            (held,) = await rig.receive()
+            assert await rig.receive() == []
+            await rig.settle("release", held["receipt"])
+            (again,) = await rig.receive(wait_ms=0)
+            assert (await rig.settle("acknowledge", again["receipt"])).status_code == 200
+            await rig.send("b")
+            await rig.inside.admin().pause_destination("queue", "q", "consumers")
+            assert await rig.receive() == []
+
+    run(work, "rest-no-wait")
 
 
 def test_a_delay_says_that_the_attempt_failed() -> None:
