@@ -32,12 +32,14 @@ class BrokerVerbs:
 
     @verb(By.CLUSTER, always=True)
     def list_brokers(self, /) -> list[Row]:
-        """One row a broker: broker, state (UP, SUSPECT, JOINING, DOWN, LEFT), coordinator, master, node, and how far
-        its copy of the record goes."""
+        """One row a broker: broker, state (UP, SUSPECT, JOINING, DOWN, LEFT), seat (whether it is the coordinator),
+        master, node, how far its copy of the record goes, and ``reason``: why it is not up. A broker without a cluster
+        tells of itself, with ``alone``."""
 
     @verb(By.CLUSTER, always=True)
     def query_cluster(self, /) -> Row:
-        """The cluster as the home broker sees it: state, master, term, brokers, and its copy of the record."""
+        """The cluster as the home broker sees it: state, master, term, brokers, and its copy of the record. A broker
+        without a cluster is ``alone``, and has no record."""
 
     @verb(By.CLUSTER)
     def reload_cluster(self, /, brokers: Names) -> list[str]:

@@ -49,6 +49,8 @@ _MEMBERS: Final = {
     "SUSPECT": Grade.WARNING,
     "JOINING": Grade.WARNING,
     "LEFT": Grade.WARNING,
+    "STOPPING": Grade.WARNING,
+    "RESTARTING": Grade.WARNING,
 }
 """One that was stopped on purpose is no fault, but what it stores waits there; others are critical."""
 READY: Final = frozenset({"broker", "open", "hosts", "services"})

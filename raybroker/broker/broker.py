@@ -33,6 +33,7 @@ from raybroker.broker.destinations.schedules import ScheduleVerbs
 from raybroker.broker.destinations.subscriptions import Subscriptions, new_identity
 from raybroker.broker.destinations.transactions import TransactionAdministration, branch_states, nowhere
 from raybroker.broker.ending import End, Ending
+from raybroker.broker.observing.alone import OnlyBroker
 from raybroker.broker.observing.broker_metrics import Measuring
 from raybroker.broker.observing.health import HealthChecks
 from raybroker.broker.observing.memory import Guarded, Unguarded
@@ -221,6 +222,7 @@ class Broker:
             self.ending,
             DefinitionsOnDemand(self._transfer),
             self.health,
+            OnlyBroker(self._shown),
             WhyAdministration(self.registry, name, self.quotas.query_quota),
             UserVerbs(changing, self.services),
             ConnectionVerbs(self.services.connections, self.services.end),

@@ -234,7 +234,7 @@ def test_consumers_subscriptions_transactions_and_the_rest_are_there(served: Adm
         ("GET", "/nowhere", {}, 404, "/openapi.json"),
         ("GET", "/", {}, 404, "/openapi.json"),
         ("GET", "/destinations/queue/%ff", {}, 400, "UTF-8"),
-        ("GET", "/cluster", {}, 400, "query_cluster"),
+        ("GET", "/cluster/record", {}, 400, "backup_record"),
         ("POST", "/brokers/other/shutdown", {}, 503, "other"),
         ("DELETE", "/connections", {}, 400, "say whose"),
         ("DELETE", "/connections/nobody", {}, 404, "nobody"),
@@ -390,6 +390,31 @@ def test_health_is_graded_and_its_status_is_for_probes(served: Administered) -> 
     assert "name=value" in served.refused("GET", "/health/broker", 400, params={"warn": "x"})
     assert httpx.get(f"{served.url}/health").json() == {"broker": "loopback", "state": "RUNNING"}
     assert httpx.get(f"{served.url}/health/broker").status_code == 401
+
+
+def test_a_broker_without_a_cluster_tells_of_itself(shared: Administered) -> None:
+    (row,) = shared.ask("GET", "/brokers")["rows"]
+    assert (row["broker"], row["state"], row["seat"], row["master"], row["alone"]) == (
+        "loopback",
+        "UP",
+        True,
+        False,
+        True,
+    )
+    cluster = shared.ask("GET", "/cluster")
+    assert (cluster["state"], cluster["operating"], cluster["brokers"], cluster["record"]) == (
+        "OPERATING",
+        True,
+        [row],
+        None,
+    )
+    assert cluster == shared.admin.query_cluster()
+    checks = shared.ask("GET", "/health/cluster")["checks"]
+    assert [(check["check"], check["grade"]) for check in checks] == [
+        ("members", "ok"),
+        ("master", "ok"),
+        ("record", "ok"),
+    ]
 
 
 def test_over_tls_the_same(tmp_path: Path) -> None:

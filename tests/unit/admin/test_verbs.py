@@ -32,6 +32,7 @@ from raybroker.broker.destinations.schedules import ScheduleVerbs
 from raybroker.broker.destinations.subscriptions import Subscriptions
 from raybroker.broker.destinations.transactions import TransactionAdministration
 from raybroker.broker.ending import ClusterEnding, Ending
+from raybroker.broker.observing.alone import OnlyBroker
 from raybroker.broker.observing.broker_metrics import Measuring
 from raybroker.broker.observing.health import ClusterHealth, HealthChecks
 from raybroker.broker.observing.why import WhyAdministration
@@ -60,6 +61,7 @@ OF_BROKER = (
     Ending,
     DefinitionsOnDemand,
     HealthChecks,
+    OnlyBroker,
     UserVerbs,
     ConnectionVerbs,
     WhyAdministration,
@@ -81,8 +83,6 @@ OF_CLUSTER = (
 )
 CLUSTER_ALONE = frozenset(
     {
-        "list_brokers",
-        "query_cluster",
         "reload_cluster",
         "change_master",
         "backup_record",
@@ -90,7 +90,6 @@ CLUSTER_ALONE = frozenset(
         "destroy_forwarding",
         "list_forwardings",
         "query_forwarding",
-        "check_cluster",
     }
 )
 """What means nothing to a broker without a cluster."""

@@ -1,26 +1,15 @@
 // The cluster at one glance: sums and rates, what is wrong, brokers, and where messages pile up.
 
 import { html } from "./hooks.js";
-import { session, verb, view } from "./api.js";
+import { verb, view } from "./api.js";
 import { Grade, LastHour, Missing, State, Table, Trouble, bytes, number, time, usePoll } from "./parts.js";
 import { DestinationLink } from "./destinations.js";
 
-let alone = "";
-
-/** Brokers as the cluster tells them; a broker without others, which does not know that verb, tells of itself. */
-export async function brokers(renews) {
-  try {
-    if (alone !== session.broker) return (await verb("GET", "/brokers", { renews })).rows;
-  } catch (error) {
-    if (error.status !== 400) throw error;
-    alone = session.broker;
-  }
-  const own = await verb("GET", "/broker", { renews });
-  return [{ broker: own.broker, state: own.state, alone: true, started_ms: own.started_ms, memory_level: own.memory_level }];
-}
+/** Brokers as the cluster tells them; a broker without a cluster tells of itself, and that it is alone. */
+export const brokers = async (renews) => (await verb("GET", "/brokers", { renews })).rows;
 
 async function health(renews) {
-  const asked = ["/health/broker", "/health/services", ...(alone === session.broker ? [] : ["/health/cluster"])].map((at) => verb("GET", at, { renews }));
+  const asked = ["/health/broker", "/health/services", "/health/cluster"].map((at) => verb("GET", at, { renews }));
   const found = await Promise.allSettled(asked);
   if (found[0].status === "rejected") throw found[0].reason;
   return found.flatMap((one) => (one.status === "fulfilled" ? one.value.checks : []));

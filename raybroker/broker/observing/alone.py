@@ -1,0 +1,51 @@
+"""Verbs of a cluster, answered by a broker that has none: it is the only one, and needs no master."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from raybroker.admin import checks
+from raybroker.hosting.host_port import Row
+
+
+class OnlyBroker:
+    """``shown``: the broker's own row, with its name and state."""
+
+    def __init__(self, shown: Callable[[], Row]) -> None:
+        self._shown = shown
+
+    async def list_brokers(self) -> list[Row]:
+        own = self._shown()
+        return [
+            {
+                "broker": own["broker"],
+                "state": own["state"],
+                "seat": True,
+                "master": False,
+                "node": "",
+                "record": 0,
+                "reason": "",
+                "alone": True,
+            }
+        ]
+
+    async def query_cluster(self) -> Row:
+        own = self._shown()
+        return {
+            "broker": own["broker"],
+            "state": "OPERATING",
+            "master": "",
+            "term": 0,
+            "is_master": False,
+            "refusal": "",
+            "contradiction": "",
+            "faults": [],
+            "operating": True,
+            "seat": own["broker"],
+            "brokers": await self.list_brokers(),
+            "record": None,
+            "alone": True,
+        }
+
+    async def check_cluster(self) -> list[Row]:
+        return checks.of_cluster(await self.query_cluster())
