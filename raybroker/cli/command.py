@@ -14,8 +14,10 @@ from typer.models import OptionInfo
 
 from raybroker.cli import connecting
 from raybroker.cli.grid_words import Cluster, show_version
-from raybroker.cli.groups import groups
+from raybroker.cli.groups import Made, grid
 
+Epilog = Callable[[], str]
+"""What stands below the options of a help; it is made when the command is."""
 ASKS_NOTHING: Final = ("pause", "resume", "quiesce")
 """Verbs that take -f all the same, as scripts for imqcmd have it."""
 Silent = Annotated[bool, typer.Option("-s", "--silent", help="Print nothing; errors and the exit status stay.")]
@@ -25,39 +27,43 @@ Version = Annotated[
 Unasked = Annotated[bool, typer.Option("-f", "--force", help="As ever: nothing is asked.", hidden=True)]
 
 
-def command(verb: str, name: str, epilog: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make ``function(admin, …)`` the command ``verb name``, with the option --cluster even if it has no use for it.
+def command(verb: str, name: str, epilog: Epilog = str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make ``function(admin, …)`` the command ``verb name``; see :func:`administrative`."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        grid[f"{verb} {name}"] = lambda: Made(administrative(verb, function), epilog() or None)
+        return function
+
+    return register
+
+
+def administrative(verb: str, function: Callable[..., None]) -> Callable[..., None]:
+    """``function(admin, …)`` as a command, with the option --cluster even if it has no use for it.
 
     ``admin`` connects when it is first called: what is wrong with the options is said before, and without a cluster. It
     asks the broker that the argument ``broker`` names, where the function has one.
     """
+    _, *own = inspect.signature(function, eval_str=True).parameters.values()
+    names = [parameter.name for parameter in own]
+    more = _habits(verb, own)
+    if "cluster" not in names:
+        place = names.index("json") if "json" in names else len(names)
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        own.insert(place, inspect.Parameter("cluster", kind, default="default", annotation=Cluster))
+    own += more
 
-    def register(function: Callable[..., None]) -> Callable[..., None]:
-        _, *own = inspect.signature(function, eval_str=True).parameters.values()
-        names = [parameter.name for parameter in own]
-        more = _habits(verb, own)
-        if "cluster" not in names:
-            place = names.index("json") if "json" in names else len(names)
-            kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-            own.insert(place, inspect.Parameter("cluster", kind, default="default", annotation=Cluster))
+    @wraps(function)
+    def run(**options: Any) -> None:
+        with ExitStack() as quiet:
+            if options.get("silent"):
+                nowhere = quiet.enter_context(open(os.devnull, "w", encoding="utf-8"))
+                quiet.enter_context(redirect_stdout(nowhere))
+            admin = quiet.enter_context(connecting.administering(options["cluster"], options.get("broker")))
+            function(admin, **{name: options[name] for name in names})
 
-        own += more
-
-        @wraps(function)
-        def run(**options: Any) -> None:
-            with ExitStack() as quiet:
-                if options.get("silent"):
-                    nowhere = quiet.enter_context(open(os.devnull, "w", encoding="utf-8"))
-                    quiet.enter_context(redirect_stdout(nowhere))
-                admin = quiet.enter_context(connecting.administering(options["cluster"], options.get("broker")))
-                function(admin, **{name: options[name] for name in names})
-
-        run.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]  # typer reads it
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in own}
-        groups[verb].command(name, epilog=epilog)(run)
-        return function
-
-    return register
+    run.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]  # typer reads it
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in own}
+    return run
 
 
 def _habits(verb: str, own: Iterable[inspect.Parameter]) -> list[inspect.Parameter]:

@@ -9,11 +9,11 @@ used: it takes any Ray of the machine, and tries for minutes to reach one that i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from raybroker.cli import output
 from raybroker.cli.exits import UsageError
@@ -25,6 +25,7 @@ from raybroker.model.errors import BrokerError, ConfigError, NoClusterError, Req
 from raybroker.model.settings.settings import lookup
 from raybroker.system.clock import SystemClock
 
+T = TypeVar("T")
 HOW_TO_START = "start one with: raybroker up"
 AGAIN_S: Final = 0.2
 """Before a login that was too slow is tried again."""
@@ -73,18 +74,16 @@ def connect(cluster: str, broker: str | None = None) -> Any:
     return rb.connect(cluster=cluster, broker=broker)
 
 
-def _connect_outside(through: Way, service: str, broker: str | None) -> Any:
-    """Connect through the service of a broker; Ray is not imported. A login that was too slow is tried again for as
+def _outside(broker: str | None, open: Callable[[], T]) -> T:
+    """Open the way to the service of a broker; Ray is not imported. A login that was too slow is tried again for as
     long as the command waits for its first answer: nothing was asked for yet."""
     if broker is not None:
         raise UsageError(f"broker {broker}: with -b host:port the address says which broker is meant")
-    from raybroker.client.connection.factory import connect as connect_to
-
     clock, waiting = SystemClock(), patience.get() or Patience()
     until_ns = clock.monotonic_ns() + round(waiting.first_s * 1e9)
     while True:
         try:
-            return connect_to(through.url(service), **{**through.attributes, **through.secret})
+            return open()
         except RequestTimeoutError as error:
             if clock.monotonic_ns() > until_ns:
                 raise
@@ -92,17 +91,38 @@ def _connect_outside(through: Way, service: str, broker: str | None) -> Any:
         clock.sleep(AGAIN_S)
 
 
+def _connect_to(through: Way) -> Any:
+    from raybroker.client.connection.factory import connect
+
+    return connect(through.url("jms"), **{**through.attributes, **through.secret})
+
+
 @contextmanager
-def connected(cluster: str, broker: str | None = None, *, started: bool = False, service: str = "jms") -> Iterator[Any]:
-    """A connection for one command. ``service``: the one that it goes through, from outside the Ray cluster."""
+def connected(cluster: str, broker: str | None = None, *, started: bool = False) -> Iterator[Any]:
+    """A connection for one command."""
     through = way.get()
-    connection = connect(cluster, broker) if through is None else _connect_outside(through, service, broker)
+    connection = connect(cluster, broker) if through is None else _outside(broker, partial(_connect_to, through))
     try:
         if started:
             connection.start()
         yield connection
     finally:
         connection.close()
+
+
+@contextmanager
+def _asking(cluster: str, broker: str | None) -> Iterator[Admin]:
+    """Open the way of the verbs; from outside they need nothing of a connection but its login."""
+    through = way.get()
+    if through is None:
+        with connected(cluster, broker) as connection:
+            yield connection.admin()
+        return
+    from raybroker.client.admin.from_outside import logged_in
+
+    log_in = partial(logged_in, through.url("admin"), through.attributes, **through.secret)
+    with _outside(broker, log_in) as admin:
+        yield admin
 
 
 STATES: Final = {"OPERATING": "UP"}
@@ -116,8 +136,7 @@ def administering(cluster: str, broker: str | None = None) -> Iterator[Admin]:
 
         @cache
         def admin() -> Admin:
-            made: Admin = opened.enter_context(connected(cluster, broker, service="admin")).admin()
-            return made
+            return opened.enter_context(_asking(cluster, broker))
 
         def call(verb: str, args: dict[str, Any]) -> Any:
             waiting = patience.get()

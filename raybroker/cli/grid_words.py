@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -168,16 +168,14 @@ def missing(verb: str, name: str) -> NotSupportedError:
     return NotSupportedError(f"{verb} {name}: this version cannot {verb} {OBJECTS[name]} yet; nothing was done")
 
 
-def add_missing(group: typer.Typer, verb: str, present: Sequence[str]) -> None:
-    """Commands for the rest of a verb's row, which say that they are not there; they are not shown in the help."""
-    for name in OBJECTS:
-        if name not in present:
-            group.command(
-                name, hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True}
-            )(_refusal(verb, name))
+def missing_words(verb: str, present: Sequence[str]) -> list[str]:
+    """The rest of a verb's row, for which there are commands that say that they are not there."""
+    return [name for name in OBJECTS if name not in present] if verb in VERBS else []
 
 
-def _refusal(verb: str, name: str) -> Any:
+def refusal(verb: str, name: str) -> Callable[[], None]:
+    """The command of a pair that is missing."""
+
     def refuse() -> None:
         raise missing(verb, name)
 

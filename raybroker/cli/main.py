@@ -2,49 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from importlib import import_module
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from raybroker.cli import contexts, groups
+from raybroker.cli import contexts
 from raybroker.cli.exits import Commands
 from raybroker.cli.grid_words import show_version
-from raybroker.cli.mq import programs
-from raybroker.cli.objects import (
-    auditing,
-    brokers,
-    checking,
-    cluster,
-    definitions,
-    ending,
-    messages,
-    metrics,
-    pools,
-    schedules,
-    services,
-    stored,
-    table,
-    top,
-    why,
-)
+from raybroker.cli.groups import HELP, Parts, built, group_of
 from raybroker.cli.outside import reachable
-from raybroker.cli.tools import (
-    analyze,
-    bench,
-    boards,
-    dbmgr,
-    demo,
-    instances,
-    keytool,
-    manual,
-    objmgr,
-    salvage,
-    up,
-    usermgr,
-)
-from raybroker.cli.tools import (
-    context as context_commands,
-)
 
 EPILOG = (
     "Exit codes: 0 done, 1 refused by the broker (reason on standard error), 2 usage, 3 no cluster reachable, "
@@ -52,9 +19,79 @@ EPILOG = (
     "those of Nagios: 0 ok, 1 warning, 2 critical, 3 unknown, which a usage error is there too."
 )
 
+
+class Tool(NamedTuple):
+    """A command that is no verb of the grid: a function of a file below ``cli``."""
+
+    file: str
+    function: str
+    about: str
+    outside: bool = False
+    """It works from outside the Ray cluster too, with the options for that."""
+
+
+TOOLS: Final = {
+    "up": Tool("tools.up", "up", "Start a cluster, and a Ray for it if none runs."),
+    "down": Tool("tools.up", "down", "Stop a cluster; its messages stay on disk."),
+    "remove": Tool("tools.instances", "remove", "Delete an instance that is down, with its stores."),
+    "demo": Tool("tools.demo", "demo", "Real data through a queue, a kill, a check."),
+    "bench": Tool("tools.bench", "bench", "Measure the running cluster."),
+    "top": Tool("objects.top", "top", "Destinations and their rates, live.", outside=True),
+    "audit": Tool(
+        "objects.auditing", "audit", "What will hurt one day: numbered checks, with what to do.", outside=True
+    ),
+    "discover": Tool("objects.metrics", "discover", "Write down for Prometheus where the brokers' metrics are."),
+    "collect": Tool("tools.analyze", "collect", "Write the brokers' metrics into a lake."),
+    "analyze": Tool("tools.analyze", "analyze", "Analyse a lake of metrics with Spark."),
+    "salvage": Tool("tools.salvage", "salvage", "Bring out what is intact in a damaged store."),
+    "why-denied": Tool(
+        "objects.services", "why_denied", "Whether a user may do something, and by which rule.", outside=True
+    ),
+    "send": Tool("objects.messages", "send", "Send messages to a queue or a topic.", outside=True),
+    "receive": Tool("objects.messages", "receive", "Take or browse messages and print them.", outside=True),
+    "help": Tool("tools.manual", "show", "Show a page of the manual, or list its topics."),
+}
+PROGRAMS: Final = {
+    "boards": "tools.boards",
+    "context": "tools.context",
+    "dbmgr": "tools.dbmgr",
+    "keytool": "tools.keytool",
+    "mq": "mq.programs",
+    "objmgr": "tools.objmgr",
+    "usermgr": "tools.usermgr",
+}
+"""Name → the file with the group of commands."""
+
+
+def _tool(name: str) -> Any:
+    tool = TOOLS[name]
+    function = getattr(import_module(f"raybroker.cli.{tool.file}"), tool.function)
+    made = reachable(function) if tool.outside else function
+    return built(name, lambda program: program.command(name, short_help=tool.about)(made))
+
+
+def _program(name: str) -> Any:
+    app = import_module(f"raybroker.cli.{PROGRAMS[name]}").app
+    return built(name, lambda program: program.add_typer(app, name=name))
+
+
+class WholeProgram(Commands):
+    """The whole program. A command line makes of it what it names, and a help what it shows."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = Parts(
+            {
+                **dict.fromkeys(TOOLS, _tool),
+                **dict.fromkeys(HELP, group_of),
+                **dict.fromkeys(PROGRAMS, _program),
+            }
+        )
+
+
 app = typer.Typer(
     name="raybroker",
-    cls=Commands,
+    cls=WholeProgram,
     no_args_is_help=True,
     add_completion=True,
     rich_markup_mode=None,
@@ -99,55 +136,6 @@ def program(
       with rb.connect() as conn: ...
     """
     contexts.wanted.set(context)
-
-
-OUTSIDE: Final = (auditing.audit, top.top, services.why_denied, messages.send, messages.receive)
-"""Commands that are no verbs of the grid, and work from outside the Ray cluster too."""
-
-for function, short in (
-    (up.up, "Start a cluster, and a Ray for it if none runs."),
-    (up.down, "Stop a cluster; its messages stay on disk."),
-    (instances.remove, "Delete an instance that is down, with its stores."),
-    (demo.demo, "Real data through a queue, a kill, a check."),
-    (bench.bench, "Measure the running cluster."),
-    (top.top, "Destinations and their rates, live."),
-    (auditing.audit, "What will hurt one day: numbered checks, with what to do."),
-    (metrics.discover, "Write down for Prometheus where the brokers' metrics are."),
-    (analyze.collect, "Write the brokers' metrics into a lake."),
-    (analyze.analyze, "Analyse a lake of metrics with Spark."),
-    (salvage.salvage, "Bring out what is intact in a damaged store."),
-    (services.why_denied, "Whether a user may do something, and by which rule."),
-    (messages.send, "Send messages to a queue or a topic."),
-    (messages.receive, "Take or browse messages and print them."),
-):
-    app.command(short_help=short)(reachable(function) if function in OUTSIDE else function)
-app.command("help", short_help="Show a page of the manual, or list its topics.")(manual.show)
-groups.attach(
-    app,
-    (
-        table,
-        brokers,
-        schedules,
-        definitions,
-        stored,
-        cluster,
-        metrics,
-        services,
-        ending,
-        checking,
-        pools,
-        why,
-    ),
-)
-
-
-app.add_typer(boards.app, name="boards")
-app.add_typer(context_commands.app, name="context")
-app.add_typer(dbmgr.app, name="dbmgr")
-app.add_typer(keytool.app, name="keytool")
-app.add_typer(programs.app, name="mq")
-app.add_typer(objmgr.app, name="objmgr")
-app.add_typer(usermgr.app, name="usermgr")
 
 
 def main() -> None:

@@ -20,7 +20,6 @@ from raybroker.cli.contexts import Context, current
 from raybroker.cli.exits import UsageError
 from raybroker.cli.patience import FIRST_S, RETRIES, Patience, patience
 from raybroker.cli.tools.security_files import password_in
-from raybroker.client.connection.factory import ConnectionFactory
 from raybroker.config.layers import flag_layer
 from raybroker.model.errors import ConfigError
 from raybroker.security.passfile import COMMAND, Passwords, read_passfile
@@ -212,17 +211,25 @@ def _with(found: Way | None, secure: bool, define: list[str] | None) -> Way | No
         if secure or define:
             raise UsageError("--secure and -D are for brokers from outside: name one with -b host:port")
         return None
-    try:
-        attributes = {given.name: str(given.value) for given in flag_layer(define or ())}
-        ConnectionFactory(attributes)
-    except ConfigError as error:
-        raise UsageError(str(error)) from None
+    attributes = _attributes(define) if define else {}
     address = found.address
     if secure:
         if "://" in address:
             raise UsageError(f"--secure is for -b host:port; {address} says itself whether there is TLS")
         address = f"mqs://{address}"
     return found._replace(address=address, attributes=attributes)
+
+
+def _attributes(define: list[str]) -> dict[str, str]:
+    """Attributes of the connection; raises UsageError."""
+    from raybroker.client.ways.reaching import checked
+
+    try:
+        attributes = {given.name: str(given.value) for given in flag_layer(define)}
+        checked(attributes)
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
+    return attributes
 
 
 def _is_b(parameter: inspect.Parameter) -> bool:

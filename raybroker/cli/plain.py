@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
+from functools import partial
 from types import NoneType
 from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -21,10 +22,11 @@ from raybroker.admin.verb_types import Type
 from raybroker.admin.verbs import VERBS
 from raybroker.cli import output
 from raybroker.cli.answers import show_list, show_one, things
-from raybroker.cli.command import command
+from raybroker.cli.command import Epilog, administrative
 from raybroker.cli.exits import UsageError
 from raybroker.cli.grid_words import AnyType, Attributes, Force, Ids, Json, Selector, ask, attributes
 from raybroker.cli.grid_words import Type as OneType
+from raybroker.cli.groups import Made, grid
 from raybroker.client.admin.admin import Admin
 from raybroker.model.listing import Row
 from raybroker.model.settings.setting_services import SERVICE_KINDS
@@ -109,7 +111,7 @@ class Plain(NamedTuple):
     check: Callable[[Row], None] | None = None
     show: Callable[[Any, bool, Row], None] | None = None
     such_as: str = "consumerFlowLimit=20"
-    epilog: str | None = None
+    epilog: Epilog = str
 
 
 class _Count(int):
@@ -129,8 +131,11 @@ def verb_of(words: str) -> Verb[..., Any]:
 def make(rows: Iterable[Plain]) -> None:
     """Make the commands of a table."""
     for row in rows:
-        verb, _, word = row.words.partition(" ")
-        command(verb, word, epilog=row.epilog)(_function(row))
+        grid[row.words] = partial(_made, row)
+
+
+def _made(row: Plain) -> Made:
+    return Made(administrative(row.words.partition(" ")[0], _function(row)), row.epilog() or None)
 
 
 def _function(row: Plain) -> Callable[..., None]:

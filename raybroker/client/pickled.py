@@ -16,14 +16,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from raybroker.client.connection.connection import ConnectionCore
-from raybroker.client.options import ProducerOptions
-from raybroker.client.producer.members.unnamed import OwnProducer
-from raybroker.client.producer.producer import ProducerCore
-from raybroker.client.session import opening
 from raybroker.model.errors import BrokerError, IllegalStateError
 
-Origin = tuple[Callable[[], ConnectionCore], bool]
+if TYPE_CHECKING:  # What has no connection, as administration alone, does not import one.
+    from raybroker.client.connection.connection import ConnectionCore
+    from raybroker.client.options import ProducerOptions
+    from raybroker.client.producer.members.unnamed import OwnProducer
+
+Origin = tuple[Callable[[], "ConnectionCore"], bool]
 """What makes a connection to the same place, and whether it is started."""
 
 _connecting: Final = threading.Lock()
@@ -89,6 +89,9 @@ def _close(core: ConnectionCore) -> None:
 
 
 async def _closing(core: ConnectionCore) -> None:
+    from raybroker.client.producer.producer import ProducerCore
+    from raybroker.client.session import opening
+
     with contextlib.suppress(BrokerError):
         producers = [producer for producer in core.handles.producers if isinstance(producer, ProducerCore)]
         await asyncio.gather(*map(opening.let_go, producers))
@@ -99,7 +102,7 @@ async def _closing(core: ConnectionCore) -> None:
 
 _OF_OPEN: Final = frozenset({"session", "_core", "_own", "_io", "_common", "_callbacks", "_timeout_s", "_made"})
 """What a producer has once it is open: a copy opens itself when one of these is asked for."""
-Made = tuple[Any, ProducerOptions]
+Made = tuple[Any, "ProducerOptions"]
 """Destination and options of a producer."""
 
 
@@ -136,6 +139,8 @@ class PicklableProducer:
         __getattr__ = _opened
 
     def _open(self, connection: Any, made: Made) -> None:
+        from raybroker.client.session import opening
+
         destination, options = made
         session = connection._new_session()
         core = connection._core.io.run(opening.producer(session._core, destination, options))

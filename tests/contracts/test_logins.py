@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 
 import raybroker as rb
-from raybroker.client.connection.factory import Given
+from raybroker.client.ways.reaching import Given
 from raybroker.errors import ConfigError, NotSupportedError, ResourceAllocationError, SecurityError
 from raybroker.security.file_repository import argon2_hash
 from raybroker.security.lockout import FAILURES_MAX

@@ -13,7 +13,7 @@ from raybroker.cli.checks import checked_properties, properties_help
 from raybroker.cli.command import command
 from raybroker.cli.exits import Exit, UsageError
 from raybroker.cli.grid_words import Cluster, Json, attributes
-from raybroker.cli.groups import groups
+from raybroker.cli.groups import as_command
 from raybroker.cli.outside import way
 from raybroker.client.admin.admin import Admin
 from raybroker.model.settings.setting_services import PORT_MAPPER
@@ -33,7 +33,7 @@ Properties = Annotated[
 ]
 
 
-@groups["list"].command("bkr")
+@as_command("list", "bkr")
 def list_bkr(cluster: Cluster = "default", json: Json = False) -> None:
     """List the brokers of the cluster: state, whether it is the master, node, process.
 
@@ -99,7 +99,7 @@ def _explain(row: dict[str, Any]) -> None:
             output.say(f"    {line}")
 
 
-@command("update", "bkr", epilog=properties_help())
+@command("update", "bkr", epilog=properties_help)
 def update_bkr(admin: Admin, broker: Broker = None, option: Properties = None) -> None:
     """Change properties while brokers run, of one or all: raybroker update bkr -o imq.log.level=WARNING
 

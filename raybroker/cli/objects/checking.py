@@ -32,7 +32,10 @@ from raybroker.client.admin.admin import Admin
 from raybroker.model.listing import Listing
 
 COLUMNS: Final = output.columns("grade, check, of, text: what")
-EXITS: Final = "Exit codes: 0 ok, 1 warning, 2 critical (a broker that does not answer, too), 3 unknown."
+
+
+def _exits() -> str:
+    return "Exit codes: 0 ok, 1 warning, 2 critical (a broker that does not answer, too), 3 unknown."
 
 
 def _option(name: str, short: str, figures: Sequence[str]) -> Any:
@@ -41,7 +44,7 @@ def _option(name: str, short: str, figures: Sequence[str]) -> Any:
     return typer.Option(short, f"--{name}", metavar="FIGURE=N", help=f"{grade} from there on: {known}. Repeatable.")
 
 
-@command("check", "bkr", epilog=EXITS)
+@command("check", "bkr", epilog=_exits)
 def check_bkr(
     admin: Admin,
     only: Broker = None,
@@ -60,13 +63,13 @@ def check_bkr(
     _end([found for found in rows if only in (None, found["broker"])], json=json)
 
 
-@command("check", "cls", epilog=EXITS)
+@command("check", "cls", epilog=_exits)
 def check_cls(admin: Admin, json: Json = False) -> None:
     """Check the cluster: all brokers are up, the master is there, the record is in order: raybroker check cls"""
     _end(admin.check_cluster(), json=json)
 
 
-@command("check", "dst", epilog=EXITS)
+@command("check", "dst", epilog=_exits)
 def check_dst(
     admin: Admin,
     name: Name,
@@ -84,7 +87,7 @@ def check_dst(
     _end(admin.check_destination(type, name, *_thresholds(warn, critical)), json=json)
 
 
-@command("check", "svc", epilog=EXITS)
+@command("check", "svc", epilog=_exits)
 def check_svc(
     admin: Admin,
     name: Annotated[

@@ -11,7 +11,7 @@ from raybroker.cli import output
 from raybroker.cli.command import command
 from raybroker.cli.exits import UsageError
 from raybroker.cli.grid_words import Attributes, Cluster, Instance, attributes
-from raybroker.cli.groups import groups
+from raybroker.cli.groups import as_command
 from raybroker.client.admin.admin import Admin
 from raybroker.config import Config, instance_of
 from raybroker.config.brokers import MASTER, plan_of
@@ -77,7 +77,7 @@ def backup_cls(admin: Admin, file: File) -> None:
     output.say(f"wrote {len(data)} bytes to {file}")
 
 
-@groups["restore"].command("cls")
+@as_command("restore", "cls")
 def restore_cls(file: File, config: ClusterFile = None, cluster: Instance = None) -> None:
     """Make a backup the record of the master, while all brokers are down: raybroker restore cls -f record.backup
 

@@ -19,7 +19,7 @@ import typer
 from raybroker.cli import connecting, output
 from raybroker.cli.exits import UsageError
 from raybroker.cli.grid_words import Cluster, Json, Name, Type
-from raybroker.cli.groups import groups
+from raybroker.cli.groups import as_command
 from raybroker.metrics.block import look as counted
 from raybroker.metrics.discovery import target_groups
 from raybroker.metrics.messages import destination_body
@@ -67,7 +67,7 @@ Samples = Annotated[int, typer.Option("-msp", "--samples", metavar="N", help="Ho
 Kind = Annotated[str, typer.Option("-m", "--metrics", metavar="KIND", help="What to show.")]
 
 
-@groups["metrics"].command("dst")
+@as_command("metrics", "dst")
 def metrics_dst(
     name: Name,
     type: Type = "q",
@@ -94,7 +94,7 @@ def metrics_dst(
     _show(look, kind, columns, interval, samples, cluster, json)
 
 
-@groups["metrics"].command("bkr")
+@as_command("metrics", "bkr")
 def metrics_bkr(
     broker: Annotated[str | None, typer.Option("-n", "--name", metavar="BROKER", help="Only this one.")] = None,
     kind: Kind = "ttl",
@@ -115,7 +115,7 @@ def metrics_bkr(
     _show(look, kind, columns, interval, samples, cluster, json)
 
 
-@groups["metrics"].command("svc")
+@as_command("metrics", "svc")
 def metrics_svc(
     name: Annotated[str, typer.Option("-n", "--name", metavar="SERVICE", help="A connection service.")] = SERVICE,
     kind: Kind = "ttl",
@@ -141,7 +141,7 @@ def metrics_svc(
     _show(look, kind, columns, interval, samples, cluster, json)
 
 
-@groups["metrics"].command("cxn")
+@as_command("metrics", "cxn")
 def metrics_cxn(
     id: Annotated[
         str | None, typer.Option("-n", "--id", metavar="ID", help="The id that list cxn shows; without it: all.")

@@ -8,10 +8,10 @@ import typer
 
 from raybroker.cli import connecting, output
 from raybroker.cli.grid_words import Cluster, Type, properties
-from raybroker.cli.groups import groups
+from raybroker.cli.groups import as_command
 
 
-@groups["create"].command("sch")
+@as_command("create", "sch")
 def create_sch(
     body: Annotated[str, typer.Argument(metavar="BODY", help="The message, a text.", show_default=False)],
     destination: Annotated[str, typer.Option("-d", "--destination", metavar="NAME", help="Where it is sent.")],

@@ -94,7 +94,7 @@ COMMANDS: Final = (
         more={"idempotent": opt("--idempotent", help="The same as --if-exists keep.")},
         check=_new_destination,
         done="{answer} {type} {name}",
-        epilog=attributes_help(),
+        epilog=attributes_help,
     ),
     Plain(
         "list dst",
@@ -115,7 +115,7 @@ COMMANDS: Final = (
         "Change attributes, all or none: raybroker update dst -t q -n JMSQueue -o maxNumMsgs=1000",
         check=check_attributes,
         done=_updated,
-        epilog=attributes_help(),
+        epilog=attributes_help,
     ),
     Plain("destroy dst", "Remove a destination with its messages.", ask="destroy {type} {name} with its messages?"),
     Plain(
@@ -327,7 +327,7 @@ COMMANDS: Final = (
         policy.
         """,
         options={**POLICY, "operator": opt("--operator", help=OPERATOR)},
-        epilog=attributes_help(),
+        epilog=attributes_help,
     ),
     Plain(
         "list policy",
@@ -349,7 +349,7 @@ COMMANDS: Final = (
             "operator": opt("--operator/--user-policy", help=OPERATOR),
             "unset": opt("--unset", default=None, metavar="ATTR", help="It has this attribute no more. Repeatable."),
         },
-        epilog=attributes_help(),
+        epilog=attributes_help,
     ),
     Plain("destroy policy", "Remove a policy; what it said holds no more, at once.", ask="remove policy {name}?"),
     # ---- schedules

@@ -5,74 +5,32 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from raybroker.client.aio import connection
 from raybroker.client.blocking.connection import Connection, XaConnection
 from raybroker.client.cluster import ray_seam
-from raybroker.client.cluster.addresses import ATTRIBUTE, Addresses, address_list
+from raybroker.client.cluster.addresses import ATTRIBUTE, Addresses
 from raybroker.client.cluster.cluster_directory import ClusterDirectory
-from raybroker.client.cluster.service_calls import Reach, ServiceCalls, way_to
 from raybroker.client.connection.connection import ConnectionCore, identified
 from raybroker.client.connection.identity import client_id_of
 from raybroker.client.connection.overrides import HOST, PORT, in_force, names_a_broker, overrides
 from raybroker.client.io.io_thread import IoThread
 from raybroker.client.io.own_loop import OwnLoop
-from raybroker.client.producer.pacing.flow_rate import check_rates
 from raybroker.client.ways.from_outside import connected, settings_of_cluster
-from raybroker.client.ways.logging_in import SENDS, Credentials, Token
-from raybroker.client.ways.proxy import ADDRESS as PROXY
-from raybroker.client.ways.proxy import connecting
-from raybroker.client.ways.service_address import is_service_address, service_addresses
-from raybroker.client.ways.sockets import Connect, within
-from raybroker.client.ways.tls_way import CERTIFICATE, TRUST, TlsWays
+from raybroker.client.ways.logging_in import Token
+from raybroker.client.ways.reaching import NOBODY, Given, calls_to, checked
+from raybroker.client.ways.service_address import is_service_address
 from raybroker.config import Config
 from raybroker.model.errors import ConfigError, IllegalStateError, NoClusterError
-from raybroker.model.settings.settings import ConfigView, lookup
 from raybroker.objects.administered import AdministeredObject
 from raybroker.system.clock import SystemClock
 from raybroker.transport.loops import sleep_waited_for
 
-SHORT: Final = {"trust": TRUST, "certificate": CERTIFICATE, "proxy": PROXY}
-"""Short names of attributes: files, and the address of a proxy."""
-
 log = logging.getLogger("raybroker.client")
-
-
-@dataclass(frozen=True)
-class Given:
-    """Who a connection from outside is for, as the application says. Its ``repr`` shows no secret."""
-
-    username: str | None = None
-    password: str | None = field(default=None, repr=False)
-    token: Token | None = field(default=None, repr=False)
-
-    def or_default(self, attributes: ConfigView) -> Given:
-        """Put in the factory's default user where the application names nobody. Raises ConfigError."""
-        user, password = str(attributes["imqDefaultUsername"]), str(attributes["imqDefaultPassword"])
-        if bool(user) != bool(password):
-            raise ConfigError("imqDefaultUsername and imqDefaultPassword are given together, or neither")
-        return Given(user, password) if self == NOBODY and user else self
-
-    def credentials(self, sends: str) -> Credentials:
-        """Raises ConfigError for what is missing, or too much."""
-        if self.token is not None:
-            if self.username is not None or self.password is not None:
-                raise ConfigError("a token says who you are: give no username and password beside it")
-            return Credentials(token=self.token, sends=sends)
-        if self.username is None or self.password is None:
-            raise ConfigError(
-                "a connection from outside has a username and a password, or a token, or over TLS a certificate;"
-                " raybroker usermgr add makes users"
-            )
-        return Credentials(self.username, self.password, sends=sends)
-
-
-NOBODY: Final = Given()
 
 
 class FactoryAttributes:
@@ -83,7 +41,7 @@ class FactoryAttributes:
     """
 
     def __init__(self, attributes: Mapping[str, object] | None = None, **named: object) -> None:
-        self._values = _checked({**(attributes or {}), **named})
+        self._values = checked({**(attributes or {}), **named})
         self._of: AdministeredObject | None = None
 
     @classmethod
@@ -108,7 +66,7 @@ class FactoryAttributes:
         read-only."""
         if self.read_only:
             raise IllegalStateError(f"{self!r} is read-only, as its administrator wants it: attributes cannot be set")
-        self._values = _checked({**self._values, **(attributes or {}), **named})
+        self._values = checked({**self._values, **(attributes or {}), **named})
 
     def _in_force(self, url: str | None, broker: str | None) -> tuple[Mapping[str, object], str | None, str | None]:
         """Return attributes, address and broker of a connection: overrides hold in the place of the program's own."""
@@ -117,7 +75,7 @@ class FactoryAttributes:
             return self._values, url, broker
         if names_a_broker(found):
             url = broker = None
-        return _checked(in_force(self._values, found)), url, broker
+        return checked(in_force(self._values, found)), url, broker
 
     def _require_xa(self) -> None:
         if self._of is not None and not self._of.is_xa:
@@ -216,16 +174,6 @@ class AsyncConnectionFactory(FactoryAttributes):
         return await asyncio.to_thread(_core, attributes, url, cluster, broker, client_id, given, io)
 
 
-def _checked(given: Mapping[str, object]) -> dict[str, object]:
-    """The attributes by their long names; raises ConfigError."""
-    values = {SHORT.get(name, name): _text(name, value) for name, value in given.items()}
-    parsed = {name: lookup(name, "factory").parse(value) for name, value in values.items()}
-    if ATTRIBUTE in parsed:
-        (service_addresses if is_service_address(str(parsed[ATTRIBUTE])) else address_list)(str(parsed[ATTRIBUTE]))
-    check_rates(parsed)
-    return values
-
-
 def _loop_of(attributes: Mapping[str, object]) -> IoThread:
     """Return what a connection of the loop that runs lives in, as ``raybroker.client.loop`` says."""
     return OwnLoop.running() if Config.of(attributes)["raybroker.client.loop"] == "own" else IoThread.shared()
@@ -275,50 +223,17 @@ def _outside(
     io: IoThread,
 ) -> ConnectionCore:
     """Connect through the connection services at these addresses; Ray is not needed, and not imported."""
-    addresses = service_addresses(url)
-    if not addresses:
-        raise ConfigError(f"url={url!r}: it is mq://host:port/service, or some of them with commas between")
-    if len({address.service for address in addresses}) > 1:
-        raise ConfigError(f"url={url!r}: the addresses are of one service")
     if broker is not None:
         raise ConfigError("broker= is for connections inside Ray; from outside the address says which broker it is")
-    certified = addresses[0].secure and bool(own[CERTIFICATE]) and who == NOBODY
-    if not certified:
-        who = who.or_default(own)
-    credentials = Credentials.of_certificate() if certified else who.credentials(str(own[SENDS]))
-    chosen = client_id_of(own, client_id, who.username)
-    connect = connecting(own, web=addresses[0].web and not addresses[0].secure)
-    if own["imqSocketConnectTimeout"]:
-        connect = within(connect, own["imqSocketConnectTimeout"] / 1000)
-    reach: Reach = partial(way_to, connect=connect)
-    if addresses[0].web:
-        reach = _web_ways(own, connect, secure=addresses[0].secure)
-    elif addresses[0].secure:
-        reach = TlsWays(own, connect).reach
-    if addresses[0].secure or addresses[0].web:
+    calls, who, direct = calls_to(url, own, who, client_id)
+    if not direct:
         attributes = {**attributes, "raybroker.client.direct": False}  # The IO thread has what TLS and WebSockets keep.
-    unrestricted = own["ClientIdPolicy"] == "Unrestricted"
-    calls = ServiceCalls(addresses, credentials, client_id=chosen, reach=reach, unrestricted=unrestricted)
     reopen = partial(_reopen_outside, dict(attributes), url, who)
     return io.run(connected(calls, attributes, client_id, who.username, io, reopen=reopen))
 
 
-def _web_ways(own: Config, connect: Connect, *, secure: bool) -> Reach:
-    try:
-        from raybroker.client.ways.web_way import WebWays
-    except ImportError as error:
-        raise ConfigError(
-            f"{'https' if secure else 'http'}:// needs {error.name}: pip install 'raybroker[http]'"
-        ) from None
-    return WebWays(own, secure=secure, connect=connect).reach
-
-
 def _reopen(attributes: Mapping[str, object], cluster: str, broker: str | None) -> ConnectionCore:
     return _core(attributes, None, cluster, broker, None, NOBODY, IoThread.shared())
-
-
-def _text(name: str, value: object) -> object:
-    return str(value) if name in SHORT and isinstance(value, Path) else value
 
 
 def _reopen_outside(attributes: Mapping[str, object], url: str, who: Given) -> ConnectionCore:

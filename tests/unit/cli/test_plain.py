@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from raybroker.admin.verbs import VERBS
 from raybroker.cli import output
 from raybroker.cli.exits import UsageError
-from raybroker.cli.groups import HELP, groups
+from raybroker.cli.groups import FILES, HELP, grid, words_of
 from raybroker.cli.objects.table import COMMANDS
 from raybroker.cli.plain import OBJECTS, Plain, _checked, _function, verb_of
 from tests.tidy.source import read, tree_of
@@ -47,10 +48,20 @@ def test_commands_are_made_by_the_table_or_by_files_that_say_why_not() -> None:
     assert makers() == set(BY_HAND)
 
 
+def test_each_file_makes_the_commands_that_the_grid_expects_of_it() -> None:
+    assert set(FILES) == set(BY_HAND)
+    by_hand = {words for text in FILES.values() for words in text.split(", ")}
+    assert by_hand.isdisjoint(row.words for row in COMMANDS)
+    for file, text in FILES.items():
+        module = import_module(f"raybroker.cli.objects.{file}").__name__
+        made = {words for words, make in grid.items() if make().function.__module__ == module}
+        assert made == set(text.split(", "))
+
+
 def test_the_help_of_a_group_names_its_commands() -> None:
-    for verb, group in groups.items():
-        shown = [command.name for command in group.registered_commands if not command.hidden]
-        assert HELP[verb].partition(":")[0] == f"{verb} {'|'.join(map(str, shown))}"
+    """What is in the grid and in no help could not be called, and the other way round."""
+    named = {f"{verb} {word}" for verb in HELP for word in words_of(verb)}
+    assert named == {row.words for row in COMMANDS} | {words for text in FILES.values() for words in text.split(", ")}
 
 
 @pytest.mark.parametrize("row", COMMANDS, ids=lambda row: row.words)
