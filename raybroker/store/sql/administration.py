@@ -6,12 +6,12 @@ which it stops: it never writes into tables that it does not know.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from raybroker.model.errors import ConfigError, IllegalStateError, StoreError, StoreFullError
-from raybroker.store.sql.database import Database, UnreachableError, size_bytes
+from raybroker.store.sql.database import KEEPALIVE_COUNT, KEEPALIVE_S, Database, UnreachableError, size_bytes
 from raybroker.store.sql.lock import HostLock
 from raybroker.store.sql.registration import (
     check_owner,
@@ -22,6 +22,13 @@ from raybroker.store.sql.registration import (
     versions,
 )
 from raybroker.store.sql.schema import COMPRESSED, NEWEST, NUMBER_MAX, PARTS, VERSION, key, table_name, tables_of
+
+HAND_OVER_S: Final = float(KEEPALIVE_S * (2 + KEEPALIVE_COUNT))
+"""How long a hand-over waits for sessions of the one before that cannot be ended: by then the database has noticed the
+loss of their machine."""
+HAND_OVER_LOOK_S: Final = 0.1
+FENCE_LOCK_MS: Final = 1000
+"""How long one attempt waits for a commit that is under way."""
 
 
 class HostState(NamedTuple):
@@ -204,6 +211,59 @@ class StoreTables:
             for _, lock in held:
                 lock.break_()
         return [name for name, _ in held]
+
+    def hand_over(
+        self, holder: str, *, monotonic_ns: Callable[[], int], sleep: Callable[[float], None], patience_s: float
+    ) -> list[str]:
+        """Have the tables belong to ``holder`` alone; on return nobody else can commit, or has a lock.  The hosts that
+        were open.
+
+        First the rows change, so that whoever loses its session does not come back; a commit that is under way is let
+        end, or its session is ended.  Sessions that the database's user may not end are waited for, up to
+        ``patience_s``.  Raises StoreError after that: the tables belong to ``holder`` then or not, and nothing else has
+        changed.
+        """
+        self.require()
+        deadline_ns = monotonic_ns() + round(patience_s * 1e9)
+        why = ""
+        with self._session() as session:
+            locks = {name: self._lock(session, name) for name in self._host_names()}
+            held = [name for name, lock in locks.items() if lock.held()]
+            fenced = False
+            while True:
+                try:
+                    if not fenced:
+                        self._fence(holder)
+                        fenced = True
+                except UnreachableError:
+                    raise
+                except StoreError as error:
+                    why = str(error)
+                left = [name for name, lock in locks.items() if not fenced or lock.held()]
+                if not left:
+                    return held
+                if monotonic_ns() > deadline_ns:
+                    break
+                for name in left:
+                    try:
+                        locks[name].break_()
+                    except StoreError as error:
+                        why = str(error)
+                sleep(HAND_OVER_LOOK_S)
+        raise StoreError(
+            f"{self.shown} could not be taken from who writes them in {patience_s:g} s: {', '.join(left)}"
+            f" {'still open' if fenced else 'not to be changed'}{f'; {why}' if why else ''}"
+        )
+
+    def _fence(self, holder: str) -> None:
+        """Give the tables to ``holder``, and every host another incarnation, which all commits ask for."""
+        sql, tables = self.database.sql, self.tables
+        with self.database.connected() as connection:
+            if not self.database.sqlite:
+                connection.exec_driver_sql(f"SET LOCAL lock_timeout = {FENCE_LOCK_MS}")
+            connection.execute(sql.update(tables.store).values(holder=holder))
+            rows = tables.host
+            connection.execute(sql.update(rows).values(incarnation=rows.c.incarnation + 1, owner=""))
 
     def remove_host(self, name: str) -> None:
         """Remove what a host has stored, which is over."""

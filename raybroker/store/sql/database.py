@@ -40,10 +40,12 @@ class UnreachableError(StoreError):
 
 
 class Database:
-    """One database; connects when asked.  Raises ConfigError without its libraries."""
+    """One database; connects when asked.  ``name``: what its sessions are called in PostgreSQL.  Raises ConfigError
+    without its libraries."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, name: str = "raybroker") -> None:
         self.address = address
+        self._name = name
         self.sql = sqlalchemy_of(URLS[address.vendor])
         self._engine = self._made(address.url)
         self.sqlite = address.vendor == "sqlite"
@@ -190,7 +192,7 @@ class Database:
             arguments = {
                 "connect_timeout": max(2, math.ceil(seconds)),
                 "tcp_user_timeout": address.timeout_ms,
-                "application_name": "raybroker",
+                "application_name": self._name,
                 "options": " ".join(f"-c {name}={address.timeout_ms}" for name in limits)
                 + f" -c tcp_keepalives_idle={KEEPALIVE_S} -c tcp_keepalives_interval={KEEPALIVE_S}"
                 + f" -c tcp_keepalives_count={KEEPALIVE_COUNT}",

@@ -22,6 +22,19 @@ _HOLDERS: Final = (
 )
 
 
+_WORKING: Final = (
+    "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = :name"
+    " AND pid <> pg_backend_pid()"
+)
+_NAME_BYTES_MAX: Final = 63
+"""PostgreSQL cuts longer names of applications."""
+
+
+def session_name(id: str, host: str) -> str:
+    """What the sessions of a host's store are called in PostgreSQL."""
+    return f"raybroker {id}/{host}"[:_NAME_BYTES_MAX]
+
+
 def advisory_key(id: str, host: str) -> int:
     """PostgreSQL's key of the lock, a signed number of 64 bits."""
     return int.from_bytes(hashlib.sha256(f"raybroker store {id}/{host}".encode()).digest()[:8], "big", signed=True)
@@ -34,6 +47,7 @@ class HostLock:
         self._database = database
         self._connection = connection
         self._key = advisory_key(id, host)
+        self._name = session_name(id, host)
         self._io = FileIO()
         self._fd = -1
         file = database.address.file
@@ -70,9 +84,14 @@ class HostLock:
         return not taken
 
     def break_(self) -> int:
-        """End the sessions of PostgreSQL that hold it, as after the loss of their machine; how many there were."""
-        sessions = self._sessions() if self._path is None else []
+        """End the sessions of PostgreSQL that hold it, as after the loss of their machine, and the others of their
+        host, which may be in the middle of a commit; how many there were.  Raises StoreError, also where the database's
+        user may not end them."""
+        if self._path is not None:
+            return 0
         with self._database.errors():
+            working = self._connection.execute(self._database.sql.text(_WORKING), {"name": self._name})
+            sessions = {*self._sessions(), *(row[0] for row in working)}
             for pid in sessions:
                 self._connection.execute(
                     self._database.sql.text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": pid}

@@ -13,7 +13,8 @@ from raybroker.model.settings.setting_store import SQL_STORES
 from raybroker.model.settings.settings import ConfigView
 from raybroker.store.sql.address import address_of, store_id
 from raybroker.store.sql.database import Database, UnreachableError
-from raybroker.store.sql.registration import StoreOwner
+from raybroker.store.sql.lock import session_name
+from raybroker.store.sql.registration import TENURE, StoreOwner
 from raybroker.store.sql.store import SqlStore
 
 PAUSE_FIRST_S: Final = 0.25
@@ -28,6 +29,12 @@ def is_sql(config: ConfigView) -> bool:
 def holder_of(token: bytes) -> str:
     """Which installation of a broker has that token, without telling the token."""
     return hashlib.sha256(b"raybroker store holder" + token).hexdigest()[:16]
+
+
+def holder_of_tenure(tenure: int) -> str:
+    """The holder of the tables of a broker whose messages another one may take over: no installation, but the time that
+    it was given them."""
+    return f"{TENURE}{tenure}"
 
 
 def open_store(
@@ -55,8 +62,8 @@ def open_store(
     Raises ConfigError for properties, tables and libraries that do not fit; UnreachableError after
     imq.persist.jdbc.connection.retry.max attempts; StoreError when the store is open elsewhere.
     """
-    database = Database(address_of(config, directory, password))
     id = store_id(config, cluster, broker)  # noqa: A001 - as in Tables
+    database = Database(address_of(config, directory, password), session_name(id, host))
     owner = StoreOwner(cluster, broker, holder, f"{os.getpid()} on {socket.gethostname()}")
     most: int = config["imq.persist.jdbc.connection.retry.max"]
     delay_s: float = config["imq.persist.jdbc.connection.retry.delay"] / 1000

@@ -7,15 +7,25 @@ same name is refused, until ``raybroker dbmgr reset lck`` says that the first is
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from raybroker.model.errors import ConfigError, StoreDamagedError, StoreError
 from raybroker.store.sql.database import Database
 from raybroker.store.sql.schema import COMPRESSED, NEWEST, VERSION, SqlTables, version_of
 
+TENURE: Final = "tenure "
+"""What the holder begins with of tables that another broker may take over; the number of the tenure follows."""
+
+
+class TakenOverError(StoreError):
+    """The tables belong to another tenure of the broker, for good."""
+
+    code = StoreError.code
+
 
 class StoreOwner(NamedTuple):
-    """Who opens a store: ``holder`` is the installation of the broker, "" for any; ``process`` is for people."""
+    """Who opens a store: ``holder`` is the installation of the broker, "" for any, or its tenure; ``process`` is for
+    people."""
 
     cluster: str
     broker: str
@@ -105,13 +115,15 @@ def register(
 ) -> HostRow:
     """The row of a host that opens its store now, with its new incarnation; made when there is none.
 
-    Part of the caller's transaction.  Raises ConfigError for tables of another broker, StoreError for another holder.
+    Part of the caller's transaction.  Raises ConfigError for tables of another broker, StoreError for another holder,
+    TakenOverError for another tenure.
     """
     sql, rows = database.sql, tables.host
     connection.execute(sql.update(tables.store).values(id=1))  # Hosts take turns.
     holder = check_owner(database, connection, tables, owner.cluster, owner.broker)
     if owner.holder and holder != owner.holder:
         if holder:
+            _refuse_tenure(f"the tables {tables.names} at {database.shown}", owner, holder)
             raise StoreError(
                 f"the tables {tables.names} at {database.shown} are in use by another installation of broker"
                 f" {owner.broker} of cluster {owner.cluster}: two brokers never write the same tables. When that one is"
@@ -141,4 +153,17 @@ def register(
     )
     return HostRow(
         found.id, found.incarnation + 1, found.batch, found.blocks, found.checkpoint, found.chain, owner.process
+    )
+
+
+def _refuse_tenure(shown: str, owner: StoreOwner, holder: str) -> None:
+    if not holder.startswith(TENURE):
+        return
+    if owner.holder.startswith(TENURE):
+        raise TakenOverError(
+            f"broker {owner.broker} was taken over: {shown} belong to its {holder}, and this is {owner.holder}"
+        )
+    raise StoreError(
+        f"{shown} belong to {holder} of a broker with imq.cluster.ha = true, which another one may take over: set that"
+        " here as well, or when no broker is to take over another's messages any more: raybroker dbmgr reset lck"
     )
