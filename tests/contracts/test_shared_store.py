@@ -85,8 +85,8 @@ def ordinals(place: Place) -> list[int]:
 def test_one_of_two_gets_a_tenure_and_the_one_before_has_no_say_any_more(place: Place) -> None:
     brokers = place.brokers
     assert not brokers.create(), "the table is there"
-    assert brokers.take("b", tenure=0, node="n1")
-    assert not brokers.take("b", tenure=0, node="n2"), "somebody was first"
+    assert brokers.take("b", tenure=0, beats=0, node="n1")
+    assert not brokers.take("b", tenure=0, beats=0, node="n2"), "somebody was first"
     assert brokers.set_state("b", 1, StoreState.OPERATING)
     before = brokers.beat("b", 1)
     assert before is not None
@@ -94,7 +94,8 @@ def test_one_of_two_gets_a_tenure_and_the_one_before_has_no_say_any_more(place: 
     assert (row.state, row.tenure, row.node, row.taken_ms) == (StoreState.OPERATING, 1, "n1", 0)
     assert before.now_ms - 60_000 < row.beat_ms <= before.now_ms
     assert brokers.keep("b", 1, "what it kept")
-    assert [brokers.take("b", tenure=1, node="n2", taker=taker) for taker in ("c", "d")] == [True, False]
+    assert not brokers.take("b", tenure=1, beats=1, node="n2", taker="c"), "it has shown a sign of life since"
+    assert [brokers.take("b", tenure=1, beats=2, node="n2", taker=taker) for taker in ("c", "d")] == [True, False]
     assert brokers.beat("b", 1) is None
     assert not brokers.set_state("b", 1, StoreState.BROKER_DOWN)
     assert not brokers.keep("b", 1, "late")
@@ -109,12 +110,12 @@ def test_one_of_two_gets_a_tenure_and_the_one_before_has_no_say_any_more(place: 
 
 def test_two_takers_at_the_same_time_are_one(place: Place) -> None:
     brokers, won = place.brokers, list[bool]()
-    assert brokers.take("b", tenure=0, node="n1")
+    assert brokers.take("b", tenure=0, beats=0, node="n1")
     at_once = threading.Barrier(4)
 
     def take(number: int) -> None:
         at_once.wait()
-        won.append(brokers.take("b", tenure=1, node="n2", taker=f"c{number}"))
+        won.append(brokers.take("b", tenure=1, beats=1, node="n2", taker=f"c{number}"))
 
     threads = [threading.Thread(target=take, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -130,7 +131,7 @@ def test_rows_are_added_once_and_removed(place: Place) -> None:
     row = place.brokers.view().row("b")
     assert row is not None
     assert (row.state, row.tenure) == (StoreState.UNKNOWN, 0)
-    assert place.brokers.take("b", tenure=0, node="n"), "a row that was added is nobody's yet"
+    assert place.brokers.take("b", tenure=0, beats=0, node="n"), "a row that was added is nobody's yet"
     assert [place.brokers.remove("b") for _ in range(2)] == [True, False]
     place.brokers.drop()
     with pytest.raises(ConfigError, match="upgrade hastore"):
@@ -147,6 +148,8 @@ def test_a_tenure_that_is_over_commits_nothing_and_does_not_come_back(place: Pla
         zombie.commit(block(2))
     with pytest.raises(TakenOverError, match=r"taken over: .* belong to its tenure 2, and this is tenure 1"):
         place.open(1)
+    with pytest.raises(TakenOverError, match="belong to its tenure 2 already"):
+        place.hand_over(1)
     successor = place.open(2)
     assert ordinals(place) == [1]
     successor.commit(block(3))
@@ -160,13 +163,13 @@ def test_a_tenure_that_is_over_commits_nothing_and_does_not_come_back(place: Pla
 
 def test_the_map_of_units_is_written_by_one_tenure(place: Place) -> None:
     brokers = place.brokers
-    assert brokers.take("b", tenure=0, node="n1")
+    assert brokers.take("b", tenure=0, beats=0, node="n1")
     first = SharedFrames(brokers, "b", 1)
     first.append([b"one", b"two"])
     first.append([b"three"])
     first.replace([b"1+2+3"])
     first.append([])
-    assert brokers.take("b", tenure=1, node="n2", taker="c")
+    assert brokers.take("b", tenure=1, beats=1, node="n2", taker="c")
     with pytest.raises(StoreError, match="its tenure 1 is over"):
         first.append([b"late"])
     second = SharedFrames(brokers, "b", 2)

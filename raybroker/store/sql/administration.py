@@ -14,11 +14,13 @@ from raybroker.model.errors import ConfigError, IllegalStateError, StoreError, S
 from raybroker.store.sql.database import KEEPALIVE_COUNT, KEEPALIVE_S, Database, UnreachableError, size_bytes
 from raybroker.store.sql.lock import HostLock
 from raybroker.store.sql.registration import (
+    TakenOverError,
     check_owner,
     create_tables,
     mark_compressed,
     remove_tables,
     require_tables,
+    tenure_of,
     versions,
 )
 from raybroker.store.sql.schema import COMPRESSED, NEWEST, NUMBER_MAX, PARTS, VERSION, key, table_name, tables_of
@@ -216,7 +218,7 @@ class StoreTables:
         self, holder: str, *, monotonic_ns: Callable[[], int], sleep: Callable[[float], None], patience_s: float
     ) -> list[str]:
         """Have the tables belong to ``holder`` alone; on return nobody else can commit, or has a lock.  The hosts that
-        were open.
+        were open.  Raises TakenOverError when they belong to a later tenure.
 
         First the rows change, so that whoever loses its session does not come back; a commit that is under way is let
         end, or its session is ended.  Sessions that the database's user may not end are waited for, up to
@@ -235,7 +237,7 @@ class StoreTables:
                     if not fenced:
                         self._fence(holder)
                         fenced = True
-                except UnreachableError:
+                except (UnreachableError, TakenOverError):
                     raise
                 except StoreError as error:
                     why = str(error)
@@ -261,6 +263,12 @@ class StoreTables:
         with self.database.connected() as connection:
             if not self.database.sqlite:
                 connection.exec_driver_sql(f"SET LOCAL lock_timeout = {FENCE_LOCK_MS}")
+            connection.execute(sql.update(tables.store).values(id=1))  # Until the end nobody else changes it.
+            before = str(connection.scalar(sql.select(tables.store.c.holder)))
+            if tenure_of(before) > tenure_of(holder):
+                raise TakenOverError(
+                    f"broker {self.broker} was taken over: {self.shown} belong to its {before} already"
+                )
             connection.execute(sql.update(tables.store).values(holder=holder))
             rows = tables.host
             connection.execute(sql.update(rows).values(incarnation=rows.c.incarnation + 1, owner=""))

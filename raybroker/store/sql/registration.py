@@ -23,6 +23,11 @@ class TakenOverError(StoreError):
     code = StoreError.code
 
 
+def tenure_of(holder: str) -> int:
+    """The number of a holder's tenure; 0 for one that is none."""
+    return int(holder.removeprefix(TENURE)) if holder.startswith(TENURE) else 0
+
+
 class StoreOwner(NamedTuple):
     """Who opens a store: ``holder`` is the installation of the broker, "" for any, or its tenure; ``process`` is for
     people."""

@@ -98,11 +98,11 @@ class SharedBrokers:
             self._insert(connection, name, kept)
             return True
 
-    def take(self, name: str, *, tenure: int, node: str, taker: str = "") -> bool:
+    def take(self, name: str, *, tenure: int, beats: int, node: str, taker: str = "") -> bool:
         """Give a broker's messages to the next tenure: at its start, or to its successor when ``taker`` takes it over.
 
-        ``tenure``: the one that it has now, as the caller knows it, 0 also where there is no row; False when that is
-        not so any more: somebody else was first.
+        ``tenure`` and ``beats``: those of its row as the caller knows it, both 0 also where there is none; False when
+        that is not so any more: somebody else was first, or it has shown a sign of life.
         """
         sql, rows = self.database.sql, self._brokers
         with self._open() as connection:
@@ -120,7 +120,7 @@ class SharedBrokers:
             }
             if taker:
                 values |= {"taker": taker, "taken_ms": now_ms, "takeovers": rows.c.takeovers + 1}
-            mine = (rows.c.name == name, rows.c.tenure == tenure)
+            mine = (rows.c.name == name, rows.c.tenure == tenure, rows.c.beats == beats)
             return bool(connection.execute(sql.update(rows).where(*mine).values(values)).rowcount == 1)
 
     def beat(self, name: str, tenure: int) -> SharedView | None:

@@ -1,0 +1,53 @@
+"""Takeovers in a shared store: seeds with faults, and rules that are switched off (K-21)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.seeds import noted
+from tests.simulation_control.takeover_mutants import SEEDS_MAX, TABLE, hunt_all
+from tests.simulation_control.takeovers import SIMULATION, TakeoverWorld
+from tests.sweep import MUTANT_TIMES
+
+SHORT_S = 4.0
+SEEDS = 100_000
+
+
+def look(seconds: float) -> None:
+    looked_at, counts = 0, Counter[str]()
+    for batch in SIMULATION.batches(range(SEEDS), jobs=1, seconds=seconds):
+        assert batch.failure is None, batch.failure
+        looked_at += batch.seeds
+        counts += batch.counts
+    print(f"{looked_at} seeds")
+    assert counts["takeovers"] / looked_at > 2, f"takeovers are seldom: {counts}"
+
+
+def test_a_short_run_finds_no_violation() -> None:
+    look(SHORT_S)
+
+
+@pytest.mark.sweep
+def test_no_seed_finds_a_violation(sweep_seconds: float) -> None:
+    look(sweep_seconds * 2)
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    runs = []
+    for _ in range(2):
+        world = TakeoverWorld(5)
+        world.run()
+        runs.append((world.loop.count, world.counts, world.store.rows))
+    assert runs[0] == runs[1]
+
+
+@pytest.mark.sweep
+def test_every_mutant_is_caught(sweep_seconds: float) -> None:
+    catches = list(hunt_all(list(TABLE), jobs=1, seconds=sweep_seconds * MUTANT_TIMES))
+    for catch in catches:
+        print(f"{catch.name:64} {catch.seeds or '-':>5}  {catch.how}")
+    missed = [catch.name for catch in catches if not catch.seeds and not catch.unfinished]
+    assert missed == [], f"not caught within {SEEDS_MAX} seeds"
+    noted(catches)
