@@ -8,6 +8,7 @@ or the end of a connection, stays for the loop.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import select
@@ -24,24 +25,11 @@ BUFFERS_MAX: Final = 512
 
 
 class Transport(Protocol):
-    """What a direct write needs of the loop's transport."""
+    """What is asked of the loop's transport."""
 
     def get_write_buffer_size(self) -> int: ...
 
     def write(self, data: Buffer, /) -> None: ...
-
-
-class Served(Protocol):
-    """A link whose socket may be read here."""
-
-    @property
-    def unsent_bytes(self) -> int:
-        """What its transport has not written yet."""
-        ...
-
-    def get_buffer(self, sizehint: int, /) -> memoryview: ...
-
-    def buffer_updated(self, nbytes: int, /) -> None: ...
 
 
 class DirectSockets:
@@ -54,16 +42,16 @@ class DirectSockets:
     def __init__(self) -> None:
         self.active = False
         self.needs_loop = False
-        self.links: dict[int, Served] = {}
-        """By file number."""
+        self.links: dict[int, tuple[asyncio.BufferedProtocol, Transport]] = {}
+        """By file number: what takes the bytes that come, and the loop's transport."""
         self._epoll = select.epoll()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._bell, select.EPOLLIN)
         weakref.finalize(self, os.close, self._bell)
 
-    def add(self, number: int, link: Served) -> None:
+    def add(self, number: int, link: asyncio.BufferedProtocol, transport: Transport) -> None:
         """Serve the socket with this file number."""
-        self.links[number] = link
+        self.links[number] = link, transport
         self._epoll.register(number, select.EPOLLIN)
 
     def remove(self, number: int) -> None:
@@ -75,7 +63,7 @@ class DirectSockets:
     @property
     def unsent(self) -> bool:
         """Something is to be written that waits for the loop."""
-        return any(link.unsent_bytes for link in self.links.values())
+        return any(transport.get_write_buffer_size() for _, transport in self.links.values())
 
     def ring(self) -> None:
         """End the :meth:`wait` of whoever serves, from any thread."""
@@ -87,11 +75,12 @@ class DirectSockets:
 
     def read(self, number: int) -> None:
         """Read what is there and give it to the link."""
-        link = self.links.get(number)
-        if link is None:
+        served = self.links.get(number)
+        if served is None:
             if number == self._bell:
                 os.eventfd_read(self._bell)
             return
+        link = served[0]
         try:
             count = os.readv(number, [link.get_buffer(-1)])
         except BlockingIOError:

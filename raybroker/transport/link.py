@@ -239,7 +239,7 @@ class Link(asyncio.BufferedProtocol):
             self._beside = sockets
         else:
             self._direct, self._number = sockets, sock.fileno()
-            sockets.add(self._number, self)
+            sockets.add(self._number, self, self._transport)
 
     def _leave_direct(self) -> None:
         if self._direct is not None:

@@ -32,7 +32,6 @@ TABLE: dict[str, int] = {
     "raybroker.engine.memory.pager.Pager": 20,
     "raybroker.engine.path.executor.Executor": 16,
     "raybroker.engine.sessions.attachments.Attachment": 16,
-    "raybroker.engine.sessions.session.Session": 17,
     "raybroker.hosting.host_service.HostService": 19,
     "raybroker.model.blocks.block.Block": 19,  # the columns of a block
     "raybroker.model.settings.setting.Setting": 16,  # a declaration

@@ -46,7 +46,7 @@ TABLE: dict[str, Reach] = {
     "raybroker.core.destination.Destination": Reach(47, 28),
     "raybroker.core.queue.Queue": Reach(14, 22),
     "raybroker.core.topic.Topic": Reach(14, 22),
-    "raybroker.engine.sessions.session.Session": Reach(14, 22),
+    "raybroker.engine.sessions.session.Session": Reach(11, 19),
     "raybroker.hosting.block_codec.WireCodec": Reach(15, 15),
     "raybroker.services.listening.listener.ServiceListener": Reach(9, 14),
     "raybroker.store.journal.journal.Journal": Reach(12, 17),

@@ -27,10 +27,8 @@ LONE: frozenset[str] = frozenset(
         "client.session.transaction.TransactionConsumer",
         "client.session.transaction.TransactionProducer",
         "client.session.transaction.TransactionSession",
-        "engine.sessions.sessions.ClientSession",
         "services.listening.listener.Services",
         "services.native.control.LoginDoor",
-        "transport.direct.Served",
     }
 )
 """Protocols that one class implements, in a layer that their file may import: that class is made of the part which the

@@ -127,7 +127,7 @@ class LargeBodies:
         return self._sessions.setdefault(session, _OfSession())
 
     def _begin(self, session: Session, request: int, args: Arguments) -> None:
-        store, worker, known = self._store, self._worker, self._of(session)
+        store, worker, known = self._store, self._worker, self._of(session.client)
         number, nbytes = int(args["body"]), int(args["bytes"])
         if store is None or worker is None:
             raise IllegalStateError("this host takes no bodies in pieces")
@@ -150,7 +150,7 @@ class LargeBodies:
         worker.run(partial(_attempt, coming, begin), partial(self._written, session, request, number, coming))
 
     def _piece(self, session: Session, request: int, args: Arguments) -> None:
-        known, number, data = self._of(session), int(args["body"]), args["data"]
+        known, number, data = self._of(session.client), int(args["body"]), args["data"]
         coming = known.coming.get(number)
         if coming is None or self._worker is None:
             raise ProtocolError(f"body {number} is not under way")
@@ -181,7 +181,7 @@ class LargeBodies:
         last: bool = False,
         piece: bool = False,
     ) -> None:
-        known = self._sessions.get(session)
+        known = self._sessions.get(session.client)
         if known is None:
             return
         known.writing -= piece
@@ -194,11 +194,11 @@ class LargeBodies:
         session.peer.reply(request, None)
 
     def _drop(self, session: Session, request: int, args: Arguments) -> None:
-        self._of(session).coming.pop(int(args["body"]), None)
+        self._of(session.client).coming.pop(int(args["body"]), None)
         session.peer.reply(request, None)
 
     def _read(self, session: Session, request: int, args: Arguments) -> None:
-        known = self._of(session)
+        known = self._of(session.client)
         if len(known.reads) + known.reading >= PIECES_WAITING_MAX:
             raise ProtocolError(
                 f"{PIECES_WAITING_MAX} pieces that the connection asks for wait to be read; take them first"
@@ -211,7 +211,7 @@ class LargeBodies:
             read()
 
     def _read_piece(self, session: Session, request: int, destination: Any, ordinal: int, number: int) -> None:
-        known, peer = self._of(session), session.peer
+        known, peer = self._of(session.client), session.peer
         found = self._blocks.read(destination, ordinal) if ordinal in destination.block_index.held else None
         block = in_pieces(found) if found is not None else None
         if block is None:
@@ -237,7 +237,7 @@ class LargeBodies:
         data: bytes | None,
         error: BrokerError | None,
     ) -> None:
-        known = self._sessions.get(session)
+        known = self._sessions.get(session.client)
         if known is not None:
             known.reading -= 1
         if error is None:

@@ -36,13 +36,13 @@ PUT_OFF: Final = _ENDING | {CLOSING}
 
 
 class PutOff(NamedTuple):
-    """A request that waits for blocks of its session, those that ``awaited`` says."""
+    """A request that waits for blocks of its session, those that ``awaited`` says; ``again``: carries it out."""
 
     session: ClientSession
-    request: int
     op: str
     args: dict[str, Any]
     awaited: Callable[[Blocked], bool]
+    again: Callable[[], None]
 
 
 class Blocked(NamedTuple):
@@ -146,8 +146,9 @@ class BlockedSends:
         self._calls = [call for call in self._calls if call.session is not session]
         session.blocked = 0
 
-    def puts_off(self, session: ClientSession, request: int, op: str, args: dict[str, Any]) -> bool:
-        """Whether a request waits for blocks that were sent before; a rollback drops them instead."""
+    def puts_off(self, session: ClientSession, op: str, args: dict[str, Any], again: Callable[[], None]) -> bool:
+        """Whether a request waits for blocks that were sent before, and is carried out ``again`` after that; a rollback
+        drops them instead."""
         if op == "txn_rollback":
             self._drop(lambda send: send.session is session and send.txn == args.get("txn"))
             self._resume(session, (CLOSING,))  # A commit of what is dropped here must not come before the rollback.
@@ -162,7 +163,7 @@ class BlockedSends:
             return False
         if not self._waits(session, awaited):
             return False
-        self._calls.append(PutOff(session, request, op, args, awaited))
+        self._calls.append(PutOff(session, op, args, awaited, again))
         return True
 
     # ---- internals -------------------------------------------------------------------------------------------------
@@ -180,7 +181,7 @@ class BlockedSends:
             if call.session is session and call.op in ops and not self._waits(session, call.awaited)
         ]:
             self._calls.remove(ready[0])
-            session.call(*ready[0][1:4])
+            ready[0].again()
 
     def _drop(self, chosen: Callable[[Blocked], bool]) -> None:
         for share in list(self._shares):

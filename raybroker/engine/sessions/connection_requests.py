@@ -56,8 +56,8 @@ class ConnectionRequests:
                 f"client id {client_id!r} is in use by another connection; close that one, choose"
                 " another id, or allow it with ClientIdPolicy=Unrestricted"
             )
-        session.client_id, session.connection = client_id, connection
-        self._sessions.share_client_id(session, unrestricted)
+        session.client.client_id, session.client.connection = client_id, connection
+        self._sessions.share_client_id(session.client, unrestricted)
         skew_ms = int(args.get("now_ms", 0)) - self._clock.now_ms()
         if "now_ms" in args and abs(skew_ms) > SKEW_MS_MAX:
             self._report(

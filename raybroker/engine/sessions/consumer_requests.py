@@ -171,7 +171,7 @@ class ConsumerRequests:
     def _require_own(self, session: Session, destination: Destination, what: str) -> None:
         """Raises InvalidDestinationError for a temporary destination that another connection has made."""
         temporary = self._registry.definition(destination).owner
-        if temporary is not None and temporary != session.connection:
+        if temporary is not None and temporary != session.client.connection:
             raise InvalidDestinationError(
                 f"{destination.name} is temporary: only the connection that made it may {what}"
             )
@@ -190,9 +190,10 @@ def _subscription(session: Session, destination: Destination, args: Arguments) -
         return None
     wanted = wanted or {"name": "", "durable": False, "shared": False}
     durable, shared = bool(wanted["durable"]), bool(wanted["shared"])
-    origin = (session.client_id or "") if durable else session.connection
+    client = session.client
+    origin = (client.client_id or "") if durable else client.connection
     return Subscription(
-        session.client_id or "" if wanted["name"] else "",
+        client.client_id or "" if wanted["name"] else "",
         str(wanted["name"]),
         durable,
         shared,

@@ -11,6 +11,7 @@ to the session as one table.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from raybroker.core import command as cmd
@@ -74,13 +75,11 @@ class SessionParts(NamedTuple):
 
 
 class Session:
-    """Created for a connection that has authenticated; :meth:`close` when it ends, for whatever reason.
-
-    ``connection``: id of the client's connection, which may have sessions on other hosts too.
-    """
+    """Created for a connection that has authenticated; :meth:`close` when it ends, for whatever reason."""
 
     def __init__(self, parts: SessionParts, peer: Peer) -> None:
         self.peer = peer
+        self.client = ClientSession(peer)
         self.outbox = Outbox()
         self.producers: dict[int, Attachment] = {}
         self.consumers: dict[int, Attachment] = {}
@@ -88,10 +87,6 @@ class Session:
         self.producer_ids: dict[int, int] = {}
         self.transactions: dict[int, Transaction] = {}
         """By the client's number."""
-        self.client_id: str | None = None
-        self.connection = ""
-        self.blocked = 0
-        """Blocks that wait for room in a pool."""
         self._started = True
         self._flow_open = True
         self._parts = parts
@@ -99,7 +94,7 @@ class Session:
         self._perform = parts.executor.perform
         self._command = parts.intake.command
         self._meters = parts.meters
-        parts.sessions.open[self] = None
+        parts.sessions.open[self.client] = None
 
     # ---- requests --------------------------------------------------------------------------------------------------
 
@@ -110,8 +105,10 @@ class Session:
             if operation is None:
                 raise ProtocolError(f"unknown request {op!r}; known are {', '.join(self._parts.operations)}")
             self._parts.executor.require_running()
-            if self.blocked and self._parts.blocked.puts_off(self, request, op, args):
-                return
+            if self.client.blocked:
+                again = partial(self.call, request, op, args)
+                if self._parts.blocked.puts_off(self.client, op, args, again):
+                    return
             operation(self, request, args)
         except BrokerError as error:
             self.peer.failed(request, error.code, str(error))
@@ -122,7 +119,7 @@ class Session:
         """The session's transaction of that number; the first use begins a local one."""
         found = self.transactions.get(number)
         if found is None:
-            found = self.transactions[number] = self._parts.transactions.begin(self)
+            found = self.transactions[number] = self._parts.transactions.begin(self.client)
         return found
 
     # ---- messages --------------------------------------------------------------------------------------------------
@@ -148,21 +145,22 @@ class Session:
             number = transaction.number
         elif block.persistent:
             self._meters.sending(attachment, block.first_seq, block.count)
-        origin = self.connection, self.client_id or ""
+        client = self.client
+        origin = client.connection, client.client_id or ""
         command, block = self._command(
             destination, attachment.number, block, floor=floor, origin=origin, txn=number, confirm=confirm
         )
         if destination.policy.account is None:
             outcome = self._perform(destination, command, block)
         else:
-            send = Blocked(self, attachment, command, block, txn_number, self._parts.transactions)
+            send = Blocked(client, attachment, command, block, txn_number, self._parts.transactions)
             outcome = self._parts.blocked.send(send, attachment.send_timeout_ms)
         if number and outcome is not None:
             self._parts.transactions.refused(number, outcome)
 
     def send_large(self, handle: int, floor: int, body: int, block: LargeBlock, txn_number: int = 0) -> None:
         """Do what :meth:`send` does, for a message whose body came ahead under the number ``body``."""
-        block.large = self._parts.body_of(self, body, block.large.nbytes)
+        block.large = self._parts.body_of(self.client, body, block.large.nbytes)
         self.send(handle, floor, block, txn_number)
 
     def _joins(self, transaction: Transaction, attachment: Attachment, block: Block) -> bool:
@@ -260,28 +258,28 @@ class Session:
     def writable(self) -> None:
         """The connection can take more."""
         self._parts.outgoing.writable(self.outbox)
-        self._parts.writable(self)
+        self._parts.writable(self.client)
 
     def close(self) -> None:
         """The connection is gone: what its consumers held goes back, its producers may come back."""
-        parts = self._parts
-        parts.sessions.open.pop(self, None)
+        parts, client = self._parts, self.client
+        parts.sessions.open.pop(client, None)
         for leaves in parts.leaving:
-            leaves(self)
+            leaves(client)
         self.browsers.clear()
-        if self.blocked:
-            parts.blocked.gone(self)
+        if client.blocked:
+            parts.blocked.gone(client)
         for attachment in self.producers.values():
             self.detach(attachment, cmd.DetachProducer(attachment.number, forget=False))
         for attachment in self.consumers.values():
             self.detach(attachment, cmd.DetachConsumer(attachment.number, lost=True))
         self.producers.clear()
         self.consumers.clear()
-        parts.transactions.closed(self)  # After its consumers are gone: what they had consumed goes to others.
+        parts.transactions.closed(client)  # After its consumers are gone: what they had consumed goes to others.
         self.transactions.clear()
         self.outbox.waiting.clear()
-        if self.connection and not parts.sessions.has_connection(self.connection):
-            parts.lost(self.connection)
+        if client.connection and not parts.sessions.has_connection(client.connection):
+            parts.lost(client.connection)
 
     # ---- internals -------------------------------------------------------------------------------------------------
 
@@ -305,7 +303,7 @@ class Session:
             self._perform(attachment.destination, command)
 
     def detach(self, attachment: Attachment, command: cmd.Command) -> None:
-        if self.blocked:
+        if self.client.blocked:
             self._parts.blocked.left(attachment)
         if self._live.pop(attachment.number, None) is not None:
             self._meters.left(attachment)

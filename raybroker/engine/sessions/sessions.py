@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
-
 from raybroker.engine.ports import Peer
 
 
-class ClientSession(Protocol):
+class ClientSession:
     """What the parts of a host know of a session.
 
     connection  id of the client's connection, which may have sessions on other hosts too
     blocked     how many blocks of it wait for room in a pool
     """
 
-    client_id: str | None
-    connection: str
-    peer: Peer
-    blocked: int
+    __slots__ = ("blocked", "client_id", "connection", "peer")
 
-    def call(self, request: int, op: str, args: dict[str, Any], /) -> None: ...
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+        self.client_id: str | None = None
+        self.connection = ""
+        self.blocked = 0
 
 
 class Sessions:

@@ -57,7 +57,7 @@ class TransactionRequests:
         number = int(args["txn"])
         if number in session.transactions:
             raise ProtocolError(f"transaction {number} has begun already")
-        session.transactions[number] = self._transactions.begin(session, _key(args), "xa")
+        session.transactions[number] = self._transactions.begin(session.client, _key(args), "xa")
         session.peer.reply(request, {})
 
     def _stage(self, session: Session, request: int, args: Arguments) -> None:

@@ -22,8 +22,8 @@ class WatchRequests:
     def _add(self, session: Session, request: int, args: Arguments) -> None:
         handle = session.new_handle(args)
         destination = self._registry.find(str(args.get("type", "queue")), args["name"])
-        session.peer.reply(request, {"ready": self._watch.add(session, session.outbox, handle, destination)})
+        session.peer.reply(request, {"ready": self._watch.add(session.client, session.outbox, handle, destination)})
 
     def _remove(self, session: Session, request: int, args: Arguments) -> None:
-        self._watch.remove(session, int(args["handle"]))
+        self._watch.remove(session.client, int(args["handle"]))
         session.peer.reply(request, None)

@@ -227,8 +227,8 @@ class NativeConnection:
 
     def _said_hello(self, session: Session, args: dict[str, Any]) -> None:
         """The client has said who it is; it is in, or its client id was refused."""
-        name = _shown(args.get("client_id"), args.get("connection"))
-        if (session.client_id, session.connection) != (args.get("client_id"), str(args.get("connection", ""))):
+        client, name = session.client, _shown(args.get("client_id"), args.get("connection"))
+        if (client.client_id, client.connection) != (args.get("client_id"), str(args.get("connection", ""))):
             self._service.refused(self, f"{name} cannot have its client id now")
         elif not self._name:
             self._name = name
@@ -238,8 +238,10 @@ class NativeConnection:
     @property
     def identity(self) -> tuple[str, str]:
         """(id of the client's connection, its client id), once it is in; "" for none."""
-        session = self._session
-        return (session.connection, session.client_id or "") if session is not None and self._name else ("", "")
+        if self._session is None or not self._name:
+            return "", ""
+        client = self._session.client
+        return client.connection, client.client_id or ""
 
     def revoke(self, refused: Callable[[str, str, str], str]) -> None:
         """End what the client may not use any more; see engine.sessions.session."""

@@ -10,7 +10,7 @@ import pytest
 from raybroker.core import command as cmd
 from raybroker.engine.sessions.attachments import Attachments
 from raybroker.engine.sessions.connection_requests import SKEW_MS_MAX, ConnectionRequests, ProducerRequests, checks_of
-from raybroker.engine.sessions.sessions import Sessions
+from raybroker.engine.sessions.sessions import ClientSession, Sessions
 from raybroker.model.errors import (
     IllegalStateError,
     InvalidClientIDError,
@@ -32,8 +32,7 @@ class FakeSession:
         self.executor = executor
         self.peer: Any = RecordingPeer()
         self.outbox: Any = None
-        self.client_id: str | None = None
-        self.connection = ""
+        self.client = ClientSession(self.peer)
         self.started = True
         self.flow: list[bool] = []
         self.producers: dict[int, Any] = {}
@@ -80,7 +79,7 @@ class Asking(Desk):
 
     def connected(self) -> FakeSession:
         session = FakeSession(self.executor)
-        self.sessions.open[session] = None
+        self.sessions.open[session.client] = None
         return session
 
     def ask(self, operation: str, session: FakeSession | None = None, **args: Any) -> Any:
@@ -96,7 +95,8 @@ def test_a_greeting_names_the_connection_and_is_answered_with_the_incarnation() 
     now_ms = world.clock.now_ms()
     answer = world.ask("hello", client_id="me", connection="c1", started=False, now_ms=now_ms + SKEW_MS_MAX)
     assert answer == {"incarnation": INCARNATION}
-    assert (world.session.client_id, world.session.connection, world.session.started) == ("me", "c1", False)
+    client = world.session.client
+    assert (client.client_id, client.connection, world.session.started) == ("me", "c1", False)
     assert (world.found, world.lines) == (["c1"], [])
 
 

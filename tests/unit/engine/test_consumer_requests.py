@@ -10,6 +10,7 @@ import pytest
 from raybroker.core import command as cmd
 from raybroker.engine.sessions.attachments import Attachments, Outbox
 from raybroker.engine.sessions.consumer_requests import NAME_CHARS_MAX, ConsumerRequests
+from raybroker.engine.sessions.sessions import ClientSession
 from raybroker.model.errors import IllegalStateError, InvalidDestinationError, ProtocolError
 from tests.unit.engine.parts import Desk
 from tests.unit.engine.rig import RecordingPeer, text_of
@@ -20,9 +21,9 @@ class FakeSession:
 
     def __init__(self, executor: Any, connection: str = "me") -> None:
         self.executor = executor
-        self.connection = connection
-        self.client_id: str | None = None
         self.peer = RecordingPeer()
+        self.client = ClientSession(self.peer)
+        self.client.connection = connection
         self.outbox = Outbox()
         self.consumers: dict[int, Any] = {}
         self.browsers: dict[int, Any] = {}
@@ -105,7 +106,7 @@ def test_a_temporary_queue_is_consumed_by_its_connection_alone() -> None:
     world.add(owner="you")
     with pytest.raises(InvalidDestinationError, match="only the connection that made it"):
         world.open()
-    world.session.connection = "you"
+    world.session.client.connection = "you"
     assert world.open()["active"]
 
 

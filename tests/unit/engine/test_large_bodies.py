@@ -10,6 +10,7 @@ import pytest
 
 from raybroker.core.policy import limits_of
 from raybroker.engine.memory.large_bodies import BODIES_MAX, LargeBodies
+from raybroker.engine.sessions.sessions import ClientSession
 from raybroker.model.blocks.block import encode_block
 from raybroker.model.blocks.large_block import PIECE_BYTES, PIECES_WAITING_MAX, LargeBlock
 from raybroker.model.errors import (
@@ -123,12 +124,12 @@ class Rig:
         self.part = LargeBodies(registry, blocks, self.store, self.worker)
         self.session: Any = SimpleNamespace(
             peer=self.peer,
+            client=ClientSession(self.peer),  # type: ignore[arg-type]
             browsers={},
             consumer=lambda handle, epoch: (
                 SimpleNamespace(destination=self.destination) if (handle, epoch) == (1, 9) else None
             ),
         )
-        self.session = _Hashable(self.session)
         self.request = 0
 
     def call(self, op: str, **args: Any) -> int:
@@ -149,14 +150,6 @@ class Rig:
         return self.call("read_body", handle=handle, epoch=epoch, ordinal=ordinal, piece=piece)
 
 
-class _Hashable:
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-
 @pytest.fixture
 def rig() -> Rig:
     return Rig()
@@ -170,20 +163,20 @@ def test_a_body_is_there_for_its_message_once_its_last_piece_is_durable(rig: Rig
     for piece in PIECES:
         rig.call("body_piece", body=1, data=piece)
     with pytest.raises(ProtocolError, match="body 1, which has not come"):
-        rig.part.take(rig.session, 1, len(DATA))
+        rig.part.take(rig.session.client, 1, len(DATA))
     rig.come(2)
     assert rig.peer.failures == {}
     assert rig.store.bodies[1].finished
-    found = rig.part.take(rig.session, 2, len(DATA))
+    found = rig.part.take(rig.session.client, 2, len(DATA))
     assert found is rig.store.bodies[1]
     with pytest.raises(ProtocolError, match="which has not come"):
-        rig.part.take(rig.session, 2, len(DATA))
+        rig.part.take(rig.session.client, 2, len(DATA))
 
 
 def test_a_message_that_says_another_size_is_refused(rig: Rig) -> None:
     rig.come()
     with pytest.raises(ProtocolError, match="says that its body has 5 bytes"):
-        rig.part.take(rig.session, 1, 5)
+        rig.part.take(rig.session.client, 1, 5)
 
 
 def test_a_body_that_its_destination_would_not_take_is_refused_before_it_comes(rig: Rig) -> None:
@@ -246,24 +239,24 @@ def test_a_failure_is_told_for_each_piece_and_the_body_is_gone(rig: Rig) -> None
         rig.call("body_piece", body=1, data=b"end")
     rig.store.failure = None
     rig.come()
-    assert rig.part.take(rig.session, 1, len(DATA)) is rig.store.bodies[0]
+    assert rig.part.take(rig.session.client, 1, len(DATA)) is rig.store.bodies[0]
 
 
 def test_nothing_is_told_to_one_that_has_left(rig: Rig) -> None:
     rig.begin()
     rig.read()
-    rig.part.left(rig.session)
+    rig.part.left(rig.session.client)
     rig.worker.work()
     assert (rig.peer.replies, rig.peer.failures) == ({2: PIECES[0]}, {})
     with pytest.raises(ProtocolError):
-        rig.part.take(rig.session, 1, len(DATA))
+        rig.part.take(rig.session.client, 1, len(DATA))
 
 
 def test_a_host_without_files_takes_no_bodies_in_pieces() -> None:
     nothing: Any = None
     part = LargeBodies(nothing, nothing, None, None)
     assert not part.taken
-    session: Any = _Hashable(SimpleNamespace())
+    session: Any = SimpleNamespace(client=object())
     with pytest.raises(IllegalStateError, match="takes no bodies in pieces"):
         part.operations()["begin_body"](session, 1, {"body": 1, "bytes": 5, "type": "queue", "name": "q"})
 
@@ -300,10 +293,10 @@ def test_pieces_wait_for_a_connection_that_is_full_and_no_more_than_so_many(rig:
     assert rig.worker.jobs == []
     with pytest.raises(ProtocolError, match="take them first"):
         rig.read()
-    rig.part.writable(rig.session)
+    rig.part.writable(rig.session.client)
     assert rig.worker.jobs == []
     rig.peer.is_full = False
-    rig.part.writable(rig.session)
+    rig.part.writable(rig.session.client)
     assert len(rig.worker.jobs) == PIECES_WAITING_MAX
     rig.worker.work()
     assert len(rig.peer.replies) == PIECES_WAITING_MAX

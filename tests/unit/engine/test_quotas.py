@@ -442,5 +442,5 @@ def test_what_is_charged_is_what_is_held_whatever_happens(policy: str, shared: b
             assert (destination.policy.account is None) == (destination.attributes.quota == ""), name
     rig.tick(TIMEOUT_MS + 1)
     assert not any(row["waiting"] for row in rig.host.pools.rows())
-    assert not any(client.session.blocked for client in clients)
+    assert not any(client.session.client.blocked for client in clients)
     assert all(seen[what] for what in ("waiting", "full", "closed", "died"))

@@ -105,7 +105,7 @@ def test_a_client_id_belongs_to_one_connection() -> None:  # C-11
     Client(rig, "c", "conn-1")
     other = Client(rig, None, "conn-2")
     assert other.fails("hello", client_id="c", connection="conn-2") == "invalid_client_id"
-    assert first.session.client_id == "c"
+    assert first.session.client.client_id == "c"
 
 
 # ---- outcomes ------------------------------------------------------------------------------------------------------

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
-from raybroker.engine.sessions.sessions import Sessions
+from raybroker.engine.sessions.sessions import ClientSession, Sessions
 
 
-def session(client_id: str | None, connection: str) -> Any:
-    return SimpleNamespace(client_id=client_id, connection=connection, peer=object())
-
-
-class Hashable(SimpleNamespace):
-    __hash__ = object.__hash__
+def session(client_id: str | None, connection: str) -> ClientSession:
+    peer: Any = object()
+    made = ClientSession(peer)
+    made.client_id, made.connection = client_id, connection
+    return made
 
 
 def test_a_client_id_belongs_to_one_connection() -> None:
     sessions = Sessions()
-    first: Any = Hashable(**vars(session("billing", "one")))
-    second: Any = Hashable(**vars(session(None, "two")))
+    first, second = session("billing", "one"), session(None, "two")
     sessions.open = {first: None, second: None}
     assert sessions.of(first.peer) is first
     assert sessions.of(session(None, "").peer) is None

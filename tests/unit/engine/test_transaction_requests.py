@@ -78,6 +78,7 @@ class Asking:
         self.local = Transaction(1, b"local", "local", 0, None)
         self.session: Any = SimpleNamespace(
             peer=self.peer,
+            client=object(),
             transactions={1: self.local},
             transaction=lambda number: self.session.transactions[number],
             consumer=lambda handle, epoch: self.consumer if (handle, epoch) == (4, 44) else None,

@@ -21,13 +21,13 @@ class Asking(Desk):
         super().__init__()
         self.calls: list[tuple[Any, ...]] = []
         self.session: Any = SimpleNamespace(
-            peer=RecordingPeer(), outbox=Outbox(), new_handle=lambda args: int(args["handle"])
+            peer=RecordingPeer(), client=object(), outbox=Outbox(), new_handle=lambda args: int(args["handle"])
         )
         watch: Any = SimpleNamespace(add=self._add, remove=lambda session, handle: self.calls.append(("end", handle)))
         self.operations: Any = WatchRequests(self.registry, watch).operations()
 
     def _add(self, session: Any, outbox: Any, handle: int, destination: Any) -> bool:
-        assert (session, outbox) == (self.session, self.session.outbox)
+        assert (session, outbox) == (self.session.client, self.session.outbox)
         self.calls.append(("watch", handle, destination.kind, destination.name))
         return destination.kind == "topic"
 

@@ -60,7 +60,7 @@ def test_what_comes_is_read_into_the_links_buffer(
 ) -> None:
     ours, theirs = pair
     link = Link()
-    sockets.add(ours.fileno(), link)
+    sockets.add(ours.fileno(), link, Unsent())
     assert ready(sockets, 0) == []
     theirs.send(b"hello")
     assert ready(sockets) == [ours.fileno()]
@@ -75,7 +75,7 @@ def test_the_end_of_a_connection_is_left_to_the_loop(
 ) -> None:
     ours, theirs = pair
     link = Link()
-    sockets.add(ours.fileno(), link)
+    sockets.add(ours.fileno(), link, Unsent())
     theirs.close()
     assert ready(sockets) == [ours.fileno()]
     sockets.read(ours.fileno())
@@ -94,7 +94,7 @@ def test_a_socket_that_was_removed_is_served_no_more(
     sockets: DirectSockets, pair: tuple[socket.socket, socket.socket]
 ) -> None:
     ours, theirs = pair
-    sockets.add(ours.fileno(), Link())
+    sockets.add(ours.fileno(), Link(), Unsent())
     sockets.remove(ours.fileno())
     sockets.remove(ours.fileno())
     theirs.send(b"late")
