@@ -201,6 +201,23 @@ def test_a_loop_that_ends_takes_its_connections_along(
     consumer.close()
 
 
+@pytest.mark.parametrize("kind", sorted(LOOPS))
+def test_a_connection_that_is_closed_leaves_nothing_to_be_done_on_its_loop(outside: Outside, kind: str) -> None:
+    async def work() -> None:
+        connection = await connect(outside)
+        await connection.start()
+        session = await connection.session()
+        producer, consumer = await session.producer("orders"), await session.consumer("orders")
+        await producer.send("x")
+        assert await consumer.receive(timeout=WAIT_S)
+        await connection.close()
+
+    loop = LOOPS[kind]()
+    loop.run_until_complete(work())  # As soon as close() has returned, and the handles are gone.
+    assert not asyncio.all_tasks(loop)
+    loop.close()
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_a_loop_that_is_closed_with_its_tasks_lets_nobody_wait(outside: Outside) -> None:
     loop = uvloop.new_event_loop()

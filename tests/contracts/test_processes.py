@@ -179,6 +179,9 @@ async def stubborn():
 async def failing():
     raise ConnectionLostError("nobody waits for it")
 
+class User:
+    closed = True
+
 def late():
     try:
         io.run(stubborn())
@@ -187,7 +190,7 @@ def late():
 
 atexit.unregister(io._end)
 atexit.register(late)
-io.ends_first()
+io.join(User())
 io.submit(stubborn())
 begun.wait(10)
 print("x")

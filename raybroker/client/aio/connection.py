@@ -239,7 +239,7 @@ class Session(Unpicklable):
         )
         self.connection = connection
         self._core: SessionCore = core
-        self._producers: Handles[Producer] = Handles(core.connection.io)
+        self._producers: Handles[Producer] = Handles(core.connection.io, lambda: core.connection.closed)
         self._consumers: ConsumerHandles[Consumer] = ConsumerHandles()
         self._browsers: list[Browser] = []
         self._received: dict[Destination, Consumer] = {}

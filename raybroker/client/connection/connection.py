@@ -119,8 +119,7 @@ class ConnectionCore:
             reconnects=attributes["imqReconnectEnabled"],
         )
         self.handles = OpenHandles(ConsumerWatches(io.post, tasks, self.attachments))
-        io.users.add(self)
-        io.ends_first()
+        io.join(self)
 
     def _direct_sockets(self) -> DirectSockets | None:
         """Return where threads that wait find its links; None: the IO thread serves them, and those of all others
@@ -275,6 +274,7 @@ class ConnectionCore:
         self.handles.shut(IllegalStateError("the connection is closed"))
         self.channels.close()
         await self.directory.close()
+        await self.io.left()
 
 
 def identified(core: ConnectionCore) -> ConnectionCore:

@@ -451,10 +451,14 @@ class IoThread:
 
     # ---- how it ends -----------------------------------------------------------------------------------------------
 
-    def ends_first(self) -> None:
-        """Have it end, at the end of the interpreter, before everything that was loaded until now."""
+    def join(self, user: Inherited) -> None:
+        """Serve a new connection, and end, with the interpreter, before everything that was loaded until now."""
+        self.users.add(user)
         atexit.unregister(self._end)
         atexit.register(self._end)
+
+    async def left(self) -> None:
+        """A connection that has joined was closed; on the loop."""
 
     def _end(self) -> None:
         """The interpreter ends: cancel every task, and then the loop."""

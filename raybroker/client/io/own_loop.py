@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any, Final, TypeVar
 
-from raybroker.client.io.io_thread import IoThread, Unwanted
+from raybroker.client.io.io_thread import Inherited, IoThread, Unwanted
 from raybroker.model.errors import BrokerError, IllegalStateError
 from raybroker.system.clock import SystemClock
 from raybroker.transport.direct import DirectSockets
@@ -45,7 +45,8 @@ class OwnLoop(IoThread):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Take over ``loop``, on which it is called."""
         self._set_up(loop)
-        self._guard_task = loop.create_task(self._until_cancelled(), name="raybroker: connections of this loop")
+        self._watcher: asyncio.Task[None] | None = None
+        """Learns that the loop ends, while there are connections that are not closed."""
 
     @classmethod
     def running(cls) -> OwnLoop:
@@ -134,8 +135,22 @@ class OwnLoop(IoThread):
 
     # ---- how it ends -----------------------------------------------------------------------------------------------
 
-    def ends_first(self) -> None:
-        """The application ends its loop."""
+    def join(self, user: Inherited) -> None:
+        """Serve a new connection; the application ends its loop, and a task has to learn of it."""
+        self.users.add(user)
+        self.post(self._watch)
+
+    def _watch(self) -> None:
+        if self._watcher is None and not self.unusable:
+            self._watcher = self.loop.create_task(self._until_cancelled(), name="raybroker: connections of this loop")
+
+    async def left(self) -> None:
+        """A connection was closed. The last one takes the task along, or a loop that is closed now has it pending."""
+        guard = self._watcher
+        if guard is not None and all(user.closed for user in list(self.users)):
+            self._watcher = None
+            guard.cancel()
+            await asyncio.wait([guard])
 
     def disown(self) -> None:
         """This is a forked child. What the loop was about to run here is not run: it may be run again."""
@@ -147,7 +162,8 @@ class OwnLoop(IoThread):
         try:
             await asyncio.get_running_loop().create_future()
         finally:
-            if not self.unusable:
+            if self._watcher is not None and not self.unusable:
+                self._watcher = None
                 await self._close_all()
 
     async def _close_all(self) -> None:

@@ -21,36 +21,42 @@ H = TypeVar("H")
 
 
 class Handles(Generic[H]):
-    """The open handles of one kind, in the order they were made; ``io`` does the closing."""
+    """The open handles of one kind, in the order they were made; ``io`` does the closing, until the connection has
+    ``ended``: that has closed them all."""
 
-    def __init__(self, io: IoThread) -> None:
+    def __init__(self, io: IoThread, ended: Callable[[], bool]) -> None:
         self._io = io
+        self._ended = ended
         self._numbers = itertools.count()
-        self._handles: weakref.WeakValueDictionary[int, H] = weakref.WeakValueDictionary()
+        self._handles: dict[int, weakref.finalize[..., H]] = {}
         self._closing: set[Future[None]] = set()
         self._lock = threading.RLock()
         """A collection of garbage may run while it is held, in the same thread."""
 
     def add(self, handle: H, let_go: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """``let_go()``, on the IO loop, closes what is behind the handle; it must not refer to the handle itself."""
-        self._handles[next(self._numbers)] = handle
-        gone = weakref.finalize(handle, self._let_go, let_go)
+        number = next(self._numbers)
+        self._handles[number] = gone = weakref.finalize(handle, self._let_go, number, let_go)
         gone.atexit = False
 
     def remove(self, handle: H) -> None:
         """It was closed."""
-        for number, other in list(self._handles.items()):
-            if other is handle:
+        for number, gone in list(self._handles.items()):
+            if (alive := gone.peek()) is not None and alive[0] is handle:
+                gone.detach()
                 self._handles.pop(number, None)
 
     def __iter__(self) -> Iterator[H]:
-        return iter(list(self._handles.values()))
+        return iter([alive[0] for gone in list(self._handles.values()) if (alive := gone.peek()) is not None])
 
     def __len__(self) -> int:
         return len(self._handles)
 
-    def _let_go(self, let_go: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _let_go(self, number: int, let_go: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Called by whatever thread dropped the last reference, which must not wait."""
+        self._handles.pop(number, None)
+        if self._ended():
+            return
         work = let_go()
         try:
             closing = self._io.submit(work)

@@ -34,7 +34,6 @@ class LoopIo:
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.unusable = ""
-        self.users: set[Any] = set()
         self.served = None
         self.residents = 0
 
@@ -47,8 +46,11 @@ class LoopIo:
     def require_usable(self) -> None:
         """It is."""
 
-    def ends_first(self) -> None:
+    def join(self, user: object) -> None:
         """Nothing ends."""
+
+    async def left(self) -> None:
+        """The loop is the test's."""
 
     def post(self, call: Callable[..., object], *args: Any) -> None:
         self.loop.call_soon(call, *args)

@@ -38,7 +38,7 @@ def test_one_loop_has_one_and_another_loop_another() -> None:
         return OwnLoop.running()
 
     assert asyncio.run(found()) is not asyncio.run(found())
-    assert not own_loop._of
+    assert all(loop.is_closed() for loop in own_loop._of), "which who comes next lets go of"
 
 
 def test_what_was_posted_before_comes_before_work_and_what_it_posts_too() -> None:
@@ -96,8 +96,9 @@ def test_the_end_of_the_loop_closes_what_is_open(caplog: pytest.LogCaptureFixtur
 
     async def work() -> OwnLoop:
         io = OwnLoop.running()
-        await asyncio.sleep(0)
-        io.users.update((open_, closed))
+        for one in (open_, closed):
+            io.join(one)
+        await asyncio.sleep(0.01)
         return io
 
     with caplog.at_level(logging.WARNING):
@@ -109,6 +110,30 @@ def test_the_end_of_the_loop_closes_what_is_open(caplog: pytest.LogCaptureFixtur
         io.post(print)
     with pytest.raises(IllegalStateError, match="has ended"):
         io.require_usable()
+
+
+def test_the_last_connection_that_is_closed_leaves_no_task_and_the_next_is_watched_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    first, second, third = Connection(), Connection(), Connection()
+
+    async def work() -> OwnLoop:
+        io, me = OwnLoop.running(), asyncio.current_task()
+        for connection in (first, second):
+            io.join(connection)
+        await asyncio.sleep(0.01)
+        for connection, tasks in ((first, 1), (second, 0)):
+            connection.closed = True
+            await io.left()
+            assert len(asyncio.all_tasks() - {me}) == tasks
+        io.require_usable()
+        io.join(third)
+        await asyncio.sleep(0.01)
+        return io
+
+    assert asyncio.run(work()).unusable
+    assert third.closed
+    assert "1 connection was not closed" in caplog.text
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -29,8 +29,8 @@ class Io:
         return self.work[-1]
 
 
-def handles_of(io: Any) -> Handles[Handle]:
-    return Handles(io)
+def handles_of(io: Any, *, ended: bool = False) -> Handles[Handle]:
+    return Handles(io, lambda: ended)
 
 
 async def closed() -> None: ...
@@ -57,6 +57,18 @@ def test_a_handle_that_was_closed_is_not_listed() -> None:
         handles.add(handle, closed)
     handles.remove(one)
     assert list(handles) == [other]
+
+
+def test_what_was_closed_by_itself_or_with_its_connection_makes_no_work() -> None:
+    io = Io()
+    handles = handles_of(io)
+    one = Handle()
+    handles.add(one, closed)
+    handles.remove(one)
+    del one
+    handles_of(io, ended=True).add(Handle(), closed)
+    gc.collect()
+    assert io.work == []
 
 
 def test_in_a_forked_child_nothing_is_left_to_be_done() -> None:
