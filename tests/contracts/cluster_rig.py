@@ -224,9 +224,15 @@ class RigPeers:
         target = self._rig.reachable(self._me, broker)
         if target is None:
             raise BrokerGoneError(f"broker {broker} does not answer")
-        if method == "counts":
-            return await target.answer(target.local.measuring.counts())
-        return target.services.own() if method == "doors" else await target.answer(target.cluster.peer(method, args))
+        if method == "doors":
+            return target.services.own()
+        asks = target.local.measuring.counts() if method == "counts" else target.cluster.peer(method, args)
+        asked = asyncio.ensure_future(target.answer(asks))
+        asked.add_done_callback(lambda done: done.cancelled() or done.exception())  # Who asked may have given up.
+        done, _ = await asyncio.wait([asked], timeout=timeout_s)
+        if not done:  # It goes on, as what an actor does.
+            raise BrokerGoneError(f"broker {broker} has not answered within {timeout_s:g} s")
+        return asked.result()
 
 
 class RigAsked:
