@@ -74,8 +74,13 @@ def forget(cluster: str) -> None:
 def others(cluster: str) -> Iterator[FilePlace]:
     """The places in the files of all other clusters."""
     own = directory(cluster)
-    for path in sorted(own.parent.glob(f"*/{FILE}")):
-        place = _read(path) if path.parent != own else None
+    yield from noted(own.parent, but=own)
+
+
+def noted(stores: Path, *, but: Path | None = None) -> Iterator[FilePlace]:
+    """The places in the files of all clusters whose directories are in ``stores``, without one."""
+    for path in sorted(stores.glob(f"*/{FILE}")):
+        place = _read(path) if path.parent != but else None
         if place is not None:
             yield place
 

@@ -19,6 +19,7 @@ import pytest
 
 from raybroker.cli.tools import ray_process
 from raybroker.config import places
+from tests.contracts.handles import until
 
 ROOT = Path(__file__).parents[2]
 COMMAND_S = 60
@@ -265,3 +266,42 @@ def test_one_broker_is_stopped_and_comes_back(shell: Shell) -> None:  # K-19, A-
     assert "brokers b1, b2," in shell.output("up", "--broker", "b2")
     assert shell.run("list", "bkr").returncode == 0
     shell.output("down")
+
+
+def begun(folder: Path) -> ray_process.Begun | None:
+    path = folder / "state" / "raybroker" / "default" / ray_process.BEGUN
+    return ray_process._begun(path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_an_up_that_is_ended_half_way_leaves_nothing_or_what_down_ends(number: signal.Signals) -> None:
+    with new_shell() as shell:
+        command = subprocess.Popen(
+            [sys.executable, "-m", "raybroker", "up"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=shell.environment,
+            cwd=shell.folder,
+        )
+        found = until(lambda: begun(shell.folder))
+        session = found.place.pid
+        try:
+            if number == signal.SIGKILL:
+                until(lambda: len(ray_process.members(session)) > 1)
+                another = shell.run("up")
+                assert (another.returncode, f"process {command.pid} starts" in another.stderr) == (1, True)
+            command.send_signal(number)
+            _, said = command.communicate(timeout=COMMAND_S)
+            if number == signal.SIGKILL:
+                assert ray_process.members(session)
+                assert shell.output("down") == (
+                    f"the Ray at {found.place.address}, which an up that was killed had started, is down\n"
+                )
+            else:
+                assert (command.returncode, "Traceback" in said) == (128 + number, False)
+            assert (ray_process.members(session), begun(shell.folder), shell.place()) == ([], None, None)
+            assert not (shell.folder / "ray" / "ray_current_cluster").exists()
+        finally:
+            command.kill()
+            _kill(session)

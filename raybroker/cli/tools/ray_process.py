@@ -2,24 +2,30 @@
 
 It takes ports that were free, lets nobody in without the token in a file that only the user can read, and is ended by
 process id: everything in its session, nothing else.  (``ray stop`` would end every Ray of the machine.)
+
+A file says which Ray is being started, and by whom, until the place of the cluster is noted: a command that is killed
+meanwhile leaves it behind, and the next one ends that Ray.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
 from raybroker.config.layers import set_variables
-from raybroker.config.places import FilePlace, answers, process_stat, start_mark
-from raybroker.model.errors import BrokerError, ConfigError
+from raybroker.config.places import FilePlace, answers, forget_last_started, noted, process_stat, start_mark
+from raybroker.model.errors import BrokerError, ConfigError, IllegalStateError
 from raybroker.system.clock import SystemClock
 from raybroker.system.entropy import token
 
@@ -29,10 +35,17 @@ END_S: Final = 10.0
 POLL_S: Final = 0.05
 LOG_TAIL_LINES: Final = 15
 LOG: Final = "ray.log"
+BEGIN: Final = b"1"
+"""The head waits for it, and ends without it: it is written down by then who starts it."""
 
 
-def start_ray(directory: Path) -> FilePlace:
-    """Start a head and wait until it takes connections; its log and token stand in ``directory``.
+BEGUN: Final = "begun.json"
+"""Beside the file of a cluster's place."""
+
+
+@contextmanager
+def started_ray(directory: Path) -> Iterator[FilePlace]:
+    """A head that takes connections, which stays when the block goes well; its log and token stand in ``directory``.
 
     Raises BrokerError with the end of the log when it does not come up, ModuleNotFoundError where there is no Ray.
     """
@@ -47,15 +60,70 @@ def start_ray(directory: Path) -> FilePlace:
     log = directory / LOG
     with log.open("wb") as out:
         child = subprocess.Popen(
-            _command(port, others), stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+            _command(port, others), stdin=subprocess.PIPE, stdout=out, stderr=out, start_new_session=True
         )
-    since = start_mark(child.pid)
+    place = FilePlace(address, "token", str(token_path), child.pid, start_mark(child.pid))
+    begun = directory / BEGUN
     try:
+        begun.write_text(json.dumps(asdict(Begun(place, os.getpid(), start_mark(os.getpid())))), encoding="utf-8")
+        assert child.stdin is not None
+        with child.stdin as begin:
+            begin.write(BEGIN)
         _wait_until_up(child, address, log)
+        yield place
     except BaseException:
         end_session(child.pid)
         raise
-    return FilePlace(address, "token", str(token_path), child.pid, since)
+    finally:
+        begun.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A Ray that a process starts: ``owner`` and its start mark."""
+
+    place: FilePlace
+    owner: int
+    since: str | None
+
+    def owned(self) -> bool:
+        """Whether another process is at it now."""
+        return self.owner != os.getpid() and self.since is not None and start_mark(self.owner) == self.since
+
+
+def end_abandoned(directory: Path) -> FilePlace | None:
+    """End every Ray that a command has started which was killed before the place was noted.
+
+    Return the one of the cluster of ``directory``; raises IllegalStateError where another command starts it now.
+    """
+    found = None
+    for path in sorted(directory.parent.glob(f"*/{BEGUN}")):
+        begun = _begun(path)
+        if begun is not None and begun.owned():
+            if path.parent == directory:
+                raise IllegalStateError(
+                    f"process {begun.owner} starts the cluster in {directory} at the moment; wait until it is done"
+                )
+            continue
+        path.unlink(missing_ok=True)
+        place = None if begun is None else begun.place
+        if place is None or place.pid is None or start_mark(place.pid) != place.since:
+            continue
+        if any(other.pid == place.pid for other in noted(directory.parent)):
+            continue
+        end_session(place.pid)
+        forget_last_started(place)
+        found = place if path.parent == directory else found
+    return found
+
+
+def _begun(path: Path) -> Begun | None:
+    """What a file says; None for one that was not written to its end, whose Ray has not begun."""
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+        return Begun(FilePlace(**said.pop("place")), **said)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
 
 
 def _wait_until_up(child: subprocess.Popen[bytes], address: str, log: Path) -> None:
@@ -68,6 +136,16 @@ def _wait_until_up(child: subprocess.Popen[bytes], address: str, log: Path) -> N
         threading.Event().wait(POLL_S)
 
 
+HEAD: Final = f"""\
+import os
+if os.read(0, 1) != {BEGIN!r}:
+    os._exit(1)
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+from ray.scripts.scripts import main
+main()
+"""
+
+
 def _command(port: int, others: list[int]) -> list[str]:
     client, agent, agent_grpc, runtime_env = others
     # Without grpc Ray serves no Ray Client and refuses the option; with it, its fixed port may be another Ray's.
@@ -75,7 +153,7 @@ def _command(port: int, others: list[int]) -> list[str]:
     return [
         sys.executable,
         "-c",
-        "from ray.scripts.scripts import main; main()",
+        HEAD,
         "start",
         "--head",
         "--block",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -24,6 +27,8 @@ from raybroker.model.settings.setting_services import PORT_MAPPER, PORT_MAX
 from raybroker.system.clock import SystemClock
 
 TAKEN: Final = "no free port"
+SIGNALLED: Final = 128
+"""Exit status of a process that a signal ended: this and its number."""
 PORT_WAIT_NS: Final = 5_000_000_000
 PORT_LOOK_S: Final = 0.5
 """A port may be taken so long, by a broker that ends at the moment, until that is said."""
@@ -113,38 +118,54 @@ def up(
     define = [*(define or ()), *flags]
     chosen, name = _usage(_configuration, name, config, define, brokers, broker, port)
     reset_before(reset, chosen, name, broker, force)
-    place = connecting.find_ray(name)
-    ours = place is None
-    if place is None:
-        from raybroker.cli.tools.ray_process import start_ray
-
-        output.say("starting Ray …")
-        place = start_ray(places.directory(name))
-        places.use(place)
-    there, cluster = _started(name, place, brokers, chosen, broker, ours=ours)
-    places.save(name, place)
+    place, there, cluster = _started(name, brokers, chosen, broker)
     reset_after(reset, name)
     _say_what_runs(cluster, there, place, given=bool(config or define))
     if wanted is not None:
         _import(name, wanted)
 
 
-def _started(
-    name: str, place: places.FilePlace, brokers: int | None, config: Any, broker: str | None, *, ours: bool
-) -> tuple[Any, Any]:
-    """(the cluster that ran already or None, the cluster that runs). ``ours``: the Ray was started here, and ends when
-    the cluster does not start."""
-    from raybroker.actors import cluster as clusters
-    from raybroker.actors import runtime
+def _started(name: str, brokers: int | None, config: Any, broker: str | None) -> tuple[places.FilePlace, Any, Any]:
+    """(the Ray, the cluster that ran already or None, the cluster that runs). A Ray that was started for it ends when
+    the cluster does not start, or somebody ends this."""
+    from raybroker.cli.tools.ray_process import end_abandoned, started_ray
 
-    runtime.keep_quiet()
-    try:
+    end_abandoned(places.directory(name))
+    place = connecting.find_ray(name)
+    ours = place is None
+    with _ended_by_signals(), nullcontext(place) if place is not None else started_ray(_told(name)) as place:
+        places.use(place)
+        from raybroker.actors import cluster as clusters
+        from raybroker.actors import runtime
+
+        runtime.keep_quiet()
         _join(place, ours=ours)
-        return clusters.find(name), clusters.start(name, brokers, config, only=broker)
-    except BaseException:
-        if ours and place.pid is not None:
-            _end_ray(place.pid)
-        raise
+        there, cluster = clusters.find(name), clusters.start(name, brokers, config, only=broker)
+        places.save(name, place)
+    return place, there, cluster
+
+
+def _told(name: str) -> Path:
+    output.say("starting Ray …")
+    return places.directory(name)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise SystemExit, as Ctrl-C raises: what was begun is ended."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(SIGNALLED + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _usage(work: Callable[..., Any], *arguments: Any) -> Any:
@@ -269,6 +290,8 @@ def down(
         check_cluster_name(name)
     except ConfigError as error:
         raise UsageError(str(error)) from None
+    if _abandoned_ended(name):
+        return
     noted = places.load(name)
     place = connecting.require_ray(name)
     from raybroker.actors import cluster as clusters
@@ -297,6 +320,17 @@ def down(
     _end_ray(pid)
     places.forget_last_started(place)
     output.say("Ray is down")
+
+
+def _abandoned_ended(name: str) -> bool:
+    """Whether there was nothing but a Ray that was left by an up that was killed; it has ended."""
+    from raybroker.cli.tools.ray_process import end_abandoned
+
+    abandoned = end_abandoned(places.directory(name))
+    if abandoned is None or places.load(name) is not None:
+        return False
+    output.say(f"the Ray at {abandoned.address}, which an up that was killed had started, is down")
+    return True
 
 
 def _stop_one(cluster: Any, name: str, broker: str) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,7 @@ from raybroker.cli import connecting
 from raybroker.cli.tools import ray_process
 from raybroker.config import places
 from raybroker.config.places import FilePlace
-from raybroker.model.errors import ConfigError, NoClusterError
+from raybroker.model.errors import ConfigError, IllegalStateError, NoClusterError
 
 
 @pytest.fixture(autouse=True)
@@ -124,6 +127,56 @@ def test_a_token_is_for_the_user_s_eyes_only(home: Path) -> None:
     path.chmod(0o644)
     with pytest.raises(ConfigError, match="chmod 600"):
         ray_process.write_token(path)
+
+
+def sleeper() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["sleep", "60"], start_new_session=True)
+
+
+def begin(home: Path, cluster: str, head: int, owner: int, since: str | None) -> Path:
+    """What an ``up`` has left that is at work, or was killed."""
+    directory = places.directory(cluster)
+    directory.mkdir(parents=True, exist_ok=True)
+    place = FilePlace("127.0.0.1:1", "token", "t", head, places.start_mark(head))
+    path = directory / ray_process.BEGUN
+    path.write_text(json.dumps(asdict(ray_process.Begun(place, owner, since))))
+    return path
+
+
+def test_a_ray_is_ended_that_was_started_by_a_command_which_is_gone(home: Path) -> None:
+    gone = sleeper()
+    since = places.start_mark(gone.pid)
+    ours, kept, other, busy = sleeper(), sleeper(), sleeper(), sleeper()
+    try:
+        gone.kill()
+        gone.wait()
+        files = [
+            begin(home, "ours", ours.pid, gone.pid, since),
+            begin(home, "kept", kept.pid, gone.pid, since),
+            begin(home, "other", other.pid, gone.pid, since),
+        ]
+        at_it = begin(home, "busy", busy.pid, os.getppid(), places.start_mark(os.getppid()))
+        torn = begin(home, "torn", busy.pid, gone.pid, since)
+        torn.write_text(torn.read_text()[:40])
+        places.save("joined", FilePlace("127.0.0.1:1", pid=kept.pid, since=places.start_mark(kept.pid)))
+        found = ray_process.end_abandoned(places.directory("ours"))
+        assert found is not None
+        assert found.pid == ours.pid
+        assert (ours.wait(10), other.wait(10)) == (-signal.SIGTERM, -signal.SIGTERM)
+        assert (kept.poll(), busy.poll()) == (None, None), "another cluster is in it, or it is being started"
+        assert [path.exists() for path in (*files, torn, at_it)] == [False, False, False, False, True]
+        assert ray_process.end_abandoned(places.directory("ours")) is None
+        with pytest.raises(IllegalStateError, match=f"process {os.getppid()} starts the cluster"):
+            ray_process.end_abandoned(places.directory("busy"))
+    finally:
+        for process in (ours, kept, other, busy):
+            process.kill()
+            process.wait()
+
+
+def test_a_head_that_nobody_has_written_down_does_not_begin() -> None:
+    head = subprocess.run([sys.executable, "-c", ray_process.HEAD], input=b"", check=False, timeout=30)
+    assert head.returncode == 1
 
 
 def test_a_session_is_ended_with_all_its_processes_and_nothing_else() -> None:
