@@ -268,7 +268,7 @@ def test_one_broker_is_stopped_and_comes_back(shell: Shell) -> None:  # K-19, A-
     shell.output("down")
 
 
-def begun(folder: Path) -> ray_process.Begun | None:
+def begun(folder: Path) -> ray_process.BegunRay | None:
     path = folder / "state" / "raybroker" / "default" / ray_process.BEGUN
     return ray_process._begun(path)
 

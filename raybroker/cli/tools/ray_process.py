@@ -65,7 +65,7 @@ def started_ray(directory: Path) -> Iterator[FilePlace]:
     place = FilePlace(address, "token", str(token_path), child.pid, start_mark(child.pid))
     begun = directory / BEGUN
     try:
-        begun.write_text(json.dumps(asdict(Begun(place, os.getpid(), start_mark(os.getpid())))), encoding="utf-8")
+        begun.write_text(json.dumps(asdict(BegunRay(place, os.getpid(), start_mark(os.getpid())))), encoding="utf-8")
         assert child.stdin is not None
         with child.stdin as begin:
             begin.write(BEGIN)
@@ -79,7 +79,7 @@ def started_ray(directory: Path) -> Iterator[FilePlace]:
 
 
 @dataclass(frozen=True)
-class Begun:
+class BegunRay:
     """A Ray that a process starts: ``owner`` and its start mark."""
 
     place: FilePlace
@@ -117,11 +117,11 @@ def end_abandoned(directory: Path) -> FilePlace | None:
     return found
 
 
-def _begun(path: Path) -> Begun | None:
+def _begun(path: Path) -> BegunRay | None:
     """What a file says; None for one that was not written to its end, whose Ray has not begun."""
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
-        return Begun(FilePlace(**said.pop("place")), **said)
+        return BegunRay(FilePlace(**said.pop("place")), **said)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 

@@ -139,7 +139,7 @@ def begin(home: Path, cluster: str, head: int, owner: int, since: str | None) ->
     directory.mkdir(parents=True, exist_ok=True)
     place = FilePlace("127.0.0.1:1", "token", "t", head, places.start_mark(head))
     path = directory / ray_process.BEGUN
-    path.write_text(json.dumps(asdict(ray_process.Begun(place, owner, since))))
+    path.write_text(json.dumps(asdict(ray_process.BegunRay(place, owner, since))))
     return path
 
 
