@@ -4,7 +4,8 @@ A store is named by its address, or by the attributes that MQ's tools know, of w
 address:
 
     /etc/raybroker/objects, file:///etc/raybroker/objects     a folder of files
-    ldap://host:port/ou=objects,dc=example,dc=org              entries of a directory server; ldaps:// with TLS
+    ldap://host:port/ou=objects,dc=example,dc=org              entries of a directory server; ldaps:// with TLS, and
+                                                               ldap:// with raybroker.objects.tls.start=true
     sqlite:////var/lib/objects.db, postgresql://user@host/db   a table of a database
 
 Stores keep texts by names, and know of them whether they are an object's.
@@ -31,7 +32,8 @@ CREDENTIALS: Final = "java.naming.security.credentials"
 AUTHENTICATION: Final = "java.naming.security.authentication"
 PASSFILE: Final = "raybroker.objects.passfile"
 TRUST: Final = "raybroker.objects.tls.trust"
-ATTRIBUTES: Final = (URL, INITIAL, PRINCIPAL, CREDENTIALS, AUTHENTICATION, PASSFILE, TRUST)
+START_TLS: Final = "raybroker.objects.tls.start"
+ATTRIBUTES: Final = (URL, INITIAL, PRINCIPAL, CREDENTIALS, AUTHENTICATION, PASSFILE, TRUST, START_TLS)
 CONTEXTS: Final = {
     "com.sun.jndi.fscontext.RefFSContextFactory": ("file",),
     "com.sun.jndi.ldap.LdapCtxFactory": ("ldap", "ldaps"),
@@ -68,13 +70,14 @@ class ObjectStore(AbstractContextManager["ObjectStore"], Protocol):
 @dataclass(frozen=True, slots=True)
 class StoreAddress:
     """``scheme``: of the address, "file" for a folder; ``password``: of ``principal``; ``trust``: file of the
-    certificates that a server with TLS is trusted by."""
+    certificates that a server with TLS is trusted by; ``start_tls``: whether TLS begins on a connection in clear."""
 
     scheme: str
     url: str
     principal: str = ""
     password: str = field(default="", repr=False)
     trust: str = ""
+    start_tls: bool = False
 
 
 def store_address(store: str | Path | Mapping[str, object] | None) -> StoreAddress:
@@ -102,7 +105,20 @@ def store_address(store: str | Path | Mapping[str, object] | None) -> StoreAddre
             raise ConfigError(f"{INITIAL}={initial!r:.80}: there are {' and '.join(CONTEXTS)}; it may be left out")
         if scheme not in CONTEXTS[initial]:
             raise ConfigError(f"{INITIAL}={initial} is not for {URL}={url}: leave it out, or change the address")
-    return StoreAddress(scheme, url, values.get(PRINCIPAL, ""), _password(values), values.get(TRUST, ""))
+    password, start_tls = _password(values), _starts_tls(values, scheme)
+    return StoreAddress(scheme, url, values.get(PRINCIPAL, ""), password, values.get(TRUST, ""), start_tls)
+
+
+def _starts_tls(values: Mapping[str, str], scheme: str) -> bool:
+    """Raises ConfigError, also for attributes of TLS that would have no effect."""
+    said = values.get(START_TLS, "false").strip().lower()
+    if said not in ("true", "false"):
+        raise ConfigError(f"{START_TLS}={said!r:.40}: it is true or false")
+    if said == "true" and scheme != "ldap":
+        raise ConfigError(f"{START_TLS}=true is for ldap:// alone; with ldaps:// there is TLS from the beginning")
+    if values.get(TRUST) and scheme != "ldaps" and said != "true":
+        raise ConfigError(f"{TRUST} is for TLS: write ldaps:// in {URL}, or {START_TLS}=true")
+    return said == "true"
 
 
 def _folder_of(url: str) -> str:
@@ -118,7 +134,8 @@ def _password(values: Mapping[str, str]) -> str:
     how = values.get(AUTHENTICATION, "").strip().lower()
     if how not in ("", "none", "simple"):
         raise ConfigError(
-            f"{AUTHENTICATION}={how!r:.40}: it is none or simple; with ldaps:// a password is not in clear"
+            f"{AUTHENTICATION}={how!r:.40}: it is none or simple; with ldaps://, or {START_TLS}=true, a password is not"
+            " in clear"
         )
     if how == "none":
         if principal or password or passfile:

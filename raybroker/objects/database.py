@@ -50,7 +50,8 @@ class DatabaseStore:
                 password=address.password or None,
             )
             options = {"connect_timeout": TIMEOUT_S, "options": f"-c statement_timeout={TIMEOUT_S * 1000}"}
-        self.shown = url.set(password=None).render_as_string()
+        shown = sql.URL.create(url.get_backend_name(), url.username, None, url.host, url.port, url.database)
+        self.shown = shown.render_as_string()
         self._engine = sql.create_engine(url, poolclass=sql.pool.NullPool, connect_args=options, hide_parameters=True)
         self._table = sql.Table(
             TABLE,
@@ -95,7 +96,8 @@ class DatabaseStore:
         self._make()
         try:
             with self._engine.begin() as connection:
-                return int(connection.execute(statement).rowcount) == 1
+                done = connection.execute(statement)
+                return old is None or int(done.rowcount) == 1  # Drivers do not count what is inserted.
         except sql.exc.IntegrityError:
             return False  # Somebody else has put one there.
         except sql.exc.SQLAlchemyError as error:

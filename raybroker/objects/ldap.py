@@ -14,11 +14,12 @@ from __future__ import annotations
 import hashlib
 import ssl
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from raybroker.model.errors import ConfigError, ForeignObjectError
-from raybroker.objects.addresses import OBJECTS_MAX, URL, StoreAddress
+from raybroker.objects.addresses import OBJECTS_MAX, TRUST, URL, StoreAddress
 from raybroker.objects.administered import AdministeredObject, name_in
 
 CONNECT_TIMEOUT_S: Final = 5.0
@@ -64,7 +65,7 @@ class LdapStore:
                 f"object store {address.url}: {address.principal} has no password: java.naming.security.credentials, or"
                 " a passfile (raybroker.objects.passfile) with raybroker.objects.password=…"
             )
-        tls = ldap3.Tls(validate=ssl.CERT_REQUIRED, ca_certs_file=address.trust or None) if secure else None
+        tls = self._tls(host) if secure or address.start_tls else None
         self.shown = f"{address.scheme}://{host}{f':{port}' if port else ''}/{self._base}"
         self._server = ldap3.Server(
             host,
@@ -75,6 +76,13 @@ class LdapStore:
             connect_timeout=CONNECT_TIMEOUT_S,
         )
         self._connection: Any = None
+
+    def _tls(self, host: str) -> Any:
+        """TLS with a server whose certificate is trusted and names the host."""
+        trust = self._address.trust
+        if trust and not Path(trust).is_file():
+            raise ConfigError(f"{TRUST}={trust}: there is no such file")
+        return self._ldap3.Tls(validate=ssl.CERT_REQUIRED, ca_certs_file=trust or None, sni=host)
 
     def __enter__(self) -> LdapStore:
         from ldap3.core.exceptions import LDAPException
@@ -89,6 +97,9 @@ class LdapStore:
                 auto_referrals=False,
                 check_names=False,
             )
+            if self._address.start_tls:
+                connection.open(read_server_info=False)
+                connection.start_tls(read_server_info=False)  # It raises where the server does not.
             if not connection.bind():
                 why = connection.result["description"]
                 connection.unbind()
@@ -204,7 +215,13 @@ class LdapStore:
         raise ConfigError(f"object store {self.shown}: {said} {result.get('message', '')!s:.200}{hint}")
 
     def _unreachable(self, error: Exception) -> ConfigError:
-        return ConfigError(f"object store {self.shown} does not answer: {type(error).__name__} {error!s:.200}")
+        said = str(error)
+        if "doesn't match any name" in said:
+            return ConfigError(
+                f"object store {self.shown}: its certificate is of another host than {self._server.host}"
+            )
+        hint = f"; {TRUST} names a file with whom to trust" if "certificate verify failed" in said else ""
+        return ConfigError(f"object store {self.shown} does not answer: {type(error).__name__} {said:.200}{hint}")
 
 
 def _cn(name: str) -> str:

@@ -30,6 +30,7 @@ include {schemas}/java.schema
 pidfile {folder}/pid
 modulepath /usr/lib/ldap
 moduleload back_mdb
+{tls}
 database mdb
 maxsize 10485760
 suffix "{base}"
@@ -98,19 +99,29 @@ def _program(name: str) -> str:
 
 
 class Directory:
-    """``address``: host:port."""
+    """``address``: host:port; ``secure``: the one with TLS from the beginning. ``key``: file with key and certificate,
+    without which there is no TLS."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, key: Path | None = None) -> None:
         (folder / "data").mkdir()
         self._config = folder / "slapd.conf"
         self._config.write_text(
-            _CONFIG.format(schemas=SCHEMAS, folder=folder, base=BASE, principal=PRINCIPAL, password=PRINCIPAL_PASSWORD)
+            _CONFIG.format(
+                schemas=SCHEMAS,
+                folder=folder,
+                tls=f"TLSCertificateFile {key}\nTLSCertificateKeyFile {key}" if key is not None else "",
+                base=BASE,
+                principal=PRINCIPAL,
+                password=PRINCIPAL_PASSWORD,
+            )
         )
         (folder / "entries.ldif").write_text(_ENTRIES)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.address = f"127.0.0.1:{self.port}"
+        with socket.socket() as free, socket.socket() as other:
+            for one in (free, other):
+                one.bind(("127.0.0.1", 0))
+            self.port, secure = free.getsockname()[1], other.getsockname()[1]
+        self.address, self.secure = f"127.0.0.1:{self.port}", f"127.0.0.1:{secure}"
+        self._urls = f"ldap://{self.address}" + (f" ldaps://{self.secure}" if key is not None else "")
         self._server: subprocess.Popen[bytes] | None = None
         subprocess.run(
             [_program("slapadd"), "-f", str(self._config), "-l", str(folder / "entries.ldif")],
@@ -121,7 +132,7 @@ class Directory:
 
     def start(self) -> None:
         self._server = subprocess.Popen(
-            [_program("slapd"), "-d", "0", "-f", str(self._config), "-h", f"ldap://{self.address}"],
+            [_program("slapd"), "-d", "0", "-f", str(self._config), "-h", self._urls],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -148,9 +159,9 @@ class Directory:
 
 
 @contextmanager
-def directory(folder: Path) -> Iterator[Directory]:
+def directory(folder: Path, key: Path | None = None) -> Iterator[Directory]:
     """One that runs."""
-    made = Directory(folder)
+    made = Directory(folder, key)
     made.start()
     try:
         yield made

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import sqlalchemy
 
 from raybroker.errors import BrokerError, ConfigError, ForeignObjectError, NoObjectError, ObjectExistsError
 from raybroker.objects import operations
@@ -18,7 +19,9 @@ from raybroker.objects.administered import AdministeredObject
 from raybroker.objects.folder import FolderStore, file_name
 from raybroker.objects.ldap import LdapStore
 from raybroker.objects.stores import open_store
-from tests.contracts.slapd import BASE, OBJECTS, PRINCIPAL, PRINCIPAL_PASSWORD, directory
+from tests.contracts import postgres
+from tests.contracts.slapd import BASE, OBJECTS, PRINCIPAL, PRINCIPAL_PASSWORD, Directory, directory
+from tests.unit.security.certificates import Authority
 
 pytestmark = pytest.mark.xdist_group("object_stores")
 HOSTILE = [
@@ -46,27 +49,76 @@ HOSTILE = [
 ]
 
 
+PASSWORD = "ge heim=ü"
+"""Of the database."""
+WAYS = {"ldap": {}, "ldaps": {}, "starttls": {"raybroker.objects.tls.start": "true"}}
+"""To the directory server."""
+
+
 @pytest.fixture(scope="module")
-def slapd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with directory(tmp_path_factory.mktemp("slapd")) as found:
-        yield found.address
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
 
 
-@pytest.fixture(params=["folder", "ldap", "sqlite"])
+@pytest.fixture(scope="module")
+def server(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Directory]:
+    with directory(tmp_path_factory.mktemp("slapd"), authority.issue("slapd.pem")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def slapd(server: Directory) -> str:
+    return server.address
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[postgres.Server]:
+    with postgres.server(PASSWORD) as found:
+        yield found
+
+
+def in_directory(server: Directory, authority: Authority, way: str) -> dict[str, str]:
+    scheme, address = ("ldaps", server.secure) if way == "ldaps" else ("ldap", server.address)
+    return {
+        "java.naming.factory.initial": "com.sun.jndi.ldap.LdapCtxFactory",
+        "java.naming.provider.url": f"{scheme}://{address}/{OBJECTS}",
+        "java.naming.security.authentication": "simple",
+        "java.naming.security.principal": PRINCIPAL,
+        "java.naming.security.credentials": PRINCIPAL_PASSWORD,
+        **({"raybroker.objects.tls.trust": str(authority.file)} if way != "ldap" else {}),
+        **WAYS[way],
+    }
+
+
+def in_database(database: postgres.Server) -> dict[str, str]:
+    return {"java.naming.provider.url": database.url, "java.naming.security.credentials": PASSWORD}
+
+
+def as_owner(database: postgres.Server, *statements: str) -> None:
+    engine = sqlalchemy.create_engine(
+        sqlalchemy.make_url(database.url).set(drivername="postgresql+psycopg", password=PASSWORD),
+        poolclass=sqlalchemy.pool.NullPool,
+    )
+    with engine.begin() as connection:
+        for statement in statements:
+            connection.execute(sqlalchemy.text(statement))
+
+
+@pytest.fixture(params=["folder", *WAYS, "sqlite", "postgresql"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, str]]:
     """The attributes of an empty store."""
     if request.param == "folder":
         yield {"java.naming.provider.url": f"file://{tmp_path}/objects"}
     elif request.param == "sqlite":
         yield {"java.naming.provider.url": f"sqlite:///{tmp_path}/objects.db"}
+    elif request.param == "postgresql":
+        server = request.getfixturevalue("database")
+        yield in_database(server)
+        as_owner(server, "DROP TABLE IF EXISTS raybroker_objects")
     else:
-        where = {
-            "java.naming.factory.initial": "com.sun.jndi.ldap.LdapCtxFactory",
-            "java.naming.provider.url": f"ldap://{request.getfixturevalue('slapd')}/{OBJECTS}",
-            "java.naming.security.authentication": "simple",
-            "java.naming.security.principal": PRINCIPAL,
-            "java.naming.security.credentials": PRINCIPAL_PASSWORD,
-        }
+        where = in_directory(
+            request.getfixturevalue("server"), request.getfixturevalue("authority"), str(request.param)
+        )
         yield where
         with open_store(where) as store:
             for one in operations.list_objects(store):
@@ -324,3 +376,108 @@ def test_a_database_keeps_its_objects_for_its_owner_alone(tmp_path: Path) -> Non
     assert stat.S_IMODE((tmp_path / "objects.db").stat().st_mode) == 0o600
     with open_store(url) as store:
         assert operations.query(store, "a") == AdministeredObject("a", "q")
+
+
+def test_a_directory_without_a_certificate_that_is_trusted_hears_no_password(
+    server: Directory, authority: Authority, tmp_path: Path
+) -> None:
+    other = Authority(tmp_path, "other")
+    for way in ("ldaps", "starttls"):
+        good = in_directory(server, authority, way)
+        url = good["java.naming.provider.url"]
+        for more, says in (
+            ({"raybroker.objects.tls.trust": str(other.file)}, "certificate verify failed"),
+            ({"raybroker.objects.tls.trust": ""}, "certificate verify failed"),
+            ({"java.naming.provider.url": url.replace("127.0.0.1", "127.0.0.2")}, "127.0.0.2|does not answer"),
+            ({"raybroker.objects.tls.trust": str(tmp_path / "none")}, "there is no such file"),
+        ):
+            with pytest.raises(ConfigError, match=says) as raised, open_store({**good, **more}):
+                pass
+            assert PRINCIPAL_PASSWORD not in str(raised.value)
+
+
+def test_a_certificate_of_another_host_is_refused(authority: Authority, tmp_path: Path) -> None:
+    key = authority.issue("elsewhere.pem", "elsewhere.example", addresses=("10.0.0.1",))
+    with directory(tmp_path, key) as server:
+        for way in ("ldaps", "starttls"):
+            with (
+                pytest.raises(ConfigError, match="certificate is of another host than 127"),
+                open_store(in_directory(server, authority, way)),
+            ):
+                pass
+
+
+def test_a_directory_that_starts_no_tls_is_not_asked_in_clear(authority: Authority, tmp_path: Path) -> None:
+    with directory(tmp_path) as server:
+        with (
+            pytest.raises(ConfigError, match="startTLS failed"),
+            open_store(in_directory(server, authority, "starttls")),
+        ):
+            pass
+        with open_store(in_directory(server, authority, "ldap")) as store:
+            assert operations.list_objects(store) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"raybroker.objects.tls.start": "yes"}, "true or false"),
+        ({"raybroker.objects.tls.start": "true", "java.naming.provider.url": "ldaps://h/ou=o"}, "for ldap:// alone"),
+        ({"raybroker.objects.tls.trust": "/some.pem"}, "is for TLS"),
+        ({"raybroker.objects.tls.trusted": "/some.pem"}, "did you mean raybroker.objects.tls.trust"),
+    ],
+)
+def test_attributes_of_tls_that_contradict_each_other_are_refused(more: dict[str, str], says: str) -> None:
+    with pytest.raises(ConfigError, match=says), open_store({"java.naming.provider.url": "ldap://h/ou=o", **more}):
+        pass
+
+
+def test_a_database_lets_in_who_may_and_shows_no_password(
+    database: postgres.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = in_database(database)
+    for more, says in (
+        ({"java.naming.security.credentials": "wrong!"}, "password authentication failed"),
+        ({"java.naming.security.credentials": ""}, "no password supplied"),
+        ({"java.naming.security.principal": "stranger"}, "password authentication failed"),
+        ({"java.naming.provider.url": "postgresql://broker@127.0.0.1:9/postgres"}, "refused"),
+        ({"java.naming.provider.url": database.url.replace("/postgres", "/none")}, "does not exist"),
+    ):
+        with pytest.raises(ConfigError, match=says) as raised, open_store({**owner, **more}) as store:
+            operations.add(store, "a", "q")
+        assert "wrong!" not in str(raised.value)
+        assert PASSWORD not in str(raised.value)
+    passfile = tmp_path / "passfile"
+    passfile.touch(0o600)
+    passfile.write_text(f"raybroker.objects.password={PASSWORD}\n")
+    with open_store({"java.naming.provider.url": database.url, "raybroker.objects.passfile": passfile}) as store:
+        assert store.shown == database.url
+        operations.add(store, "a", "q", {"imqDestinationDescription": "'; DROP TABLE raybroker_objects; --"})
+    try:
+        as_owner(
+            database, f"CREATE ROLE reader LOGIN PASSWORD '{PASSWORD}'", "GRANT SELECT ON raybroker_objects TO reader"
+        )
+        with open_store({**owner, "java.naming.security.principal": "reader"}) as store:
+            assert operations.query(store, "a").description.startswith("';")
+            with pytest.raises(ConfigError, match="permission denied"):
+                operations.add(store, "b", "q")
+        monkeypatch.setattr("raybroker.objects.database.TIMEOUT_S", 1)
+        with lock(database), open_store(owner) as store, pytest.raises(ConfigError, match="timeout"):
+            operations.delete(store, "a")
+        with open_store(owner) as store:
+            assert [one.name for one in operations.list_objects(store)] == ["a"]
+    finally:
+        as_owner(database, "DROP TABLE raybroker_objects", "DROP ROLE IF EXISTS reader")
+
+
+@contextmanager
+def lock(database: postgres.Server) -> Iterator[None]:
+    """Somebody else is at the table."""
+    engine = sqlalchemy.create_engine(
+        sqlalchemy.make_url(database.url).set(drivername="postgresql+psycopg", password=PASSWORD)
+    )
+    with engine.connect() as connection:
+        connection.execute(sqlalchemy.text("LOCK TABLE raybroker_objects"))
+        yield
+        connection.rollback()
+    engine.dispose()
