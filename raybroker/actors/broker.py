@@ -119,14 +119,14 @@ class _WhenReady:
         self._applying = actor._broker.applying(actor._take_brokers)
 
     async def apply(self, changes: tuple[Change, ...]) -> bool:
-        await self._begin()
+        await self._require_started()
         return await self._applying.apply(changes)
 
     async def apply_whole(self, wanted: RecordState) -> bool:
-        await self._begin()
+        await self._require_started()
         return await self._applying.apply_whole(wanted)
 
-    async def _begin(self) -> None:
+    async def _require_started(self) -> None:
         (await self._actor._ready()).registry.require_started("what the record changes")
         self._actor._applied_partly |= bool(self._actor._broker.registry.unasked)
 
@@ -144,7 +144,7 @@ class BrokerActor:
         """Why the broker has not started; it is tried again."""
         self._joined = False
         try:
-            self._begin()
+            self._open_files()
         except Exception as error:  # noqa: BLE001 - Ray does not try again, and tells nobody why
             self._not_started(error)
 
@@ -177,7 +177,7 @@ class BrokerActor:
             await asyncio.sleep(START_AGAIN_S)
             os._exit(EXIT_FAILED)
         try:
-            self._begin()
+            self._open_files()
         except Exception as error:
             self._failed(error)
             raise
@@ -185,7 +185,7 @@ class BrokerActor:
         self._log_until_started.stop()
         log.warning("broker %s has started at last", self._spec.broker)
 
-    def _begin(self) -> None:
+    def _open_files(self) -> None:
         """Everything that may fail: files are opened before anything runs."""
         spec = self._spec
         owner = f"{spec.cluster}/{spec.broker}"
@@ -214,7 +214,7 @@ class BrokerActor:
             others_in(lambda: self._cluster, self._elsewhere),
             name=spec.broker,
             memory=self._memory,
-            end=self._end,
+            end=self._end_actor,
             figures=BrokerFigures(
                 spec.cluster,
                 {"version": metadata.version("raybroker"), "ray": ray.__version__},
@@ -800,7 +800,7 @@ class BrokerActor:
         finally:
             await in_daemon_thread(runtime.kill, remote.actor)
 
-    async def _end(self, restart: bool) -> None:
+    async def _end_actor(self, restart: bool) -> None:
         """Stop, and end this actor, which Ray starts again where ``restart`` says so."""
         name = runtime.broker_name(self._spec.cluster, self._spec.broker)
         try:

@@ -105,7 +105,7 @@ class RayPaths:
         self.requests = 0
         """Questions for units, since the broker started."""
 
-    async def _ask(self, method: str, *args: Any, patience_s: float = STARTING_S) -> Any:
+    async def _call_paths(self, method: str, *args: Any, patience_s: float = STARTING_S) -> Any:
         """``patience_s``: how long to wait while it starts; StartingError after that, for whoever asks to ask again."""
         try:
             actor = self._actor or await self._started(patience_s)
@@ -145,17 +145,17 @@ class RayPaths:
 
     async def routes(self, type: str, name: str, units: list[str], owner: str, live: Sequence[str]) -> dict[str, str]:
         self.requests += 1
-        found: dict[str, str] = await self._ask("routes", type, name, units, owner, list(live))
+        found: dict[str, str] = await self._call_paths("routes", type, name, units, owner, list(live))
         return found
 
     async def renew(self, owner: str) -> bool:
-        return bool(await self._ask("renew", owner))
+        return bool(await self._call_paths("renew", owner))
 
     async def drop_member(self, member: str) -> None:
-        await self._ask("drop_member", member, patience_s=START_S)
+        await self._call_paths("drop_member", member, patience_s=START_S)
 
     async def release(self, type: str, name: str, units: list[str], owner: str) -> None:
-        await self._ask("release", type, name, units, owner)
+        await self._call_paths("release", type, name, units, owner)
 
     async def row_if_running(self) -> Row:
         """What the path service says of itself; empty when it does not run, which this does not change."""

@@ -84,15 +84,15 @@ class RayHands:
         there = await in_daemon_thread(runtime.list_actors, runtime.agent_name(self.cluster, ""))
         for actor_name in there:
             if actor_name not in names:
-                await self._end(actor_name)
+                await self._end_agent(actor_name)
         for actor_name, (name, definition) in names.items():
             if actor_name not in there:
-                await in_daemon_thread(self._begin, actor_name, name, definition)
+                await in_daemon_thread(self._start_agent, actor_name, name, definition)
 
-    def _begin(self, actor_name: str, name: str, definition: Forwarding) -> None:
+    def _start_agent(self, actor_name: str, name: str, definition: Forwarding) -> None:
         runtime.create_actor(AgentActor, self.cluster, name, definition, name=actor_name)
 
-    async def _end(self, actor_name: str) -> None:
+    async def _end_agent(self, actor_name: str) -> None:
         actor = await in_daemon_thread(runtime.find_actor, actor_name)
         if actor is None:
             return

@@ -39,7 +39,7 @@ class Signs:
         self._watch: HostWatch | None = None
         self._receive = receive
         self._clock = SystemClock()
-        self.datagrams = Datagrams(name, token, self._clock.now_ms(), self._take)
+        self.datagrams = Datagrams(name, token, self._clock.now_ms(), self._receive_sign)
 
     def follow(self, peers: RemotePeers) -> None:
         """Begin to send beats to the other brokers, which are asked where they listen."""
@@ -67,7 +67,7 @@ class Signs:
         address = self.datagrams.address
         return None if address is None else (*address, self.datagrams.key)
 
-    def _take(self, sender: str, number: Number, _: Address, payload: bytes) -> None:
+    def _receive_sign(self, sender: str, number: Number, _: Address, payload: bytes) -> None:
         kind, rest = payload[:1], payload[1:]
         if kind == BEAT:
             self.beats.take(sender, number, rest)

@@ -59,7 +59,7 @@ class Observing:
         self._loop = asyncio.get_running_loop()
         self._others: dict[str, str] = {}
         self._path_units: dict[str, int] = {}
-        self._endpoint = MetricsEndpoint(self._ask, self.targets, look=self._look)
+        self._endpoint = MetricsEndpoint(self._take_snapshot, self.targets, look=self._run_probe)
         get = local.config.__getitem__
         where = directory_of(get, directory, local.name)
         self.log = Log(get, where, {"cluster": cluster, "broker": local.name})
@@ -138,7 +138,7 @@ class Observing:
 
     # ---- what is told
 
-    def _ask(self, names: str | None) -> Snapshot:
+    def _take_snapshot(self, names: str | None) -> Snapshot:
         """Take a snapshot, for a thread of the endpoint."""
         work = asyncio.run_coroutine_threadsafe(self._local.measuring.snapshot(names), self._loop)
         try:
@@ -147,7 +147,7 @@ class Observing:
             work.cancel()
             raise
 
-    def _look(self, name: str) -> list[dict[str, Any]]:
+    def _run_probe(self, name: str) -> list[dict[str, Any]]:
         """Run a probe, for a thread of the endpoint."""
         health, clustered = self._local.health, self._clustered
         looks: dict[str, Callable[[], Coroutine[Any, Any, list[dict[str, Any]]]]] = {

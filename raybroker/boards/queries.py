@@ -55,7 +55,7 @@ class Prometheus:
         self._url = url.rstrip("/")
         self._asking = asking or Asking()
 
-    def _ask(self, path: str, **arguments: object) -> list[dict[str, Any]]:
+    def _query(self, path: str, **arguments: object) -> list[dict[str, Any]]:
         data = {name: str(value) for name, value in arguments.items()}
         try:
             with self._asking.open(f"{self._url}/api/v1/{path}", TIMEOUT_S, data) as answer:
@@ -67,10 +67,10 @@ class Prometheus:
     def instant(self, expr: str, at_s: float | None = None) -> list[Series]:
         """Ask for the value as it was at that time, seconds since 1970; None: as it is now."""
         when = {} if at_s is None else {"time": at_s}
-        return [_series(row["metric"], [row["value"]]) for row in self._ask("query", query=expr, **when)]
+        return [_series(row["metric"], [row["value"]]) for row in self._query("query", query=expr, **when)]
 
     def over(self, expr: str, start_s: float, end_s: float, step_s: float) -> list[Series]:
-        rows = self._ask("query_range", query=expr, start=start_s, end=end_s, step=step_s)
+        rows = self._query("query_range", query=expr, start=start_s, end=end_s, step=step_s)
         return [_series(row["metric"], row["values"]) for row in rows]
 
 

@@ -70,12 +70,12 @@ class Ending:
         return {"broker": self._broker, "state": self.state, "started_ms": self._started_ms}
 
     async def shutdown_broker(self, broker: str | None = None, time_s: int = 0) -> Row:
-        return self._begin("shutdown_broker", STOPPING, broker, time_s)
+        return self._schedule_end("shutdown_broker", STOPPING, broker, time_s)
 
     async def restart_broker(self, broker: str | None = None, time_s: int = 0) -> Row:
-        return self._begin("restart_broker", RESTARTING, broker, time_s)
+        return self._schedule_end("restart_broker", RESTARTING, broker, time_s)
 
-    def _begin(self, verb: str, state: str, broker: str | None, time_s: int) -> Row:
+    def _schedule_end(self, verb: str, state: str, broker: str | None, time_s: int) -> Row:
         """A request in the time before the end takes the place of the one before; later ones change nothing."""
         if broker not in (None, self._broker):
             raise BrokerGoneError(f"broker {broker} cannot be asked here; this is {self._broker}")

@@ -71,7 +71,7 @@ class Topic(Destination):
                 f"subscription {wanted.name!r} is in use with other options (selector, noLocal, durable or shared);"
                 " close its consumers first"
             )
-        self._end(queue)
+        self._end_queue(queue)
 
     def subscribe(self, wanted: Subscription) -> DeliveryQueue:
         """A new delivery queue; it gets what is published from now on."""
@@ -96,7 +96,7 @@ class Topic(Destination):
 
     def left_by(self, queue: DeliveryQueue) -> None:
         if not queue.durable and not queue.consumers.by_attachment:
-            self._end(queue)
+            self._end_queue(queue)
 
     def _unsubscribe(self, command: cmd.Unsubscribe, out: Outcome) -> None:
         queue = self.find(command.client_id, command.name)
@@ -106,9 +106,9 @@ class Topic(Destination):
             raise IllegalStateError(f"subscription {command.name!r} has a consumer; close it before unsubscribing")
         if any(number == queue.number for staged in self.staged.values() for number, _ in staged.acks):
             raise IllegalStateError(f"subscription {command.name!r} is part of an open transaction; end that first")
-        self._end(queue)
+        self._end_queue(queue)
 
-    def _end(self, queue: DeliveryQueue) -> None:
+    def _end_queue(self, queue: DeliveryQueue) -> None:
         """The delivery queue goes, with everything it is owed."""
         assert queue.owes is not None
         for staged in self.staged.values():  # Nothing that a transaction acknowledged in it matters any more.

@@ -228,19 +228,19 @@ class QueueDataset:
 
     def show(self, limit: int = 20) -> None:
         """Print the first ``limit`` rows; nothing is taken."""
-        self._look(lambda dataset: dataset.show(limit), self._first(limit) if not self._steps else self._limit)
+        self._browse(lambda dataset: dataset.show(limit), self._first(limit) if not self._steps else self._limit)
 
     def count(self) -> int:
         """The number of rows; nothing is taken. ``query_destination`` tells the number of messages at once."""
-        return int(self._look(lambda dataset: dataset.count(), self._limit))
+        return int(self._browse(lambda dataset: dataset.count(), self._limit))
 
     def schema(self) -> Any:
         """The schema of the first rows, None where there are none; nothing is taken."""
-        return self._look(lambda dataset: dataset.schema(), self._first(self._options.batch))
+        return self._browse(lambda dataset: dataset.schema(), self._first(self._options.batch))
 
     def columns(self) -> list[str] | None:
         """The names of the columns of the first rows; nothing is taken."""
-        return self._look(lambda dataset: dataset.columns(), self._first(self._options.batch))  # type: ignore[no-any-return]  # Ray Data
+        return self._browse(lambda dataset: dataset.columns(), self._first(self._options.batch))  # type: ignore[no-any-return]  # Ray Data
 
     def iter_rows(self) -> Iterator[dict[str, Any]]:
         """The rows, one by one."""
@@ -318,7 +318,7 @@ class QueueDataset:
             raise
         execution.finish(acknowledge=True)
 
-    def _look(self, action: Callable[[Any], Any], limit: int | None) -> Any:
+    def _browse(self, action: Callable[[Any], Any], limit: int | None) -> Any:
         execution = self._execution(limit, looks=True)
         try:
             return action(execution.dataset)

@@ -106,13 +106,13 @@ class Aircraft:
                 last_ns = self._clock.monotonic_ns()
             if not self._killed and len(self._log.seen) >= self._expected // 2:
                 self._kill_one()
-            self._look()
+            self._renew_picture()
         self._seconds = (last_ns - begun_ns) / 1e9
         self._note(f"{len(self._log.seen):,} of {self._expected:,} flights of aircraft were handled")
         until_ns = self._clock.monotonic_ns() + int(SETTLE_S * 1e9)
         while not self._settled() and self._clock.monotonic_ns() < until_ns:
             self._collect()
-            self._look()
+            self._renew_picture()
         self._failures = [error for found in self._tell("stats") if (error := found["error"])]
 
     def _tell(self, method: str) -> list[Any]:
@@ -129,7 +129,7 @@ class Aircraft:
             messages[-1].acknowledge()
         return len(self._log.seen) > before
 
-    def _look(self) -> None:
+    def _renew_picture(self) -> None:
         """Renew the picture, and see whether the killed broker is back."""
         try:
             self._queue = self._admin.query_destination("queue", QUEUE)

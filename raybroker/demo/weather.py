@@ -93,10 +93,10 @@ class Subscriber:
             consumer = session.durable_consumer(topic, self.feed.name, selector)
         else:
             consumer = session.consumer(topic, selector)
-        self._thread = threading.Thread(target=self._take, args=(consumer,), name=self.feed.name, daemon=True)
+        self._thread = threading.Thread(target=self._receive_all, args=(consumer,), name=self.feed.name, daemon=True)
         self._thread.start()
 
-    def _take(self, consumer: Any) -> None:
+    def _receive_all(self, consumer: Any) -> None:
         try:
             while not self._closing.is_set():
                 messages = consumer.receive_many(TAKE, timeout=STEP_S)

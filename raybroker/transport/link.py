@@ -331,11 +331,11 @@ class MemoryTransport(asyncio.Transport):
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._loop.call_soon(self._end)
+            self._loop.call_soon(self._lose_connection)
             if self._peer is not None:
                 self._loop.call_soon(self._peer.close)
 
-    def _end(self) -> None:
+    def _lose_connection(self) -> None:
         if self._protocol is not None:
             self._protocol.connection_lost(None)
 

@@ -40,7 +40,7 @@ class UnreadWatch:
     def start(self) -> None:
         if self._seconds > 0 and self._timer is None:
             self._moved(asyncio.get_running_loop().time())
-            self._look()
+            self._check_unread()
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -51,7 +51,7 @@ class UnreadWatch:
         self._taken = self._sending.bytes_out - self._sending.unsent_bytes
         self._since_s = now_s
 
-    def _look(self) -> None:
+    def _check_unread(self) -> None:
         loop = asyncio.get_running_loop()
         unsent, now_s = self._sending.unsent_bytes, loop.time()
         if not unsent or self._sending.bytes_out - unsent != self._taken:
@@ -63,4 +63,4 @@ class UnreadWatch:
                 " (raybroker.service.unread_timeout)"
             )
             return
-        self._timer = loop.call_later(self._seconds / LOOKS, self._look)
+        self._timer = loop.call_later(self._seconds / LOOKS, self._check_unread)

@@ -166,8 +166,8 @@ class LoopbackBroker:
         Connection(self.core).close()
         if self._io is not self.core.io:
             if self.face != "own":
-                self._io._end()
-            self.core.io._end()
+                self._io._end_at_exit()
+            self.core.io._end_at_exit()
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
 

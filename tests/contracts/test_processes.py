@@ -188,7 +188,7 @@ def late():
     except IllegalStateError as error:
         print(error)
 
-atexit.unregister(io._end)
+atexit.unregister(io._end_at_exit)
 atexit.register(late)
 io.join(User())
 io.submit(stubborn())

@@ -176,13 +176,13 @@ class AllDoors:
 
 _OF_CLIENTS: Final = (
     "StompConnection._work",
-    "StompServer._take",
-    "Listener._take",
+    "StompServer._take_socket",
+    "Listener._take_socket",
     "PortMapper._tell",
     "_up",
     "_down",
-    "HttpServer._take",
-    "Guests._take",
+    "HttpServer._take_socket",
+    "Guests._serve_socket",
     "PollSession",
 )
 

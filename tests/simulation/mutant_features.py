@@ -49,7 +49,7 @@ def selectors_of_topics_ignored(patch: Patch) -> None:
 def durable_ends_with_its_consumer(patch: Patch) -> None:
     def left_by(self: Topic, queue: DeliveryQueue) -> None:
         if not queue.consumers.by_attachment:
-            self._end(queue)
+            self._end_queue(queue)
 
     patch.set(Topic, "left_by", left_by)
 

@@ -24,7 +24,7 @@ class HeartbeatReplies:
 
     def __init__(self, key: str, token: bytes, pid: int) -> None:
         self._pid = pid
-        self._datagrams = Datagrams(key, token, SystemClock().now_ms(), self._take)
+        self._datagrams = Datagrams(key, token, SystemClock().now_ms(), self._receive_ping)
         self._tried = False
 
     async def address(self, ports: PortRange) -> Address | None:
@@ -37,6 +37,6 @@ class HeartbeatReplies:
                 log.warning("host %s answers pings in actor calls: %s", self._datagrams.name, error)
         return self._datagrams.address
 
-    def _take(self, sender: str, number: Number, source: Address, payload: bytes) -> None:
+    def _receive_ping(self, sender: str, number: Number, source: Address, payload: bytes) -> None:
         if payload == PING:
             self._datagrams.send(source, self._datagrams.key, PONG + b"%d %d" % (number.number, self._pid))

@@ -61,9 +61,9 @@ class _Plane(DataPlane):
 
     def begin(self) -> None:
         """Have the loop open the store and serve."""
-        self.loop.call_soon_threadsafe(self._begin)
+        self.loop.call_soon_threadsafe(self._start_on_loop)
 
-    def _begin(self) -> None:
+    def _start_on_loop(self) -> None:
         normal_priority()
         keep_freed_memory()
         sys.setswitchinterval(SWITCH_S)
@@ -73,13 +73,13 @@ class _Plane(DataPlane):
         asyncio.run_coroutine_threadsafe(self._asked.forget(type, name), self._loop_of_broker)
 
     async def _forward(self, type: str, name: str, block: bytes) -> None:
-        await self._ask(self._asked.forward(type, name, block))
+        await self._run_in_broker(self._asked.forward(type, name, block))
 
     async def _lease(self, row: Row) -> Row:
-        answer: Row = await self._ask(self._asked.lease(self.spec.key, row))
+        answer: Row = await self._run_in_broker(self._asked.lease(self.spec.key, row))
         return answer
 
-    async def _ask(self, work: Coroutine[Any, Any, Any]) -> Any:
+    async def _run_in_broker(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Do the work on the broker's loop, for as long as an actor call may take."""
         return await _in_time(asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop_of_broker)))
 

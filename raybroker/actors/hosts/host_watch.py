@@ -79,7 +79,7 @@ class HostWatch:
             await asyncio.sleep(ASK_EVERY_S)
             self._stood_still(self._clock.monotonic_ns() - before_ns - int(ASK_EVERY_S * 1e9))
             hosts = [host for host in self._hosts() if isinstance(host, RemoteHost)]
-            await asyncio.gather(*(self._look(host) for host in hosts))
+            await asyncio.gather(*(self._check_host(host) for host in hosts))
             names = {host.key for host in self._hosts()}
             self._heard = {key: found for key, found in self._heard.items() if key in names}
 
@@ -96,7 +96,7 @@ class HostWatch:
             self._heard[host.key] = HostHeard(pid, now_ns, None)
             self._answered(host, None, pid, now_ns)
 
-    async def _look(self, host: RemoteHost) -> None:
+    async def _check_host(self, host: RemoteHost) -> None:
         known = self._heard.get(host.key)
         if known is not None and known.address is not None:
             number = self._datagrams.send(known.address, host.spec.token, PING).number

@@ -56,12 +56,12 @@ class SpareHost:
             log.warning("no spare host: %s", task.exception())
             self._starting = task = None
         if task is None and self._wanted():
-            self._starting = asyncio.create_task(self._begin())
+            self._starting = asyncio.create_task(self._start_spare())
         elif not self._wanted() and (spares := self.hosts):
             self._starting = None
             await self._end(spares[0])
 
-    async def _begin(self) -> RemoteHost:
+    async def _start_spare(self) -> RemoteHost:
         return await self._start()
 
     async def take(self, changed: Mapping[str, Any]) -> RemoteHost | None:

@@ -58,17 +58,17 @@ class PoolActor:
 
     def begin(self) -> None:
         """Make the instances; raises why one could not attach."""
-        self._begin(self._plan.instances)
+        self._make_pool(self._plan.instances)
 
     def _begin_anew(self) -> None:
         try:
-            self._begin(int(runtime.remembered(self._actor_name) or self._plan.instances))
+            self._make_pool(int(runtime.remembered(self._actor_name) or self._plan.instances))
         except BrokerError as error:
             self._trouble = str(error)
             raise
         self._trouble = ""
 
-    def _begin(self, instances: int) -> None:
+    def _make_pool(self, instances: int) -> None:
         plan = self._plan
         with self._beginning:
             if self._pool is not None:

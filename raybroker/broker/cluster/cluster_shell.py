@@ -222,7 +222,7 @@ class Clustering:
     async def propose(self, change: Change) -> int:
         """Make a change of the whole cluster; the number of its entry. Raises MasterUnavailableError."""
         failpoint("record.propose")
-        answer = await self._ask(lambda request: ev.Propose(request, change))
+        answer = await self._request(lambda request: ev.Propose(request, change))
         failpoint("record.proposed")
         if answer.error is not None:
             raise answer.error
@@ -230,12 +230,12 @@ class Clustering:
 
     async def change_master(self, target: str) -> tuple[str, str]:
         """(result, why) of moving the record to another broker; see cluster.events.CHANGE_MASTER_RESULTS."""
-        answer = await self._ask(lambda request: ev.ChangeMaster(request, target))
+        answer = await self._request(lambda request: ev.ChangeMaster(request, target))
         if answer.error is not None:
             raise answer.error
         return answer.result, answer.text
 
-    async def _ask(self, make: Callable[[int], ev.Event]) -> ev.Answer:
+    async def _request(self, make: Callable[[int], ev.Event]) -> ev.Answer:
         if self._ended:
             raise MasterUnavailableError(f"broker {self.member.name} has stopped")
         request = self._next_request

@@ -77,7 +77,7 @@ class Beats:
         way = self._ways.setdefault(to, _Way())
         now_ms = self._now_ms()
         if way.place is None:
-            self._ask(to, way, now_ms)
+            self._learn_place(to, way, now_ms)
             return False
         payload = self._prefix + encoded(envelope, way.heard)
         if len(payload) > PAYLOAD_BYTES_MAX:
@@ -86,7 +86,7 @@ class Beats:
         proven = way.answered and not (way.open and now_ms - way.open[0][1] > UNANSWERED_MS)
         way.open.append((self._datagrams.send((ip, port), key, payload).number, now_ms))
         if not proven:
-            self._ask(to, way, now_ms)
+            self._learn_place(to, way, now_ms)
         return proven
 
     def take(self, sender: str, number: Number, payload: bytes) -> None:
@@ -109,7 +109,7 @@ class Beats:
     def _now_ms(self) -> int:
         return self._clock.monotonic_ns() // 1_000_000
 
-    def _ask(self, broker: str, way: _Way, now_ms: int) -> None:
+    def _learn_place(self, broker: str, way: _Way, now_ms: int) -> None:
         """Find out where a broker listens, if that has not just been tried."""
         if way.asking is None and (way.asked_ms is None or now_ms - way.asked_ms >= LEARN_APART_MS):
             way.asked_ms = now_ms

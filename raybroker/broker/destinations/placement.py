@@ -60,13 +60,13 @@ class Placement:
             return
         if any(row["type"] == "topic" for row in rows):
             await self._subscriptions.adopt(host)
-        await self._take(host, new=False)
+        await self._register_host(host, new=False)
         for row in rows:
             key = (check_destination_type(row["type"]), row["name"])
             owner = "" if row["temporary"] else None
             self._registry.put(key, host, auto=row["auto_created"], owner=owner, attributes=row["traits"])
 
-    async def _take(self, host: HostPort, *, new: bool = True) -> None:
+    async def _register_host(self, host: HostPort, *, new: bool = True) -> None:
         if host not in self._registry.hosts:  # A loopback has one host, whatever kind is asked for.
             self._registry.hosts.append(host)
         await self._greet(host, new)
@@ -175,13 +175,13 @@ class Placement:
         """A host of its own, the one in the broker's process, or the least busy one of the shared pool."""
         if hosting == "dedicated":
             host = await self._make_host(hosting)
-            await self._take(host)
+            await self._register_host(host)
             return host
         async with self._pool:
             pool = [h for h in self._registry.hosts if h.hosting == hosting]
             if len(pool) < (1 if hosting == IN_BROKER else self._config["raybroker.hosting.shared.hosts"]):
                 host = await self._make_host(hosting)
-                await self._take(host)
+                await self._register_host(host)
                 return host
         served = list(self._registry.where.values())
         return min(pool, key=served.count)

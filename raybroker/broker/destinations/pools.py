@@ -91,7 +91,7 @@ class BrokerPools:
         task = self._recalls.get(pool)
         if task is None:
             set_aside = owed if ledger.limits.policy == FIFO else PoolRoom(0, 0)
-            work = [self._ask(ledger, one, pool, set_aside) for one in self._hosts() if one.key != host]
+            work = [self._recall_from(ledger, one, pool, set_aside) for one in self._hosts() if one.key != host]
 
             async def all_of_them() -> None:
                 try:
@@ -102,7 +102,7 @@ class BrokerPools:
             task = self._recalls[pool] = asyncio.get_running_loop().create_task(all_of_them())
         await asyncio.shield(task)
 
-    async def _ask(self, ledger: PoolLedger, host: HostPort, pool: str, owed: PoolRoom) -> None:
+    async def _recall_from(self, ledger: PoolLedger, host: HostPort, pool: str, owed: PoolRoom) -> None:
         try:
             said: dict[str, Any] = await asyncio.wait_for(host.pools.recall(pool, list(owed)), RECALL_TIMEOUT_S)
         except (BrokerError, TimeoutError):

@@ -87,7 +87,7 @@ class Subscriptions:
                         f"subscription {name!r} is in use with another {differs[0].replace('_', '-')}"
                         f" ({row[differs[0]]}); close its consumers first, or choose another name"
                     )
-                await self._end(row)
+                await self._destroy(row)
             self._topics.setdefault(identity, set()).add(topic)
 
     async def install(
@@ -125,7 +125,7 @@ class Subscriptions:
                         f"subscription {name!r} of topic {row['topic']} is in use; close its consumers first"
                     )
             for row in rows:
-                await self._end(row)
+                await self._destroy(row)
             if topic is None:
                 self._topics.pop(identity, None)
 
@@ -135,7 +135,7 @@ class Subscriptions:
             host = self._registry.host_of("topic", row["topic"])
             await host.subscriptions.purge(row["topic"], row["client_id"] or "", row["name"])
 
-    async def _end(self, row: Row) -> None:
+    async def _destroy(self, row: Row) -> None:
         host = self._registry.host_of("topic", row["topic"])
         await host.subscriptions.unsubscribe(row["topic"], row["client_id"] or "", row["name"])
         topics = self._topics.get(_identity(row))

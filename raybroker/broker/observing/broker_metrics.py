@@ -86,7 +86,7 @@ class Measuring:
         began_ns = self._clock.monotonic_ns()
         spares = self._spares()
         hosts = [*self._registry.hosts, *spares]
-        answers = await asyncio.gather(*(self._ask(host, names) for host in hosts))
+        answers = await asyncio.gather(*(self._query_host(host, names) for host in hosts))
         age_s = (self._clock.monotonic_ns() - self._start_ns) / 1e9
         for host, answer in zip(hosts, answers, strict=True):
             if answer is not None:
@@ -130,7 +130,7 @@ class Measuring:
         self._cached[names] = (now_ns, snapshot)
         return snapshot
 
-    async def _ask(self, host: HostPort, names: str | None) -> Row | None:
+    async def _query_host(self, host: HostPort, names: str | None) -> Row | None:
         try:
             return await asyncio.wait_for(host.figures.metrics(names), HOST_TIMEOUT_S)
         except (BrokerError, TimeoutError):

@@ -87,7 +87,7 @@ class BrokerMemory:
         hosts = self._processes()
         private = {key: self._private_of(pid) for key, (_, pid) in hosts.items()}
         self.used_bytes, self.limit_bytes = resident + sum(private.values()), memory_limit(self._config)
-        self._take(level_of(self.used_bytes, self.limit_bytes, levels_of(self._config), self.level))
+        self._set_level(level_of(self.used_bytes, self.limit_bytes, levels_of(self._config), self.level))
         total = own + sum(private.values())
         inside = self._inside()
         self._told = {key: told for key, told in self._told.items() if key in hosts or key in inside}
@@ -106,7 +106,7 @@ class BrokerMemory:
             return  # It is told at the next look.
         self._told[key] = pid, elsewhere
 
-    def _take(self, level: Level) -> None:
+    def _set_level(self, level: Level) -> None:
         if level is self.level:
             return
         before, self.level = self.level, level

@@ -50,13 +50,13 @@ class BrokerThresholds:
         highs = [high for high, _ in system_thresholds(self._config).values()]
         if max(highs) < 0 and not self._said:
             return
-        await self._ask()
+        await self._query_hosts()
         if self._judge():
-            await self._ask()
+            await self._query_hosts()
         if max(highs) < 0 and not self._silent:
             self._said = {}
 
-    async def _ask(self) -> None:
+    async def _query_hosts(self) -> None:
         hosts, over = list(self._hosts()), any(self.over.values())
         answers = await asyncio.gather(*(self._ask_one(host, over) for host in hosts))
         known, self._silent = self._said, None in answers

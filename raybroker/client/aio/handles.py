@@ -510,9 +510,9 @@ class Browser(Unpicklable):
                 for message in chunk:
                     yield message
         finally:
-            await self._end(core)
+            await self._end_pass(core)
 
-    async def _end(self, core: BrowserCore) -> None:
+    async def _end_pass(self, core: BrowserCore) -> None:
         if core in self._passes:
             self._passes.remove(core)
         with contextlib.suppress(ConnectionLostError):
@@ -525,7 +525,7 @@ class Browser(Unpicklable):
             return
         self.closed = True
         for core in list(self._passes):
-            await self._end(core)
+            await self._end_pass(core)
         if self in self.session._browsers:
             self.session._browsers.remove(self)
 

@@ -511,9 +511,9 @@ class Browser(Unpicklable):
                 for message in chunk:
                     yield message
         finally:
-            self._end(core)
+            self._end_pass(core)
 
-    def _end(self, core: BrowserCore) -> None:
+    def _end_pass(self, core: BrowserCore) -> None:
         if core in self._passes:
             self._passes.remove(core)
         with contextlib.suppress(ConnectionLostError):
@@ -526,7 +526,7 @@ class Browser(Unpicklable):
             return
         self.closed = True
         for core in list(self._passes):
-            self._end(core)
+            self._end_pass(core)
         if self in self.session._browsers:
             self.session._browsers.remove(self)
 

@@ -80,7 +80,7 @@ class BrokerMembers:
             try:
                 if self._version >= 0:
                     await self._changed()
-                await self._look()
+                await self._join_missing()
             except BrokerError:
                 self._version = -1
             if self._version < 0 and not self.stopped:
@@ -96,7 +96,7 @@ class BrokerMembers:
             if await self._directory.changed(seen, CHANGED_WAIT_S, self.broker or None) != seen:
                 return
 
-    async def _look(self) -> None:
+    async def _join_missing(self) -> None:
         self._left.clear()
         if self._destination.is_pattern:
             version, names = await self._matching()

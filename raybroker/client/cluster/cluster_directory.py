@@ -80,7 +80,7 @@ class ClusterDirectory:
     def home(self) -> str:
         return self._home
 
-    async def _ask(self, method: str, *args: Any) -> Any:
+    async def _call_home(self, method: str, *args: Any) -> Any:
         """Ask the home broker; when it is gone, the next call goes to another one."""
         home = self._home
         call = _seen(self._calls.call(home, method, *args))
@@ -101,7 +101,7 @@ class ClusterDirectory:
         """Ask a broker; None: the home broker."""
         if broker and broker != self._home:
             return await self._calls.call(broker, method, *args)
-        return await self._ask(method, *args)
+        return await self._call_home(method, *args)
 
     async def doubt(self, home: str, patience_s: float) -> None:
         """Ask another broker from now on unless our home broker answers within ``patience_s`` seconds.
@@ -174,10 +174,10 @@ class ClusterDirectory:
         if broker and broker != self._home:
             guest = not home_of_temporary(name)
             return self._calls.place(await self._calls.call(broker, "locate", kind, name, create, guest))
-        return self._calls.place(await self._ask("locate", kind, name, create))
+        return self._calls.place(await self._call_home("locate", kind, name, create))
 
     async def create_temporary(self, kind: str, owner: str) -> str:
-        return str(await self._ask("create_temporary", kind, owner))
+        return str(await self._call_home("create_temporary", kind, owner))
 
     async def destroy_temporary(self, kind: str, name: str, owner: str) -> None:
         await self._calls.call(home_of_temporary(name) or self._home, "destroy_temporary", kind, name, owner)
@@ -192,13 +192,13 @@ class ClusterDirectory:
     # ---- subscriptions ---------------------------------------------------------------------------------------------
 
     async def subscribe(self, subscription: KnownSubscription) -> None:
-        await self._ask("subscribe", subscription._asdict())
+        await self._call_home("subscribe", subscription._asdict())
 
     async def identify(self, client_id: str, instance: str) -> None:
         await self._calls.identify(self._home, client_id, instance)
 
     async def unsubscribe(self, client_id: str | None, name: str) -> None:
-        await self._ask("unsubscribe", client_id, name)
+        await self._call_home("unsubscribe", client_id, name)
 
     # ---- brokers ---------------------------------------------------------------------------------------------------
 
@@ -210,33 +210,33 @@ class ClusterDirectory:
         return int(await self._ask_at(broker, "brokers_changed", version, timeout_s))
 
     async def members(self, kind: str, name: str) -> dict[str, int]:
-        return dict(await self._ask("members", kind, name))
+        return dict(await self._call_home("members", kind, name))
 
     async def routes(self, kind: str, name: str, units: list[str], owner: str) -> dict[str, str]:
-        found: dict[str, str] = await self._ask("routes", kind, name, units, owner)
+        found: dict[str, str] = await self._call_home("routes", kind, name, units, owner)
         return found
 
     async def renew_routes(self, owner: str) -> bool:
-        return bool(await self._ask("renew_routes", owner))
+        return bool(await self._call_home("renew_routes", owner))
 
     async def release_routes(self, kind: str, name: str, units: list[str], owner: str) -> None:
-        await self._ask("release_routes", kind, name, units, owner)
+        await self._call_home("release_routes", kind, name, units, owner)
 
     # ---- the rest --------------------------------------------------------------------------------------------------
 
     async def branch_states(self, key: bytes) -> list[str]:
-        found: list[str] = await self._ask("branch_states", key)
+        found: list[str] = await self._call_home("branch_states", key)
         return found
 
     async def settings(self) -> dict[str, Any]:
-        found: dict[str, Any] = await self._ask("settings")
+        found: dict[str, Any] = await self._call_home("settings")
         return found
 
     async def admin(self, verb: str, args: dict[str, Any]) -> Any:
         deadline = asyncio.get_running_loop().time() + READ_PATIENCE_S
         while True:
             try:
-                return await self._ask("admin", verb, args)
+                return await self._call_home("admin", verb, args)
             except ConnectionLostError:
                 reads = verb.startswith(("list_", "query_", "browse_", "export_"))
                 if not reads or asyncio.get_running_loop().time() > deadline:

@@ -131,7 +131,7 @@ class ClusterView:
 
     async def _doubt(self, home: str) -> None:
         """There is reason to believe that our home broker is down: if it does not answer us, have another one."""
-        self._tasks.spawn(self._ask(home))
+        self._tasks.spawn(self._drop_silent(home))
         with contextlib.suppress(BrokerError):
             await self._directory.doubt(home, DOUBT_S)
 
@@ -143,11 +143,11 @@ class ClusterView:
         self._down_since = {row.name: self._down_since.get(row.name, now) for row in view.members if row.state == DOWN}
         for channel in self._channels():
             if channel.place.broker not in there and not channel.lost:
-                self._tasks.spawn(self._ask(channel.place.broker))
+                self._tasks.spawn(self._drop_silent(channel.place.broker))
         for listener in list(self.listeners):
             listener(view)
 
-    async def _ask(self, broker: str) -> None:
+    async def _drop_silent(self, broker: str) -> None:
         """Give up the connections to hosts of a broker that do not answer."""
         for channel in self._channels():
             if channel.place.broker == broker and not channel.lost and not await channel.answers(ANSWER_S):

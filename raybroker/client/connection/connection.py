@@ -59,9 +59,9 @@ class StartWarning:
         if self.was_started or self._awaited:
             return
         self._awaited = True
-        self._io.post(lambda: self._io.loop.call_later(NOT_STARTED_S, self._look))
+        self._io.post(lambda: self._io.loop.call_later(NOT_STARTED_S, self._warn_if_stopped))
 
-    def _look(self) -> None:
+    def _warn_if_stopped(self) -> None:
         if not self.was_started and not self._is_closed():
             log.warning(
                 "somebody has been waiting for messages for %g s on a connection that was never started;"

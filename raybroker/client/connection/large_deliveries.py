@@ -137,7 +137,7 @@ class LargeDeliveries:
         try:
             while asked or next_piece < pieces:
                 while next_piece < pieces and len(asked) < AHEAD:
-                    asked.append(await self._ask(frame, next_piece))
+                    asked.append(await self._request_piece(frame, next_piece))
                     next_piece += 1
                 body.write(await asked.popleft())
             if body.tell() != size:
@@ -148,7 +148,7 @@ class LargeDeliveries:
             return None
         return body.getvalue()
 
-    async def _ask(self, frame: wire.DeliverLargeFrame, piece: int) -> asyncio.Future[Any]:
+    async def _request_piece(self, frame: wire.DeliverLargeFrame, piece: int) -> asyncio.Future[Any]:
         """The answer to come."""
         await self._room.acquire()
         args = {"handle": frame.handle, "epoch": frame.epoch, "ordinal": frame.ordinal, "piece": piece}

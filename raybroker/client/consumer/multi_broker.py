@@ -74,11 +74,11 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
     async def open(self) -> None:
         """Raises what the coordinator answers, or the last retryable error."""
         brokers = self._connection.brokers
-        self._connection.kept.at_close.append(self._end)
+        self._connection.kept.at_close.append(self._end_here)
         self._connection.channels.ended.listeners.append(self._connection_ended)
         try:
             if brokers.alone:
-                await self._begin("")
+                await self._join_members("")
             else:
                 await self._open_in_cluster()
         except BaseException:
@@ -106,7 +106,7 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
         elif is_pinned(self.destination, found.traits, self._options):
             self._policy = str(found.traits["loadBalancingPolicy"])
 
-    async def _begin(self, broker: str) -> None:
+    async def _join_members(self, broker: str) -> None:
         members = self._members_on(broker)
         await members.begin()
         members.follow()
@@ -123,7 +123,7 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
                 (name for name in (coordinator(view), *alive(view)) if name not in closed), view.home
             )
             try:
-                await self._begin(first)
+                await self._join_members(first)
             except LocalDestinationError:
                 if first in closed:
                     raise
@@ -353,8 +353,8 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
         if self.closed:
             return
         self._stop()
-        if self._end in self._connection.kept.at_close:
-            self._connection.kept.at_close.remove(self._end)
+        if self._end_here in self._connection.kept.at_close:
+            self._connection.kept.at_close.remove(self._end_here)
         with self._notifier.lock:
             self._credit_pool.end()
             self.closed = True
@@ -380,9 +380,9 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
 
     async def close(self) -> None:
         """Detach everywhere, at the coordinator last: whoever gets its place there finds the others free."""
-        await self._end()
-        if self._end in self._connection.kept.at_close:
-            self._connection.kept.at_close.remove(self._end)
+        await self._end_here()
+        if self._end_here in self._connection.kept.at_close:
+            self._connection.kept.at_close.remove(self._end_here)
         members = list(self.members.values())
         self.members.clear()
         faults = await asyncio.gather(*(member.close() for member in members[1:]), return_exceptions=True)
@@ -392,7 +392,7 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
             if fault is not None:
                 raise fault
 
-    async def _end(self) -> None:
+    async def _end_here(self) -> None:
         self._stop()
         self.shut()
 

@@ -125,7 +125,7 @@ class ForwardingAgent:
         """Forward until :meth:`stop`."""
         try:
             while not self._stop.is_set():
-                self._with_retry(self._begin)
+                self._with_retry(self._connect_both)
                 try:
                     while not self._stop.is_set():
                         self._window()
@@ -138,7 +138,7 @@ class ForwardingAgent:
             self._close()
             self._row["state"] = "STOPPED"
 
-    def _begin(self) -> None:
+    def _connect_both(self) -> None:
         """Connect to both, and end what an earlier life left open."""
         self._close()
         self._own = _OwnConnection(self._connect_own()._core)
@@ -177,7 +177,7 @@ class ForwardingAgent:
 
     def _window(self) -> None:
         """Take what there is, and forward it."""
-        taken = self._take()
+        taken = self._receive_window()
         if not taken:
             self._rest()
             return
@@ -199,7 +199,7 @@ class ForwardingAgent:
             self._leave()
             self._row["state"] = "IDLE"
 
-    def _take(self) -> list[Message]:
+    def _receive_window(self) -> list[Message]:
         first = self._consumer.receive(timeout=LOOK_S)
         if first is None:
             return []

@@ -85,7 +85,7 @@ class IoThread:
         self._stood_aside = threading.Lock()
         self._stood_aside.acquire()
         self._over = self._stopping = False
-        atexit.register(self._end)
+        atexit.register(self._end_at_exit)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -123,10 +123,10 @@ class IoThread:
         the future was cancelled."""
         self._require_usable(work)
         future: Future[T] = Future()
-        self.post(self._begin, work, future, unwanted)
+        self.post(self._start_work, work, future, unwanted)
         return future
 
-    def _begin(self, work: Coroutine[Any, Any, T], future: Future[T], unwanted: Unwanted[T] | None) -> None:
+    def _start_work(self, work: Coroutine[Any, Any, T], future: Future[T], unwanted: Unwanted[T] | None) -> None:
         task = self.loop.create_task(work)
 
         def over(task: asyncio.Task[T]) -> None:
@@ -454,13 +454,13 @@ class IoThread:
     def join(self, user: Inherited) -> None:
         """Serve a new connection, and end, with the interpreter, before everything that was loaded until now."""
         self.users.add(user)
-        atexit.unregister(self._end)
-        atexit.register(self._end)
+        atexit.unregister(self._end_at_exit)
+        atexit.register(self._end_at_exit)
 
     async def left(self) -> None:
         """A connection that has joined was closed; on the loop."""
 
-    def _end(self) -> None:
+    def _end_at_exit(self) -> None:
         """The interpreter ends: cancel every task, and then the loop."""
         if self.unusable or self._pid != os.getpid():
             return
@@ -475,7 +475,7 @@ class IoThread:
             self._thread.join(EXIT_S)
             if not self._thread.is_alive():
                 self.loop.close()  # Its descriptors stay open otherwise.
-                atexit.unregister(self._end)
+                atexit.unregister(self._end_at_exit)
 
     async def _cancel_all(self) -> None:
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
@@ -512,7 +512,7 @@ os.register_at_fork(after_in_child=_forked)
 
 def end_thread(io: IoThread) -> None:
     """End one for good, from another thread. Connections that it serves are of no use any more."""
-    io._end()
+    io._end_at_exit()
 
 
 def ending() -> bool:

@@ -90,7 +90,7 @@ class Pool:
             if instances > before:
                 self._grow(instances - before)
             elif instances < before:
-                self._end(instances)
+                self._end_instances(instances)
             return before
 
     def _grow(self, count: int) -> None:
@@ -104,7 +104,7 @@ class Pool:
             raise
         self._handles += new
 
-    def _end(self, left: int) -> list[dict[str, Any]]:
+    def _end_instances(self, left: int) -> list[dict[str, Any]]:
         """End all but the first ``left``; returns their last stats."""
         ending, self._handles = self._handles[left:], self._handles[:left]
         found = _asked(ending, lambda handle: handle.stop())
@@ -145,7 +145,7 @@ class Pool:
         if self._autoscaling is not None and self._autoscaling is not threading.current_thread():
             self._autoscaling.join()
         with self._scaling:
-            found = self._end(0)
+            found = self._end_instances(0)
         self._close()
         return found
 

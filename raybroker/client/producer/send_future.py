@@ -58,7 +58,7 @@ class SendFuture(Future[str]):
 
     # What the methods of Future use, made by the first of them that does.
 
-    def _look(self) -> Looked:
+    def _waiting_parts(self) -> Looked:
         found = self._raybroker_looked
         if found is None:
             made: Looked = threading.Condition(), [], []
@@ -69,15 +69,15 @@ class SendFuture(Future[str]):
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]  # made when somebody asks
-        return self._look()[0]
+        return self._waiting_parts()[0]
 
     @property
     def _waiters(self) -> list[Any]:  # type: ignore[override]  # made when somebody asks
-        return self._look()[1]
+        return self._waiting_parts()[1]
 
     @property
     def _done_callbacks(self) -> list[Callable[[Any], object]]:
-        return self._look()[2]
+        return self._waiting_parts()[2]
 
     def cancel(self) -> bool:
         return False

@@ -180,11 +180,11 @@ class SessionTransactions:
                 acks = self.take_acks(transaction)
                 await self._decide(transaction, acks)
             except BrokerError as error:
-                await self._end(transaction, error)
+                await self._end_transaction(transaction, error)
                 if isinstance(error, (TransactionRolledBackError, *UNKNOWN)):
                     raise
                 raise type(error)(f"{error}; the transaction was rolled back") from None
-            await self._end(transaction, None)
+            await self._end_transaction(transaction, None)
 
     async def rollback(self, delay_ms: int | None = None, reason: str = "") -> None:
         """Sends are destroyed; what was consumed comes again, flagged; see ``give_back`` of the session."""
@@ -194,7 +194,7 @@ class SessionTransactions:
         async with self._ending:
             self._session.handed.unsettled = 0
             error = TransactionRolledBackError("the transaction was rolled back")
-            await self._end(self.require_open(), error, delay_ms, reason)
+            await self._end_transaction(self.require_open(), error, delay_ms, reason)
 
     async def close(self) -> None:
         """The session ends: what is not committed is not to be."""
@@ -304,7 +304,7 @@ class SessionTransactions:
             )
         return None
 
-    async def _end(
+    async def _end_transaction(
         self, transaction: Transaction, error: BrokerError | None, delay_ms: int | None = None, reason: str = ""
     ) -> None:
         """It is over. With an error everything it holds comes back."""

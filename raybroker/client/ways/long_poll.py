@@ -149,10 +149,10 @@ class _Carrier(asyncio.Transport):
         self._closing = True
         self._wanted.set()
         if self._deaf:
-            self._end(None)
+            self._lose_connection(None)
 
     def abort(self) -> None:
-        self._end(None)
+        self._lose_connection(None)
 
     # ---- both ways ---------------------------------------------------------------------------------------------------
 
@@ -160,9 +160,11 @@ class _Carrier(asyncio.Transport):
         try:
             await work()
         except EOFError:
-            self._end(None)
+            self._lose_connection(None)
         except (OSError, TimeoutError, BrokerError) as error:
-            self._end(error if isinstance(error, OSError) else ConnectionError(str(error) or "no answer in time"))
+            self._lose_connection(
+                error if isinstance(error, OSError) else ConnectionError(str(error) or "no answer in time")
+            )
 
     async def _send_all(self) -> None:
         number = 0
@@ -173,7 +175,7 @@ class _Carrier(asyncio.Transport):
                 number += 1
                 data = self._piece()
                 try:
-                    await self._ask(self._up, "up", number, data, ANSWER_TIMEOUT_S)
+                    await self._post(self._up, "up", number, data, ANSWER_TIMEOUT_S)
                 except EOFError:  # What the broker has said before it ended is still to be asked for.
                     self._deaf = True
                     return
@@ -183,7 +185,7 @@ class _Carrier(asyncio.Transport):
                     self._full = False
                     self._link.resume_writing()
             if self._closing:
-                self._end(None)
+                self._lose_connection(None)
                 return
 
     def _piece(self) -> bytes:
@@ -200,7 +202,7 @@ class _Carrier(asyncio.Transport):
             await self._reads.wait()
             self._sent.clear()
             number += 1
-            data = await self._ask(self._down, "down", number, b"", self._wait_s + ANSWER_TIMEOUT_S)
+            data = await self._post(self._down, "down", number, b"", self._wait_s + ANSWER_TIMEOUT_S)
             await self._reads.wait()
             if data:
                 self._link.data_received(data)
@@ -215,7 +217,7 @@ class _Carrier(asyncio.Transport):
         except TimeoutError:
             return
 
-    async def _ask(self, way: HttpRequests, what: str, number: int, body: bytes, timeout_s: float) -> bytes:
+    async def _post(self, way: HttpRequests, what: str, number: int, body: bytes, timeout_s: float) -> bytes:
         """The body of the answer; raises EOFError when the session has ended, and OSError, TimeoutError and BrokerError
         when there is no answer for RETRY_S."""
         loop = asyncio.get_running_loop()
@@ -238,7 +240,7 @@ class _Carrier(asyncio.Transport):
                     raise ConnectionError(f"a request was answered with status {answer.status}")
             await asyncio.sleep(RETRY_PAUSE_S)
 
-    def _end(self, error: Exception | None) -> None:
+    def _lose_connection(self, error: Exception | None) -> None:
         """The link is told; the session is ended in the background, if it can be told."""
         if self._over:
             return

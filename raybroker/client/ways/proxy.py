@@ -55,7 +55,7 @@ class Proxy(NamedTuple):
             raise ConnectionError(f"the proxy {self} does not answer: {error}") from None
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                await self._ask(sock, f"{_bracketed(host)}:{port}")
+                await self._request_tunnel(sock, f"{_bracketed(host)}:{port}")
         except TimeoutError:
             sock.close()
             raise ConnectionError(f"the proxy {self} has not connected to {host}:{port} in time") from None
@@ -64,7 +64,7 @@ class Proxy(NamedTuple):
             raise
         return sock
 
-    async def _ask(self, sock: socket.socket, target: str) -> None:
+    async def _request_tunnel(self, sock: socket.socket, target: str) -> None:
         loop = asyncio.get_running_loop()
         lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
         if self.credentials:

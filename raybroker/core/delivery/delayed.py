@@ -71,7 +71,7 @@ class Delayed:
         while self._heap and (self._heap[0][2] is None or self._heap[0][0] <= now_ms):
             entry = heappop(self._heap)
             if entry[2] is not None:
-                yield self._take(entry, entry[2].mask)
+                yield self._take_run(entry, entry[2].mask)
 
     def runs(self) -> Iterator[tuple[int, Run]]:
         """(time, run), in order."""
@@ -100,7 +100,7 @@ class Delayed:
             run = entry[2]
             gone = run.mask & chosen.get(run.ordinal, 0) if run is not None else 0
             if gone:
-                removed.append(self._take(entry, gone))
+                removed.append(self._take_run(entry, gone))
         self._compact()
         return removed
 
@@ -128,11 +128,11 @@ class Delayed:
         """Take out up to ``room`` messages of the run that :meth:`oldest` has just found."""
         assert self._ages is not None
         entry = self._ages[0][2]
-        found = self._take(entry, pk.lowest(entry[2].mask, room))
+        found = self._take_run(entry, pk.lowest(entry[2].mask, room))
         self._compact()
         return found
 
-    def _take(self, entry: Entry, mask: int) -> Run:
+    def _take_run(self, entry: Entry, mask: int) -> Run:
         """Take messages of an entry out of it."""
         run: Run = entry[2]
         self.count -= mask.bit_count()

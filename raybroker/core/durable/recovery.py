@@ -200,7 +200,7 @@ class DestinationRecovery:
                 self.dead.extend(range(first, stop))
             self.alone.extend(whole.part(first, stop) for first, stop in ranges.missing(gone, start, end))
         else:
-            self._take(run.metas)
+            self._take_sequences(run.metas)
             self._count_alone(sizes, came)
             self.next_ordinal = max(self.next_ordinal, end)
             self.alone.append(whole)
@@ -209,7 +209,7 @@ class DestinationRecovery:
         """Whether what is known of a block before it comes decides what becomes of it."""
         return any(start <= ordinal < end for ordinal in chain(self.late, self.waiting, self.refused))
 
-    def _take(self, metas: bytes) -> None:
+    def _take_sequences(self, metas: bytes) -> None:
         """The sequence numbers of messages that were sent alone are taken."""
         growing: dict[int, tuple[int, int]] = {}
         for producer, seq in records.senders_of(metas):

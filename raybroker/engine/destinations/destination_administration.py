@@ -75,7 +75,7 @@ class DestinationAdministration:
         wanted = replace(wanted, paused=known.paused)
         self._registry.definitions[destination.number] = wanted
         destination.reap_ms = None
-        self._take(destination, wanted)
+        self._apply_definition(destination, wanted)
         self._write(destination, wanted, done)
 
     def update(self, name: str, changes: dict[str, object], done: Done, kind: str = "queue") -> None:
@@ -86,7 +86,7 @@ class DestinationAdministration:
         attributes = updated_attributes(old.attributes, changes, destination.kind, name=name)
         new = replace(old, attributes=attributes)
         self._registry.definitions[destination.number] = new
-        self._take(destination, new)
+        self._apply_definition(destination, new)
         self._write(destination, new, done)
 
     def follow_policies(self, kind: str, name: str) -> None:
@@ -97,9 +97,9 @@ class DestinationAdministration:
         if destination is not None:
             definition = self._registry.definitions[destination.number]
             if self._installation.hold(definition) != destination.attributes:
-                self._take(destination, definition)
+                self._apply_definition(destination, definition)
 
-    def _take(self, destination: Destination, definition: Definition) -> None:
+    def _apply_definition(self, destination: Destination, definition: Definition) -> None:
         """Have what holds for a definition hold for its destination and its clients."""
         before, after = producer_credit(destination.attributes), self._installation.hold(definition)
         self._executor.perform(destination, cmd.Update(after))

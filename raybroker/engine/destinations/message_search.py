@@ -70,7 +70,7 @@ class Search:
         """Look; ``count``: how many blocks there are."""
         self._halve(low, high)
         for ordinal in self._rest(low, high) if self._found is None else ():
-            if self._found is not None or not self._look(ordinal)[0]:
+            if self._found is not None or not self._compare_block(ordinal)[0]:
                 break
         ordinal, index = self._found or (0, 0)
         return Sought(ordinal, index, len(self._seen), len(self._seen) >= count)
@@ -80,7 +80,7 @@ class Search:
         while low <= high and self._found is None:
             side = 0
             for ordinal in _around((low + high) // 2, low, high, NEIGHBOURS):
-                going_on, side = self._look(ordinal)
+                going_on, side = self._compare_block(ordinal)
                 if not going_on:
                     return
                 if side:
@@ -96,7 +96,7 @@ class Search:
         while step >= NEIGHBOURS and left > 0:
             for ordinal in range(low + step // 2, high + 1, step):
                 left -= 1
-                going_on, side = self._look(ordinal)
+                going_on, side = self._compare_block(ordinal)
                 if not going_on or self._found is not None or left <= 0:
                     return
                 if side:
@@ -118,7 +118,7 @@ class Search:
                 yield low
             low, high = low + 1, high - 1
 
-    def _look(self, ordinal: int) -> tuple[bool, int]:
+    def _compare_block(self, ordinal: int) -> tuple[bool, int]:
         """Whether the search goes on, and where the message is from here: 1 later, -1 earlier, 0 not known."""
         if ordinal in self._seen:
             return True, 0

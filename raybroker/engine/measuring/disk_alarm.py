@@ -53,10 +53,10 @@ class DiskAlarm:
     def tick(self) -> None:
         """Look at the disk now and then; called about once a second."""
         if self._ticks % LOOK_TICKS == 0:
-            self._look()
+            self._measure_disk()
         self._ticks += 1
 
-    def _look(self) -> None:
+    def _measure_disk(self) -> None:
         try:
             self._free_bytes, self._total_bytes = self._space()
         except OSError:

@@ -96,7 +96,7 @@ class LargeBodies:
 
     def operations(self) -> Mapping[str, Callable[[Any, int, Arguments], None]]:
         return {
-            "begin_body": self._begin,
+            "begin_body": self._begin_body,
             "body_piece": self._piece,
             "drop_body": self._drop,
             "read_body": self._read,
@@ -126,7 +126,7 @@ class LargeBodies:
     def _of(self, session: ClientSession) -> _OfSession:
         return self._sessions.setdefault(session, _OfSession())
 
-    def _begin(self, session: Session, request: int, args: Arguments) -> None:
+    def _begin_body(self, session: Session, request: int, args: Arguments) -> None:
         store, worker, known = self._store, self._worker, self._of(session.client)
         number, nbytes = int(args["body"]), int(args["bytes"])
         if store is None or worker is None:

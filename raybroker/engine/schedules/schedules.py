@@ -151,7 +151,7 @@ class Schedules:
             self._executor.perform(destination, cmd.Tick())
 
     def _drop(self, row: ScheduleRow, done: Done) -> None:
-        self._end(row)
+        self._end_schedule(row)
 
         def durable() -> None:
             self.freed([row.number])
@@ -164,14 +164,14 @@ class Schedules:
         :meth:`freed` gets when that is durable."""
         rows = [row for row in self.log.rows.values() if row.destination == destination.number]
         for row in rows:
-            self._end(row)
+            self._end_schedule(row)
         return [schedule_log.ended(row) for row in rows], [row.number for row in rows]
 
     def freed(self, blocks: list[int]) -> None:
         """It is durable that these blocks are dead."""
         self._cache.retire(0, blocks, stored=True)
 
-    def _end(self, row: ScheduleRow) -> None:
+    def _end_schedule(self, row: ScheduleRow) -> None:
         number = row.number
         del self.log.rows[number]
         self.log.remember(row.id)
@@ -272,7 +272,7 @@ class Schedules:
         row.fired, row.last_ms = row.fired + 1, at_ms
         over = row.fired == row.repeat or rule.after(at_ms) is None
         if over:  # Before anything is written: a checkpoint that follows at once has to know.
-            self._end(row)
+            self._end_schedule(row)
         note = schedule_log.ended(row) if over else schedule_log.fired(row)
         self._executor.perform_all(
             [self._own.step(destination, block, moved=False)],

@@ -65,14 +65,14 @@ class HostConsumerWatch:
         """End one watch; one that has ended already is no error."""
         attachment = self._by_session.get(session, {}).pop(handle, None)
         if attachment is not None:
-            self._end(attachment)
+            self._end_watch(attachment)
 
     def left(self, session: ClientSession) -> None:
         """The session is over."""
         for attachment in self._by_session.pop(session, {}).values():
-            self._end(attachment)
+            self._end_watch(attachment)
 
-    def _end(self, attachment: Attachment) -> None:
+    def _end_watch(self, attachment: Attachment) -> None:
         self._attachments.by_number.pop(attachment.number, None)
         watched = self._watched[attachment.destination]
         del watched.attachments[attachment.number]

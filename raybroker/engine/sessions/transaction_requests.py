@@ -26,7 +26,7 @@ class TransactionRequests:
 
     def operations(self) -> Mapping[str, Operation]:
         return {
-            "txn_begin": self._begin,
+            "txn_begin": self._begin_transaction,
             "txn_stage": self._stage,
             "txn_commit": self._commit,
             "txn_prepare": self._prepare,
@@ -53,7 +53,7 @@ class TransactionRequests:
             raise
         return transaction
 
-    def _begin(self, session: Session, request: int, args: Arguments) -> None:
+    def _begin_transaction(self, session: Session, request: int, args: Arguments) -> None:
         number = int(args["txn"])
         if number in session.transactions:
             raise ProtocolError(f"transaction {number} has begun already")

@@ -102,7 +102,7 @@ class UserLimits:
             return await make()
         made = self._made.setdefault((limit, user), set())
         if key not in made and len(made) >= min(most, self._look_at.get((limit, user), KNOWN)):
-            await self._look((limit, user), made, there)
+            await self._forget_gone((limit, user), made, there)
             if key not in made and most <= len(made):
                 raise exceeded(limit, user, len(made), most)
         if key in made:
@@ -125,7 +125,7 @@ class UserLimits:
             await self._write(limit, user, name_of(answer))
         return answer
 
-    async def _look(self, whose: tuple[str, str], made: set[Key], there: There) -> None:
+    async def _forget_gone(self, whose: tuple[str, str], made: set[Key], there: There) -> None:
         """Forget what is gone of what a user has made."""
         self._look_at[whose] = 2 * len(made) + KNOWN  # Those who come meanwhile need not look too.
         known = tuple(made - self._making)

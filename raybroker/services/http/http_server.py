@@ -572,10 +572,10 @@ class HttpServer:
             self.guard.refused(address, why)
 
         address = peer.rpartition(":")[0]
-        if not self._arriving.start(address, lambda: self._take(taken, address), lambda: refuse(MAKES_ROOM)):
+        if not self._arriving.start(address, lambda: self._take_socket(taken, address), lambda: refuse(MAKES_ROOM)):
             refuse(f"{len(self._arriving)} connections have not come in yet")
 
-    async def _take(self, taken: socket.socket, address: str) -> None:
+    async def _take_socket(self, taken: socket.socket, address: str) -> None:
         """Take over a socket; with TLS, the handshake comes before there is a connection."""
         try:
             context = self._tls() if self._tls is not None else None

@@ -112,7 +112,9 @@ class ServedWebSocket(asyncio.Protocol):
         if (fault := self._protocol.parser_exc) is not None:
             self._refused(f"its WebSocket: {fault!s:.200}")
         if self._protocol.close_expected():
-            self._end(self._protocol.close_sent.code if self._protocol.close_sent is not None else NOT_CLOSED)
+            self._tell_disconnected(
+                self._protocol.close_sent.code if self._protocol.close_sent is not None else NOT_CLOSED
+            )
         self._flush()
 
     def _frame_came(self, frame: Frame) -> None:
@@ -158,7 +160,7 @@ class ServedWebSocket(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._watch.stop()
         self._stop_timer()
-        self._end(NOT_CLOSED)
+        self._tell_disconnected(NOT_CLOSED)
         self._transport.full(False)
         self._gone(self)
 
@@ -229,13 +231,13 @@ class ServedWebSocket(asyncio.Protocol):
     def _answer_with(self, status: int) -> None:
         """There is no WebSocket for it."""
         self._response = None
-        self._end(NOT_CLOSED)
+        self._tell_disconnected(NOT_CLOSED)
         self._protocol.send_response(self._protocol.reject(status, ""))
         self._flush()
 
     def _say_end(self, code: int, reason: str) -> None:
         """The client answers that, or is left."""
-        self._end(code)
+        self._tell_disconnected(code)
         try:
             self._protocol.send_close(code, reason)
         except WebSocketException as error:
@@ -246,7 +248,7 @@ class ServedWebSocket(asyncio.Protocol):
         self._stop_timer()
         self._timer = asyncio.get_running_loop().call_later(http_bounds.CLOSE_TIMEOUT_S, self._close)
 
-    def _end(self, code: int) -> None:
+    def _tell_disconnected(self, code: int) -> None:
         """Tell the application, once."""
         if not self._ended:
             self._ended = True
@@ -267,7 +269,7 @@ class ServedWebSocket(asyncio.Protocol):
 
     def _unanswered(self) -> None:
         self._refused(f"its WebSocket has not answered a ping in {PING_S:g} s")
-        self._end(FAILED)
+        self._tell_disconnected(FAILED)
         self._protocol.fail(FAILED, "no answer to a ping")
         self._flush()
 
@@ -290,7 +292,7 @@ class ServedWebSocket(asyncio.Protocol):
 
     def shut_down(self) -> None:
         if self._protocol.state is State.OPEN:
-            self._end(GOES_AWAY)
+            self._tell_disconnected(GOES_AWAY)
             self._protocol.send_close(GOES_AWAY)
             self._flush()
         elif self._response is not None:

@@ -651,14 +651,14 @@ class ConnectionServices:
                 control.peer,
                 why,
             )
-            await self._end(control, why)
+            await self._end_connections(control, why)
         return [control.id for control in found]
 
     def end(self, control: Control, reason: str) -> None:
         """End a client's connections, soon."""
-        self._loops.once(f"the end of connection {control.id}", self._end(control, reason))
+        self._loops.once(f"the end of connection {control.id}", self._end_connections(control, reason))
 
-    async def _end(self, control: Control, reason: str) -> None:
+    async def _end_connections(self, control: Control, reason: str) -> None:
         control.close(ConnectionEndedError.code, reason)
         await self._backend.close_guest(control.id, reason)
 

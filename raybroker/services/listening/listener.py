@@ -169,10 +169,12 @@ class ServiceListener:
 
         address = peer.rpartition(":")[0]
         self.accepted += 1
-        if not self._arriving.start(address, lambda: self._take(taken, peer, origin), lambda: refuse(MAKES_ROOM)):
+        if not self._arriving.start(
+            address, lambda: self._take_socket(taken, peer, origin), lambda: refuse(MAKES_ROOM)
+        ):
             refuse(f"{len(self._arriving)} connections have not said what they want yet")
 
-    async def _take(self, taken: socket.socket, peer: str, origin: Origin) -> None:
+    async def _take_socket(self, taken: socket.socket, peer: str, origin: Origin) -> None:
         """Read the preamble, and give the socket to whom it is for. A control connection with TLS has none."""
         tls = self._tls
         try:

@@ -54,10 +54,10 @@ class SecurePort:
             self._refused(peer, why)
 
         address = peer.rpartition(":")[0]
-        if not self._arriving.start(address, lambda: self._take(taken, peer), lambda: refuse(MAKES_ROOM)):
+        if not self._arriving.start(address, lambda: self._take_socket(taken, peer), lambda: refuse(MAKES_ROOM)):
             refuse(f"{len(self._arriving)} TLS handshakes are under way")
 
-    async def _take(self, taken: socket.socket, peer: str) -> None:
+    async def _take_socket(self, taken: socket.socket, peer: str) -> None:
         try:
             await take_over(self._accept, taken, self._context(), self._handshake_s)
         except OSError as error:

@@ -250,14 +250,14 @@ class Control:
             case "mechanisms":
                 return self._door.mechanisms()
             case "login":
-                return self._begin(args)
+                return self._begin_login(args)
             case "proof":
                 return await self._prove(args)
             case "certify":
                 return await self._certify(args)
         raise SecurityError("log in first")
 
-    def _begin(self, args: dict[str, Any]) -> str:
+    def _begin_login(self, args: dict[str, Any]) -> str:
         LOGIN.require(self._state, LoginEvent.BEGIN)
         self._introduce(args)
         try:

@@ -152,11 +152,11 @@ class Guests:
         peer = peer_of(taken)
         address = peer.rpartition(":")[0]
         if not self._arriving.start(
-            address, lambda: self._take(taken, peer, service, security), lambda: refuse(MAKES_ROOM)
+            address, lambda: self._serve_socket(taken, peer, service, security), lambda: refuse(MAKES_ROOM)
         ):
             refuse(f"{len(self._arriving)} connections have not come in yet")
 
-    async def _take(self, taken: socket.socket, peer: str, service: str, security: Path | None) -> None:
+    async def _serve_socket(self, taken: socket.socket, peer: str, service: str, security: Path | None) -> None:
         try:
             protocol = SERVICE_PROTOCOLS.get(service)
             if protocol is None:

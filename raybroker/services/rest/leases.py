@@ -53,7 +53,7 @@ class Leases(Generic[M]):
         if lease is None or lease.queue != queue:
             return self._ended.get(receipt, "unknown") if lease is None else "unknown"
         del self._held[receipt]
-        self._end(receipt, outcome)
+        self._end_lease(receipt, outcome)
         return lease.message
 
     def over(self, receipts: Iterable[str], now_s: float) -> list[M]:
@@ -63,11 +63,11 @@ class Leases(Generic[M]):
             lease = self._held.get(receipt)
             if lease is not None and lease.until_s <= now_s:
                 del self._held[receipt]
-                self._end(receipt, "lease over")
+                self._end_lease(receipt, "lease over")
                 found.append(lease.message)
         return found
 
-    def _end(self, receipt: str, outcome: str) -> None:
+    def _end_lease(self, receipt: str, outcome: str) -> None:
         self._ended[receipt] = outcome
         while len(self._ended) > ENDED_MAX:
             self._ended.popitem(last=False)

@@ -196,7 +196,7 @@ class LongPoll:
         self._wait_s = PULL_WAIT_S if pull_s > 0 else wait_s
         self.sessions: dict[str, PollSession] = {}
         self._addresses: Counter[str] = Counter()
-        steps = {"": self._open, "/up": self._up, "/down": self._down, "/end": self._end}
+        steps = {"": self._open, "/up": self._up, "/down": self._down, "/end": self._answer_end}
         self.steps = {PATH + path: _answering(step) for path, step in steps.items()}
         """Path → what answers a POST there. No error of a request gets out of it."""
 
@@ -237,7 +237,7 @@ class LongPoll:
             raise
         return Response(data, 200 if data else 204, _HEADERS, "application/octet-stream")
 
-    async def _end(self, request: Request) -> Response:
+    async def _answer_end(self, request: Request) -> Response:
         self._leave(self._known(request)[0])
         return Response(status_code=204, headers=_HEADERS)
 

@@ -95,7 +95,7 @@ class StompServer:
         connection = StompConnection(self._broker, peer, known=self._known, gone=self._gone)
         self._unknown[connection] = address
         self._connections.add(connection)
-        self._coming[connection] = self._loops.once("a client comes in", self._take(taken, connection))
+        self._coming[connection] = self._loops.once("a client comes in", self._take_socket(taken, connection))
 
     def _has_room(self) -> bool:
         """Whether there is room for a client that has not logged in; the silent one that came first makes some."""
@@ -112,7 +112,7 @@ class StompServer:
         silent.output.abort()
         return True
 
-    async def _take(self, taken: socket.socket, connection: StompConnection) -> None:
+    async def _take_socket(self, taken: socket.socket, connection: StompConnection) -> None:
         try:
             await take_over(lambda: connection, taken, self._tls() if self._tls is not None else None, TLS_TIMEOUT_S)
         except (OSError, BrokerError) as error:

@@ -136,7 +136,7 @@ class StompSession:
             "UNSUBSCRIBE": self._unsubscribe,
             "ACK": self._ack,
             "NACK": self._nack,
-            "BEGIN": self._begin,
+            "BEGIN": self._begin_transaction,
             "COMMIT": self._commit,
             "ABORT": self._abort,
         }
@@ -351,12 +351,12 @@ class StompSession:
         if subscription is None and durable is None:
             raise ProtocolError(f"there is no subscription {name!r:.80}" if name else "UNSUBSCRIBE has no header id")
         if subscription is not None:
-            await self._end(subscription)
+            await self._end_subscription(subscription)
         if durable is not None:
             await unsubscribe(self._plain, durable)
         return True
 
-    async def _end(self, subscription: StompSubscription) -> None:
+    async def _end_subscription(self, subscription: StompSubscription) -> None:
         del self._by_key[subscription.key]
         task, share = self._delivering.pop(subscription.key)
         task.cancel()
@@ -470,7 +470,7 @@ class StompSession:
             raise ProtocolError(f"{frame.command} has no header transaction")
         return name
 
-    async def _begin(self, frame: StompFrame) -> bool:
+    async def _begin_transaction(self, frame: StompFrame) -> bool:
         name = self._named(frame)
         if name in self._transactions:
             raise ProtocolError(f"transaction {name!r:.80} has begun already")

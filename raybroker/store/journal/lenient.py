@@ -182,7 +182,7 @@ class LenientRecovery(JournalRecovery):
         """Look at every segment."""
         headers = _headers(self.io, self.files, self.sizes)
         for number in sorted(self.segments):
-            self._look(number, headers)
+            self._read_segment(number, headers)
         self.next_seq = max([s.next_seq for s in self.segments.values()] + [r.end_seq for r in self.ranges], default=0)
         self.next_seq = max(self.next_seq, self.mark.seq)
         self._end_lost()
@@ -214,7 +214,7 @@ class LenientRecovery(JournalRecovery):
                 self.faults.append(f"{segment_name(slot)}: this is segment {number}: the files were exchanged")
                 segment.slot = slot
 
-    def _look(self, number: int, headers: dict[int, SegmentHeader]) -> None:
+    def _read_segment(self, number: int, headers: dict[int, SegmentHeader]) -> None:
         segment = self.segments[number]
         name, size = segment_name(segment.slot), self.sizes.get(segment.slot)
         if size is None:

@@ -201,14 +201,14 @@ class OwnFiles:
         with self._pool_lock:
             self._take_in_dropped()
             self._next += 1
-            return self._next, self._take(self._path(BODY_PREFIX, self._next), nbytes)
+            return self._next, self._take_file(self._path(BODY_PREFIX, self._next), nbytes)
 
     def sync(self, fd: int) -> None:
         """Make what was written to a file durable, with its name."""
         self._io.fdatasync(fd)
         self._io.fsync_dir(self._directory)
 
-    def _take(self, path: Path, nbytes: int) -> int:
+    def _take_file(self, path: Path, nbytes: int) -> int:
         """An allocated file with that name: the smallest free one that is large enough, else the largest, else new."""
         while True:
             fitting = [number for number, size in self._pool.items() if size >= nbytes]

@@ -191,7 +191,7 @@ class SettingAside:
             elif any(isinstance(piece, FoundBatch) for piece in pieces):
                 records.append(self._rewrite(number, pieces))
         last = max([*reader.segments, *reader.lost_segments, self._anchors.mark.segment], default=0) + 1
-        active, end = self._begin(last, checkpoint, incarnation)
+        active, end = self._begin_segment(last, checkpoint, incarnation)
         records.append(active)
         form = max(reader.manifest.form, COMPRESSED if self._anchors.stale else 0)
         generation = self._anchors.generation + 2
@@ -274,7 +274,7 @@ class SettingAside:
                 write_all(self._io, fd, [data], at)
                 at += some
 
-    def _begin(self, number: int, checkpoint: LogEntry, incarnation: int) -> tuple[SegmentRecord, int]:
+    def _begin_segment(self, number: int, checkpoint: LogEntry, incarnation: int) -> tuple[SegmentRecord, int]:
         """The segment that the log goes on with, and where its checkpoint ends."""
         io, slot, store = self._io, self._new_slot(), self._reader.manifest.store
         packed = pack_entries([checkpoint])

@@ -251,7 +251,7 @@ class SqlStore:
         part = self._reclaimer.part()
         if part is None:
             if self.tidy_helps():
-                self._look()
+                self._check_connections()
             return self._vacuum(budget_bytes) if self._compaction is Compaction.BEGUN else False
         try:
             try:
@@ -384,7 +384,7 @@ class SqlStore:
         if found != head.incarnation:
             raise StoreError(ELSEWHERE)
 
-    def _look(self) -> None:
+    def _check_connections(self) -> None:
         """Ask the database for an answer on both connections."""
         one = self._database.sql.text("SELECT 1")
         try:

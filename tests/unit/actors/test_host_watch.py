@@ -81,7 +81,7 @@ class Scene:
 
     def look(self, times: int = 1) -> None:
         for _ in range(times):
-            asyncio.run(self.watch._look(self.host))
+            asyncio.run(self.watch._check_host(self.host))
             while self.under_way:
                 self.pongs._datagrams.datagram_received(self.under_way.pop(), ("127.0.0.1", 1))
             self.now_ns += int(ASK_EVERY_S * 1e9)
@@ -125,7 +125,7 @@ def test_one_that_is_slow_to_answer_lives(monkeypatch: pytest.MonkeyPatch) -> No
     scene.reached = False
     late: list[bytes] = []
     for _ in range(50):
-        asyncio.run(scene.watch._look(scene.host))
+        asyncio.run(scene.watch._check_host(scene.host))
         late.append(scene.under_way.pop())
         if len(late) > 3:
             scene.pongs._datagrams.datagram_received(late.pop(0), ("127.0.0.1", 1))
@@ -133,7 +133,7 @@ def test_one_that_is_slow_to_answer_lives(monkeypatch: pytest.MonkeyPatch) -> No
     assert scene.ended == []
     scene.heard = False
     for _ in range(int(HUNG_MS / 1000 / ASK_EVERY_S) + 1):
-        asyncio.run(scene.watch._look(scene.host))
+        asyncio.run(scene.watch._check_host(scene.host))
         scene.now_ns += int(ASK_EVERY_S * 1e9)
     assert scene.ended == [PID], "and is ended when it does hang"
 
@@ -180,7 +180,7 @@ def test_a_host_answers_pings_alone() -> None:
     sent: list[bytes] = []
     made._datagrams._transport = SimpleNamespace(is_closing=lambda: False, sendto=lambda data, to: sent.append(data))
     for payload, answers in ((b"", 0), (b"b{}", 0), (PING, 1), (PING + b"x", 1)):
-        made._take("b1", Number(1, 1), WHERE, payload)
+        made._receive_ping("b1", Number(1, 1), WHERE, payload)
         assert len(sent) == answers
 
 

@@ -52,14 +52,14 @@ class Scene:
 def test_who_asks_while_it_starts_is_told_so_and_it_is_started_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         scene = Scene(monkeypatch)
-        monkeypatch.setattr(RayPaths._ask, "__kwdefaults__", {"patience_s": 0.02})
+        monkeypatch.setattr(RayPaths._call_paths, "__kwdefaults__", {"patience_s": 0.02})
         progress = StartProgress()
         await scene.is_starting(progress)
         await scene.is_starting(progress)
         scene.made.set()
         await scene.is_starting(progress)  # There is an actor of that name, and no process that answers.
         scene.up.set()
-        monkeypatch.setattr(RayPaths._ask, "__kwdefaults__", {"patience_s": 20})
+        monkeypatch.setattr(RayPaths._call_paths, "__kwdefaults__", {"patience_s": 20})
         assert await scene.routes() == WHERE
         assert scene.started == [True]
 

@@ -40,18 +40,18 @@ class CreditFlow:
         if self.limit <= 0:
             return 0
         self.to_come -= count
-        return self._ask() if self.to_come <= 0 else 0
+        return self._request_rest() if self.to_come <= 0 else 0
 
     def consumed(self, count: int) -> int:
         """``count`` messages were handed to the application; returns how many to ask for, 0 for none."""
         self.buffered -= count
-        return self._ask() if self.limit > 0 and self.to_come <= 0 else 0
+        return self._request_rest() if self.limit > 0 and self.to_come <= 0 else 0
 
     def wanted(self) -> int:
         """The application waits; that is no reason to ask for more."""
         return 0
 
-    def _ask(self) -> int:
+    def _request_rest(self) -> int:
         """How many to ask for once everything that was granted has come."""
         if self.buffered > self.threshold:
             return 0

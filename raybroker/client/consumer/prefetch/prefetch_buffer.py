@@ -113,7 +113,7 @@ class PrefetchBuffer(ABC):
                 delivery, start = deliveries[0], self._at
                 end = min(start + most - len(found), delivery.block.count)
                 if type(delivery) is Watched:
-                    found.extend([Message(delivery, index) for index in self._look(delivery, start, end)])
+                    found.extend([Message(delivery, index) for index in self._hand_out_unexpired(delivery, start, end)])
                 else:
                     found.extend([Message(delivery, index) for index in range(start, end)])
                     self._hand_out(delivery, start, end)
@@ -144,7 +144,7 @@ class PrefetchBuffer(ABC):
             if type(delivery) is not Watched:
                 self._hand_out(delivery, index, index + 1)
                 return Message(delivery, index)
-            if self._look(delivery, index, index + 1):
+            if self._hand_out_unexpired(delivery, index, index + 1):
                 return Message(delivery, index)
         return None
 
@@ -177,7 +177,7 @@ class PrefetchBuffer(ABC):
         if self._all_flow.counts_buffered:
             self._all_flow.handed_out(count)
 
-    def _look(self, delivery: Watched, start: int, end: int) -> list[int]:
+    def _hand_out_unexpired(self, delivery: Watched, start: int, end: int) -> list[int]:
         """Hand out those of start … end - 1 that have not expired; settles the others as expired."""
         expires, alive = delivery.expires, list(range(start, end))
         if expires is not None:

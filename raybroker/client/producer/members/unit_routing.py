@@ -217,7 +217,7 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
         async def work() -> None:
             try:
                 async with self._alone:
-                    await self._look(list(dict.fromkeys(units)))
+                    await self._find_ways(list(dict.fromkeys(units)))
             finally:
                 self._finding = None
                 fulfil(found, None)
@@ -225,7 +225,7 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
         self._connection.io.submit(work())
         return found
 
-    async def _look(self, units: list[str]) -> None:
+    async def _find_ways(self, units: list[str]) -> None:
         """Raises nothing: what fails is the way."""
         if len(self._ways) > UNITS_KNOWN_MAX:
             self._ways = {}
@@ -308,7 +308,7 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
             return self._plain(persistent=True)
         if not isinstance(self._ways.get(unit), ProducerCore):
             async with self._alone:
-                await self._look([unit])
+                await self._find_ways([unit])
         way = self._ways[unit]
         if isinstance(way, OrderError):
             del self._ways[unit]

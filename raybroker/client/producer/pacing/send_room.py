@@ -234,7 +234,7 @@ class SendRoom:
     def _turn(self, rate: FlowRate, count: int, *, block: bool = True) -> bool:
         """A turn by the rate, for threads in the order in which they came; False when none is there and ``block`` is
         False."""
-        self._look(rate)
+        self._update_rate(rate)
         if rate.limit is None:
             return True
         if not block:
@@ -259,7 +259,7 @@ class SendRoom:
             raise error
         return True
 
-    def _look(self, rate: FlowRate) -> None:
+    def _update_rate(self, rate: FlowRate) -> None:
         """Bring the rate up to date; one that is over is forgotten."""
         rate.look(self._monotonic_ns())
         if rate.limit is None and self._rate is rate:
@@ -271,7 +271,7 @@ class SendRoom:
     def limit(self) -> float | None:
         """Messages a second that may be sent now; None: as many as come."""
         if self._rate is not None:
-            self._look(self._rate)
+            self._update_rate(self._rate)
         return self._rate.limit if self._rate is not None else None
 
     @property
@@ -283,7 +283,7 @@ class SendRoom:
         """The destination is over a threshold, or is not."""
         if self._rate is not None:
             self._rate.signal(self._monotonic_ns(), armed=armed)
-            self._look(self._rate)
+            self._update_rate(self._rate)
         elif armed and self._rates is not None:
             self._rate = FlowRate(self._rates, self._monotonic_ns())
             self.easy_bytes = 0
@@ -292,7 +292,7 @@ class SendRoom:
         """The rate may have turns for those who wait with a future."""
         self.waiters.timed = False
         if self._rate is not None:
-            self._look(self._rate)
+            self._update_rate(self._rate)
         self.waiters.tell_first(None if self._rate is None else self._rate.turns)
         self._call_later()
 
