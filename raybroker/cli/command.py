@@ -68,17 +68,17 @@ def administrative(verb: str, function: Callable[..., None]) -> Callable[..., No
 
 def _habits(verb: str, own: Iterable[inspect.Parameter]) -> list[inspect.Parameter]:
     """Options that commands have for those who know imqcmd, where the command itself has no other use for them."""
-    taken = {text for parameter in own for text in _texts(parameter.annotation)}
+    taken = {text for parameter in own for text in texts(parameter.annotation)}
     wanted = {"silent": Silent, "shown_version": Version, **({"force": Unasked} if verb in ASKS_NOTHING else {})}
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     return [
         inspect.Parameter(name, kind, default=False, annotation=annotation)
         for name, annotation in wanted.items()
-        if taken.isdisjoint(_texts(annotation))
+        if taken.isdisjoint(texts(annotation))
     ]
 
 
-def _texts(annotation: Any) -> set[str]:
+def texts(annotation: Any) -> set[str]:
     """The words by which an option is given; typer takes the first of them for a default."""
     return {
         text

@@ -5,6 +5,7 @@
     2  usage: an option, argument, file or variable that cannot be right, found before anybody was asked
     3  no cluster or broker can be reached, or a list lacks what some of them would have told
     4  import definitions or salvage with --dry-run: there is something to do
+  130  interrupted by Ctrl-C
 
 The commands of ``check`` have those of Nagios' plugins: 0 ok, 1 warning, 2 critical, 3 unknown. There a broker that
 does not answer is critical, and what cannot be asked, a usage error too, is unknown.
@@ -13,6 +14,8 @@ does not answer is critical, and what cannot be asked, a usage error too, is unk
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any, Final
 
@@ -34,6 +37,7 @@ class Exit(IntEnum):
     USAGE = 2
     UNREACHABLE = 3
     CHANGES = 4
+    INTERRUPTED = 130
 
 
 _UNREACHABLE = (NoClusterError, ConnectionLostError, RequestTimeoutError)
@@ -57,31 +61,51 @@ def end_of_list(rows: Any) -> None:
         raise typer.Exit(Exit.UNREACHABLE)
 
 
+@contextmanager
+def answering() -> Iterator[None]:
+    """What a command raises becomes its reason on standard error, and its exit code: typer.Exit."""
+    try:
+        yield
+        sys.stdout.flush()
+    except UsageError as error:
+        output.error(str(error))
+        raise typer.Exit(Exit.USAGE) from None
+    except BrokerError as error:
+        output.error(str(error))
+        raise typer.Exit(code_of(error)) from None
+    except ModuleNotFoundError as error:
+        if (hint := how_to_install(error)) is None:
+            raise
+        output.error(hint)
+        raise typer.Exit(Exit.REFUSED) from None
+    except BrokenPipeError:
+        output.nobody_reads()
+        raise typer.Exit(Exit.DONE) from None
+    except KeyboardInterrupt:
+        output.error("interrupted")
+        raise typer.Exit(Exit.INTERRUPTED) from None
+
+
+@contextmanager
+def grading() -> Iterator[None]:
+    """Errors of commands of ``check``: what they cannot find out is told by the exit code of a grade."""
+    try:
+        yield
+    except UsageError as error:
+        output.error(str(error))
+        raise typer.Exit(EXIT_CODES[Grade.UNKNOWN]) from None
+    except BrokerError as error:
+        critical = isinstance(error, _UNREACHABLE)
+        output.error(f"{'no answer: ' if critical else ''}{error}")
+        raise typer.Exit(EXIT_CODES[Grade.CRITICAL if critical else Grade.UNKNOWN]) from None
+
+
 class Commands(TyperGroup):
     """A group whose commands may raise the broker's errors: reason to standard error, class to exit code."""
 
     def invoke(self, ctx: Any) -> Any:
-        try:
-            found = super().invoke(ctx)
-            sys.stdout.flush()
-            return found
-        except UsageError as error:
-            output.error(str(error))
-            raise typer.Exit(Exit.USAGE) from None
-        except BrokerError as error:
-            output.error(str(error))
-            raise typer.Exit(code_of(error)) from None
-        except ModuleNotFoundError as error:
-            if (hint := how_to_install(error)) is None:
-                raise
-            output.error(hint)
-            raise typer.Exit(Exit.REFUSED) from None
-        except BrokenPipeError:
-            output.nobody_reads()
-            raise typer.Exit(Exit.DONE) from None
-        except KeyboardInterrupt:
-            output.error("interrupted")
-            raise typer.Exit(130) from None
+        with answering():
+            return super().invoke(ctx)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Do what click does, but name what could have been meant: list queues is list dst."""
@@ -128,17 +152,11 @@ class Checks(Commands):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return TyperGroup.invoke(self, ctx)
-        except UsageError as error:
-            output.error(str(error))
-            raise typer.Exit(EXIT_CODES[Grade.UNKNOWN]) from None
+            with grading():
+                return TyperGroup.invoke(self, ctx)
         except _WrongOption as error:
             error.exit_code = EXIT_CODES[Grade.UNKNOWN]
             raise
-        except BrokerError as error:
-            critical = isinstance(error, _UNREACHABLE)
-            output.error(f"{'no answer: ' if critical else ''}{error}")
-            raise typer.Exit(EXIT_CODES[Grade.CRITICAL if critical else Grade.UNKNOWN]) from None
 
 
 OTHER_WORDS: Final = {

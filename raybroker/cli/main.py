@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import nullcontext
 from importlib import import_module
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from raybroker.cli import contexts
-from raybroker.cli.exits import Commands
+from raybroker.cli import contexts, quick
+from raybroker.cli.exits import Commands, Exit, answering, grading
 from raybroker.cli.grid_words import show_version
 from raybroker.cli.groups import HELP, Parts, built, group_of
 from raybroker.cli.outside import reachable
@@ -140,4 +142,16 @@ def program(
 
 def main() -> None:
     """The entry point of the script ``raybroker`` and of ``python -m raybroker``."""
-    app(prog_name="raybroker")
+    line = quick.read(sys.argv[1:])
+    if line is None:
+        app(prog_name="raybroker")
+        return
+    contexts.wanted.set(line.context)
+    try:
+        with answering(), grading() if line.verb == "check" else nullcontext():
+            line.function(**line.options)
+    except typer.Exit as end:
+        sys.exit(end.exit_code)
+    except typer.Abort:
+        print("Aborted!", file=sys.stderr)
+        sys.exit(Exit.REFUSED)

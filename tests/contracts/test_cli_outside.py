@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import raybroker as rb
 from raybroker.errors import ConnectionEndedError, RequestTimeoutError
 from raybroker.wire.scram import ScramClient
 from tests import program
@@ -163,6 +164,32 @@ except SystemExit as end:
 assert not [name for name in sys.modules if name.split(".")[0] == "ray"]
 """
     subprocess.run([sys.executable, "-c", code, "list", "dst", *shell.way("root")], check=True, timeout=100)
+
+
+LOOK = """
+import json, sys
+from raybroker.cli.main import main
+try:
+    main()
+finally:
+    print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("words", ["list dst", "query dst -n kept", "pause dst -n kept", "check bkr"])
+def test_a_plain_verb_imports_what_it_uses(outside: Outside, shell: Shell, words: str) -> None:
+    """Imports are most of what it takes beside the proof of the password."""
+    outside.admin.create_destination("queue", "kept")
+    command = [sys.executable, "-c", LOOK, *words.split(), *shell.way("root")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
+    modules = set(json.loads(done.stderr.splitlines()[-1]))
+    assert modules & {"email", "http", "numpy", "pydantic", "ray", "rich", "sqlalchemy", "urllib.request"} == set()
+    layers = {name.split(".")[1] for name in modules if name.startswith("raybroker.")}
+    assert layers.isdisjoint({"actors", "broker", "cluster", "core", "engine", "hosting", "services", "store"})
+    root = Path(rb.__file__).parents[1]
+    files = [name for name in modules if (root / f"{name.replace('.', '/')}.py").is_file()]
+    assert len(files) <= 110
+    assert len(modules) <= 380, "with those of Python and of typer"
 
 
 ADMINISTRATION = (

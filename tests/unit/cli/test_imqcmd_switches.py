@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raybroker.cli.command import ASKS_NOTHING, _texts
+from raybroker.cli.command import ASKS_NOTHING, texts
 from raybroker.cli.groups import HELP, made, words_of
 
 ALONE = {"create sch", "list bkr", "metrics dst", "metrics bkr", "metrics svc", "metrics cxn", "restore cls"}
@@ -20,7 +20,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize(("verb", "name", "callback"), COMMANDS, ids=[f"{verb} {name}" for verb, name, _ in COMMANDS])
 def test_every_command_takes_them(verb: str, name: str, callback: Any) -> None:
-    taken = {text for one in inspect.signature(callback).parameters.values() for text in _texts(one.annotation)}
+    taken = {text for one in inspect.signature(callback).parameters.values() for text in texts(one.annotation)}
     assert {"-s", "-v"} <= taken
     if verb in ASKS_NOTHING:
         assert "-f" in taken
