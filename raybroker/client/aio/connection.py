@@ -248,7 +248,7 @@ class Session(Unpicklable):
         self._listening: Listening | None = None
         self.closed = False
         self._replier: Producer | None = None
-        core.connection.begin_session(core)
+        core.connection.begin_session()
 
     # ---- destinations ----------------------------------------------------------------------------------------------
 
@@ -554,7 +554,6 @@ class Session(Unpicklable):
                 await consumer.close()
         with contextlib.suppress(ConnectionLostError), collected(faults):
             await self._run(self._core.close_the_rest())
-        self._core.connection.end_session(self._core)
         self.connection._sessions.remove(self)
         raise_first(faults)
 

@@ -247,7 +247,7 @@ class Session(Unpicklable):
         self._listening: Listening | None = None
         self.closed = False
         self._replier: Producer | None = None
-        core.connection.begin_session(core)
+        core.connection.begin_session()
 
     # ---- destinations ----------------------------------------------------------------------------------------------
 
@@ -550,7 +550,6 @@ class Session(Unpicklable):
                 consumer.close()
         with contextlib.suppress(ConnectionLostError), collected(faults):
             self._run(self._core.close_the_rest())
-        self._core.connection.end_session(self._core)
         self.connection._sessions.remove(self)
         raise_first(faults)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
 from raybroker.client.cluster.choosers import Choosers
 from raybroker.client.connection.consumer_watch import ConsumerWatches
+from raybroker.client.connection.endpoint import Endpoint
 from raybroker.client.consumer.prefetch.duplicate_deliveries import DuplicateDeliveries
 from raybroker.client.destinations import Destination
 from raybroker.client.session.branch import Branch
@@ -17,41 +18,10 @@ if TYPE_CHECKING:
     from raybroker.model.naming.xid import Xid
 
 
-class OpenConsumer(Protocol):
-    """A consumer, as its connection sees it."""
-
-    destination: Destination
-
-    def started(self) -> None: ...
-
-    def has_ended(self) -> bool: ...
-
-    def shut(self) -> None: ...
-
-    async def close(self) -> None: ...
-
-
 class OpenBuffer(Protocol):
     """What threads of the application wait at, as its connection sees it."""
 
     closed: bool
-
-
-class OpenSession(Protocol):
-    """A session, as its connection sees it."""
-
-    @property
-    def consumers(self) -> Sequence[OpenConsumer]: ...
-
-    def forget_producer(self, producer: object, /) -> None: ...
-
-
-class OpenProducer(Protocol):
-    """A producer, as its connection sees it: of one destination, on one broker."""
-
-    def fail(self, error: BrokerError, /) -> None: ...
-
-    def wait_no_longer(self, error: BrokerError, /) -> None: ...
 
 
 class OpenHandles:
@@ -59,20 +29,15 @@ class OpenHandles:
 
     def __init__(self, watches: ConsumerWatches) -> None:
         self.watches = watches
-        self.sessions: list[OpenSession] = []
-        self.producers: list[OpenProducer] = []
+        self.consumers: dict[Endpoint, None] = {}
+        """In the order in which they were opened."""
+        self.producers: list[Endpoint] = []
         self.buffers: weakref.WeakSet[OpenBuffer] = weakref.WeakSet()
         """Closed in a forked child."""
 
-    def consumers(self) -> list[OpenConsumer]:
-        """Those of all sessions."""
-        return [consumer for session in self.sessions for consumer in session.consumers]
-
-    def forget_producer(self, producer: object) -> None:
-        """It was closed; a session's transaction remembers it until it ends."""
+    def forget_producer(self, producer: Endpoint) -> None:
+        """It was closed."""
         self.producers = [other for other in self.producers if other is not producer]
-        for session in self.sessions:
-            session.forget_producer(producer)
 
     def wait_no_longer(self, error: BrokerError) -> None:
         """The connection is being closed: a listener that waits for a full destination would wait for ever."""
@@ -81,7 +46,7 @@ class OpenHandles:
 
     def shut(self, error: BrokerError) -> None:
         """The connection has ended: nothing more is received, and producers fail with ``error``."""
-        for consumer in self.consumers():
+        for consumer in list(self.consumers):
             consumer.shut()
         for producer in list(self.producers):
             producer.fail(error)

@@ -21,7 +21,7 @@ from typing import Any, Final
 from raybroker.client.cluster.cluster_view import ClusterView
 from raybroker.client.cluster.directory import Directory
 from raybroker.client.connection.attachments import EndpointAttachments
-from raybroker.client.connection.belongings import KeptToTheEnd, OpenHandles, OpenSession
+from raybroker.client.connection.belongings import KeptToTheEnd, OpenHandles
 from raybroker.client.connection.body_room import BodyRoom
 from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.channels import Channels
@@ -184,14 +184,9 @@ class ConnectionCore:
         """Warn, once, in any thread, when messages are waited for on a connection that was never started."""
         self._start_warning.wait()
 
-    def begin_session(self, session: OpenSession) -> None:
-        """Keep a session until it is closed; the client id is fixed from now on."""
+    def begin_session(self) -> None:
+        """There is a session: the client id is fixed from now on."""
         self._client.used = True
-        self.handles.sessions.append(session)
-
-    def end_session(self, session: OpenSession) -> None:
-        """It was closed."""
-        self.handles.sessions.remove(session)
 
     # ---- links -------------------------------------------------------------------------------------------------------
 
@@ -254,7 +249,7 @@ class ConnectionCore:
         self.started = True
         self._start_warning.was_started = True
         await self.channels.call("start")
-        for consumer in self.handles.consumers():
+        for consumer in list(self.handles.consumers):
             consumer.started()
 
     async def stop(self) -> None:

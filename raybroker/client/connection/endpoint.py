@@ -80,6 +80,17 @@ class Endpoint(ABC):
     async def close(self) -> None:
         """Detach."""
 
+    # ---- from the connection -----------------------------------------------------------------------------------------
+
+    def started(self) -> None:  # noqa: B027 - a default
+        """Called when the connection is started; consumers hand out what they have then."""
+
+    def shut(self) -> None:  # noqa: B027 - a default
+        """Called when the connection has ended; consumers have no more messages for the application then."""
+
+    def wait_no_longer(self, error: BrokerError) -> None:  # noqa: B027 - a default
+        """Called when the connection is about to be closed; whoever waits for room in a producer gets ``error``."""
+
     # ---- from the channel --------------------------------------------------------------------------------------------
 
     @abstractmethod

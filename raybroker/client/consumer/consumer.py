@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from raybroker.client.connection.channel import Channel, ended_by
 from raybroker.client.connection.connection import ConnectionCore
@@ -25,15 +25,14 @@ from raybroker.client.consumer.acknowledging.returned_deliveries import (
     not_settled,
 )
 from raybroker.client.consumer.consumer_options import ConsumerOptions
-from raybroker.client.consumer.message import Message, MessageSession, ReceivedDelivery
+from raybroker.client.consumer.message import Message, ReceivedDelivery
 from raybroker.client.consumer.notifier import Notifier
 from raybroker.client.consumer.prefetch.credit_pool import CreditGrant, CreditPool, Share
 from raybroker.client.consumer.prefetch.flow_control import CreditFlow, PrefetchFlow
-from raybroker.client.consumer.prefetch.prefetch_buffer import BufferSession, PrefetchBuffer, Watched
+from raybroker.client.consumer.prefetch.prefetch_buffer import ConsumerSession, PrefetchBuffer, Watched
 from raybroker.client.consumer.prefetch.taken_bytes import TakenBytes
 from raybroker.client.destinations import Destination
 from raybroker.client.io.io_thread import call_or_refuse, refuse
-from raybroker.client.session.transaction import SessionTransactions
 from raybroker.model.blocks.block import Block
 from raybroker.model.blocks.large_block import missing
 from raybroker.model.errors import BrokerError, IllegalStateError
@@ -42,37 +41,6 @@ from raybroker.wire.native import frames as wire
 
 IDENTITY_BYTES: Final = 8
 log = logging.getLogger("raybroker.client")
-
-
-class ConsumerSession(BufferSession, MessageSession, Protocol):
-    """What a consumer needs of its session. ``owner`` names the session to all hosts."""
-
-    mode: str
-    owner: str
-    transactions: SessionTransactions | None
-    consumers: list[ConsumerCore]
-
-    @property
-    def connection(self) -> ConnectionCore: ...
-
-    @property
-    def redelivery_delay_ms(self) -> int: ...
-
-    def wake_listeners(self) -> None:
-        """Something has come for a listener; with the lock of the buffer held."""
-        ...
-
-    def lost_some(self) -> None:
-        """A connection ended that had handed out messages which are not acknowledged."""
-        ...
-
-    def flush_lazily(self) -> None:
-        """Acknowledge without asking for a confirmation."""
-        ...
-
-    def forget(self, consumer: ConsumerCore, /) -> None:
-        """It is closed."""
-        ...
 
 
 class MemberOwner:
@@ -138,7 +106,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
 
     async def open(self, *, create: bool) -> ConsumerCore:
         """Join the session, and be attached; raises what the broker answers, or the last retryable error."""
-        self.session.consumers.append(self)
+        self.session.keep(self)
         try:
             await self._connection.attachments.attach(self, create=create)
         except BaseException:
@@ -309,16 +277,16 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
 
     def _withdrawn(self, ranges: unacknowledged_ranges.Ranges) -> None:
         """Deliveries are void. With an ack deadline more is asked for when the application comes back for it."""
-        transactions = self.session.transactions
-        if not self.options.lease_ms and transactions is None:
+        transacted = self.session.mode == "transacted"
+        if not self.options.lease_ms and not transacted:
             if ask := self.withdraw(ranges):
                 self._send_credit(ask, self.epoch)
             self.close_if_settled()
             return
         before = unacknowledged_ranges.count(self.consumed)
-        ask = self.withdraw(ranges, TIMED_OUT if transactions is not None else OVERDUE)
-        if transactions is not None and before != unacknowledged_ranges.count(self.consumed):
-            transactions.lose(TIMED_OUT)
+        ask = self.withdraw(ranges, TIMED_OUT if transacted else OVERDUE)
+        if transacted and before != unacknowledged_ranges.count(self.consumed):
+            self.session.lost_some(TIMED_OUT)
         with self._lock:
             self.owing = max(self.owing, 0) + ask
             if self._notifier.has_waiters:
@@ -461,7 +429,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             "credit": credit,
             "consumed": last,
             "seen": seen,
-            "delay_ms": self.session.redelivery_delay_ms if delay_ms is None else delay_ms,
+            "delay_ms": self.session.handed.redelivery_delay_ms if delay_ms is None else delay_ms,
             "reason": reason,
         }
         await channel.call("release", args, released)
@@ -536,7 +504,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
             had_handed_out = bool(self.consumed)
             self._forget()
         if had_handed_out:
-            self.session.lost_some()
+            self.session.lost_some("the connection to a consumer of it was lost")
         self.close_if_settled()
         if not self._owner.member_lost(self) and not self.closed:
             self._connection.attachments.recover(self)
@@ -568,8 +536,7 @@ class ConsumerCore(PrefetchBuffer, Endpoint):
 
     async def close(self) -> None:
         """Detach on the host: what is not acknowledged goes back. A transaction keeps what it has consumed."""
-        if self.session.transactions is not None:
-            await self.session.transactions.stage(self)
+        await self.session.stage(self)
         channel, self._channel = self._channel, None
         self._why_gone = CLOSED
         if self._ack_deadline is not None:

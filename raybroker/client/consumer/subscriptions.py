@@ -137,7 +137,7 @@ async def delete_temporary(connection: ConnectionCore, destination: Destination)
     """
     if destination not in connection.kept.temporaries:
         return
-    there = [one for one in connection.handles.consumers() if one.destination == destination]
+    there = [one for one in connection.handles.consumers if one.destination == destination]
     if not all(consumer.has_ended() for consumer in there):
         raise IllegalStateError(f"{destination.text} is in use: close its consumers first")
     for consumer in there:

@@ -379,7 +379,8 @@ class ForwardingAgent:
         core = self._own._core
         transactions = self._session._core.transactions
         assert transactions is not None
-        if transactions.current is not None and transactions.current.key == key:
+        open_one = transactions.current.transaction
+        if open_one is not None and open_one.key == key:
             return "open"  # It is in hand, and is forwarded anew.
         channel = await core.channels.of(Queue(self.definition.queue), broker or None)
         answer = await channel.call("txn_outcome", {"key": key})

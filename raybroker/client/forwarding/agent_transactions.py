@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from raybroker.client.connection.channel import Channel
+from raybroker.client.connection.connection import ConnectionCore
+from raybroker.client.consumer.acknowledging.handed_out import HandedOut
 from raybroker.client.session.branch import Transaction
-from raybroker.client.session.transaction import Acks, SessionTransactions, TransactionSession, broadcast
+from raybroker.client.session.transaction import Acks, GiveBack, SessionTransactions, broadcast
 
 
 class AgentTransactions(SessionTransactions):
@@ -12,8 +14,8 @@ class AgentTransactions(SessionTransactions):
 
     vouches = True
 
-    def __init__(self, session: TransactionSession) -> None:
-        super().__init__(session)
+    def __init__(self, connection: ConnectionCore, handed: HandedOut, give_back: GiveBack) -> None:
+        super().__init__(connection, handed, give_back)
         self.decided: list[Channel] = []
         """The hosts that remember how the last one ended."""
 

@@ -46,7 +46,7 @@ from raybroker.client.producer.settlement import (
     unknown_outcome,
 )
 from raybroker.client.producer.transaction_part import TransactionPart
-from raybroker.client.session.transaction import SessionTransactions
+from raybroker.client.session.current_transaction import CurrentTransaction
 from raybroker.model.blocks.record import Buffer
 from raybroker.model.errors import (
     BrokerError,
@@ -87,7 +87,7 @@ class ProducerCore(Endpoint):
         shared: Shared,
         *,
         encode: Encode,
-        transactions: SessionTransactions | None = None,
+        transactions: CurrentTransaction[ProducerCore] | None = None,
     ) -> None:
         super().__init__(destination)
         attributes = connection.attributes
@@ -394,13 +394,13 @@ class ProducerCore(Endpoint):
             self._room.changed()
         return done
 
-    def _write_in_transaction(self, transactions: SessionTransactions) -> None:
+    def _write_in_transaction(self, transactions: CurrentTransaction[ProducerCore]) -> None:
         """Blocks of a transaction are the host's once they are written; those of a lost one are dropped.
 
         Whoever waits for one of its messages is told then: what becomes of all of them is told by the commit.
         """
         written: list[Batch] = []
-        transaction = transactions.current
+        transaction = transactions.transaction
         if transaction is not None and transaction.lost and not transaction.complete:
             self.discard(TransactionRolledBackError(f"the transaction can only be rolled back: {transaction.lost}"))
         with self._lock:
@@ -555,7 +555,7 @@ class ProducerCore(Endpoint):
         address = channel.place.key if channel is not None else ""
         self._connection.events.refused(address, self.name, count, error)
 
-    def _refused_in_transaction(self, rows: Sequence[Row], transactions: SessionTransactions) -> None:
+    def _refused_in_transaction(self, rows: Sequence[Row], transactions: CurrentTransaction[ProducerCore]) -> None:
         """What a host refuses keeps the transaction from being committed."""
         with self._lock:
             fault = first_fault(rows)
@@ -594,7 +594,7 @@ class ProducerCore(Endpoint):
     def fail(self, error: BrokerError) -> None:
         """It is over: everybody who waits gets ``error``."""
         error = self.failure = self._owner.error_of(self, error)
-        current = self._part.transactions.current if self._part.transactions is not None else None
+        current = self._part.transactions.transaction if self._part.transactions is not None else None
         self._part.fail(current, holds_some=self.holds_some)
         self._owner.member_failed(self)
         self._send_timeout.stop()

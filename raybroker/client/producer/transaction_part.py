@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from raybroker.client.session.branch import Transaction
-from raybroker.client.session.transaction import SessionTransactions
+from raybroker.client.session.current_transaction import CurrentTransaction
 
 
 class TransactionPart:
@@ -16,7 +18,7 @@ class TransactionPart:
 
     __slots__ = ("spoils", "transactions", "wrote_in")
 
-    def __init__(self, transactions: SessionTransactions | None) -> None:
+    def __init__(self, transactions: CurrentTransaction[Any] | None) -> None:
         self.transactions = transactions
         self.wrote_in: Transaction | None = None
         self.spoils = 0

@@ -7,19 +7,21 @@ is part of.  Messages stay with the session that received them, unacknowledged, 
 from __future__ import annotations
 
 from raybroker.client.connection.channel import Channel
+from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.consumer.acknowledging import unacknowledged_ranges
+from raybroker.client.consumer.acknowledging.handed_out import HandedOut
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.message import Message
 from raybroker.client.session.branch import Transaction
-from raybroker.client.session.transaction import Acks, SessionTransactions, TransactionSession
+from raybroker.client.session.transaction import Acks, GiveBack, SessionTransactions
 from raybroker.model.errors import IllegalStateError, TransactionRolledBackError
 
 
 class JointTransactions(SessionTransactions):
     """The joint transactions of one session; on the IO loop."""
 
-    def __init__(self, session: TransactionSession) -> None:
-        super().__init__(session)
+    def __init__(self, connection: ConnectionCore, handed: HandedOut, give_back: GiveBack) -> None:
+        super().__init__(connection, handed, give_back)
         self._joined: list[Message] = []
         """What the open transaction acknowledges of other sessions."""
 

@@ -94,20 +94,20 @@ async def _unnamed(core: SessionCore, shared: Shared, *, encode: Encode) -> Unna
 
 
 async def _open_producer(core: SessionCore, found: Destination, shared: Shared, *, encode: Encode) -> AnyProducer:
-    connection = core.connection
+    connection, transactions = core.connection, core.current
     if found.is_pattern:
-        pattern = PatternProducer(connection, found, shared, encode=encode, session=core)
+        pattern = PatternProducer(connection, found, shared, encode=encode, transactions=transactions)
         await pattern.open()
         return pattern
     create = found not in connection.kept.temporaries
     opened: ProducerCore | RoutedProducer
     if connection.brokers.alone or is_temporary_name(found.name):
-        opened = await open_producer(connection, found, shared, encode=encode, session=core, create=create)
+        opened = await open_producer(connection, found, shared, encode=encode, transactions=transactions, create=create)
     else:
-        opened = RoutedProducer(connection, found, shared, encode=encode, session=core)
+        opened = RoutedProducer(connection, found, shared, encode=encode, transactions=transactions)
         await opened.open(create=create)
-    if core.transactions is not None and core.transactions.current is None:
-        opened.refuse_sends(core.transactions.nothing_open())
+    if transactions is not None and transactions.transaction is None:
+        opened.refuse_sends(transactions.nothing_open())
     return opened
 
 

@@ -26,6 +26,7 @@ from raybroker.client.consumer.message import Message, Reply
 from raybroker.client.destinations import Destination
 from raybroker.client.options import MessageOptions
 from raybroker.client.producer.producer import ProducerCore
+from raybroker.client.session.current_transaction import CurrentTransaction
 from raybroker.client.session.transaction import SessionTransactions
 from raybroker.model.errors import BrokerError, ConfigError, ConnectionLostError, IllegalStateError
 from raybroker.model.settings.setting import INT_MAX
@@ -99,7 +100,7 @@ class SessionCore:
     """One session.
 
     finish        how this face waits for confirmations: blocking, or by returning something to await
-    transactions  makes those of a transacted session
+    transactions  the class of those of a transacted session
     reply         how this face sends a reply to a message
     tells_in_hand  see :class:`HandedOut`
     """
@@ -111,7 +112,7 @@ class SessionCore:
         finish: Callable[[Confirmations], Any],
         *,
         redelivery_delay_ms: int | None = None,
-        transactions: Callable[[SessionCore], SessionTransactions] = SessionTransactions,
+        transactions: type[SessionTransactions] = SessionTransactions,
         reply: Reply = no_reply,
         tells_in_hand: bool = False,
     ) -> None:
@@ -122,32 +123,38 @@ class SessionCore:
         self.finish = finish
         self.closed = False
         self.consumers: list[ConsumerCore] = []
-        self.producers: list[ProducerCore] = []
-        self.handed = HandedOut(keeps_track=mode != "none", tells_in_hand=tells_in_hand)
-        self.comes_back = mode == "auto"
+        if redelivery_delay_ms is not None:
+            check_arguments(redelivery_delay_ms=redelivery_delay_ms)
+        else:
+            redelivery_delay_ms = connection.attributes["defaultRedeliveryDelay"]
+        self.handed = HandedOut(
+            keeps_track=mode != "none", tells_in_hand=tells_in_hand, redelivery_delay_ms=redelivery_delay_ms
+        )
+        self.transactions = transactions(connection, self.handed, self.give_back) if mode == TRANSACTED else None
+        self.comes_back = mode == "auto" or (self.transactions is not None and not self.transactions.always_open)
         """Something happens when the application comes back for more (:meth:`before_more`)."""
         self.holds_back = 0
         """Messages of units of order that are being given back: until that is done nothing is handed out."""
         self._wake: Callable[[], None] | None = None
         self.reply = reply
-        self._redelivery_delay_ms: int = connection.attributes["defaultRedeliveryDelay"]
-        if redelivery_delay_ms is not None:
-            check_arguments(redelivery_delay_ms=redelivery_delay_ms)
-            self._redelivery_delay_ms = redelivery_delay_ms
         self._to_previous: bool = connection.attributes["acknowledgePolicy"] == "Previous"
-        self.transactions = transactions(self) if mode == TRANSACTED else None
 
     @property
     def redelivery_delay_ms(self) -> int:
         """Pause before what recover() and rollback() give back comes again; the destination's own wins."""
-        return self._redelivery_delay_ms
+        return self.handed.redelivery_delay_ms
 
     @redelivery_delay_ms.setter
     def redelivery_delay_ms(self, value: int) -> None:
         if value is None:
             raise ConfigError(f"redelivery_delay_ms=None; it is 0 to {INT_MAX}")
         check_arguments(redelivery_delay_ms=value)
-        self._redelivery_delay_ms = value
+        self.handed.redelivery_delay_ms = value
+
+    @property
+    def current(self) -> CurrentTransaction[ProducerCore] | None:
+        """The open transaction; None in a session that is not transacted."""
+        return self.transactions.current if self.transactions is not None else None
 
     def handed_out(self, count: int) -> int:
         """``count`` messages leave a buffer; returns the serial of the first, in the order of the whole session."""
@@ -474,21 +481,23 @@ class SessionCore:
             )
         return self.transactions
 
-    def lost_some(self) -> None:
-        """A connection ended that had handed out messages of this session which are not acknowledged."""
+    def lost_some(self, why: str) -> None:
+        """Messages of this session that were handed out and are not acknowledged went back."""
         if self.transactions is not None:
-            self.transactions.lose("the connection to a consumer of it was lost")
+            self.transactions.current.lose(why)
+
+    async def stage(self, consumer: ConsumerCore) -> None:
+        """A consumer is about to be closed: a transaction keeps what it has consumed."""
+        if self.transactions is not None:
+            await self.transactions.stage(consumer)
+
+    def keep(self, consumer: ConsumerCore) -> None:
+        """A consumer is about to be opened."""
+        self.consumers.append(consumer)
+        self.connection.handles.consumers[consumer] = None
 
     def forget(self, consumer: ConsumerCore) -> None:
         self.handed.forget(consumer)
         if consumer in self.consumers:
             self.consumers.remove(consumer)
-
-    def forget_producer(self, producer: object) -> None:
-        """It was closed; a transaction remembers it until it ends."""
-        if self.transactions is None:
-            self.producers = [other for other in self.producers if other is not producer]
-
-    def forget_closed_producers(self) -> None:
-        """A transaction has ended, and those who waited for messages of these have been told."""
-        self.producers = [producer for producer in self.producers if not producer.closed]
+        self.connection.handles.consumers.pop(consumer, None)

@@ -21,20 +21,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Collection, Iterable, Sequence
-from concurrent.futures import Future
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import Any, Final
 
 from raybroker.client.connection.channel import Channel
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.consumer.acknowledging.handed_out import HandedOut
-from raybroker.client.consumer.acknowledging.unacknowledged_ranges import Ranges
+from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.destinations import Destination
+from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.session.branch import Transaction
+from raybroker.client.session.current_transaction import CurrentTransaction
 from raybroker.model.errors import (
     BrokerError,
     ConnectionLostError,
-    IllegalStateError,
     RequestTimeoutError,
     TransactionRolledBackError,
 )
@@ -43,68 +43,11 @@ from raybroker.system.entropy import token
 PREFIX_BYTES: Final = 8
 """Of a key: what the transactions of one session have in common; a count follows. Hosts remember the latest one."""
 Acks = list[list[Any]]
+GiveBack = Callable[..., Awaitable[None]]
+"""Gives back what the consumers of a session have received: (delay_ms, reason), see ``SessionCore.give_back``."""
 ROLLED_BACK: Final = "the transaction was rolled back: "
 UNKNOWN: Final = (ConnectionLostError, RequestTimeoutError)
 """Errors that leave open whether a commit happened."""
-
-
-class TransactionConsumer(Protocol):
-    """A consumer of the session: what it has received belongs to the open transaction."""
-
-    destination: Destination
-    epoch: int
-
-    @property
-    def place(self) -> tuple[Channel, int] | None: ...
-
-    def settle(self, up_to: int | None, /) -> tuple[int, Ranges]: ...
-
-    def received(self) -> tuple[int, int] | None: ...
-
-    def told(self) -> None: ...
-
-    def close_if_settled(self) -> None: ...
-
-
-class TransactionProducer(Protocol):
-    """A producer of the session: what it sends belongs to the open transaction."""
-
-    @property
-    def spoils(self) -> BrokerError | None: ...
-
-    @property
-    def holds_some(self) -> bool: ...
-
-    def handed_over(self) -> bool: ...
-
-    def settled_future(self) -> Future[None]: ...
-
-    def discard(self, error: BrokerError, /) -> None: ...
-
-    def refuse_sends(self, error: BrokerError | None, /) -> None: ...
-
-    def end_transaction(self) -> None: ...
-
-    def on_writable(self) -> None: ...
-
-
-class TransactionSession(Protocol):
-    """What transactions need of their session."""
-
-    handed: HandedOut
-
-    @property
-    def connection(self) -> ConnectionCore: ...
-
-    @property
-    def producers(self) -> Sequence[TransactionProducer]: ...
-
-    @property
-    def redelivery_delay_ms(self) -> int: ...
-
-    async def give_back(self, delay_ms: int | None = None, reason: str = "", /) -> None: ...
-
-    def forget_closed_producers(self) -> None: ...
 
 
 class SessionTransactions:
@@ -114,46 +57,35 @@ class SessionTransactions:
     """Hosts get to know what it receives before its end; a branch of a distributed transaction began there anyway."""
     vouches = False
     """The host that decides keeps the outcome for somebody who is not part of the transaction, until it may forget."""
+    always_open = True
+    """There is an open transaction at any time."""
 
-    def __init__(self, session: TransactionSession) -> None:
-        self._session = session
+    def __init__(self, connection: ConnectionCore, handed: HandedOut, give_back: GiveBack) -> None:
+        self._connection = connection
+        self._handed = handed
+        self._give_back = give_back
         self._ending = asyncio.Lock()
         self._reported: dict[Channel, list[list[int]]] = {}
         """The last report to each host of what the open transaction has received."""
-        self.settling: list[TransactionConsumer] = []
+        self.settling: list[ConsumerCore] = []
         """What these gave out the open transaction acknowledges, and the hosts may not know it yet."""
         self._prefix = token(PREFIX_BYTES)
         self._count = 0
-        self.current: Transaction | None = self._new()
+        self.current: CurrentTransaction[ProducerCore] = CurrentTransaction(self.under_way)
+        self.current.transaction = self._new()
 
     def require_open(self) -> Transaction:
         """The open one; raises IllegalStateError outside the branches of an XA session."""
-        if self.current is None:
-            raise self.nothing_open()
-        return self.current
-
-    def nothing_open(self) -> IllegalStateError:
-        return IllegalStateError("no transaction is open in this session: call xa.start(xid) first")
-
-    def lose(self, why: str, channel: Channel | None = None) -> None:
-        """A connection ended; what it held of the open transaction is rolled back by its host."""
-        current = self.current
-        if current is not None and not current.lost and (channel is None or channel in current.numbers):
-            current.lost = why
-            for producer in self._session.producers:
-                producer.on_writable()
-
-    def refused(self, error: BrokerError) -> None:
-        """A host did not take a message of the open transaction."""
-        if self.current is not None and self.current.refusal is None:
-            self.current.refusal = error
+        if self.current.transaction is None:
+            raise self.current.nothing_open()
+        return self.current.transaction
 
     def under_way(self) -> bool:
         """Whether the open transaction has sent or received something, in any thread."""
-        current, session = self.current, self._session
-        if current is None or current.used or session.handed.unsettled > 0:
+        transaction = self.current.transaction
+        if transaction is None or transaction.used or self._handed.unsettled > 0:
             return True
-        return any(producer.holds_some for producer in session.producers)
+        return any(producer.holds_some for producer in self.current.producers)
 
     # ---- commit and rollback ---------------------------------------------------------------------------------------
 
@@ -166,13 +98,13 @@ class SessionTransactions:
         open. Raises ConnectionLostError, or RequestTimeoutError after imqAckTimeout, when it cannot be known.
         """
         if cancellable:
-            await self._session.connection.tasks.to_the_end(self._commit())
+            await self._connection.tasks.to_the_end(self._commit())
         else:
             await self._commit()
 
     async def _commit(self) -> None:
         async with self._ending:
-            self._session.handed.unsettled = 0
+            self._handed.unsettled = 0
             transaction = self.require_open()
             try:
                 await self.hand_over(transaction)
@@ -187,12 +119,12 @@ class SessionTransactions:
             await self._end_transaction(transaction, None)
 
     async def rollback(self, delay_ms: int | None = None, reason: str = "") -> None:
-        """Sends are destroyed; what was consumed comes again, flagged; see ``give_back`` of the session."""
-        await self._session.connection.tasks.to_the_end(self._roll_back(delay_ms, reason))
+        """Sends are destroyed; what was consumed comes again, flagged; see :meth:`SessionCore.give_back`."""
+        await self._connection.tasks.to_the_end(self._roll_back(delay_ms, reason))
 
     async def _roll_back(self, delay_ms: int | None, reason: str) -> None:
         async with self._ending:
-            self._session.handed.unsettled = 0
+            self._handed.unsettled = 0
             error = TransactionRolledBackError("the transaction was rolled back")
             await self._end_transaction(self.require_open(), error, delay_ms, reason)
 
@@ -202,7 +134,7 @@ class SessionTransactions:
 
     async def hand_over(self, transaction: Transaction) -> None:
         """Wait until everything sent in it has left for its host; raises what keeps it from being committed."""
-        for producer in list(self._session.producers):
+        for producer in list(self.current.producers):
             if not producer.handed_over():
                 await asyncio.wrap_future(producer.settled_future())
             if producer.spoils is not None:
@@ -210,13 +142,13 @@ class SessionTransactions:
         if transaction.refusal is not None:
             raise transaction.refusal
         if transaction.lost:
-            ended = self._session.connection.channels.ended.error
+            ended = self._connection.channels.ended.error
             raise TransactionRolledBackError(f"{ROLLED_BACK}{transaction.lost}{f': {ended}' if ended else ''}")
 
     def take_acks(self, transaction: Transaction) -> dict[Channel, Acks]:
         """Settle what was consumed: the acknowledgements of each connection."""
         found: dict[Channel, Acks] = {}
-        for consumer in list(self._session.handed.owing):
+        for consumer in list(self._handed.owing):
             place = consumer.place
             epoch, ranges = consumer.settle(None)
             if ranges:
@@ -240,7 +172,7 @@ class SessionTransactions:
             "key": transaction.key,
             "acks": acks.get(coordinator, []),
             "shared": bool(voted) or self.vouches,
-            "delay_ms": self._session.redelivery_delay_ms,
+            "delay_ms": self._handed.redelivery_delay_ms,
         }
         try:
             await self.answered(transaction, coordinator, "txn_commit", args)
@@ -266,7 +198,7 @@ class SessionTransactions:
                         "key": transaction.key,
                         "acks": acks.get(channel, []),
                         "coordinator": coordinator,
-                        "delay_ms": self._session.redelivery_delay_ms,
+                        "delay_ms": self._handed.redelivery_delay_ms,
                     },
                 )
                 for channel in channels
@@ -284,7 +216,7 @@ class SessionTransactions:
         """A call that decides; if the connection ends meanwhile, the host is asked what became of it."""
         if channel.lost:
             raise TransactionRolledBackError(f"{ROLLED_BACK}the connection to its host was lost")
-        timeout_ms: int = self._session.connection.attributes["imqAckTimeout"]
+        timeout_ms: int = self._connection.attributes["imqAckTimeout"]
         try:
             if not timeout_ms:
                 return await channel.call(op, args)
@@ -296,7 +228,7 @@ class SessionTransactions:
             ) from None
         except ConnectionLostError as error:
             coordinator = transaction.seats[channel]
-            connection, broker = self._session.connection, channel.place.broker
+            connection, broker = self._connection, channel.place.broker
             state = await outcome_of(connection, coordinator, broker, transaction.key, error)
         if state != "committed":
             raise TransactionRolledBackError(
@@ -309,23 +241,23 @@ class SessionTransactions:
     ) -> None:
         """It is over. With an error everything it holds comes back."""
         if error is not None:
-            for producer in self._session.producers if not transaction.complete else ():
+            for producer in self.current.producers if not transaction.complete else ():
                 producer.discard(error)
             if not isinstance(error, UNKNOWN):  # With an unknown outcome the hosts find out by themselves.
                 await roll_back(transaction, self._only_received(transaction))
             with contextlib.suppress(BrokerError):
-                await self._session.give_back(delay_ms, reason)
-        for producer in self._session.producers:
+                await self._give_back(delay_ms, reason)
+        for producer in self.current.producers:
             producer.end_transaction()
         self.forget_closed()
-        self.current = self.next_one()
-        for producer in self._session.producers:
+        self.current.transaction = self.next_one()
+        for producer in self.current.producers:
             producer.handed_over()
 
     def _only_received(self, transaction: Transaction) -> set[Channel]:
         """Connections on which it has only received, and has not reported it; it has numbers there from now on."""
         found: set[Channel] = set()
-        for consumer in list(self._session.handed.owing) if not transaction.lost and self.reports_received else ():
+        for consumer in list(self._handed.owing) if not transaction.lost and self.reports_received else ():
             place = consumer.place
             if place is not None and place[0] not in transaction.numbers and consumer.received() is not None:
                 transaction.number_on(place[0], consumer.destination)
@@ -335,20 +267,20 @@ class SessionTransactions:
     def forget_closed(self) -> None:
         """Producers that were closed meanwhile have told those who waited for their messages, and consumers that nobody
         refers to have nothing left to be acknowledged."""
-        self._session.forget_closed_producers()
+        self.current.producers = [producer for producer in self.current.producers if not producer.closed]
         settled, self.settling = self.settling, []
         for consumer in settled:
             consumer.told()
-        for consumer in list(self._session.handed.leaving):
+        for consumer in list(self._handed.leaving):
             consumer.close_if_settled()
 
     def report_received(self) -> bool:
         """Tell the hosts of the open transaction what it has received; False when it has received nothing."""
-        transaction = self.current
+        transaction = self.current.transaction
         if transaction is None or transaction.lost or transaction.complete or not self.reports_received:
             return False
         rows: dict[Channel, list[list[int]]] = {}
-        for consumer in list(self._session.handed.owing):
+        for consumer in list(self._handed.owing):
             place, found = consumer.place, consumer.received()
             if place is not None and found is not None:
                 channel, handle = place
@@ -360,25 +292,25 @@ class SessionTransactions:
                 args = {
                     "txn": transaction.numbers[channel],
                     "received": received,
-                    "delay_ms": self._session.redelivery_delay_ms,
+                    "delay_ms": self._handed.redelivery_delay_ms,
                 }
-                self._session.connection.tasks.spawn(_ignored(channel.call("txn_received", args)))
+                self._connection.tasks.spawn(_ignored(channel.call("txn_received", args)))
         return bool(rows)
 
-    async def stage(self, consumer: TransactionConsumer) -> None:
+    async def stage(self, consumer: ConsumerCore) -> None:
         """A consumer is about to be closed: what it has consumed stays part of the transaction."""
-        transaction, place = self.current, consumer.place
+        transaction, place = self.current.transaction, consumer.place
         epoch, ranges = consumer.settle(None)
         if transaction is None or transaction.lost or place is None or not ranges:
             return
         channel, handle = place
         number = transaction.number_on(channel, consumer.destination)
         acks = [[handle, epoch, [list(r) for r in ranges]]]
-        args = {"txn": number, "acks": acks, "delay_ms": self._session.redelivery_delay_ms}
+        args = {"txn": number, "acks": acks, "delay_ms": self._handed.redelivery_delay_ms}
         try:
             await channel.call("txn_stage", args)
         except BrokerError as error:
-            self.refused(error)
+            self.current.refused(error)
         self.staged(transaction, channel)
 
     def staged(self, transaction: Transaction, channel: Channel) -> None:

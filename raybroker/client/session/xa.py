@@ -35,11 +35,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from raybroker.client.connection.channel import Channel
+from raybroker.client.connection.connection import ConnectionCore
+from raybroker.client.consumer.acknowledging.handed_out import HandedOut
 from raybroker.client.destinations import Destination
 from raybroker.client.session.branch import Branch, BranchEvent, BranchState, Transaction
-from raybroker.client.session.session import SessionCore
 from raybroker.client.session.transaction import (
     UNKNOWN,
+    GiveBack,
     SessionTransactions,
     broadcast,
     why,
@@ -90,14 +92,12 @@ HEURISTIC: Final = {"HEURISTICALLY_COMMITTED": True, "HEURISTICALLY_ROLLED_BACK"
 class XaTransactions(SessionTransactions):
     """What an XA session works on: the branch it was started in, or nothing."""
 
-    _session: SessionCore
-
     reports_received = False
+    always_open = False
 
-    def __init__(self, session: SessionCore) -> None:
-        super().__init__(session)
-        session.comes_back = True
-        self.branches = session.connection.kept.branches
+    def __init__(self, connection: ConnectionCore, handed: HandedOut, give_back: GiveBack) -> None:
+        super().__init__(connection, handed, give_back)
+        self.branches = self._connection.kept.branches
         self._leave()
 
     def next_one(self) -> Transaction | None:
@@ -105,10 +105,10 @@ class XaTransactions(SessionTransactions):
 
     def _leave(self) -> None:
         """Outside of every branch nothing is sent or received."""
-        self.current = None
-        self._session.handed.unsettled = 1
-        for producer in self._session.producers:
-            producer.refuse_sends(self.nothing_open())
+        self.current.transaction = None
+        self._handed.unsettled = 1
+        for producer in self.current.producers:
+            producer.refuse_sends(self.current.nothing_open())
 
     def staged(self, transaction: Transaction, channel: Channel) -> None:
         """The host takes the branch for ended there; whatever follows begins it again."""
@@ -122,20 +122,21 @@ class XaTransactions(SessionTransactions):
 
     async def close(self) -> None:
         """A branch that is open in the session can only be rolled back."""
-        if isinstance(self.current, Branch):
-            await self.end(self.current.xid, TMFAIL)
+        if isinstance(self.current.transaction, Branch):
+            await self.end(self.current.transaction.xid, TMFAIL)
 
     async def to_the_end(self, call: Coroutine[Any, Any, T]) -> T:
         """Make one of the manager's calls whole, even when whoever waits for it gives up."""
-        return await self._session.connection.tasks.to_the_end(call)
+        return await self._connection.tasks.to_the_end(call)
 
     # ---- one session's part ------------------------------------------------------------------------------------------
 
     async def start(self, xid: Xid, flags: int) -> None:
         check_xid(xid)
-        if isinstance(self.current, Branch):
+        if isinstance(self.current.transaction, Branch):
             raise XAStateError(
-                f"start({xid}): the session is in branch {self.current.xid}, which is ACTIVE; end it first", XAER_PROTO
+                f"start({xid}): the session is in branch {self.current.transaction.xid}, which is ACTIVE; end it first",
+                XAER_PROTO,
             )
         known = self.branches.get(xid)
         if flags == TMNOFLAGS:
@@ -154,9 +155,9 @@ class XaTransactions(SessionTransactions):
             branch.happens(BranchEvent.JOIN if flags == TMJOIN else BranchEvent.RESUME)
         else:
             raise XAStateError(f"start({xid}): flags {flags:#x}; they are TMNOFLAGS, TMJOIN or TMRESUME", XAER_INVAL)
-        self.current = branch
-        self._session.handed.unsettled = 0
-        for producer in self._session.producers:
+        self.current.transaction = branch
+        self._handed.unsettled = 0
+        for producer in self.current.producers:
             producer.refuse_sends(None)
 
     async def end(self, xid: Xid, flags: int) -> None:
@@ -168,13 +169,13 @@ class XaTransactions(SessionTransactions):
             known.lost = known.lost or ("it was ended with TMFAIL" if flags == TMFAIL else "")
             return
         branch = self._found(xid, "end", BranchState.ACTIVE)
-        if self.current is not branch:
+        if self.current.transaction is not branch:
             raise XAStateError(f"end({xid}): the branch is ACTIVE in another session", XAER_PROTO)
         try:
             await self._finish_part(branch, flags)
         finally:
             branch.happens(BranchEvent.SUSPEND if flags == TMSUSPEND else BranchEvent.END)
-            for producer in self._session.producers:
+            for producer in self.current.producers:
                 producer.end_transaction()
             self.forget_closed()
             self._leave()
@@ -188,15 +189,15 @@ class XaTransactions(SessionTransactions):
         try:
             if flags == TMFAIL:
                 branch.lost = branch.lost or "it was ended with TMFAIL"
-                for producer in self._session.producers:
+                for producer in self.current.producers:
                     producer.discard(TransactionRolledBackError(f"branch {branch.xid} is rolled back"))
-                await self._session.give_back()
+                await self._give_back()
             else:
                 await self._hand_over(branch)
             # Also where something that it sent was refused: what it received must not be left to the next branch.
             acks = self.take_acks(branch)
             await self._begun(branch)
-            args = {"failed": flags == TMFAIL, "delay_ms": self._session.redelivery_delay_ms}
+            args = {"failed": flags == TMFAIL, "delay_ms": self._handed.redelivery_delay_ms}
             await asyncio.gather(
                 *(
                     channel.call("txn_stage", {**args, "txn": number, "acks": acks.get(channel, [])})
@@ -226,11 +227,11 @@ class XaTransactions(SessionTransactions):
                 branch.numbers.pop(channel, None)
                 await broadcast([channel], "txn_rollback", {"txn": number})
         if branch.duplicate:
-            await self._session.give_back()
+            await self._give_back()
 
     async def _refuse_known(self, xid: Xid) -> None:
         """Raise XAER_DUPID when a host of the cluster has the branch already; it is another connection's."""
-        states = await self._session.connection.directory.branch_states(xid.pack())
+        states = await self._connection.directory.branch_states(xid.pack())
         if states:
             raise XAStateError(f"start({xid}): there is a branch of that XID already, which is {states[0]}", XAER_DUPID)
 
@@ -278,8 +279,10 @@ class XaTransactions(SessionTransactions):
         branch = self.branches.get(xid)
         if branch is not None and branch.state is BranchState.IDLE:
             await self._forget(branch)
-            if self.current is None:  # What is buffered goes back too, so that the oldest comes first again.
-                await self._session.give_back()
+            if (
+                self.current.transaction is None
+            ):  # What is buffered goes back too, so that the oldest comes first again.
+                await self._give_back()
                 self._leave()
             return
         await self._settle(xid, commit=False)
@@ -291,7 +294,7 @@ class XaTransactions(SessionTransactions):
             await self._settle_recovered(xid, commit=commit)
             return
         self._found(xid, "commit" if commit else "rollback", BranchState.PREPARED)
-        connection = self._session.connection
+        connection = self._connection
         args = {"key": branch.key, "commit": commit}
         for channel, coordinator in list(branch.hosts.items()):
 
@@ -319,12 +322,12 @@ class XaTransactions(SessionTransactions):
         try:
             rows = await self._rows_of(xid)
         except SecurityError:  # Who may not administer may still ask whether there is such a branch at all.
-            if await self._session.connection.directory.branch_states(xid.pack()):
+            if await self._connection.directory.branch_states(xid.pack()):
                 raise
             rows = []
         if not rows:
             raise XAStateError(f"there is no branch {xid}: it was never prepared, or it is settled", XAER_NOTA)
-        admin = self._session.connection.directory.admin
+        admin = self._connection.directory.admin
         decided = any(row["state"] in HEURISTIC for row in rows)
         for row in rows:
             place = f"{row['host']}:{row['id']}"
@@ -341,7 +344,7 @@ class XaTransactions(SessionTransactions):
 
         Raises ConnectionLostError when a host cannot be asked: its branches would seem to be settled.
         """
-        rows: list[dict[str, Any]] = await self._session.connection.directory.admin("list_transactions", {})
+        rows: list[dict[str, Any]] = await self._connection.directory.admin("list_transactions", {})
         missing = sorted(getattr(rows, "missing", ()))
         if missing:
             raise ConnectionLostError(f"the branches of {', '.join(missing)} cannot be asked for now; try again")
@@ -366,8 +369,8 @@ class XaTransactions(SessionTransactions):
             raise XAStateError(f"forget({xid}): the branch is {state}; only finished ones are forgotten", XAER_PROTO)
         self.branches.pop(xid, None)
         for row in rows:
-            await self._session.connection.directory.admin("forget_transaction", {"id": f"{row['host']}:{row['id']}"})
-        channels = self._session.connection.channels.open()
+            await self._connection.directory.admin("forget_transaction", {"id": f"{row['host']}:{row['id']}"})
+        channels = self._connection.channels.open()
         await broadcast(channels, "txn_forget", {"key": xid.pack()})
 
     def _found(self, xid: Xid, call: str, state: BranchState) -> Branch:

@@ -151,7 +151,7 @@ class StompSession:
 
     def _session(self, mode: str = "client") -> SessionCore:
         made = self._make_session(mode)
-        self._core.begin_session(made)
+        self._core.begin_session()
         return made
 
     # ---- SEND --------------------------------------------------------------------------------------------------------
@@ -365,7 +365,6 @@ class StompSession:
             subscription.session.flush_lazily()
         await subscription.close()
         self._coming.give_back(share)
-        self._core.end_session(subscription.session)
 
     # ---- ACK and NACK ------------------------------------------------------------------------------------------------
 

@@ -184,18 +184,18 @@ class Scripted:
         directory: Any = self.directory
         self.core = ConnectionCore(directory, config, client_id=client_id, io=io)
         self.core.started = True
+        self.sessions: list[SessionCore] = []
 
     @property
     def host(self) -> ScriptedHost:
         return self.hosts[0]
 
     def session(self, mode: str = "client", **options: Any) -> SessionCore:
-        session = SessionCore(self.core, mode, list, **options)
-        self.core.handles.sessions.append(session)
-        return session
+        self.sessions.append(SessionCore(self.core, mode, list, **options))
+        return self.sessions[-1]
 
     async def producer(self, session: SessionCore, name: str = "q") -> ProducerCore:
-        return await open_producer(self.core, Queue(name), PERSISTENT, encode=encode_body, session=session)
+        return await open_producer(self.core, Queue(name), PERSISTENT, encode=encode_body, transactions=session.current)
 
     async def consumer(self, session: SessionCore, name: str = "q", **options: Any) -> ConsumerCore:
         destination: Destination = Queue(name)

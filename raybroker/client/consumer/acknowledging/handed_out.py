@@ -10,7 +10,8 @@ from raybroker.client.consumer.message import Message
 
 class HandedOut:
     """``keeps_track``: what is handed out is remembered until it is acknowledged. ``tells_in_hand``: lazy
-    acknowledgements leave out what the application has in hand, until it comes back."""
+    acknowledgements leave out what the application has in hand, until it comes back. ``redelivery_delay_ms``: pause
+    before what is given back comes again; the destination's own wins."""
 
     __slots__ = (
         "abandoned",
@@ -21,13 +22,15 @@ class HandedOut:
         "keeps_track",
         "leaving",
         "owing",
+        "redelivery_delay_ms",
         "serial",
         "uncovered",
         "unsettled",
     )
 
-    def __init__(self, *, keeps_track: bool, tells_in_hand: bool) -> None:
+    def __init__(self, *, keeps_track: bool, tells_in_hand: bool, redelivery_delay_ms: int) -> None:
         self.keeps_track = keeps_track
+        self.redelivery_delay_ms = redelivery_delay_ms
         self.owing: dict[Any, None] = {}
         """Consumers that something was handed out from, in the order in which they began, and maybe some of which all
         is acknowledged by now: what to look through, however many consumers the session has."""

@@ -9,13 +9,13 @@ from abc import ABC, abstractmethod
 from array import array
 from collections import deque
 from concurrent.futures import Future
-from typing import Protocol
+from typing import Any, Protocol
 
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.consumer.acknowledging import unacknowledged_ranges
 from raybroker.client.consumer.acknowledging.handed_out import HandedOut
 from raybroker.client.consumer.acknowledging.returned_deliveries import WITHDRAWN, ReturnedDeliveries
-from raybroker.client.consumer.message import Message, ReceivedDelivery, Receiver
+from raybroker.client.consumer.message import Message, MessageSession, ReceivedDelivery, Receiver
 from raybroker.client.consumer.notifier import Notifier
 from raybroker.client.consumer.prefetch.credit_pool import Share
 from raybroker.client.consumer.prefetch.flow_control import CreditFlow, PrefetchFlow
@@ -24,12 +24,15 @@ from raybroker.model.blocks.block import Block
 from raybroker.model.errors import BrokerError
 
 
-class BufferSession(Protocol):
-    """What a buffer needs of the session.
+class ConsumerSession(MessageSession, Protocol):
+    """What a consumer needs of its session.
 
+    owner       names the session to all hosts
     holds_back  nothing is handed out while this is not 0
     """
 
+    mode: str
+    owner: str
     holds_back: int
     handed: HandedOut
 
@@ -38,6 +41,30 @@ class BufferSession(Protocol):
 
     def handed_out(self, count: int, /) -> int:
         """``count`` messages leave a buffer; returns the serial of the first, in the order of the whole session."""
+        ...
+
+    def wake_listeners(self) -> None:
+        """Something has come for a listener; with the lock of the buffer held."""
+        ...
+
+    def lost_some(self, why: str, /) -> None:
+        """What was handed out and is not acknowledged went back."""
+        ...
+
+    def flush_lazily(self) -> None:
+        """Acknowledge without asking for a confirmation."""
+        ...
+
+    def keep(self, consumer: Any, /) -> None:
+        """It is about to be opened."""
+        ...
+
+    async def stage(self, consumer: Any, /) -> None:
+        """It is about to be closed: a transaction keeps what it has consumed."""
+        ...
+
+    def forget(self, consumer: Any, /) -> None:
+        """It is closed."""
         ...
 
 
@@ -61,7 +88,7 @@ class PrefetchBuffer(ABC):
     message_bytes_max: int
 
     def __init__(
-        self, session: BufferSession, flow: CreditFlow | PrefetchFlow | Share, notifier: Notifier[PrefetchBuffer]
+        self, session: ConsumerSession, flow: CreditFlow | PrefetchFlow | Share, notifier: Notifier[PrefetchBuffer]
     ) -> None:
         self.session = session
         self._handed = session.handed

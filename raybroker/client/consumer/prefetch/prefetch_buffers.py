@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from raybroker.client.consumer.consumer import ConsumerCore, ConsumerSession
+from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.consumer_options import ConsumerOptions
 from raybroker.client.consumer.message import Message
 from raybroker.client.consumer.notifier import Notifier
 from raybroker.client.consumer.prefetch.credit_pool import CreditPool, Share
-from raybroker.client.consumer.prefetch.prefetch_buffer import PrefetchBuffer
+from raybroker.client.consumer.prefetch.prefetch_buffer import ConsumerSession, PrefetchBuffer
 from raybroker.model.errors import BrokerError
 
 

@@ -21,10 +21,10 @@ from raybroker.client.producer.pacing.flow_rate import least
 from raybroker.client.producer.pacing.one_way import one_way_sends
 from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.producer.producer_owner import ProducerOwner
-from raybroker.client.producer.producer_ports import ProducerSession
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_many import Each
 from raybroker.client.producer.settlement import NOTHING_TO_WAIT_FOR
+from raybroker.client.session.current_transaction import CurrentTransaction
 from raybroker.content.headers import message_id
 from raybroker.model.errors import BrokerError, IllegalStateError, InvalidDestinationError
 from raybroker.system.entropy import token
@@ -40,7 +40,7 @@ class PatternProducer(ProducerOwner[ProducerCore]):
         shared: Shared,
         *,
         encode: Encode,
-        session: ProducerSession | None,
+        transactions: CurrentTransaction[ProducerCore] | None,
     ) -> None:
         self.destination = pattern
         self.name = pattern.name
@@ -48,7 +48,7 @@ class PatternProducer(ProducerOwner[ProducerCore]):
         self.closed = False
         self._connection = connection
         self._encode = encode
-        self._session = session
+        self._transactions = transactions
         self._members: dict[Key, ProducerCore] = {}
         self.one_way = one_way_sends(connection.attributes, pattern.kind, transacted=self.transacted)
         """As ProducerCore; one for all members."""
@@ -62,7 +62,7 @@ class PatternProducer(ProducerOwner[ProducerCore]):
 
     async def _join(self, broker: str, topic: Destination, create: bool) -> None:
         member = await open_producer(
-            self._connection, topic, self.shared, encode=self._encode, session=self._session, create=create
+            self._connection, topic, self.shared, encode=self._encode, transactions=self._transactions, create=create
         )
         member.belong_to(self)
         if self.one_way is not None:
@@ -78,7 +78,7 @@ class PatternProducer(ProducerOwner[ProducerCore]):
 
     @property
     def transacted(self) -> bool:
-        return self._session is not None and self._session.transactions is not None
+        return self._transactions is not None
 
     @property
     def duplicates(self) -> int:

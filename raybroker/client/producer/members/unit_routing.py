@@ -33,9 +33,9 @@ from raybroker.client.producer.pacing.flow_rate import least
 from raybroker.client.producer.pacing.one_way import OneWay
 from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.producer.producer_owner import ProducerOwner
-from raybroker.client.producer.producer_ports import ProducerSession
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.send_many import MANY_MESSAGES, Each
+from raybroker.client.session.current_transaction import CurrentTransaction
 from raybroker.content.headers import decode_header
 from raybroker.content.unit_of_work import WORK_UNIT
 from raybroker.model.errors import BrokerError, IllegalStateError, OrderError
@@ -153,7 +153,7 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
         shared: Shared,
         *,
         encode: Encode,
-        session: ProducerSession,
+        transactions: CurrentTransaction[ProducerCore] | None,
     ) -> None:
         self.destination = destination
         self.name = destination.name
@@ -166,7 +166,7 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
         """As ProducerCore; one for all members."""
         self._connection = connection
         self._encode = encode
-        self._session = session
+        self._transactions = transactions
         self._members: dict[str, ProducerCore] = {}
         """Of the brokers that units go to, by name."""
         self._ways: dict[str, ProducerCore | OrderError] = {}
@@ -179,7 +179,12 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
 
     async def open(self, *, create: bool) -> None:
         self.home = await open_producer(
-            self._connection, self.destination, self.shared, encode=self._encode, session=self._session, create=create
+            self._connection,
+            self.destination,
+            self.shared,
+            encode=self._encode,
+            transactions=self._transactions,
+            create=create,
         )
         self.one_way = self.home.one_way
         self._keys = RoutingKeys.of_destination(self.destination, self.home.traits)
@@ -273,15 +278,15 @@ class RoutedProducer(ProducerOwner[ProducerCore]):
             self.destination,
             self.shared,
             encode=self._encode,
-            session=self._session,
+            transactions=self._transactions,
             create=create,
             broker=broker,
             bound=bound,
         )
         if self.one_way is not None:
             member.one_way = self.one_way
-        transactions = self._session.transactions
-        if transactions is not None and transactions.current is None:
+        transactions = self._transactions
+        if transactions is not None and transactions.transaction is None:
             member.refuse_sends(transactions.nothing_open())
         return member
 

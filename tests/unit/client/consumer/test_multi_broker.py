@@ -109,7 +109,7 @@ class World:
             connection=self.connection,
             holds_back=False,
             forget=self.forgotten.append,
-            handed=HandedOut(keeps_track=True, tells_in_hand=False),
+            handed=HandedOut(keeps_track=True, tells_in_hand=False, redelivery_delay_ms=0),
         )
 
     def _end(self, consumer: Any, error: BrokerError) -> None:

@@ -80,7 +80,7 @@ class World:
             handles=SimpleNamespace(forget_producer=self.forgotten.append),
             tasks=SimpleNamespace(with_retry=with_retry, keep=lambda name, run: None),
         )
-        self.producer = PatternProducer(connection, Topic("t.>"), PLAIN, encode=encode_body, session=None)
+        self.producer = PatternProducer(connection, Topic("t.>"), PLAIN, encode=encode_body, transactions=None)
         asyncio.run(self.producer.open())
 
     def put(self, body: str, waiter: Future[str] | None = None, *, block: bool = True) -> str | None:

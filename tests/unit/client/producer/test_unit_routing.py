@@ -99,8 +99,7 @@ class World:
             handles=SimpleNamespace(forget_producer=self.forgotten.append),
         )
         self.connection = connection
-        session: Any = SimpleNamespace(transactions=None)
-        self.producer = RoutedProducer(connection, Queue("q"), PLAIN, encode=encode_body, session=session)
+        self.producer = RoutedProducer(connection, Queue("q"), PLAIN, encode=encode_body, transactions=None)
         self.run(self.producer.open(create=True))
 
     async def _view(self) -> Any:

@@ -33,7 +33,7 @@ async def resource(*hosts: ScriptedHost) -> tuple[Scripted, xa.XaTransactions, P
     session = scripted.session("transacted", transactions=xa.XaTransactions)
     assert isinstance(session.transactions, xa.XaTransactions)
     producer = await scripted.producer(session)
-    producer.refuse_sends(session.transactions.nothing_open())
+    producer.refuse_sends(session.transactions.current.nothing_open())
     return scripted, session.transactions, producer
 
 
@@ -94,7 +94,7 @@ def test_a_call_that_a_state_does_not_allow_names_the_branch_and_changes_nothing
 def test_a_branch_is_begun_before_its_messages_and_its_acknowledgements_join_it_at_the_end() -> None:
     async def work() -> None:
         scripted, found, producer = await resource()
-        consumer = await scripted.consumer(found._session)
+        consumer = await scripted.consumer(scripted.sessions[0])
         await found.start(A, xa.TMNOFLAGS)
         scripted.host.deliver([b"in", b"more"], handle=2)
         await turns()
@@ -121,7 +121,7 @@ def test_a_branch_is_begun_before_its_messages_and_its_acknowledgements_join_it_
 def test_outside_of_a_branch_nothing_is_sent_or_received() -> None:
     async def work() -> None:
         scripted, found, producer = await resource()
-        session = found._session
+        session = scripted.sessions[0]
         for _ in range(2):
             assert session.comes_back
             assert session.handed.unsettled
@@ -204,8 +204,8 @@ def test_a_lost_connection_dooms_a_branch_unless_it_is_prepared() -> None:
 def test_a_host_that_cannot_prepare_rolls_every_host_back() -> None:
     async def work() -> None:
         scripted, found, producer = await resource(ScriptedHost("h1"), ScriptedHost("h2"))
-        other = await scripted.producer(found._session, "h2.q")
-        other.refuse_sends(found.nothing_open())
+        other = await scripted.producer(scripted.sessions[0], "h2.q")
+        other.refuse_sends(found.current.nothing_open())
         await found.start(A, xa.TMNOFLAGS)
         send(producer, b"1"), send(other, b"2")
         await found.end(A, xa.TMSUCCESS)
@@ -221,7 +221,7 @@ def test_a_host_that_cannot_prepare_rolls_every_host_back() -> None:
 def test_one_phase_over_two_hosts_is_two_phases_below() -> None:
     async def work() -> None:
         scripted, found, producer = await resource(ScriptedHost("h1"), ScriptedHost("h2"))
-        other = await scripted.producer(found._session, "h2.q")
+        other = await scripted.producer(scripted.sessions[0], "h2.q")
         await found.start(A, xa.TMNOFLAGS)
         send(producer, b"1"), send(other, b"2")
         await found.end(A, xa.TMSUCCESS)

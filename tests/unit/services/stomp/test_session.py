@@ -77,7 +77,7 @@ class Rig:
         self.transactions: list[Transactions] = []
         self.client = Client()
         clock = SimpleNamespace(now_ms=lambda: NOW_MS)
-        self.core: Any = SimpleNamespace(clock=clock, identity="i", begin_session=lambda _: None)
+        self.core: Any = SimpleNamespace(clock=clock, identity="i", begin_session=lambda: None)
 
         async def producer(*_: object) -> Unnamed:
             self.producers.append(Unnamed(opens))
