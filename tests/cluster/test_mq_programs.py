@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+import raybroker as rb
+from raybroker.actors import runtime
+from raybroker.security.user_file import UserEntry, UserFile
+from tests import program
+from tests.cluster import rays
 from tests.cluster.test_cli import Shell, shell
-from tests.contracts.test_services import free_port
+from tests.contracts.handles import until
+from tests.contracts.test_mq_commands import IN_RAY, SECTIONS, outcome
+from tests.contracts.test_services import RULES, VERIFIER, free_port
 
 __all__ = ["shell"]
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(300)]
@@ -62,3 +71,95 @@ def test_an_instance_from_its_start_to_its_removal(mq: Shell) -> None:
     assert "is down" in mq.output("down", "--name", "prod")
     does("imqbrokerd -name prod -remove instance -force")
     assert not (mq.folder / "state" / "raybroker" / "prod").exists()
+
+
+OF_ALL = ("destinations", "the broker", "services, connections, subscriptions, transactions", "general options", IN_RAY)
+"""Sections of mq_commands.txt."""
+PORT_MAPPER = "the port of the port mapper"
+ORDERS = 3
+
+
+@pytest.fixture
+def two(own_ray: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Two brokers with services, in a Ray that commands of this process find."""
+    monkeypatch.setenv("RAY_ADDRESS", own_ray)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    users = UserFile(tmp_path / "passwd")
+    for name, group in (("ann", "user"), ("stranger", "user"), ("root", "admin")):
+        users.add(name, UserEntry(VERIFIER, group))
+    (tmp_path / "accesscontrol.properties").write_text(RULES)
+    (tmp_path / "cluster.toml").write_text('imq.cluster.brokerlist = "b1,b2"\n')
+    config = {
+        **rays.small_store(tmp_path / "store"),
+        "imq.service.activelist": "jms,admin",
+        "imq.hostname": "127.0.0.1",
+        "imq.portmapper.port": 0,
+        "imq.cluster.dynamicChangeMasterBrokerEnabled": True,
+        "raybroker.security.dir": str(tmp_path),
+    }
+    with rb.start(brokers=2, config=config) as started:
+        yield started
+
+
+def ports(broker: str) -> dict[str, int]:
+    with rb.connect() as connection:
+        rows = until(lambda: [row for row in connection.admin().list_services() if row["broker"] == broker])
+        return {row["service"]: row["port"] for row in rows}
+
+
+def made(address: str) -> tuple[dict[str, str], list[Any]]:
+    """What the section in Ray is about: its words, and who is connected."""
+    inside = rb.connect(client_id="myClientID")
+    inside.admin().create_destination("topic", "SPQuotes", maxNumMsgs=1000)
+    session = inside.session()
+    session.durable_consumer("topic:SPQuotes", "myCommittedDur").close()
+    session.producer("topic:SPQuotes").send_many(range(ORDERS))
+    inside.close()
+    branches = rb.connect_xa()
+    known = {}
+    for word in ("x", "y"):
+        xid, work = rb.Xid(1, b"of the manual", word.encode()), branches.session()
+        work.xa.start(xid)
+        work.producer("orders").send("in a branch")
+        work.xa.end(xid)
+        work.xa.prepare(xid)
+        with rb.connect() as connection:
+            rows = connection.admin().list_transactions()
+            (known[word],) = {str(row["id"]) for row in rows} - set(known.values())
+    branches.close()
+    ann = rb.connect(f"mq://{address}/jms", username="ann", password="secret")
+    with rb.connect() as connection:
+        (known["c"],) = [row["id"] for row in connection.admin().list_connections("jms")]
+    return known, [ann]
+
+
+def test_every_family_of_commands_in_a_cluster(two: Any, tmp_path: Path) -> None:
+    (tmp_path / "passfile").touch(0o600)
+    (tmp_path / "passfile").write_text("imq.imqcmd.password=secret\n")
+    who = f"-u root -passfile {tmp_path}/passfile"
+    address, port = f"127.0.0.1:{ports('b1')['portmapper']}", free_port()
+    known = {"b": address, "w": f"-b {address} {who}", "d": str(tmp_path), "p": str(port), "n": "b1"}
+    rows = [row for title in OF_ALL if title != IN_RAY for row in SECTIONS[title] if not row.becomes]
+    wrong = outcome(rows, known)
+    with rb.connect() as connection:
+        connection.admin().update_broker(dict.fromkeys(("imq.autocreate.queue", "imq.autocreate.topic"), True))
+    more, connected = made(address)
+    wrong += outcome(SECTIONS[IN_RAY], {**known, **more})
+    for one in connected:
+        one.close()
+    wrong += outcome(SECTIONS[PORT_MAPPER], known)
+    assert not wrong, "\n\n".join(wrong)
+    way = f"-b 127.0.0.1:{port} {who}"
+
+    def does(line: str, status: int = 0) -> str:
+        done = program.invoke("mq", *shlex.split(line))
+        assert done.exit_code == status, done.output
+        return done.output
+
+    before = two.pids("b1")["broker"]
+    does(f"imqcmd restart bkr -f {way}")
+    assert until(lambda: program.invoke("mq", *shlex.split(f"imqcmd query bkr {way}")).exit_code == 0, timeout_s=60)
+    assert two.pids("b1")["broker"] != before
+    does(f"imqcmd shutdown bkr -f -time 1 {way}")
+    assert until(lambda: "b1 is" in program.invoke("mq", "imqcmd", "list", "bkr").stderr)
+    until(lambda: runtime.find_actor(runtime.broker_name("default", "b1")) is None, "its process does not end")
