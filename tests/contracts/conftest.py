@@ -21,12 +21,13 @@ asynchronous ones in the broker's process. The store and the loop of the applica
 
 
 @pytest.fixture(params=FACES)
-def make_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeBroker]:
+def make_broker(request: pytest.FixtureRequest) -> Iterator[MakeBroker]:
     """Brokers with properties of their own (dots of a name written as ``__``), closed at the end."""
     made: list[LoopbackBroker] = []
+    folder: Path | None = request.getfixturevalue("tmp_path") if request.param == "store" else None
 
     def make(**properties: object) -> LoopbackBroker:
-        store = tmp_path / f"store{len(made)}" if request.param == "store" else None
+        store = folder / f"store{len(made)}" if folder is not None else None
         face = request.param if request.param in ("aio", "own", "sockets", "direct") else "blocking"
         # Segments are reserved on the disk, and there are hundreds of these stores.
         made.append(LoopbackBroker(store, face, raybroker__store__segment_bytes="1m", **properties))
@@ -35,7 +36,7 @@ def make_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make
     yield make
     for broker in made:
         broker.close()
-    for store in tmp_path.glob("store*"):
+    for store in folder.glob("store*") if folder is not None else ():
         shutil.rmtree(store)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -14,39 +16,45 @@ import pytest
 
 from raybroker.analysis.lake import lake as layout
 
-BLOCKING: Final = """
-import importlib.util, sys
-blocked = sys.argv[1].split(",")
+PROGRAMS: Final = """
+import importlib.util, json, os, sys
 
 class Absent:
-    \"\"\"As where a package is not installed.\"\"\"
+    \"\"\"As where packages are not installed.\"\"\"
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in blocked:
+        if name.partition(".")[0] == package:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
-found = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *of: None if name.partition(".")[0] in blocked else found(name, *of)
-sys.meta_path.insert(0, Absent())
-"""
-COMMAND: Final = (
-    BLOCKING
-    + """
-sys.argv = ["raybroker", *sys.argv[2:]]
-from raybroker.cli.main import main
-main()
-"""
-)
-CALL: Final = (
-    BLOCKING
-    + """
 import raybroker as rb
-try:
-    exec(sys.argv[2])
-except (ModuleNotFoundError, rb.errors.BrokerError) as error:
-    print(error, file=sys.stderr)
-    sys.exit(1)
+import raybroker.cli.main
+for line in sys.stdin:  # Each program is a child, which begins with what is imported until now.
+    package, folder, kind, words = json.loads(line)
+    if package in sys.modules:
+        sys.exit(f"{package} is imported before anybody needs it")
+    if (child := os.fork()) == 0:
+        break
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+else:
+    sys.exit()
+
+os.chdir(folder)
+os.environ.update(HOME=folder, XDG_STATE_HOME=folder)
+os.dup2(os.open("said", os.O_CREAT | os.O_WRONLY), 2)
+os.dup2(os.open(os.devnull, os.O_RDWR), 1)
+os.dup2(1, 0)
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *of: None if name.partition(".")[0] == package else found(name, *of)
+sys.meta_path.insert(0, Absent())
+if kind == "command":
+    sys.argv = ["raybroker", *words]
+    raybroker.cli.main.main()
+else:
+    try:
+        exec(words[0])
+    except (ModuleNotFoundError, rb.errors.BrokerError) as error:
+        print(error, file=sys.stderr)
+        sys.exit(1)
 """
-)
 SERVED: Final = """rb.loopback(properties={
     "imq.service.activelist": "%s", "imq.portmapper.port": 0, "imq.hostname": "127.0.0.1",
     "raybroker.security.dir": ".", **%s})"""
@@ -104,20 +112,30 @@ CALLS: Final = [
 ]
 
 
-def said(folder: Path, program: str, *words: str) -> tuple[int, str]:
+Say = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture(scope="module")
+def said() -> Iterator[Say]:
     """(exit status, standard error) of a program in a folder, with a home of its own and without a Ray."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "RAYBROKER_"))}
-    environment |= {"HOME": str(folder), "XDG_STATE_HOME": str(folder), "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run(
-        [sys.executable, "-c", program, *words],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=folder,
-        env=environment,
-        check=False,
-    )
-    return done.returncode, done.stderr
+    environment |= {"PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAMS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as programs:
+        assert programs.stdin is not None
+        assert programs.stdout is not None
+        to, out = programs.stdin, programs.stdout
+
+        def say(folder: Path, kind: str, package: str, *words: str) -> tuple[int, str]:
+            to.write(json.dumps([package, str(folder), kind, words]) + "\n")
+            to.flush()
+            status = out.readline()
+            assert status, f"{package} is imported before anybody needs it, or a program was ended"
+            return int(status), (folder / "said").read_text()
+
+        yield say
+        to.close()
 
 
 CLUSTER: Final = """
@@ -138,22 +156,22 @@ def lake(folder: Path) -> None:
     )
 
 
-def check(folder: Path, program: str, extra: str, *words: str) -> None:
+def check(said: Say, folder: Path, kind: str, extra: str, *words: str) -> None:
     (folder / "pw").touch(0o600)
     (folder / "pw").write_text("secret\n")
     (folder / "cluster.toml").write_text(CLUSTER)
     lake(folder / "lake")
-    status, text = said(folder, program, *words)
+    status, text = said(folder, kind, *words)
     assert status not in (0, 120), text
     assert f"raybroker[{extra}]" in text
     assert "Traceback" not in text
 
 
 @pytest.mark.parametrize(("package", "extra", "words"), COMMANDS)
-def test_a_command_names_the_extra(package: str, extra: str, words: list[str], tmp_path: Path) -> None:
-    check(tmp_path, COMMAND, extra, package, *words)
+def test_a_command_names_the_extra(said: Say, package: str, extra: str, words: list[str], tmp_path: Path) -> None:
+    check(said, tmp_path, "command", extra, package, *words)
 
 
 @pytest.mark.parametrize(("package", "extra", "statement"), CALLS)
-def test_a_call_names_the_extra(package: str, extra: str, statement: str, tmp_path: Path) -> None:
-    check(tmp_path, CALL, extra, package, statement)
+def test_a_call_names_the_extra(said: Say, package: str, extra: str, statement: str, tmp_path: Path) -> None:
+    check(said, tmp_path, "call", extra, package, statement)

@@ -132,7 +132,7 @@ class EveryDay(Answers):
 def test_no_text_of_a_panel_covers_another_one(name: str) -> None:
     pytest.importorskip("matplotlib")
     figure = Drawing(EveryDay(), {}, START_S, END_S).figure(boards()[name])  # type: ignore[arg-type]
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     renderer = figure.canvas.get_renderer()
     titles, others = [], [(text.get_text(), text.get_window_extent(renderer)) for text in figure.texts]
     for axes in figure.axes:

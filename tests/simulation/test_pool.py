@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import count
 from random import Random
 from typing import Any
@@ -18,10 +18,10 @@ from tests.simulation.world import World
 from tests.sweep import Deadline, until
 
 MOST = 12
-SEEDS = 4
+SEEDS = 3
 """What each test looks at; the sweeps look at more."""
-HUNTED = 36
-"""Within so many seeds each rule that is switched off is noticed."""
+HUNTED = (*range(4), *range(24, 36), *range(4, 24))
+"""Within these seeds each rule that is switched off is noticed; first are those that notice most."""
 CHANGE_MS = 150
 """Between two changes of quotas."""
 
@@ -83,7 +83,7 @@ def watch_order(
     return seen
 
 
-def run(policy: str, seeds: range) -> Counter[str]:
+def run(policy: str, seeds: Iterable[int]) -> Counter[str]:
     """What happened in seeds with a small pool."""
     seen: Counter[str] = Counter()
     for seed in seeds:
@@ -141,7 +141,7 @@ class Administrator:
         self.changes["repointed"] += 1
 
 
-def run_quotas(policy: str, shared: bool, seeds: range, most: int = MOST) -> tuple[Counter[str], Counter[str]]:
+def run_quotas(policy: str, shared: bool, seeds: Iterable[int], most: int = MOST) -> tuple[Counter[str], Counter[str]]:
     """What happened in seeds with two small quotas that change between nothing and ``most``, and the changes."""
     seen, changes = Counter[str](), Counter[str]()
     for seed in seeds:
@@ -221,7 +221,7 @@ def test_a_limit_that_is_wrong_by_one_message_is_noticed(
 ) -> None:
     monkeypatch.setattr(PoolShare, "fits", lambda share, messages, nbytes: _fits_by(share, messages, nbytes, more))
     with pytest.raises(AssertionError):
-        run_quotas(policy, shared, range(HUNTED), 2)
+        run_quotas(policy, shared, HUNTED, 2)
 
 
 @pytest.mark.parametrize("policy", ["FIFO", "Preemptive"])
@@ -232,7 +232,7 @@ def test_a_policy_that_is_taken_for_the_other_one_is_noticed(
     wrong = {rule: _exchanged(_MUST_WAIT if rule == "must_wait" else _TAKE_NEXT)}
     watch_order(monkeypatch, **wrong)
     with pytest.raises(AssertionError):
-        run_quotas(policy, True, range(HUNTED))
+        run_quotas(policy, True, HUNTED)
 
 
 def _nothing(*args: Any) -> None: ...
@@ -251,7 +251,7 @@ def test_a_rule_that_is_switched_off_is_noticed(
 ) -> None:
     monkeypatch.setattr(owner, name, wrong)
     with pytest.raises(AssertionError):
-        run("FIFO", range(HUNTED))
+        run("FIFO", HUNTED)
 
 
 def _overtakes(share: PoolShare, messages: int, nbytes: int, key: int) -> bool:
@@ -278,7 +278,7 @@ def test_a_rule_of_waiting_that_is_switched_off_is_noticed(
     for (owner, name), instead in wrong.items():
         monkeypatch.setattr(owner, name, instead)
     with pytest.raises(AssertionError):
-        run_quotas(policy, True, range(HUNTED))
+        run_quotas(policy, True, HUNTED)
 
 
 @pytest.mark.parametrize(
@@ -290,4 +290,4 @@ def test_a_rule_of_quotas_that_is_switched_off_is_noticed(
 ) -> None:
     monkeypatch.setattr(owner, name, wrong)
     with pytest.raises(AssertionError):
-        run_quotas("FIFO", True, range(HUNTED))
+        run_quotas("FIFO", True, HUNTED)

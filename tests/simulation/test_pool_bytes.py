@@ -20,7 +20,7 @@ from tests.simulation.test_pool import Administrator, watch_order
 from tests.simulation.world import World
 from tests.sweep import Deadline, until
 
-SEEDS = 4
+SEEDS = 3
 """What each test looks at; the sweep looks at more."""
 HUNTED = 36
 """Within so many seeds each rule that is wrong is noticed."""
