@@ -15,7 +15,7 @@ the broker that was asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from shlex import quote
 from typing import Any, Final, NamedTuple
@@ -377,11 +377,12 @@ CHECKS: Final = (
 _WORST: Final = (NOTE, str(Grade.WARNING), str(Grade.UNKNOWN), str(Grade.CRITICAL))
 
 
-def findings(look: AuditLook) -> list[Row]:
-    """All that was found, the worst first, and of equals by number."""
+def findings(look: AuditLook, numbers: Container[int] | None = None) -> list[Row]:
+    """All that was found, the worst first, and of equals by number; ``numbers``: by these checks alone."""
     rows = [
         {"number": check.number, "name": check.name, **found._asdict(), "grade": str(found.grade)}
         for check in CHECKS
+        if numbers is None or check.number in numbers
         for found in check.find(look)
     ]
     return sorted(rows, key=lambda row: -_WORST.index(row["grade"]))

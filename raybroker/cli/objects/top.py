@@ -1,103 +1,116 @@
-"""``top``: the destinations of a cluster with their rates, renewed while one looks."""
+"""``top``: destinations, brokers, connections or consumers with their rates, renewed while one looks."""
 
 from __future__ import annotations
 
 import threading
-from typing import Annotated, Any, Final
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from raybroker.cli import connecting, output
 from raybroker.cli.grid_words import Cluster, Json
-from raybroker.model.sizes import MIB
+from raybroker.cli.top.screen import Screen
+from raybroker.cli.top.views import VIEWS, chosen
 from raybroker.system.clock import SystemClock
 
-COLUMNS: Final = output.columns(
-    "name, type, messages, in_per_second: in/s, out_per_second: out/s, active_consumers: consumers, "
-    "unacknowledged: unacked, redelivered"
-)
+if TYPE_CHECKING:
+    from raybroker.cli.top.asking import Looking
+    from raybroker.cli.top.figures import Sight
+
+DRAW_S: Final = 0.5
+"""The screen is drawn again at least so often: ages go on while nothing is told."""
+
+
+class ShownView(StrEnum):
+    """What is shown at first."""
+
+    destinations = "destinations"
+    brokers = "brokers"
+    connections = "connections"
+    consumers = "consumers"
 
 
 def top(
     interval: Annotated[float, typer.Option("--interval", "-i", metavar="S", help="Between looks.", min=0.05)] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Look twice, print one table, end.")] = False,
+    show: Annotated[ShownView, typer.Option("--show", help="What is shown at first.")] = ShownView.destinations,
+    sort: Annotated[str | None, typer.Option("--sort", metavar="COLUMN", help="Sort by this column.")] = None,
+    reverse: Annotated[bool, typer.Option("--reverse", help="Turn the order round.")] = False,
+    having: Annotated[str, typer.Option("--filter", metavar="TEXT", help="Only rows that have this text.")] = "",
     cluster: Cluster = "default",
     json: Json = False,
 ) -> None:
-    """Show destinations live: messages, rates in and out, consumers, unacknowledged. End with Ctrl-C.
+    """Show live what needs attention, and destinations with their rates: raybroker top --sort messages
 
-    Below them stands what hampers a host: its disk is slow or nearly full, memory is low.
+    The first lines tell how old the figures are, who does not answer, and what is not well.
+
+    Keys: 1 destinations, 2 brokers, 3 connections, 4 consumers; left and right choose the column to sort by, r turns
+    the order round, / filters, p pauses, ? shows all keys, q or Ctrl-C ends. In a pipe, and with --once, tables are
+    printed.
     """
-    with connecting.administering(cluster) as admin:
-        looks = Looks(admin)
-        looks.take()
-        pause = threading.Event()
+    from raybroker.cli.top.asking import Looking
+
+    screen = Screen(filter=having).showing(show.value)
+    screen = screen.sorted_by(screen.table.column(sort or VIEWS[show.value].sort), reverse=reverse)
+    looking = Looking(lambda: connecting.administering(cluster))
+    try:
+        sight = looking.first(screen.view)
         if once or json or not output.is_terminal():
-            while True:
-                pause.wait(interval)
-                rows = looks.take()
-                if json:
-                    output.as_json(rows)
-                else:
-                    output.table(rows, COLUMNS, empty="no destinations")
-                    for line in alarms(admin.query_broker()):
-                        output.say(line)
-                if once:
-                    return
-        _live(looks, interval, pause, cluster)
+            _print(looking, screen, interval, once=once, json=json)
+        else:
+            _live(looking, screen, sight, interval, cluster)
+    finally:
+        looking.close()
 
 
-def _live(looks: Looks, interval: float, pause: threading.Event, cluster: str) -> None:
-    from rich.live import Live
+def _print(looking: Looking, screen: Screen, interval: float, *, once: bool, json: bool) -> None:
+    """Tables one after the other, with what needs attention above each."""
+    from raybroker.cli.top.drawing import attention, plain_rows
 
-    with Live(screen=True, auto_refresh=False) as live:
-        try:
-            while True:
-                pause.wait(interval)
-                rows = sorted(looks.take(), key=lambda row: -(row["in_per_second"] + row["out_per_second"]))
-                table = output.rich_table(rows, COLUMNS, title=f"cluster {cluster}")
-                table.caption = "\n".join(alarms(looks.admin.query_broker())) or None
-                live.update(table, refresh=True)
-        except KeyboardInterrupt:
+    clock, pause = SystemClock(), threading.Event()
+    while True:
+        pause.wait(interval)
+        sight = looking.look(screen.view)
+        now_ns = clock.monotonic_ns()
+        rows = chosen(sight.rows[screen.view], screen.table, screen.sort, screen.filter)
+        told = plain_rows(rows, now_ns)
+        if json:
+            output.as_json(told)
+        else:
+            for line in attention(sight, now_ns):
+                output.say(line.text)
+            output.table(told, screen.table.columns, empty=f"no {screen.view}", less=screen.table.less)
+        if once:
             return
 
 
-def alarms(broker: dict[str, Any]) -> list[str]:
-    """What hampers the hosts of a broker, a line each; ``broker``: what query bkr has."""
-    lines = []
-    for host in broker["hosts"]:
-        level = host.get("memory_level", "GREEN")
-        if host.get("disk_slow"):
-            lines.append(f"host {host['host']}: the disk is slow, one of a hundred commits takes longer than 100 ms")
-        if host.get("disk_low"):
-            free, total = host["disk_free_bytes"] // MIB, host["disk_total_bytes"] // MIB
-            lines.append(f"host {host['host']}: the disk is nearly full, {free} of {total} MiB are free")
-        if level != "GREEN":
-            used, limit = host["memory_used_bytes"] // MIB, host["memory_limit_bytes"] // MIB
-            lines.append(f"host {host['host']}: memory level {level}, {used} of {limit} MiB are used")
-    return lines
+def _live(looking: Looking, screen: Screen, sight: Sight, interval: float, cluster: str) -> None:
+    from raybroker.cli.top.asking import Asker
+    from raybroker.cli.top.drawing import ScreenTerms, picture
+    from raybroker.cli.top.terminal import Terminal
 
+    clock, latest, terms = SystemClock(), [sight], ScreenTerms(cluster, interval)
 
-class Looks:
-    """Counts of destinations, one look after the other; rates are what changed between two."""
+    with Terminal() as terminal:
 
-    def __init__(self, admin: Any) -> None:
-        self.admin = admin
-        self._clock = SystemClock()
-        self._before: dict[tuple[Any, str], tuple[int, dict[str, Any]]] = {}
+        def told(new: Sight) -> None:
+            latest[0] = new
+            terminal.wake()
 
-    def take(self) -> list[dict[str, Any]]:
-        """One row a destination, with ``in_per_second`` and ``out_per_second`` since the last look."""
-        now_ns = self._clock.monotonic_ns()
-        rows = []
-        for row in self.admin.list_destinations():
-            rates = {"in_per_second": 0.0, "out_per_second": 0.0}
-            key = row.get("type"), row["name"]
-            before = self._before.get(key)
-            if before is not None and "messages_in" in row:
-                seconds = (now_ns - before[0]) / 1e9
-                for rate, counter in (("in_per_second", "messages_in"), ("out_per_second", "messages_out")):
-                    rates[rate] = round(max(0, row[counter] - before[1].get(counter, 0)) / seconds, 1)
-            self._before[key] = (now_ns, row)
-            rows.append({**row, **rates})
-        return rows
+        asker = Asker(looking, interval, told, screen.view)
+        asker.start()
+        try:
+            while not screen.ended:
+                if not screen.paused:
+                    sight = latest[0]
+                drawn = picture(screen, sight, terms, terminal.size, clock.monotonic_ns())
+                terminal.show(drawn.lines)
+                screen = screen.within(drawn.rows, drawn.page)
+                for key in terminal.keys(DRAW_S):
+                    screen = screen.pressed(key, drawn.page)
+                asker.show(screen.view, paused=screen.paused)
+        except KeyboardInterrupt:
+            return
+        finally:
+            asker.end()

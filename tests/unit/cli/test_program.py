@@ -12,7 +12,6 @@ import pytest
 
 from raybroker.bench import LoadPlan, LoadReport
 from raybroker.cli import connecting
-from raybroker.cli.objects.top import Looks, alarms
 from raybroker.demo.run import DemoPlan
 
 
@@ -120,22 +119,6 @@ def test_the_demo_s_verdict_is_the_exit_code(raybroker: Any, monkeypatch: Any, g
     assert found == [(DemoPlan(rows=30, producers=1, consumers=2, kill=False, store=Path("s")), False)]
 
 
-def test_top_tells_what_hampers_a_host() -> None:
-    quiet = {"host": "b1/h1", "memory_level": "GREEN", "disk_slow": False, "disk_low": False}
-    figures = {
-        "disk_free_bytes": 5 << 20,
-        "disk_total_bytes": 100 << 20,
-        "memory_used_bytes": 9 << 20,
-        "memory_limit_bytes": 10 << 20,
-    }
-    loud = {"host": "b1/h2", "memory_level": "ORANGE", "disk_slow": True, "disk_low": True, **figures}
-    assert alarms({"hosts": [quiet, {"host": "b1/h3", "failure": "it is gone"}, loud]}) == [
-        "host b1/h2: the disk is slow, one of a hundred commits takes longer than 100 ms",
-        "host b1/h2: the disk is nearly full, 5 of 100 MiB are free",
-        "host b1/h2: memory level ORANGE, 9 of 10 MiB are used",
-    ]
-
-
 def test_top_shows_rates_between_two_looks(raybroker: Any, broker: Any) -> None:
     broker.session().producer("a").send_many(range(10))
     header, line, _ = raybroker.output("top", "--once", "--interval", "0.05").splitlines()
@@ -144,22 +127,33 @@ def test_top_shows_rates_between_two_looks(raybroker: Any, broker: Any) -> None:
     assert raybroker.json("top", "--once", "--interval", "0.05")[0]["in_per_second"] == 0.0
 
 
-def test_a_rate_is_the_change_of_a_counter_over_time() -> None:
-    class Admin:
-        count = 0
+def test_top_sorts_filters_and_shows_what_is_asked_for(raybroker: Any, broker: Any) -> None:
+    session = broker.session()
+    for name, count in (("a", 1), ("b", 3), ("c", 2)):
+        session.producer(f"orders.{name}").send_many(range(count))
+    consumer = session.consumer("orders.b")
+    once = ("top", "--once", "--interval", "0.05")
 
-        def list_destinations(self) -> list[dict[str, Any]]:
-            self.count += 100
-            return [{"name": "a", "messages_in": self.count, "messages_out": 0}, {"name": "b", "state": "UNKNOWN"}]
+    def names(*options: str) -> list[str]:
+        return [row["name"] for row in raybroker.json(*once, "--filter", "orders", *options)]
 
-    class Clock:
-        now = 0
+    assert names("--sort", "messages") == ["orders.b", "orders.c", "orders.a"]
+    assert names("--sort", "messages", "--reverse") == ["orders.a", "orders.c", "orders.b"]
+    assert names("--sort", "consumers")[0] == "orders.b"
+    assert [row["destination"] for row in raybroker.json(*once, "--show", "consumers")] == ["orders.b"]
+    assert [row["broker"] for row in raybroker.json(*once, "--show", "brokers")] == ["loopback"]
+    assert len(raybroker.json(*once, "--show", "connections")) == 1
+    consumer.close()
 
-        def monotonic_ns(self) -> int:
-            self.now += 500_000_000
-            return self.now
 
-    looks = Looks(Admin())
-    looks._clock = Clock()  # type: ignore[assignment]
-    assert [row["in_per_second"] for row in looks.take()] == [0.0, 0.0]
-    assert [row["in_per_second"] for row in looks.take()] == [200.0, 0.0]
+def test_top_says_first_what_needs_attention_and_then_the_table(raybroker: Any, broker: Any) -> None:
+    broker.admin().create_destination("queue", "halted")
+    broker.admin().pause_destination("queue", "halted", "consumers")
+    lines = raybroker.output("top", "--once", "--interval", "0.05", "--filter", "halted").splitlines()
+    assert lines[0] == "NOTE     queue halted: it is CONSUMERS_PAUSED"
+    assert [line.split()[0] for line in lines[1:]] == ["NAME", "halted"]
+
+
+def test_top_refuses_a_column_that_is_not_there(raybroker: Any, broker: Any) -> None:
+    done = raybroker("top", "--once", "--sort", "mesages")
+    assert (done.exit_code, "did you mean messages?" in done.stderr) == (2, True)
