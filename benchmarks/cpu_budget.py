@@ -24,7 +24,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from raybroker.client.blocking.connection import Connection
+from raybroker.client.blocking.handles import Connection
 from raybroker.client.cluster.directory import DestinationPlace
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.io.io_thread import IoThread

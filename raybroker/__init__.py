@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from raybroker.actors.cluster import Cluster, start
     from raybroker.actors.pools.named_pool import NamedPool, pool, pools
     from raybroker.client.admin.admin import Admin
-    from raybroker.client.blocking.connection import Connection, Session, XaConnection
-    from raybroker.client.blocking.handles import Browser, Consumer, Producer
+    from raybroker.client.blocking.handles import Browser, Connection, Consumer, Producer, Session, XaConnection
     from raybroker.client.connection.events import ConnectionEvent, ConsumerEvent
     from raybroker.client.connection.factory import ConnectionFactory, connect, connect_xa
     from raybroker.client.connection.lookup import lookup
@@ -79,7 +78,7 @@ _HOMES = {
     "Admin": "raybroker.client.admin.admin",
     "Browser": "raybroker.client.blocking.handles",
     "Cluster": "raybroker.actors.cluster",
-    "Connection": "raybroker.client.blocking.connection",
+    "Connection": "raybroker.client.blocking.handles",
     "ConnectionEvent": "raybroker.client.connection.events",
     "ConnectionFactory": "raybroker.client.connection.factory",
     "Consumer": "raybroker.client.blocking.handles",
@@ -93,11 +92,11 @@ _HOMES = {
     "ProducerOptions": "raybroker.client.options",
     "Queue": "raybroker.client.destinations",
     "SendOptions": "raybroker.client.options",
-    "Session": "raybroker.client.blocking.connection",
+    "Session": "raybroker.client.blocking.handles",
     "TemporaryQueue": "raybroker.client.destinations",
     "TemporaryTopic": "raybroker.client.destinations",
     "Topic": "raybroker.client.destinations",
-    "XaConnection": "raybroker.client.blocking.connection",
+    "XaConnection": "raybroker.client.blocking.handles",
     "Xid": "raybroker.model.naming.xid",
     "connect": "raybroker.client.connection.factory",
     "connect_xa": "raybroker.client.connection.factory",

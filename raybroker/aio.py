@@ -7,7 +7,7 @@ async with await aio.connect() as conn:
     ...
 """
 
-from raybroker.client.aio.connection import Browser, Connection, Consumer, Producer, Session, XaConnection
+from raybroker.client.aio.handles import Browser, Connection, Consumer, Producer, Session, XaConnection
 from raybroker.client.connection.factory import AsyncConnectionFactory as ConnectionFactory
 from raybroker.client.connection.factory import connect_async as connect
 from raybroker.client.connection.factory import connect_xa_async as connect_xa

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from raybroker.broker.broker import Broker, BrokerHosts, BrokerKept
 from raybroker.broker.services.auditing import audit_of, audited, security_directory
-from raybroker.client.blocking.connection import Connection
+from raybroker.client.blocking.handles import Connection
 from raybroker.client.cluster.directory import ALONE, DestinationPlace, KnownSubscription, View
 from raybroker.client.connection.connection import ConnectionCore, identified
 from raybroker.client.connection.identity import client_id_of

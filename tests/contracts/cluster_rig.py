@@ -20,7 +20,7 @@ from raybroker.broker.cluster.join_settings import settings_of
 from raybroker.broker.cluster.path_service import PathService
 from raybroker.broker.cluster_broker import ClusterBroker, others_in
 from raybroker.broker.definitions.named import Saved as SavedDefinitions
-from raybroker.client.blocking.connection import Connection, XaConnection
+from raybroker.client.blocking.handles import Connection, XaConnection
 from raybroker.client.cluster.cluster_directory import ClusterDirectory
 from raybroker.client.cluster.directory import DestinationPlace
 from raybroker.client.connection.connection import ConnectionCore, identified

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from raybroker import aio
-from raybroker.client.blocking.connection import Connection, XaConnection
+from raybroker.client.blocking.handles import Connection, XaConnection
 from raybroker.client.cluster.directory import DestinationPlace
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.consumer.message import Message

@@ -10,7 +10,7 @@ import pytest
 import raybroker as rb
 from raybroker.actors.stores.instance import InstanceStores
 from raybroker.cli import connecting
-from raybroker.client.blocking.connection import XaConnection
+from raybroker.client.blocking.handles import XaConnection
 from raybroker.config import Config
 from raybroker.errors import ConfigError, IllegalStateError
 from raybroker.store.catalogue import Catalogue

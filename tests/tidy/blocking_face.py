@@ -18,7 +18,7 @@ from tests.tidy.source import ROOT
 
 FROM: Final = "raybroker/client/aio"
 TO: Final = "raybroker/client/blocking"
-FILES: Final = ("connection.py", "handles.py", "listening.py")
+FILES: Final = ("handles.py", "listening.py")
 HEAD: Final = "# Generated from {path}: change that file, then run `python -m tests.tidy.blocking_face`.\n"
 RULES: Final = (
     (r"\basync (def|for|with)\b", r"\1"),

@@ -5,22 +5,20 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 
-from raybroker.client.aio import connection as aio
-from raybroker.client.aio import handles as aio_handles
+from raybroker.client.aio import handles as aio
 from raybroker.client.arguments import ARGUMENTS, ELSEWHERE
-from raybroker.client.blocking import connection as blocking
 from raybroker.client.blocking import handles
 from raybroker.client.consumer import message
 
 FACES = (
-    blocking.Connection,
-    blocking.Session,
+    handles.Connection,
+    handles.Session,
     handles.Producer,
     handles.Consumer,
     aio.Connection,
     aio.Session,
-    aio_handles.Producer,
-    aio_handles.Consumer,
+    aio.Producer,
+    aio.Consumer,
     message.Message,
 )
 

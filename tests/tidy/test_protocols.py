@@ -13,10 +13,6 @@ from tests.tidy.test_import_law import FILES, LAWS, layer_of
 
 LONE: frozenset[str] = frozenset(
     {
-        "client.aio.handles.HandleCalls",
-        "client.aio.handles.HandleSession",
-        "client.blocking.handles.HandleCalls",
-        "client.blocking.handles.HandleSession",
         "client.consumer.message.MessageSession",
         "client.consumer.prefetch.prefetch_buffer.ConsumerSession",
         "client.io.io_thread.Inherited",

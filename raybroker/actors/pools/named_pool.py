@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from raybroker.actors import runtime
 from raybroker.actors.pools.pool import make_pool
-from raybroker.client.blocking.connection import Connection
+from raybroker.client.blocking.handles import Connection
 from raybroker.client.listener.autoscaling import Autoscaler
 from raybroker.client.listener.instance import READY_S
 from raybroker.client.listener.listener import Listener

@@ -15,7 +15,7 @@ from ray.util.metrics import Counter, Gauge
 
 from raybroker.actors import cluster as clusters
 from raybroker.actors import runtime
-from raybroker.client.blocking.connection import Connection
+from raybroker.client.blocking.handles import Connection
 from raybroker.client.connection.factory import connect
 from raybroker.client.listener.instance import COUNTS, READY_S, Instance
 from raybroker.client.listener.listener import Listener

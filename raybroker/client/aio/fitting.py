@@ -9,7 +9,7 @@ from raybroker.client.consumer.message import Message
 from raybroker.client.session import opening
 
 if TYPE_CHECKING:
-    from raybroker.client.aio.connection import Session
+    from raybroker.client.aio.handles import Session
 
 COMING_S: Final = 0.1
 """A receive waits at least so long where there is something for it: what waits in a queue takes a moment to come."""

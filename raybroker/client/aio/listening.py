@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from concurrent.futures import Future
+from typing import Any
 
-from raybroker.client.aio.handles import Consumer, HandleSession
 from raybroker.client.aio.serving import Serving
 from raybroker.client.aio.waiting import result, run
+from raybroker.client.consumer.lost_consumers import ConsumerHandles
 from raybroker.client.consumer.message import Message
+from raybroker.client.consumer.multi_broker import AnyConsumer
 from raybroker.client.io.io_thread import fulfil
 from raybroker.client.listener.batching import Batching
 from raybroker.client.listener.handler import Handler, give_up, judge
 from raybroker.client.listener.in_call import in_call, is_in_call
-from raybroker.client.session.opening import AnyConsumer
+from raybroker.client.session.session import SessionCore
 from raybroker.model.errors import BrokerError, ConnectionLostError
 
 log = logging.getLogger("raybroker.listener")
 
 
 class Listening:
-    """Calls listeners serially, one message at a time, for all consumers of a session."""
+    """Calls listeners serially, one message at a time, for all consumers of a session. ``come_back``: acknowledges what
+    was handed out before, ``commit``: ends a transaction."""
 
-    def __init__(self, session: HandleSession) -> None:
-        self._session = session
-        self._core = session._core
+    def __init__(
+        self,
+        core: SessionCore,
+        consumers: ConsumerHandles[Any],
+        come_back: Callable[[], Any],
+        commit: Callable[[], Any],
+    ) -> None:
+        self._core = core
+        self._consumers = consumers
+        self._come_back = come_back
+        self._end_batch = commit
         self._batching: Batching | None = None
         if self._core.transactions is not None:
             self._batching = Batching(self._core.connection.attributes["maxMessagesInTransaction"])
@@ -58,7 +70,7 @@ class Listening:
         """End after the call that runs; the session says that it is closed."""
         self._serving.wake()
         await self._serving.ended()
-        self._core.listen_no_more()
+        self._core.connection.io.settle(-1)
 
     @property
     def _ends(self) -> bool:
@@ -73,19 +85,17 @@ class Listening:
                 raise
 
     async def _serve_all(self) -> None:
-        session = self._session
-        while not session.closed:
+        while not self._core.ending:
             await self._serving.woken()
             busy = True
-            while busy and not session.closed:
+            while busy and not self._core.ending:
                 busy = False
-                for consumer in list(session._consumers.kept):
+                for consumer in list(self._consumers.kept.values()):
                     busy = await self._serve_one(consumer) or busy
             await self._commit()
 
-    async def _serve_one(self, consumer: Consumer) -> bool:
+    async def _serve_one(self, core: AnyConsumer) -> bool:
         """Hand one message to the listener; False when there is none."""
-        core = consumer._core
         self._called = core  # Before the look at its listener: who closes it takes that away, and then looks here.
         try:
             return await self._serve_next(core)
@@ -123,13 +133,13 @@ class Listening:
             await self._returned()
         finally:
             self._core.handed.in_hand = None
-            self._core.call_ended()
+            self._core.handed.call_ended()
         return True
 
     async def _returned(self) -> None:
         if self._batching is None:
             try:
-                await self._session._come_back()
+                await self._come_back()
             except BrokerError as error:
                 self._uncertain(error)
         elif self._batching.called():
@@ -140,7 +150,7 @@ class Listening:
         if self._batching is None or not self._batching.calls:
             return
         try:
-            await self._session.commit()
+            await self._end_batch()
         except BrokerError as error:
             self._batching.failed(in_call=False)
             self._uncertain(error)

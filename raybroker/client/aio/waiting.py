@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.consumer.acknowledging.acknowledgement_answers import Confirmations, check
+from raybroker.client.consumer.multi_broker import AnyConsumer
 from raybroker.client.io.callbacks import Callbacks
 from raybroker.client.io.io_thread import IoThread
 from raybroker.client.io.own_loop import begun
@@ -21,7 +22,7 @@ from raybroker.client.pickled import PicklableProducer
 from raybroker.client.producer.members.unnamed import AnyProducer
 from raybroker.client.producer.pacing.send_room import no_room
 from raybroker.client.producer.producer_state import Shared
-from raybroker.client.session.opening import AnyConsumer, unconfirmed
+from raybroker.client.session.opening import unconfirmed
 from raybroker.transport.loops import running_loop
 
 E = TypeVar("E")

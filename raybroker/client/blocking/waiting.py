@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
+from raybroker.client.consumer.multi_broker import AnyConsumer
 from raybroker.client.io.callbacks import Callbacks
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.io.io_thread import IoThread
@@ -16,7 +17,7 @@ from raybroker.client.consumer.acknowledging.acknowledgement_answers import Conf
 from raybroker.client.pickled import PicklableProducer
 from raybroker.client.producer.producer_state import Shared
 from raybroker.client.producer.members.unnamed import AnyProducer
-from raybroker.client.session.opening import AnyConsumer, unconfirmed
+from raybroker.client.session.opening import unconfirmed
 from raybroker.system.clock import SystemClock
 
 E = TypeVar("E")

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
-from raybroker.client.aio import connection
-from raybroker.client.blocking.connection import Connection, XaConnection
+from raybroker.client.aio import handles
+from raybroker.client.blocking.handles import Connection, XaConnection
 from raybroker.client.cluster import ray_seam
 from raybroker.client.cluster.addresses import ATTRIBUTE, Addresses
 from raybroker.client.cluster.cluster_directory import ClusterDirectory
@@ -145,10 +145,10 @@ class AsyncConnectionFactory(FactoryAttributes):
         username: str | None = None,
         password: str | None = None,
         token: Token | None = None,
-    ) -> connection.Connection:
+    ) -> handles.Connection:
         """A connection with these attributes; see :func:`connect`."""
         given = Given(username, password, token)
-        return connection.Connection(await self._core(url, cluster, broker, client_id, given))
+        return handles.Connection(await self._core(url, cluster, broker, client_id, given))
 
     async def connect_xa(
         self,
@@ -160,11 +160,11 @@ class AsyncConnectionFactory(FactoryAttributes):
         username: str | None = None,
         password: str | None = None,
         token: Token | None = None,
-    ) -> connection.XaConnection:
+    ) -> handles.XaConnection:
         """A connection whose sessions have ``xa``; see :func:`connect_xa`."""
         self._require_xa()
         given = Given(username, password, token)
-        return connection.XaConnection(await self._core(url, cluster, broker, client_id, given))
+        return handles.XaConnection(await self._core(url, cluster, broker, client_id, given))
 
     async def _core(
         self, url: str | None, cluster: str, broker: str | None, client_id: str | None, given: Given
@@ -339,7 +339,7 @@ async def connect_xa_async(
     password: str | None = None,
     token: Token | None = None,
     **attributes: object,
-) -> connection.XaConnection:
+) -> handles.XaConnection:
     """:func:`connect_xa` for asyncio."""
     return await AsyncConnectionFactory(attributes).connect_xa(
         url,
@@ -362,7 +362,7 @@ async def connect_async(
     password: str | None = None,
     token: Token | None = None,
     **attributes: object,
-) -> connection.Connection:
+) -> handles.Connection:
     """:func:`connect` for asyncio."""
     return await AsyncConnectionFactory(attributes).connect(
         url,
@@ -381,9 +381,9 @@ async def loopback_async(
     client_id: str | None = None,
     properties: Mapping[str, Any] | None = None,
     broker: str | None = None,
-) -> connection.Connection:
+) -> handles.Connection:
     """:func:`raybroker.loopback` for asyncio."""
-    return connection.Connection(
+    return handles.Connection(
         await asyncio.to_thread(_loopback_core, store, properties, client_id, IoThread.shared(), broker)
     )
 

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Generic, TypeVar
 
-from raybroker.client.consumer.consumer import ConsumerCore
-from raybroker.client.consumer.multi_broker import MultiBrokerConsumer
+from raybroker.client.consumer.multi_broker import AnyConsumer
 from raybroker.client.io.io_thread import ending
 
 C = TypeVar("C")
@@ -25,22 +24,20 @@ class ConsumerHandles(Generic[C]):
 
     def __init__(self) -> None:
         self._all: weakref.WeakValueDictionary[int, C] = weakref.WeakValueDictionary()
-        self.kept: list[C] = []
-        """Those with a listener."""
+        self.kept: dict[C, AnyConsumer] = {}
+        """Those with a listener, and what is behind them."""
         self._numbers = count()
 
     def add(self, handle: C) -> None:
         self._all[next(self._numbers)] = handle
 
-    def keep(self, handle: C) -> None:
+    def keep(self, handle: C, core: AnyConsumer) -> None:
         """It works although the application may have no reference to it: it has a listener."""
-        if handle not in self.kept:
-            self.kept.append(handle)
+        self.kept[handle] = core
 
     def discard(self, handle: C) -> None:
         """It is closed."""
-        if handle in self.kept:
-            self.kept.remove(handle)
+        self.kept.pop(handle, None)
         for number, other in list(self._all.items()):
             if other is handle:
                 del self._all[number]
@@ -49,7 +46,7 @@ class ConsumerHandles(Generic[C]):
         return iter(list(self._all.values()))
 
 
-def let_go(core: ConsumerCore | MultiBrokerConsumer) -> None:
+def let_go(core: AnyConsumer) -> None:
     """The last reference to a consumer is gone: warn, and have it closed. In any thread, holding any lock."""
     if core.has_ended() or core._connection.tasks.closed or core._connection.io.unusable or ending():
         return

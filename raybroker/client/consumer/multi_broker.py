@@ -410,3 +410,7 @@ class MultiBrokerConsumer(PrefetchBuffers, MemberOwner):
         if not self._connection.brokers.alone:
             found["brokers"] = sorted({broker for broker, _ in self.members})
         return found
+
+
+AnyConsumer = ConsumerCore | MultiBrokerConsumer
+"""What is behind the handle of a consumer."""

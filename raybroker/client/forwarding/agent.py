@@ -23,8 +23,7 @@ from concurrent.futures import Future
 from hashlib import blake2b
 from typing import Any, Final, TypeVar
 
-from raybroker.client.blocking.connection import Connection, Session, XaConnection
-from raybroker.client.blocking.handles import Consumer, Producer
+from raybroker.client.blocking.handles import Connection, Consumer, Producer, Session, XaConnection
 from raybroker.client.consumer.message import Message
 from raybroker.client.destinations import Queue
 from raybroker.client.forwarding.agent_transactions import AgentTransactions

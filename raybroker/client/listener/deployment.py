@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
-from raybroker.client.blocking.connection import Connection
+from raybroker.client.blocking.handles import Connection
 from raybroker.client.listener.instance import Instance
 from raybroker.client.listener.listener import Listener
 from raybroker.client.listener.pool import Pool, check_scaling

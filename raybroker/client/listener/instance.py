@@ -22,8 +22,7 @@ from raybroker.client.listener.listener import Listener
 from raybroker.model.errors import BrokerError, ConnectionLostError, IllegalStateError
 
 if TYPE_CHECKING:
-    from raybroker.client.blocking.connection import Connection, Session
-    from raybroker.client.blocking.handles import Consumer
+    from raybroker.client.blocking.handles import Connection, Consumer, Session
     from raybroker.client.consumer.message import Message
 
 IDLE_S: Final = 0.2

@@ -11,9 +11,8 @@ from typing import Any, Final
 from raybroker.client.arguments import check_arguments, check_names
 from raybroker.client.connection.connection import ConnectionCore
 from raybroker.client.consumer.browser import BrowserCore, check_browsable
-from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.consumer_options import consumer_options
-from raybroker.client.consumer.multi_broker import MultiBrokerConsumer
+from raybroker.client.consumer.multi_broker import AnyConsumer
 from raybroker.client.consumer.subscriptions import (
     SHARING,
     make_temporary,
@@ -37,7 +36,6 @@ from raybroker.client.session.session import SessionCore
 from raybroker.model.errors import BrokerError, IllegalStateError, RequestTimeoutError
 from raybroker.model.naming.names import is_temporary_name
 
-AnyConsumer = ConsumerCore | MultiBrokerConsumer
 BATCH_LINGER_S: Final = 0.005
 """How long ``Session.receive_many`` waits for a message that follows another."""
 

@@ -12,7 +12,7 @@ transacted  acknowledged by commit(), together with what was sent (``transaction
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, Protocol, TypeVar
+from typing import Any, Final, Literal
 
 from raybroker.client.arguments import check_arguments
 from raybroker.client.connection.connection import ConnectionCore
@@ -23,7 +23,6 @@ from raybroker.client.consumer.acknowledging.returned_deliveries import not_sett
 from raybroker.client.consumer.acknowledging.unacknowledged_ranges import size
 from raybroker.client.consumer.consumer import ConsumerCore
 from raybroker.client.consumer.message import Message, Reply
-from raybroker.client.destinations import Destination
 from raybroker.client.options import MessageOptions
 from raybroker.client.producer.producer import ProducerCore
 from raybroker.client.session.current_transaction import CurrentTransaction
@@ -44,8 +43,6 @@ RECEIVED_FIRST_S: Final = 0.05
 RECEIVED_AGAIN_S: Final = 1.0
 """What it receives after that is reported so often."""
 OWNER_BYTES: Final = 4
-RECEIVED_MAX: Final = 100
-"""Destinations for which ``session.receive`` keeps a consumer."""
 OUTCOMES: Final = ("reject", "release", "unseen", "fail")
 GIVEN_BACK: Final = ("release", "fail")
 """Outcomes after which a message comes again, and the later ones of its unit of order too."""
@@ -66,22 +63,6 @@ def session_mode(ack: str, transacted: bool, ack_window: int = 1) -> str:
         what = "a transacted session" if transacted else f"ack={ack!r}"
         raise ConfigError(f'ack_window={ack_window} is for sessions with ack="auto"; leave it out for {what}')
     return mode
-
-
-class LetGo(Protocol):
-    """A consumer that nobody receives from any more."""
-
-    def let_go(self) -> None: ...
-
-
-class Receiving(Protocol):
-    """The handle of a consumer."""
-
-    @property
-    def _core(self) -> LetGo: ...
-
-
-R = TypeVar("R", bound=Receiving)
 
 
 def no_reply(message: Message, body: Any, properties: Mapping[str, Any] | None, options: MessageOptions) -> Any:
@@ -121,6 +102,8 @@ class SessionCore:
         """Names the session to all hosts: a unit of order is with one session at a time."""
         self.mode = mode
         self.finish = finish
+        self.ending = False
+        """Its closing has begun: no listener is called any more."""
         self.closed = False
         self.consumers: list[ConsumerCore] = []
         if redelivery_delay_ms is not None:
@@ -133,8 +116,6 @@ class SessionCore:
         self.transactions = transactions(connection, self.handed, self.give_back) if mode == TRANSACTED else None
         self.comes_back = mode == "auto" or (self.transactions is not None and not self.transactions.always_open)
         """Something happens when the application comes back for more (:meth:`before_more`)."""
-        self.holds_back = 0
-        """Messages of units of order that are being given back: until that is done nothing is handed out."""
         self._wake: Callable[[], None] | None = None
         self.reply = reply
         self._to_previous: bool = connection.attributes["acknowledgePolicy"] == "Previous"
@@ -225,18 +206,10 @@ class SessionCore:
         self._wake = wake
         self.handed.done = self.handed.serial
 
-    def listen_no_more(self) -> None:
-        """The thread or task that called listeners has ended."""
-        self.connection.io.settle(-1)
-
     def wake_listeners(self) -> None:
         """Something has come for a listener; with the lock of its buffer held."""
         if self._wake is not None:
             self._wake()
-
-    def call_ended(self) -> None:
-        """A listener has returned, or what it had in hand has its end otherwise."""
-        self.handed.done = self.handed.serial
 
     @property
     def has_listeners(self) -> bool:
@@ -305,12 +278,6 @@ class SessionCore:
             connection.require_open()
         if self.closed:
             raise IllegalStateError("the session is closed")
-
-    def bound_receivers(self, received: dict[Destination, R]) -> None:
-        """Keep RECEIVED_MAX consumers of ``session.receive``; the others are not used any more."""
-        while len(received) > RECEIVED_MAX:
-            core = received.pop(next(iter(received)))._core
-            self.connection.io.post(core.let_go)
 
     # ---- called through messages -----------------------------------------------------------------------------------
 
@@ -412,14 +379,14 @@ class SessionCore:
             return None
         confirmed = Confirmation(consumer, message._delivery.epoch, ranges)
         if outcome in GIVEN_BACK and message.unit_of_order is not None:
-            self.holds_back += 1
+            self.handed.holds_back += 1
             confirmed.add_done_callback(lambda _: self.connection.io.post(self._let_go))
         consumer.conclude(message._delivery.epoch, ranges, outcome, delay_ms, reason, confirmed)
         return confirmed
 
     def _let_go(self) -> None:
         """Later messages of the unit that were here are void by now; the others can go on."""
-        self.holds_back -= 1
+        self.handed.holds_back -= 1
         for consumer in list(self.consumers):
             consumer.started()
 

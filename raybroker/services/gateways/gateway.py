@@ -35,7 +35,7 @@ from concurrent.futures import CancelledError
 from functools import partial
 from typing import Any, Final, Protocol
 
-from raybroker.client.aio.connection import Connection
+from raybroker.client.aio.handles import Connection
 from raybroker.client.cluster.service_calls import ServiceCalls, ServiceWay, way_to
 from raybroker.client.connection.body_room import BodyRoom
 from raybroker.client.connection.channel import Channel

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from raybroker.client.consumer.acknowledging.acknowledgement_answers import Confirmations
 from raybroker.client.consumer.message import Message
-from raybroker.client.session.opening import AnyConsumer
+from raybroker.client.consumer.multi_broker import AnyConsumer
 from raybroker.client.session.session import SessionCore
 from raybroker.model.bounds import MESSAGE_BYTES_MAX
 from raybroker.model.errors import ConnectionLostError, MessageFormatError, ProtocolError

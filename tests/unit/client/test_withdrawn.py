@@ -120,7 +120,7 @@ def test_while_a_message_of_a_unit_is_given_back_nothing_is_handed_out(outcome: 
         while not confirmations[0].done():
             await turns(1)
         await turns()
-        assert session.holds_back == 0
+        assert session.handed.holds_back == 0
         if held:
             assert waiting.done()
             assert bodies(consumer.take(5)) == [b"2"]

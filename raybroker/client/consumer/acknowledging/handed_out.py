@@ -17,6 +17,7 @@ class HandedOut:
         "abandoned",
         "armed",
         "done",
+        "holds_back",
         "in_batch",
         "in_hand",
         "keeps_track",
@@ -42,6 +43,8 @@ class HandedOut:
         """Of the last message, in the order of the whole session."""
         self.unsettled = 0
         """Messages handed out since the last acknowledgement ("auto" and "dups_ok")."""
+        self.holds_back = 0
+        """Messages of units of order that are being given back: until that is done nothing is handed out."""
         self.in_hand: Message | None = None
         """What a listener is called with at the moment."""
         self.in_batch = False
@@ -52,6 +55,10 @@ class HandedOut:
         """A timer will acknowledge, or report, what is handed out."""
         self.abandoned = False
         """Nothing is acknowledged any more (:meth:`SessionCore.leave_in_hand`)."""
+
+    def call_ended(self) -> None:
+        """A listener has returned, or what it had in hand has its end otherwise."""
+        self.done = self.serial
 
     def forget(self, consumer: object) -> None:
         """It is closed."""

@@ -25,15 +25,10 @@ from raybroker.model.errors import BrokerError
 
 
 class ConsumerSession(MessageSession, Protocol):
-    """What a consumer needs of its session.
-
-    owner       names the session to all hosts
-    holds_back  nothing is handed out while this is not 0
-    """
+    """What a consumer needs of its session. ``owner`` names it to all hosts."""
 
     mode: str
     owner: str
-    holds_back: int
     handed: HandedOut
 
     @property
@@ -132,7 +127,7 @@ class PrefetchBuffer(ABC):
     def take(self, most: int) -> list[Message]:
         """Up to ``most`` messages from the buffer, without waiting."""
         found: list[Message] = []
-        if not self._connection.started or self.session.holds_back:
+        if not self._connection.started or self._handed.holds_back:
             return found
         with self._lock:
             deliveries = self._deliveries
@@ -150,7 +145,7 @@ class PrefetchBuffer(ABC):
 
     def take_one(self) -> Message | None:
         """The next message of the buffer, or None; the hot path of ``receive``."""
-        if not self._connection.started or self.session.holds_back:
+        if not self._connection.started or self._handed.holds_back:
             return None
         with self._lock:
             deliveries = self._deliveries
@@ -326,7 +321,7 @@ class PrefetchBuffer(ABC):
         """Called with the lock held."""
         if self._failure is not None or self.closed:
             return True
-        return bool(self._deliveries) and self._connection.started and not self.session.holds_back
+        return bool(self._deliveries) and self._connection.started and not self._handed.holds_back
 
     def unlisted(self) -> bool:
         """Take it off the list if it is empty; called with the lock held, for the first one of the list."""

@@ -60,7 +60,7 @@ class PrefetchBuffers:
 
     @property
     def _may_take(self) -> bool:
-        return self._connection.started and not self.session.holds_back
+        return self._connection.started and not self.session.handed.holds_back
 
     def _filled(self) -> PrefetchBuffer | None:
         """The member to take from: the first that has something."""

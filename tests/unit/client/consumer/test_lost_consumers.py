@@ -33,11 +33,11 @@ def test_a_handle_with_a_listener_is_kept_until_it_is_closed() -> None:
     kept = Handle()
     handles.add(kept)
     for _ in range(2):
-        handles.keep(kept)
+        handles.keep(kept, core())
     gc.collect()
-    assert (handles.kept, list(handles)) == ([kept], [kept])
+    assert (list(handles.kept), list(handles)) == ([kept], [kept])
     handles.discard(kept)
-    assert (handles.kept, list(handles)) == ([], [])
+    assert (list(handles.kept), list(handles)) == ([], [])
 
 
 def core(**state: Any) -> Any:

@@ -107,7 +107,6 @@ class World:
         )
         self.session: Any = SimpleNamespace(
             connection=self.connection,
-            holds_back=False,
             forget=self.forgotten.append,
             handed=HandedOut(keeps_track=True, tells_in_hand=False, redelivery_delay_ms=0),
         )
