@@ -39,6 +39,9 @@ CONTEXTS: Final = {
     "com.sun.jndi.ldap.LdapCtxFactory": ("ldap", "ldaps"),
 }
 """What MQ's users name for a folder and for a directory → schemes of such addresses."""
+PASSWORD_IN_URL: Final = (
+    f"{URL} has a password in it; leave it out: {CREDENTIALS}, or a passfile ({PASSFILE}) with {OBJECT_STORE}=…"
+)
 OBJECTS_MAX: Final = 10_000
 """Objects that a store is read for at a time."""
 
@@ -99,6 +102,9 @@ def store_address(store: str | Path | Mapping[str, object] | None) -> StoreAddre
     scheme = url.partition("://")[0].lower() if "://" in url else "file"
     if url.startswith("file:") and scheme == "file":
         url = _folder_of(url)
+    user, query = url.partition("://")[2].partition("/")[0].rpartition("@")[0], url.partition("?")[2]
+    if ":" in user or (scheme != "file" and "password=" in query):
+        raise ConfigError(PASSWORD_IN_URL)
     initial = values.get(INITIAL, "")
     if initial:
         if initial not in CONTEXTS:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from raybroker.model.errors import ConfigError
-from raybroker.objects.addresses import OBJECTS_MAX, URL, StoreAddress
+from raybroker.objects.addresses import OBJECTS_MAX, PASSWORD_IN_URL, URL, StoreAddress
 from raybroker.objects.administered import NAME_CHARS_MAX
 
 TABLE: Final = "raybroker_objects"
@@ -32,10 +32,7 @@ class DatabaseStore:
         except (sql.exc.ArgumentError, ValueError):
             raise ConfigError(f"{URL}: it is no address of a database, such as sqlite:////var/lib/objects.db") from None
         if url.password is not None or {"password", "passfile", "service"} & set(url.query):
-            raise ConfigError(
-                f"{URL} has a password in it; leave it out: java.naming.security.credentials, or a passfile"
-                " (raybroker.objects.passfile) with raybroker.objects.password=…"
-            )
+            raise ConfigError(PASSWORD_IN_URL)
         self._file: Path | None = None
         if url.get_backend_name() == "sqlite":
             if not url.database or ":memory:" in url.database or url.query or url.host:

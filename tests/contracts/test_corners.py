@@ -90,6 +90,37 @@ def test_uncommitted_and_delayed_messages_count_against_the_limit(broker: Loopba
     producer.send("fits")
 
 
+def test_what_is_under_way_is_pending_and_the_rest_is_current(broker: LoopbackBroker) -> None:
+    """W-127, W-128: delayed, uncommitted, unacknowledged, resting after a failure, and parts of a work"""
+    connection = broker.connect()
+    name = create(connection, broker.name(), unitOfWorkHandlingPolicy="SingleMessageDelivery")
+
+    def shown() -> tuple[int, int]:
+        row = state_of(connection, name)
+        assert row["current"] + row["pending"] == row["messages"]
+        return row["current"], row["pending"]
+
+    producer, taking = connection.session().producer(name), connection.session(ack="client")
+    producer.send("there")
+    assert shown() == (1, 0)
+    producer.send("delayed", delivery_delay_ms=60_000)
+    assert shown() == (1, 1)
+    work = connection.session(transacted=True)
+    work.producer(name).send("uncommitted")
+    until(lambda: shown() == (1, 2))
+    producer.send("part", {"JMS_BEA_UnitOfWork": "U", "JMS_BEA_UnitOfWorkSequenceNumber": 1})
+    assert shown() == (1, 3)
+    consumer = taking.consumer(name, prefetch=1)
+    (message,) = take(consumer, 1)
+    assert shown() == (0, 4)
+    message.fail(delay_ms=60_000)
+    until(lambda: state_of(connection, name)["delayed"] == 2)
+    assert shown() == (0, 4)
+    consumer.close()
+    work.commit()
+    assert shown() == (1, 3)
+
+
 def test_purging_what_a_transaction_has_received_does_not_break_it(broker: LoopbackBroker) -> None:
     """A-37, T-02: what a consumer holds is not purged"""
     connection, name = broker.connect(), broker.name()

@@ -355,6 +355,8 @@ def test_who_may_not_write_changes_nothing_and_is_told(slapd: str) -> None:
         ("", "is missing"),
         ("http://host/objects", "it is a folder"),
         ("postgresql://user:hidden@host/db", "has a password in it"),
+        ("postgresql://host/db?user=u&password=hidden", "has a password in it"),
+        ("ldap://user:hidden@host/ou=o", "has a password in it"),
         ("sqlite://", "has to name a file"),
         ("file://other/objects", "of this machine"),
         ("/a\0b", "is missing"),

@@ -158,6 +158,12 @@ def test_what_was_delivered_before_the_pause_can_be_acknowledged(broker: Loopbac
     assert bodies(take(consumer, 2)) == [2, 3]
 
 
+def counts(connection: Any, name: str) -> tuple[int, int]:
+    """Messages that may be delivered, and those that are under way."""
+    row = state_of(connection, name)
+    return row["current"], row["pending"]
+
+
 # ---- insertion (W-124) -----------------------------------------------------------------------------------------------
 
 
@@ -182,7 +188,9 @@ def test_while_insertion_is_paused_what_is_under_way_completes_unseen(broker: Lo
     assert nothing(consumer, 0.03)
     assert list(session.browser(name)) == []
     assert held(connection, name) == 3
+    assert counts(connection, name) == (0, 3)
     resume(connection, name, "insertion")
+    assert counts(connection, name)[0] + counts(connection, name)[1] == 3
     assert sorted(bodies(take(consumer, 3))) == ["born", "committed", "recovered"]
 
 

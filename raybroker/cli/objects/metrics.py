@@ -62,8 +62,12 @@ CONNECTION_KINDS: Final = {
     "cxn": output.columns("producers: prod, consumers: cons"),
 }
 
-Interval = Annotated[float, typer.Option("-int", "--interval", metavar="S", help="Between looks.", min=0.05)]
-Samples = Annotated[int, typer.Option("-msp", "--samples", metavar="N", help="How many looks; -1: until Ctrl-C.")]
+Interval = Annotated[
+    float, typer.Option("-int", "--interval", metavar="S", help="Between looks.", min=0.05, max=86_400)
+]
+Samples = Annotated[
+    int, typer.Option("-msp", "--samples", metavar="N", help="How many looks; -1: until Ctrl-C.", min=-1)
+]
 Kind = Annotated[str, typer.Option("-m", "--metrics", metavar="KIND", help="What to show.")]
 
 

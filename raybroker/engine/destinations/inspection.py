@@ -69,7 +69,7 @@ class Inspection:
             "messages": block_index.messages,
             "bytes": block_index.bytes_held,
             "paged_bytes": self._paged_bytes(destination.number),
-            "waiting": sum(queue.pending.count + sum(run.count for run, _ in queue.hidden) for queue in queues),
+            "waiting": sum(queue.pending.count + _hidden(queue) for queue in queues),
             "unacknowledged": sum(_unsettled(c) for c in consumers),
             "delayed": sum(queue.delayed.count for queue in queues),
             "incomplete": destination.works.count,
@@ -137,12 +137,18 @@ class Inspection:
 
 def _current(destination: Destination, consumers: list[Consumer]) -> dict[str, int]:
     """``pending``: sent in transactions that have not ended, or, in a queue, with consumers that have not acknowledged
-    them; ``current``: the other messages that are held."""
+    them, not to be delivered yet, or hidden; ``current``: the other messages that are held, which a consumer may get.
+    """
     pending = sum(staged.messages for staged in destination.staged.values())
     if destination.kind == "queue":
-        pending += sum(_unsettled(c) for c in consumers)
+        pending += sum(_unsettled(c) for c in consumers) + destination.works.count
+        pending += sum(queue.delayed.count + _hidden(queue) for queue in destination.queues.values())
         pending += sum(staged.acknowledged for staged in destination.staged.values())
     return {"current": max(destination.block_index.messages - pending, 0), "pending": pending}
+
+
+def _hidden(queue: DeliveryQueue) -> int:
+    return sum(run.count for run, _ in queue.hidden)
 
 
 def _unsettled(consumer: Consumer) -> int:
