@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from raybroker.broker.services.service_administration import ServiceAdministration
 from raybroker.hosting.host_port import HostPort, Row
+from raybroker.model import refusals
 from raybroker.model.errors import BrokerError, BrokerGoneError, NotSupportedError
 from raybroker.model.settings.settings import ConfigView
 from raybroker.system.supervision import Supervisor
@@ -80,10 +81,7 @@ class Ending:
         if broker not in (None, self._broker):
             raise BrokerGoneError(f"broker {broker} cannot be asked here; this is {self._broker}")
         if self._end is None:
-            raise NotSupportedError(
-                f"{verb}: broker {self._broker} was started by a program, inside of its process, and ends with its last"
-                " connection there; close that instead"
-            )
+            raise NotSupportedError(refusals.of_ending_broker(verb, self._broker))
         if not self._finishing:
             if self._task is not None:
                 self._task.cancel()

@@ -333,6 +333,65 @@ def test_the_last_hour_of_a_cluster_has_what_all_brokers_hold(tmp_path: Path) ->
             until(lambda: held() == 1 + 2)
 
 
+KEY = ("topic", "client_id")
+"""What a subscription is found by, beside its name."""
+CHANGES = {
+    "destroy_destination": ("DELETE", "destinations/{type}/{name}", None),
+    "pause_destination": ("POST", "destinations/{type}/{name}/pause", {}),
+    "resume_destination": ("POST", "destinations/{type}/{name}/resume", {}),
+    "compact_destination": ("POST", "destinations/{type}/{name}/compact", {}),
+    "delete_messages": ("POST", "destinations/{type}/{name}/messages/delete", {}),
+    "move_messages": ("POST", "destinations/{type}/{name}/messages/move", {"target": "other"}),
+    "retry_messages": ("POST", "destinations/{type}/{name}/messages/retry", {}),
+    "purge_subscription": ("POST", "subscriptions/{name}/purge", KEY),
+    "destroy_subscription": ("DELETE", "subscriptions/{name}", KEY),
+    "commit_transaction": ("POST", "transactions/{id}/commit", None),
+    "rollback_transaction": ("POST", "transactions/{id}/rollback", None),
+    "pause_service": ("POST", "services/{service}/pause", None),
+    "resume_service": ("POST", "services/{service}/resume", None),
+    "restart_broker": ("POST", "brokers/{broker}/restart", {}),
+    "shutdown_broker": ("POST", "brokers/{broker}/shutdown", {}),
+}
+"""Verb → (method, path, body) of a change that the broker may refuse."""
+
+
+def test_what_a_page_says_would_be_refused_is_refused_in_the_same_words(served: Administered) -> None:
+    session = served.jms(client_id="c").session(transacted=True)
+    session.producer("orders").send("open")
+    served.admin.create_destination("queue", "other")
+    temporary = served.jms().session().temporary_queue()
+    _durable = session.durable_consumer(session.topic("news"), "daily")
+    _shared = served.jms().session().shared_consumer(session.topic("news"), "passing")
+    visitor = Visitor(served)
+
+    def rows(view: str, **query: str) -> Any:
+        answer = visitor.ask("GET", f"view/{view}", params=query)
+        assert answer.status_code == 200, answer.text
+        return answer.json().get("rows", [answer.json()])
+
+    names = ("orders", "mq.sys.dmq", temporary.name)
+    seen = [row for name in names for row in rows("destination", type="queue", name=name)]
+    seen += [row for view in ("subscriptions", "transactions", "services", "brokers") for row in rows(view)]
+    told = set()
+    for row in seen:
+        for verb, why in row["not_now"].items():
+            method, path, given = CHANGES[verb]
+            body = {name: row[name] for name in KEY if row[name]} if given is KEY else given
+            sent = {} if body is None else {"params" if method == "DELETE" else "json": body}
+            refused = visitor.ask(method, "api/" + path.format(**row), **sent)
+            assert refused.status_code >= 400, (verb, row)
+            assert refused.json()["detail"] == why
+            told.add((verb, row.get("name") or row.get("service") or (row.get("id") and "transaction")))
+    assert {verb for verb, _ in told} == CHANGES.keys() - {"rollback_transaction"}
+    assert ("destroy_subscription", "daily") in told
+    assert ("purge_subscription", "passing") in told
+    assert ("destroy_destination", temporary.name) in told
+    assert ("delete_messages", "mq.sys.dmq") not in told
+    served.admin.pause_destination("queue", "orders")
+    (paused,) = rows("destination", type="queue", name="orders")
+    assert paused["not_now"] == {}
+
+
 def test_the_broker_tells_where_the_console_is(shared: Administered) -> None:
     told = {row["service"]: row["console"] for row in shared.admin.list_services() if row["console"]}
     assert told == {"httpadmin": f"{shared.url}/console/"}

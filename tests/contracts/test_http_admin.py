@@ -135,7 +135,7 @@ def test_messages_are_looked_at_moved_copied_and_deleted(served: Administered) -
     assert [row["properties"]["n"] for row in second["messages"]] == [2, 3]
     blocks = ask("GET", f"{Q}/messages/export")["blocks"]
     assert all(base64.b64decode(block) for block in blocks)
-    assert "pause it first" in served.refused("POST", f"{Q}/messages/delete", 409, json={"selector": "n = 0"})
+    assert "pause its consumers" in served.refused("POST", f"{Q}/messages/delete", 409, json={"selector": "n = 0"})
     ask("POST", f"{Q}/pause", json={"which": "consumers"})
     assert ask("POST", f"{Q}/messages/delete", json={"ids": [first["messages"][0]["id"]]}) == {"result": 1}
     served.admin.create_destination("queue", "other")

@@ -15,6 +15,7 @@ from raybroker.broker.destinations.if_exists import create_or
 from raybroker.broker.destinations.placement import Placement
 from raybroker.broker.observing.memory import Guarded
 from raybroker.hosting.host_port import HostPort, Row
+from raybroker.model import refusals
 from raybroker.model.definitions.pauses import WORK, check_pause
 from raybroker.model.errors import (
     BrokerError,
@@ -26,12 +27,12 @@ from raybroker.model.errors import (
 )
 from raybroker.model.listing import Listing
 from raybroker.model.naming.names import (
-    DEAD_MESSAGE_QUEUE,
     DestinationType,
     check_destination_name,
     check_destination_type,
     is_reserved_name,
 )
+from raybroker.model.refusals import refuse
 from raybroker.model.settings.settings import (
     ConfigView,
     DestinationAttributes,
@@ -119,9 +120,7 @@ class Destinations:
         Raises IllegalStateError for mq.sys.dmq and for temporary ones, which their connection removes.
         """
         key, host = self._known(type, name)
-        self._refuse_dmq(key, "destroyed")
-        if key in self._registry.owners:
-            raise IllegalStateError(f"{key[0]} {name!r} is temporary: it goes when its connection ends")
+        refuse(refusals.of_destroying(*key, temporary=key in self._registry.owners))
         await self._placement.destroy(key, host)
 
     async def adopt_destination(self, type: str, name: str) -> None:
@@ -273,7 +272,7 @@ class Destinations:
                 if key != DMQ
             ]
         key, _ = self._known(named(type_, name), name)
-        self._refuse_dmq(key, done)
+        refuse(refusals.of_dead_letters(*key, done))
         return [key]
 
     async def _each(self, keys: Iterable[Key], change: Callable[[Key, HostPort], Awaitable[None]]) -> None:
@@ -313,11 +312,6 @@ class Destinations:
     def _known(self, type_: str, name: str) -> tuple[Key, HostPort]:
         kind = check_destination_type(type_)
         return (kind, name), self._registry.host_of(kind, name)
-
-    @staticmethod
-    def _refuse_dmq(key: Key, done: str) -> None:
-        if key == DMQ:
-            raise IllegalStateError(f"{DEAD_MESSAGE_QUEUE} cannot be {done}: dead messages always have a place")
 
 
 def named(type_: str | None, name: str) -> str:

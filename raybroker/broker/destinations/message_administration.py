@@ -19,14 +19,16 @@ from raybroker.content.death_records import ORIGIN, revive_block
 from raybroker.content.headers import message_id
 from raybroker.core.blocks import message_mask as pk
 from raybroker.hosting.host_port import HostPort
+from raybroker.model import refusals
 from raybroker.model.blocks.block import Block
-from raybroker.model.errors import ConfigError, IllegalStateError, InvalidDestinationError, ResourceAllocationError
+from raybroker.model.errors import ConfigError, InvalidDestinationError, ResourceAllocationError
 from raybroker.model.naming.names import (
     DEAD_MESSAGE_QUEUE,
     check_destination_type,
     is_metrics_topic,
     require_no_metrics_topic,
 )
+from raybroker.model.refusals import refuse
 from raybroker.system import entropy
 from raybroker.system.clock import SystemClock
 
@@ -142,11 +144,8 @@ async def _rows(host: HostPort, kind: str, name: str, selector: str | None) -> A
 
 
 async def _require_movable(host: HostPort, kind: str, name: str) -> None:
-    if name == DEAD_MESSAGE_QUEUE:
-        return
-    state = (await host.destinations.query(kind, name))["state"]
-    if state not in ("CONSUMERS_PAUSED", "PAUSED"):
-        raise IllegalStateError(f"{kind} {name!r} is {state}; pause its consumers before its messages are moved")
+    if name != DEAD_MESSAGE_QUEUE:
+        refuse(refusals.of_moving(kind, name, (await host.destinations.query(kind, name))["state"]))
 
 
 async def _exported(host: HostPort, source: tuple[str, str], ids: Sequence[str]) -> AsyncIterator[list[bytes]]:

@@ -16,8 +16,10 @@ from raybroker.broker.destinations.destination_registry import Registry
 from raybroker.core.selector import normalised
 from raybroker.core.subscription import shared_otherwise
 from raybroker.hosting.host_port import HostPort, Row
+from raybroker.model import refusals
 from raybroker.model.errors import IllegalStateError, InvalidDestinationError
 from raybroker.model.listing import Listing
+from raybroker.model.refusals import refuse
 
 Identity = tuple[str, str]
 """Client id, "" for none, and name."""
@@ -120,10 +122,7 @@ class Subscriptions:
         async with self._changing.setdefault(identity, asyncio.Lock()):
             rows = await self._found(identity, topic)
             for row in rows:
-                if row["active"]:
-                    raise IllegalStateError(
-                        f"subscription {name!r} of topic {row['topic']} is in use; close its consumers first"
-                    )
+                refuse(refusals.of_ending_subscription(name, row["topic"], active=row["active"]))
             for row in rows:
                 await self._destroy(row)
             if topic is None:
@@ -154,9 +153,7 @@ class Subscriptions:
                 host_listing.require_whole(everything, f"subscription {identity[1]!r}")
         rows = [row for row in rows if topic in (None, row["topic"])]
         if not rows:
-            whose = f" of client {identity[0]!r}" if identity[0] else ""
-            where = f" on topic {topic!r}" if topic else ""
-            raise InvalidDestinationError(f"there is no durable subscription {identity[1]!r}{whose}{where}")
+            raise InvalidDestinationError(refusals.of_not_durable(identity[1], identity[0], topic))
         return rows
 
     async def _rows(self, identity: Identity) -> list[Row]:

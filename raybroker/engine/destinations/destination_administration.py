@@ -12,14 +12,16 @@ from raybroker.core.durable import records
 from raybroker.core.durable.snapshot import counted
 from raybroker.engine.checkpoint import Definition
 from raybroker.engine.destinations.destination_installation import DestinationInstallation
-from raybroker.engine.destinations.destination_registry import DMQ, DestinationRegistry
+from raybroker.engine.destinations.destination_registry import DestinationRegistry
 from raybroker.engine.measuring.meters import Meters
 from raybroker.engine.memory.quarantine import Quarantine
 from raybroker.engine.path.executor import Done, Executor, unawaited
 from raybroker.engine.sessions.attachments import Attachments
+from raybroker.model import refusals
 from raybroker.model.blocks.record import NOTE, LogEntry
 from raybroker.model.definitions import pauses
 from raybroker.model.errors import IllegalStateError
+from raybroker.model.refusals import refuse
 from raybroker.model.settings.settings import DestinationAttributes, updated_attributes
 
 
@@ -134,8 +136,7 @@ class DestinationAdministration:
 
         Raises IllegalStateError for the dead message queue. A pause whose end has passed ends at once.
         """
-        if name == DMQ:
-            raise IllegalStateError(f"{DMQ} cannot be paused")
+        refuse(refusals.of_dead_letters(kind, name, "paused"))
         self._each(name, pauses.paused_by(which), which, kind, lambda work: cmd.Pause(work, until_ms), done)
         self._report(f"{kind} {name} paused: {which}")
 

@@ -8,6 +8,7 @@ from typing import Final
 from raybroker.core.destination import Destination
 from raybroker.engine.checkpoint import Definition
 from raybroker.engine.ports import Named
+from raybroker.model.definitions import pauses
 from raybroker.model.errors import InvalidDestinationError, StoreDamagedError
 
 DMQ: Final = "mq.sys.dmq"
@@ -61,6 +62,16 @@ class DestinationRegistry:
         return [
             destination for (k, n), destination in self.destinations.items() if kind in (None, k) and name in (None, n)
         ]
+
+    def state_of(self, destination: Destination) -> str:
+        """RUNNING, PRODUCERS_PAUSED, CONSUMERS_PAUSED, PAUSED, or HALTED for a damaged message."""
+        if destination.number in self.halted:
+            return "HALTED"
+        producing = any(work in destination.paused for work in pauses.PRODUCING)
+        consuming = pauses.CONSUMPTION in destination.paused
+        if producing and consuming:
+            return "PAUSED"
+        return "PRODUCERS_PAUSED" if producing else "CONSUMERS_PAUSED" if consuming else "RUNNING"
 
     def rows(self) -> Iterator[tuple[Definition, Destination]]:
         """Everything that a checkpoint has to hold."""

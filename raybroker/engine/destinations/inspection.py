@@ -17,7 +17,6 @@ from raybroker.engine.measuring.counter_baselines import CounterBaselines
 from raybroker.engine.measuring.unit_figures import unit_figures
 from raybroker.engine.schedules.schedules import Schedules
 from raybroker.engine.sessions.attachments import Attachments
-from raybroker.model.definitions import pauses
 from raybroker.model.errors import InvalidDestinationError
 
 
@@ -41,16 +40,6 @@ class Inspection:
         self._broker = broker
         self._paged_bytes = paged_bytes
 
-    def state_of(self, destination: Destination) -> str:
-        """RUNNING, PRODUCERS_PAUSED, CONSUMERS_PAUSED, PAUSED, or HALTED for a damaged message."""
-        if destination.number in self._registry.halted:
-            return "HALTED"
-        producing = any(work in destination.paused for work in pauses.PRODUCING)
-        consuming = pauses.CONSUMPTION in destination.paused
-        if producing and consuming:
-            return "PAUSED"
-        return "PRODUCERS_PAUSED" if producing else "CONSUMERS_PAUSED" if consuming else "RUNNING"
-
     def describe(self, kind: str, name: str) -> dict[str, Any]:
         """Attributes, state and counts of one destination (api: ``query_destination``); sizes in bytes."""
         destination = self._registry.named(kind, name)
@@ -61,7 +50,7 @@ class Inspection:
         return {
             "name": name,
             "type": kind,
-            "state": self.state_of(destination),
+            "state": self._registry.state_of(destination),
             "paused": dict(destination.paused),
             "auto_created": definition.auto_created,
             "temporary": definition.owner is not None,

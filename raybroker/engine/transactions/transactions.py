@@ -24,6 +24,7 @@ from raybroker.engine.sessions.sessions import ClientSession
 from raybroker.engine.transactions import transaction_log
 from raybroker.engine.transactions.transaction_log import TxLog
 from raybroker.engine.transactions.transaction_state import OPEN, TRANSACTION, TransactionEvent, TransactionState
+from raybroker.model import refusals
 from raybroker.model.errors import (
     BrokerError,
     IllegalStateError,
@@ -32,6 +33,7 @@ from raybroker.model.errors import (
     TransactionRolledBackError,
     from_code,
 )
+from raybroker.model.refusals import refuse
 from raybroker.model.settings.settings import ConfigView
 
 TRANSACTIONS_MAX: Final = 10_000
@@ -409,13 +411,10 @@ class Transactions:
         if transaction is None:
             ended = next((row for row in self.log.heuristic.values() if row.number == number), None)
             if ended is not None:
-                raise IllegalStateError(
-                    f"transaction {number} is {ended.state} already; its manager removes it with xa.forget"
-                )
+                refuse(refusals.of_settling(number, ended.state, commit=commit))
             raise IllegalStateError(f"there is no transaction {number}; list txn shows those there are")
         prepared = transaction.state is TransactionState.PREPARED
-        if commit and not prepared:
-            raise IllegalStateError(f"transaction {number} is {transaction.state}; only PREPARED ones can be committed")
+        refuse(refusals.of_settling(number, transaction.state, commit=commit))
         heuristic = transaction.kind == "xa" and prepared
         if heuristic and len(self.log.heuristic) >= transaction_log.HEURISTICS_MAX:
             raise ResourceAllocationError(

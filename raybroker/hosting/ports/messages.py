@@ -19,12 +19,13 @@ from raybroker.engine.memory.quarantine import Damaged, Quarantine
 from raybroker.engine.path.executor import DISK_FULL, Executor
 from raybroker.hosting.durable import Changes, Done, durable
 from raybroker.hosting.ports.copies import Copies, browsed_row, exported_block, shown_bytes
+from raybroker.model import refusals
 from raybroker.model.argument import Argument, or_none, whole
 from raybroker.model.blocks.block import Block
-from raybroker.model.definitions.pauses import CONSUMPTION
-from raybroker.model.errors import IllegalStateError, ResourceAllocationError, StoreError
+from raybroker.model.errors import ResourceAllocationError, StoreError
 from raybroker.model.listing import Row
 from raybroker.model.naming.names import is_metrics_topic
+from raybroker.model.refusals import refuse
 from raybroker.model.settings.setting import INT_MAX
 
 if TYPE_CHECKING:
@@ -88,10 +89,14 @@ class MessagesPort:
                 size += shown_bytes(block, index, body_bytes_max)
         return {"messages": rows, "next": None}
 
+    def _require_movable(self, destination: Destination) -> None:
+        kind, name, paused = destination.kind, destination.name, destination.paused
+        refuse(refusals.of_moving(kind, name, self._registry.state_of(destination), paused))
+
     @durable
     async def delete(self, done: Done, type: str, name: str, selector: str | None, ids: list[str] | None) -> int:
         destination = self._registry.find(type, name)
-        _require_movable(destination)
+        self._require_movable(destination)
         chosen, count = _masks(seen for seen, _ in self._copies.chosen(destination, selector, ids, MOVABLE))
         if self._life.wanted(destination):
             for ordinal, mask in chosen.items():
@@ -114,7 +119,7 @@ class MessagesPort:
         """Move messages to a destination of this host, with their ids, or back to where dead ones died (no target). How
         many were moved, and why others that were chosen were not; "" when all were."""
         destination = self._registry.find(type, name)
-        _require_movable(destination)
+        self._require_movable(destination)
         to = None if target is None else self._registry.find(target_type or type, target)
         moved, refused = self._move(destination, selector, ids, to)
         for _ in range(LEASES_MAX):
@@ -276,14 +281,6 @@ def _first(start: Any) -> int:
     if isinstance(start, str) and start.isascii() and start.isdigit():
         start = int(start[:START_DIGITS_MAX])
     return int(START.check("start", start) or 0)
-
-
-def _require_movable(destination: Destination) -> None:
-    if destination.name != DMQ and CONSUMPTION not in destination.paused:
-        raise IllegalStateError(
-            f"messages of {destination.kind} {destination.name} may be moved or deleted while its consumers are paused;"
-            " pause it first"
-        )
 
 
 def _masks(found: Iterator[SeenMessage]) -> tuple[dict[int, int], int]:

@@ -16,10 +16,10 @@ from raybroker.engine.memory.block_compression import BlockCompression
 from raybroker.engine.path.executor import Executor
 from raybroker.engine.ports import Store
 from raybroker.hosting.durable import Changes
+from raybroker.model import refusals
 from raybroker.model.blocks.record import StoreStats
-from raybroker.model.definitions.pauses import CONSUMPTION, PRODUCTION
-from raybroker.model.errors import IllegalStateError
 from raybroker.model.listing import Row
+from raybroker.model.refusals import refuse
 
 COMPACT_WAIT_S: Final = 10.0
 """How long an administrator waits for a compaction; it goes on by itself after that."""
@@ -72,10 +72,7 @@ class StorePort:
         """
         for type_, name in keys:
             destination = self._registry.named(type_, name)
-            if not {PRODUCTION, CONSUMPTION} <= set(destination.paused):
-                raise IllegalStateError(
-                    f"{type_} {name} is not paused; pause it first: raybroker pause dst -t {type_[0]} -n {name}"
-                )
+            refuse(refusals.of_compacting(type_, name, destination.paused))
         store, executor = self._store, self._executor
         before = store.stats()
         store.compact()

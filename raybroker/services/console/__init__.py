@@ -8,6 +8,6 @@
     static/       the pages: modules of JavaScript without a build step, and libraries in vendor/ with their licences
 
 A page asks for nothing that administration over HTTP does not have: ``/console/api/PATH`` is ``/PATH`` for the user of
-the session, with the rights that this user has.  Besides there are two views, ``/console/view/destinations`` and
-``/console/view/history``, so that a browser need not load all attributes of a thousand destinations to show fifty.
+the session, with the rights that this user has.  Besides there are views, ``/console/view/NAME``, so that a browser
+need not load all attributes of a thousand destinations to show fifty, and knows which buttons would be refused now.
 """

@@ -7,6 +7,8 @@
     *      /console/api/PATH            what PATH is for the user of the session
     GET    /console/view/destinations   a page of the destinations, sorted and filtered, with sums
     GET    /console/view/history        depth and rates over the last hour, of one destination or of all together
+    GET    /console/view/NAME           what a verb answers (see REFUSABLE); ``not_now`` of a row: which changes the
+                                        broker would refuse as it is, and why, in the words of the refusal
 
 A request that changes something needs the header ``X-CSRF-Token`` with the token of the session, comes from a page of
 the console itself whatever other origins the services take, and has the user's password proved once more.  No answer
@@ -16,6 +18,7 @@ may be shown within a page of others or be taken for something else than it is.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Annotated, Any, Final, NotRequired
 from urllib.parse import unquote
@@ -25,15 +28,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
+from raybroker.model import refusals
 from raybroker.model.errors import BrokerError
-from raybroker.model.listing import Row
+from raybroker.model.listing import Listing, Row
 from raybroker.services.console.figures import SORTS, Ask, Figures, page
 from raybroker.services.console.history import SLOTS, HistorySampling
 from raybroker.services.console.sessions import LIFETIME_S, ConsoleSession, ConsoleSessions
 from raybroker.services.console.static_files import INDEX, static_files
 from raybroker.services.web.application import Handler, WebApplication, answered, answered_with, not_understood
 from raybroker.services.web.credentials import basic, bearer
-from raybroker.services.web.json_text import DIGITS, checked, loaded
+from raybroker.services.web.json_text import DIGITS, NoQuery, checked, loaded
 from raybroker.services.web.origins import OWN, READING, Origins
 from raybroker.services.web.problems import RefusedError
 
@@ -90,6 +94,22 @@ class HistoryQuery(TypedDict):
     name: NotRequired[str]
 
 
+@with_config(extra="forbid")
+class OneQuery(TypedDict):
+    """One destination."""
+
+    type: str
+    name: str
+
+
+REFUSABLE: Final[Mapping[str, tuple[str, type, Callable[[Row], dict[str, str]]]]] = {
+    "destination": ("query_destination", OneQuery, refusals.destination),
+    "subscriptions": ("list_subscriptions", NoQuery, refusals.subscription),
+    "transactions": ("list_transactions", NoQuery, refusals.transaction),
+    "services": ("list_services", NoQuery, refusals.service),
+    "brokers": ("list_brokers", NoQuery, refusals.broker),
+}
+"""View → verb, its query, and verb → why it would be refused, of one of its rows."""
 _LOGIN: Final[TypeAdapter[Any]] = TypeAdapter(Login)
 
 
@@ -114,6 +134,10 @@ class Console:
         self._views: dict[bytes, tuple[TypeAdapter[Any], Handler]] = {
             b"/view/destinations": (TypeAdapter(DestinationsQuery), self._destinations),
             b"/view/history": (TypeAdapter(HistoryQuery), self._history),
+            **{
+                f"/view/{name}".encode(): (TypeAdapter(query), _refusable(verb, refused))
+                for name, (verb, query, refused) in REFUSABLE.items()
+            },
         }
 
     @staticmethod
@@ -266,6 +290,17 @@ class Console:
         query, samples = request.state.query, self._samples
         rows = samples.history.rows((query.get("type", ""), query.get("name", "")))
         return answered({"rows": rows, "every_s": samples.every_s, "slots": SLOTS})
+
+
+def _refusable(verb: str, refused: Callable[[Row], dict[str, str]]) -> Handler:
+    async def handle(request: Request, user: Any) -> Response:
+        found = await user.carry_out(verb, dict(request.state.query))
+        if isinstance(found, list):
+            rows = [{**row, "not_now": refused(row)} for row in found]
+            return answered({"rows": rows, "missing": found.missing if isinstance(found, Listing) else {}})
+        return answered({**found, "not_now": refused(found)})
+
+    return handle
 
 
 def _listed(user: Any) -> Ask:

@@ -15,6 +15,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from raybroker.model import refusals
 from raybroker.model.errors import (
     ConfigError,
     ConnectionEndedError,
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
     from raybroker.services.gateways.gateway import Gateways
 
 LOG: Final = logging.getLogger("raybroker.services")
-UNKNOWN: Final = "UNKNOWN"
 WEB: Final = ("http", "https")
 ALL_ADDRESSES: Final = ("", "0.0.0.0", "::")
 RIGHTS_S: Final = 1.0
@@ -506,8 +506,7 @@ class ConnectionServices:
         """Raises ConfigError for a service that is not active."""
         found = self.listeners.get(name)
         if found is None:
-            state = f"is {UNKNOWN} here: it is not in imq.service.activelist" if name in SERVICE_KINDS else "is unknown"
-            raise ConfigError(f"service {name!r} {state}; services are {', '.join(SERVICE_KINDS)}")
+            raise ConfigError(refusals.of_absent_service(name))
         return found
 
     def rows(self) -> list[Row]:
@@ -518,7 +517,7 @@ class ConnectionServices:
         }
         absent = {
             "port": 0,
-            "state": UNKNOWN,
+            "state": refusals.ABSENT,
             "connections": 0,
             "connections_max": 0,
             "accepted": 0,
@@ -534,7 +533,7 @@ class ConnectionServices:
             "accepted": self._mapper.accepted,
             "refused": self._mapper.refused_count,
         }
-        return [{**mapper, "state": RUNNING if self._mapper.port else UNKNOWN}] + [
+        return [{**mapper, "state": RUNNING if self._mapper.port else refusals.ABSENT}] + [
             found.get(name) or {"service": name, "kind": kind, "protocol": SERVICE_PROTOCOLS[name], **absent}
             for name, kind in SERVICE_KINDS.items()
         ]
@@ -548,8 +547,8 @@ class ConnectionServices:
     async def pause(self, name: str) -> None:
         """New clients get an error, and nothing of the others is processed. Raises ConfigError for an ADMIN service."""
         listener = self.named(name)
-        if listener.kind == "ADMIN":
-            raise ConfigError(f"service {name!r} is for administration and is never paused")
+        if why := refusals.of_pausing_service(name, listener.kind):
+            raise ConfigError(why)
         listener.state = PAUSED
         await self._backend.pause_guests(name, True)
 

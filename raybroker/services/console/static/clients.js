@@ -1,14 +1,14 @@
 // Subscriptions, transactions, connections and users.
 
 import { html, useState } from "./hooks.js";
-import { command, path, verb } from "./api.js";
+import { command, path, verb, view } from "./api.js";
 import { Action } from "./actions.js";
 import { Missing, State, Table, Trouble, bytes, number, time, usePoll } from "./parts.js";
 import { link } from "./destinations.js";
 import { Why } from "./why.js";
 
 export function Subscriptions() {
-  const poll = usePoll((renews) => verb("GET", "/subscriptions", { renews }), 10, []);
+  const poll = usePoll((renews) => view("subscriptions", { renews }), 10, []);
   const key = (row) => ({ client_id: row.client_id, topic: row.topic });
   const line = (words, row) => command(words, { n: row.name, c: row.client_id, d: row.topic, f: true });
   return html`<h1 tabindex="-1">Subscriptions</h1><${Trouble} poll=${poll} /><${Missing} missing=${poll.data?.missing} />
@@ -24,16 +24,16 @@ export function Subscriptions() {
       { key: "messages", title: "Messages", number: true }, { key: "consumers", title: "Consumers", number: true },
       { title: "Explain", show: (row) => html`<${Why} what="subscription" id=${row.name} within=${{ destination: row.topic, type: "topic", client_id: row.client_id }} />` },
       { title: "Change", show: (row) => html`<span class="bar">
-        <${Action} short label="Purge" about=${`subscription ${row.name}`} danger named=${row.name} refused=${!row.durable ? "It is not durable." : row.messages ? "" : "It has no messages."}
+        <${Action} short label="Purge" about=${`subscription ${row.name}`} danger named=${row.name} refused=${row.not_now.purge_subscription}
           warning="The messages that wait for it are lost." line=${() => line("purge dur", row)} done=${poll.again}
           run=${() => verb("POST", path`/subscriptions/${row.name}/purge`, { body: key(row) }).then(() => "purged")} />
-        <${Action} short label="Destroy" about=${`subscription ${row.name}`} danger named=${row.name} refused=${!row.durable ? "It is not durable: it ends with its consumers." : row.consumers ? "It has consumers; close them first." : ""}
+        <${Action} short label="Destroy" about=${`subscription ${row.name}`} danger named=${row.name} refused=${row.not_now.destroy_subscription}
           warning="The subscription ends, and its messages are lost." line=${() => line("destroy dur", row)} done=${poll.again}
           run=${() => verb("DELETE", path`/subscriptions/${row.name}`, { query: key(row) }).then(() => "destroyed")} /></span>` }]} />`;
 }
 
 export function Transactions() {
-  const poll = usePoll((renews) => verb("GET", "/transactions", { renews }), 5, []);
+  const poll = usePoll((renews) => view("transactions", { renews }), 5, []);
   const idOf = (row) => `${row.host}:${row.id}`;
   return html`<h1 tabindex="-1">Transactions</h1><${Trouble} poll=${poll} /><${Missing} missing=${poll.data?.missing} />
     <${Table} caption="Transactions that have not ended" sorts rows=${poll.data?.rows ?? []} id=${idOf} columns=${[
@@ -41,9 +41,9 @@ export function Transactions() {
       { key: "messages", title: "Messages", number: true }, { key: "acks", title: "Acknowledgements", number: true }, { key: "created_ms", title: "Began", show: (row) => time(row.created_ms) },
       { title: "Explain", show: (row) => html`<${Why} what="transaction" id=${row.id} />` },
       { title: "Change", show: (row) => html`<span class="bar">
-        <${Action} short label="Commit" about=${`transaction ${idOf(row)}`} refused=${row.state === "PREPARED" ? "" : `It is ${row.state}; only one that is PREPARED can be committed.`}
+        <${Action} short label="Commit" about=${`transaction ${idOf(row)}`} refused=${row.not_now.commit_transaction}
           line=${() => command("commit txn", { n: idOf(row), f: true })} done=${poll.again} run=${() => verb("POST", path`/transactions/${idOf(row)}/commit`).then(() => "committed")} />
-        <${Action} short label="Roll back" about=${`transaction ${idOf(row)}`} danger refused=${/^HEURISTIC/.test(row.state) ? "It has ended; its manager has to forget it." : ""}
+        <${Action} short label="Roll back" about=${`transaction ${idOf(row)}`} danger refused=${row.not_now.rollback_transaction}
           warning="What it sent is dropped, and what it took comes again."
           line=${() => command("rollback txn", { n: idOf(row), f: true })} done=${poll.again} run=${() => verb("POST", path`/transactions/${idOf(row)}/rollback`).then(() => "rolled back")} /></span>` }]} />`;
 }

@@ -1,7 +1,7 @@
 // Quotas, policies and templates; definitions as a file; brokers, services and the configuration record.
 
 import { html, useState } from "./hooks.js";
-import { attributes, bytesOf, command, download, options, path, session, verb } from "./api.js";
+import { attributes, bytesOf, command, download, options, path, session, verb, view } from "./api.js";
 import { Action } from "./actions.js";
 import { Grade, Missing, State, Table, Trouble, number, text, time, usePoll } from "./parts.js";
 import { brokers } from "./overview.js";
@@ -80,7 +80,7 @@ export function Definitions() {
       <div class="bar">
         <button type="button" onClick=${() => again(true)}>Plan with destroying what is not in the file</button>
         <${Action} label="Import" about=${file.name} fields=${[{ name: "keep_going", label: "Go on after a step that fails", kind: "check", value: false }]}
-          refused=${plan.steps.length ? "" : "There is nothing to do."} line=${(given) => command("import definitions", { "keep-going": given.keep_going === true }, file.name)}
+          line=${(given) => command("import definitions", { "keep-going": given.keep_going === true }, file.name)}
           run=${(given) => ask({ definitions: file.definitions, keep_going: given.keep_going === true }).then((answer) => { setPlan(answer); return answer.complete ? "all is as wanted" : "not all is done; see the steps"; })} />
         <${Action} label="Import and destroy the rest" about=${file.name} danger named=${session.broker} warning="What the file does not have is destroyed, with its messages."
           line=${() => command("import definitions", { prune: true }, file.name)}
@@ -91,21 +91,20 @@ export function Definitions() {
 export function Brokers() {
   const members = usePoll(brokers, 10, []);
   const own = usePoll((renews) => verb("GET", "/broker", { renews }), 15, []);
-  const services = usePoll((renews) => verb("GET", "/services", { renews }), 15, []);
+  const services = usePoll((renews) => view("services", { renews }), 15, []);
   const rows = members.data ?? [];
   const alone = rows.some((row) => row.alone);
   const record = usePoll(async (renews) => (alone || !members.data ? null : verb("GET", "/cluster", { renews })), 15, [alone, members.data !== null]);
-  const only = alone ? "The broker has no cluster: it ends with its program." : "";
   return html`<h1 tabindex="-1">Brokers</h1><${Trouble} poll=${members} />
     <${Table} caption="Brokers" rows=${rows} id=${(row) => row.broker} columns=${[
       { key: "broker", title: "Broker", row: true }, { key: "state", title: "State", show: (row) => html`<${State} state=${row.state} />` }, { key: "node", title: "Node" },
-      { title: "Role", show: (row) => (row.alone ? "alone" : [row.coordinator && "coordinator", row.master && "master"].filter(Boolean).join(", ") || "member") },
-      { title: "More", show: (row) => Object.entries(row).filter(([key]) => !["broker", "state", "node", "coordinator", "master", "alone"].includes(key)).map(([key, value]) => `${key} ${/_ms$/.test(key) ? time(value) : text(value)}`).join(", ") },
+      { title: "Role", show: (row) => (row.alone ? "alone" : [row.seat && "coordinator", row.master && "master"].filter(Boolean).join(", ") || "member") },
+      { title: "More", show: (row) => Object.entries(row).filter(([key]) => !["broker", "state", "node", "seat", "master", "alone", "not_now"].includes(key)).map(([key, value]) => `${key} ${/_ms$/.test(key) ? time(value) : text(value)}`).join(", ") },
       { title: "Change", show: (row) => html`<span class="bar">
-        <${Action} short label="Restart" about=${`broker ${row.broker}`} danger named=${row.broker} refused=${only} warning="Its clients are told, and come again when it is back."
+        <${Action} short label="Restart" about=${`broker ${row.broker}`} danger named=${row.broker} refused=${row.not_now.restart_broker} warning="Its clients are told, and come again when it is back."
           fields=${[{ name: "time_s", label: "In seconds", kind: "number", value: "0" }]} line=${(given) => command("restart bkr", { b: row.broker, f: true })} done=${members.again}
           run=${(given) => verb("POST", path`/brokers/${row.broker}/restart`, { body: { time_s: Number(given.time_s) } }).then(() => "it ends and is started again")} />
-        <${Action} short label="Shut down" about=${`broker ${row.broker}`} danger named=${row.broker} refused=${only} warning="Its destinations are away until it is started again."
+        <${Action} short label="Shut down" about=${`broker ${row.broker}`} danger named=${row.broker} refused=${row.not_now.shutdown_broker} warning="Its destinations are away until it is started again."
           fields=${[{ name: "time_s", label: "In seconds", kind: "number", value: "0" }]} line=${(given) => command("shutdown bkr", { b: row.broker, time: given.time_s, f: true })} done=${members.again}
           run=${(given) => verb("POST", path`/brokers/${row.broker}/shutdown`, { body: { time_s: Number(given.time_s) } }).then(() => "it ends")} /></span>` }]} />
     <h2>Broker ${own.data?.broker ?? session.broker}</h2><${Trouble} poll=${own} />
@@ -121,10 +120,10 @@ export function Brokers() {
       { key: "service", title: "Service", row: true }, { key: "broker", title: "Broker" }, { key: "kind", title: "Kind" }, { key: "protocol", title: "Protocol" }, { key: "port", title: "Port" },
       { key: "state", title: "State", show: (row) => html`<${State} state=${row.state} />` }, { key: "connections", title: "Clients", number: true }, { key: "connections_max", title: "At most", number: true },
       { key: "refused", title: "Refused", number: true },
-      { title: "Change", show: (row) => { const at = path`/services/${row.service}`; const fixed = row.kind === "NORMAL" ? "" : "Services for administration and the port mapper stay open."; return html`<span class="bar">
-        <${Action} short label="Pause" about=${`service ${row.service}`} refused=${fixed || (row.state === "PAUSED" ? "It is paused." : "")} line=${() => command("pause svc", { n: row.service })} done=${services.again}
+      { title: "Change", show: (row) => { const at = path`/services/${row.service}`; return row.kind === "PORTMAPPER" ? null : html`<span class="bar">
+        <${Action} short label="Pause" about=${`service ${row.service}`} refused=${row.not_now.pause_service} line=${() => command("pause svc", { n: row.service })} done=${services.again}
           warning="Nothing of its clients is processed until it is resumed." run=${() => verb("POST", `${at}/pause`).then(() => "paused")} />
-        <${Action} short label="Resume" about=${`service ${row.service}`} refused=${fixed || (row.state === "RUNNING" ? "It runs." : "")} line=${() => command("resume svc", { n: row.service })} done=${services.again}
+        <${Action} short label="Resume" about=${`service ${row.service}`}  line=${() => command("resume svc", { n: row.service })} done=${services.again}
           run=${() => verb("POST", `${at}/resume`).then(() => "resumed")} /></span>`; } }]} />
     <h2>Configuration record</h2><${Trouble} poll=${record} />
     ${alone ? html`<p>A broker without a cluster has no configuration change record; <a href="#/definitions">definitions</a> have what was made.</p>` : html`

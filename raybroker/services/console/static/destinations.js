@@ -6,7 +6,6 @@ import { Action } from "./actions.js";
 import { LastHour, Missing, Pager, State, Table, Trouble, bytes, number, text, time, usePoll } from "./parts.js";
 import { Why } from "./why.js";
 
-const DEAD = "mq.sys.dmq";
 const at = (type, name) => path`/destinations/${type}/${name}`;
 const at_ = (row) => at(row.type, row.name);
 export const link = (page, type, name) => `#/${page}/${encodeURIComponent(type)}/${encodeURIComponent(name)}`;
@@ -62,33 +61,33 @@ export function Destinations({ query }) {
 function actionsOf(row, again) {
   const own = args(row.type, row.name);
   const about = `${row.type} ${row.name}`;
-  const paused = row.state !== "RUNNING";
+  const not = row.not_now;
   const post = (what, body) => verb("POST", `${at_(row)}/${what}`, { body });
   const PST = { all: "ALL", producers: "PRODUCERS", consumers: "CONSUMERS", insertion: "INSERTION" };
   return [
-    { label: "Pause", fields: [{ name: "which", label: "What of it", choices: Object.keys(PST), value: "all" }],
+    { label: "Pause", refused: not.pause_destination, fields: [{ name: "which", label: "What of it", choices: Object.keys(PST), value: "all" }],
       line: (given) => command("pause dst", { ...own, pst: PST[given.which] }), run: (given) => post("pause", { which: given.which }).then(() => "paused") },
-    { label: "Resume", refused: paused ? "" : "It is not paused.", line: () => command("resume dst", own), run: () => post("resume", {}).then(() => "resumed") },
+    { label: "Resume", refused: not.resume_destination, line: () => command("resume dst", own), run: () => post("resume", {}).then(() => "resumed") },
     { label: "Change attributes", fields: [{ name: "attributes", label: "Attributes, name=value a line", kind: "lines" }],
       line: (given) => command("update dst", { ...own, o: options(attributes(given.attributes)) }),
       run: (given) => verb("PATCH", at_(row), { body: { changes: attributes(given.attributes) } }).then(() => "changed") },
     { label: "Reset counts", line: () => command("reset dst", own), run: () => post("reset", {}).then(() => "counted from zero") },
-    { label: "Compact store", refused: row.state === "PAUSED" ? "" : "Producers and consumers have to be paused first.",
+    { label: "Compact store", refused: not.compact_destination,
       line: () => command("compact dst", own), run: () => post("compact", {}).then(() => "compacted") },
     ...(row.damaged?.length ? [{ label: "Skip damaged", danger: true, named: row.name, warning: "What can still be read goes to mq.sys.dmq.",
       line: () => command("skip msg", { ...own, f: true }), run: () => post("messages/skip").then((answer) => `${answer.result} messages were skipped`) }] : []),
     ...(row.state === "ORPHANED" ? [{ label: "Adopt", line: () => command("adopt dst", own), run: () => post("adopt").then(() => "adopted") }] : []),
-    { label: "Purge", danger: true, named: row.name, refused: row.messages ? "" : "It holds no messages.", warning: "All messages that no consumer holds are lost.",
+    { label: "Purge", danger: true, named: row.name, warning: "All messages that no consumer holds are lost.",
       line: () => command("purge dst", { ...own, f: true }), run: () => post("purge", {}).then(() => "purged") },
     { label: "Destroy", danger: true, named: row.name, warning: "The destination and all its messages are lost.",
-      refused: row.name === DEAD ? "The dead message queue stays." : row.temporary ? "A temporary destination goes with its connection." : "",
+      refused: not.destroy_destination,
       line: () => command("destroy dst", { ...own, f: true }), run: () => verb("DELETE", at_(row)).then(() => "destroyed"),
       done: () => { location.hash = "#/destinations"; } },
   ].map((one) => html`<${Action} key=${one.label} about=${about} done=${again} ...${one} />`);
 }
 
 export function Destination({ parts: [type, name] }) {
-  const poll = usePoll((renews) => verb("GET", at(type, name), { renews }), 5, [type, name]);
+  const poll = usePoll((renews) => view("destination", { renews, query: { type, name } }), 5, [type, name]);
   const consumers = usePoll((renews) => verb("GET", "/consumers", { renews, query: { destination: name, type } }), 5, [type, name]);
   const clients = usePoll((renews) => verb("GET", "/connections", { renews, query: { destination: name, type } }), 10, [type, name]);
   const schedules = usePoll((renews) => verb("GET", "/schedules", { renews, query: { destination: name, type } }), 15, [type, name]);

@@ -1,13 +1,12 @@
 // The messages of a destination: looked at, selected, deleted, moved, sent back, and as a file.
 
 import { html, useEffect, useState } from "./hooks.js";
-import { bytesOf, command, download, path, verb } from "./api.js";
+import { bytesOf, command, download, path, verb, view } from "./api.js";
 import { Action, Command, Dialog, say } from "./actions.js";
 import { State, Table, Trouble, number, text, time, usePoll } from "./parts.js";
 import { link } from "./destinations.js";
 import { Why } from "./why.js";
 
-const DEAD = "mq.sys.dmq";
 const PAGE = 50;
 const BODY_MAX = 262144;
 const BATCH = 1 << 20;
@@ -22,21 +21,21 @@ export function Messages({ parts: [type, name], query }) {
   const at = path`/destinations/${type}/${name}`;
   const start = starts[starts.length - 1];
   const poll = usePoll((renews) => verb("GET", `${at}/messages`, { renews, query: { selector, start, max: PAGE, body_bytes_max: 200 } }), 0, [at, selector, start]);
-  const about = usePoll((renews) => verb("GET", at, { renews }), 10, [at]);
+  const about = usePoll((renews) => view("destination", { renews, query: { type, name } }), 10, [at]);
   useEffect(() => setChosen([]), [selector, start]);
   const rows = poll.data?.messages ?? [];
   const state = about.data?.state;
   const again = () => { setChosen([]); setStarts([""]); poll.again(); about.again(); };
   const find = (event) => { event.preventDefault(); setStarts([""]); setSelector(typed.trim()); };
   const toggle = (id) => setChosen(chosen.includes(id) ? chosen.filter((one) => one !== id) : [...chosen, id]);
-  const stays = name === DEAD || state === "PAUSED" || state === "CONSUMERS_PAUSED" ? "" : "Pause its consumers first, so that nobody is given what you change.";
+  const not = about.data?.not_now ?? {};
   const some = chosen.length > 0;
   const what = some ? `${chosen.length} selected` : selector ? "all that match" : "all";
   const own = { n: name, t: type === "topic" ? "t" : "q" };
   const which = some ? { ids: chosen } : selector ? { selector } : {};
   const said = some ? { id: chosen } : selector ? { s: selector } : {};
   const post = (action, body) => verb("POST", `${at}/messages/${action}`, { body }).then((answer) => `${number(answer.result)} messages`);
-  const shared = { done: again, refused: stays, about: `${what} of ${name}` };
+  const shared = { done: again, about: `${what} of ${name}` };
   return html`<h1 tabindex="-1">Messages of ${name}</h1>
     <p><a href=${link("destination", type, name)}>${type} ${name}</a> ${state ? html`<${State} state=${state} />` : null}</p>
     <form class="bar" role="search" onSubmit=${find}>
@@ -46,12 +45,12 @@ export function Messages({ parts: [type, name], query }) {
     </form>
     <${Trouble} poll=${poll} />
     <div class="bar">
-      <${Action} label="Delete" ...${shared} danger named=${some ? "" : name} warning="They are lost."
+      <${Action} label="Delete" ...${shared} refused=${not.delete_messages} danger named=${some ? "" : name} warning="They are lost."
         line=${() => command("delete msg", { ...own, ...said, ...(some || selector ? {} : { all: true }), f: true })} run=${() => post("delete", which)} />
-      <${Action} label="Move" ...${shared} fields=${[{ name: "target", label: "To the destination", required: true }, { name: "kind", label: "Of type", choices: ["queue", "topic"], value: type }]}
+      <${Action} label="Move" ...${shared} refused=${not.move_messages} fields=${[{ name: "target", label: "To the destination", required: true }, { name: "kind", label: "Of type", choices: ["queue", "topic"], value: type }]}
         line=${(given) => command("move msg", { ...own, to: given.target, "to-type": given.kind === type ? "" : given.kind, ...said, ...(some || selector ? {} : { all: true }) })}
         run=${(given) => post("move", { target: given.target, target_type: given.kind, ...which })} />
-      <${Action} label="Retry" ...${shared} refused=${name === DEAD ? "" : stays} warning="Each goes back to where it died, as a new message."
+      <${Action} label="Retry" ...${shared} refused=${not.retry_messages} warning="Each goes back to where it died, as a new message."
         line=${() => command("retry msg", { ...own, ...said })} run=${() => post("retry", which)} />
       <${Action} label="Export" about=${`${selector ? "all that match" : "all"} of ${name}`} line=${() => command("export msg", { ...own, s: selector }, `${name}.messages`)}
         run=${() => exported(at, name, selector)} />

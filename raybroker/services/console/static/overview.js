@@ -6,7 +6,7 @@ import { Grade, LastHour, Missing, State, Table, Trouble, bytes, number, time, u
 import { DestinationLink } from "./destinations.js";
 
 /** Brokers as the cluster tells them; a broker without a cluster tells of itself, and that it is alone. */
-export const brokers = async (renews) => (await verb("GET", "/brokers", { renews })).rows;
+export const brokers = async (renews) => (await view("brokers", { renews })).rows;
 
 async function health(renews) {
   const asked = ["/health/broker", "/health/services", "/health/cluster"].map((at) => verb("GET", at, { renews }));
@@ -36,7 +36,7 @@ export function Overview() {
     <h2>Brokers</h2><${Trouble} poll=${members} />
     <${Table} caption="Brokers of the cluster" rows=${members.data ?? []} id=${(row) => row.broker} columns=${[
       { key: "broker", title: "Broker", row: true }, { key: "state", title: "State", show: (row) => html`<${State} state=${row.state} />` },
-      { key: "role", title: "Role", show: (row) => (row.alone ? "alone" : [row.coordinator && "coordinator", row.master && "master"].filter(Boolean).join(", ") || "member") },
+      { key: "role", title: "Role", show: (row) => (row.alone ? "alone" : [row.seat && "coordinator", row.master && "master"].filter(Boolean).join(", ") || "member") },
       { key: "node", title: "Node", show: (row) => row.node ?? "–" }]} />
     <h2>Deepest destinations</h2>
     <${Table} caption="The ten destinations with the most messages" rows=${figures.data?.rows ?? []} id=${(row) => `${row.type} ${row.name}`} columns=${[
