@@ -21,6 +21,11 @@ WAIT_S = 30.0
 SCRIPT_S = 60.0
 """For axe-core to look at a page."""
 _MISSING = "Chromium, its driver or selenium is missing: Debian's chromium and chromium-driver, and the extra test"
+_BUTTON = """
+const [css, label] = arguments;
+return [...document.querySelectorAll(css)].find((one) =>
+  (one.getAttribute("aria-label") === label || one.innerText.trim() === label) && one.checkVisibility()) ?? null;
+"""
 _AXE_RUN = """
 const done = arguments[arguments.length - 1];
 axe.run(document, {runOnly: arguments[0]}).then(
@@ -85,18 +90,21 @@ class Page:
             field.send_keys(text)
 
     def press(self, label: str, inside: str = "") -> None:
-        """Press the button with this accessible name."""
-        self.until(lambda: self._button(label, inside), f"there is no button {label!r}").click()
+        """Press the button with this accessible name, once it can be pressed."""
+
+        def button() -> Any:
+            found = self._button(label, inside)
+            return found if found is not None and found.is_enabled() else None
+
+        self.until(button, f"there is no button {label!r}").click()
 
     def _button(self, label: str, inside: str) -> Any:
-        for button in self.all(f"{inside} button".strip()):
-            if label in (button.get_attribute("aria-label"), button.text) and button.is_displayed():
-                return button
-        return None
+        return self.driver.execute_script(_BUTTON, f"{inside} button".strip(), label)
 
     def act(self, label: str, fields: Mapping[str, str] | None = None, *, confirm: str = "", said: str = "") -> str:
         """Do what a button is for, through its dialog; the command line that the dialog shows."""
-        self.press(label)
+        if not self.all("dialog[open]"):  # Choosing a file may have opened it.
+            self.press(label)
         self.one("dialog[open]")
         for name, text in (fields or {}).items():
             self.write(name, text, "dialog[open]")
