@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,8 @@ import raybroker as rb
 from raybroker.actors.stores.instance import InstanceStores
 from raybroker.cli import connecting
 from raybroker.client.blocking.handles import XaConnection
-from raybroker.config import Config
+from raybroker.config import Config, places
+from raybroker.config.places import FilePlace
 from raybroker.errors import ConfigError, IllegalStateError
 from raybroker.store.catalogue import Catalogue
 from tests import program
@@ -145,6 +148,40 @@ def test_an_instance_is_removed(
     assert (done.exit_code, done.stdout) == (0, f"removed {tmp_path / CLUSTER}\n")
     assert f"left as it is: raybroker.security.dir = {tmp_path / 'keys'}" in done.stderr
     assert not (tmp_path / CLUSTER).exists()
+
+
+def test_links_to_other_disks_are_removed_with_what_they_lead_to(tmp_path: Path, broker: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    (tmp_path / CLUSTER).rename(disk / "instance")
+    (tmp_path / CLUSTER).symlink_to(disk / "instance")
+    hosts = disk / "instance" / "b1" / "hosts"
+    hosts.rename(disk / "hosts")
+    hosts.symlink_to(disk / "hosts")
+    (done,) = InstanceStores(config(tmp_path), CLUSTER).reset("store")
+    assert done.what == "emptied, with 1 hosts"
+    assert [path.name for path in disk.iterdir()] == ["instance"]
+    InstanceStores(config(tmp_path), CLUSTER).remove()
+    assert (list(disk.iterdir()), (tmp_path / CLUSTER).is_symlink()) == ([], False)
+
+
+def test_what_a_ray_that_runs_needs_is_not_removed(
+    tmp_path: Path, broker: Path, monkeypatch: pytest.MonkeyPatch, down: None
+) -> None:
+    monkeypatch.setenv("RAYBROKER_STORE__DIR", str(tmp_path))
+    token = str(tmp_path / CLUSTER / "ray.token")
+    with socket.create_server(("127.0.0.1", 0)) as ray:
+        address = f"127.0.0.1:{ray.getsockname()[1]}"
+        own = FilePlace(address, "token", token, os.getpid(), places.start_mark(os.getpid()))
+        places.save(CLUSTER, own)
+        done = program.invoke("remove", "-f")
+        assert (done.exit_code, f"end it first: raybroker down --name {CLUSTER}" in done.stderr) == (2, True)
+        places.forget(CLUSTER)
+        places.save("other", own)
+        done = program.invoke("remove", "-f")
+        assert (done.exit_code, f"whose token is {token}" in done.stderr) == (2, True)
+        assert host(broker).is_dir()
+    assert program.invoke("remove", "-f").exit_code == 0, "that Ray is gone"
 
 
 def test_one_broker_of_an_instance_is_removed(

@@ -161,9 +161,14 @@ def _hosts(directory: Path) -> list[Path]:
 
 
 def _remove(path: Path) -> None:
-    """Raises StoreError where something stays. A directory is out of the way at once, under another name."""
+    """Raises StoreError where something stays. A directory is out of the way at once, under another name; of a link
+    what it leads to goes as well."""
     try:
-        if path.is_dir():
+        if path.is_symlink():
+            if path.is_dir():
+                _remove(path.resolve())
+            path.unlink()
+        elif path.is_dir():
             aside = path.with_name(f"{path.name}.removed-{os.getpid()}")
             path.rename(aside)
             shutil.rmtree(aside)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -114,6 +115,8 @@ def remove(
     if not found.folder.is_dir():
         raise UsageError(f"there is no instance {name!r} here: {found.folder} is not there")
     _check_down(name, "an instance is removed while it is down")
+    if broker is None:
+        _check_ray(name, found.folder)
     ask(force, f"remove {_what(name, broker)} with all messages in {found.folder}?")
     if broker is None:
         places.forget(name)
@@ -121,6 +124,25 @@ def remove(
         output.say(f"removed {path}")
     for left in found.outside():
         output.error(f"left as it is: {left}")
+
+
+def _check_ray(cluster: str, folder: Path) -> None:
+    """Raises UsageError while a Ray runs that nobody could end, or reach, without what is removed."""
+    from raybroker.cli.tools.ray_process import end_abandoned
+
+    end_abandoned(places.directory(cluster))
+    own = places.load(cluster)
+    if own is not None and own.pid is not None and own.alive():
+        raise UsageError(
+            f"the Ray at {own.address}, which was started for cluster {cluster}, runs; end it first: raybroker down"
+            f" --name {cluster}"
+        )
+    for other in places.others(cluster):
+        if other.token_path and Path(other.token_path).is_relative_to(folder) and other.alive():
+            raise UsageError(
+                f"another cluster runs in the Ray at {other.address}, whose token is {other.token_path}; stop that"
+                " cluster first: raybroker down --name NAME"
+            )
 
 
 def _what(cluster: str, broker: str | None) -> str:

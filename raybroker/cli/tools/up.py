@@ -113,10 +113,13 @@ def up(
     Exit code 1 when a broker takes no clients, a service that was asked for does not listen, or not all of
     --definitions was done; the reason is on standard error.
     """
+    from raybroker.cli.tools.ray_process import end_abandoned
+
     wanted = definition_file.read(definitions) if definitions is not None else None
     flags = _usage(flags_of, passfile, dbuser, port, define)
     define = [*(define or ()), *flags]
     chosen, name = _usage(_configuration, name, config, define, brokers, broker, port)
+    end_abandoned(places.directory(name))
     reset_before(reset, chosen, name, broker, force)
     place, there, cluster = _started(name, brokers, chosen, broker)
     reset_after(reset, name)
@@ -128,9 +131,8 @@ def up(
 def _started(name: str, brokers: int | None, config: Any, broker: str | None) -> tuple[places.FilePlace, Any, Any]:
     """(the Ray, the cluster that ran already or None, the cluster that runs). A Ray that was started for it ends when
     the cluster does not start, or somebody ends this."""
-    from raybroker.cli.tools.ray_process import end_abandoned, started_ray
+    from raybroker.cli.tools.ray_process import started_ray
 
-    end_abandoned(places.directory(name))
     place = connecting.find_ray(name)
     ours = place is None
     with _ended_by_signals(), nullcontext(place) if place is not None else started_ray(_told(name)) as place:
