@@ -34,6 +34,10 @@ PREFETCHED_MIN: Final = 100
 FULL_DAYS: Final = (30, 7)
 """A disk that is full within so many days is a warning, and critical."""
 FULL_PERCENT: Final = 90
+APART_MS: Final = (1_000, 30_000)
+"""Clocks that are surely so far apart are a warning, and critical."""
+OWN_LIMITS_MIN: Final = 3
+"""Destinations with limits of their own from which on a policy would be less to look after."""
 GOVERNED_MAX: Final = 500
 """Destinations with a policy that are asked for the values that hold; those of others are in their row."""
 PLAIN: Final = ("tcp", "http", "stomp", "ws")
@@ -58,13 +62,17 @@ ASKED: Final = (
 class AuditLook:
     """What a system was seen as. ``rows``: verb → its rows (of a query one); ``missing``: verb → why it was not
     answered; ``now_ms``: since 1970; ``later``: what query_broker said ``later_s`` seconds afterwards, for what
-    grows."""
+    grows; ``clock_ms``: this machine's clock before and after it asked the brokers for theirs.
+
+    Rows of users have ``default``: whether the password is a known one, None where that was not tried.
+    """
 
     rows: Mapping[str, list[Row]]
     now_ms: int
     missing: Mapping[str, str] = field(default_factory=dict)
     later: Row = field(default_factory=dict)
     later_s: float = 0.0
+    clock_ms: tuple[int, int] | None = None
 
     def of(self, verb: str) -> list[Row]:
         """The rows of a verb; none where it was not answered."""
@@ -329,6 +337,65 @@ def _one_copy(look: AuditLook) -> Iterator[AuditFinding]:
         )
 
 
+def _default_passwords(look: AuditLook) -> Iterator[AuditFinding]:
+    users: dict[tuple[str, str], Row] = {(row["user"], str(row.get("default"))): row for row in look.of("list_users")}
+    for row in users.values():
+        if row.get("default") and row.get("active", True):
+            yield AuditFinding(
+                Grade.CRITICAL if row.get("group") == "admin" else Grade.WARNING,
+                f"user {row['user']}",
+                f"the password of this user of group {row.get('group')} is a default that everybody knows, or the name",
+                f"raybroker usermgr update -u {quote(row['user'])} --password",
+            )
+    untried = sorted({row["user"] for row in users.values() if row.get("default", False) is None})
+    if untried:
+        some = ", ".join(untried[:5]) + (", …" if len(untried) > 5 else "")
+        yield AuditFinding(
+            NOTE,
+            f"{len(untried)} users",
+            f"not all known passwords were tried for them: {some}",
+            "raybroker audit --guess-seconds 600 takes more time for it; hashes that are dear are not tried",
+        )
+
+
+def _clocks(look: AuditLook) -> Iterator[AuditFinding]:
+    before_ms, after_ms = look.clock_ms or (0, 0)
+    clocks = [(row["now_ms"], row["broker"]) for row in look.of("check_broker") if "now_ms" in row]
+    pairs = [(min(clocks), max(clocks))] if len(clocks) > 1 else []
+    found = [(slow, fast, fast[0] - slow[0] - (after_ms - before_ms)) for slow, fast in pairs]
+    do = "set the clocks of the machines by NTP (chronyc tracking): expiry, delays and tokens go by them"
+    texts = [(f"brokers {slow[1]} and {fast[1]}", apart) for slow, fast, apart in found]
+    if look.clock_ms is not None:
+        texts += [(f"broker {name}", max(before_ms - at_ms, at_ms - after_ms)) for at_ms, name in clocks]
+    for of, apart_ms in texts:
+        if apart_ms >= APART_MS[0]:
+            grade = Grade.CRITICAL if apart_ms >= APART_MS[1] else Grade.WARNING
+            whose = "their clocks are" if of.startswith("brokers") else "its clock and that of this machine are"
+            yield AuditFinding(grade, of, f"{whose} at least {apart_ms / 1000:.1f} s apart", do)
+
+
+def _own_limits(look: AuditLook) -> Iterator[AuditFinding]:
+    if "list_policies" not in look.rows:
+        return
+    limits = ("maxNumMsgs", "maxTotalMsgBytes", "quota")
+    if any(
+        row.get("attributes", {}).get(name) not in (None, -1, "") for row in look.of("list_policies") for name in limits
+    ):
+        return
+    own = [
+        row
+        for row in look.destinations
+        if not row.get("auto_created") and any(row.get("attributes", {}).get(name, -1) != -1 for name in limits[:2])
+    ]
+    if len(own) >= OWN_LIMITS_MIN:
+        yield AuditFinding(
+            NOTE,
+            f"{len(own)} destinations",
+            "each has limits of its own, and no policy gives any: a destination that is created next has none",
+            "raybroker create policy -n limits -p '>' -o maxNumMsgs=100000, and more exact ones of a higher priority",
+        )
+
+
 def _unanswered(look: AuditLook) -> Iterator[AuditFinding]:
     for verb, why in look.missing.items():
         yield AuditFinding(
@@ -372,6 +439,9 @@ CHECKS: Final = (
         _graded("check_cluster", do="raybroker check cls; raybroker up starts a broker again"),
     ),
     AuditCheck(19, "not answered", _unanswered),
+    AuditCheck(20, "default password", _default_passwords),
+    AuditCheck(21, "clocks apart", _clocks),
+    AuditCheck(22, "limits without a policy", _own_limits),
 )
 """All checks, by number."""
 _WORST: Final = (NOTE, str(Grade.WARNING), str(Grade.UNKNOWN), str(Grade.CRITICAL))
@@ -394,22 +464,35 @@ def grade_of(rows: Iterable[Row]) -> Grade:
     return Grade(max(grades, key=_WORST.index)) if grades else Grade.OK
 
 
-def look(admin: Any, now_ms: int) -> AuditLook:
-    """Ask ``conn.admin()`` for what the checks look at; what is not answered is in ``missing``."""
+Guess = Callable[[list[Row]], list[Row]]
+"""Rows of users with their verifiers → without them, and with ``default``."""
+
+
+def look(admin: Any, now_ms: Callable[[], int], guess: Guess | None = None) -> AuditLook:
+    """Ask ``conn.admin()`` for what the checks look at; what is not answered is in ``missing``.
+
+    ``now_ms``: this machine's clock; ``guess``: tries known passwords, without it nothing is said of users.
+    """
     rows: dict[str, list[Row]] = {}
     missing: dict[str, str] = {}
-    for verb in ASKED:
+    clock_ms = None
+    for verb in (*ASKED, *(("list_users",) if guess is not None else ())):
+        before_ms = now_ms()
         try:
-            answer = getattr(admin, verb)()
+            answer = getattr(admin, verb)(**({"verifiers": True} if verb == "list_users" else {}))
         except (ConfigError, NotSupportedError):
             continue  # A broker without a cluster, services or users has not got it.
         except BrokerError as error:
             missing[verb] = str(error)
             continue
+        if verb == "check_broker":
+            clock_ms = before_ms, now_ms()
         rows[verb] = [answer] if isinstance(answer, dict) else list(answer)
         missing |= {f"{verb} of {of}": why for of, why in getattr(answer, "missing", {}).items()}
+    if guess is not None and "list_users" in rows:
+        rows["list_users"] = guess(rows["list_users"])
     _ask_of_each(admin, rows, missing)
-    return AuditLook(rows, now_ms, missing)
+    return AuditLook(rows, now_ms(), missing, clock_ms=clock_ms)
 
 
 def _ask_of_each(admin: Any, rows: dict[str, list[Row]], missing: dict[str, str]) -> None:

@@ -61,9 +61,9 @@ class BrokerVerbs:
 
     @verb(By.BROKER)
     def query_broker(self, /) -> Row:
-        """The broker: its name, state (UP, STOPPING, RESTARTING), when it was started; its hosts: destinations,
-        connections, messages, bytes, store; ``changed``: the properties that :meth:`update_broker` has changed, and
-        their values."""
+        """The broker: its name, state (UP, STOPPING, RESTARTING), when it was started, its clock (now_ms); its hosts:
+        destinations, connections, messages, bytes, store; ``changed``: the properties that :meth:`update_broker` has
+        changed, and their values."""
 
     @verb(By.CLUSTER, always=True)
     def shutdown_broker(self, /, broker: Text | None = None, time_s: Seconds = 0) -> Row:
@@ -276,6 +276,7 @@ class BrokerVerbs:
         broker   it runs, and is not about to end
         open     it takes clients: it knows the master and the record
         hosts    all its hosts answer
+        clock    what its clock shows; now_ms, milliseconds since 1970
         memory   the memory level: YELLOW and ORANGE are a warning, RED is critical; memory_percent
         disk     the disks of its hosts have room (raybroker.store.low_free_percent), and are quick; disk_free_percent
         load     what its destinations hold is below its thresholds (raybroker.system.messagesThresholdHigh)

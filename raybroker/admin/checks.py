@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
@@ -139,6 +140,9 @@ def of_broker(found: Row, hosts: Iterable[Row], limits: Limits) -> list[Row]:
     broker, rows = str(found["broker"]), list(hosts)
     running = found["state"] == "UP"
     checks = [row("broker", broker, Grade.OK if running else Grade.WARNING, f"broker {broker} is {found['state']}")]
+    if "now_ms" in found:
+        shown = datetime.fromtimestamp(found["now_ms"] / 1000, UTC).isoformat(timespec="milliseconds")
+        checks.append(row("clock", broker, Grade.OK, f"its clock shows {shown}", now_ms=found["now_ms"]))
     silent = [host for host in rows if host.get("failure")]
     checks += [
         row("hosts", host["host"], Grade.CRITICAL, f"host {host['host']} does not answer: {host['failure']}")

@@ -476,6 +476,7 @@ class Broker:
         """What the broker says of itself, without its hosts."""
         return {
             **self.ending.row(),
+            "now_ms": SystemClock().now_ms(),
             **self.memory.row(),
             "thresholds": self.thresholds.row(),
             "loops": supervision.failing(),

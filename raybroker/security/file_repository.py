@@ -42,7 +42,7 @@ class FileRepository:
         """See security.mechanism.Repository."""
         entry = self._users.users().get(name)
         stored = entry.verifier if entry is not None else self._hash_of_nobody()
-        right = _is_right(stored, password)
+        right = is_right(stored, password)
         if entry is None:
             raise LoginRefusedError("is unknown")
         if not right:
@@ -62,8 +62,8 @@ class FileRepository:
         return self._nobodys
 
 
-def _is_right(stored: str, password: str) -> bool:
-    """Compares in constant time."""
+def is_right(stored: str, password: str) -> bool:
+    """Whether a password is the one that something is kept of; compares in constant time."""
     if is_verifier(stored):
         known = Verifier.parse(stored)
         shown = Verifier.of(password, known.salt, known.iterations)

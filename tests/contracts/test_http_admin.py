@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,15 @@ import httpx
 import pytest
 
 import raybroker as rb
+from raybroker.admin.audit import findings, look
 from raybroker.admin.verbs import VERBS
+from raybroker.cli.objects.auditing import _guessed
 from raybroker.errors import ConnectionEndedError, SecurityError
 from raybroker.security.tls import client_context
 from raybroker.security.user_file import UserEntry, UserFile
 from raybroker.services.administration.resources import EXCUSED, RESOURCES
+from raybroker.system.clock import SystemClock
+from raybroker.wire.scram import Verifier
 from tests.contracts.test_rest import VERIFIER, Served, curl, until
 from tests.unit.security.certificates import Authority
 
@@ -415,6 +420,15 @@ def test_a_broker_without_a_cluster_tells_of_itself(shared: Administered) -> Non
         ("master", "ok"),
         ("record", "ok"),
     ]
+
+
+def test_the_audit_finds_users_with_passwords_that_everybody_knows_and_shows_none(shared: Administered) -> None:
+    UserFile(shared.folder / "passwd").put("carl", UserEntry(str(Verifier.of("8uH-horse", b"0" * 16, 10))))
+    seen = look(shared.admin, SystemClock().now_ms, partial(_guessed, seconds=60))
+    found = {row["of"]: row["grade"] for row in findings(seen, {20, 21})}
+    everybody = dict.fromkeys(("user ann", "user bob", "user stranger"), "warning")
+    assert found == {**everybody, "user root": "critical"}
+    assert "SCRAM" not in str(seen)
 
 
 def test_over_tls_the_same(tmp_path: Path) -> None:

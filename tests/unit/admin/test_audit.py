@@ -10,6 +10,7 @@ import raybroker as rb
 from raybroker.admin.audit import CHECKS, HOUR_MS, AuditLook, findings, grade_of, look
 from raybroker.admin.checks import Grade
 from raybroker.errors import ConnectionLostError
+from raybroker.system.clock import SystemClock
 
 NOW_MS = 10 * HOUR_MS
 
@@ -55,6 +56,14 @@ def service(protocol: str, kind: str = "NORMAL", port: int = 1) -> dict[str, Any
 
 def graded(check: str, grade: str) -> dict[str, Any]:
     return {"check": check, "of": "b1", "grade": grade, "text": f"{check} is {grade}"}
+
+
+def user(default: bool | None, **more: Any) -> dict[str, Any]:
+    return {"user": "ann", "group": "user", "active": True, "default": default, "broker": "b1", **more}
+
+
+def clock(broker: str, ahead_ms: int) -> dict[str, Any]:
+    return {**graded("clock", "ok"), "broker": broker, "now_ms": NOW_MS + ahead_ms}
 
 
 def of_host(**more: Any) -> dict[str, Any]:
@@ -113,6 +122,11 @@ LOOKS: list[tuple[int, str, str, list[dict[str, Any]], list[dict[str, Any]]]] = 
     (16, "critical", "check_broker", [graded("memory", "critical")], [graded("memory", "ok")]),
     (17, "note", "query_broker", [of_host(disk_free_bytes=90, disk_total_bytes=100)], [of_host()]),
     (18, "warning", "check_cluster", [graded("members", "warning")], [graded("members", "ok")]),
+    (20, "warning", "list_users", [user(True)], [user(False), user(True, active=False), {"user": "ann"}]),
+    (20, "critical", "list_users", [user(True, group="admin")] * 2, [user(False, group="admin")]),
+    (20, "note", "list_users", [user(None)], [user(False)]),
+    (21, "warning", "check_broker", [clock("b1", 0), clock("b2", 1000)], [clock("b1", 5)]),
+    (21, "critical", "check_broker", [clock("b1", 0), clock("b2", 40_000), clock("b3", 7)], [graded("broker", "ok")]),
 ]
 
 
@@ -130,7 +144,7 @@ def test_a_check_finds_what_is_wrong_and_nothing_else(
 
 def test_every_check_has_a_case_and_a_number_of_its_own() -> None:
     assert [check.number for check in CHECKS] == list(range(1, len(CHECKS) + 1))
-    assert {number for number, *_ in LOOKS} == {check.number for check in CHECKS} - {15, 19}
+    assert {number for number, *_ in LOOKS} == {check.number for check in CHECKS} - {15, 19, 22}
 
 
 def test_a_disk_that_fills_between_two_looks_is_told_with_the_days_that_are_left() -> None:
@@ -140,6 +154,57 @@ def test_a_disk_that_fills_between_two_looks_is_told_with_the_days_that_are_left
     (row,) = [row for row in findings(seen) if row["number"] == 15]
     assert (row["grade"], "full in 10.0 days" in row["text"]) == ("warning", True)
     assert [row for row in findings(seen.followed(before, 10.0)) if row["number"] == 15] == []
+
+
+def test_clocks_are_apart_only_where_that_is_sure() -> None:
+    """Brokers read them at some time between the request and the answer."""
+
+    def found(clock_ms: tuple[int, int], *clocks: dict[str, Any]) -> list[tuple[str, str]]:
+        rows = findings(AuditLook({"check_broker": list(clocks)}, NOW_MS, clock_ms=clock_ms), {21})
+        return [(row["of"], row["text"]) for row in rows]
+
+    assert found((NOW_MS, NOW_MS + 3000), clock("b1", 0), clock("b2", 3900)) == []
+    assert found((NOW_MS, NOW_MS + 3000), clock("b1", -500), clock("b2", 3600)) == [
+        ("brokers b1 and b2", "their clocks are at least 1.1 s apart")
+    ]
+    apart = "its clock and that of this machine are at least 9.0 s apart"
+    assert (
+        found((NOW_MS, NOW_MS), clock("b1", -9000))
+        == found((NOW_MS, NOW_MS), clock("b1", 9000))
+        == [("broker b1", apart)]
+    )
+
+
+def test_limits_of_many_destinations_without_a_policy_are_noted() -> None:
+    def found(policies: list[dict[str, Any]], count: int) -> list[str]:
+        rows = {"list_destinations": [destination(f"q{n}") for n in range(count)], "list_policies": policies}
+        return [row["of"] for row in findings(AuditLook(rows, NOW_MS), {22})]
+
+    assert found([], 3) == found([{"attributes": {"useDMQ": True}}], 3) == ["3 destinations"]
+    assert (
+        found([], 2)
+        == found([{"attributes": {"maxNumMsgs": 5}}], 3)
+        == found([{"attributes": {"quota": "q"}}], 3)
+        == []
+    )
+    assert findings(AuditLook({"list_destinations": [destination(f"q{n}") for n in range(5)]}, NOW_MS), {22}) == []
+
+
+def test_users_are_asked_for_only_where_passwords_are_guessed_and_no_verifier_is_kept() -> None:
+    asked: list[str] = []
+
+    class Admin:
+        def __getattr__(self, verb: str) -> Any:
+            def ask(**given: Any) -> list[dict[str, Any]]:
+                asked.append(verb)
+                return [{**user(None), "verifier": "SCRAM-…"}] if verb == "list_users" and given["verifiers"] else []
+
+            return ask
+
+    look(Admin(), lambda: NOW_MS)
+    assert "list_users" not in asked
+    seen = look(Admin(), lambda: NOW_MS, lambda rows: [{"user": rows[0]["user"], "default": True}])
+    assert seen.of("list_users") == [{"user": "ann", "default": True}]
 
 
 def test_names_are_quoted_in_what_to_do() -> None:
@@ -157,7 +222,7 @@ def test_what_is_not_answered_is_a_finding() -> None:
 
             return ask
 
-    rows = findings(look(Admin(), NOW_MS))
+    rows = findings(look(Admin(), lambda: NOW_MS))
     assert [(row["number"], row["grade"]) for row in rows] == [(19, "unknown")]
     assert grade_of(rows) == Grade.UNKNOWN
 
@@ -165,7 +230,7 @@ def test_what_is_not_answered_is_a_finding() -> None:
 def numbers(admin: Any) -> dict[str, list[int]]:
     """What was found at each thing → the numbers."""
     found: dict[str, list[int]] = {}
-    for row in findings(look(admin, NOW_MS)):
+    for row in findings(look(admin, SystemClock().now_ms)):
         found.setdefault(row["of"], []).append(row["number"])
     return found
 
@@ -194,6 +259,6 @@ def test_a_quota_is_seen_as_it_is_used() -> None:
 
 def test_a_new_broker_has_nothing_but_notes() -> None:
     with rb.loopback() as connection:
-        rows = findings(look(connection.admin(), NOW_MS))
+        rows = findings(look(connection.admin(), SystemClock().now_ms))
         assert [row for row in rows if row["grade"] != "note"] == []
         assert grade_of(rows) == Grade.OK
